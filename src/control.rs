@@ -24,6 +24,15 @@ use weir_sys::{identity::Identity, message, process::Exit, socket_owners::Owner}
 pub use egress::{EgressFiles, EgressGiven};
 pub use name_files::NameFiles;
 
+/// What a call has come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// From this process or what it has started.
+    Process(u32),
+    /// From the socket with this inode.
+    Socket(u32),
+}
+
 /// From the manager to the gateway. `F` is the type of descriptors: [`OwnedFd`] for received ones.
 ///
 /// A gateway gets [`Jail`](Self::Jail) first, then `Config` and everything it needs for serving, then `Start`. The
@@ -211,6 +220,13 @@ pub enum ToGateway<F = OwnedFd> {
         /// The process.
         owner: Owner,
     },
+    /// Whose worker it is ([`ToManager::FindFormer`]).
+    Former {
+        /// As in the question.
+        id: u32,
+        /// The worker's process and the NAME of its pool.
+        found: Option<(u32, String)>,
+    },
     /// An earlier configuration that is finishing; part of the answer to [`ToManager::Measure`].
     OldGeneration(OldGeneration),
     /// Result of the last reload; part of the answer to [`ToManager::Measure`].
@@ -323,6 +339,13 @@ pub enum ToManager {
         inode: u32,
         /// Indices into `Config::pools`, and the workers' numbers; at most [`MOST_ASKED`](Self::MOST_ASKED).
         workers: Vec<(u16, u32)>,
+    },
+    /// Whose worker of an earlier configuration is this? Answered with [`ToGateway::Former`].
+    FindFormer {
+        /// Comes back in the answer.
+        id: u32,
+        /// What is known of it.
+        whose: Whose,
     },
     /// The addresses of a server's name, for later gateways.
     Addresses {

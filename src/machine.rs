@@ -7,12 +7,13 @@ pub mod php;
 use std::{
     env,
     fs::{self, Metadata},
-    io::ErrorKind,
+    io::{self, ErrorKind},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
-use weir_config::{Machine, Obstacle};
+use weir_config::{Address, Egress, Machine, Obstacle};
 use weir_sys::{
     file,
     identity::{self, Identity},
@@ -24,14 +25,47 @@ pub struct ThisMachine;
 
 /// The usual place of the operator's window; `None`: the user has no folder for such sockets.
 pub fn usual_window() -> Option<PathBuf> {
+    Some(runtime_folder()?.join("admin.sock"))
+}
+
+/// Where the egress usually has its workers' socket. Its name has the first TCP address, which no other weir of this machine
+/// has, so that it is the same after each start. None: see [`usual_window`].
+pub fn usual_egress(egress: &Egress) -> Option<PathBuf> {
+    let tcp = egress.listen.iter().find_map(|address| match address {
+        Address::Tcp(address) => Some(*address),
+        Address::Unix(_) => None,
+    });
+    let name = match tcp {
+        Some(address) if address != USUAL_EGRESS => {
+            format!("egress-{}-{}.sock", address.ip(), address.port())
+        }
+        _ => "egress.sock".to_owned(),
+    };
+    Some(runtime_folder()?.join(name))
+}
+
+/// The folder for weir's own sockets. It may have to be made.
+fn runtime_folder() -> Option<PathBuf> {
     let folder = match identity::is_root() {
         true => PathBuf::from("/run"),
         false => {
             PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty())?)
         }
     };
-    Some(folder.join("weir/admin.sock"))
+    Some(folder.join("weir"))
 }
+
+/// Makes the folder of a usual socket, which everybody may enter: the sockets have rights of their own.
+///
+/// # Errors
+/// As mkdir(2), also where it is there.
+pub fn make_runtime_folder(folder: &Path) -> io::Result<()> {
+    fs::create_dir(folder)?;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
+}
+
+/// Where calls are taken if weir.toml does not say.
+const USUAL_EGRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8083);
 
 impl Machine for ThisMachine {
     fn has_user(&self, name: &str) -> bool {

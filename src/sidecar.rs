@@ -6,7 +6,11 @@ use std::sync::Arc;
 use weir_config::LogFormat;
 
 use crate::{
-    control::EgressGiven, log_sink::Sink, metrics::Page, pulse::Pulses, resolver::Resolver,
+    control::{EgressGiven, Whose},
+    log_sink::Sink,
+    metrics::Page,
+    pulse::Pulses,
+    resolver::Resolver,
     window::Task,
 };
 
@@ -37,6 +41,10 @@ pub trait Workers: Send + Sync {
     /// Which busy worker has the socket with this inode open: for cases in which the manager may see more than the
     /// gateway. It may take long, and returns `None` if there are too many such questions.
     fn owner(&self, inode: u32) -> Task<Option<u32>>;
+
+    /// Which worker of an earlier configuration it is or belongs to, and the NAME of its pool: such a worker finishes its
+    /// request after a reload. As [`owner`](Self::owner), it may take its time.
+    fn former(&self, whose: Whose) -> Task<Option<(u32, Arc<str>)>>;
 }
 
 /// A busy worker.

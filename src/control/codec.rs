@@ -7,6 +7,7 @@ use weir_sys::{identity::Identity, process::Exit, socket_owners::Owner};
 
 use super::{
     Action, BadMessage, Jail, ManagerCounts, OldGeneration, Source, ToGateway, ToManager, Told,
+    Whose,
     wire::{Reader, Writer},
 };
 
@@ -277,6 +278,16 @@ impl<F> ToGateway<F> {
                 out.text(text);
                 None
             }
+            Self::Former { id, found } => {
+                out.u8(75);
+                out.u32(*id);
+                out.u8(found.is_some().into());
+                if let Some((pid, pool)) = found {
+                    out.u32(*pid);
+                    out.text(pool);
+                }
+                None
+            }
             Self::Owner { id, owner } => {
                 out.u8(61);
                 out.u32(*id);
@@ -333,6 +344,14 @@ impl<F> ToGateway<F> {
             4 => Self::AccessLog(take()?),
             5 => Self::ErrorLog(take()?),
             60 => Self::EgressLog(take()?),
+            75 => Self::Former {
+                id: from.u32()?,
+                found: match from.u8()? {
+                    0 => None,
+                    1 => Some((from.u32()?, from.text()?)),
+                    _ => return Err(BadMessage),
+                },
+            },
             61 => Self::Owner {
                 id: from.u32()?,
                 owner: match (from.u8()?, from.u32()?) {
@@ -504,6 +523,16 @@ impl ToManager {
                 out.u8(74);
                 out.u32(*silent);
             }
+            Self::FindFormer { id, whose } => {
+                out.u8(75);
+                out.u32(*id);
+                let (kind, number) = match *whose {
+                    Whose::Process(pid) => (0, pid),
+                    Whose::Socket(inode) => (1, inode),
+                };
+                out.u8(kind);
+                out.u32(number);
+            }
             Self::FindOwner { id, inode, workers } => {
                 out.u8(60);
                 out.u32(*id);
@@ -592,6 +621,14 @@ impl ToManager {
                 pool: from.u16()?,
                 worker: from.u32()?,
                 told: from.told()?,
+            },
+            75 => Self::FindFormer {
+                id: from.u32()?,
+                whose: match (from.u8()?, from.u32()?) {
+                    (0, pid) => Whose::Process(pid),
+                    (1, inode) => Whose::Socket(inode),
+                    _ => return Err(BadMessage),
+                },
             },
             60 => Self::FindOwner {
                 id: from.u32()?,

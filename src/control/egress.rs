@@ -40,6 +40,9 @@ pub struct EgressFiles {
     pub env: BTreeMap<String, String>,
     /// The users (uid) of pools by the pools' NAMEs, without pools that others run.
     pub users: BTreeMap<String, u32>,
+    /// The workers' own socket, whose listener comes after those of `Egress::listen`, and the users (uid) that may call
+    /// there beside root and who started weir.
+    pub socket: Option<(PathBuf, Vec<u32>)>,
 }
 
 impl EgressFiles {
@@ -119,6 +122,12 @@ impl EgressFiles {
             out.chunk(pool.as_bytes());
             out.u32(*uid);
         }
+        out.u8(self.socket.is_some().into());
+        if let Some((path, users)) = &self.socket {
+            out.path(path);
+            out.u32(users.len() as u32);
+            users.iter().for_each(|uid| out.u32(*uid));
+        }
         out.bytes
     }
 
@@ -142,6 +151,15 @@ impl EgressFiles {
         for _ in 0..from.u32()? {
             files.users.insert(from.text()?, from.u32()?);
         }
+        files.socket = match from.u8()? {
+            0 => None,
+            1 => {
+                let path = from.path()?;
+                let users = (0..from.u32()?).map(|_| from.u32());
+                Some((path, users.collect::<Result<_, _>>()?))
+            }
+            _ => return Err(BadMessage),
+        };
         match from.bytes.is_empty() {
             true => Ok(files),
             false => Err(BadMessage),
@@ -197,6 +215,7 @@ mod tests {
             ]),
             env: BTreeMap::from([("KEY".to_owned(), "swordfish".to_owned())]),
             users: BTreeMap::from([("shop".to_owned(), 1000)]),
+            socket: Some(("/run/weir/egress.sock".into(), vec![1000, 33])),
         }
     }
 

@@ -105,6 +105,8 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
         any::<u8>().prop_map(ToGateway::AccessLog),
         any::<u8>().prop_map(ToGateway::EgressLog),
         (any::<u32>(), owner()).prop_map(|(id, owner)| ToGateway::Owner { id, owner }),
+        (any::<u32>(), prop::option::of((any::<u32>(), ".*")))
+            .prop_map(|(id, found)| ToGateway::Former { id, found }),
         any::<u8>().prop_map(ToGateway::ErrorLog),
         (any::<u16>(), any::<u8>()).prop_map(|(pool, file)| ToGateway::PoolLog { pool, file }),
         any::<u8>().prop_map(ToGateway::SpoolDir),
@@ -243,6 +245,13 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
             prop::collection::vec(any::<(u16, u32)>(), 0..=ToManager::MOST_ASKED)
         )
             .prop_map(|(id, inode, workers)| ToManager::FindOwner { id, inode, workers }),
+        (any::<u32>(), any::<u32>(), any::<bool>()).prop_map(|(id, number, is_process)| {
+            let whose = match is_process {
+                true => Whose::Process(number),
+                false => Whose::Socket(number),
+            };
+            ToManager::FindFormer { id, whose }
+        }),
         (any::<u16>(), any::<u32>())
             .prop_map(|(pool, count)| ToManager::StartWorkers { pool, count }),
         (any::<u16>(), any::<u32>(), any::<bool>()).prop_map(|(pool, worker, spent)| {

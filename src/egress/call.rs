@@ -67,11 +67,7 @@ async fn steps(
     request: Request<Incoming>,
     course: &mut Course,
 ) -> Result<Response<Answer>, Fault> {
-    if let Some(token) = egress
-        .token
-        .as_ref()
-        .filter(|_| calling.address().is_some())
-    {
+    if let Some(token) = egress.token.as_ref().filter(|_| calling.needs_token()) {
         headers::authorized(request.headers(), token)?;
     }
     let target = target::target(

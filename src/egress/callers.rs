@@ -7,15 +7,18 @@
 //! dumpable), the manager is asked. A call never waits for this lookup: if it ends earlier, its caller stays unknown.
 //! After [`MOST_LOOKS`] failed lookups a connection is not checked any more: it does not belong to a worker.
 //!
-//! A process that is not a worker counts as the worker that has started it, up to [`GENERATIONS`] levels up. For TCP
-//! only workers themselves are checked.
+//! A process that is not a worker counts as the worker that has started it, a few levels up ([`process::nearest`]). For
+//! TCP only workers themselves are checked.
+//!
+//! After a reload, workers of the earlier configuration finish their requests and may make new calls. This gateway does
+//! not know them; the manager does, and is asked last.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     net::SocketAddr,
     os::fd::AsFd,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -31,6 +34,7 @@ use weir_sys::{
 use super::{record::Caller, rules::Who};
 use crate::{
     clock::{self, NEVER},
+    control::Whose,
     sidecar::{WorkerNow, Workers},
 };
 
@@ -47,6 +51,10 @@ pub(crate) struct Callers {
 pub(crate) struct Peer {
     callers: Arc<Callers>,
     kind: Kind,
+    /// Whether its calls need the token, if there is one.
+    needs_token: bool,
+    /// The worker of an earlier configuration that it belongs to, and that worker's pool.
+    former: Mutex<Option<(u32, Arc<str>)>>,
     /// The process id of its worker; 0: not known.
     worker: AtomicU32,
     /// When it was found, for TCP ([`clock::now`]).
@@ -101,7 +109,10 @@ enum Found {
     Worker(u32),
     /// The socket has this inode, but the gateway may not see which process has it.
     Barred(u32),
-    Nobody,
+    /// The socket has this number, if it is known.
+    Nobody {
+        inode: Option<u32>,
+    },
 }
 
 impl Callers {
@@ -119,20 +130,24 @@ impl Callers {
     }
 
     /// The peer of a unix stream.
-    pub(crate) fn over_unix(self: &Arc<Callers>, stream: impl AsFd) -> Arc<Peer> {
+    /// `is_own`: it came over the workers' own socket.
+    pub(crate) fn over_unix(self: &Arc<Callers>, stream: impl AsFd, is_own: bool) -> Arc<Peer> {
         let peer = socket::peer_process(stream.as_fd());
-        self.peer(Kind::Unix(peer.map(|(pid, uid)| Peercred { pid, uid })))
+        let peer = peer.map(|(pid, uid)| Peercred { pid, uid });
+        self.peer(Kind::Unix(peer), is_own)
     }
 
     /// The peer of a TCP connection: `own` is weir's address.
     pub(crate) fn over_tcp(self: &Arc<Callers>, own: SocketAddr, peer: SocketAddr) -> Arc<Peer> {
-        self.peer(Kind::Tcp { own, peer })
+        self.peer(Kind::Tcp { own, peer }, true)
     }
 
-    fn peer(self: &Arc<Callers>, kind: Kind) -> Arc<Peer> {
+    fn peer(self: &Arc<Callers>, kind: Kind, needs_token: bool) -> Arc<Peer> {
         Arc::new(Peer {
             callers: self.clone(),
             kind,
+            needs_token,
+            former: Mutex::default(),
             worker: AtomicU32::new(match kind {
                 Kind::Unix(Some(peer)) => peer.pid,
                 Kind::Unix(None) | Kind::Tcp { .. } => 0,
@@ -154,24 +169,22 @@ impl Callers {
     /// Searches /proc; may take some hundred microseconds.
     fn look(&self, kind: Kind) -> Found {
         match kind {
-            Kind::Unix(None) => Found::Nobody,
+            Kind::Unix(None) => Found::Nobody { inode: None },
             Kind::Unix(Some(Peercred { pid, .. })) => {
                 let is_worker = |pid: u32| self.workers.of_pid(pid).is_some();
-                ancestor(pid, is_worker).map_or(Found::Nobody, Found::Worker)
+                let nobody = Found::Nobody { inode: None };
+                process::nearest(pid, is_worker).map_or(nobody, Found::Worker)
             }
             Kind::Tcp { own, peer } => {
                 let pids = self.workers.busy_pids();
-                if pids.is_empty() {
-                    return Found::Nobody;
-                }
                 let mut proc = self.proc.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some(inode) = proc.inode(own, peer) else {
-                    return Found::Nobody;
+                    return Found::Nobody { inode: None };
                 };
                 match proc.finder.owner(inode, &pids, MOST_LINKS) {
                     Owner::Process(pid) => Found::Worker(pid),
                     Owner::Barred => Found::Barred(inode),
-                    Owner::Nobody => Found::Nobody,
+                    Owner::Nobody => Found::Nobody { inode: Some(inode) },
                 }
             }
         }
@@ -179,6 +192,14 @@ impl Callers {
 }
 
 impl Peer {
+    /// The user that has connected (uid), over a unix socket.
+    pub(crate) fn uid(&self) -> Option<u32> {
+        match self.kind {
+            Kind::Unix(peer) => peer.map(|peer| peer.uid),
+            Kind::Tcp { .. } => None,
+        }
+    }
+
     /// A call has begun on this connection.
     pub(crate) fn calls(self: &Arc<Peer>) -> Calling {
         let calling = Calling {
@@ -197,10 +218,33 @@ impl Peer {
         }
         let peer = self.clone();
         let looked = tokio::task::spawn_blocking(move || peer.callers.look(peer.kind)).await;
-        let worker = match looked {
-            Ok(Found::Worker(pid)) => Some(pid),
-            Ok(Found::Barred(inode)) => self.callers.workers.owner(inode).await,
-            Ok(Found::Nobody) | Err(_) => None,
+        let workers = &self.callers.workers;
+        let found = looked.unwrap_or(Found::Nobody { inode: None });
+        let worker = match found {
+            Found::Worker(pid) => Some(pid),
+            Found::Barred(inode) => workers.owner(inode).await,
+            Found::Nobody { .. } => None,
+        };
+        let worker = match worker {
+            Some(pid) => Some(pid),
+            // Only the manager knows the worker of a script that still runs after a reload.
+            None => {
+                let whose = match (self.kind, found) {
+                    (Kind::Unix(Some(peer)), _) => Some(Whose::Process(peer.pid)),
+                    (Kind::Unix(None), _) | (_, Found::Worker(_)) => None,
+                    (Kind::Tcp { .. }, Found::Barred(inode)) => Some(Whose::Socket(inode)),
+                    (Kind::Tcp { .. }, Found::Nobody { inode }) => inode.map(Whose::Socket),
+                };
+                let former = match whose {
+                    Some(whose) => workers.former(whose).await,
+                    None => None,
+                };
+                let pid = former.as_ref().map(|(pid, _)| *pid);
+                if former.is_some() {
+                    *self.former() = former;
+                }
+                pid
+            }
         };
         match worker {
             Some(worker) => {
@@ -212,6 +256,24 @@ impl Peer {
         worker.is_some()
     }
 
+    fn former(&self) -> MutexGuard<'_, Option<(u32, Arc<str>)>> {
+        self.former.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What its worker does; `None`: the worker is not known, or has no request.
+    fn now(&self, pid: u32) -> Option<WorkerNow> {
+        let now = self.callers.workers.of_pid(pid);
+        now.or_else(|| {
+            let former = self.former();
+            let (_, pool) = former.as_ref().filter(|(worker, _)| *worker == pid)?;
+            Some(WorkerNow {
+                pool: pool.clone(),
+                request: UNKNOWN,
+                deadline: NEVER,
+            })
+        })
+    }
+
     /// Whether another lookup may find it.
     fn may_be_found(&self) -> bool {
         self.vain.load(Relaxed) < MOST_LOOKS
@@ -219,6 +281,11 @@ impl Peer {
 }
 
 impl Calling {
+    /// Whether the call needs the token, if there is one.
+    pub(crate) fn needs_token(&self) -> bool {
+        self.peer.needs_token
+    }
+
     /// The address of the caller; `None` for a unix socket.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self.peer.kind {
@@ -249,7 +316,7 @@ impl Calling {
                 address,
                 pid: Some(*pid),
                 pool: Some(now.pool.clone()),
-                request: Some(now.request),
+                request: Some(now.request).filter(|request| *request != UNKNOWN),
             },
             None => Caller {
                 address,
@@ -269,6 +336,7 @@ impl Calling {
             // belong to another worker.
             *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = None;
             self.peer.worker.store(0, Relaxed);
+            *self.peer.former() = None;
         }
         while !self.is_tied() && self.peer.may_be_found() && clock::precise() < until {
             match self.peer.find().await {
@@ -359,7 +427,7 @@ impl Calling {
         if pid == 0 {
             return;
         }
-        if let Some(now) = self.peer.callers.workers.of_pid(pid) {
+        if let Some(now) = self.peer.now(pid) {
             *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = Some((pid, now));
         }
     }
@@ -399,17 +467,8 @@ fn is_here(own: SocketAddr, peer: SocketAddr) -> bool {
     peer.is_loopback() || peer == own.ip().to_canonical()
 }
 
-/// The process itself, or its nearest ancestor for which `is_one` holds.
-fn ancestor(pid: u32, is_one: impl Fn(u32) -> bool) -> Option<u32> {
-    let mut pid = pid;
-    for _ in 0..=GENERATIONS {
-        if is_one(pid) {
-            return Some(pid);
-        }
-        pid = process::parent_of(pid).ok().filter(|parent| *parent > 1)?;
-    }
-    None
-}
+/// Stands for the request of a worker of an earlier configuration.
+const UNKNOWN: u64 = 0;
 
 /// Shorter calls are not looked up.
 const LOOK_AFTER: Duration = Duration::from_millis(10);
@@ -434,9 +493,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// How many links in /proc are read for one lookup: some milliseconds.
 const MOST_LINKS: usize = 2_000;
 
-/// How many ancestors of a process are checked.
-const GENERATIONS: usize = 4;
-
 /// How long before its request's deadline a call ends, at most.
 const MOST_MARGIN: Duration = Duration::from_millis(100);
 
@@ -454,6 +510,8 @@ mod tests {
     struct One {
         pid: u32,
         now: Mutex<Option<WorkerNow>>,
+        /// The pool of which this process was a worker before a reload.
+        former: Option<Arc<str>>,
     }
 
     impl Workers for One {
@@ -469,6 +527,12 @@ mod tests {
         fn owner(&self, _: u32) -> Task<Option<u32>> {
             Box::pin(async { None })
         }
+
+        fn former(&self, whose: Whose) -> Task<Option<(u32, Arc<str>)>> {
+            let is_us = whose == Whose::Process(std::process::id());
+            let found = self.former.clone().filter(|_| is_us);
+            Box::pin(async { found.map(|pool| (7, pool)) })
+        }
     }
 
     fn works(deadline: u64) -> Option<WorkerNow> {
@@ -483,6 +547,7 @@ mod tests {
         let one = Arc::new(One {
             pid: std::process::id(),
             now: Mutex::new(works(deadline)),
+            former: None,
         });
         let users = vec![("shop".into(), own_uid())];
         (one.clone(), Callers::new(one, users))
@@ -501,7 +566,7 @@ mod tests {
     fn a_worker_that_connects_over_a_unix_socket_is_known_at_once() {
         let (_, callers) = one(NEVER);
         let (here, _there) = UnixStream::pair().expect("a pair");
-        let caller = callers.over_unix(&here).calls().caller();
+        let caller = callers.over_unix(&here, false).calls().caller();
         assert_eq!(caller.pid, Some(std::process::id()));
         assert_eq!(caller.pool.as_deref(), Some("shop"));
         assert_eq!((caller.request, caller.address), (Some(42), None));
@@ -539,7 +604,7 @@ mod tests {
         let deadline = clock::now() + 200_000;
         let (one, callers) = one(deadline);
         let (here, _there) = UnixStream::pair().expect("a pair");
-        let peer = callers.over_unix(&here);
+        let peer = callers.over_unix(&here, false);
         let calling = peer.calls();
         let until = calling.deadline();
         assert!(until < deadline && until > deadline - 11_000, "{until}");
@@ -559,11 +624,32 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_of_an_earlier_configuration_calls_for_its_pool() {
+        let one = Arc::new(One {
+            pid: 0,
+            now: Mutex::new(None),
+            former: Some("blog".into()),
+        });
+        let callers = Callers::new(one, Vec::new());
+        let (here, _there) = UnixStream::pair().expect("a pair");
+        let peer = callers.over_unix(&here, false);
+        for _ in 0..2 {
+            // A later call of the same connection, too.
+            let calling = peer.calls();
+            runtime().block_on(calling.identify());
+            assert_eq!(calling.who().pool.as_deref(), Some("blog"));
+            let caller = calling.caller();
+            assert_eq!((caller.pid, caller.request), (Some(7), None));
+            assert_eq!(calling.deadline(), NEVER);
+        }
+    }
+
+    #[test]
     fn nobodys_caller_is_not_looked_for_without_end() {
         let (one, callers) = one(NEVER);
         *one.now.lock().expect("no panic") = None;
         let (here, _there) = UnixStream::pair().expect("a pair");
-        let peer = callers.over_unix(&here);
+        let peer = callers.over_unix(&here, false);
         let calling = peer.calls();
         runtime().block_on(async {
             let given_up = async {
@@ -588,12 +674,12 @@ mod tests {
     #[test]
     fn what_a_worker_has_started_calls_for_it() {
         let us = std::process::id();
-        assert_eq!(ancestor(us, |pid| pid == us), Some(us));
+        assert_eq!(process::nearest(us, |pid| pid == us), Some(us));
         let parent = process::parent_of(us).expect("a parent");
         if parent > 1 {
-            assert_eq!(ancestor(us, |pid| pid == parent), Some(parent));
+            assert_eq!(process::nearest(us, |pid| pid == parent), Some(parent));
         }
-        assert_eq!(ancestor(us, |_| false), None);
+        assert_eq!(process::nearest(us, |_| false), None);
     }
 
     #[test]

@@ -5,8 +5,10 @@
 //! An idle one, the one used last first; otherwise an HTTP/2 connection that has room; otherwise the call waits for
 //! whichever comes first: a connection that another call gives back, or a new one. Separate tasks make new
 //! connections, as many as there are waiting calls that cannot share one. So a caller that leaves does not waste a
-//! handshake: the connection is kept. While the protocol of an origin is not known, one connection is made at a time,
-//! because all waiting calls may be able to share it.
+//! handshake: the connection is kept. While the protocol of an origin is not known, a connection is made for each waiting
+//! call: HTTP/1.1 needs that, and a caller without weir would not wait for the handshake of another one either. If the
+//! first one speaks HTTP/2, the others are given up. The protocol is remembered ([`Dialer::spoken`]), so this happens
+//! once per origin.
 //!
 //! # States of a connection
 //!
@@ -35,7 +37,7 @@ use std::{
 
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, task::AbortHandle};
 use weir_config::{HostSettings, Scheme};
 
 pub(crate) use self::carrier::{Carrier, Received, Unanswered};
@@ -87,7 +89,10 @@ struct State {
     shared: Vec<Arc<Shared>>,
     /// HTTP/1.1 connections that carry a call.
     busy: usize,
-    connecting: usize,
+    /// Connection attempts, the oldest first.
+    dials: Vec<Dial>,
+    /// The number of the next attempt.
+    next_dial: u64,
     /// Waiting calls in order of arrival.
     waiting: VecDeque<oneshot::Sender<Result<Carrier, Fault>>>,
     /// The protocol of the last new connection.
@@ -99,6 +104,12 @@ struct State {
     ahead_pause: u64,
     /// The origin was forgotten: connections that are given back are closed.
     closed: bool,
+}
+
+/// A connection attempt.
+struct Dial {
+    number: u64,
+    task: AbortHandle,
 }
 
 /// An HTTP/1.1 connection.
@@ -134,7 +145,10 @@ impl Connections {
     ) -> Arc<Connections> {
         let only_http1 = route.origin.scheme == Scheme::Http || !route.settings.http2;
         let state = State {
-            spoken: only_http1.then_some(Protocol::Http1),
+            spoken: match only_http1 {
+                true => Some(Protocol::Http1),
+                false => dialer.spoken(&route.origin),
+            },
             ahead_pause: FIRST_PAUSE,
             ..State::default()
         };
@@ -185,8 +199,8 @@ impl Connections {
     /// Closes connections that are idle for too long, too old, or lead to an address that DNS no longer names; makes
     /// connections in advance.
     /// Called about once a second.
-    pub(crate) fn tend(self: &Arc<Self>) {
-        let now = clock::precise();
+    /// `now`: [`clock::precise`].
+    pub(crate) fn tend(self: &Arc<Self>, now: u64) {
         let mut leaving = Vec::new();
         {
             let mut state = self.lock();
@@ -259,7 +273,7 @@ impl Connections {
         Census {
             idle: state.idle.len() + shared_idle,
             busy: state.busy + state.shared.len() - shared_idle,
-            connecting: state.connecting,
+            connecting: state.dials.len(),
             waiting: state.waiting.len(),
             protocol: state.spoken,
         }
@@ -302,13 +316,8 @@ impl Connections {
     fn dial_for_waiting(self: &Arc<Self>, state: &mut State) {
         // Nothing is made for a call that has ended.
         state.waiting.retain(|waiter| !waiter.is_closed());
-        let waiting = state.waiting.len();
-        let wanted = match state.spoken {
-            None => waiting.min(1),
-            Some(Protocol::Http2) => waiting.div_ceil(STREAMS.min(state.quota.at(clock::now()))),
-            Some(Protocol::Http1 | Protocol::Tunnel) => waiting,
-        };
-        while state.connecting < wanted {
+        let wanted = state.wanted();
+        while state.dials.len() < wanted {
             self.dial(state);
         }
     }
@@ -322,7 +331,7 @@ impl Connections {
             Some(Protocol::Http2) => self.settings().preconnect.min(1),
             _ => self.settings().preconnect,
         };
-        while state.open() + state.connecting < wanted {
+        while state.open() + state.dials.len() < wanted {
             self.dial(state);
             // Protects an origin that closes connections at once against a flood of attempts.
             state.ahead_at = now + FIRST_PAUSE;
@@ -331,10 +340,11 @@ impl Connections {
 
     fn dial(self: &Arc<Self>, state: &mut State) {
         let me = self.clone();
-        state.connecting += 1;
-        tokio::spawn(async move {
-            // The count also goes down if the task is dropped.
-            let connecting = Connecting(&me);
+        let number = state.next_dial;
+        state.next_dial += 1;
+        let task = tokio::spawn(async move {
+            // It is also removed if the task is dropped.
+            let connecting = Connecting(&me, number);
             // It belongs to no single call, so only `connect_timeout` limits it.
             let linked = match me.dialer.dial(&me.route, clock::NEVER).await {
                 Ok(link) => me.speak(link).await,
@@ -346,6 +356,8 @@ impl Connections {
                 Err(fault) => me.failed(&fault),
             }
         });
+        let task = task.abort_handle();
+        state.dials.push(Dial { number, task });
     }
 
     /// Starts HTTP on a new connection.
@@ -437,7 +449,9 @@ impl Connections {
         self.figures.connection_opened(&connection, verified);
         {
             let mut state = self.lock();
-            state.spoken = Some(connection.protocol);
+            if state.spoken.replace(connection.protocol) != Some(connection.protocol) {
+                self.dialer.speaks(&self.route.origin, connection.protocol);
+            }
             state.ahead_pause = FIRST_PAUSE;
             if let Hold::Share(share) = &hold
                 && !state.closed
@@ -447,11 +461,34 @@ impl Connections {
         }
         match hold {
             Hold::Own(own) => self.offer(own, false),
-            Hold::Share(share) => self.spread(&share),
+            Hold::Share(share) => {
+                self.spread(&share);
+                self.give_up_surplus(&share);
+            }
         }
         // For those that waited to know the protocol.
         let mut state = self.lock();
         self.dial_for_waiting(&mut state);
+    }
+
+    /// Gives up connection attempts that began before it was known that the origin speaks HTTP/2, and closes `new` if
+    /// another connection has room for all calls.
+    fn give_up_surplus(&self, new: &Arc<Shared>) {
+        let surplus;
+        {
+            let mut state = self.lock();
+            let wanted = state.wanted().min(state.dials.len());
+            surplus = state.dials.split_off(wanted);
+            let quota = state.quota.at(clock::now());
+            let mut others = state.shared.iter().filter(|one| !Arc::ptr_eq(one, new));
+            let has_other = others.any(|one| one.has_room(quota));
+            if has_other && state.waiting.is_empty() && new.given.load(Relaxed) == 0 {
+                state.shared.retain(|one| !Arc::ptr_eq(one, new));
+            }
+        }
+        for dial in surplus {
+            dial.task.abort();
+        }
     }
 
     /// Gives an HTTP/1.1 connection to a waiting call, or keeps it.
@@ -546,7 +583,7 @@ impl Connections {
             let now = clock::precise();
             state.ahead_at = now + state.ahead_pause;
             state.ahead_pause = (state.ahead_pause * 2).min(LONGEST_PAUSE);
-            match state.connecting {
+            match state.dials.len() {
                 0 => state.waiting.drain(..).collect(),
                 _ => state.waiting.pop_front().into_iter().collect(),
             }
@@ -597,6 +634,15 @@ impl Connections {
 impl State {
     fn open(&self) -> usize {
         self.idle.len() + self.shared.len() + self.busy
+    }
+
+    /// How many connections the waiting calls need.
+    fn wanted(&self) -> usize {
+        let waiting = self.waiting.len();
+        match self.spoken {
+            Some(Protocol::Http2) => waiting.div_ceil(STREAMS.min(self.quota.at(clock::now()))),
+            None | Some(Protocol::Http1 | Protocol::Tunnel) => waiting,
+        }
     }
 
     /// Counts a share that is given. A connection that has given its last one is removed from the list; it ends with
@@ -671,12 +717,13 @@ impl Connections {
     }
 }
 
-/// Counts a connection attempt until it has succeeded or failed.
-struct Connecting<'a>(&'a Connections);
+/// Keeps a connection attempt on the list until it has succeeded or failed.
+struct Connecting<'a>(&'a Connections, u64);
 
 impl Drop for Connecting<'_> {
     fn drop(&mut self) {
-        self.0.lock().connecting -= 1;
+        let mut state = self.0.lock();
+        state.dials.retain(|dial| dial.number != self.1);
     }
 }
 
@@ -706,3 +753,6 @@ const LEAST_BUFFER: usize = 8192;
 /// First pause after a failed attempt to connect in advance, µs; it doubles each time.
 const FIRST_PAUSE: u64 = 1_000_000;
 const LONGEST_PAUSE: u64 = 30_000_000;
+
+#[cfg(test)]
+mod tests;

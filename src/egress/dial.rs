@@ -43,6 +43,9 @@ pub(crate) struct Dialer {
     turn: AtomicUsize,
     /// The addresses on which weir takes calls.
     own: Vec<SocketAddr>,
+    /// What origins over TLS spoke last, by host and port; as many as names are known.
+    spoken: Mutex<HashMap<(String, u16), Protocol>>,
+    most_spoken: usize,
 }
 
 /// How an origin is reached; made once per origin.
@@ -82,17 +85,37 @@ impl Dialer {
         let names = Names::new(resolver, egress.max_hosts, figures);
         Dialer {
             own: own.collect(),
+            most_spoken: egress.max_hosts,
             ..Dialer::by(names)
         }
     }
 
-    fn by(names: Arc<Names>) -> Dialer {
+    /// Of these names, and of nothing of a configuration.
+    pub(crate) fn by(names: Arc<Names>) -> Dialer {
         Dialer {
             names,
             failed: Mutex::default(),
             turn: AtomicUsize::new(0),
             own: Vec::new(),
+            spoken: Mutex::default(),
+            most_spoken: 100,
         }
+    }
+
+    /// What an origin over TLS spoke last; none: it is not known.
+    pub(crate) fn spoken(&self, origin: &Origin) -> Option<Protocol> {
+        let spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
+        spoken.get(&(origin.host.clone(), origin.port)).copied()
+    }
+
+    /// Notes what an origin speaks.
+    pub(crate) fn speaks(&self, origin: &Origin, protocol: Protocol) {
+        let mut spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
+        if spoken.len() >= self.most_spoken {
+            // Who is called again is known again.
+            spoken.clear();
+        }
+        spoken.insert((origin.host.clone(), origin.port), protocol);
     }
 
     /// Refuses a call of weir to itself, which would repeat endlessly.

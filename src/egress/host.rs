@@ -337,8 +337,9 @@ impl Hosts {
 
     /// Maintains the connections of all origins.
     pub(crate) fn tend(&self) {
+        let now = clock::precise();
         for host in self.all() {
-            host.connections.tend();
+            host.connections.tend(now);
         }
     }
 

@@ -70,6 +70,7 @@ use self::{
     dial::Dialer,
     figures::{CacheState, Figures},
     host::Hosts,
+    listen::Entrance,
     log::CallLog,
     rules::Rules,
     status::View,
@@ -99,7 +100,7 @@ pub(crate) struct Egress {
     drain: Drain,
     /// One place per caller's connection.
     places: Arc<Semaphore>,
-    /// Number of sockets that are still accepted from.
+    /// Number of threads that still accept callers.
     listening: AtomicUsize,
 }
 
@@ -149,6 +150,7 @@ pub fn start(
         Some(path) => Some(given.files.token(path)?.to_owned()),
         None => None,
     };
+    let own = given.files.socket.clone();
     let users = given.files.users.iter();
     let users = users
         .map(|(pool, uid)| (pool.as_str().into(), *uid))
@@ -171,6 +173,10 @@ pub fn start(
         let cache: Arc<dyn CacheState> = cache.clone();
         figures.watch_cache(Arc::downgrade(&cache));
     }
+    let threads = match settings.threads {
+        0 => cores.div_ceil(CORES_PER_THREAD),
+        threads => threads,
+    };
     let egress = Arc::new(Egress {
         token,
         rules,
@@ -178,31 +184,40 @@ pub fn start(
         cache,
         dialer,
         callers: Callers::new(beside.workers, users),
-        view: View::new(&settings, figures.clone()),
+        view: View::new(
+            &settings,
+            own.as_ref().map(|(path, _)| path.as_path()),
+            figures.clone(),
+        ),
         figures,
         log: CallLog::new(&beside.log_format, beside.log),
         complaints: Complaints::default(),
         drain: Drain::default(),
         places: Arc::new(Semaphore::new(settings.max_connections)),
-        listening: AtomicUsize::new(given.listeners.len()),
+        listening: AtomicUsize::new(threads),
         settings,
     });
-    let threads = match egress.settings.threads {
-        0 => cores.div_ceil(CORES_PER_THREAD),
-        threads => threads,
-    };
-    let mut per_thread: Vec<Vec<(Address, OwnedFd)>> = Vec::new();
+    let mut per_thread: Vec<Vec<(Entrance, OwnedFd)>> = Vec::new();
     per_thread.resize_with(threads, Vec::new);
+    let own = own.map(|(path, users)| Entrance {
+        address: Address::Unix(path),
+        only: Some(users.into()),
+    });
     for (index, socket) in given.listeners {
-        let address = egress.settings.listen.get(usize::from(index));
-        let address = address.ok_or_else(|| format!("a socket for [egress] listen {index}"))?;
+        let listed = egress.settings.listen.get(usize::from(index));
+        let listed = listed.map(|address| Entrance {
+            address: address.clone(),
+            only: None,
+        });
+        let is_own = usize::from(index) == egress.settings.listen.len();
+        let entrance = listed.or_else(|| own.clone().filter(|_| is_own));
+        let entrance = entrance.ok_or_else(|| format!("a socket for [egress] listen {index}"))?;
         // Each thread accepts from each socket; a free thread gets the connection.
         for sockets in per_thread.iter_mut().skip(1) {
             let copy = socket.try_clone().map_err(|error| error.to_string())?;
-            sockets.push((address.clone(), copy));
-            egress.listening.fetch_add(1, Relaxed);
+            sockets.push((entrance.clone(), copy));
         }
-        per_thread[0].push((address.clone(), socket));
+        per_thread[0].push((entrance, socket));
     }
     for (number, sockets) in per_thread.into_iter().enumerate() {
         start_thread(&egress, number, sockets, beside.pulses.add(Thread::Egress))?;
@@ -213,7 +228,7 @@ pub fn start(
 fn start_thread(
     egress: &Arc<Egress>,
     number: usize,
-    sockets: Vec<(Address, OwnedFd)>,
+    sockets: Vec<(Entrance, OwnedFd)>,
     pulse: Pulse,
 ) -> Result<(), String> {
     let failed = |error| format!("cannot start egress thread {number}: {error}");
@@ -226,15 +241,11 @@ fn start_thread(
     let run = move || {
         runtime.block_on(async {
             tokio::spawn(pulse.keep());
-            for (address, socket) in sockets {
-                let egress = egress.clone();
-                tokio::spawn(async move {
-                    if let Err(error) = listen::listen(egress.clone(), &address, socket).await {
-                        ::log::error!("[egress] listen {address}: {error}");
-                    }
-                    egress.listening.fetch_sub(1, Relaxed);
-                });
-            }
+            let accepting = egress.clone();
+            tokio::spawn(async move {
+                listen::listen(accepting.clone(), sockets).await;
+                accepting.listening.fetch_sub(1, Relaxed);
+            });
             if number > 0 {
                 return std::future::pending().await;
             }

@@ -19,10 +19,14 @@ use http::{
     HeaderValue, Request, Response,
     header::{CONNECTION, TRANSFER_ENCODING},
 };
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    body::{Body, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
     net::{TcpStream, UnixStream},
     sync::OwnedSemaphorePermit,
     time::Sleep,
@@ -56,15 +60,15 @@ pub(crate) async fn serve_tcp(
 pub(crate) async fn serve_unix(
     egress: Arc<Egress>,
     stream: UnixStream,
+    peer: Arc<Peer>,
     place: OwnedSemaphorePermit,
 ) {
-    let peer = egress.callers.over_unix(&stream);
     serve(egress, stream, peer, place).await;
 }
 
 async fn serve<S>(egress: Arc<Egress>, stream: S, peer: Arc<Peer>, place: OwnedSemaphorePermit)
 where
-    S: AsyncRead + AsyncWrite + AsFd + Unpin + Send + 'static,
+    S: Io,
 {
     let seat = Seat::new(&egress, place);
     let stream = Stream::new(stream, seat.clone());
@@ -73,6 +77,7 @@ where
     let service = service_fn(|request: Request<Incoming>| {
         // A head was read.
         seat.gauge.progress();
+        seat.may_send(!request.body().is_end_stream());
         rests_since.store(AT_WORK, Relaxed);
         // The request may also have had a Content-Length, which hyper removes. Its sender may see the end elsewhere,
         // so what follows is not used as a request (RFC 9112 §6.1).
@@ -111,7 +116,13 @@ where
             // A request that has arrived is started before the connection is told to end.
             biased;
             // Errors concern only the caller, or are already in the call's log line.
-            _ = poll_fn(|cx| clock::frozen(|| connection.as_mut().poll(cx))) => return,
+            ended = poll_fn(|cx| clock::frozen(|| connection.as_mut().poll(cx))) => {
+                if ended.is_err() {
+                    // A head that hyper has answered with a refusal may not have been all that comes.
+                    seat.may_send(true);
+                }
+                return;
+            }
             () = egress.drain.started(), if !draining => draining = true,
             () = tokio::time::sleep(Duration::from_micros(grace)), if draining && !told => {
                 told = true;
@@ -127,6 +138,8 @@ pub(crate) struct Seat {
     /// An answer is incomplete. An HTTP/1.0 caller would take it for complete if the connection just ended, so the
     /// connection is reset.
     cut: AtomicBool,
+    /// The caller may still send when the connection is closed: the rest of a body that nobody reads.
+    may_send: AtomicBool,
     /// Measures bytes without content.
     pub(crate) gauge: Gauge,
     /// Counts for `max_connections`.
@@ -139,9 +152,14 @@ impl Seat {
         Arc::new(Seat {
             egress: egress.clone(),
             cut: AtomicBool::new(false),
+            may_send: AtomicBool::new(false),
             gauge: Gauge::new(MAX_HEAD),
             _place: place,
         })
+    }
+
+    fn may_send(&self, may: bool) {
+        self.may_send.store(may, Relaxed);
     }
 
     /// Resets the connection when it ends.
@@ -157,23 +175,37 @@ impl Drop for Seat {
 }
 
 /// A caller's stream. It fails if the caller takes nothing for [`SEND_TIMEOUT`], because an answer that is not read
-/// holds a connection to its origin.
-struct Stream<S: AsFd> {
-    inner: S,
+/// holds a connection to its origin. If the caller may still send when it is dropped, it is closed slowly ([`linger`]).
+struct Stream<S: Io> {
+    /// `None` only while it is dropped.
+    inner: Option<S>,
     seat: Arc<Seat>,
     reading: Reading,
+    /// The caller has closed its side.
+    is_at_end: bool,
     /// Runs while the caller takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S: AsFd> Stream<S> {
+/// The socket of a caller's connection.
+trait Io: AsyncRead + AsyncWrite + AsFd + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + AsFd + Unpin + Send + 'static> Io for S {}
+
+impl<S: Io> Stream<S> {
     fn new(inner: S, seat: Arc<Seat>) -> Stream<S> {
         Stream {
-            inner,
+            inner: Some(inner),
             reading: Reading::new(seat.gauge.clone()),
             seat,
+            is_at_end: false,
             stalled: None,
         }
+    }
+
+    fn inner(&mut self) -> io::Result<Pin<&mut S>> {
+        let inner = self.inner.as_mut().map(Pin::new);
+        inner.ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// The result of a write, or a timeout.
@@ -195,26 +227,34 @@ impl<S: AsFd> Stream<S> {
     }
 }
 
-impl<S: AsyncRead + AsFd + Unpin> AsyncRead for Stream<S> {
+impl<S: Io> AsyncRead for Stream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let inner = Pin::new(&mut this.inner);
-        this.reading
-            .poll(cx, buffer, |cx, buffer| inner.poll_read(cx, buffer))
+        let Some(inner) = this.inner.as_mut().map(Pin::new) else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        let before = buffer.filled().len();
+        let read = this
+            .reading
+            .poll(cx, buffer, |cx, buffer| inner.poll_read(cx, buffer));
+        if matches!(read, Poll::Ready(Ok(()))) && buffer.filled().len() == before {
+            this.is_at_end = true;
+        }
+        read
     }
 }
 
-impl<S: AsyncWrite + AsFd + Unpin> AsyncWrite for Stream<S> {
+impl<S: Io> AsyncWrite for Stream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        let written = self.inner()?.poll_write(cx, bytes);
         self.in_time(cx, written)
     }
 
@@ -223,31 +263,63 @@ impl<S: AsyncWrite + AsFd + Unpin> AsyncWrite for Stream<S> {
         cx: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
+        let written = self.inner()?.poll_write_vectored(cx, pieces);
         self.in_time(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
+        self.inner.as_ref().is_some_and(S::is_write_vectored)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        self.inner()?.poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        self.inner()?.poll_shutdown(cx)
     }
 }
 
-impl<S: AsFd> Drop for Stream<S> {
+impl<S: Io> Drop for Stream<S> {
     fn drop(&mut self) {
+        let Some(inner) = self.inner.take() else {
+            return;
+        };
         if self.seat.cut.load(Relaxed) {
             // If it cannot be reset, the caller sees a normal close.
-            let _ = socket::reset_on_close(self.inner.as_fd());
+            let _ = socket::reset_on_close(inner.as_fd());
+        } else if self.seat.may_send.load(Relaxed)
+            && !self.is_at_end
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(linger(inner, self.seat.clone()));
         }
     }
 }
+
+/// Closes so that the caller can read the answer: the kernel resets a socket that is closed with unread bytes, and the
+/// reset can overtake the answer (RFC 9112 §9.6). The seat is kept until then, because the connection still counts.
+async fn linger(mut stream: impl Io, seat: Arc<Seat>) {
+    let drain = async {
+        stream.shutdown().await?;
+        let mut sink = [0; 4096];
+        let mut left = LINGER_BYTES;
+        while left > 0 {
+            match stream.read(&mut sink).await? {
+                0 => break,
+                count => left = left.saturating_sub(count),
+            }
+        }
+        io::Result::Ok(())
+    };
+    // However it ends, the connection does.
+    let _ = tokio::time::timeout(LINGER, drain).await;
+    drop(seat);
+}
+
+/// How long a connection whose caller may still send is read after its last answer, and how much at most, bytes.
+const LINGER: Duration = Duration::from_secs(5);
+const LINGER_BYTES: usize = 16 << 20;
 
 /// A caller's connection is closed if no request comes for this long, or if a head is not completed in this time.
 const IDLE: Duration = Duration::from_secs(75);

@@ -1,9 +1,9 @@
 //! The egress in the operator's window: the object `egress` of its status, and the rows `weir_egress_*`.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{path::Path, sync::Arc, time::SystemTime};
 
 use serde_json::{Value, json};
-use weir_config::Egress;
+use weir_config::{Address, Egress};
 
 use super::{
     figures::{ALL_PROTOCOLS, BreakerNow, Figures, HostFigures, get},
@@ -25,10 +25,13 @@ pub(crate) struct View {
 
 impl View {
     /// Shows this configuration and these counters.
-    pub(crate) fn new(config: &Egress, figures: Arc<Figures>) -> View {
+    /// `own`: the workers' own socket.
+    pub(crate) fn new(config: &Egress, own: Option<&Path>, figures: Arc<Figures>) -> View {
+        let own = own.map(|path| Address::Unix(path.to_owned()).to_string());
+        let listen = config.listen.iter().map(ToString::to_string);
         View {
             figures,
-            listen: config.listen.iter().map(ToString::to_string).collect(),
+            listen: listen.chain(own).collect(),
             max_connections: config.max_connections,
             cache_size: config.cache_size,
         }
@@ -295,6 +298,7 @@ mod tests {
         figures.caller_came();
         let config = Egress {
             listen: vec![Address::Tcp("127.0.0.1:8083".parse().expect("an address"))],
+            socket: weir_config::Window::Off,
             owner: None,
             group: None,
             mode: 0o660,
@@ -310,14 +314,14 @@ mod tests {
             defaults: HostSettings::USUAL,
             hosts: Vec::new(),
         };
-        (View::new(&config, figures), still)
+        (View::new(&config, Some("/run/s".as_ref()), figures), still)
     }
 
     #[test]
     fn the_status_has_each_host() {
         let (view, _still) = view();
         let status = view.status();
-        assert_eq!(status["listen"], json!(["127.0.0.1:8083"]));
+        assert_eq!(status["listen"], json!(["127.0.0.1:8083", "unix:/run/s"]));
         assert_eq!(
             status["connections"],
             json!({ "now": 1, "max": 100, "accepted": 1 })

@@ -15,7 +15,7 @@ use weir_sys::socket_owners::Owner;
 use super::{Gateway, dispatch::Manager};
 use crate::{
     clock,
-    control::ToManager,
+    control::{ToManager, Whose},
     sidecar::{WorkerNow, Workers},
     window::Task,
 };
@@ -32,6 +32,7 @@ pub(super) struct Owners {
 #[derive(Default)]
 struct Asked {
     waiting: HashMap<u32, oneshot::Sender<u32>>,
+    former: HashMap<u32, oneshot::Sender<(u32, String)>>,
     /// When the next question may be asked ([`clock::now`]).
     next_at: u64,
 }
@@ -66,16 +67,45 @@ impl Owners {
         }
     }
 
+    /// The manager has answered of a worker of an earlier configuration.
+    pub(super) fn told_former(&self, id: u32, found: Option<(u32, String)>) {
+        let asker = self.asked().former.remove(&id);
+        if let (Some(asker), Some(found)) = (asker, found) {
+            // Whoever asked may have gone meanwhile.
+            let _ = asker.send(found);
+        }
+    }
+
     /// When the next question may be asked ([`clock::now`]); `None` if too many questions are waiting already, or the
     /// manager cannot answer.
     fn turn(&self, now: u64) -> Option<u64> {
+        if self.barred.load(Relaxed) {
+            return None;
+        }
+        self.any_turn(now)
+    }
+
+    fn any_turn(&self, now: u64) -> Option<u64> {
         let mut asked = self.asked();
         let turn = asked.next_at.max(now);
-        if self.barred.load(Relaxed) || turn - now > MOST_WAIT {
+        if turn - now > MOST_WAIT {
             return None;
         }
         asked.next_at = turn + PAUSE;
         Some(turn)
+    }
+
+    fn ask_former(&self, whose: Whose) -> oneshot::Receiver<(u32, String)> {
+        let id = self.next.fetch_add(1, Relaxed);
+        let receiver = {
+            let mut asked = self.asked();
+            asked.former.retain(|_, asker| !asker.is_closed());
+            let (sender, receiver) = oneshot::channel();
+            asked.former.insert(id, sender);
+            receiver
+        };
+        (self.manager.0)(ToManager::FindFormer { id, whose });
+        receiver
     }
 
     fn ask(&self, inode: u32, workers: Vec<(u16, u32)>) -> oneshot::Receiver<u32> {
@@ -129,6 +159,19 @@ impl Workers for AtWork {
     fn owner(&self, inode: u32) -> Task<Option<u32>> {
         Box::pin(owner_of(self.gateway.clone(), inode))
     }
+
+    fn former(&self, whose: Whose) -> Task<Option<(u32, Arc<str>)>> {
+        let gateway = self.gateway.clone();
+        Box::pin(async move {
+            let turn = gateway.owners.any_turn(clock::now())?;
+            let wait = Duration::from_micros(turn.saturating_sub(clock::now()));
+            tokio::time::sleep(wait).await;
+            let asked = gateway.owners.ask_former(whose);
+            let found = tokio::time::timeout(MANAGERS_TIME, asked).await;
+            let (pid, pool) = found.ok()?.ok()?;
+            Some((pid, pool.into()))
+        })
+    }
 }
 
 /// The process id of the busy worker that has the socket with this inode open, as the manager sees it.
@@ -147,6 +190,9 @@ pub(super) async fn owner_of(gateway: Arc<Gateway>, inode: u32) -> Option<u32> {
 
 /// Minimum time between two questions, µs: 200 per second.
 const PAUSE: u64 = 5_000;
+
+/// The manager has so long for an answer.
+const MANAGERS_TIME: Duration = Duration::from_secs(1);
 
 /// A question that would have to wait longer than this is not asked, µs.
 const MOST_WAIT: u64 = 1_000_000;

@@ -106,6 +106,7 @@ fn is_asked_again(message: &ToManager) -> bool {
     matches!(
         message,
         ToManager::FindOwner { .. }
+            | ToManager::FindFormer { .. }
             | ToManager::Measure
             | ToManager::TraceWorker { .. }
             | ToManager::Alive { .. }

@@ -114,7 +114,8 @@ impl OwnCalls {
     fn look(&self, kind: Kind, busy: &[u32]) -> Found {
         match kind {
             Kind::Elsewhere => Found::Nobody,
-            Kind::Unix(pid) => ancestor(pid, busy).map_or(Found::Nobody, Found::Worker),
+            Kind::Unix(pid) => process::nearest(pid, |pid| busy.contains(&pid))
+                .map_or(Found::Nobody, Found::Worker),
             Kind::Here { own, peer } => {
                 let mut proc = self.proc.lock().unwrap_or_else(PoisonError::into_inner);
                 if proc.diag.is_none() {
@@ -213,18 +214,6 @@ fn is_here(own: SocketAddr, peer: SocketAddr) -> bool {
     peer.is_loopback() || peer == own.ip().to_canonical()
 }
 
-/// The process itself or its nearest ancestor that is a worker: a worker may start programs that make calls.
-fn ancestor(pid: u32, workers: &[u32]) -> Option<u32> {
-    let mut pid = pid;
-    for _ in 0..=GENERATIONS {
-        if workers.contains(&pid) {
-            return Some(pid);
-        }
-        pid = process::parent_of(pid).ok().filter(|parent| *parent > 1)?;
-    }
-    None
-}
-
 /// Maximum number of failed lookups for one connection.
 const MOST_LOOKS: u32 = 8;
 
@@ -236,9 +225,6 @@ const PAUSE: u64 = 5_000;
 
 /// How many links in /proc are read for one lookup: some milliseconds.
 const MOST_LINKS: usize = 2_000;
-
-/// How many ancestors of a process are checked.
-const GENERATIONS: usize = 4;
 
 /// How long the manager may take to answer.
 const LONGEST: Duration = Duration::from_millis(500);
@@ -278,7 +264,5 @@ mod tests {
         assert!(matches!(found, Found::Worker(pid) if pid == us));
         let other = calls.look(Kind::Here { own, peer }, &[1]);
         assert!(!matches!(other, Found::Worker(_)));
-        assert_eq!(ancestor(us, &[us]), Some(us));
-        assert_eq!(ancestor(us, &[u32::MAX]), None);
     }
 }

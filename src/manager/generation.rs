@@ -20,8 +20,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir_config::Protocol;
-use weir_sys::process::Exit;
+use weir_config::{Address, Protocol};
+use weir_sys::{
+    process::{self, Exit},
+    socket_owners::Owner,
+};
 
 use super::{
     Failure, Loaded,
@@ -39,7 +42,9 @@ use super::{
     workers::{Before, Pools},
 };
 use crate::{
-    control::{Action, EgressFiles, Holding, ManagerCounts, OldGeneration, ToGateway, ToManager},
+    control::{
+        Action, EgressFiles, Holding, ManagerCounts, OldGeneration, ToGateway, ToManager, Whose,
+    },
     error_log::{self, Format},
 };
 
@@ -101,6 +106,8 @@ pub(super) enum Event {
     Act { id: u32, action: Action },
     /// Its gateway asks what the processes use.
     Measure,
+    /// Its gateway wants to know to which worker of an older generation a call belongs.
+    FindFormer { id: u32, whose: Whose },
     /// Its gateway died and will be restarted.
     Restarts,
     /// Its gateway is killed because it does not respond.
@@ -122,13 +129,18 @@ impl Generation {
             .map_err(|problems| loaded.failure(problems))?;
         let mut egress =
             egress::read(&loaded.config).map_err(|problems| loaded.failure(problems))?;
-        if let Some(files) = &mut egress {
-            files.users = egress::users(&loaded.config, &plan.runs);
-        }
         let pools = Pools::new(now, &loaded.config, &plan, before, masters)
             .map_err(|problems| loaded.failure(problems))?;
         let sockets = Sockets::bind(&loaded.config, &plan, sockets)
             .map_err(|problems| loaded.failure(problems))?;
+        if let Some(files) = &mut egress {
+            files.users = egress::users(&loaded.config, &plan.runs);
+            files.socket = plan.egress_socket.as_ref().and_then(|own| {
+                let mut bound = sockets.egress_addresses().into_iter();
+                let is_bound = bound.any(|address| address == Address::Unix(own.path.clone()));
+                is_bound.then(|| (own.path.clone(), own.users.clone()))
+            });
+        }
         let window =
             Windows::open(&loaded, window).map_err(|problem| loaded.failure(vec![problem]))?;
         Ok(Self {
@@ -353,6 +365,40 @@ impl Generation {
         Ok(format!("pool {name}: {what}, until the next reload"))
     }
 
+    /// Tells the gateway to which of these workers of older generations a call belongs.
+    pub(super) fn find_former(
+        &mut self,
+        now: Instant,
+        (id, whose): (u32, Whose),
+        workers: &[(u32, String)],
+    ) {
+        let pids: Vec<u32> = workers.iter().map(|(pid, _)| *pid).collect();
+        let pid = match whose {
+            _ if pids.is_empty() => None,
+            Whose::Process(pid) => process::nearest(pid, |pid| pids.contains(&pid)),
+            Whose::Socket(inode) => match self.owners.find(now, inode, &pids) {
+                Owner::Process(pid) => Some(pid),
+                Owner::Barred | Owner::Nobody => None,
+            },
+        };
+        let found = pid.and_then(|pid| workers.iter().find(|(other, _)| *other == pid));
+        let found = found.cloned();
+        self.gateway.send(ToGateway::Former { id, found });
+    }
+
+    /// The workers of its pools: process, and the pool's NAME.
+    pub(super) fn workers<'a>(
+        &'a self,
+        masters: &'a Masters,
+    ) -> impl Iterator<Item = (u32, String)> + 'a {
+        self.pools.pids(masters).flat_map(|of_pool| {
+            let pool = self.loaded.config.pools.get(usize::from(of_pool.pool));
+            let name = pool.map_or_else(String::new, |pool| pool.name.clone());
+            let pids = of_pool.workers.into_iter();
+            pids.map(move |pid| (pid, name.clone()))
+        })
+    }
+
     /// Handles a message of a master.
     pub(super) fn hear_master(&mut self, now: Instant, news: &News, masters: &mut Masters) {
         self.pools.hear(now, news, masters);
@@ -432,6 +478,9 @@ impl Generation {
                     let pids: Vec<u32> = pids.collect();
                     let owner = self.owners.find(now, inode, &pids);
                     self.gateway.send(ToGateway::Owner { id, owner });
+                }
+                ToManager::FindFormer { id, whose } => {
+                    self.events.push(Event::FindFormer { id, whose });
                 }
                 ToManager::Measure => self.events.push(Event::Measure),
                 ToManager::Act { id, action } => self.events.push(Event::Act { id, action }),

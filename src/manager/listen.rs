@@ -16,7 +16,7 @@ use std::{
     rc::Rc,
 };
 
-use weir_config::{Address, Config};
+use weir_config::{Address, Config, Window};
 use weir_sys::listener::{self, Rights, UnixError};
 
 use super::plan::{Plan, Problem};
@@ -24,7 +24,7 @@ use crate::{
     control::ToGateway,
     error_log::{self, Format},
     events,
-    machine::limits,
+    machine::{self, limits},
 };
 
 /// The sockets of one configuration.
@@ -32,7 +32,7 @@ use crate::{
 pub(super) struct Sockets {
     /// In the order of its listeners.
     entries: Vec<Entry>,
-    /// In the order of `[egress] listen`.
+    /// In the order of `[egress] listen`; behind those the workers' own, if there is one.
     egress: Vec<Entry>,
 }
 
@@ -94,6 +94,32 @@ impl Sockets {
                     Ok(entry) => bound.egress.push(entry),
                     Err(problem) => problems.push(problem),
                 }
+            }
+        }
+        if let Some((egress, own)) = config.egress.as_ref().zip(plan.egress_socket.as_ref()) {
+            let usual = egress.socket == Window::Usual;
+            if usual && let Some(folder) = own.path.parent() {
+                // What is in the way is told when the socket is bound.
+                let _ = machine::make_runtime_folder(folder);
+            }
+            let wanted = Wanted {
+                address: &Address::Unix(own.path.clone()),
+                backlog: EGRESS_BACKLOG,
+                rights: &own.rights,
+                key: "egress.socket".to_owned(),
+                backlog_key: "egress.socket".to_owned(),
+                acceptors: 1,
+            };
+            match Entry::bind(&wanted, before) {
+                Ok(entry) => bound.egress.push(entry),
+                // Everything works without it, and it was not asked for.
+                Err(problem) if usual => log::warn!(
+                    "{}: {}: workers call over TCP; {}",
+                    problem.key,
+                    problem.cause,
+                    problem.mend
+                ),
+                Err(problem) => problems.push(problem),
             }
         }
         if problems.is_empty() {

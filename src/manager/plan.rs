@@ -3,7 +3,7 @@
 //! Everything that can be known to fail is found here, before anything is bound or started: users are resolved,
 //! programs and folders are searched. Each problem has its place in the configuration, the cause, and the fix.
 
-mod egress;
+pub(super) mod egress;
 mod pools;
 
 use std::{
@@ -20,7 +20,7 @@ use weir_sys::{
     listener::Rights,
 };
 
-use self::pools::Pools;
+use self::{egress::OwnSocket, pools::Pools};
 use super::php::Spec;
 use crate::{
     control::Jail,
@@ -51,6 +51,8 @@ pub(super) struct Plan {
     pub(super) rights: Vec<Rights>,
     /// For the listeners of `[egress]`, if there are any.
     pub(super) egress_rights: Option<Rights>,
+    /// The workers' own socket of `[egress]`; none: there is none.
+    pub(super) egress_socket: Option<OwnSocket>,
     /// What each pool runs; `None`: others run its workers.
     pub(super) runs: Vec<Option<Runs>>,
     /// The groups of the gateway's user and of the workers' users. In a folder that one of these groups may write,
@@ -99,9 +101,14 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         .egress
         .as_ref()
         .map(|egress| egress_rights(egress, &us, &mut problems));
+    let own_path = config
+        .egress
+        .as_ref()
+        .and_then(|egress| egress::own_path(egress, &mut problems));
     let mut pools = Pools {
         config,
         us: &us,
+        egress_socket: own_path.as_deref(),
         gateway: gateway.as_ref(),
         inherited,
         warnings: Vec::new(),
@@ -123,6 +130,14 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
     let mut groups: Vec<u32> = groups.copied().filter(|group| *group != 0).collect();
     groups.sort_unstable();
     groups.dedup();
+    let egress_socket = own_path.map(|path| {
+        let runs = runs.iter().flatten();
+        OwnSocket::new(
+            path,
+            runs.map(|runs| runs.identity().map(|who| who.uid)),
+            &us,
+        )
+    });
     let of_workers = runs.iter().flatten().filter_map(Runs::identity);
     let of_workers: Vec<u32> = of_workers.map(|who| who.uid).collect();
     let shares = |gateway: &&Identity| of_workers.contains(&gateway.uid);
@@ -146,6 +161,7 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         reactors: reactors(config),
         rights,
         egress_rights,
+        egress_socket,
         runs,
         warnings,
     })

@@ -423,6 +423,13 @@ impl Manager<'_> {
                 self.counts.oom_kills = self.masters.oom.count();
                 self.current.measure(now, &self.masters, self.counts, first);
             }
+            Event::FindFormer { id, whose } => {
+                let old = self.old.iter();
+                let workers = old.flat_map(|old| old.workers(&self.masters));
+                let workers: Vec<(u32, String)> = workers.collect();
+                self.current
+                    .find_former(Instant::now(), (id, whose), &workers);
+            }
             Event::Restarts => self.counts.gateway_restarts += 1,
             Event::Hangs => self.counts.gateway_hangs += 1,
         }
@@ -492,7 +499,12 @@ impl Manager<'_> {
     /// A reload has succeeded or failed.
     fn on_next(&mut self, event: Event) {
         let now = Instant::now();
-        if let Event::Act { .. } | Event::Measure | Event::Restarts | Event::Hangs = event {
+        if let Event::Act { .. }
+        | Event::Measure
+        | Event::FindFormer { .. }
+        | Event::Restarts
+        | Event::Hangs = event
+        {
             // It has no contact with operators yet.
             return;
         }
@@ -501,7 +513,11 @@ impl Manager<'_> {
         };
         let askers = std::mem::take(&mut self.askers);
         match event {
-            Event::Act { .. } | Event::Measure | Event::Restarts | Event::Hangs => {}
+            Event::Act { .. }
+            | Event::Measure
+            | Event::FindFormer { .. }
+            | Event::Restarts
+            | Event::Hangs => {}
             Event::Ready => {
                 self.counts.reloads += 1;
                 self.addresses.keep_only(&next.loaded.config);

@@ -74,7 +74,7 @@ impl WindowSocket {
         let usual = *wanted == Window::Usual;
         if usual && let Some(folder) = path.parent() {
             // An error shows up when the socket is bound.
-            let _ = make_folder(folder);
+            let _ = machine::make_runtime_folder(folder);
         }
         match listener::unix(&path, BACKLOG, &OWNER_ALONE) {
             Ok(socket) => Ok(Some(Self(Rc::new(Bound {
@@ -123,12 +123,6 @@ impl Drop for Bound {
             log::warn!("cannot remove the socket {}: {error}", self.path.display());
         }
     }
-}
-
-/// Other users must not have access.
-fn make_folder(folder: &std::path::Path) -> io::Result<()> {
-    fs::create_dir(folder)?;
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
 }
 
 fn cause(path: &Path, error: &UnixError) -> String {

@@ -37,6 +37,7 @@ fn model(tables: &EgressTables) -> Egress {
             Some(Value::Addresses(addresses)) => addresses,
             _ => Vec::new(),
         },
+        socket: entries.window("socket"),
         owner: entries.text("owner"),
         group: entries.text("group"),
         mode: entries.number("mode") as u32,

@@ -511,7 +511,7 @@ pub(crate) fn variable(name: &str, value: &str) -> Checked<(String, String)> {
     }
 }
 
-/// Where the operator's window is. It may stop weir, so that only a unix socket, which has permissions, will do.
+/// A socket of weir's own. Only a unix socket, which has permissions, will do.
 pub(crate) fn window(folder: &Path, text: &str) -> Checked<Window> {
     if text == "off" {
         return Ok(Window::Off);
@@ -519,8 +519,8 @@ pub(crate) fn window(folder: &Path, text: &str) -> Checked<Window> {
     match anchored_address(folder, text)? {
         Address::Unix(path) => Ok(Window::At(path)),
         Address::Tcp(_) => wrong(
-            "the operator's window is on a unix socket",
-            "write admin = \"unix:/run/weir/admin.sock\", or \"off\"; on TCP it is with admin_tcp = \"127.0.0.1:9180\"",
+            "only a unix socket can be named here",
+            "write \"unix:/run/weir/NAME.sock\", or \"off\"; TCP addresses stand in admin_tcp of [server] and in listen of [egress]",
         ),
     }
 }

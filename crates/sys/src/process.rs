@@ -285,6 +285,22 @@ pub fn parent_of(pid: u32) -> io::Result<u32> {
     parent.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// The process itself or the nearest above it that `is_one`, at most [`GENERATIONS`] steps up: what a worker has started
+/// belongs to it.
+pub fn nearest(pid: u32, is_one: impl Fn(u32) -> bool) -> Option<u32> {
+    let mut pid = pid;
+    for _ in 0..=GENERATIONS {
+        if is_one(pid) {
+            return Some(pid);
+        }
+        pid = parent_of(pid).ok().filter(|parent| *parent > 1)?;
+    }
+    None
+}
+
+/// For [`nearest`].
+const GENERATIONS: usize = 4;
+
 /// What lists of processes call us; cut to 15 bytes. An executed /proc/self/exe would be called "exe".
 ///
 /// # Errors

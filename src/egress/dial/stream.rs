@@ -30,7 +30,7 @@ enum Wire {
 }
 
 impl Stream {
-    pub(super) fn plain(stream: TcpStream) -> Stream {
+    pub(crate) fn plain(stream: TcpStream) -> Stream {
         Stream {
             wire: Wire::Plain(stream),
             reading: None,

@@ -8,7 +8,8 @@ use std::{
 };
 
 use weir_config::{
-    Command, Config, ErrorFormat, Level, Log, Php, Pool, PoolId, Protocol, Runtime, Workers,
+    Address, Command, Config, ErrorFormat, Level, Log, Php, Pool, PoolId, Protocol, Runtime,
+    Workers,
 };
 use weir_sys::{
     identity::{self, Identity},
@@ -24,6 +25,8 @@ pub(super) struct Pools<'a> {
     pub(super) us: &'a Us,
     /// The user of the gateway: workers without a user of their own run as this one, and never as root.
     pub(super) gateway: Option<&'a Identity>,
+    /// The workers' own socket of `[egress]`.
+    pub(super) egress_socket: Option<&'a Path>,
     /// The limit of open files with which weir was started: workers get the same.
     pub(super) inherited: OpenFiles,
     /// Warnings.
@@ -31,7 +34,7 @@ pub(super) struct Pools<'a> {
     pub(super) problems: &'a mut Vec<Problem>,
 }
 
-impl Pools<'_> {
+impl<'a> Pools<'a> {
     /// `None`: others run its workers, or there was a problem.
     pub(super) fn runs(&mut self, id: PoolId) -> Option<Runs> {
         let pool = &self.config.pools[id.0];
@@ -58,7 +61,8 @@ impl Pools<'_> {
                 return None;
             }
         };
-        let mut environment = self.environment(workers);
+        let reached = self.reached(pool, workers, identity.as_ref());
+        let mut environment = self.environment(workers, reached);
         if is_php(name) && workers.env.iter().all(|(name, _)| name != PHP_REQUESTS) {
             // php-cgi would end after 500 requests, and requests on their way to it would fail. The variable of
             // weir's own environment is removed, because the gateway counts requests only for the configured value.
@@ -117,7 +121,8 @@ impl Pools<'_> {
         if workers.clear_env {
             config.push(("clear_env", b"1".to_vec()));
         }
-        for (name, value) in self.php_environment(workers, identity.as_ref()) {
+        let reached = self.reached(name, workers, identity.as_ref());
+        for (name, value) in self.php_environment(workers, identity.as_ref(), reached) {
             config.push(("env", [name.as_bytes(), b"=", value.as_bytes()].concat()));
         }
         let sites = sites(self.config, id);
@@ -173,12 +178,12 @@ impl Pools<'_> {
     }
 
     /// The complete environment of a program.
-    fn environment(&self, workers: &Workers) -> Vec<(OsString, OsString)> {
+    fn environment(&self, workers: &Workers, egress: Option<&Path>) -> Vec<(OsString, OsString)> {
         let mut environment: Vec<(OsString, OsString)> = match workers.clear_env {
             true => Vec::new(),
             false => std::env::vars_os().collect(),
         };
-        for (name, value) in self.additions(workers) {
+        for (name, value) in self.additions(workers, egress) {
             environment.retain(|(other, _)| *other != name);
             environment.push((name, value));
         }
@@ -214,6 +219,7 @@ impl Pools<'_> {
         &self,
         workers: &Workers,
         identity: Option<&Identity>,
+        egress: Option<&Path>,
     ) -> Vec<(OsString, OsString)> {
         let mut environment: Vec<(OsString, OsString)> = Vec::new();
         let uid = identity.map_or_else(|| identity::current().0, |identity| identity.uid);
@@ -225,15 +231,49 @@ impl Pools<'_> {
             environment.push(("USER".into(), user.name.into()));
             environment.push(("HOME".into(), user.home.into()));
         }
-        environment.extend(self.additions(workers));
+        environment.extend(self.additions(workers, egress));
         environment
     }
 
-    /// The variables of the egress and of the configuration; if a name occurs twice, the last one counts.
-    fn additions(&self, workers: &Workers) -> Vec<(OsString, OsString)> {
+    /// The workers' own socket of the egress, if these workers can reach it. Adds a warning if they cannot reach any
+    /// socket.
+    fn reached(
+        &mut self,
+        pool: &str,
+        workers: &Workers,
+        who: Option<&Identity>,
+    ) -> Option<&'a Path> {
+        let egress = self.config.egress.as_ref()?;
+        let chroot = workers.chroot.as_deref();
+        let own = self.egress_socket;
+        let listen = egress.listen.iter().filter_map(|address| match address {
+            Address::Unix(path) => Some(path.as_path()),
+            Address::Tcp(_) => None,
+        });
+        // The operator has decided about the rights of those in `listen`.
+        let has_other = listen
+            .clone()
+            .any(|path| egress::out_of_reach(path, chroot, None).is_none());
+        let shown = own.or(listen.clone().next())?;
+        let cause = egress::out_of_reach(shown, chroot, who.filter(|_| own.is_some()));
+        if let Some(cause) = &cause
+            && !has_other
+        {
+            self.warnings.push(format!(
+                "[pool.{pool}] its workers cannot call over unix:{}: {cause}; name one that they can reach as socket in \
+                 [egress], or in its listen",
+                shown.display()
+            ));
+        }
+        own.filter(|_| cause.is_none())
+    }
+
+    /// The variables of the egress and of the configuration; if a name occurs twice, the last one counts. `own`: the
+    /// workers' own socket.
+    fn additions(&self, workers: &Workers, own: Option<&Path>) -> Vec<(OsString, OsString)> {
         let mut additions: Vec<(OsString, OsString)> = Vec::new();
         if let Some(egress) = &self.config.egress {
-            let variables = egress::variables(egress, workers.chroot.as_deref());
+            let variables = egress::variables(egress, own, workers.chroot.as_deref());
             additions.extend(
                 variables
                     .into_iter()

@@ -76,4 +76,36 @@ fn a_message_with_two_lengths_ends_its_connection() {
     }
     wait_until("both were asked", || origin.asked().len() == 4);
     assert!(!origin.asked().iter().any(|asked| asked.contains("/hidden")));
+    // The chunks were read, whatever the length said, and only one length went on (RFC 9112 §6.1).
+    for asked in origin.asked().split_off(2) {
+        let asked = asked.to_lowercase();
+        assert!(
+            asked.contains("content-length: 0\r\n") && !asked.contains("transfer-encoding"),
+            "{asked}"
+        );
+    }
+}
+
+/// A caller that is refused while it sends its body can send on until it has read the answer: its connection is not reset.
+#[test]
+fn a_refusal_reaches_a_caller_that_still_sends_its_body() {
+    let sidecar = Outward::new().allow("\"api.test\"").start();
+    for framing in ["Content-Length: 4000000", "Transfer-Encoding: chunked"] {
+        let mut caller = sidecar.client();
+        caller.send(format!(
+            "POST /other.test/x HTTP/1.1\r\nHost: weir\r\n{framing}\r\n\r\n"
+        ));
+        // More than is read with the head, and than any buffer of the refusal.
+        caller.send(format!("F4240\r\n{}", "x".repeat(1_000_000)));
+        let mut seen = [0; 1];
+        let peeked = caller.stream().peek(&mut seen);
+        assert_eq!(peeked.expect("an answer"), 1);
+        // The answer is here, and so would be the reset that follows it.
+        for _ in 0..20 {
+            assert!(caller.try_send("x".repeat(10_000)), "{framing}: reset");
+        }
+        let answer = caller.response().expect(403);
+        assert!(answer.text().contains("not_allowed"), "{framing}");
+        caller.expect_closed();
+    }
 }

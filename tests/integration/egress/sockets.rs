@@ -62,6 +62,10 @@ fn a_unix_socket_is_as_it_was_asked_for_stays_over_a_reload_and_is_removed() {
         .listen(&format!("unix:{}", socket.display()))
         .lines("mode = \"0622\"")
         .start_in(setup);
+    // It is bound after the address that is waited for.
+    wait_until("weir listens there", || {
+        UnixStream::connect(&socket).is_ok()
+    });
     let metadata = fs::symlink_metadata(&socket).expect("a socket");
     assert_eq!(metadata.permissions().mode() & 0o777, 0o622);
     assert!(over_unix(&socket, &path(&origin)).ends_with("hello"));

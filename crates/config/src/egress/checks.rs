@@ -73,6 +73,19 @@ fn listen(document: &Document, entries: &Entries, egress: &Egress, sink: &mut Si
             }
         }
     }
+    if let Window::At(path) = &egress.socket
+        && let Some(entry) = entries.entry("socket")
+    {
+        let address = Address::Unix(path.clone());
+        if egress.listen.contains(&address) {
+            let message = "`listen` has this socket already";
+            let hint = "take it out of `listen`, or leave `socket` out: workers are told of the one in `listen`";
+            sink.error(entry.span.clone(), message, hint);
+        } else if let Some(owner) = owner(document, &address) {
+            let message = format!("{owner} has this address already");
+            sink.error(entry.span.clone(), message, "choose another path");
+        }
+    }
     if let Some(entry) = entries.entry("token_file")
         && egress.listen.iter().all(unix)
     {

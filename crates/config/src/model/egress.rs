@@ -8,13 +8,15 @@ use core::{
 };
 use std::path::PathBuf;
 
-use super::Address;
+use super::{Address, Window};
 
 /// `[egress]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Egress {
     /// Where calls are taken; not empty. TCP addresses are of the loopback unless there is a token.
     pub listen: Vec<Address>,
+    /// The unix socket of the workers. The usual one is there only if `listen` has no unix socket.
+    pub socket: Window,
     /// Owner of the unix sockets.
     pub owner: Option<String>,
     /// Group of the unix sockets.

@@ -5,7 +5,9 @@ use super::{
     size, table, texts,
 };
 use crate::{
-    model::{Address, AllowRule, Egress, Forwarded, Host, HostSettings, OriginPattern, Scheme},
+    model::{
+        Address, AllowRule, Egress, Forwarded, Host, HostSettings, OriginPattern, Scheme, Window,
+    },
     origin,
 };
 
@@ -22,6 +24,11 @@ pub(super) fn egress(egress: &Egress, key: &str) -> Printed {
         "upgrade" => Value(list(egress.upgrade.iter().map(upgrade))),
         "connect" => plain(egress.connect),
         "token_file" => option(egress.token_file.as_deref().map(path)),
+        "socket" => match &egress.socket {
+            Window::Usual => Absent,
+            Window::Off => Value("\"off\"".into()),
+            Window::At(path) => Value(quote(&format!("unix:{}", path.display()))),
+        },
         "owner" if unix || egress.owner.is_some() => option(egress.owner.as_deref().map(quote)),
         "group" if unix || egress.group.is_some() => option(egress.group.as_deref().map(quote)),
         // Without a unix socket it means nothing, and is kept all the same.
