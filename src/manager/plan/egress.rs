@@ -29,7 +29,7 @@ pub(super) const SOCKET: &str = "WEIR_EGRESS_SOCKET";
 pub(in crate::manager) struct OwnSocket {
     pub(in crate::manager) path: PathBuf,
     pub(in crate::manager) rights: Rights,
-    /// The users of the workers. Only they and root may call there.
+    /// The users of the workers and who started weir. Only they and root may call there.
     pub(in crate::manager) users: Vec<u32>,
 }
 
@@ -52,6 +52,9 @@ impl OwnSocket {
             acl_users: Vec::new(),
             acl_groups: Vec::new(),
         };
+        if !users.contains(&us.uid) {
+            users.push(us.uid);
+        }
         Self {
             path,
             rights,
@@ -274,15 +277,15 @@ mod tests {
             let own = OwnSocket::new("/run/s".into(), users.iter().copied(), &us(root));
             (own.rights.uid, own.rights.mode, own.users)
         };
-        assert_eq!(made(&[], true), (None, 0o600, vec![]));
+        assert_eq!(made(&[], true), (None, 0o600, vec![7]));
         assert_eq!(
             made(&[Some(33), Some(33)], true),
-            (Some(33), 0o600, vec![33])
+            (Some(33), 0o600, vec![33, 7])
         );
         assert_eq!(made(&[None], false), (None, 0o600, vec![7]));
         assert_eq!(
             made(&[Some(34), Some(33)], true),
-            (None, 0o666, vec![33, 34])
+            (None, 0o666, vec![33, 34, 7])
         );
     }
 
