@@ -21,6 +21,8 @@ use std::{
 
 use weir_sys::{identity::Identity, message, process::Exit, socket_owners::Owner};
 
+use crate::log_sink::Health;
+
 pub use egress::{EgressFiles, EgressGiven};
 pub use name_files::NameFiles;
 
@@ -238,6 +240,8 @@ pub enum ToGateway<F = OwnedFd> {
         /// A text about the result; if it was not done, why.
         text: String,
     },
+    /// The state of a log that the manager writes; part of the answer to [`ToManager::Measure`].
+    ManagerLog(Health),
     /// Checks that the gateway runs. Answered with [`ToManager::Alive`].
     Ping,
     /// Accept nothing more, finish what runs, then say `Drained`.

@@ -361,6 +361,9 @@ impl fmt::Display for Lossless<'_> {
     }
 }
 
+/// The name of a process's error log in reports about logs.
+pub const NAME: &str = "error log";
+
 /// An error log; a process has one, except in tests.
 struct ErrorLog {
     role: &'static str,
@@ -396,7 +399,7 @@ impl Way {
             report: report_own_trouble,
             ..Options::default()
         };
-        let sink = Sink::start("error log", target, options)?;
+        let sink = Sink::start(NAME, target, options)?;
         Ok(Self::Behind(Arc::new(sink)))
     }
 }

@@ -3,11 +3,13 @@
 //! Decoding accepts exactly what encoding makes: no byte more or less, and no descriptor that does not belong to the
 //! message.
 
+use std::time::Duration;
+
 use weir_sys::{identity::Identity, process::Exit, socket_owners::Owner};
 
 use super::{
-    Action, BadMessage, Jail, ManagerCounts, OldGeneration, Source, ToGateway, ToManager, Told,
-    Whose,
+    Action, BadMessage, Health, Jail, ManagerCounts, OldGeneration, Source, ToGateway, ToManager,
+    Told, Whose,
     wire::{Reader, Writer},
 };
 
@@ -241,6 +243,17 @@ impl<F> ToGateway<F> {
                 out.text(text);
                 None
             }
+            Self::ManagerLog(log) => {
+                out.u8(76);
+                out.text(&log.name);
+                out.u64(log.lost);
+                out.option(log.lost_ago, |out, ago| {
+                    out.u64(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX));
+                });
+                out.option(log.failing.as_deref(), Writer::text);
+                out.u64(log.waiting as u64);
+                None
+            }
             Self::PoolReady {
                 pool,
                 generation,
@@ -445,6 +458,13 @@ impl<F> ToGateway<F> {
                 done: from.flag()?,
                 text: from.text()?,
             },
+            76 => Self::ManagerLog(Health {
+                name: from.text()?,
+                lost: from.u64()?,
+                lost_ago: from.option(Reader::u64)?.map(Duration::from_millis),
+                failing: from.option(Reader::text)?,
+                waiting: usize::try_from(from.u64()?).map_err(|_| BadMessage)?,
+            }),
             14 => Self::PoolReady {
                 pool: from.u16()?,
                 generation: from.u32()?,

@@ -2,7 +2,7 @@
 
 use super::{wire::MAX_TEXT, *};
 use proptest::prelude::*;
-use std::{ffi::OsString, os::unix::ffi::OsStringExt};
+use std::{ffi::OsString, os::unix::ffi::OsStringExt, time::Duration};
 
 fn path() -> impl Strategy<Value = PathBuf> {
     prop::collection::vec(any::<u8>(), 0..100).prop_map(|b| OsString::from_vec(b).into())
@@ -158,6 +158,22 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
                 })
             }
         ),
+        (
+            ".*",
+            any::<u64>(),
+            any::<Option<u64>>(),
+            any::<Option<String>>(),
+            any::<u32>()
+        )
+            .prop_map(|(name, lost, ago, failing, waiting)| {
+                ToGateway::ManagerLog(Health {
+                    name,
+                    lost,
+                    lost_ago: ago.map(Duration::from_millis),
+                    failing,
+                    waiting: waiting as usize,
+                })
+            }),
         (any::<u64>(), any::<bool>(), ".*").prop_map(|(ago, done, text)| ToGateway::LastReload {
             ago,
             done,

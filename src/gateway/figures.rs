@@ -259,6 +259,9 @@ fn put_kernel(page: &mut Page, gateway: &Gateway) {
 
 fn put_uses(page: &mut Page, uses: &Uses) {
     let counts = uses.counts;
+    for log in &uses.logs {
+        page.put(Metric::LogLinesLost, &[&log.name], log.lost as f64);
+    }
     page.put(Metric::Reloads, &["done"], counts.reloads as f64);
     page.put(Metric::Reloads, &["failed"], counts.failed_reloads as f64);
     page.put(Metric::GatewayRestarts, &[], counts.gateway_restarts as f64);

@@ -12,6 +12,8 @@ use tokio::sync::Notify;
 use super::dispatch::Manager;
 use crate::clock;
 use crate::control::{ManagerCounts, OldGeneration, ProcessUse, ToManager};
+use crate::error_log;
+use crate::log_sink::Health;
 
 /// The last report.
 #[derive(Debug, Default)]
@@ -30,8 +32,10 @@ pub(super) struct Uses {
     pub(super) counts: ManagerCounts,
     /// Earlier configurations that are finishing.
     pub(super) old: Vec<OldGeneration>,
-    /// Collects the earlier configurations until the manager says that the report is complete.
-    coming: Vec<OldGeneration>,
+    /// The state of the logs that the manager writes.
+    pub(super) logs: Vec<Health>,
+    /// Collects the earlier configurations and the logs until the manager says that the report is complete.
+    coming: (Vec<OldGeneration>, Vec<Health>),
     pub(super) last_reload: Option<LastReload>,
     /// When the manager was last asked, and when it answered ([`clock::precise`]); 0: never.
     asked: u64,
@@ -93,8 +97,20 @@ impl Measured {
     pub(super) fn old_generation(&self, old: OldGeneration) {
         let mut last = self.last();
         // There cannot be more (`max_old_generations`).
-        if last.coming.len() < MOST_OLD {
-            last.coming.push(old);
+        if last.coming.0.len() < MOST_OLD {
+            last.coming.0.push(old);
+        }
+    }
+
+    /// The manager tells of a log of its own.
+    pub(super) fn log(&self, mut log: Health) {
+        // Its name says whose lines they are, but for the one that each process has.
+        if log.name == error_log::NAME {
+            log.name.push_str(" of the manager");
+        }
+        let mut last = self.last();
+        if last.coming.1.len() < MOST_LOGS {
+            last.coming.1.push(log);
         }
     }
 
@@ -112,7 +128,7 @@ impl Measured {
             last.manager = manager;
             last.gateway = gateway;
             last.counts = counts;
-            last.old = std::mem::take(&mut last.coming);
+            (last.old, last.logs) = std::mem::take(&mut last.coming);
             last.told = clock::precise();
             last.unanswered = 0;
         }
@@ -139,6 +155,9 @@ impl Measured {
 
 /// Maximum number of earlier configurations.
 const MOST_OLD: usize = 1_100;
+
+/// Maximum number of logs of the manager: two of each pool, and the error log.
+const MOST_LOGS: usize = 2_001;
 
 /// A report that is newer than this is used again, µs.
 const FRESH: u64 = 500_000;

@@ -445,6 +445,12 @@ impl Gateway {
                 silent.as_secs_f64()
             ));
         }
+        if let Some((reactor, silent)) = self.pulses.silent_reactors(STANDS_STILL).first() {
+            return Err(format!(
+                "reactor {reactor} has not moved for {} s: its connections wait",
+                silent.as_secs()
+            ));
+        }
         for pool in &self.pools {
             let name = &pool.settings.name;
             if pool.is_lost() {
@@ -741,6 +747,7 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                 gateway: own,
                 counts,
             } => gateway.measured.own(manager, own, counts),
+            ToGateway::ManagerLog(log) => gateway.measured.log(log),
             ToGateway::OldGeneration(old) => gateway.measured.old_generation(old),
             ToGateway::LastReload { ago, done, text } => {
                 gateway.measured.last_reload(ago, done, text);
@@ -763,6 +770,9 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
         }
     }
 }
+
+/// While a reactor has not moved for this long, the gateway is not ready.
+const STANDS_STILL: Duration = Duration::from_secs(5);
 
 /// How long connections that are cut may take to write their log lines.
 const CUT_LIMIT: Duration = Duration::from_millis(500);

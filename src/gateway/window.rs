@@ -108,7 +108,7 @@ impl Window for View {
                     json!({ "reactor": reactor, "seconds": time.as_secs_f64() })
                 }).collect::<Vec<_>>(),
             },
-            "logs": logs(),
+            "logs": logs(uses.as_ref()),
             // Requests that failed without a pool.
             "failures": gateway.failures.status(None),
             "spool": {
@@ -361,8 +361,8 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
     })
 }
 
-/// The state of the logs that this gateway writes.
-fn logs() -> Vec<Value> {
+/// The state of the logs that this gateway and its manager write.
+fn logs(uses: Option<&Uses>) -> Vec<Value> {
     let log = |log: log_sink::Health| {
         json!({
             "name": log.name,
@@ -372,7 +372,9 @@ fn logs() -> Vec<Value> {
             "waiting": log.waiting,
         })
     };
-    log_sink::health().into_iter().map(log).collect()
+    let of_manager = uses.into_iter().flat_map(|uses| uses.logs.clone());
+    let all = log_sink::health().into_iter().chain(of_manager);
+    all.map(log).collect()
 }
 
 /// The share of `busy` in `capacity`.

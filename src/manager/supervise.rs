@@ -36,7 +36,7 @@ use crate::{
     control::{Action, ManagerCounts, ToGateway},
     error_log,
     events::{self, Stream},
-    log_sink::Target,
+    log_sink::{self, Target},
 };
 
 /// Serves until a signal stops it.
@@ -418,7 +418,7 @@ impl Manager<'_> {
             Event::Act { id, action } => self.act(id, action),
             Event::Measure => {
                 let now = Instant::now();
-                let first = self.of_reloads(now);
+                let first = self.of_reloads_and_logs(now);
                 self.counts.reload_waits = self.reload_again.is_some();
                 self.counts.oom_kills = self.masters.oom.count();
                 self.current.measure(now, &self.masters, self.counts, first);
@@ -435,8 +435,8 @@ impl Manager<'_> {
         }
     }
 
-    /// The messages for the current gateway about reloads.
-    fn of_reloads(&self, now: Instant) -> Vec<ToGateway> {
+    /// The messages for the current gateway about reloads and about the logs that the manager writes.
+    fn of_reloads_and_logs(&self, now: Instant) -> Vec<ToGateway> {
         let last = self.last_reload.as_ref();
         let last = last.map(|(at, done, text)| ToGateway::LastReload {
             ago: u64::try_from((now - *at).as_millis()).unwrap_or(u64::MAX),
@@ -445,7 +445,8 @@ impl Manager<'_> {
         });
         let old = self.old.iter();
         let old = old.map(|old| ToGateway::OldGeneration(old.as_old(now)));
-        old.chain(last).collect()
+        let logs = log_sink::health().into_iter().map(ToGateway::ManagerLog);
+        old.chain(last).chain(logs).collect()
     }
 
     /// Performs an operator's action.

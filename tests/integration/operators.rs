@@ -466,7 +466,13 @@ fn somebody_who_says_nothing_is_sent_away() {
 
 #[test]
 fn the_page_works_in_a_browser() {
-    let running = start(1, "", "", false);
+    // The browser may take its time.
+    let running = start(
+        1,
+        "queue.timeout = \"300s\"\n",
+        "ready_stalled = \"0\"",
+        false,
+    );
     let waiting: Vec<Client> = (0..3).map(|_| running.ask()).collect();
     wait_until("two wait", || {
         running.status()["pools"][0]["queue"]["waiting"] == 2

@@ -1,5 +1,7 @@
 //! What operators are told when something is not well: readiness, `weir status`, its exit codes, the page.
 
+mod machine;
+
 use std::fs;
 use std::process::{Command, Output};
 

@@ -52,11 +52,12 @@ fn ask(site: &Site, what: &[&str]) -> (bool, String) {
 #[test]
 fn a_gateway_that_is_stopped_is_noticed_and_replaced() {
     let site = Site::new();
-    let weir = Weir::start_with(&site, &watched(&site, "2s"));
+    // Longer than a busy machine lets a process wait.
+    let weir = Weir::start_with(&site, &watched(&site, "4s"));
     let first = weir.gateway();
     // One that waits and one that works are not taken for dead.
     weir.get_until("/slow.php", |answer| answer.contains("slow done"));
-    std::thread::sleep(Duration::from_millis(2_500));
+    std::thread::sleep(Duration::from_millis(4_500));
     assert_eq!(weir.gateway(), first);
     stop(first);
     let mut queued = weir.connect();
@@ -114,7 +115,7 @@ fn is_gateway(pid: u32) -> bool {
 #[test]
 fn a_manager_that_stands_still_is_told_by_readyz_and_stops_no_files() {
     let site = Site::new();
-    let weir = Weir::start_with(&site, &watched(&site, "1s"));
+    let weir = Weir::start_with(&site, &watched(&site, "4s"));
     let window = site.path("admin.sock");
     let ready = || {
         let mut stream = std::os::unix::net::UnixStream::connect(&window).unwrap();

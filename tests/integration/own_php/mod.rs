@@ -14,6 +14,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use serde_json::Value;
+
 use crate::support::process::{Process, descendants};
 use crate::support::{LIMIT, Setup, Weir, php, wait_for, wait_until};
 
@@ -64,6 +66,20 @@ fn masters(weir: &Weir) -> Vec<Process> {
 #[track_caller]
 fn wait_for_workers(weir: &Weir, count: usize) {
     wait_until(&format!("{count} workers"), || workers(weir).len() == count);
+}
+
+/// What `weir status --json` says of the pool; `admin.sock` in weir's folder is its window.
+fn status(weir: &Weir) -> Value {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["status", "--json"])
+        .arg(format!(
+            "--admin=unix:{}/admin.sock",
+            weir.folder().display()
+        ))
+        .output()
+        .expect("weir status");
+    let status: Value = serde_json::from_slice(&output.stdout).expect("a status");
+    status["pools"][0].clone()
 }
 
 /// A file that scripts may write, and what it is called in a query.

@@ -14,7 +14,7 @@ const CALLS: &str = "<?php
     }
     $at = $_GET['at'];
     $path = $depth > 1 ? '/calls.php?depth=' . ($depth - 1) . '&at=' . urlencode($at) : '/pid.php';
-    $socket = stream_socket_client($at, $no, $text, 20);
+    $socket = stream_socket_client($at, $no, $text, 60);
     fwrite($socket, \"GET $path HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\n\\r\\n\");
     stream_set_timeout($socket, 60);
     $answer = stream_get_contents($socket);
@@ -22,8 +22,10 @@ const CALLS: &str = "<?php
 ";
 
 fn site(workers: usize, lines: &str) -> Setup {
-    let lines = format!("queue.timeout = \"25s\"\n{lines}");
-    fixed(workers, &lines).file("calls.php", CALLS)
+    let lines = format!("queue.timeout = \"50s\"\n{lines}");
+    let setup = fixed(workers, &lines).file("calls.php", CALLS);
+    let admin = format!("admin = \"unix:{}/admin.sock\"", setup.folder().display());
+    setup.server(&admin)
 }
 
 /// So many callers at once, all of whom have a worker before the first calls; what their calls were answered.
@@ -67,17 +69,13 @@ fn callers_of_their_own_site_that_hold_all_workers_are_served_by_one_beside_them
         format!("tcp://{}", weir.address()),
         format!("unix://{}", socket.display()),
     ] {
-        let began = std::time::Instant::now();
+        // A call that waits for its time is 503.
         let answers = call_at_once(&weir, &at, 4, 1);
         assert!(
             answers
                 .iter()
                 .all(|answer| answer.starts_with("HTTP/1.1 200")),
             "{at}: {answers:?}"
-        );
-        assert!(
-            began.elapsed() < Duration::from_secs(20),
-            "not by a timeout"
         );
         for old in std::fs::read_dir(weir.folder().join("spool"))
             .expect("the spool")
@@ -95,14 +93,9 @@ fn a_call_within_a_call_that_found_a_worker_at_once_is_served_too() {
     let weir = site(2, "self_call_workers = 1\n").start();
     wait_for_workers(&weir, 2);
     let at = format!("tcp://{}", weir.address());
-    let began = std::time::Instant::now();
     // The first call takes the second worker without waiting, and calls once more.
     let answers = call_at_once(&weir, &at, 1, 2);
     assert!(answers[0].starts_with("HTTP/1.1 200"), "{answers:?}");
-    assert!(
-        began.elapsed() < Duration::from_secs(20),
-        "not by a timeout"
-    );
 }
 
 #[test]
@@ -114,7 +107,7 @@ fn a_call_that_no_worker_can_ever_serve_is_refused_at_once_and_the_reason_told()
         let at = format!("tcp://{}", weir.address());
         call_at_once(&weir, &at, 2, depth);
         assert!(
-            began.elapsed() < Duration::from_secs(20),
+            began.elapsed() < Duration::from_secs(45),
             "{beyond} {depth}"
         );
         weir.wait_for_error(&["self_call", "self_call_workers", "every worker"]);
@@ -146,9 +139,10 @@ fn calls_of_workers_go_before_what_others_ask() {
     };
     wait_until("it runs", || super::count(&weir, "caller.") == 1);
     let others = super::Gated::start(&weir, "others", 6);
-    std::thread::sleep(Duration::from_millis(300));
+    let waiting = || super::status(&weir)["queue"]["waiting"].as_u64();
+    wait_until("the others wait", || waiting() == Some(6));
     std::fs::write(file("go"), "").expect("the gate");
-    std::thread::sleep(Duration::from_millis(300));
+    wait_until("the call waits", || waiting() == Some(7));
     // The others would hold both workers until their gate opens.
     assert_eq!(long.open(), [200]);
     let said = caller.join().expect("an answer");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{fixed, wait_for_workers};
+use super::{fixed, status, wait_for_workers};
 use crate::support::php::Fpm;
 use crate::support::{Setup, Weir, wait_until};
 
@@ -14,20 +14,6 @@ const CRASH: &str = "<?php function f() { array_map('f', [1]); } f();";
 
 /// Clients that ask for it, so that their number stays the same though each waits for its answer.
 const CRASHERS: u64 = 10;
-
-/// What `weir status --json` says of the pool.
-fn status(weir: &Weir) -> Value {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(["status", "--json"])
-        .arg(format!(
-            "--admin=unix:{}/admin.sock",
-            weir.folder().display()
-        ))
-        .output()
-        .expect("weir status");
-    let status: Value = serde_json::from_slice(&output.stdout).expect("a status");
-    status["pools"][0].clone()
-}
 
 fn with_window(setup: Setup) -> Setup {
     let admin = format!("admin = \"unix:{}/admin.sock\"", setup.folder().display());
@@ -77,7 +63,7 @@ fn good_beside(weir: &Weir, crashes_a_second: u64) -> usize {
 const TIME: Duration = Duration::from_millis(1_500);
 
 /// Who waits for longer is as good as not served.
-const SOON: Duration = Duration::from_millis(700);
+const SOON: Duration = Duration::from_millis(1_000);
 
 fn poisoned(setup: Setup) -> Setup {
     setup
@@ -91,16 +77,23 @@ fn a_script_that_crashes_costs_the_others_no_more_than_with_php_fpm() {
     let fpm = Fpm::unix(setup.folder(), 8);
     let pool = format!("{}retries = 0\nmax_fails = 0\n", fpm.pool(8));
     let behind = setup.pool(&pool).start();
-    let theirs = [20, 50].map(|crashes| (crashes, good_beside(&behind, crashes)));
     // One with its defaults, and one that refuses nothing.
-    for (lines, theirs) in [("", &theirs[..]), ("crash_limit = 0\n", &theirs[1..])] {
+    for (lines, rates) in [("", &[20, 50][..]), ("crash_limit = 0\n", &[50])] {
         let weir = poisoned(fixed(8, lines)).start();
         wait_for_workers(&weir, 8);
-        for (crashes, theirs) in theirs {
-            // A machine that is busy with something else may be late now and then.
-            let mut tries = (0..4).map(|_| good_beside(&weir, *crashes));
-            let good = tries.find(|ours| ours * 100 >= theirs * 99);
-            assert!(good.is_some(), "{crashes} crashes a second, {lines:?}");
+        for crashes in rates {
+            // In turns: a machine that is busy with something else is so for both, and may be late now and then.
+            let mut seen = Vec::new();
+            let is_as_good = (0..8).any(|_| {
+                let theirs = good_beside(&behind, *crashes);
+                let ours = good_beside(&weir, *crashes);
+                seen.push((ours, theirs));
+                ours * 100 >= theirs * 99
+            });
+            assert!(
+                is_as_good,
+                "{crashes} crashes a second, {lines:?}: {seen:?}"
+            );
         }
         wait_for_workers(&weir, 8);
     }

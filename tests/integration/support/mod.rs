@@ -93,12 +93,12 @@ impl Gate {
         self.admit(1 << 40);
     }
 
-    /// Waits to be let through; gives up after [`LIMIT`] and goes on, so that a failed test ends.
+    /// Waits to be let through; gives up after some [`LIMIT`]s and goes on, so that a failed test ends.
     pub fn pass(&self) {
         let (count, changed) = &*self.0;
         let guard = count.lock().expect("no holder panics");
         let (mut guard, _) = changed
-            .wait_timeout_while(guard, LIMIT, |count| *count == 0)
+            .wait_timeout_while(guard, LIMIT * 4, |count| *count == 0)
             .expect("no holder panics");
         *guard = guard.saturating_sub(1);
     }

@@ -168,7 +168,7 @@ impl Setup {
         )
     }
 
-    /// Writes weir.toml and starts weir; returns when it accepts connections.
+    /// Writes weir.toml and starts weir; returns when it serves, or, where its log does not say so, accepts connections.
     #[track_caller]
     pub fn start(self) -> Weir {
         let file = self.write_toml();
@@ -176,7 +176,13 @@ impl Setup {
         if self.traced {
             arguments.push("--trace");
         }
-        self.start_with(&arguments)
+        let says_so = !self.log.contains("error") && !self.log.contains("level");
+        let weir = self.start_with(&arguments);
+        if says_so {
+            // The manager's sockets take connections before there is a gateway, or an operator's window.
+            weir.wait_for_error(&["serves (process"]);
+        }
+        weir
     }
 
     /// Starts weir with this weir.toml in place of the one that the rest would make; it has to listen on [`Setup::address`].
