@@ -172,12 +172,15 @@ fn reloads(out: &mut Sheet, status: &Value) {
             true => ", calls of the application",
             false => "",
         };
+        let ends = match old["ends_in"].as_f64() {
+            Some(0.0) => "is being ended".to_owned(),
+            _ => format!("ends in {} at the latest", span(&old["ends_in"])),
+        };
         let line = format!(
-            "configuration {} has been finishing for {}, and ends in {} at the latest: {} connections, {} requests at \
+            "configuration {} has been finishing for {}, and {ends}: {} connections, {} requests at \
              workers{calls}{longest}",
             text(&old["generation"]),
             span(&old["finishing_for"]),
-            span(&old["ends_in"]),
             text(&old["connections"]),
             text(&old["requests"]),
         );
@@ -633,6 +636,8 @@ mod tests {
             "old_generations": [{
                 "generation": 4, "finishing_for": 12.0, "ends_in": 18.0, "connections": 2, "requests": 1,
                 "longest": { "time": 12.5, "request": "POST /up\u{202e} (pool shop)" },
+            }, {
+                "generation": 3, "finishing_for": 30.0, "ends_in": 0.0, "connections": 0, "requests": 0,
             }],
         }));
         let one_line = shown.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -642,6 +647,7 @@ mod tests {
             "reload one waits until an older configuration has ended",
             "old configuration 4 has been finishing for 12.0 s, and ends in 18.0 s at the latest: 2 connections, 1 requests at \
              workers; POST /up\\u{202e} (pool shop) has run for 12.5 s",
+            "old configuration 3 has been finishing for 30.0 s, and is being ended: 0 connections",
         ] {
             assert!(one_line.contains(part), "{part}: {shown}");
         }

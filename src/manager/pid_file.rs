@@ -93,8 +93,7 @@ fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
             Format::Weir => format!("{shown} cannot be written: {error}"),
             Format::Fpm => events::cannot_write_pid_file(path, &error),
         };
-        let mend = "make its folder, and let the user who starts weir write there";
-        (cause, mend)
+        (cause, mend(&error))
     };
     let mut file = match log_file::open_whole(path, MODE, groups) {
         Ok(file) => File::from(file),
@@ -131,8 +130,33 @@ fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
     Ok(file)
 }
 
+/// The fix for an error of the file system.
+fn mend(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room on the disk of its folder, or name a file on another one, such as /run/weir/weir.pid"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "name a file on a disk that can be written, such as /run/weir/weir.pid"
+        }
+        _ => "make its folder, and let the user who starts weir write there",
+    }
+}
+
 /// Mode: everybody may read it.
 const MODE: u32 = 0o644;
 
 /// How much of another process's file is read, bytes.
 const MAX_TEXT: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_no_folder_that_is_missing() {
+        assert!(mend(&io::Error::from_raw_os_error(28)).starts_with("make room"));
+        assert!(mend(&io::Error::from_raw_os_error(30)).contains("can be written"));
+        assert!(mend(&io::Error::from_raw_os_error(2)).starts_with("make its folder"));
+    }
+}
