@@ -30,7 +30,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use weir_sys::poll;
 
-use crate::log_sink::{Options, Sink, Target, Trouble};
+use crate::log_sink::{self, Options, Sink, Target, Trouble};
 use crate::log_text::{self as text, Worker};
 
 /// Sets up the process's error log: on standard error, unbuffered, so that all later events can be logged. `role`
@@ -361,9 +361,6 @@ impl fmt::Display for Lossless<'_> {
     }
 }
 
-/// The name of a process's error log in reports about logs.
-pub const NAME: &str = "error log";
-
 /// An error log; a process has one, except in tests.
 struct ErrorLog {
     role: &'static str,
@@ -399,7 +396,7 @@ impl Way {
             report: report_own_trouble,
             ..Options::default()
         };
-        let sink = Sink::start(NAME, target, options)?;
+        let sink = Sink::start(log_sink::ERROR_LOG, target, options)?;
         Ok(Self::Behind(Arc::new(sink)))
     }
 }

@@ -68,6 +68,9 @@ pub enum Trouble {
     Recovered(u64),
 }
 
+/// The name of a process's error log in reports.
+pub const ERROR_LOG: &str = "error log";
+
 /// The state of a log of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {

@@ -12,8 +12,7 @@ use tokio::sync::Notify;
 use super::dispatch::Manager;
 use crate::clock;
 use crate::control::{ManagerCounts, OldGeneration, ProcessUse, ToManager};
-use crate::error_log;
-use crate::log_sink::Health;
+use crate::log_sink::{self, Health};
 
 /// The last report.
 #[derive(Debug, Default)]
@@ -105,7 +104,7 @@ impl Measured {
     /// The manager tells of a log of its own.
     pub(super) fn log(&self, mut log: Health) {
         // Its name says whose lines they are, but for the one that each process has.
-        if log.name == error_log::NAME {
+        if log.name == log_sink::ERROR_LOG {
             log.name.push_str(" of the manager");
         }
         let mut last = self.last();
