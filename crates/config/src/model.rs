@@ -300,7 +300,7 @@ pub struct Settings {
     pub script: String,
     /// Target for a URL that is not a file: a path, with query and groups as in [`Route::rewrite`]. `None`: 404.
     pub fallback: Option<String>,
-    /// A script must be a file on this machine. `None`: only if the pool runs PHP.
+    /// A script must be a file on this machine. `None`: only PHP scripts must.
     pub check_files: Option<bool>,
     /// How to handle a path with an encoded slash.
     pub encoded_slash: EncodedSlash,

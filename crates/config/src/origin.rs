@@ -1,8 +1,8 @@
-//! Whom `[egress]` is about: hosts with scheme, port and path, and networks. As `scalar`, it knows no keys and no
-//! places.
+//! Parsers for the targets of `[egress]`: hosts with scheme, port and path, and networks. Like `scalar`, this module
+//! knows no keys and no places.
 //!
-//! A name that could be read as an address in some other spelling (`0x7f.1`, `2130706433`) is refused here, so that
-//! what is allowed is what stands in the file.
+//! It refuses names that could be parsed as an address in another notation (`0x7f.1`, `2130706433`), so that only
+//! what the file says is allowed.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +12,7 @@ use crate::{
     texts,
 };
 
-/// One entry of `allow` as a text: `[METHOD[,METHOD] ][http://]HOST[:PORT][/PATH]`.
+/// An entry of `allow` as a text: `[METHOD[,METHOD] ][http://]HOST[:PORT][/PATH]`.
 pub(crate) fn rule(text: &str) -> Checked<AllowRule> {
     let (methods, rest) = match text.trim().split_once(' ') {
         Some((methods, rest)) => (methods, rest),
@@ -43,13 +43,13 @@ pub(crate) fn rule(text: &str) -> Checked<AllowRule> {
     })
 }
 
-/// `host` of an entry of `allow` that is a table, and an element of `hosts`: no methods and no path.
+/// The `host` of an entry of `allow` that is a table, or an element of `hosts`: no methods and no path.
 pub(crate) fn host(text: &str) -> Checked<OriginPattern> {
     only_host(text)?;
     origin(text, Scheme::Https)
 }
 
-/// An element of `upgrade`: who is called by http, without saying so.
+/// An element of `upgrade`: an http origin, written without the scheme.
 pub(crate) fn http_host(text: &str) -> Checked<OriginPattern> {
     if let Some((_, rest)) = text.split_once("://") {
         return wrong(
@@ -79,8 +79,8 @@ fn only_host(text: &str) -> Checked<()> {
     }
 }
 
-/// What a rule's host is when it is an address: that one may be called, whatever networks it is in. `localhost` is what
-/// every machine says it is (RFC 6761 §6.3).
+/// The networks that a rule allows because of its host. A rule with an address allows that address, in any network.
+/// `localhost` always means the loopback addresses (RFC 6761 §6.3).
 pub(crate) fn implied(host: &OriginHost) -> Vec<Network> {
     match host {
         OriginHost::Ip(ip) => vec![alone(*ip)],
@@ -112,7 +112,7 @@ pub(crate) fn network(text: &str) -> Checked<Network> {
     }
     let Ok(ip) = ip.parse::<IpAddr>() else {
         let hint = match (odd_ipv4(ip), prefix) {
-            // `10/8` leaves out what is zero.
+            // `10/8` omits the zero octets.
             (_, Some(prefix)) if format!("{ip}.0.0.0").parse::<Ipv4Addr>().is_ok() => {
                 format!("write \"{ip}.0.0.0/{prefix}\"")
             }
@@ -151,7 +151,7 @@ pub(crate) fn network(text: &str) -> Checked<Network> {
             format!("write \"{first}/{bits}\", or \"{ip}\" for this address alone"),
         );
     }
-    // An IPv4 address in IPv6's clothes is what it stands for (RFC 4291 §2.5.5.2).
+    // An IPv4-mapped IPv6 address means the IPv4 address (RFC 4291 §2.5.5.2).
     Ok(match (ip.to_canonical(), bits) {
         (IpAddr::V4(v4), bits) if ip.is_ipv6() && bits >= 96 => Network {
             address: v4.into(),
@@ -164,7 +164,7 @@ pub(crate) fn network(text: &str) -> Checked<Network> {
     })
 }
 
-/// Every origin that `narrow` means is one of `wide`.
+/// Whether `wide` matches every origin that `narrow` matches.
 pub(crate) fn covers(wide: &OriginPattern, narrow: &OriginPattern) -> bool {
     let port = wide.port.is_none() || wide.port == narrow.port;
     let host = match (&wide.host, &narrow.host) {
@@ -175,7 +175,7 @@ pub(crate) fn covers(wide: &OriginPattern, narrow: &OriginPattern) -> bool {
     wide.scheme == narrow.scheme && port && host
 }
 
-/// There may be an origin that both mean.
+/// Whether an origin can exist that both match.
 pub(crate) fn meet(one: &OriginPattern, other: &OriginPattern) -> bool {
     let port = one.port.is_none() || other.port.is_none() || one.port == other.port;
     let same = |host: &OriginHost| OriginPattern {
@@ -209,7 +209,7 @@ fn first_of(ip: IpAddr, bits: u32) -> IpAddr {
     }
 }
 
-/// Splits before the first slash that is not the scheme's.
+/// Splits before the first slash after the scheme.
 fn split_path(text: &str) -> (&str, &str) {
     let after = text.find("://").map_or(0, |at| at + 3);
     match text[after..].find('/') {
@@ -292,7 +292,7 @@ fn split_port(authority: &str) -> Checked<(&str, Option<&str>)> {
         };
     }
     if authority.parse::<Ipv6Addr>().is_ok() {
-        // `fd00::7:8443` is an address, and its end may have been meant as a port.
+        // `fd00::7:8443` is an address, but its end may have been meant as a port.
         let hint = match authority.rsplit_once(':') {
             Some((ip, port)) if ip.parse::<Ipv6Addr>().is_ok() && digits(port).is_some() => {
                 format!("write \"[{authority}]\", or \"[{ip}]:{port}\" if the end is a port")
@@ -396,7 +396,8 @@ fn address(text: &str, ip: IpAddr) -> Checked<OriginHost> {
     }
 }
 
-/// What old resolvers take for a number of an IPv4 address (inet_aton(3), WHATWG URL "ends in a number").
+/// Whether old resolvers parse the label as a number of an IPv4 address (inet_aton(3), WHATWG URL "ends in a
+/// number").
 fn is_number(label: &str) -> bool {
     match label.strip_prefix("0x") {
         Some(hex) => hex.bytes().all(|b| b.is_ascii_hexdigit()),
@@ -404,7 +405,7 @@ fn is_number(label: &str) -> bool {
     }
 }
 
-/// The address that inet_aton(3) would make of this: one to four numbers, the last one fills what is left.
+/// The address that inet_aton(3) would parse: one to four numbers; the last one fills the remaining bytes.
 fn odd_ipv4(text: &str) -> Option<Ipv4Addr> {
     let numbers: Vec<u64> = text
         .split('.')
@@ -455,8 +456,8 @@ fn methods(list: &str) -> Checked<Vec<String>> {
     Ok(methods)
 }
 
-/// What the path of a call begins with. It is compared with paths that have no `.` and `..` left, so that one with them
-/// would match nothing.
+/// The path prefix of a rule. Calls are compared after `.` and `..` are removed, so a prefix that contains them would
+/// match nothing.
 pub(crate) fn path_prefix(text: &str) -> Checked<String> {
     for (mark, what) in [('?', "query"), ('#', "fragment")] {
         if let Some((path, _)) = text.split_once(mark) {

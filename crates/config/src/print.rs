@@ -1,4 +1,5 @@
-//! [`Config`] → weir.toml: what is in force, defaults included. Reading it again gives the same configuration.
+//! [`Config`] → weir.toml: the configuration in force, defaults included. Reading the result gives the same
+//! configuration.
 
 mod egress;
 
@@ -19,8 +20,8 @@ use crate::{
     texts::{quote, show_size},
 };
 
-/// Writes everything that is in force, defaults included; what is not set is a comment that says what that means.
-/// A route has only what differs from its site. Relative paths have become absolute.
+/// Writes everything that is in force, defaults included. A key that is not set becomes a comment that explains what
+/// that means. A route contains only what differs from its site. Relative paths become absolute.
 pub fn to_toml(config: &Config) -> String {
     let mut out = Printer::default();
     out.header("[server]");
@@ -63,13 +64,13 @@ pub fn to_toml(config: &Config) -> String {
     out.text
 }
 
-/// What stands behind a key.
+/// What to print for a key.
 enum Printed {
-    /// This.
+    /// This value.
     Value(String),
-    /// Nothing: the row says what that means.
+    /// No value. The row explains what that means.
     Absent,
-    /// The key does not go with the others here.
+    /// Nothing: the key does not apply here.
     Foreign,
 }
 
@@ -89,7 +90,7 @@ impl Printer {
         self.text.push('\n');
     }
 
-    /// All keys of a section.
+    /// Prints all keys of a section.
     fn section(&mut self, section: Section, value: impl Fn(&str) -> Printed) {
         for row in rows::of(section) {
             match value(row.name) {
@@ -106,7 +107,7 @@ impl Printer {
         }
     }
 
-    /// The keys of a route that say something.
+    /// Prints the keys of a route that have a value.
     fn differing(&mut self, value: impl Fn(&str) -> Printed) {
         for row in rows::of(Section::Route) {
             if let Value(value) = value(row.name) {
@@ -219,7 +220,7 @@ fn listener(config: &Config, listener: &Listener, key: &str) -> Printed {
     }
 }
 
-/// A listener that only tells of a pool.
+/// Keys of an agent-check listener.
 fn agent_check(config: &Config, listener: &Listener, agent: &AgentCheck, key: &str) -> Printed {
     let unix = matches!(listener.address, Address::Unix(_));
     match key {
@@ -242,7 +243,7 @@ fn allowed_clients(unix: bool, allowed: &[IpAddr]) -> Printed {
     }
 }
 
-/// What the kernel is told of a listener's socket.
+/// Settings of a listener's socket.
 fn socket(listener: &Listener, key: &str) -> Printed {
     let unix = matches!(listener.address, Address::Unix(_));
     match key {
@@ -256,7 +257,7 @@ fn socket(listener: &Listener, key: &str) -> Printed {
         "backlog" => plain(listener.backlog),
         "owner" => permission(unix, listener.owner.as_deref().map(quote)),
         "group" => permission(unix, listener.group.as_deref().map(quote)),
-        // The mode of a TCP listener means nothing, and is kept all the same.
+        // A TCP listener does not use its mode, but the mode is kept.
         "mode" if unix || listener.mode != 0o660 => Value(format!("\"{:04o}\"", listener.mode)),
         _ => Foreign,
     }
@@ -279,7 +280,7 @@ fn site(config: &Config, site: &Site, key: &str) -> Printed {
                 .iter()
                 .map(|index| quote(&config.listeners[*index].name)),
         )),
-        // The default is a long expression that is easier to say than to read.
+        // The default is a long expression. A comment is easier to read.
         "hide_files" if site.settings.hide_files == default_hide_files() => Absent,
         _ => settings(config, &site.settings, key),
     }
@@ -304,7 +305,7 @@ fn route(config: &Config, site: &Site, route: &Route, key: &str) -> Printed {
             Some(alias) => Value(path(&alias.folder)),
             None => Foreign,
         },
-        // A route with an alias does not have its site's.
+        // A route with an alias does not inherit its site's fallback.
         ("fallback", _) if route.settings.alias.is_some() => match &route.settings.fallback {
             Some(fallback) => Value(quote(fallback)),
             None => Foreign,
@@ -329,7 +330,7 @@ fn route(config: &Config, site: &Site, route: &Route, key: &str) -> Printed {
     }
 }
 
-/// What a route has to say so that its settings differ from its site's as they do.
+/// What a route must set so that its settings differ from its site's.
 fn overlay(config: &Config, site: &Settings, route: &Settings, key: &str) -> Printed {
     match (settings(config, site, key), settings(config, route, key)) {
         (Value(here), Value(there)) if here == there => Foreign,
@@ -582,7 +583,7 @@ fn workers(workers: &Workers, key: &str) -> Printed {
     }
 }
 
-/// What does not depend on `pm`.
+/// Keys that do not depend on `pm`.
 fn process(workers: &Workers, key: &str) -> Printed {
     match key {
         "max_children" => plain(workers.max_children),
@@ -677,7 +678,7 @@ fn log(log: &Log, key: &str) -> Printed {
     }
 }
 
-/// A table's name; a pool's may need quotes.
+/// Name of a table. A pool's name may need quotes.
 fn name(name: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     match name.chars().all(bare) {
@@ -712,7 +713,7 @@ fn table<K: Display>(pairs: impl Iterator<Item = (K, String)>) -> Printed {
     }
 }
 
-/// A key, in quotes only where TOML asks for them.
+/// A key, with quotes only if TOML requires them.
 fn bare(key: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     match !key.is_empty() && key.bytes().all(plain) {
@@ -721,7 +722,7 @@ fn bare(key: &str) -> String {
     }
 }
 
-/// The name of a PHP setting, whose dots are part of it.
+/// Name of a PHP setting. The dots are part of the name.
 fn bare_dotted(name: &str) -> String {
     match name.contains('.') {
         true => quote(name),
@@ -764,7 +765,7 @@ fn target(target: &LogTarget) -> String {
     }
 }
 
-/// In the largest unit that is exact.
+/// Writes a duration in the largest unit that is exact.
 fn duration(duration: Duration) -> String {
     let ms = duration.as_millis();
     let units = [

@@ -58,7 +58,7 @@ pub(crate) fn queue(entries: &Entries, runtime: &Runtime, sink: &mut Sink) -> Qu
     }
 }
 
-/// minconn and fullconn; 0 and 0 where the limit is fixed.
+/// minconn and fullconn. Both are 0 if the limit is fixed.
 fn dynamic_limit(entries: &Entries, maxconn: usize, sink: &mut Sink) -> (usize, usize) {
     let written = |key| entries.is_written(key).then(|| entries.count(key));
     let (minconn, fullconn) = (written("minconn"), written("fullconn"));
@@ -124,14 +124,14 @@ fn reserves(entries: &Entries, maxconn: usize, sink: &mut Sink) -> Vec<Reserve> 
     list
 }
 
-/// As many as a pool takes.
+/// Maximum number of reserves of a pool.
 const MOST_RESERVES: usize = 8;
 
-/// What servers may be given at once where the limit of each is found out.
+/// Maximum number of requests at all servers together, if weir detects the limit of each server.
 fn at_most(servers: &Servers) -> usize {
     let each = servers.adaptive.map_or(1, |adaptive| adaptive.max);
     (each * servers.list.len()).clamp(1, MOST_AT_SERVERS)
 }
 
-/// Requests that a pool has at servers, at most, whatever their limits are.
+/// Upper bound for the requests that a pool has at its servers, whatever their limits.
 const MOST_AT_SERVERS: usize = 65_536;

@@ -1,4 +1,4 @@
-//! The reference page of all keys, written from the rows.
+//! The reference page of all keys, generated from the rows.
 
 use crate::{
     rows::{self, Default, Kind, Row, Section},
@@ -98,7 +98,7 @@ fn about(section: Section) -> &'static str {
     }
 }
 
-/// Values that are known and refused.
+/// Values that are known but not supported yet.
 fn later(kind: &Kind) -> Vec<String> {
     match kind {
         Kind::OnlyFalse => vec!["true".to_owned()],
@@ -145,7 +145,7 @@ fn default(default: &Default) -> String {
     }
 }
 
-/// A bar would end a table's cell.
+/// Escapes the bar, which would end a table's cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

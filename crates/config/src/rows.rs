@@ -1,7 +1,7 @@
 //! The table of all keys: one row per key.
 //!
-//! Reading, defaults, hints, `weir check --print` and the reference page all come from these rows. A value that
-//! is not built yet is known too: it is refused as such, never as wrong.
+//! The parser, defaults, hints, `weir check --print` and the reference page all use these rows. A value that is not
+//! supported yet is known too: the message says that it is not supported, not that it is wrong.
 
 mod egress;
 
@@ -22,12 +22,12 @@ pub(crate) enum Section {
 }
 
 impl Section {
-    /// All of them, in the order of the reference page.
+    /// All sections, in the order of the reference page.
     pub(crate) const ALL: [Self; 9] = [
         Server, Listen, Site, Route, Pool, Queue, Egress, EgressHost, Log,
     ];
 
-    /// As it is written in weir.toml.
+    /// The title as in weir.toml.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Server => "[server]",
@@ -45,34 +45,35 @@ impl Section {
 
 /// One key.
 pub(crate) struct Row {
-    /// Where it may stand.
+    /// The sections that may contain the key.
     pub(crate) sections: &'static [Section],
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
     pub(crate) default: Default,
-    /// One line for the reference page; may hold Markdown.
+    /// One line for the reference page. It may contain Markdown.
     pub(crate) help: &'static str,
-    /// What other programs call it.
+    /// Names of the key in other programs.
     pub(crate) elsewhere: &'static [&'static str],
-    /// The title of the group that begins with it on the reference page; empty: it goes on with the one before.
+    /// Title of the group that begins with this row on the reference page. Empty: the row continues the previous
+    /// group.
     pub(crate) group: &'static str,
 }
 
-/// What holds where the key is not written.
+/// What applies if the key is not written.
 pub(crate) enum Default {
     /// This TOML value.
     Value(&'static str),
-    /// Nothing, or what other keys say; explained in words.
+    /// No value, or a value that depends on other keys; explained in words.
     Absent(&'static str),
-    /// It has to be written.
+    /// The key is required.
     Required,
 }
 
-/// What a value looks like.
+/// Format of a value.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Bool,
-    /// `false`; `true` is not built yet.
+    /// `false`; `true` is not supported yet.
     OnlyFalse,
     Count {
         min: u64,
@@ -86,14 +87,14 @@ pub(crate) enum Kind {
         max: u64,
     },
     Mode,
-    /// A nice value, kept as 64-bit two's complement.
+    /// A nice value, stored as 64-bit two's complement.
     Priority,
     /// A whole number that may be negative.
     Signed {
         min: i64,
         max: i64,
     },
-    /// One of these words; the second list is known and not built yet.
+    /// One of these words. The words in the second list are known, but not supported yet.
     Word(&'static [&'static str], &'static [&'static str]),
     RedirectStatus,
     Text,
@@ -106,7 +107,7 @@ pub(crate) enum Kind {
     Addresses,
     Servers,
     HashBy,
-    /// IP addresses with a port, 53 where none is written.
+    /// IP addresses with a port. Default port: 53.
     Nameservers,
     Window,
     TcpAddress,
@@ -114,9 +115,9 @@ pub(crate) enum Kind {
     Hosts,
     Methods,
     HeaderNames,
-    /// One of them; empty: none.
+    /// One header name; empty: none.
     HeaderName,
-    /// Of headers that can be passed to a worker.
+    /// Names of headers that can be passed to a worker.
     RequestHeaderNames,
     FileNames,
     UrlPrefixes,
@@ -128,7 +129,7 @@ pub(crate) enum Kind {
     UrlPath,
     /// The same, with a query and groups.
     Fallback,
-    /// A path of the site with a query and groups.
+    /// A site's path with a query and groups.
     Rewrite,
     /// A location or other single line with `${...}`.
     Template,
@@ -137,7 +138,7 @@ pub(crate) enum Kind {
     Charset,
     Params,
     HeaderTemplates,
-    /// Of headers that can be passed to a worker.
+    /// Headers that can be passed to a worker, with templates.
     RequestHeaderTemplates,
     Environment,
     PhpIni,
@@ -149,28 +150,28 @@ pub(crate) enum Kind {
     Reserves,
     PriorityRules,
     FairBy,
-    /// What requests run one after the other by.
+    /// The key by which requests are serialized.
     SerializeBy,
     LogTarget,
     LogFormat,
     /// A line with PHP-FPM's `%` codes.
     AccessFormat,
-    /// Who may be called.
+    /// Rules for allowed calls.
     AllowRules,
     /// A host with scheme and port.
     Origin,
     /// Hosts with scheme and port.
     Origins,
-    /// Hosts with a port that are called by http.
+    /// Hosts with a port; the scheme is http.
     HttpOrigins,
-    /// Addresses, and networks with the number of bits that are the same.
+    /// Addresses, and networks with a prefix length.
     Networks,
-    /// Headers of a call, whose values may stand elsewhere.
+    /// Headers of a call. Their values may come from elsewhere.
     SecretHeaders,
 }
 
 impl Kind {
-    /// What is expected, as a noun, and an example of a value.
+    /// The expected kind of value, as a noun, and an example.
     pub(crate) fn expectation(&self) -> (&'static str, &'static str) {
         match self {
             Kind::Bool => ("true or false", "true"),
@@ -502,7 +503,7 @@ const ROUTE: &[Row] = &[
         .called(&["respond"]),
 ];
 
-/// What a site says and a route may say otherwise.
+/// Settings of a site that a route may override.
 #[rustfmt::skip]
 const SETTINGS: &[Row] = &[
     key(BOTH, "root", Kind::Path, Absent("none: no files and no scripts, only replies"),
@@ -589,7 +590,7 @@ const SETTINGS: &[Row] = &[
         "Requests are written to the access log."),
 ];
 
-/// What sites, routes and FastCGI listeners say about the worth of a request for a script.
+/// Settings of sites, routes and FastCGI listeners for the timeout, priority and order of requests for scripts.
 #[rustfmt::skip]
 const POLICY: &[Row] = &[
     key(POLICIES, "timeout", Kind::Duration { zero: true }, Value("\"0\""),
@@ -862,7 +863,7 @@ const LOG: &[Row] = &[
         "Which of syslog's facilities they belong to.").called(&["syslog.facility"]),
 ];
 
-/// syslog(3)'s facilities, in its order, with its numbers.
+/// The facilities of syslog(3), in its order, with its numbers.
 pub(crate) const FACILITIES: &[(&str, u8)] = &[
     ("kern", 0),
     ("user", 1),
@@ -893,7 +894,7 @@ const FACILITY_NAMES: &[&str] = &[
 
 const BOTH: &[Section] = &[Site, Route];
 const POLICIES: &[Section] = &[Site, Route, Listen];
-/// What a `priority` may be, least and most.
+/// Minimum and maximum of `priority`.
 pub(crate) const PRIORITIES: (i64, i64) = (-1000, 1000);
 const SIZE_MAX: u64 = i64::MAX as u64;
 

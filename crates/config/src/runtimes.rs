@@ -1,8 +1,8 @@
-//! Which keys of `[pool.NAME]` mean something with which `runtime`.
+//! Which keys of `[pool.NAME]` apply to which `runtime`.
 
 pub(crate) const COMMAND_ONLY: [&str; 1] = ["command"];
 
-/// What a worker's connection is used for is weir's own matter.
+/// Keys that do not apply to weir's own PHP: there, weir decides how to use a worker's connection.
 pub(crate) const NOT_PHP: [&str; 2] = ["keep_conn", "max_reqs"];
 
 pub(crate) const PHP_ONLY: [&str; 15] = [
@@ -23,7 +23,7 @@ pub(crate) const PHP_ONLY: [&str; 15] = [
     "request_terminate_timeout_track_finished",
 ];
 
-/// Of workers that weir runs itself.
+/// Keys that only apply to workers that weir runs itself.
 pub(crate) const OWN_ONLY: [&str; 24] = [
     "pm",
     "max_children",

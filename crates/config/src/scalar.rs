@@ -1,4 +1,4 @@
-//! Text of one value → what it means, or what is wrong with it. Pure functions; they know no keys and no places.
+//! Text of one value → its meaning, or the problem with it. Pure functions; they know no keys and no places.
 
 use core::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -7,7 +7,7 @@ use core::{
 
 use crate::model::{Address, HostPattern};
 
-/// A reason, and what to write instead where that is known.
+/// A problem, and what to write instead if that is known.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
     pub(crate) message: String,
@@ -24,7 +24,7 @@ pub(crate) fn wrong<T>(message: impl Into<String>, hint: impl Into<String>) -> C
     })
 }
 
-/// `10s`, `500ms`, `2m`, `1h`, `7d`; a bare number is seconds.
+/// `10s`, `500ms`, `2m`, `1h`, `7d`. A bare number means seconds.
 pub(crate) fn duration(text: &str) -> Checked<Duration> {
     let (digits, unit) = split_number(text);
     let Ok(number) = digits.parse::<u64>() else {
@@ -133,7 +133,7 @@ pub(crate) fn address(text: &str) -> Checked<Address> {
     }
     if let Ok(ip) = text.parse::<IpAddr>() {
         let bracketed = match text.rsplit_once(':') {
-            // `::1:80` is an address whose end was meant as a port.
+            // `::1:80` is an address, but its end was meant as a port.
             Some((host, port))
                 if ip.is_ipv6()
                     && host.parse::<IpAddr>().is_ok()
@@ -266,7 +266,7 @@ pub(crate) fn host_pattern(text: &str) -> Checked<HostPattern> {
     Ok(pattern)
 }
 
-/// A name that DNS can have, and that is no IP address (RFC 1123 §2.1: the last label is not a number).
+/// Whether the text is a valid DNS name and not an IP address (RFC 1123 §2.1: the last label is not a number).
 pub(crate) fn is_host_name(text: &str) -> bool {
     let name = text.strip_suffix('.').unwrap_or(text);
     let label_ok = |label: &str| {
@@ -288,12 +288,12 @@ pub(crate) fn is_token(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// A field value of HTTP (RFC 9110 §5.5): visible characters, spaces and tabs; no spaces around.
+/// A field value of HTTP (RFC 9110 §5.5): visible characters, spaces and tabs, without leading or trailing spaces.
 pub(crate) fn is_header_value(text: &str) -> bool {
     text.trim_matches([' ', '\t']) == text && text.chars().all(|c| c == '\t' || !c.is_control())
 }
 
-/// A regular expression that can be used, without keeping it.
+/// Compiles a regular expression to check it.
 pub(crate) fn regex(pattern: &str) -> Checked<regex::Regex> {
     match regex::Regex::new(pattern) {
         Ok(regex) => Ok(regex),
@@ -302,7 +302,7 @@ pub(crate) fn regex(pattern: &str) -> Checked<regex::Regex> {
             "use smaller counts in {…} or fewer alternatives",
         ),
         Err(error) => {
-            // The crate draws the pattern with a mark; the last line is the reason.
+            // The crate's message shows the pattern with a mark. Only its last line contains the reason.
             let text = error.to_string();
             let reason = text.lines().last().unwrap_or_default().trim();
             let reason = reason.strip_prefix("error: ").unwrap_or(reason);
@@ -315,12 +315,12 @@ pub(crate) fn regex(pattern: &str) -> Checked<regex::Regex> {
     }
 }
 
-/// The candidate that a person most likely meant.
+/// The candidate that was most likely meant.
 pub(crate) fn nearest<'c>(
     typed: &str,
     candidates: impl IntoIterator<Item = &'c str>,
 ) -> Option<&'c str> {
-    // Long nonsense is no misspelling, and comparing it is quadratic.
+    // A very long name is not a misspelling, and the comparison is quadratic.
     if typed.len() > 64 {
         return None;
     }
@@ -337,7 +337,7 @@ pub(crate) fn nearest<'c>(
         .map(|(_, candidate)| candidate)
 }
 
-/// `did you mean …?`, or the list to choose from where nothing is near and the list is short.
+/// `did you mean …?`. If no candidate is similar and the list is short: the list of candidates.
 pub(crate) fn suggestion<'c>(
     typed: &str,
     candidates: impl IntoIterator<Item = &'c str>,

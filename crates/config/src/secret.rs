@@ -1,4 +1,4 @@
-//! Headers of calls, with parts that stand elsewhere: `Bearer ${file:/etc/weir/api.token}`.
+//! Headers of calls, with parts from elsewhere: `Bearer ${file:/etc/weir/api.token}`.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::{
     texts,
 };
 
-/// A name and value of `set_headers`; relative paths are relative to `folder`.
+/// A name and value of `set_headers`. Relative paths are relative to `folder`.
 pub(crate) fn header(folder: &Path, name: &str, value: &str) -> Checked<(String, Secret)> {
     let name = texts::header_name(name)?;
     let lower = name.to_ascii_lowercase();
@@ -64,12 +64,12 @@ fn parse(folder: &Path, text: &str) -> Checked<Secret> {
     Ok(Secret(pieces))
 }
 
-/// What stands between the braces.
+/// Parses the text between the braces.
 fn piece(folder: &Path, inner: &str) -> Checked<SecretPiece> {
     match inner.split_once(':') {
         Some(("file", "")) => wrong("`${file:}` names no file", "write ${file:PATH}"),
         Some(("file", path)) => match texts::path(folder, path)? {
-            // It could not be written again.
+            // Such a path could not be printed again.
             path if path.to_string_lossy().contains('}') => wrong(
                 "the path of `${file:…}` cannot have a `}`",
                 "rename the file",
@@ -100,7 +100,7 @@ fn is_variable(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(of_a_name) && !name.as_bytes()[0].is_ascii_digit()
 }
 
-/// Headers that say how one message travels on one connection (RFC 9110 §7.6.1), beside those that begin with `proxy-`.
+/// Headers of a single connection (RFC 9110 §7.6.1). Headers that begin with `proxy-` are excluded separately.
 const OF_THE_CONNECTION: [&str; 10] = [
     "connection",
     "content-length",

@@ -7,7 +7,7 @@ use crate::{
     value::Value,
 };
 
-/// Keys that mean nothing with another runtime.
+/// Keys that do not apply to another runtime.
 pub(crate) const SERVERS_ONLY: [&str; 17] = [
     "servers",
     "balance",
@@ -28,7 +28,7 @@ pub(crate) const SERVERS_ONLY: [&str; 17] = [
     "limit_max",
 ];
 
-/// `queue`: the pool's table of that name.
+/// Reads the keys. `queue`: the pool's `queue` table.
 pub(crate) fn servers(name: &str, entries: &Entries, queue: &Entries, sink: &mut Sink) -> Servers {
     let list = list(name, entries, sink);
     let check = check(entries, sink);

@@ -1,4 +1,4 @@
-//! The keys that sites and routes share: what a site says, overlaid by what a route says.
+//! The keys that sites and routes share: the settings of a site, overridden by those of a route.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ use crate::{
     value::Value,
 };
 
-/// Settings on their way: as the model's, and which keys were written, here or in the site, be it wrongly.
+/// Settings while they are read: the model's settings, and which keys are written in the route or its site, valid or
+/// not.
 #[derive(Clone)]
 pub(crate) struct Overlay {
     pub(crate) settings: Settings,
@@ -23,7 +24,7 @@ pub(crate) struct Overlay {
     root_written: bool,
 }
 
-/// Reads the settings of a site, or of a route over those of its site.
+/// Reads the settings of a site, or of a route on top of its site's.
 pub(crate) fn read(
     entries: &Entries,
     site: Option<&Overlay>,
@@ -49,7 +50,7 @@ pub(crate) fn read(
     };
 
     let alias = alias(entries, sink);
-    // What the site says of its root is not true of another folder.
+    // Settings of the site's root do not apply to another folder.
     let of_the_folder = |key: &str| alias.is_none() || entries.is_written(key);
 
     let settings = Settings {
@@ -153,7 +154,7 @@ impl Over<'_> {
         }
     }
 
-    /// A key without default: what was written here, else what the site says, be it nothing.
+    /// A key without a default: the value written here, else the site's value, which may be `None`.
     fn option<T, O>(
         &self,
         key: &str,
@@ -173,7 +174,7 @@ impl Over<'_> {
         self.option(key, Entries::texts, of).unwrap_or_default()
     }
 
-    /// Names with templates: those of the site, with those written here added or put in their place.
+    /// Names with templates: those of the site, with those written here added or replacing them.
     fn named(
         &self,
         key: &str,
@@ -191,7 +192,7 @@ impl Over<'_> {
     }
 }
 
-/// What requests are worth: as a listener or a site says, or a route over its site.
+/// The timeout, priority and order of requests: of a listener or a site, or of a route on top of its site's.
 pub(crate) fn policy(entries: &Entries, site: Option<&Policy>) -> Policy {
     let inherits = |key: &str| site.filter(|_| !entries.is_written(key));
     Policy {
@@ -251,7 +252,7 @@ pub(crate) fn pool(entries: &Entries, pools: &[String], sink: &mut Sink) -> Opti
     found.map(PoolId)
 }
 
-/// The folder that stands for a route's prefix.
+/// The folder that replaces a route's prefix.
 fn alias(entries: &Entries, sink: &mut Sink) -> Option<Alias> {
     let entry = entries.entry("alias")?;
     let Some(Value::Path(folder)) = entries.value("alias") else {
@@ -287,7 +288,7 @@ fn alias(entries: &Entries, sink: &mut Sink) -> Option<Alias> {
     }
 }
 
-/// Says where a rewrite or a fallback names groups that the route's expression does not have.
+/// Reports groups in a rewrite or a fallback that the route's expression does not have.
 pub(crate) fn check_groups(entries: &Entries, key: &str, sink: &mut Sink) {
     let (Some(entry), Some(text)) = (entries.entry(key), entries.text(key)) else {
         return;
@@ -358,7 +359,7 @@ fn accel_redirect(entries: &Entries, site: Option<&Settings>) -> Vec<(String, st
     folders
 }
 
-/// How the settings fit each other.
+/// Checks that the settings fit together.
 fn check(entries: &Entries, settings: &Settings, root_written: bool, sink: &mut Sink) {
     check_groups(entries, "fallback", sink);
     if let (Some(alias), Some(fallback), Some(entry)) = (
@@ -415,16 +416,16 @@ fn check(entries: &Entries, settings: &Settings, root_written: bool, sink: &mut 
         let message = "`body_memory` is more than `max_body`: what is above is never used";
         let hint = match key {
             "body_memory" => "write body_memory at most as large as max_body",
-            // A small `max_body` over the default of `body_memory` means what it says.
+            // A small `max_body` with the default of `body_memory` is clear, so there is no warning.
             _ => return,
         };
         sink.warning(entries.span(key), message, hint);
     }
 }
 
-/// Dot-files, but not `/.well-known/` in the root, and copies that editors and administrators leave. The syntax has
-/// no look-ahead, so the name is spelled out: any name that begins with a dot and goes on otherwise than `well-known`
-/// does. The router knows these three, in this order, and takes them to be about files, not about URLs.
+/// Dot-files, except `/.well-known/` in the root, and backup copies of editors and administrators. The regex syntax
+/// has no look-ahead, so the name is spelled out: any name that begins with a dot and is not `well-known`. The router
+/// recognizes these three expressions, in this order, and applies them to files, not to URLs.
 pub fn default_hide_files() -> Vec<String> {
     const NAME: &str = "well-known";
     let mut pattern = String::from("[^/]");
@@ -435,7 +436,7 @@ pub fn default_hide_files() -> Vec<String> {
         };
         pattern = format!("(?:$|{next}|{character}{pattern})");
     }
-    // The outermost level belongs to the name's end: `/.well-known` may be followed by a slash or nothing.
+    // The outermost level belongs to the end of the name: a slash or nothing may follow `/.well-known`.
     vec![
         format!(r"^/\.{pattern}"),
         r"(?s)^/.*/\.".to_owned(),

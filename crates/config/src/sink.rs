@@ -1,4 +1,4 @@
-//! Where the passes over one text leave what they find.
+//! Collects the diagnostics of all passes over one text.
 
 use core::ops::Range;
 
@@ -7,28 +7,28 @@ use crate::{
     scalar::Wrong,
 };
 
-/// Collects diagnostics. A text with broken syntax is still read as far as it can be; what such a reading finds
-/// is kept only where the broken places cannot be its cause.
+/// Collects diagnostics. A text with syntax errors is still read as far as possible. Diagnostics from such a reading
+/// are kept only if the syntax errors cannot be their cause.
 #[derive(Default)]
 pub(crate) struct Sink {
     found: Vec<Diagnostic>,
-    /// Bytes of the lines whose syntax is broken.
+    /// Byte ranges of the lines with syntax errors.
     broken: Vec<Range<usize>>,
     /// Warnings that count only if there is no error.
     of_whole: Vec<Diagnostic>,
-    /// Parts of the text may be missing from what was read.
+    /// Parts of the text may be missing in the result of the parser.
     partial: bool,
 }
 
 impl Sink {
-    /// Notes an error of syntax; `line` is the whole line it stands in.
+    /// Adds a syntax error. `line` is the range of its whole line.
     pub(crate) fn syntax(&mut self, diagnostic: Diagnostic, line: Range<usize>, partial: bool) {
         self.found.push(diagnostic);
         self.broken.push(line);
         self.partial |= partial;
     }
 
-    /// An error in what stands at `span`.
+    /// Adds an error at `span`.
     pub(crate) fn error(
         &mut self,
         span: Range<usize>,
@@ -38,7 +38,7 @@ impl Sink {
         self.push(Severity::Error, span, message.into(), hint.into_hint());
     }
 
-    /// An error in how one place fits the rest of the file, such as something that is missing.
+    /// Adds an error that depends on the rest of the file, such as a missing section.
     pub(crate) fn error_of_whole(
         &mut self,
         span: Range<usize>,
@@ -50,7 +50,7 @@ impl Sink {
         }
     }
 
-    /// Something that will bite.
+    /// Adds a warning about something that will cause a problem.
     pub(crate) fn warning(
         &mut self,
         span: Range<usize>,
@@ -62,7 +62,7 @@ impl Sink {
         }
     }
 
-    /// A warning that an error elsewhere in the file may be the cause of; kept only if there is none.
+    /// Adds a warning that an error elsewhere in the file may cause. It is kept only if there are no errors.
     pub(crate) fn warning_of_whole(
         &mut self,
         span: Range<usize>,
@@ -77,7 +77,7 @@ impl Sink {
         });
     }
 
-    /// Notes what is wrong with a value at `span`, and passes on what is not wrong.
+    /// Adds the error of a value at `span`, or returns the value.
     pub(crate) fn take<T>(&mut self, span: Range<usize>, checked: Result<T, Wrong>) -> Option<T> {
         match checked {
             Ok(value) => Some(value),
@@ -88,7 +88,7 @@ impl Sink {
         }
     }
 
-    /// At least one error was found.
+    /// Whether there is at least one error.
     pub(crate) fn has_errors(&self) -> bool {
         self.found.iter().any(|d| d.severity == Severity::Error)
     }
@@ -119,7 +119,7 @@ impl Sink {
     }
 }
 
-/// What may be given as a hint: nothing (`""`), a text, or a text that may be missing.
+/// Types that can be a hint: nothing (`""`), a text, or an optional text.
 pub(crate) trait IntoHint {
     fn into_hint(self) -> Option<String>;
 }

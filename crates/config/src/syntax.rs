@@ -1,4 +1,4 @@
-//! TOML itself: what is wrong with a text's syntax, and what can be read all the same.
+//! Checks the TOML syntax of a text, and finds out what can be read despite syntax errors.
 
 use core::ops::Range;
 
@@ -12,8 +12,8 @@ use crate::{
     texts::quote,
 };
 
-/// Notes every error of syntax, and returns the text as far as it can be read: lines that are no TOML at all are
-/// blank in it, since the parser stops there and what comes behind may have mistakes too.
+/// Reports every syntax error, and returns the readable part of the text. Lines that are not TOML at all are replaced
+/// by blanks, because the parser stops at them, and the text after them may contain errors too.
 pub(crate) fn readable(text: &str, sink: &mut Sink) -> String {
     let mut usable = text.to_owned();
     for _ in 0..ROUNDS {
@@ -41,10 +41,10 @@ pub(crate) fn readable(text: &str, sink: &mut Sink) -> String {
 
 struct Problem {
     span: Range<usize>,
-    /// The whole line, without its end.
+    /// Range of the whole line, without its newline.
     line: Range<usize>,
     message: String,
-    /// The parser does not go on behind it.
+    /// The parser does not continue after this error.
     stops: bool,
 }
 
@@ -63,7 +63,7 @@ impl Problem {
             .map_or(text.len(), |at| start + at);
         let message = error.message();
         Self {
-            // An empty span at the start would mean the file as a whole.
+            // An empty span at position 0 would mean the whole file.
             span: match start {
                 0 => 0..span.end.max(1).min(text.len()),
                 start => start..span.end.clamp(start, text.len()),
@@ -83,13 +83,13 @@ impl Problem {
             message,
             hint,
         };
-        // Written twice, all is there that was written once.
+        // With a duplicate key, no key is missing in the parser's result.
         let partial = self.message != "duplicate key";
         sink.syntax(diagnostic, self.line.start..self.line.end + 1, partial);
     }
 }
 
-/// The parser's message in the words of weir.toml, and what to write instead.
+/// The parser's message in the terms of weir.toml, and what to write instead.
 fn explain(message: &str, line: &str) -> (String, Option<String>) {
     let (key, value) = match line.split_once('=') {
         Some((key, value)) => (
@@ -114,7 +114,7 @@ fn explain(message: &str, line: &str) -> (String, Option<String>) {
     if message.starts_with("key with no value") {
         let message = "this is no `key = value`".to_owned();
         if key.starts_with("php_") || key.starts_with("env[") {
-            // As PHP-FPM has it: php_value[memory_limit] = 128M, env[LANG] = C
+            // PHP-FPM's syntax: php_value[memory_limit] = 128M, env[LANG] = C
             if let Some((table, rest)) = key.split_once('[')
                 && let Some((name, _)) = rest.split_once(']')
             {
@@ -174,5 +174,5 @@ fn explain(message: &str, line: &str) -> (String, Option<String>) {
     (message.to_owned(), None)
 }
 
-/// All lines at which the parser stops are found in the first round; blanking them may uncover a few more.
+/// The first round finds all lines at which the parser stops. Blanking them may uncover a few more.
 const ROUNDS: usize = 4;

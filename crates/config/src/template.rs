@@ -1,7 +1,7 @@
 //! Text with `${variable}` in it.
 //!
-//! `$${` is a literal `${`. Which variables exist is one table, [`Variable`]; a name that is not in it is a
-//! diagnostic when the configuration is checked, never an empty string at run time.
+//! `$${` is a literal `${`. The table [`Variable`] lists all variables. The check of the configuration reports any
+//! other name, so it never becomes an empty string at run time.
 
 use alloc::{string::String, vec::Vec};
 use core::fmt;
@@ -16,7 +16,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// Reads the text of a template. With `log`, the variables that only exist once a request is over are allowed.
+    /// Parses a template. With `log`, it may use the variables that exist only after the request.
     pub(crate) fn parse(text: &str, log: bool) -> Checked<Self> {
         let mut pieces = Vec::new();
         let mut literal = String::new();
@@ -48,7 +48,7 @@ impl Template {
         Ok(Self { pieces })
     }
 
-    /// The template is this text and names no variable.
+    /// A template with only this text and no variable.
     pub fn literal(text: &str) -> Self {
         let pieces = match text {
             "" => Vec::new(),
@@ -58,7 +58,7 @@ impl Template {
     }
 }
 
-/// As it is written in weir.toml.
+/// Writes the template as in weir.toml.
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for piece in &self.pieces {
@@ -74,13 +74,13 @@ impl fmt::Display for Template {
 /// A piece of a [`Template`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// Text as it is.
+    /// Literal text.
     Text(String),
-    /// A variable's value.
+    /// The value of a variable.
     Variable(Variable),
 }
 
-/// What a template may name.
+/// The variables of templates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Variable {
     /// `method`
@@ -119,7 +119,7 @@ pub enum Variable {
     PathInfo,
     /// `http_NAME`: a request header, underscores for dashes, lower case (kept as the header's name)
     Header(String),
-    /// `time`: local, as in the combined format. Log only, like all below.
+    /// `time`: local time, as in the combined format. Only for the log, like all variables below.
     Time,
     /// `time_iso`: RFC 3339 with milliseconds
     TimeIso,
@@ -129,25 +129,25 @@ pub enum Variable {
     BytesIn,
     /// `bytes_out`: body bytes to the client
     BytesOut,
-    /// `time_head`: seconds (3 decimals) from connection's first byte of the request to the whole head
+    /// `time_head`: seconds (3 decimals) from the first byte of the request to its complete head
     TimeHead,
     /// `time_queue`: seconds waiting in the queue
     TimeQueue,
     /// `time_first_byte`: seconds from dispatch to the worker's first byte
     TimeFirstByte,
-    /// `time_total`: seconds from the first byte of the request to the last byte of the answer
+    /// `time_total`: seconds from the first byte of the request to the last byte of the response
     TimeTotal,
     /// `worker`: pid of the worker, or its server's address
     Worker,
-    /// `queue`: length of the queue on arrival
+    /// `queue`: length of the queue when the request arrived
     QueueLength,
-    /// `reason`: why an answer is an error (`queue_full`, `client_left`, …)
+    /// `reason`: why a response is an error (`queue_full`, `client_left`, …)
     Reason,
-    /// `request_id`: number of the request in this process, as the error log names it
+    /// `request_id`: number of the request in this process, as in the error log
     RequestId,
-    /// `retries`: how often it was given to another worker
+    /// `retries`: number of retries with other workers
     Retries,
-    /// `priority`: its place in the queue
+    /// `priority`: priority of the request in the queue
     Priority,
     /// `time_limit`: seconds from the request's first byte to its deadline
     TimeLimit,
@@ -183,7 +183,7 @@ impl Variable {
         Ok(variable.clone())
     }
 
-    /// All variables but the request headers, `http_NAME`: name, and whether it may be used in a log format only.
+    /// All variables except the request headers, `http_NAME`: name, and whether only a log format may use it.
     pub(crate) fn all() -> impl Iterator<Item = (&'static str, bool)> {
         VARIABLES
             .iter()
@@ -191,7 +191,7 @@ impl Variable {
     }
 }
 
-/// The name between the braces.
+/// Writes the name between the braces.
 impl fmt::Display for Variable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Header(name) = self {
@@ -202,7 +202,7 @@ impl fmt::Display for Variable {
     }
 }
 
-/// Name, variable, and whether only a log format may use it. A test keeps it complete.
+/// Name, variable, and whether only a log format may use it. A test checks that it is complete.
 const VARIABLES: &[(&str, Variable, bool)] = &[
     ("method", Variable::Method, false),
     ("scheme", Variable::Scheme, false),

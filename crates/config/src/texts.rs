@@ -1,5 +1,5 @@
-//! What one text of a certain kind may say: paths, names, patterns, header values. As `scalar`, they know no keys
-//! and no places; unlike it, they know the configuration file's folder where that matters.
+//! Parsers for texts of a certain kind: paths, names, patterns, header values. Like `scalar`, they know no keys and
+//! no places; unlike `scalar`, they know the folder of the configuration file if they need it.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -31,7 +31,7 @@ pub(crate) fn path(folder: &Path, text: &str) -> Checked<PathBuf> {
     }
 }
 
-/// A path as seen from the configuration file's folder, without `.` components.
+/// A path relative to the folder of the configuration file, without `.` components.
 pub(crate) fn anchored(folder: &Path, text: &str) -> PathBuf {
     let joined = folder.join(text);
     joined
@@ -58,10 +58,10 @@ pub(crate) fn anchored_address(folder: &Path, text: &str) -> Checked<Address> {
     }
 }
 
-/// Of DNS servers whose port is not written.
+/// Default port of DNS servers.
 const DNS_PORT: u16 = 53;
 
-/// Where a server is: an address as listeners have, or a name with a port.
+/// A server: an address as for listeners, or a name with a port.
 pub(crate) fn upstream(folder: &Path, text: &str) -> Checked<Upstream> {
     if let Some((host, port)) = text.rsplit_once(':')
         && let Ok(port) = port.parse::<u16>()
@@ -84,7 +84,7 @@ pub(crate) fn upstream(folder: &Path, text: &str) -> Checked<Upstream> {
     anchored_address(folder, text).map(Upstream::At)
 }
 
-/// What a hash is made of.
+/// The key of a hash.
 pub(crate) fn hash_by(text: &str) -> Checked<HashBy> {
     let named = |name: &str, what: &str| match scalar::is_token(name) {
         true => Ok(name.to_owned()),
@@ -134,7 +134,7 @@ pub(crate) fn script(text: &str) -> Checked<String> {
 
 pub(crate) fn path_pattern(text: &str) -> Checked<PathPattern> {
     if let Some(pattern) = text.strip_prefix('~') {
-        // A space behind the tilde is nginx's spelling.
+        // A space after the tilde is nginx's syntax.
         if pattern.starts_with([' ', '*']) {
             return wrong(
                 format!("{text:?} begins with `~` and {:?}", &pattern[..1]),
@@ -157,7 +157,7 @@ pub(crate) fn path_pattern(text: &str) -> Checked<PathPattern> {
     wrong(format!("{text:?} matches no path"), hint)
 }
 
-/// Where a URL goes that is no file: a path, which may have a query and groups of a route's expression.
+/// Target for a URL that is not a file: a path, which may have a query and groups of a route's expression.
 pub(crate) fn fallback(text: &str) -> Checked<String> {
     match ["$args", "$query_string", "$is_args", "$uri"]
         .iter()
@@ -197,7 +197,7 @@ pub(crate) fn rewrite(text: &str) -> Checked<String> {
     Ok(text.to_owned())
 }
 
-/// The groups that a rewrite names: numbers and names.
+/// The groups in a rewrite: numbers and names.
 pub(crate) fn groups(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     core::iter::from_fn(move || {
@@ -338,7 +338,7 @@ pub(crate) fn cookie_part(text: &str) -> Checked<RequestPart> {
 
 pub(crate) fn value_pattern(text: &str) -> Checked<ValuePattern> {
     match text.strip_prefix('~') {
-        // A space behind the tilde is nginx's spelling.
+        // A space after the tilde is nginx's syntax.
         Some(pattern) if pattern.starts_with([' ', '*']) => wrong(
             format!("{text:?} begins with `~` and {:?}", &pattern[..1]),
             "the expression follows the `~` at once; (?i) ignores case: \"~(?i)bot\"",
@@ -511,7 +511,7 @@ pub(crate) fn variable(name: &str, value: &str) -> Checked<(String, String)> {
     }
 }
 
-/// A socket of weir's own. Only a unix socket, which has permissions, will do.
+/// The path of one of weir's own sockets. It must be a unix socket, because only those have permissions.
 pub(crate) fn window(folder: &Path, text: &str) -> Checked<Window> {
     if text == "off" {
         return Ok(Window::Off);
@@ -525,7 +525,7 @@ pub(crate) fn window(folder: &Path, text: &str) -> Checked<Window> {
     }
 }
 
-/// Where the operator's window is on TCP.
+/// The TCP address of the admin API.
 pub(crate) fn tcp_address(text: &str) -> Checked<SocketAddr> {
     match scalar::address(text)? {
         Address::Tcp(address) => Ok(address),
@@ -533,7 +533,7 @@ pub(crate) fn tcp_address(text: &str) -> Checked<SocketAddr> {
     }
 }
 
-/// A setting as php.ini names it, that can be written on one of its lines.
+/// Checks that the name and value can be written on a line of php.ini.
 pub(crate) fn php_setting(name: &str, value: &str) -> Checked<()> {
     let of_a_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     if name.is_empty() || !name.bytes().all(of_a_name) {
@@ -609,7 +609,7 @@ pub(crate) fn protected(folder: &Path, prefix: &str, target: &str) -> Checked<(S
     Ok((prefix.to_owned(), path(folder, target)?))
 }
 
-/// Text as TOML: a literal string where that is easier to read, else a basic one.
+/// Writes a text as TOML: a literal string if that is easier to read, else a basic one.
 pub(crate) fn quote(text: &str) -> String {
     let plain = !text.contains('\'') && !text.chars().any(|c| c.is_control());
     if plain && (text.contains('\\') || text.contains('"')) {
@@ -632,7 +632,7 @@ pub(crate) fn quote(text: &str) -> String {
     quoted
 }
 
-/// Bytes in the largest unit that is exact: `64K`, or the bare number.
+/// Writes bytes in the largest unit that is exact: `64K`, or the bare number.
 pub(crate) fn show_size(bytes: u64) -> String {
     for (shift, unit) in [(30, "G"), (20, "M"), (10, "K")] {
         if bytes > 0 && bytes.is_multiple_of(1 << shift) {
@@ -643,5 +643,5 @@ pub(crate) fn show_size(bytes: u64) -> String {
 }
 
 const LOG_WORDS: [&str; 3] = ["stdout", "stderr", "off"];
-/// `sun_path` of sockaddr_un without its NUL (unix(7)).
+/// Size of `sun_path` in sockaddr_un without its NUL (unix(7)).
 pub(crate) const SOCKET_PATH_MAX: usize = 107;

@@ -1,4 +1,4 @@
-//! A value as it stands in the text → a [`Value`] of the kind that its row asks for.
+//! A value of the text → a [`Value`] of the kind that its row expects.
 
 mod egress;
 mod priority_rules;
@@ -35,7 +35,7 @@ use crate::{
     texts,
 };
 
-/// A checked value. Which variant a key has follows from its [`Kind`].
+/// A checked value. The [`Kind`] of a key determines the variant.
 #[derive(Debug, Clone)]
 pub(crate) enum Value {
     Bool(bool),
@@ -63,7 +63,7 @@ pub(crate) enum Value {
     Signed(i64),
     PriorityRules(Vec<PriorityRule>),
     FairBy(FairBy),
-    /// None: `"off"`.
+    /// `None`: `"off"`.
     SerializeBy(Option<RequestPart>),
     LogTarget(LogTarget),
     LogFormat(LogFormat),
@@ -76,21 +76,21 @@ pub(crate) enum Value {
     Secrets(Vec<(String, Secret)>),
 }
 
-/// A value of the file, or of a row's default, on its way to a [`Value`].
+/// Converts a value of the file, or a row's default, into a [`Value`].
 pub(crate) struct Reader<'s> {
     pub(crate) sink: &'s mut Sink,
-    /// Relative paths are relative to it.
+    /// Relative paths are relative to this folder.
     pub(crate) folder: &'s Path,
-    /// The key, as diagnostics name it.
+    /// Name of the key in diagnostics.
     pub(crate) key: &'s str,
-    /// Where the list's or table's elements stand; filled by `read`.
+    /// Places of the elements of a list or table. `read` fills it.
     pub(crate) parts: Vec<Range<usize>>,
 }
 
 type Node<'i> = Spanned<DeValue<'i>>;
 
 impl Reader<'_> {
-    /// Reads what a key of a table has, which is itself an element of this value.
+    /// Returns a reader for a key of a table that is an element of this value.
     fn of_key<'r>(&'r mut self, key: &'r str) -> Reader<'r> {
         Reader {
             sink: &mut *self.sink,
@@ -100,7 +100,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a value; none, if it is wrong and that has been said.
+    /// Reads a value. `None`: it is wrong, and that was reported.
     pub(crate) fn read(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Value> {
         match kind {
             Kind::Bool => self.bool(kind, node).map(Value::Bool),
@@ -273,7 +273,7 @@ impl Reader<'_> {
         self.sink.error(node.span(), message, hint);
     }
 
-    /// Says that the value has the wrong type, with what to write.
+    /// Reports a value of the wrong type, with an example.
     fn mismatch(&mut self, kind: &Kind, node: &Node<'_>) {
         let (noun, example) = kind.expectation();
         let message = format!(
@@ -552,7 +552,7 @@ impl Reader<'_> {
         (list.len() == entries.len()).then_some(list)
     }
 
-    /// Settings of PHP: texts, numbers and switches, all kept as php.ini would write them.
+    /// PHP settings: texts, numbers and booleans, all stored as php.ini would write them.
     fn php_ini(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<(String, String)>> {
         let Some(table) = node.get_ref().as_table() else {
             self.mismatch(kind, node);
@@ -571,7 +571,7 @@ impl Reader<'_> {
         Some(list)
     }
 
-    /// `opcache.enable = true` is a table in TOML: its settings begin with its name.
+    /// TOML reads `opcache.enable = true` as a table, so the names of its settings begin with the table's name.
     fn php_settings(
         &mut self,
         prefix: &str,
@@ -679,7 +679,7 @@ impl Reader<'_> {
     }
 }
 
-/// What a TOML value is, as a noun.
+/// The type of a TOML value, as a noun.
 pub(crate) fn type_of(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a text",

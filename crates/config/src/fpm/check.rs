@@ -592,7 +592,7 @@ fn is_priority(priority: i32) -> bool {
     priority == UNSET_PRIORITY || (-19..=20).contains(&priority)
 }
 
-/// What PHP-FPM says where the system had nothing to say.
+/// PHP-FPM's text if there is no system error.
 const NO_ERROR: &str = ": Success (0)";
 
 /// Default prefix of relative paths in pools.

@@ -13,7 +13,7 @@ use super::{Address, Window};
 /// `[egress]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Egress {
-    /// Where calls are taken; not empty. TCP addresses are of the loopback unless there is a token.
+    /// Addresses that accept calls; not empty. TCP addresses must be loopback addresses unless there is a token.
     pub listen: Vec<Address>,
     /// The unix socket of the workers. The usual one is there only if `listen` has no unix socket.
     pub socket: Window,
@@ -23,32 +23,33 @@ pub struct Egress {
     pub group: Option<String>,
     /// Mode of the unix sockets.
     pub mode: u32,
-    /// What has to be known to call over TCP stands in this file; none: nothing has to be.
+    /// File with the token that callers over TCP must send. `None`: no token is needed.
     pub token_file: Option<PathBuf>,
-    /// Threads that carry calls; 0: one for every four cores.
+    /// Number of threads that handle calls. 0: one for every four cores.
     pub threads: usize,
-    /// Callers' connections at once.
+    /// Maximum number of callers' connections.
     pub max_connections: usize,
-    /// Origins of which something is remembered at once; those that were not called for the longest time go first.
+    /// Maximum number of origins with stored state. Those that were not called for the longest time are removed
+    /// first.
     pub max_hosts: usize,
-    /// Who may be called, and how; one rule that lets a call is enough, and who is in none may not be called.
+    /// The rules for allowed calls. A call is allowed if at least one rule matches; everything else is refused.
     pub allow: Vec<AllowRule>,
-    /// Who is called by https where an absolute-form request says http.
+    /// Origins that are called by https if an absolute-form request says http.
     pub upgrade: Vec<OriginPattern>,
-    /// CONNECT is tunnelled where `allow` lets it.
+    /// CONNECT requests are tunnelled if `allow` permits the target.
     pub connect: bool,
-    /// Bytes of all answers that are kept.
+    /// Maximum size of all cached responses together, bytes.
     pub cache_size: u64,
-    /// A longer answer is not kept, bytes.
+    /// Maximum size of one cached response, bytes.
     pub cache_max_object: u64,
-    /// What holds for origins of which no table says otherwise.
+    /// Settings for origins that no table matches.
     pub defaults: HostSettings,
-    /// `[egress.host.NAME]`, in the order of the file; first match wins.
+    /// `[egress.host.NAME]`, in the order of the file. The first match wins.
     pub hosts: Vec<Host>,
 }
 
 impl Egress {
-    /// What holds for an origin; `host` in lower case, without brackets.
+    /// The settings in force for an origin. `host` is in lower case, without brackets.
     pub fn settings(&self, scheme: Scheme, host: &str, port: u16) -> &HostSettings {
         let matching = |table: &&Host| {
             let mut patterns = table.hosts.iter();
@@ -58,7 +59,7 @@ impl Egress {
         table.map_or(&self.defaults, |table| &table.settings)
     }
 
-    /// The variables of weir's own environment that are secrets of its calls (`${env:NAME}`).
+    /// The variables of weir's own environment that are used as secrets (`${env:NAME}`).
     pub fn variables(&self) -> Vec<&str> {
         let hosts = self.hosts.iter().map(|host| &host.settings);
         let headers = std::iter::once(&self.defaults).chain(hosts);
@@ -72,9 +73,8 @@ impl Egress {
         names.collect()
     }
 
-    /// Origins that connections are made to before anybody calls them: those with `preconnect` that `allow` or a table
-    /// names with their port and without `*`, as far as `allow` lets them be called. The host is in lower case, without
-    /// brackets.
+    /// Origins to connect to before the first call: those with `preconnect` that `allow` or a table names exactly,
+    /// with a port and without `*`, if `allow` permits calls to them. The host is in lower case, without brackets.
     pub fn preconnected(&self) -> Vec<(Scheme, String, u16)> {
         let of_tables = self.hosts.iter().flat_map(|table| &table.hosts);
         let of_rules = self.allow.iter().map(|rule| &rule.origin);
@@ -104,19 +104,19 @@ impl Egress {
 /// One entry of `allow`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowRule {
-    /// Which origins.
+    /// The origins that match.
     pub origin: OriginPattern,
-    /// What a path begins with, up to a `/` or its end; `/`: any.
+    /// Prefix of the path, which must end at a `/` or at the end of the path. `/`: any path.
     pub path: String,
-    /// Methods, in upper case; empty: any.
+    /// Methods in upper case. Empty: any.
     pub methods: Vec<String>,
-    /// Networks that are not public and yet may be called under that name.
+    /// Non-public networks that the name may resolve to.
     pub addresses: Vec<Network>,
-    /// Pools whose workers may call so, by their NAMEs; empty: whoever may call at all.
+    /// NAMEs of the pools whose workers may make these calls. Empty: every caller.
     pub pools: Vec<String>,
 }
 
-/// As `allow` writes it in a text, which has no `addresses` and no `pools`.
+/// Writes the rule as a text of `allow`, which has no `addresses` and no `pools`.
 impl fmt::Display for AllowRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.methods.is_empty() {
@@ -130,25 +130,25 @@ impl fmt::Display for AllowRule {
     }
 }
 
-/// Origins: scheme, host, port.
+/// A pattern for origins: scheme, host, port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OriginPattern {
-    /// How they are called.
+    /// The scheme.
     pub scheme: Scheme,
-    /// Under which names.
+    /// The host names.
     pub host: OriginHost,
-    /// At which port; none: any (`host:*`).
+    /// The port. `None`: any (`host:*`).
     pub port: Option<u16>,
 }
 
 impl OriginPattern {
-    /// Whether it means this origin; `host` in lower case, without brackets.
+    /// Whether the pattern matches this origin. `host` is in lower case, without brackets.
     pub fn matches(&self, scheme: Scheme, host: &str, port: u16) -> bool {
         self.scheme == scheme && self.port.is_none_or(|own| own == port) && self.host.matches(host)
     }
 }
 
-/// As `allow` writes it: https and the scheme's own port go without saying.
+/// Writes the pattern as in `allow`: https and the scheme's default port are omitted.
 impl fmt::Display for OriginPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.scheme == Scheme::Http {
@@ -168,14 +168,14 @@ impl fmt::Display for OriginPattern {
 pub enum OriginHost {
     /// This name, in lower case.
     Name(String),
-    /// Any name that ends so (kept with its leading dot), of whatever depth.
+    /// Any name with this suffix (stored with its leading dot), at any depth.
     Suffix(String),
     /// This address.
     Ip(IpAddr),
 }
 
 impl OriginHost {
-    /// Whether it means this host (in lower case, without brackets).
+    /// Whether the pattern matches this host (in lower case, without brackets).
     pub fn matches(&self, host: &str) -> bool {
         match self {
             Self::Name(name) => name == host,
@@ -185,7 +185,7 @@ impl OriginHost {
     }
 }
 
-/// As `allow` writes it: `*.partner.example`, IPv6 in brackets.
+/// Writes the host as in `allow`: `*.partner.example`, IPv6 in brackets.
 impl fmt::Display for OriginHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -197,17 +197,17 @@ impl fmt::Display for OriginHost {
     }
 }
 
-/// How an origin is called.
+/// The scheme of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scheme {
     /// Over TLS.
     Https,
-    /// In the clear.
+    /// Without TLS.
     Http,
 }
 
 impl Scheme {
-    /// The port where none is said.
+    /// The scheme's default port.
     pub fn default_port(self) -> u16 {
         match self {
             Self::Https => 443,
@@ -224,17 +224,17 @@ impl Scheme {
     }
 }
 
-/// Addresses that begin alike (`10.0.0.0/8`).
+/// A range of addresses with the same prefix (`10.0.0.0/8`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
     /// Its first address.
     pub address: IpAddr,
-    /// How many bits are the same: at most 32 or 128.
+    /// Prefix length in bits: at most 32 or 128.
     pub prefix: u8,
 }
 
 impl Network {
-    /// Whether the address is one of them; one of IPv4 that is written as one of IPv6 is what it stands for.
+    /// Whether the network contains the address. An IPv4-mapped IPv6 address counts as its IPv4 address.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
@@ -256,7 +256,7 @@ impl Network {
     }
 }
 
-/// As `addresses` writes it: one address alone without its length.
+/// Writes the network as in `addresses`: a single address has no prefix length.
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.address, self.prefix) {
@@ -272,76 +272,76 @@ impl fmt::Display for Network {
 pub struct Host {
     /// The NAME.
     pub name: String,
-    /// Whom it is about; not empty.
+    /// The origins that match; not empty.
     pub hosts: Vec<OriginPattern>,
-    /// What holds for them.
+    /// Settings for these origins.
     pub settings: HostSettings,
 }
 
-/// How one origin is called. Each origin has connections, limits and a breaker of its own, also where several share a
-/// table.
+/// Settings of calls to one origin. Each origin has connections, limits and a circuit breaker of its own, even if
+/// several origins share a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostSettings {
-    /// Idle connections kept.
+    /// Maximum number of idle connections that are kept.
     pub keepalive: usize,
-    /// An idle connection is closed after that.
+    /// Idle connections are closed after this time.
     pub keepalive_timeout: Duration,
-    /// A connection takes no new call after that.
+    /// Connections older than this take no new calls.
     pub keepalive_time: Duration,
-    /// Connections that are open at least, in use or not; only of origins that `allow` or a table names exactly.
+    /// Minimum number of open connections, in use or not. Only for origins that `allow` or a table names exactly.
     pub preconnect: usize,
     /// HTTP/2 is offered to https origins.
     pub http2: bool,
-    /// Calls at work at once.
+    /// Maximum number of calls running at once.
     pub maxconn: usize,
-    /// Calls waiting at most.
+    /// Maximum number of waiting calls.
     pub max_queue: usize,
-    /// Waiting at most.
+    /// Maximum waiting time.
     pub queue_timeout: Duration,
-    /// Until a connection is there: DNS, TCP and TLS.
+    /// Timeout for opening a connection: DNS, TCP and TLS.
     pub connect_timeout: Duration,
-    /// From the request to the first byte of its answer.
+    /// Timeout from the request to the first byte of its response.
     pub first_byte_timeout: Duration,
-    /// From one piece of a body to the next, both ways.
+    /// Timeout between two parts of a body, in both directions.
     pub read_timeout: Duration,
-    /// For all of a call; zero: no limit.
+    /// Timeout of the whole call. Zero: no limit.
     pub timeout: Duration,
-    /// How often a call is tried again at most.
+    /// Maximum number of retries of a call.
     pub retries: u32,
-    /// Tries again may be so many percent of the calls.
+    /// Maximum share of retries, in percent of the calls.
     pub retry_budget: u32,
-    /// So many failures in a row open the breaker; 0: never.
+    /// This many consecutive failures open the circuit breaker. 0: never.
     pub max_fails: u32,
-    /// How long it stays open before one call tries.
+    /// How long the breaker stays open before one call is tried.
     pub fail_timeout: Duration,
-    /// A name is looked up again after this at the earliest, whatever its TTL says.
+    /// Minimum time between two lookups of a name, even if its TTL is shorter.
     pub resolve_min: Duration,
-    /// And after this at the latest.
+    /// Maximum time between two lookups of a name.
     pub resolve_max: Duration,
-    /// Certificates are checked.
+    /// Certificates are verified.
     pub verify: bool,
-    /// Authorities that are trusted beside the system's.
+    /// Certificate authorities that are trusted in addition to the system's.
     pub ca_file: Option<PathBuf>,
-    /// The certificate that weir shows, with its chain, and its key.
+    /// weir's client certificate with its chain, and its key.
     pub client_cert: Option<(PathBuf, PathBuf)>,
-    /// Headers that are set in each call, whatever the caller says.
+    /// Headers that weir sets in each call. They replace the caller's headers of the same name.
     pub set_headers: Vec<(String, Secret)>,
-    /// Which header says who called.
+    /// The header that contains the caller's address.
     pub forwarded: Forwarded,
-    /// A call without `traceparent` is given one.
+    /// Calls without `traceparent` get one.
     pub traceparent: bool,
-    /// Answers are compressed for callers that ask for it.
+    /// Responses are compressed for callers that accept it.
     pub compress: bool,
-    /// Answers are kept as RFC 9111 allows.
+    /// Responses are cached as RFC 9111 allows.
     pub cache: bool,
-    /// A kept answer that is stale by at most that is used when the origin fails.
+    /// If the origin fails, a cached response may be used that is stale by at most this time.
     pub stale_if_error: Duration,
-    /// Largest head of an answer, bytes.
+    /// Maximum size of a response head, bytes.
     pub max_response_head: u64,
 }
 
 impl HostSettings {
-    /// What holds where nothing is written: the defaults of the reference page.
+    /// The defaults, as on the reference page.
     pub const USUAL: Self = Self {
         keepalive: 32,
         keepalive_timeout: Duration::from_secs(60),
@@ -374,7 +374,7 @@ impl HostSettings {
     };
 }
 
-/// Which header says who called.
+/// The header that contains the caller's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forwarded {
     /// None.
@@ -385,11 +385,11 @@ pub enum Forwarded {
     Rfc7239,
 }
 
-/// A text with parts that stand elsewhere: `Bearer ${file:/etc/weir/api.token}`, `${env:API_KEY}`.
+/// A text with parts from elsewhere: `Bearer ${file:/etc/weir/api.token}`, `${env:API_KEY}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Secret(pub Vec<SecretPiece>);
 
-/// As it is written in weir.toml: what stands elsewhere is named, never shown.
+/// Writes the text as in weir.toml. It names secrets, but never shows them.
 impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for piece in &self.0 {
@@ -406,11 +406,11 @@ impl fmt::Display for Secret {
 /// A part of a [`Secret`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretPiece {
-    /// As written.
+    /// Literal text.
     Text(String),
-    /// What the file holds, without white space at its end.
+    /// Content of the file, without trailing white space.
     File(PathBuf),
-    /// The variable of weir's own environment.
+    /// Value of the variable in weir's own environment.
     Env(String),
 }
 

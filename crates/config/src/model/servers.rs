@@ -1,43 +1,44 @@
-//! `runtime = "servers"`: workers that somebody else runs.
+//! `runtime = "servers"`: workers that another program runs.
 
 use alloc::{string::String, vec::Vec};
 use core::{fmt, time::Duration};
 
 use super::Address;
 
-/// Servers, and how requests are spread over them.
+/// Servers, and the load balancing between them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Servers {
-    /// Who they are; not empty.
+    /// The servers; not empty.
     pub list: Vec<UpstreamServer>,
-    /// Which of them gets a request.
+    /// The balancing algorithm.
     pub balance: Balance,
-    /// Requests at one server at once, where `maxconn` is not said and the limit is found out; none: `maxconn` holds.
+    /// Limits of the adaptive concurrency per server, if `maxconn` is not written. `None`: `maxconn` is the limit.
     pub adaptive: Option<Adaptive>,
-    /// How they are checked beside their requests.
+    /// The kind of health check.
     pub check: Check,
-    /// Between two checks of a server, more or less by a fifth.
+    /// Time between two health checks of a server, with a random variation of up to a fifth.
     pub check_interval: Duration,
-    /// A check that takes longer is a bad one.
+    /// A health check that takes longer fails, unless the server has responded to a request in the meantime: then it
+    /// is busy.
     pub check_timeout: Duration,
-    /// So many good checks in a row bring a server back.
+    /// This many consecutive successful checks mark a server as up.
     pub rise: u32,
-    /// So many bad checks in a row take it out.
+    /// This many consecutive failed checks mark a server as down.
     pub fall: u32,
-    /// A server that has come back gets its whole share after that; zero: at once.
+    /// A server that comes back reaches its full share after this time. Zero: at once.
     pub slowstart: Duration,
-    /// So many failures in a row within `fail_timeout` take a server out; 0: none do.
+    /// This many consecutive failures within `fail_timeout` mark a server as down. 0: never.
     pub max_fails: u32,
-    /// See `max_fails`; also the longest pause before such a server is tried again.
+    /// See `max_fails`. It is also the longest pause before such a server is tried again.
     pub fail_timeout: Duration,
-    /// A name is looked up again after this at the earliest, whatever its TTL says.
+    /// Minimum time between two lookups of a name, even if its TTL is shorter.
     pub resolve_min: Duration,
-    /// And after this at the latest.
+    /// Maximum time between two lookups of a name.
     pub resolve_max: Duration,
 }
 
 impl Servers {
-    /// Whether a server is written as a name.
+    /// Whether at least one server is given by name.
     pub fn has_names(&self) -> bool {
         let named = |server: &UpstreamServer| matches!(server.address, Upstream::Named { .. });
         self.list.iter().any(named)
@@ -47,29 +48,29 @@ impl Servers {
 /// One of `servers`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamServer {
-    /// Where it is.
+    /// Its address or name.
     pub address: Upstream,
-    /// Compared with the others' weights (100 where nothing is said); 0: it gets no requests.
+    /// Weight relative to the other servers (default 100). 0: it gets no requests.
     pub weight: u32,
     /// It gets requests only while no other server is up.
     pub backup: bool,
 }
 
-/// Where a server is.
+/// Address or name of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Upstream {
-    /// At this address.
+    /// This address.
     At(Address),
-    /// At all addresses that this name has.
+    /// All addresses of this name.
     Named {
-        /// In lower case.
+        /// The name, in lower case.
         host: String,
-        /// Of all of them.
+        /// The port for all of its addresses.
         port: u16,
     },
 }
 
-/// As it is written in weir.toml.
+/// Writes the server as in weir.toml.
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -79,27 +80,27 @@ impl fmt::Display for Upstream {
     }
 }
 
-/// Which server gets a request.
+/// The load balancing algorithm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Balance {
-    /// One after the other.
+    /// Each server in turn.
     RoundRobin,
-    /// The least busy one.
+    /// The server with the fewest running requests.
     LeastConn,
-    /// The first that has room.
+    /// The first server below its limit.
     First,
-    /// The less busy one of two taken at random.
+    /// Two random servers; the one with fewer running requests.
     Random,
-    /// The one that the key belongs to.
+    /// By a hash of the key.
     Hash {
-        /// What the key is.
+        /// The key.
         by: HashBy,
-        /// A server with more than so many percent of its share passes its keys on; 0: only at its limit.
+        /// A server above this percentage of its share passes requests to the next server. 0: only at its limit.
         factor: u32,
     },
 }
 
-/// What a request's key is.
+/// The key of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HashBy {
     /// The client's address.
@@ -112,7 +113,7 @@ pub enum HashBy {
     Cookie(String),
 }
 
-/// As it is written in weir.toml.
+/// Writes the key as in weir.toml.
 impl fmt::Display for HashBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -124,22 +125,22 @@ impl fmt::Display for HashBy {
     }
 }
 
-/// A limit that is found out, for each server.
+/// Adaptive concurrency limit of each server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Adaptive {
-    /// At first.
+    /// Initial limit.
     pub start: usize,
-    /// Never more.
+    /// Maximum limit.
     pub max: usize,
 }
 
-/// How servers are checked beside their requests.
+/// The kind of health check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Check {
-    /// Not at all.
+    /// No health checks.
     Off,
-    /// It accepts a connection.
+    /// The server accepts a connection.
     Tcp,
-    /// It answers a FastCGI request for this path with 2xx or 3xx.
+    /// The server responds to a FastCGI request for this path with 2xx or 3xx.
     FastCgi(String),
 }

@@ -1,4 +1,4 @@
-//! `[egress]` and its hosts, as weir.toml writes them.
+//! Prints `[egress]` and its hosts as in weir.toml.
 
 use super::{
     Absent, Foreign, Printed, Value, address, bare, duration, list, option, path, plain, quote,
@@ -31,7 +31,7 @@ pub(super) fn egress(egress: &Egress, key: &str) -> Printed {
         },
         "owner" if unix || egress.owner.is_some() => option(egress.owner.as_deref().map(quote)),
         "group" if unix || egress.group.is_some() => option(egress.group.as_deref().map(quote)),
-        // Without a unix socket it means nothing, and is kept all the same.
+        // Without a unix socket the mode has no effect, but it is kept.
         "mode" if unix || egress.mode != 0o666 => Value(format!("\"{:04o}\"", egress.mode)),
         "threads" => plain(egress.threads),
         "max_connections" => plain(egress.max_connections),
@@ -96,7 +96,7 @@ fn settings(settings: &HostSettings, key: &str) -> Printed {
     }
 }
 
-/// A text where that says everything, else a table.
+/// Writes a text if that is sufficient, else a table.
 fn rule(rule: &AllowRule) -> String {
     let has_implied = rule.addresses == origin::implied(&rule.origin.host);
     if has_implied && rule.pools.is_empty() {
@@ -120,7 +120,7 @@ fn rule(rule: &AllowRule) -> String {
     format!("{{ {} }}", keys.join(", "))
 }
 
-/// An element of `upgrade` is about http, and does not say so.
+/// An element of `upgrade` is always http, so the scheme is omitted.
 fn upgrade(origin: &OriginPattern) -> String {
     let text = origin.to_string();
     let scheme = format!("{}://", Scheme::Http.as_str());

@@ -1,4 +1,4 @@
-//! The keys of `[egress]`, and those that `[egress.host.NAME]` says otherwise.
+//! The keys of `[egress]`, and those that `[egress.host.NAME]` may override.
 
 use super::{
     Default::{Absent, Required, Value},

@@ -6,8 +6,8 @@ use super::{Node, Reader, Value, type_of};
 use crate::{model::AllowRule, origin, rows::Kind, scalar};
 
 impl Reader<'_> {
-    /// Reads `["api.example.com", { host = "legacy.internal", addresses = ["10.0.0.0/8"] }]`; none, if it is wrong and
-    /// that has been said.
+    /// Reads `["api.example.com", { host = "legacy.internal", addresses = ["10.0.0.0/8"] }]`. `None`: it is wrong,
+    /// and that was reported.
     pub(super) fn allow_rules(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<AllowRule>> {
         let Some(array) = node.get_ref().as_array() else {
             self.mismatch(kind, node);
@@ -55,7 +55,7 @@ impl Reader<'_> {
             };
             named |= matches!(kind, Kind::Origin);
             let read = match kind {
-                // A rule's path is narrower than one of a site.
+                // A rule's path has stricter rules than a site's path.
                 Kind::UrlPath => inner
                     .scalar(kind, value, origin::path_prefix)
                     .map(Value::Text),

@@ -9,7 +9,8 @@ use crate::{
 };
 
 impl Reader<'_> {
-    /// Reads `[{ header = "User-Agent", match = "*bot*", priority = 50 }]`; none, if it is wrong and that has been said.
+    /// Reads `[{ header = "User-Agent", match = "*bot*", priority = 50 }]`. `None`: it is wrong, and that was
+    /// reported.
     pub(super) fn priority_rules(
         &mut self,
         kind: &Kind,

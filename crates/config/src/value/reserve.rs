@@ -6,7 +6,7 @@ use super::{Node, Reader, type_of};
 use crate::{model::Reserve, rows::Kind, scalar};
 
 impl Reader<'_> {
-    /// Reads `[{ priority = -10, workers = 1 }]`; none, if it is wrong and that has been said.
+    /// Reads `[{ priority = -10, workers = 1 }]`. `None`: it is wrong, and that was reported.
     pub(super) fn reserves(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<Reserve>> {
         let Some(array) = node.get_ref().as_array() else {
             self.mismatch(kind, node);

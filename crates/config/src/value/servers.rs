@@ -6,7 +6,7 @@ use super::{Node, Reader, type_of};
 use crate::{model::UpstreamServer, rows::Kind, scalar, texts};
 
 impl Reader<'_> {
-    /// Servers, each a text or a table.
+    /// Reads servers, each a text or a table.
     pub(super) fn servers(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<UpstreamServer>> {
         let Some(array) = node.get_ref().as_array() else {
             self.mismatch(kind, node);
@@ -79,5 +79,5 @@ impl Reader<'_> {
     }
 }
 
-/// Of a server whose weight is not written.
+/// Default weight of a server.
 const USUAL_WEIGHT: u32 = 100;
