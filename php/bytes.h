@@ -1,5 +1,5 @@
 /*
- * Numbers in network order, as both protocols of a pool write them: the manager's packets and FastCGI's records.
+ * Numbers in network byte order, for both protocols of a pool: the packets of the manager and the records of FastCGI.
  */
 #ifndef WEIR_BYTES_H
 #define WEIR_BYTES_H

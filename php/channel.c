@@ -13,10 +13,10 @@
 #include "bytes.h"
 #include "say.h"
 
-/* Longest packet. The configuration is the longest there is; the kernel's own limit for a packet is near. */
+/* Maximum size of a packet. The configuration is the longest packet; the kernel's own limit is not much higher. */
 #define MAX_PACKET (256 * 1024)
 
-/* Longest text that is told. */
+/* Maximum length of a text in a message. */
 #define MAX_TEXT (16 * 1024)
 
 enum told {

@@ -1,6 +1,6 @@
 /*
- * The channel to the manager: packets with a descriptor attached, over a SOCK_SEQPACKET pair. One packet is one
- * message: a type byte, then fields in network order.
+ * The channel to the manager: packets, some with a file descriptor, over a SOCK_SEQPACKET pair. One packet is one
+ * message: a type byte, then fields in network byte order.
  */
 #ifndef WEIR_CHANNEL_H
 #define WEIR_CHANNEL_H
@@ -9,26 +9,26 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What the manager orders. */
+/* The orders of the manager. */
 enum order { ORDER_CONFIG = 1, ORDER_FORK = 2, ORDER_SIGNAL = 3, ORDER_TRACE = 4 };
 
-/* A packet of the manager. Its bytes lie in the channel's buffer until the next one is received. */
+/* A packet from the manager. Its bytes are in the channel's buffer until the next packet is received. */
 struct packet {
 	unsigned char type;
 	const unsigned char *body;
 	size_t length;
-	/* The descriptor that came with it, close-on-exec; -1: none. Whoever takes it closes it. */
+	/* The descriptor that came with the packet, close-on-exec; -1: none. The function that uses it must close it. */
 	int descriptor;
-	/* Two more of a FORK: the worker's own standard output and error; -1: none. */
+	/* Two more descriptors of a FORK: standard output and standard error of the worker; -1: none. */
 	int output[2];
 };
 
 enum received { RECEIVED_PACKET, RECEIVED_NOTHING, RECEIVED_END };
 
-/* Takes one packet; waits for it if `wait`. Ends the process where the packet is none of ours. */
+/* Receives one packet. Waits for it if `wait`. Ends the process if the packet is not valid. */
 enum received channel_receive(int channel, struct packet *packet, int wait);
 
-/* What the master tells. Waits where the manager's queue is full; a manager that is gone is noticed elsewhere. */
+/* Messages of the master. They wait if the manager's queue is full. Other code detects that the manager is gone. */
 void tell_ready(int channel, const char *inputs);
 void tell_failed(int channel, const char *why);
 void tell_forked(int channel, uint32_t number, pid_t pid);

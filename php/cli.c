@@ -1,5 +1,5 @@
 /*
- * Says what PHP is. See cli.h.
+ * The command line of weir-php. See cli.h.
  */
 #include "cli.h"
 
@@ -80,7 +80,7 @@ static void print_version(void)
 		   __TIME__, get_zend_version());
 }
 
-/* Starts PHP, with a request in which something can be printed, and prints it. */
+/* Starts PHP and a request, because printing needs one, and prints. */
 static int print(const struct pool_config *config, int what)
 {
 	char error[512];

@@ -1,10 +1,10 @@
 /*
- * What weir-php says of PHP on a command line, as PHP-FPM does with the same options: -v, -m, -i, with -n, -c and -d.
+ * The command line of weir-php: -v, -m, -i, with -n, -c and -d, as in PHP-FPM.
  */
 #ifndef WEIR_CLI_H
 #define WEIR_CLI_H
 
-/* Does what the arguments say; gives the process's exit code. */
+/* Handles the arguments. Returns the exit code of the process. */
 int cli_run(int argc, char **argv);
 
 #endif

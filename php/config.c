@@ -10,10 +10,10 @@
 #include "bytes.h"
 #include "say.h"
 
-/* Most values of a key that may be repeated. */
+/* Maximum number of values of a repeated key. */
 #define MAX_REPEATED 4096
 
-/* Shorter lines have no room for what stands before a message. */
+/* A shorter line has no room for the prefix of a message. */
 #define MIN_LOG_LIMIT 512
 
 struct field {
@@ -80,7 +80,7 @@ static bool add_ini(struct pool_config *config, const struct field *field)
 	return true;
 }
 
-/* False where the value cannot be taken. A key of a newer manager is passed over. */
+/* Returns false if the value is not valid. Ignores keys of a newer manager. */
 static bool take(struct pool_config *config, const struct field *field)
 {
 	if (is_key(field, "protocol")) {

@@ -1,5 +1,5 @@
 /*
- * What the manager says of a pool, once, before PHP is started.
+ * The settings of a pool. The manager sends them once, before PHP starts.
  */
 #ifndef WEIR_CONFIG_H
 #define WEIR_CONFIG_H
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A php_value, or a php_admin_value, which scripts and .user.ini cannot change. */
+/* A php_value, or a php_admin_value. Scripts and .user.ini cannot change a php_admin_value. */
 struct ini_value {
 	char *name;
 	char *value;
@@ -15,48 +15,51 @@ struct ini_value {
 };
 
 struct pool_config {
-	/* The number of what the manager speaks (protocol.h), which is its first word; 0: it does not say. */
+	/* The manager's protocol number (protocol.h). It is the first field. 0: not sent. */
 	unsigned protocol;
-	/* The manager's program, for messages; NULL: it does not say. */
+	/* Path of the manager's program, for messages; NULL: not sent. */
 	char *weir;
 	char *pool;
-	/* What processes are called in lists of them, where that is not the program's name; else NULL. */
+	/* Name of the processes in process lists, if it differs from the program's name; else NULL. */
 	char *process_name;
-	/* Folder to be shut into once PHP is started; none: NULL. */
+	/* Root folder for chroot(2) after PHP has started; NULL: none. */
 	char *chroot;
-	/* Folder to start scripts from, inside of `chroot`; none: NULL. */
+	/* Working folder for scripts, inside of `chroot`; NULL: none. */
 	char *chdir;
-	/* Where php.ini is, as -c; none: NULL. */
+	/* Path of php.ini, as with -c; NULL: none. */
 	char *php_ini;
-	/* As -n: without php.ini. */
+	/* Do not read a php.ini, as with -n. */
 	bool no_ini;
-	/* As -d, each "name=value". */
+	/* Settings as with -d, each "name=value". */
 	char **defines;
 	size_t define_count;
 	struct ini_value *ini;
 	size_t ini_count;
-	/* The environment of workers, each "NAME=value"; beside what the master was started with, or, with clear_env, alone. */
+	/*
+	 * Environment of the workers, each "NAME=value". It is added to the environment of the master, or, with clear_env,
+	 * replaces it.
+	 */
 	char **environment;
 	size_t environment_count;
 	bool clear_env;
-	/* Endings of the scripts that may run; none: any. */
+	/* Extensions of the scripts that may run; none: any. */
 	char **extensions;
 	size_t extension_count;
-	/* Most lines of a stack trace; 0: no limit. */
+	/* Maximum number of lines of a stack trace; 0: no limit. */
 	unsigned trace_depth;
-	/* Whether CPU and memory of each request are measured. */
+	/* Measure CPU and memory of each request. */
 	bool figures;
-	/* Whether workers may dump core and be looked into. */
+	/* Workers may dump core, and debuggers may attach to them. */
 	bool dumpable;
-	/* Messages go to standard error, too, in PHP-FPM's format: the log's level (log.h). 0: they do not. */
+	/* Messages also go to standard error, in PHP-FPM's format, up to this level of the log (log.h). 0: they do not. */
 	unsigned log_level;
-	/* Longest line of a message in PHP-FPM's format, bytes; 0: it is not in that format. */
+	/* Maximum length of a message in PHP-FPM's format, bytes; 0: messages are not in that format. */
 	unsigned log_limit;
-	/* The slow log's socket; none: -1. */
+	/* Socket of the slow log; -1: none. */
 	int slow_log;
 };
 
-/* Reads the body of a CONFIG message; false, with the reason in `error`, where it is none. */
+/* Reads the body of a CONFIG message. Returns false, with the reason in `error`, if the body is not valid. */
 bool config_read(struct pool_config *config, const unsigned char *body, size_t length, char *error, size_t size);
 
 #endif

@@ -17,7 +17,7 @@ static bool failed(char *error, size_t size, const char *what, const char *folde
 	return false;
 }
 
-/* chroot(2) was all that a capability was left for. Root keeps its own: it is root because somebody wants it to be. */
+/* Only chroot(2) needed a capability. Root keeps its capabilities: the administrator chose to run as root. */
 static bool drop_capabilities(void)
 {
 	if (geteuid() == 0) {
@@ -40,7 +40,9 @@ bool confine_master(const struct pool_config *config, char *error, size_t size)
 	if (!drop_capabilities()) {
 		return failed(error, size, "giving up capabilities in", config->chroot ? config->chroot : "/");
 	}
-	/* What has the manager's channel and every worker's memory is not for scripts of the same user to look into. */
+	/*
+	 * Scripts of the same user must not inspect this process: it has the manager's channel and every worker's memory.
+	 */
 	prctl(PR_SET_DUMPABLE, config->dumpable ? 1 : 0);
 	return true;
 }

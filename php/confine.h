@@ -1,5 +1,5 @@
 /*
- * Where a pool's processes may be and what they may do, once PHP is started.
+ * Restricts the processes of a pool after PHP has started: folders and capabilities.
  */
 #ifndef WEIR_CONFINE_H
 #define WEIR_CONFINE_H
@@ -9,10 +9,13 @@
 
 #include "config.h"
 
-/* Goes where the pool's scripts run, and gives up every capability; false, with the reason in `error`. */
+/*
+ * Changes to the folder of the pool's scripts, and drops all capabilities. Returns false, with the reason in `error`,
+ * on failure.
+ */
 bool confine_master(const struct pool_config *config, char *error, size_t size);
 
-/* Says whether others of the same user may look into this process. Of each worker. */
+/* Sets whether other processes of the same user may inspect this process. Called by each worker. */
 void confine_worker(const struct pool_config *config);
 
 #endif

@@ -22,10 +22,10 @@
 #include "say.h"
 #include "trace.h"
 
-/* Of which it touches a few pages; libraries may want some of it for variables of each thread. */
+/* The thread uses only a few pages of it; libraries may need some for thread-local variables. */
 #define STACK_SIZE (256 * 1024)
 
-/* By which the kernel says that the process has used some CPU: to this thread only. */
+/* With this signal, sent to this thread only, the kernel reports that the process has used some CPU. */
 #define TICK (SIGRTMIN + 7)
 
 static int orders, ticks, slow_log;
@@ -39,7 +39,7 @@ static void stop(void)
 	}
 }
 
-/* False: the master is gone. */
+/* Returns false if the master is gone. */
 static bool hear_orders(void)
 {
 	char bytes[64];
@@ -65,7 +65,7 @@ static void hear_ticks(void)
 	}
 }
 
-/* Asks the kernel for a signal to this thread after every QUIET_TICK_MS of CPU that the process uses. */
+/* Asks the kernel for a signal to this thread after every QUIET_TICK_MS of CPU time of the process. */
 static bool start_ticks(void)
 {
 	sigset_t wanted;
@@ -101,23 +101,25 @@ static void *run(void *started)
 			hear_ticks();
 		}
 		if (events[0].revents && !hear_orders()) {
-			/* Nobody is left who would wait for this worker. */
+			/* Nobody waits for this worker any more. */
 			_exit(EXIT_FINE);
 		}
 	}
 	return NULL;
 }
 
-/* ---- signals that others send to the worker ---- */
+/* ---- signals from other processes to the worker ---- */
 
-/* SIGQUIT is PHP-FPM's: the worker ends after its request. */
+/* SIGQUIT as in PHP-FPM: the worker ends after its request. */
 static void on_quit(int number)
 {
 	(void)number;
 	stop();
 }
 
-/* SIGUSR1 and SIGUSR2 are the manager's. Who sends them to all of the service's processes ends no request. */
+/*
+ * SIGUSR1 and SIGUSR2 are for the manager. A user who sends them to all processes of the service must not end requests.
+ */
 static void on_nothing(int number)
 {
 	(void)number;
@@ -138,11 +140,11 @@ static void take_signals(void)
 	handle(SIGTERM, SIG_DFL);
 	handle(SIGINT, SIG_DFL);
 	handle(SIGHUP, SIG_DFL);
-	/* PHP puts handlers of its own before these, at each request: it has to know them. */
+	/* PHP installs its own handlers over these in each request, so it must know them. */
 	zend_signal_startup();
 }
 
-/* In a process that a script forked: what is the worker's is not touched any more. */
+/* Runs in a process that a script forked: it must not use the worker's resources any more. */
 static void in_fork(void)
 {
 	quiet_stop();
@@ -163,13 +165,13 @@ void control_start(const struct pool_config *config, int pipe)
 	take_signals();
 	slow_log = config->slow_log;
 	trace_start(slow_log, config->trace_depth);
-	/* Static: the last of both threads to leave it touches it when the other is gone already. */
+	/* Static: the last thread that leaves the barrier uses it after the other thread has returned. */
 	static pthread_barrier_t started;
 	pthread_barrier_init(&started, NULL, 2);
 	pthread_attr_t attributes;
 	pthread_attr_init(&attributes);
 	pthread_attr_setstacksize(&attributes, STACK_SIZE);
-	/* Signals to the process are PHP's. */
+	/* Signals to the process must go to PHP's thread. */
 	sigset_t all, before;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -187,7 +189,7 @@ void control_start(const struct pool_config *config, int pipe)
 
 bool control_may_wait(void)
 {
-	/* In this order, and the other way round in stop(): one of both sees the other. */
+	/* stop() uses the opposite order, so at least one of the two sees the other's change. */
 	atomic_store(&waiting, true);
 	return !atomic_load(&stopping);
 }

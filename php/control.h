@@ -1,6 +1,6 @@
 /*
- * The control thread of a worker: hears what the master orders while PHP runs, or waits for the gateway, and never
- * disturbs a script. No system call of a script is interrupted by it: sleep() sleeps as long as it should.
+ * The control thread of a worker: receives the orders of the master while PHP runs or waits for the gateway. It never
+ * disturbs a script, and does not interrupt its system calls: sleep() sleeps for the full time.
  */
 #ifndef WEIR_CONTROL_H
 #define WEIR_CONTROL_H
@@ -9,19 +9,20 @@
 
 #include "config.h"
 
-/* What the master writes to a worker's pipe, one byte each. */
+/* The orders that the master writes to a worker's pipe, one byte each. */
 enum control_order { CONTROL_TRACE = 't', CONTROL_STOP = 's' };
 
-/* Starts the thread, and takes the signals that others may send; `orders` is the pipe's end to read. */
+/* Starts the thread, and handles the signals that other processes may send. `orders` is the read end of the pipe. */
 void control_start(const struct pool_config *config, int orders);
 
 /*
- * The worker is about to wait for a request, and there is no script to be traced; false: it shall end instead. When it
- * is told to end while it waits, the stream ends for it, but what has come already is still to be answered.
+ * Call this before the worker waits for a request: there is no script to trace. Returns false if the worker should end
+ * instead. If the order to end arrives while the worker waits, the stream ends for the worker, but it still answers
+ * requests that have already arrived.
  */
 bool control_may_wait(void);
 
-/* The worker has a request. */
+/* Call this when the worker has a request. */
 void control_has_request(void);
 
 #endif

@@ -1,11 +1,11 @@
 /*
  * Functions and classes that are disabled for one request. See disabled.h.
  *
- * To remove an internal function from PHP's table and to put it back would move it behind the scripts' own, which are
- * thrown away at the end of each request. So it stays where it is, under another name and another hash: nobody who
- * looks for it finds it. Given back, it gets both again, and the table's chains are made anew.
+ * If an internal function were removed from PHP's table and added again, it would come after the functions of scripts,
+ * which PHP removes at the end of each request. So the function stays in its place, under another name and another
+ * hash: lookups do not find it. To enable it again, the code restores both and rebuilds the hash chains of the table.
  *
- * A class stays, too, as under PHP-FPM: objects of it can be made, with a warning, and have no methods.
+ * A class stays too, as in PHP-FPM: scripts can create objects of it, with a warning, but the objects have no methods.
  */
 #include "disabled.h"
 
@@ -23,7 +23,7 @@ struct hidden_function {
 	struct hidden_function *next;
 	zend_string *name;
 	zend_ulong hash;
-	/* Its name meanwhile: one that begins with NUL is not listed either. */
+	/* Its temporary name. Names that begin with NUL are not listed either. */
 	zend_string *alias;
 };
 
@@ -36,14 +36,14 @@ struct hidden_class {
 static struct hidden_function *functions;
 static struct hidden_class *classes;
 
-/* What the requests that fill OPcache disable, as a hash of the names; 0: none has come yet. Of all workers. */
+/* What the requests that fill OPcache disable, as a hash of the names; 0: no request yet. Shared by all workers. */
 static _Atomic uint64_t *filled_with;
 
-/* The same of this request. */
+/* The same hash for this request. */
 #define NOTHING UINT64_C(0xcbf29ce484222325)
 static uint64_t disabled_here = NOTHING;
 
-/* Names of functions that preloaded code calls without looking; made when it is first needed. */
+/* Names of functions that preloaded code calls without a lookup; created when first needed. */
 static HashTable *called_by_preloaded;
 
 static const char *impossible;
@@ -83,7 +83,7 @@ void disabled_add_for_pool(void)
 
 /* ---- to disable ---- */
 
-/* FNV-1a. Names come from the web server's configuration, not from who asks. */
+/* FNV-1a. The names come from the web server's configuration, not from clients. */
 static void note(const char *name, size_t length, char kind)
 {
 	disabled_here = (disabled_here ^ (unsigned char)kind) * UINT64_C(0x100000001b3);
@@ -119,7 +119,9 @@ static void note_calls_of_all(HashTable *table, bool *any)
 	} ZEND_HASH_FOREACH_END();
 }
 
-/* Before anything is hidden for the first time: what is in the tables then is PHP's own, or was preloaded. */
+/*
+ * Call it before anything is hidden for the first time: the tables then contain only PHP's own and preloaded entries.
+ */
 static void look_at_preloaded(bool *any)
 {
 	called_by_preloaded = take_memory(sizeof *called_by_preloaded);
@@ -134,7 +136,10 @@ static void look_at_preloaded(bool *any)
 	} ZEND_HASH_FOREACH_END();
 }
 
-/* Whether there is preloaded code, and it calls this function without looking: NULL asks for the first alone. */
+/*
+ * Whether there is preloaded code that calls this function without a lookup. NULL: only whether there is preloaded
+ * code.
+ */
 static bool is_preloaded(const zend_string *function)
 {
 	static bool any;
@@ -145,7 +150,7 @@ static bool is_preloaded(const zend_string *function)
 		return any;
 	}
 #if PHP_VERSION_ID >= 80400
-	/* There it may have calls without a frame, too. */
+	/* Such code may also have calls without a frame. */
 	return true;
 #else
 	return zend_hash_exists(called_by_preloaded, (zend_string *)function);
@@ -234,7 +239,7 @@ void disabled_add(const char *setting, const char *names)
 
 /* ---- OPcache ---- */
 
-/* What is in files was compiled by processes of which nothing is known. */
+/* Files of the file cache were compiled by processes with unknown settings. */
 static bool has_files(void)
 {
 	const char *folder = zend_ini_string_ex("opcache.file_cache", sizeof "opcache.file_cache" - 1, 0, NULL);
@@ -257,7 +262,7 @@ const char *disabled_settle(void)
 {
 	if (!may_use_opcache()) {
 		zend_string *name = zend_string_init("opcache.enable", sizeof "opcache.enable" - 1, 0);
-		/* Without OPcache there is no such setting. */
+		/* Without OPcache the setting does not exist. */
 		zend_alter_ini_entry_chars(name, "0", 1, ZEND_INI_SYSTEM, ZEND_INI_STAGE_ACTIVATE);
 		zend_string_release(name);
 	}
@@ -270,7 +275,7 @@ bool disabled_is_plain(void)
 	return !filled || filled == NOTHING;
 }
 
-/* ---- to give back ---- */
+/* ---- to enable again ---- */
 
 static Bucket *bucket_of(const zend_string *name)
 {

@@ -1,10 +1,10 @@
 /*
  * Functions and classes that the front end disables for one request (PHP_ADMIN_VALUE with disable_functions or
- * disable_classes). PHP-FPM disables them in that child for good, whoever is served next.
+ * disable_classes). In PHP-FPM they stay disabled in that child for all later requests.
  *
- * What OPcache holds was compiled with some functions there and others not: it calls those that were there without
- * looking whether they still are, and code of the JIT has their addresses in it. So a request runs what OPcache holds
- * only if it disables the same as the requests that filled it.
+ * Code in OPcache was compiled while certain functions were enabled. It calls them without another check, and JIT code
+ * contains their addresses. So a request uses OPcache only if it disables the same functions and classes as the
+ * requests that filled OPcache.
  */
 #ifndef WEIR_DISABLED_H
 #define WEIR_DISABLED_H
@@ -14,28 +14,28 @@
 #include "config.h"
 #include "php.h"
 
-/* Makes what the workers of a pool share. Before PHP is started. */
+/* Creates the state that the workers of a pool share. Call it before PHP starts. */
 void disabled_start(const struct pool_config *config);
 
 /*
- * Adds the pool's own to those of php.ini. In MINIT: PHP disables both together before it compiles anything, preloaded
- * code included.
+ * Adds the pool's list to the list of php.ini. Call it in MINIT: PHP disables both together before it compiles
+ * anything, including preloaded code.
  */
 void disabled_add_for_pool(void);
 
-/* Disables what a setting of this name lists, until the end of the request; other settings are none of its business. */
+/* Disables the listed names until the end of the request. Ignores settings with another name. */
 void disabled_add(const char *setting, const char *names);
 
 /*
- * Decides whether this request may use OPcache. Before the start of the request, when all settings of the front end are
- * there. NULL, or why the request must not run at all.
+ * Decides whether this request may use OPcache. Call it before the start of the request, after all settings of the
+ * front end. Returns NULL, or the reason why the request must not run.
  */
 const char *disabled_settle(void);
 
-/* Gives all of them back. After the end of the request. */
+/* Enables all of them again. Call it after the end of the request. */
 void disabled_clear(void);
 
-/* Whether what OPcache holds was compiled with nothing disabled by the front end. */
+/* Whether the code in OPcache was compiled without anything disabled by the front end. */
 bool disabled_is_plain(void);
 
 #endif

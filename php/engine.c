@@ -21,19 +21,19 @@
 
 #define STRING_OF(number) #number
 #define NAME_OF(number) STRING_OF(number)
-/* As it stands in paths: "8.2". */
+/* The version in paths: "8.2". */
 #define BRANCH NAME_OF(PHP_MAJOR_VERSION) "." NAME_OF(PHP_MINOR_VERSION)
 
-/* Debian keeps an own set of settings for each SAPI: this is the one of PHP-FPM, whose place is taken. */
+/* Debian has separate settings for each SAPI. weir uses those of PHP-FPM, because it replaces PHP-FPM. */
 #define FPM_FOLDER "/etc/php/" BRANCH "/fpm"
 #define SCANNED FPM_FOLDER "/conf.d"
 
-/* Of main/php_ini.c, in no header. */
+/* From main/php_ini.c. No header declares them. */
 extern char *php_ini_opened_path, *php_ini_scanned_path, *php_ini_scanned_files;
 
 /*
- * Whether the loader found the library that this program was built for: another version's structures differ, and
- * nothing would be right. It says "Zend Engine v4.2.30" for PHP 8.2.30, once it has been started.
+ * Whether the loader found the library that this program was built for. The structures of another version differ, and
+ * nothing would work. The library reports "Zend Engine v4.2.30" for PHP 8.2.30 after its start.
  */
 static bool is_the_right_library(char *error, size_t size)
 {
@@ -47,17 +47,17 @@ static bool is_the_right_library(char *error, size_t size)
 	return false;
 }
 
-/* "name=value" as a line of php.ini: a value that is no plain word is put in quotes. */
+/* Writes "name=value" as a line of php.ini. A value that is not a plain word gets quotes. */
 static void add_line(char **text, size_t *length, const char *name, size_t name_length, const char *value)
 {
 	size_t value_length = strlen(value);
-	/* As PHP's command lines do: what begins with a letter or digit, a quote or nothing at all stays as it is. */
+	/* As on PHP's command lines: a value that begins with a letter, digit or quote, or is empty, stays unchanged. */
 	bool quote = value_length && !isalnum((unsigned char)*value) && *value != '"' && *value != '\'';
 	*text = take_more_memory(*text, *length + name_length + value_length + 5);
 	*length += (size_t)sprintf(*text + *length, quote ? "%.*s=\"%s\"\n" : "%.*s=%s\n", (int)name_length, name, value);
 }
 
-/* The values that only count at PHP's start, since shared memory and extensions are made then. */
+/* Settings that PHP reads only at its start, because it creates shared memory and loads extensions then. */
 static bool is_for_start(const char *name)
 {
 	return strcmp(name, "extension") == 0 || strcmp(name, "zend_extension") == 0 ||
@@ -86,7 +86,7 @@ static char *start_settings(const struct pool_config *config)
 	return text;
 }
 
-/* A list of folders in which an empty name stands for PHP's own folder: with PHP-FPM's in its place. */
+/* A list of folders, with empty names (PHP's own folder) replaced by PHP-FPM's folder. */
 static char *with_own_folder(const char *list)
 {
 	char *text = take_text("", 0);
@@ -104,7 +104,7 @@ static char *with_own_folder(const char *list)
 	}
 }
 
-/* What PHPRC names, as PHP itself would look for it: a php.ini, or a folder that comes before PHP's own. */
+/* The target of PHPRC, looked up as PHP does: a php.ini, or a folder that takes precedence over PHP's own. */
 static char *own_php_ini(void)
 {
 	const char *place = getenv("PHPRC");
@@ -120,14 +120,14 @@ static char *own_php_ini(void)
 	return text;
 }
 
-/* Whether there are settings for PHP-FPM, as Debian has them for each SAPI. */
+/* Whether Debian's settings for PHP-FPM exist. */
 static bool has_own_folder(void)
 {
 	struct stat about;
 	return stat(FPM_FOLDER, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-/* What is scanned for more settings; NULL: what PHP says itself. */
+/* Folders to scan for more settings; NULL: PHP's default. */
 static char *scanned_folders;
 
 static bool start_php(const struct pool_config *config)
@@ -140,14 +140,14 @@ static bool start_php(const struct pool_config *config)
 	} else if (own && !config->no_ini) {
 		weir_sapi.php_ini_path_override = own_php_ini();
 	}
-	/* An empty one says that nothing is scanned. */
+	/* An empty value means: scan nothing. */
 	if (own && (!asked || *asked)) {
 		scanned_folders = with_own_folder(asked ? asked : "");
 		setenv("PHP_INI_SCAN_DIR", scanned_folders, 1);
 	}
 	bool started = weir_sapi.startup(&weir_sapi) == SUCCESS;
 	if (scanned_folders) {
-		/* Told as it was asked for. */
+		/* Reported as it was requested. */
 		php_ini_scanned_path = asked ? asked : scanned_folders;
 		if (asked) {
 			setenv("PHP_INI_SCAN_DIR", asked, 1);
@@ -189,9 +189,9 @@ const char *engine_inputs(void)
 	return text;
 }
 
-/* ---- what phpinfo() tells ---- */
+/* ---- output of phpinfo() ---- */
 
-/* The folder that is built into the library: "/etc/php/8.2/embed". */
+/* The folder that is compiled into the library: "/etc/php/8.2/embed". */
 static const char *built_in_folder;
 
 static PHP_FUNCTION(phpinfo)
@@ -205,7 +205,7 @@ static PHP_FUNCTION(phpinfo)
 	RETURN_TRUE;
 }
 
-/* Changes a constant of PHP's; gives what it was. */
+/* Changes a constant of PHP. Returns the old value. */
 static const char *change(const char *name, const char *text)
 {
 	zend_constant *constant = zend_hash_str_find_ptr(EG(zend_constants), name, strlen(name));

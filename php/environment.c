@@ -10,7 +10,7 @@
 
 #include "say.h"
 
-/* What the process was started with: strings, one behind the other. */
+/* The environment with which the process was started: consecutive strings. */
 static char *first, *behind_last;
 
 void environment_start(void)
@@ -25,7 +25,7 @@ static void set(const char *variable)
 {
 	const char *equals = strchr(variable, '=');
 	char *name = take_text(variable, (size_t)(equals - variable));
-	/* A name that is none is left out, as by PHP-FPM. */
+	/* Skips invalid names, as PHP-FPM does. */
 	if (setenv(name, equals + 1, 1) != 0 && errno == ENOMEM) {
 		die(EXIT_SYSTEM, "weir-php: the environment: %s", strerror(errno));
 	}
@@ -37,7 +37,7 @@ void environment_become(const struct pool_config *config)
 	if (config->clear_env) {
 		clearenv();
 		if (first) {
-			/* It may hold what scripts are not to know, and /proc/self/environ shows it. */
+			/* It may contain secrets that scripts must not see, and /proc/self/environ shows it. */
 			explicit_bzero(first, (size_t)(behind_last - first));
 		}
 	}

@@ -20,13 +20,13 @@
 enum {
 	HEADER = 8,
 	MAX_CONTENT = 65535,
-	/* Bytes that have come and are not taken yet. */
+	/* Buffer for bytes that were received but not yet consumed. */
 	IN_SIZE = 64 * 1024,
-	/* Bytes that wait to go out. What does not fit goes out from where it lies. */
+	/* Buffer for output. Data that does not fit is sent directly from its place. */
 	OUT_SIZE = 64 * 1024,
-	/* Most of the gateway's answer to STATUS. */
+	/* Maximum size of the gateway's answer to STATUS. */
 	MAX_STATUS = 4 * 1024 * 1024,
-	/* Pieces of one write: what is buffered, then records of a header and a content each. */
+	/* Maximum number of parts of one write: the buffer, then records with a header and a content each. */
 	MAX_RECORDS = 16,
 };
 
@@ -34,9 +34,9 @@ static struct {
 	int descriptor;
 	/* This process is a fork of the worker. */
 	bool disowned;
-	/* Nobody reads what is written: the gateway closed the stream. */
+	/* The gateway closed the stream: nobody reads the output. */
 	bool closed;
-	/* Nothing more is read because this process wants no more; the gateway is still there. */
+	/* This process reads no more because it is going to end; the gateway is still connected. */
 	atomic_bool stopped;
 
 	uint16_t id;
@@ -46,12 +46,12 @@ static struct {
 
 	unsigned char in[IN_SIZE];
 	size_t in_at, in_end;
-	/* What is left of the record that is being taken. */
+	/* Remaining bytes of the current record. */
 	size_t content_left, padding_left;
 
 	unsigned char out[OUT_SIZE];
 	size_t out_end;
-	/* The record that still grows: its type, and where its header stands; 0: none. */
+	/* The record that still grows: its type, and the position of its header; 0: none. */
 	enum record_type open_type;
 	size_t open_at;
 } stream;
@@ -92,14 +92,14 @@ bool stream_is_disowned(void)
 	return stream.disowned;
 }
 
-/* ---- what comes ---- */
+/* ---- input ---- */
 
 static _Noreturn void lost(const char *what)
 {
 	die(EXIT_PROTOCOL, "weir-php: the stream from the gateway is not FastCGI any more: %s", what);
 }
 
-/* Receives what fits; 0 at the end of the stream, -1 where nothing has come and it shall not wait. */
+/* Receives as much as fits. Returns 0 at the end of the stream, -1 if there is no input and it must not wait. */
 static ssize_t receive(bool wait)
 {
 	if (stream.closed) {
@@ -110,8 +110,8 @@ static ssize_t receive(bool wait)
 	}
 	if (wait) {
 		/*
-		 * A unix socket tells its writer each time that its reader has taken something, and a process that waits in
-		 * recv() is woken by that too: once more for each response. One that waits in poll() is not.
+		 * A unix socket notifies the writer each time the reader has read something, and this also wakes a process in
+		 * recv(): one more wakeup for each response. It does not wake a process in poll().
 		 */
 		struct pollfd incoming = {.fd = stream.descriptor, .events = POLLIN};
 		poll(&incoming, 1, -1);
@@ -145,7 +145,7 @@ static size_t buffered(void)
 	return stream.in_end - stream.in_at;
 }
 
-/* Waits until so many bytes (at most HEADER) are there. */
+/* Waits until `length` bytes (at most HEADER) are available. */
 static bool await(size_t length)
 {
 	while (buffered() < length) {
@@ -186,7 +186,7 @@ static bool skip(size_t *left)
 	return true;
 }
 
-/* Takes the next record's header; its content and padding are left to be taken. */
+/* Reads the header of the next record. Its content and padding remain to be read. */
 static bool next_record(struct header *header)
 {
 	if (!skip(&stream.content_left) || !skip(&stream.padding_left) || !await(HEADER)) {
@@ -199,7 +199,7 @@ static bool next_record(struct header *header)
 	return true;
 }
 
-/* A piece of the open record's content, where it lies; none: the stream has ended. */
+/* A part of the current record's content, in the buffer; 0: the stream has ended. */
 static size_t next_piece(const unsigned char **bytes)
 {
 	if (!await(1)) {
@@ -233,7 +233,7 @@ static bool take_begin(const struct header *header)
 	return true;
 }
 
-/* Takes a record of PARAMS; `more` says whether it was not the one that ends them. */
+/* Reads a PARAMS record. `more` is false for the record that ends the parameters. */
 static bool take_params(const struct header *header, bool *more)
 {
 	*more = header->content > 0;
@@ -288,7 +288,7 @@ bool stream_next_request(void)
 		case RECORD_STDIN:
 		case RECORD_DATA:
 		case RECORD_STATUS:
-			/* What came too late for the request before. */
+			/* It arrived too late for the previous request. */
 			if (begun) {
 				lost("a request without its parameters");
 			}
@@ -300,7 +300,7 @@ bool stream_next_request(void)
 	return false;
 }
 
-/* Opens the next record of the body; false: there is none. */
+/* Opens the next record of the body. Returns false if there is none. */
 static bool next_of_body(void)
 {
 	struct header header;
@@ -346,7 +346,7 @@ size_t stream_read_body(char *bytes, size_t size)
 			break;
 		}
 		if (length > size - done) {
-			/* Given back: it is for the next time. */
+			/* Put back for the next call. */
 			stream.in_at -= length - (size - done);
 			length = size - done;
 			stream.content_left = left - length;
@@ -368,7 +368,7 @@ void stream_drain(void)
 	}
 }
 
-/* Looks for an ABORT_REQUEST among the records that have come and are not taken yet. */
+/* Looks for an ABORT_REQUEST among the received records that are not yet consumed. */
 static bool abort_has_come(void)
 {
 	size_t at = stream.in_at + stream.content_left + stream.padding_left;
@@ -408,7 +408,7 @@ bool stream_client_gone(void)
 	return stream.aborted;
 }
 
-/* ---- what goes out ---- */
+/* ---- output ---- */
 
 static void put_header(unsigned char *at, enum record_type type, uint16_t id, size_t content)
 {
@@ -419,7 +419,7 @@ static void put_header(unsigned char *at, enum record_type type, uint16_t id, si
 	at[6] = at[7] = 0;
 }
 
-/* Writes all the pieces; false, and forgets them, where nobody reads. */
+/* Writes all parts. If nobody reads, it discards them and returns false. */
 static bool send_pieces(struct iovec *pieces, size_t count)
 {
 	struct msghdr message = {.msg_iov = pieces, .msg_iovlen = count};
@@ -463,7 +463,7 @@ bool stream_flush(void)
 	return send_pieces(&piece, 1);
 }
 
-/* Sends what is buffered, and behind it these bytes from where they lie. */
+/* Sends the buffer, followed by these bytes directly from their place. */
 static bool send_through(enum record_type type, const char *bytes, size_t length)
 {
 	unsigned char headers[MAX_RECORDS][HEADER];
@@ -517,7 +517,7 @@ bool stream_write(enum record_type type, const char *bytes, size_t length)
 	return stream_flush() && stream_write(type, bytes, length);
 }
 
-/* Room for a record of so many bytes behind what is buffered. */
+/* Reserves room for a record with `content` bytes at the end of the buffer. */
 static unsigned char *append_record(enum record_type type, uint16_t id, size_t content)
 {
 	close_record();

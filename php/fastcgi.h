@@ -1,10 +1,10 @@
 /*
- * The worker's end of its stream to the gateway: FastCGI 1.0, one request after another, with two management records
- * of our own (READY and STATUS).
+ * The worker's end of its stream to the gateway: FastCGI 1.0, one request after another, with two management records of
+ * weir (READY and STATUS).
  *
- * A worker has one stream, for its whole life. What comes is buffered, so that a request that fits is one read; what
- * goes out is buffered, so that a response that fits is one write. Bytes that are no FastCGI end the process: the
- * gateway is our own, and has lost its way.
+ * A worker has one stream for its whole life. Input is buffered, so a request that fits into the buffer needs one read.
+ * Output is buffered, so a response that fits needs one write. Invalid FastCGI ends the process: the gateway is part of
+ * weir, so this is a bug.
  */
 #ifndef WEIR_FASTCGI_H
 #define WEIR_FASTCGI_H
@@ -26,7 +26,7 @@ enum record_type {
 	RECORD_STATUS = 65,
 };
 
-/* What a request cost, where it was measured; else zeros. */
+/* Resource usage of a request if it was measured, else zeros. */
 struct figures {
 	uint64_t cpu_microseconds;
 	uint64_t peak_memory;
@@ -34,47 +34,50 @@ struct figures {
 	uint64_t user_microseconds;
 };
 
-/* The stream, and what the process knows of its other end. */
+/* Opens the stream, and stores what the process knows about the other end. */
 void stream_open(int descriptor);
 
-/* Says that this process is a fork of the worker: from now on the stream is silent, as if its other end had gone. */
+/* Marks this process as a fork of the worker. From now on the stream acts as if the other end had closed it. */
 void stream_disown(void);
 bool stream_is_disowned(void);
 
 /*
- * Ends the stream for a worker that waits for a request, as if the gateway had closed it. What has come already is
- * still read, and answered. May be called by another thread.
+ * Ends the stream for a worker that waits for a request, as if the gateway had closed it. Input that has already
+ * arrived is still read and answered. Another thread may call this.
  */
 void stream_stop(void);
 
-/* Waits for a request and takes its parameters (params.h). False: the gateway has closed the stream. */
+/* Waits for a request and reads its parameters (params.h). Returns false if the gateway has closed the stream. */
 bool stream_next_request(void);
 
-/* Up to `size` bytes of the request's body, waiting for them; less only at its end, or where the client has gone. */
+/*
+ * Reads up to `size` bytes of the request's body, and waits for them. Returns fewer only at the end of the body, or if
+ * the client has disconnected.
+ */
 size_t stream_read_body(char *bytes, size_t size);
 
-/* Throws away what is left of the body. */
+/* Discards the rest of the body. */
 void stream_drain(void);
 
-/* Appends to the response, or to the error messages beside it. False: nobody is there any more. */
+/* Appends to the response, or to its error messages. Returns false if the client has disconnected. */
 bool stream_write(enum record_type type, const char *bytes, size_t length);
 
-/* Sends what is buffered. False: nobody is there any more. */
+/* Sends the buffered output. Returns false if the client has disconnected. */
 bool stream_flush(void);
 
-/* Whether the client has gone: looks at what has come, and does not wait. */
+/* Whether the client has disconnected. Checks the input that has arrived, and does not wait. */
 bool stream_client_gone(void);
 
-/* Ends the response; true the first time. What is written afterwards is thrown away. */
+/* Ends the response; returns true the first time. Later output is discarded. */
 bool stream_end(void);
 bool stream_ended(void);
 
-/* Says that the worker is free, and sends what is buffered. */
+/* Reports that the worker is idle, and sends the buffered output. */
 void stream_ready(const struct figures *figures);
 
 /*
- * Asks the gateway for the pool's status: JSON, of malloc; NULL where it did not answer. The body must have been read
- * to its end, since the answer comes behind it.
+ * Asks the gateway for the pool's status: JSON, allocated with malloc; NULL if there was no answer. The body must have
+ * been read to its end, because the answer follows it.
  */
 char *stream_ask_status(size_t *length);
 

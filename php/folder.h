@@ -1,23 +1,24 @@
 /*
- * The working folder: a script runs in its own, everything else of a worker in the one it was started in. PHP itself
- * asks where it is, goes to the script's folder and comes back at every request; here nobody goes where he is already,
- * and nobody comes back who has nothing to do there.
+ * The working folder: a script runs in its own folder, everything else of a worker in the folder in which it started.
+ * PHP itself calls getcwd(), chdir() to the script's folder and chdir() back in every request. This module omits the
+ * calls that change nothing.
  *
- * A folder's name may come to mean another folder, as a link to the current release does. So after FOLDER_TRUST_MS a
- * script's folder is entered anew. PHP believes the paths of files for much longer (realpath_cache_ttl).
+ * The name of a folder may later refer to another folder, such as a link to the current release. So after
+ * FOLDER_TRUST_MS the worker enters a script's folder again. PHP caches the paths of files for much longer
+ * (realpath_cache_ttl).
  */
 #ifndef WEIR_FOLDER_H
 #define WEIR_FOLDER_H
 
 #define FOLDER_TRUST_MS 1000
 
-/* Remembers where this process is. */
+/* Stores the current folder of this process. */
 void folder_start(void);
 
-/* Goes to the folder of the script with this path. */
+/* Changes to the folder of the script with this path. */
 void folder_enter(const char *script);
 
-/* Goes back. */
+/* Changes back. */
 void folder_leave(void);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * The functions that scripts find under this SAPI and no other: those of PHP-FPM.
+ * The PHP functions that only this SAPI has: those of PHP-FPM.
  */
 #ifndef WEIR_FUNCTIONS_H
 #define WEIR_FUNCTIONS_H

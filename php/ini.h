@@ -1,24 +1,26 @@
 /*
- * Settings of php.ini that come from elsewhere: from the pool, from the front end with a request, from the folders a
- * script lies in.
+ * PHP settings from other sources than php.ini: from the pool, from the front end with a request, and from the folders
+ * of a script.
  */
 #ifndef WEIR_INI_H
 #define WEIR_INI_H
 
 #include "config.h"
 
-/* Sets the pool's php_value and php_admin_value for good. After PHP has been started, before the first fork. */
+/*
+ * Sets the pool's php_value and php_admin_value permanently. Call it after PHP has started and before the first fork.
+ */
 void ini_set_for_pool(const struct pool_config *config);
 
 /*
- * Sets what the parameters PHP_VALUE and PHP_ADMIN_VALUE say, until the end of the request. NULL, or why the request must
- * not run.
+ * Applies the settings in the parameters PHP_VALUE and PHP_ADMIN_VALUE until the end of the request. Returns NULL, or
+ * the reason why the request must not run.
  */
 const char *ini_set_for_request(void);
 
 /*
- * Sets what [HOST=] and [PATH=] sections and .user.ini files say of the script, until the end of the request. As PHP
- * starts a request; gives SUCCESS or FAILURE.
+ * Applies the settings of [HOST=] and [PATH=] sections and of .user.ini files for the script until the end of the
+ * request. PHP calls it at the start of a request. Returns SUCCESS or FAILURE.
  */
 int ini_activate_for_script(void);
 

@@ -1,8 +1,8 @@
 /*
- * The parameters of one request: CGI's variables, found by name, in the order in which they came.
+ * The parameters of one request: CGI variables, found by name, in the order in which they arrived.
  *
- * They are read in place: names and values lie, each with a NUL behind it, in the bytes that came. What the worker sets
- * itself is kept beside. Both are gone with the next request.
+ * They are parsed in place: names and values stay in the received bytes, each followed by a NUL. Values that the worker
+ * sets are stored separately. Both are valid until the next request.
  */
 #ifndef WEIR_PARAMS_H
 #define WEIR_PARAMS_H
@@ -11,40 +11,43 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Most bytes of a request's parameters, and most of them. The gateway's own limits are far below. */
+/* Maximum size and maximum number of a request's parameters. The gateway's own limits are far lower. */
 #define PARAMS_MAX_BYTES (4u * 1024 * 1024)
 #define PARAMS_MAX_COUNT 16384u
 
 struct param {
 	char *name;
-	/* NULL: it was removed. */
+	/* NULL: the parameter was removed. */
 	char *value;
 	uint32_t name_length;
 	uint32_t value_length;
 	uint32_t hash;
 };
 
-/* Forgets all. */
+/* Removes all parameters. */
 void params_clear(void);
 
-/* Adds encoded bytes of the stream of parameters; false: more than PARAMS_MAX_BYTES. */
+/* Adds encoded bytes of the PARAMS stream. Returns false above PARAMS_MAX_BYTES. */
 bool params_feed(const unsigned char *bytes, size_t length);
 
-/* Reads all that was fed; false where it is no sequence of name-value pairs (FastCGI 1.0 §3.4), or too many. */
+/*
+ * Parses all bytes that were added. Returns false if they are not valid name-value pairs (FastCGI 1.0 §3.4), or too
+ * many.
+ */
 bool params_read(void);
 
-/* The value of a parameter, which may be changed in place; NULL: not there. */
+/* The value of a parameter, which may be changed in place; NULL: there is no such parameter. */
 char *params_get(const char *name, size_t name_length);
 #define PARAM(name) params_get(name, sizeof(name) - 1)
 #define PARAM_IS_EMPTY(name) (!PARAM(name) || !*PARAM(name))
 
-/* Sets a copy of a value, or with NULL removes the parameter; gives the copy. */
+/* Sets a copy of a value, or with NULL removes the parameter. Returns the copy. */
 char *params_set(const char *name, const char *value);
 
-/* Takes the length of a value anew, which was changed in place. */
+/* Updates the length of a value that was changed in place. */
 void params_measure(const char *name);
 
-/* All parameters, removed ones among them. */
+/* All parameters, including removed ones. */
 const struct param *params_all(size_t *count);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The SAPI: what PHP asks of its server, answered from the stream. Its name is PHP-FPM's, "fpm-fcgi", which OPcache
- * and applications know.
+ * The SAPI: answers PHP's questions to its server from the stream. It has the name of PHP-FPM's SAPI, "fpm-fcgi", which
+ * OPcache and applications know.
  */
 #ifndef WEIR_SAPI_H
 #define WEIR_SAPI_H
@@ -11,7 +11,7 @@
 extern sapi_module_struct weir_sapi;
 extern zend_module_entry weir_module;
 
-/* Settings of php.ini that are the SAPI's own. */
+/* The SAPI's own settings in php.ini. */
 struct sapi_settings {
 	bool rfc2616_headers;
 	bool nph;
@@ -20,16 +20,16 @@ struct sapi_settings {
 	bool logging;
 	char *error_header;
 	char *fpm_config;
-	/* Without effect, as under PHP-FPM, which has them from php-cgi. */
+	/* No effect, as in PHP-FPM, which has this setting from php-cgi. */
 	bool force_redirect;
 	char *redirect_status_env;
 };
 extern struct sapi_settings sapi_settings;
 
-/* From now on PHP speaks to the gateway, no longer to standard output. */
+/* From now on PHP's output goes to the gateway, not to standard output. */
 void sapi_serve(void);
 
-/* Forgets what belongs to the request before. */
+/* Resets the state of the previous request. */
 void sapi_begin_request(void);
 
 #endif
