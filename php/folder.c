@@ -17,7 +17,7 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* Where the process is: at its start, in `entered`, or, where a script went, nobody knows. */
+/* Current folder of the process: the start folder, the folder in `entered`, or unknown because a script changed it. */
 enum place { PLACE_START, PLACE_ENTERED, PLACE_UNKNOWN };
 
 static int start = -1;
@@ -25,7 +25,7 @@ static enum place place;
 static char entered[PATH_MAX];
 static uint64_t entered_at;
 
-/* ---- what PHP calls ---- */
+/* ---- called by PHP ---- */
 
 static int real_chdir(const char *path)
 {
@@ -57,7 +57,7 @@ EXPORTED int fchdir(int folder)
 	return real_fchdir(folder);
 }
 
-/* ---- what the worker calls ---- */
+/* ---- called by the worker ---- */
 
 static uint64_t milliseconds(void)
 {
@@ -87,7 +87,7 @@ void folder_enter(const char *script)
 	const char *slash = strrchr(script, '/');
 	size_t length = slash == script ? 1 : slash ? (size_t)(slash - script) : 0;
 	if (length == 0 || length >= sizeof entered) {
-		/* A name alone: it lies where the process started. */
+		/* A name without a folder: the script is in the start folder. */
 		folder_leave();
 		return;
 	}
@@ -103,6 +103,6 @@ void folder_enter(const char *script)
 	memcpy(entered, script, length);
 	entered[length] = 0;
 	entered_at = now;
-	/* As PHP does, it runs the script where it is if it cannot go there. */
+	/* If the folder cannot be entered, the script runs in the current folder, as in PHP. */
 	place = real_chdir(entered) == 0 ? PLACE_ENTERED : PLACE_UNKNOWN;
 }

@@ -16,7 +16,7 @@
 #include "fastcgi.h"
 #include "params.h"
 
-/* fastcgi_finish_request(): bool. The response ends here, the script goes on. */
+/* fastcgi_finish_request(): bool. Ends the response; the script continues. */
 static PHP_FUNCTION(fastcgi_finish_request)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
@@ -45,7 +45,10 @@ static PHP_FUNCTION(apache_request_headers)
 	}
 }
 
-/* Has PHP read the request's body to its end, and keep it for the script: the answer to STATUS comes behind it. */
+/*
+ * Makes PHP read the request's body to its end and keep it for the script, because the answer to STATUS follows the
+ * body.
+ */
 static void read_whole_body(void)
 {
 	php_stream *input = php_stream_open_wrapper("php://input", "rb", 0, NULL);

@@ -14,7 +14,7 @@
 #include "say.h"
 #include "sapi.h"
 
-/* Most folders whose .user.ini files are remembered. More than that, and all are looked for again. */
+/* Maximum number of folders with cached .user.ini files. Above it, the cache is emptied. */
 #define MAX_FOLDERS 1024
 
 /* ---- of the pool ---- */
@@ -28,7 +28,7 @@ static void disable_classes(const char *names)
 	efree(copy);
 }
 
-/* Sets a value for good; false: PHP knows no such setting. */
+/* Sets a value permanently. Returns false if PHP does not know the setting. */
 static bool set_for_good(const struct ini_value *ini)
 {
 	zend_ini_entry *entry = zend_hash_str_find_ptr(EG(ini_directives), ini->name, strlen(ini->name));
@@ -58,7 +58,7 @@ void ini_set_for_pool(const struct pool_config *config)
 {
 	for (size_t at = 0; at < config->ini_count; at++) {
 		const struct ini_value *ini = &config->ini[at];
-		/* Extensions were loaded with PHP itself. */
+		/* Extensions were loaded when PHP started. */
 		if (strcmp(ini->name, "extension") != 0 && !set_for_good(ini)) {
 			say("weir-php: pool %s: PHP has no setting %s (php_%svalue)", config->pool, ini->name,
 			    ini->admin ? "admin_" : "");
@@ -88,7 +88,7 @@ static void set_from_parameter(zval *name, zval *value, zval *offset, int kind, 
 		return;
 	}
 	int source = admin ? ZEND_INI_SYSTEM : ZEND_INI_USER;
-	/* An admin's value is locked too: the end of the request undoes both. */
+	/* An admin value also locks the setting. The end of the request undoes both. */
 	if (zend_alter_ini_entry_ex(Z_STR_P(name), Z_STR_P(value), source, ZEND_INI_STAGE_ACTIVATE, true) != SUCCESS) {
 		log_event(MESSAGE_ERROR, "Passing INI directive through FastCGI: unable to set '%s'", Z_STRVAL_P(name));
 		return;
@@ -116,7 +116,7 @@ const char *ini_set_for_request(void)
 
 /* ---- of a script's folder ---- */
 
-/* What the .user.ini files from the document root to a folder say together, and until when that is believed. */
+/* The combined settings of the .user.ini files from the document root to a folder, and when the cache entry expires. */
 struct folder {
 	double expires;
 	HashTable settings;
@@ -158,18 +158,18 @@ static struct folder *folder_of(const char *path, size_t length)
 	return folder;
 }
 
-/* Reads the .user.ini of each folder from the root's to this one; only this one's where it lies elsewhere. */
+/* Reads the .user.ini of each folder from the root to this one. For a folder outside of the root: only its own. */
 static void read_user_ini(char *path, size_t length, const char *root, size_t root_length, HashTable *settings)
 {
 	const char *name = PG(user_ini_filename);
-	/* As PHP-FPM compares: by the shorter of both. */
+	/* Compares up to the shorter length, as PHP-FPM does. */
 	size_t compared = length > root_length ? root_length : length;
 	if (strncmp(path, root, compared) != 0) {
 		php_parse_user_ini_file(path, name, settings);
 		return;
 	}
 	if (length <= root_length) {
-		/* A folder above the root. PHP-FPM believes it if the root was given with a slash at its end. */
+		/* A folder above the root. PHP-FPM reads its file only if the root was given with a trailing slash. */
 		if (root[root_length] == '/') {
 			php_parse_user_ini_file(path, name, settings);
 		}
@@ -228,7 +228,7 @@ int ini_activate_for_script(void)
 	if (!user_ini && !php_ini_has_per_dir_config()) {
 		return SUCCESS;
 	}
-	/* The script's folder, with a slash behind it. */
+	/* The script's folder, with a trailing slash. */
 	size_t length = strlen(script);
 	char *path = emalloc(length + 2);
 	memcpy(path, script, length + 1);

@@ -18,16 +18,16 @@
 #include "fastcgi.h"
 #include "sapi.h"
 
-/* Longest message where the pool has no limit. PHP-FPM's default cuts most stack traces in the middle. */
+/* Maximum length of a message if the pool has no limit. PHP-FPM's default would cut most stack traces in the middle. */
 #define MAX_MESSAGE 8192
 
-/* Longest message about a request where the pool has a limit, whatever the limit is. */
+/* Maximum length of a message about a request if the pool has a limit, whatever that limit is. */
 #define MAX_EVENT 2048
 
 #define PHP_MESSAGE "PHP message: "
 #define CUT "..."
 
-/* What tells the manager that a request is over. */
+/* Marks the end of a request for the manager. */
 static const char end_of_request[] = "\0fscf";
 
 static const char *level_names[] = {
@@ -38,10 +38,10 @@ static const char *level_names[] = {
 };
 
 static const struct pool_config *pool;
-/* Whether this request has logged something: messages are parted by "; ". */
+/* Whether this request has logged a message: "; " separates messages. */
 static bool has_logged;
 
-/* One write, so that no other process's line comes in between. Nobody can be told of a failure. */
+/* Uses one write, so that no other process's line comes in between. A failure cannot be reported anywhere. */
 static void write_error(const struct iovec *parts, int count)
 {
 	while (writev(STDERR_FILENO, parts, count) < 0 && errno == EINTR) {
@@ -53,7 +53,7 @@ static struct iovec part(const char *text, size_t length)
 	return (struct iovec){.iov_base = (void *)text, .iov_len = length};
 }
 
-/* "NOTICE: ", or what it is called where the log has everything; nothing for what is below the log's level. */
+/* "NOTICE: ", or the longer prefix of a log with debug level. Empty for messages below the log's level. */
 static struct iovec prefix_of(enum message_level level, const char *function, int line, char *text, size_t size)
 {
 	if (!pool->log_level || level < pool->log_level) {

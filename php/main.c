@@ -1,6 +1,6 @@
 /*
- * weir-php: PHP as weir runs it. Started by weir's manager, with its channel as file descriptor 0, it is the master of
- * a pool. With options it says what PHP is.
+ * weir-php: PHP for weir. When weir's manager starts it, with the channel as file descriptor 0, it is the master of a
+ * pool. With options it prints information about PHP.
  */
 #include <unistd.h>
 

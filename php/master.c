@@ -1,8 +1,8 @@
 /*
- * The master's loop: orders from the manager, and workers that end. See master.h.
+ * The master's loop: handles orders of the manager and exits of workers. See master.h.
  *
- * It touches no byte of a client. When the manager closes the channel, all workers are killed; when the master dies,
- * the kernel kills them.
+ * It never handles data of clients. When the manager closes the channel, the master kills all workers; when the master
+ * dies, the kernel kills them.
  */
 #include "master.h"
 
@@ -39,17 +39,17 @@ enum child_kind { CHILD_WORKER = 0, CHILD_LIST = 1, CHILD_WARM = 2 };
 struct child {
 	uint32_t number;
 	pid_t pid;
-	/* The pipe to a worker's control thread; -1: it has none. */
+	/* The pipe to the worker's control thread; -1: there is none. */
 	int orders;
 };
 
 static struct pool_config config;
 static int channel;
 static int child_signals;
-/* Opened before a chroot, in which there may be none. */
+/* Opened before chroot, because the new root may not have one. */
 static int null_device;
 static sigset_t mask_of_children;
-/* What READY says. */
+/* The text of READY. */
 static char *loaded;
 
 static struct child *children;
@@ -76,7 +76,7 @@ static void remember(uint32_t number, pid_t pid, int orders)
 
 /* ---- in the child ---- */
 
-/* Nothing of the master is left to a child: not its channel, its signals or its pipes, and it does not outlive it. */
+/* Detaches a child from the master: closes its channel and pipes, resets signals. The child dies with the master. */
 static void become_child(pid_t master)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -97,7 +97,7 @@ static void become_child(pid_t master)
 	confine_worker(&config);
 }
 
-/* What a worker prints is its own: the manager tells whose it is. */
+/* The worker gets its own output pipes, so the manager knows which worker printed a line. */
 static void take_output(const struct packet *packet)
 {
 	for (int at = 0; at < 2; at++) {
@@ -164,7 +164,7 @@ static void fork_child(const struct packet *packet)
 	}
 	if (pipe[0] >= 0) {
 		close(pipe[0]);
-		/* Nothing of the master ever waits for a worker. */
+		/* The master must never wait for a worker. */
 		fcntl(pipe[1], F_SETFL, O_NONBLOCK);
 	}
 	remember(number, pid, pipe[1]);
@@ -179,7 +179,7 @@ static void order_worker(const struct child *child, enum control_order order)
 	}
 }
 
-/* SIGTERM itself; the number of it means something else. */
+/* This number sends SIGTERM itself. The number SIGTERM orders a worker to stop (CONTROL_STOP). */
 #define NUMBER_TERMINATE 0
 
 static void signal_child(const struct packet *packet)
@@ -231,7 +231,7 @@ static void obey(const struct packet *packet)
 	close_both(packet->output);
 }
 
-/* ---- ends ---- */
+/* ---- exits ---- */
 
 static void reap(void)
 {
@@ -269,9 +269,10 @@ static int leave(void)
 /* ---- start ---- */
 
 /*
- * What READY says: what PHP was configured by, the protocol's number, and the libraries that are loaded, a line each:
- * "library DEV INODE PATH". NULL: there is no memory. The manager may not be allowed to look into this process, and a library that was replaced since it was loaded has
- * another inode than its name. "gone": its name was removed, as by an upgrade.
+ * The text of READY: the inputs of PHP's configuration, the protocol number, and the loaded libraries, one line each:
+ * "library DEV INODE PATH". NULL: out of memory. The master reports this because the manager may not be allowed to
+ * inspect this process. A library that was replaced after loading has another inode than the file at its path. "gone":
+ * its file was removed, as by an upgrade.
  */
 static char *ready_text(const char *inputs)
 {
@@ -318,7 +319,7 @@ static char *ready_text(const char *inputs)
 	return fclose(out) == 0 ? text : (free(text), NULL);
 }
 
-/* Whether the manager speaks as we do. Where it does not, it is told, with both files and what to do. */
+/* Whether the manager uses the same protocol number. If not, reports to it both files and what to do. */
 static bool agree(void)
 {
 	char own[PATH_MAX], why[2 * PATH_MAX + 512], theirs[32] = "none that it names";
@@ -350,7 +351,7 @@ static bool configure(void)
 		return false;
 	}
 	bool is_read = config_read(&config, packet.body, packet.length, error, sizeof error);
-	/* First of all: what another build sends may well be wrong. */
+	/* Check this first: messages of another build may be invalid. */
 	if (!agree()) {
 		return false;
 	}
@@ -364,7 +365,10 @@ static bool configure(void)
 	config.slow_log = packet.descriptor;
 	environment_become(&config);
 	ini_set_for_pool(&config);
-	/* With the pool's settings, and before a chroot, in which neither /proc nor the libraries are. */
+	/*
+	 * Do this with the pool's settings applied, and before a chroot, because the new root has neither /proc nor the
+	 * libraries.
+	 */
 	loaded = ready_text(engine_inputs());
 	if (!loaded) {
 		tell_failed(channel, "there is no memory");
@@ -390,8 +394,8 @@ static bool watch_children(void)
 }
 
 /*
- * What is sent to all processes of a service, as systemd does (KillSignal=, KillMode=), is the manager's to obey: it says
- * when a master ends.
+ * The master ignores signals to all processes of a service, as systemd sends them (KillSignal=, KillMode=). The manager
+ * handles them, and tells the master when to end.
  */
 static void ignore_signals(void)
 {

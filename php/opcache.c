@@ -1,5 +1,5 @@
 /*
- * Lists and compiles what is in OPcache. See opcache.h.
+ * Lists and compiles the scripts in OPcache. See opcache.h.
  */
 #include "opcache.h"
 
@@ -18,7 +18,7 @@
 #include "engine.h"
 #include "say.h"
 
-/* Most scripts of a list, and longest path. */
+/* Maximum number of scripts in a list, and maximum length of a path. */
 #define MAX_SCRIPTS 4000
 #define MAX_PATH 4096
 
@@ -28,10 +28,10 @@ struct script {
 	zend_long used;
 };
 
-/* A request that no client made: no limits, no messages. False: PHP does not start it. */
+/* Starts a request without a client: no limits, no messages. Returns false if PHP cannot start it. */
 static bool begin(void)
 {
-	/* opcache.restrict_api is asked about the path of the script that runs: this is none. */
+	/* opcache.restrict_api is checked against the path of the running script, and here there is no script. */
 	const char *allowed = zend_ini_string_ex("opcache.restrict_api", sizeof "opcache.restrict_api" - 1, 0, NULL);
 	SG(request_info).path_translated = estrdup(allowed ? allowed : "");
 	if (php_request_startup() == FAILURE) {
@@ -56,7 +56,7 @@ static void end(void)
 	php_request_shutdown(NULL);
 }
 
-/* Calls a function that OPcache may, or may not, have; the result is to be destroyed. */
+/* Calls a function that OPcache may not have. The caller must destroy the result. */
 static bool call(const char *name, zval *argument, zval *result)
 {
 	zval function;
@@ -73,7 +73,7 @@ static bool call(const char *name, zval *argument, zval *result)
 	return called;
 }
 
-/* ---- to list ---- */
+/* ---- list ---- */
 
 static zend_long number_of(HashTable *script, const char *name)
 {
@@ -108,7 +108,7 @@ static void write_scripts(int list, HashTable *scripts)
 	qsort(sorted, count, sizeof *sorted, by_use);
 	off_t end_of_list = 0;
 	for (size_t at = 0; at < count && at < MAX_SCRIPTS; at++) {
-		/* Not write(2): whoever reads the list shares the file's position. */
+		/* Not write(2): the reader of the list shares the file position. */
 		ssize_t written = pwrite(list, sorted[at].path, strlen(sorted[at].path) + 1, end_of_list);
 		if (written < 0) {
 			break;
@@ -124,7 +124,10 @@ int opcache_write_list(int list)
 		return EXIT_INTERNAL;
 	}
 	if (!disabled_is_plain()) {
-		/* What compiles the list disables nothing: those who are to use it would not. */
+		/*
+		 * The process that compiles the list disables nothing. This pool's requests disable something, so they could
+		 * not use its code.
+		 */
 		end();
 		engine_stop(false);
 		return EXIT_FINE;
@@ -145,9 +148,9 @@ int opcache_write_list(int list)
 	return EXIT_FINE;
 }
 
-/* ---- to compile ---- */
+/* ---- compile ---- */
 
-/* The path, or what it becomes by the first pair of prefixes that fits, in `rewritten`. */
+/* The path, with the first matching pair of prefixes applied; the result is in `rewritten`. */
 static const char *rewrite(const char *path, const unsigned char *pairs, size_t length, char *rewritten)
 {
 	const unsigned char *at = pairs, *limit = pairs + length;
@@ -176,7 +179,7 @@ static void compile(const char *path)
 	if (stat(path, &about) != 0 || !S_ISREG(about.st_mode)) {
 		return;
 	}
-	/* A request for each: what one declares is not in the way of another. */
+	/* One request for each script, so that declarations of one script do not conflict with another. */
 	if (!begin()) {
 		die(EXIT_INTERNAL, "weir-php: PHP cannot start a request");
 	}
@@ -209,7 +212,7 @@ int opcache_compile_list(int list, const unsigned char *rewrites, size_t length)
 	char rewritten[2 * MAX_PATH];
 	int count = 0;
 	if (got) {
-		/* What is compiled here disables nothing. */
+		/* Nothing is disabled for the code that is compiled here. */
 		disabled_settle();
 	}
 	for (char *path = paths; path < paths + got && count < MAX_SCRIPTS; path += strlen(path) + 1, count++) {

@@ -9,10 +9,10 @@
 #include "bytes.h"
 #include "say.h"
 
-/* More room than this is given back when a request is over. */
+/* A larger buffer is freed at the end of a request. */
 #define KEPT_BYTES (64u * 1024)
 
-/* A value that the worker set. */
+/* A value that the worker has set. */
 struct own_value {
 	struct own_value *next;
 	char text[];
@@ -24,7 +24,7 @@ static struct param *list;
 static uint32_t count, list_room;
 static struct own_value *own_values;
 
-/* Open addressing: places in `list`, plus one; 0 is free. At most half of it is taken. */
+/* Hash table with open addressing: indices in `list`, plus one; 0 is free. At most half of the slots are used. */
 static uint16_t *slots;
 static uint32_t slot_count;
 
@@ -54,7 +54,7 @@ bool params_feed(const unsigned char *bytes, size_t length)
 	if (length > PARAMS_MAX_BYTES - raw_length) {
 		return false;
 	}
-	/* One byte more, for the NUL behind the last value. */
+	/* One more byte, for the NUL after the last value. */
 	if (raw_length + length + 1 > raw_room) {
 		raw_room = (raw_length + length + 1) * 2;
 		raw = take_more_memory(raw, raw_room);
@@ -66,7 +66,7 @@ bool params_feed(const unsigned char *bytes, size_t length)
 
 static uint32_t hash_of(const char *name, size_t length)
 {
-	/* FNV-1a: names are short, and the gateway's, or a header's with a prefix. */
+	/* FNV-1a. Names are short, and come from the gateway or are header names with a prefix. */
 	uint32_t hash = 2166136261u;
 	for (size_t at = 0; at < length; at++) {
 		hash = (hash ^ (unsigned char)name[at]) * 16777619u;
@@ -74,7 +74,7 @@ static uint32_t hash_of(const char *name, size_t length)
 	return hash;
 }
 
-/* The slot of the name, or the free one where it would be. */
+/* The slot of the name, or the free slot for it. */
 static uint16_t *slot_of(uint32_t hash, const char *name, size_t length)
 {
 	for (uint32_t at = hash;; at++) {
@@ -107,7 +107,7 @@ static void make_room(void)
 	}
 }
 
-/* The parameter of this name, made where there is none; NULL: there are too many. */
+/* The parameter with this name. Creates it if it does not exist. NULL: too many parameters. */
 static struct param *entry(char *name, size_t length)
 {
 	make_room();
@@ -123,7 +123,7 @@ static struct param *entry(char *name, size_t length)
 	return &list[*slot - 1];
 }
 
-/* A length of one byte, or of four with the highest bit set. */
+/* Reads a length: one byte, or four bytes with the highest bit set. */
 static bool read_length(unsigned char **at, const unsigned char *end, uint32_t *length)
 {
 	if (*at == end) {
@@ -144,7 +144,7 @@ static bool read_length(unsigned char **at, const unsigned char *end, uint32_t *
 bool params_read(void)
 {
 	unsigned char *at = raw, *end = raw + raw_length;
-	/* The first byte of a pair becomes the NUL behind the value before it, once it has been read. */
+	/* After the first byte of a pair has been read, it becomes the NUL after the previous value. */
 	unsigned char *after_value = NULL;
 	while (at < end) {
 		uint32_t name_length, value_length;
@@ -158,7 +158,7 @@ bool params_read(void)
 		if (after_value) {
 			*after_value = 0;
 		}
-		/* Two bytes of lengths at least stand before the name: moved by one, it has room for its NUL. */
+		/* At least two length bytes precede the name. The name moves one byte back to make room for its NUL. */
 		char *name = (char *)at - 1;
 		memmove(name, at, name_length);
 		name[name_length] = 0;

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 /*
- * weir reads the number from the file, before it starts it: hence as text that can be found there. PROTOCOL of
- * src/machine/php.rs is the same number, and has the same words before it.
+ * weir reads the number from the file before it starts the program, so it is stored as text that weir can find.
+ * PROTOCOL in src/machine/php.rs must have the same number and the same words before it.
  */
 #define WORDS "weir-php speaks protocol "
 extern const char protocol_text[];

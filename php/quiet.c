@@ -1,5 +1,5 @@
 /*
- * System calls that are left out where they change nothing. See quiet.h.
+ * Omits system calls that change nothing. See quiet.h.
  */
 #include "quiet.h"
 
@@ -20,9 +20,9 @@ typedef sighandler_t signal_function(int, sighandler_t);
 
 static bool quiet;
 
-/* ---- handlers of signals ---- */
+/* ---- signal handlers ---- */
 
-/* SA_RESTORER, which is the kernel's and the C library's own affair. */
+/* SA_RESTORER is internal to the kernel and the C library. */
 #define RESTORER 0x04000000
 
 static struct sigaction handlers[NSIG];
@@ -34,7 +34,7 @@ static bool is_same(const struct sigaction *one, const struct sigaction *other)
 	       memcmp(&one->sa_mask, &other->sa_mask, sizeof one->sa_mask) == 0;
 }
 
-/* Whether what is known of a handler is all that is asked, or what it shall be. */
+/* Whether the call can be answered without the kernel: it only asks for the handler, or sets the current one again. */
 static bool is_answered(int number, const struct sigaction *wanted, struct sigaction *before)
 {
 	if (wanted && !is_same(wanted, &handlers[number])) {
@@ -60,9 +60,9 @@ EXPORTED int sigaction(int number, const struct sigaction *wanted, struct sigact
 	int result = real(number, wanted, before ? before : &found);
 	if (can_know && result == 0) {
 		handlers[number] = wanted ? *wanted : before ? *before : found;
-		/* glibc adds this flag, and shows it. */
+		/* glibc adds this flag and shows it in the result. */
 		handlers[number].sa_flags &= ~RESTORER;
-		/* The kernel takes a handler that is for once away again. */
+		/* The kernel removes a one-shot handler after its signal. */
 		is_known[number] = !(handlers[number].sa_flags & (int)SA_RESETHAND);
 	}
 	return result;
@@ -129,12 +129,12 @@ EXPORTED int pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
 
 /*
  * off      no limit
- * wanted   a limit, of which the kernel does not know
- * starting the control thread tells the kernel
- * running  the kernel counts
+ * wanted   a limit is set, but the kernel timer is not started
+ * starting the control thread starts the kernel timer
+ * running  the kernel timer runs
  *
- * PHP's thread moves it from anything to off, wanted or running, but waits while it is `starting`; the control thread
- * moves it from wanted over starting to running.
+ * PHP's thread changes the state to off, wanted or running, but waits while it is `starting`. The control thread
+ * changes it from wanted to starting to running.
  */
 enum timer { TIMER_OFF, TIMER_WANTED, TIMER_STARTING, TIMER_RUNNING };
 
@@ -150,13 +150,13 @@ static int real_setitimer(int which, const struct itimerval *value, struct itime
 	return real(which, value, before);
 }
 
-/* Takes the timer from the control thread; gives what it was. */
+/* Takes the timer from the control thread. Returns its previous state. */
 static enum timer take_timer(void)
 {
 	enum timer was = TIMER_WANTED;
 	while (!atomic_compare_exchange_weak(&timer, &was, TIMER_OFF)) {
 		if (was == TIMER_STARTING) {
-			/* For a system call of the other thread. */
+			/* The control thread is in a short system call. */
 			sched_yield();
 			was = TIMER_WANTED;
 		}
@@ -171,7 +171,7 @@ EXPORTED int setitimer(__itimer_which_t which, const struct itimerval *value, st
 	}
 	enum timer was = take_timer();
 	if (was == TIMER_RUNNING) {
-		/* Its signal may have been, and a handler may have left it blocked. */
+		/* The timer's signal may have arrived, and a handler may have left it blocked. */
 		blocked_is_known = false;
 		int result = real_setitimer(ITIMER_PROF, value, NULL);
 		atomic_store(&timer, timerisset(&value->it_value) ? TIMER_RUNNING : TIMER_OFF);

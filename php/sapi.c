@@ -1,5 +1,5 @@
 /*
- * What PHP asks of its server. See sapi.h.
+ * The callbacks of PHP's SAPI. See sapi.h.
  */
 #include "sapi.h"
 
@@ -20,24 +20,24 @@
 #include "log.h"
 #include "params.h"
 
-/* As much of a status line as PHP-FPM sends. */
+/* Maximum length of a status line, as in PHP-FPM. */
 #define MAX_STATUS_LINE 1024
 
 /*
- * To give back more memory than this takes longer than a write: the client has its response before. Where it is less,
- * the end of the response and the word that the worker is ready are one write.
+ * Freeing more memory than this takes longer than a write, so the response is sent before. With less memory, the end of
+ * the response and the READY record are sent in one write.
  */
 #define MUCH_MEMORY ((size_t)8 * 1024 * 1024)
 
 struct sapi_settings sapi_settings;
 
 static bool serving;
-/* The file with the request's body, where the front end left one; -1: not looked for. */
+/* File with the request's body, if the front end sent its path; -1: not yet looked up. */
 static int body_file = -1;
 
 static void (*import_process_environment)(zval *variables);
 
-/* What getenv() without a name calls; older versions of PHP 8.1 may not have it. */
+/* The function behind getenv() without a name. Older versions of PHP 8.1 may not have it. */
 extern void (*php_load_environment_variables)(zval *variables) __attribute__((weak));
 
 /* ---- output ---- */
@@ -103,8 +103,8 @@ static const char *reason_of(int code)
 }
 
 /*
- * The line that tells the status, where one is due; its length, else 0. A line that the script gave itself with
- * header("HTTP/1.1 404 Gone fishing") gives the reason, a header "Status:" is sent as it is.
+ * Writes the status line if one is needed. Returns its length, else 0. A line that the script set with header("HTTP/1.1
+ * 404 Gone fishing") sets the reason; a "Status:" header is sent unchanged.
  */
 static size_t status_line(sapi_headers_struct *headers, char *line, size_t size, int *code)
 {
@@ -162,7 +162,7 @@ static int send_headers(sapi_headers_struct *headers)
 
 /* ---- input ---- */
 
-/* Opens the file that holds the request's body, if the front end names one; false where it cannot be read. */
+/* Opens the file with the request's body if the front end names one. Returns false if it cannot be read. */
 static bool find_body_file(void)
 {
 	const char *path = PARAM("REQUEST_BODY_FILE");
@@ -214,7 +214,7 @@ static void import_params(zval *variables, int filter)
 {
 	size_t count;
 	const struct param *params = params_all(&count);
-	/* The last comes first, as from PHP-FPM. */
+	/* The last parameter comes first, as in PHP-FPM. */
 	for (size_t at = count; at-- > 0;) {
 		char *value = params[at].value;
 		if (!value) {
@@ -283,7 +283,7 @@ static int activate(void)
 	return serving ? ini_activate_for_script() : SUCCESS;
 }
 
-/* All of the response has been written; PHP has yet to give its memory back. */
+/* The whole response has been written; PHP has not freed its memory yet. */
 static int deactivate(void)
 {
 	if (body_file >= 0) {
@@ -291,7 +291,10 @@ static int deactivate(void)
 	}
 	body_file = -1;
 	const struct pool_config *config = SG(server_context);
-	/* What a request cost is told with the end of its response: whoever writes a line about both gets both. */
+	/*
+	 * Not if resource usage is measured: it is sent with the end of the response, so that a log line about both has
+	 * both.
+	 */
 	if (serving && config && !config->figures && zend_memory_usage(1) > MUCH_MEMORY) {
 		stream_end();
 		stream_flush();
@@ -386,7 +389,7 @@ static PHP_MINFO_FUNCTION(weir)
 	DISPLAY_INI_ENTRIES();
 }
 
-/* Under the name of PHP-FPM's own module, which applications ask for with extension_loaded(). */
+/* It has the name of PHP-FPM's module, which applications check with extension_loaded(). */
 zend_module_entry weir_module = {
 	STANDARD_MODULE_HEADER,
 	"cgi-fcgi",

@@ -1,5 +1,5 @@
 /*
- * Messages to standard error, and memory that is there or ends the process. See say.h.
+ * Messages to standard error, and memory allocation that ends the process on failure. See say.h.
  */
 #include "say.h"
 
@@ -20,7 +20,7 @@ static void write_line(const char *format, va_list arguments)
 		length = sizeof line - 2;
 	}
 	line[length++] = '\n';
-	/* Where even standard error is gone, nobody is left to be told. */
+	/* If standard error is closed too, the message cannot be reported. */
 	if (write(STDERR_FILENO, line, (size_t)length) < 0) {
 		return;
 	}

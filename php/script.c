@@ -1,11 +1,11 @@
 /*
- * Which script a request is for. See script.h.
+ * Finds the script of a request. See script.h.
  *
- * Front ends differ in what they say of a URL like /info.php/more: some know where the script's name ends, some send
- * all of it as SCRIPT_FILENAME, Apache puts the address of the server before it or repeats the script's name in
- * PATH_INFO. With cgi.fix_pathinfo, which is the default, the file that is there decides, and the variables are set
- * to match it; what they were before is kept under ORIG_ names. Everything here has the results of PHP-FPM, which
- * applications have grown used to.
+ * Front ends send different parameters for a URL like /info.php/more. Some know where the script's name ends, others
+ * send all of it as SCRIPT_FILENAME. Apache adds the server's address as a prefix, or repeats the script's name in
+ * PATH_INFO. With cgi.fix_pathinfo, which is the default, the existing file decides, and the variables are set to match
+ * it; the original values are kept under ORIG_ names. All results are the same as in PHP-FPM, because applications
+ * depend on them.
  */
 #include "script.h"
 
@@ -21,9 +21,9 @@
 #include "params.h"
 #include "sapi.h"
 
-/* What the front end said, and what is made of it. */
+/* The front end's parameters, and the result. */
 struct search {
-	/* The parameters as they came. */
+	/* The parameters as received. */
 	char *script_filename;
 	char *path_translated;
 	char *path_info;
@@ -31,15 +31,15 @@ struct search {
 	char *redirect_url;
 	/* The file to run; NULL: none. */
 	char *file;
-	/* The URL's part that names it. */
+	/* The part of the URL that names the script. */
 	char *name;
-	/* SG(request_info).request_uri, which PHP_SELF is made of; NULL: not known yet. */
+	/* SG(request_info).request_uri, the basis of PHP_SELF; NULL: not known yet. */
 	char *uri;
-	/* SCRIPT_FILENAME was a URL of Apache's proxy. */
+	/* SCRIPT_FILENAME was a URL of Apache's mod_proxy. */
 	bool from_proxy;
 };
 
-/* Sets a variable, and keeps what it was, if anything, under its ORIG_ name. */
+/* Sets a variable, and keeps its old value, if any, under its ORIG_ name. */
 static char *replace(const char *original_name, const char *original, const char *name, const char *value)
 {
 	if (original) {
@@ -49,7 +49,7 @@ static char *replace(const char *original_name, const char *original, const char
 }
 #define REPLACE(name, original, value) replace("ORIG_" name, original, name, value)
 
-/* ---- what is told apart before ---- */
+/* ---- corrections for certain front ends ---- */
 
 /* IIS repeats the script's name in PATH_INFO. */
 static void mend_iis(struct search *search)
@@ -65,7 +65,7 @@ static void mend_iis(struct search *search)
 	}
 }
 
-/* "proxy:fcgi://127.0.0.1:9000/srv/info.php/more?a=b" stands for /srv/info.php/more. */
+/* "proxy:fcgi://127.0.0.1:9000/srv/info.php/more?a=b" means /srv/info.php/more. */
 static void mend_proxy(struct search *search, const char *prefix)
 {
 	char *url = search->script_filename;
@@ -87,7 +87,7 @@ static void mend_proxy(struct search *search, const char *prefix)
 
 /* ---- with cgi.fix_pathinfo ---- */
 
-/* Whether something of this name is there; a file's name does not end with a slash. */
+/* Whether the path exists. The name of a file does not end with a slash. */
 static bool exists(const char *path)
 {
 	size_t length = strlen(path);
@@ -105,7 +105,7 @@ static bool exists(const char *path)
 	return true;
 }
 
-/* The longest part of the path, cut at a slash, that is a file; NULL: none. To be freed. */
+/* The longest part of the path, cut at a slash, that is a file; NULL: none. The caller must free it. */
 static char *file_within(const char *path)
 {
 	char *part = estrdup(path);
@@ -121,7 +121,7 @@ static char *file_within(const char *path)
 	return NULL;
 }
 
-/* `first` bytes of one text and all of another. */
+/* Concatenates `first` bytes of one text and all of another. */
 static char *joined(const char *start, size_t first, const char *end)
 {
 	char *text;
@@ -130,13 +130,12 @@ static char *joined(const char *start, size_t first, const char *end)
 }
 
 /*
- * PATH_INFO in front of the part that follows the file's name is the URL's name of the script, if it is not
- * SCRIPT_NAME already.
+ * Sets SCRIPT_NAME to PATH_INFO without the part after the file's name, if it differs.
  */
 static void name_by_path_info(struct search *search, const char *info)
 {
 	params_set("ORIG_PATH_INFO", search->path_info);
-	/* A proxy's PATH_INFO has nothing to be cut off. */
+	/* With a proxy, nothing is cut off PATH_INFO. */
 	size_t length = search->from_proxy ? strlen(search->path_info) : (size_t)(info - search->path_info);
 	char *name = joined(search->path_info, length, NULL);
 	if (search->script_name && strcmp(search->script_name, name) == 0) {
@@ -147,7 +146,7 @@ static void name_by_path_info(struct search *search, const char *info)
 	efree(name);
 }
 
-/* Cuts an ending off a text; false where it does not end so, or has nothing before it. */
+/* Removes a suffix from a text. Returns false if the text does not have the suffix, or has nothing before it. */
 static bool cut_off(char *text, const char *ending)
 {
 	size_t whole = strlen(text), length = strlen(ending);
@@ -158,7 +157,7 @@ static bool cut_off(char *text, const char *ending)
 	return true;
 }
 
-/* Apache's proxy leaves the part that follows in SCRIPT_NAME too: there it is decoded, in SCRIPT_FILENAME it is not. */
+/* Apache's proxy leaves the path-info in SCRIPT_NAME too. It is decoded there, but not in SCRIPT_FILENAME. */
 static void name_without_info(struct search *search, const char *info)
 {
 	char *name = estrdup(search->name), *decoded = estrdup(info);
@@ -170,7 +169,7 @@ static void name_without_info(struct search *search, const char *info)
 	efree(name);
 }
 
-/* The part behind the file's name becomes PATH_INFO, where that is not said already. */
+/* Sets PATH_INFO to the part after the file's name, if it is not already set so. */
 static char *set_path_info(struct search *search, size_t file_length)
 {
 	char *rest = search->file + file_length;
@@ -193,7 +192,7 @@ static char *set_path_info(struct search *search, size_t file_length)
 	return params_set("PATH_INFO", info);
 }
 
-/* Where PATH_INFO would lie as a file. */
+/* Sets PATH_TRANSLATED: PATH_INFO as the path of a file. */
 static void set_path_translated(struct search *search, const char *file, const char *info)
 {
 	const char *root = PARAM("DOCUMENT_ROOT");
@@ -260,7 +259,7 @@ static void find_by_file(struct search *search)
 	if (!PARAM("DOCUMENT_ROOT") && PG(doc_root)) {
 		params_set("DOCUMENT_ROOT", PG(doc_root));
 	}
-	/* An Action of Apache: what was asked for is PATH_TRANSLATED, and SCRIPT_FILENAME is the interpreter. */
+	/* Action of Apache: PATH_TRANSLATED is the requested file, and SCRIPT_FILENAME is the interpreter. */
 	if (!search->from_proxy && search->path_translated && search->redirect_url &&
 	    strcmp(search->path_translated, search->file) != 0) {
 		search->file = search->path_translated;
@@ -273,9 +272,9 @@ static void find_by_file(struct search *search)
 	}
 }
 
-/* ---- all of it ---- */
+/* ---- entry points ---- */
 
-/* Whether no part of the path is "..". */
+/* Whether the path has no ".." part. */
 static bool stays_below(const char *path)
 {
 	for (const char *at = path; (at = strstr(at, "..")); at++) {

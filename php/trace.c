@@ -23,17 +23,17 @@
 #include "bytes.h"
 
 enum {
-	/* How long PHP has to come to a safe point. */
+	/* How long PHP may take to reach a safe point. */
 	SAFE_POINT_MS = 50,
-	/* A trace is one packet of at most so many bytes. */
+	/* Maximum size of a trace, which is one packet. */
 	MAX_TRACE = 64 * 1024,
-	/* The longest name of a function or file that is written. */
+	/* Maximum length of the name of a function or file. */
 	MAX_NAME = 1024,
-	/* Frames that are looked at: a stack that is longer, or goes round, is cut. */
+	/* Maximum number of frames: a longer or cyclic stack is cut. */
 	MAX_FRAMES = 100000,
 };
 
-/* Who writes the trace that was asked for: the first to take it. */
+/* Which thread writes the requested trace: the first one that takes the request. */
 enum request { REQUEST_NONE, REQUEST_OPEN, REQUEST_TAKEN };
 
 static int slow_log = -1;
@@ -45,7 +45,7 @@ static char text[MAX_TRACE];
 static size_t length;
 static bool is_full;
 
-/* ---- memory that may not be there ---- */
+/* ---- reading memory that may be unmapped ---- */
 
 static bool read_memory(const void *from, void *to, size_t size)
 {
@@ -55,7 +55,7 @@ static bool read_memory(const void *from, void *to, size_t size)
 }
 #define READ(from, to) read_memory(from, to, sizeof *(to))
 
-/* A text of so many bytes, cut at MAX_NAME and at a NUL. */
+/* Reads a text of `size` bytes, cut at MAX_NAME and at a NUL. */
 static bool read_text(const char *from, size_t size, char *to)
 {
 	size_t taken = size < MAX_NAME - 1 ? size : MAX_NAME - 1;
@@ -70,7 +70,7 @@ static bool read_string(const zend_string *from, char *to)
 	       read_text((const char *)from + offsetof(zend_string, val), size, to);
 }
 
-/* A text that ends with NUL. It may end just before memory does. */
+/* Reads a text that ends with a NUL. It may end just before unmapped memory. */
 static bool read_c_string(const char *from, char *to)
 {
 	for (size_t size = MAX_NAME - 1; size > 0; size /= 2) {
@@ -85,7 +85,7 @@ static bool read_c_string(const char *from, char *to)
 
 static void write_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Where there is no room for all of it, nothing is written any more. */
+/* If there is no room for the whole text, this call and all later calls write nothing. */
 static void write_text(const char *format, ...)
 {
 	va_list arguments;
@@ -96,7 +96,7 @@ static void write_text(const char *format, ...)
 	length += is_full ? 0 : (size_t)added;
 }
 
-/* The function of a frame; false: none, or not to be read. */
+/* The function of a frame. Returns false if there is none, or it cannot be read. */
 static bool function_of(const zend_execute_data *frame, zend_function *function)
 {
 	if (!frame->func || (uintptr_t)frame->func % sizeof(void *) != 0) {
@@ -110,7 +110,7 @@ static bool function_of(const zend_execute_data *frame, zend_function *function)
 	return !ZEND_USER_CODE(function->type) || read_memory(frame->func, function, sizeof function->op_array);
 }
 
-/* The file and line at which the first script's frame from here on stands. */
+/* Writes file and line of the first script frame, beginning at `start`. */
 static void write_position(const zend_execute_data *start)
 {
 	zend_execute_data frame;
@@ -134,7 +134,7 @@ static void write_position(const zend_execute_data *start)
 	write_text(" %s:%u\n", file, line);
 }
 
-/* One line; false: it was the last, or what follows cannot be read. */
+/* Writes one line. Returns false if it was the last one, or the next frame cannot be read. */
 static bool write_frame(const zend_execute_data **next, bool first)
 {
 	const zend_execute_data *at = *next;
@@ -154,7 +154,10 @@ static bool write_frame(const zend_execute_data **next, bool first)
 			strcpy(name, "[INCLUDE_OR_EVAL]");
 		}
 	}
-	/* PHP-FPM writes nothing of the script's own code, and so nothing at all where that is what takes long. */
+	/*
+	 * PHP-FPM writes no line for the script's main code, so its trace of slow main code is empty. Here it is written as
+	 * the first line.
+	 */
 	if (is_main && !first) {
 		return false;
 	}
@@ -192,7 +195,7 @@ static void send_trace(void)
 	send(slow_log, text, length, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* ---- who writes ---- */
+/* ---- writing ---- */
 
 static bool take_request(void)
 {
@@ -263,7 +266,7 @@ void trace_write(void)
 		send_trace();
 		return;
 	}
-	/* PHP came there just now, and writes it. */
+	/* PHP has just reached a safe point, and writes the trace. */
 	while (sem_wait(&written) < 0 && errno == EINTR) {
 	}
 }

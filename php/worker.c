@@ -1,5 +1,5 @@
 /*
- * A worker's life: one request after another. See worker.h.
+ * The life of a worker: one request after another. See worker.h.
  */
 #include "worker.h"
 
@@ -31,8 +31,8 @@ static uint64_t microseconds(const struct timeval *time)
 }
 
 /*
- * CPU time so far of this process and of its children that have ended, as much of it as is not the kernel's, and the
- * peak resident set of this process in bytes.
+ * CPU time of this process and its exited children, the user part of it, and the peak resident set of this process in
+ * bytes.
  */
 static void measure(struct figures *figures)
 {
@@ -53,7 +53,10 @@ static void refuse(int code, const char *text)
 	} zend_end_try();
 }
 
-/* Whether code of the script may still run while the request ends, which is to find itself where the worker started. */
+/*
+ * Whether code of the script may still run at the end of the request. It must then see the folder in which the worker
+ * started.
+ */
 static bool may_look_around(void)
 {
 	return BG(user_shutdown_function_names) || EG(objects_store).top > 1 || php_output_get_level() > 0 ||
@@ -119,7 +122,7 @@ static void answer(const struct pool_config *config, const char *impossible)
 	run_script();
 }
 
-/* The header that stands for a script that failed, where nothing has been sent: fastcgi.error_header. */
+/* If a script failed and nothing has been sent, sends the header of fastcgi.error_header. */
 static void mark_failure(void)
 {
 	char *line = sapi_settings.error_header;
@@ -130,30 +133,30 @@ static void mark_failure(void)
 	sapi_header_op(SAPI_HEADER_REPLACE, &header);
 }
 
-/* Says that the worker is free; false: it is not any more, but shall end. */
+/* Reports that the worker is idle. Returns false if the worker must end instead. */
 static bool leave_request(const struct figures *figures)
 {
 	if (control_may_wait()) {
 		stream_ready(figures);
 		return true;
 	}
-	/* Not ready: the gateway shall not send another. */
+	/* Do not report idle: the gateway must not send another request. */
 	stream_end();
 	stream_flush();
 	return false;
 }
 
-/* What the last script ended with. */
+/* Exit status of the last script. */
 static int last_exit_status;
 
-/* Answers the request whose parameters have come; false: it was the last. */
+/* Handles the request whose parameters have arrived. Returns false if it was the last one. */
 static bool serve_one(const struct pool_config *config)
 {
 	static uint64_t cpu_before, user_before;
 	SG(server_context) = (void *)config;
 	sapi_begin_request();
 	if (!PARAM_IS_EMPTY("CONTENT_LENGTH")) {
-		/* What comes with the request may be put into files before the script runs. */
+		/* Data of the request may be written to files before the script runs. */
 		folder_leave();
 	}
 	script_find();
@@ -196,7 +199,7 @@ int worker_run(const struct pool_config *config, int stream, int orders)
 	folder_start();
 	control_start(config, orders);
 	zend_first_try {
-		/* A new worker is free without saying so: its first request may have come before the order to stop. */
+		/* A new worker is idle without a report: its first request may have arrived before the order to stop. */
 		if (!control_may_wait()) {
 			stream_stop();
 		}
@@ -208,7 +211,7 @@ int worker_run(const struct pool_config *config, int stream, int orders)
 	} zend_catch {
 		code = EXIT_INTERNAL;
 	} zend_end_try();
-	/* What a script forked has the exit code that the script gave it. */
+	/* A process that a script forked exits with the script's exit code. */
 	if (stream_is_disowned()) {
 		code = last_exit_status;
 	}

@@ -102,11 +102,11 @@ pub struct Server {
 /// By default the gateway's nice value is this much lower than weir's own.
 pub const GATEWAY_FIRST: i32 = 5;
 
-/// The socket of the admin API.
+/// Path of one of weir's own sockets: of the admin API, or of the egress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Window {
-    /// At the usual place of the machine's sockets: `weir/admin.sock` in that folder. If that is not possible, weir
-    /// runs without it.
+    /// The default path in the machine's folder for such sockets, for the admin API `weir/admin.sock`. If that is not
+    /// possible, weir runs without it.
     Usual,
     /// No socket.
     Off,
