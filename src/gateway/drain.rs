@@ -51,6 +51,13 @@ pub(super) fn drain(gateway: &Arc<Gateway>, last: bool) {
                 tell(true);
             }
         }
+        // Workers end with this process. If many end at once, they need the CPU time with which the next gateway starts its
+        // own. So all but a few leave before, as idle ones do.
+        let began = Instant::now();
+        let left = || gateway.pools.iter().map(|pool| pool.idle_workers());
+        while !last && began.elapsed() < LONGEST_WIND_DOWN && left().sum::<usize>() > FEW_WORKERS {
+            tell(false);
+        }
         // Sent last, after all other messages.
         (gateway.manager.0)(ToManager::Drained);
     };
@@ -111,6 +118,12 @@ impl Flag {
 
 /// How often a draining gateway reports what it waits for.
 const TELL_HOLDING: Duration = Duration::from_millis(500);
+
+/// How many workers may end at once.
+const FEW_WORKERS: usize = 16;
+
+/// The longest time that a gateway waits for the end of its idle workers.
+const LONGEST_WIND_DOWN: Duration = Duration::from_secs(30);
 
 /// How often a draining gateway checks whether it is done.
 pub(super) const LOOK: Duration = Duration::from_millis(10);

@@ -159,8 +159,8 @@ pub struct ScalerStats {
 /// |---|---|---|
 /// | static | while fewer than `max_children` are there | never |
 /// | dynamic | for each request that waits, and while fewer than `min_spare` are idle | each second in which more than `max_spare` were idle |
-/// | ondemand | for each request that waits | after it was idle for `idle_timeout` |
-/// | auto | for each request that waits, and one ahead of the next, as long as more workers do more | after two were idle for `idle_timeout`, so that one stays ahead; never below `start` |
+/// | ondemand | for each request that waits | after it was idle for `idle_timeout`, a few at a time |
+/// | auto | for each request that waits, and one ahead of the next, as long as more workers do more | after two were idle for `idle_timeout`, a few at a time, so that one stays ahead; never below `start` |
 ///
 /// `auto` sets its own limit below `max_children`: by the effect of more workers and by idle processors, as
 /// `climb.rs` explains, and by memory. The memory limit is [`MemoryView::available`] in workers; under pressure it is
@@ -611,7 +611,7 @@ impl Scaler {
             }
             Mode::OnDemand => {
                 let timeout = self.scaling.idle_timeout;
-                self.expired(now, pool, coldest, timeout)
+                self.expired(now, pool, view, coldest, timeout)
             }
             Mode::Auto { start, .. } => {
                 let too_many = up.saturating_sub(start);
@@ -619,7 +619,7 @@ impl Scaler {
                     return 0;
                 }
                 let timeout = self.patience.stretch(self.scaling.idle_timeout);
-                let expired = self.expired(now, pool, coldest, timeout);
+                let expired = self.expired(now, pool, view, coldest, timeout);
                 expired.saturating_sub(1).min(too_many)
             }
         };
@@ -638,24 +638,37 @@ impl Scaler {
         count
     }
 
-    /// How many are idle for `timeout` or longer. Plans the next look for when this changes.
-    fn expired(&mut self, now: Micros, pool: &Pool, coldest: Micros, timeout: Micros) -> usize {
+    /// How many are idle for `timeout` or longer, and leave now. The next ones leave when these have ended, because the
+    /// end of a process needs CPU time that others need to serve or start. Plans the next look for when this changes.
+    fn expired(
+        &mut self,
+        now: Micros,
+        pool: &Pool,
+        view: &View,
+        coldest: Micros,
+        timeout: Micros,
+    ) -> usize {
         let due = coldest.after(timeout);
         if now < due {
             self.wake(due);
             return 0;
         }
+        let most = at_once(view.free + view.busy, STOP_SHARE, STOP_AT_LEAST);
+        let room = most.saturating_sub(view.leaving);
+        if room == 0 {
+            // It looks again when one of them has ended.
+            return 0;
+        }
         let limit = Micros(now.0 - timeout.0);
-        let (expired, next) = pool.idle_since(limit, MOST_AT_ONCE);
+        let (expired, next) = pool.idle_since(limit, room);
         if let Some(next) = next {
             self.wake(next.after(timeout));
         }
         expired
     }
 
-    /// How many outdated workers leave: all of them when the others are enough; otherwise a few at a time, and only
-    /// if there is no room for their replacements beside them. The tenth of a second between shows whether
-    /// replacements die.
+    /// How many outdated workers leave, a few at a time, as idle ones do: when the others are enough, or if there is no
+    /// room for their replacements beside them. The tenth of a second between shows whether replacements die.
     fn renew(&mut self, now: Micros, view: &View, missing: usize) -> usize {
         let due = self.renew_at.get_or_insert(now.after(RENEW_PACE));
         if now < *due {
@@ -667,17 +680,23 @@ impl Scaler {
             return 0;
         }
         let outdated = view.outdated_free + view.outdated_busy;
+        let most = at_once(view.free + view.busy, RENEW_SHARE, RENEW_AT_LEAST);
+        let most = most.saturating_sub(view.leaving);
         let count = if missing == 0 && self.starting == 0 {
-            outdated
+            outdated.min(most)
         } else if self.total(view) < self.limit {
             0
         } else {
             let at_once = (self.limit / 4).max(1);
             let under_way = view.leaving + view.retiring + self.starting;
-            outdated.min(at_once.saturating_sub(under_way))
+            outdated.min(most).min(at_once.saturating_sub(under_way))
         };
         if count > 0 {
-            self.renew_at = Some(now.after(RENEW_PACE));
+            let next = now.after(RENEW_PACE);
+            self.renew_at = Some(next);
+            if count < outdated {
+                self.wake(next);
+            }
         }
         count
     }
@@ -740,6 +759,11 @@ impl Scaler {
     }
 }
 
+/// How many of `workers` leave at a time.
+fn at_once(workers: usize, share: usize, at_least: usize) -> usize {
+    (workers / share).max(at_least)
+}
+
 fn bounded(mut scaling: Scaling) -> Scaling {
     scaling.max_children = scaling.max_children.min(MAX_WORKERS as usize);
     let most = scaling.max_children;
@@ -772,8 +796,14 @@ const PACE: Micros = Micros::from_secs(1);
 /// Time between two groups of outdated workers that leave, in which their replacements can show that they work.
 const RENEW_PACE: Micros = Micros::from_millis(100);
 
-/// How many idle workers leave in one look: the lock is held meanwhile.
-const MOST_AT_ONCE: usize = 16;
+/// How many idle workers leave at a time (`OnDemand`, `Auto`): one of so many, or a few if that is less. The end of a PHP
+/// needs about 10 ms of CPU time.
+const STOP_SHARE: usize = 100;
+const STOP_AT_LEAST: usize = 4;
+
+/// The same for outdated workers.
+const RENEW_SHARE: usize = 20;
+const RENEW_AT_LEAST: usize = 16;
 
 /// Minimum of timers.
 const SOON: Micros = Micros::from_millis(1);

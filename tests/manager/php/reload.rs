@@ -208,3 +208,33 @@ fn a_library_that_was_replaced_is_seen_at_a_reload_also_where_the_manager_may_no
     assert_eq!(reload(), second, "nothing has changed since");
     weir.stop();
 }
+
+/// Workers of a gateway end with it. Many that end at once take the processors from those that the next one starts.
+#[test]
+fn idle_workers_of_a_reload_do_not_all_end_at_once() {
+    let (site, text) = php_site("pm = \"static\"\nmax_children = 80");
+    let weir = Weir::start_with(&site, &text);
+    let gateway = weir.gateway();
+    let masters = || {
+        let weir = offspring(weir.process.id());
+        let is_master = |pid: &u32| offspring(*pid).len() >= 80;
+        weir.into_iter().find(is_master)
+    };
+    let mut master = None;
+    wait_until("80 workers are there", || {
+        master = masters();
+        master.is_some()
+    });
+    let master = master.expect("a master");
+    let old = offspring(master);
+    signal(weir.process.id(), "HUP");
+    let there = |pid: u32| std::path::Path::new(&format!("/proc/{pid}/stat")).exists();
+    wait_until("the old gateway has ended", || !there(gateway));
+    let runs = |pid: &&u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    };
+    let left = old.iter().filter(runs).count();
+    assert!(left <= 40, "{left} of the old workers end with it");
+    weir.stop();
+}

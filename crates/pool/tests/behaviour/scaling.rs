@@ -1,6 +1,10 @@
 //! How many workers there are in situations that have a name: PHP-FPM's three modes, and what holds for all.
 
-use weir_pool::{Decision, Limits, Micros, Mode, Reserve, Reserves, Scaling};
+use std::collections::VecDeque;
+
+use weir_pool::{
+    Decision, Exit, Limits, Micros, Mode, Pool, Reserve, Reserves, Scaler, Scaling, WorkerId,
+};
 
 use crate::machine::{Clients, Load, Outcome, Plan, run};
 
@@ -318,6 +322,74 @@ fn workers_that_serve_one_request_each_are_replaced_faster_than_the_spawn_rate()
     // Each takes 10 ms to serve, 2 ms to end, and 5 ms to be replaced.
     let rate = got.rate(2 * SECOND, plan.until);
     assert!(rate > 500, "{rate}");
+}
+
+/// How many of `workers` idle ones leave, and when, µs, where each takes 20 ms to end: of those that are `outdated`, and have successors, or of those
+/// that have nothing to do.
+fn leaving(workers: u32, outdated: bool) -> Vec<(u64, usize)> {
+    let max_children = workers as usize * 2;
+    let mut pool = Pool::new(Limits {
+        maxconn: max_children,
+        ..Limits::USUAL
+    });
+    let mut scaler = Scaler::new(Scaling {
+        mode: Mode::OnDemand,
+        max_children,
+        max_spawn_rate: 32,
+        idle_timeout: Micros::from_secs(1),
+    });
+    scaler.ready(Micros(0), true);
+    for worker in 0..workers {
+        pool.worker_up(Micros(0), WorkerId(worker), 0);
+        if outdated {
+            pool.outdate(Micros(0), WorkerId(worker));
+        }
+    }
+    let (mut now, mut told) = (Micros(0), Vec::new());
+    let mut ending = VecDeque::new();
+    while pool.stats().workers + pool.stats().leaving > 0 {
+        let orders = scaler.look(now, &pool);
+        let mut leave = Vec::new();
+        pool.withdraw(now, &orders, &mut leave);
+        ending.extend(leave.into_iter().map(|worker| (now.after(END), worker)));
+        told.push((now.0, ending.len()));
+        let end = ending.front().map(|(at, _)| *at);
+        let Some(next) = end.into_iter().chain(scaler.next_look()).min() else {
+            break;
+        };
+        now = next;
+        while let Some((_, worker)) = ending.front().copied().filter(|(at, _)| *at <= now) {
+            ending.pop_front();
+            pool.worker_down(now, worker);
+            scaler.exited(now, Exit::Withdrawn);
+        }
+    }
+    assert_eq!(pool.stats().workers, 0, "{told:?}");
+    told
+}
+
+/// What the end of a process takes.
+const END: Micros = Micros::from_millis(20);
+
+/// The end of a process takes time of the processors: 400 at once would keep them from those that serve or start.
+#[test]
+fn idle_and_replaced_workers_leave_a_few_at_a_time_and_all_within_seconds() {
+    for (workers, outdated, within) in [
+        (400, false, 6 * SECOND),
+        (400, true, 4 * SECOND),
+        (5_000, false, 20 * SECOND),
+        (5_000, true, 12 * SECOND),
+        (3, false, 2 * SECOND),
+        (16, true, SECOND),
+    ] {
+        let told = leaving(workers, outdated);
+        let (last, _) = *told.last().expect("some");
+        assert!(last <= within, "{workers} {outdated}: {last}");
+        let most = told.iter().map(|(_, ending)| *ending).max().expect("some");
+        let share = if outdated { 20 } else { 100 };
+        let limit = (workers / share).max(if outdated { 16 } else { 4 }) as usize;
+        assert!(most <= limit, "{workers} {outdated}: {most} at a time");
+    }
 }
 
 // Deaths
