@@ -673,6 +673,8 @@ pub struct Queue {
     pub serialize_by: Option<RequestPart>,
     /// Maximum number of waiting requests with the same key.
     pub serialize_queue: usize,
+    /// Percent of the workers that one client may hold while others wait, 1 to 100; 100: any number.
+    pub client_share: u8,
     /// Order of the queue under lasting overload.
     pub order: QueueOrder,
 }

@@ -633,6 +633,7 @@ fn queue(queue: &Queue, key: &str) -> Printed {
         "max_queue" => plain(queue.max_queue),
         "serialize_by" => option(queue.serialize_by.as_ref().map(request_part)),
         "serialize_queue" => plain(queue.serialize_queue),
+        "client_share" => plain(queue.client_share),
         "timeout" => Value(duration(queue.timeout)),
         _ => Foreign,
     }

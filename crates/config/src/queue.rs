@@ -51,6 +51,7 @@ pub(crate) fn queue(entries: &Entries, runtime: &Runtime, sink: &mut Sink) -> Qu
             _ => None,
         },
         serialize_queue: entries.count("serialize_queue"),
+        client_share: entries.count("client_share").min(100) as u8,
         order: match entries.text("order").as_deref() {
             Some("fifo") => QueueOrder::Fifo,
             _ => QueueOrder::Adaptive,

@@ -830,6 +830,9 @@ const QUEUE: &[Row] = &[
          after the other, `\"cookie:PHPSESSID\"` for example. Each waits for its turn for `timeout` at most, and then for a worker."),
     key(&[Queue], "serialize_queue", Kind::Count { min: 1, max: 1_000_000 }, Value("100"),
         "Requests of one key that wait for their turn at most; more are answered with 503 at once."),
+    key(&[Queue], "client_share", Kind::Count { min: 1, max: 100 }, Value("50"),
+        "Percent of the workers (rounded down, but at least one worker) that one client may hold while other clients of the same \
+         priority wait. Clients are told apart by `fair_by`. While nobody else waits, one client may hold all workers. 100: no such limit."),
     key(&[Queue], "order", Kind::Word(&["adaptive", "fifo"], &[]), Value("\"adaptive\""),
         "`\"adaptive\"`: under lasting overload the queue is kept short, newcomers beyond it are answered with 503 at once, and \
          who has waited for long goes last. `\"fifo\"`: in turn, whatever the load."),

@@ -164,6 +164,23 @@ impl Flows {
         }
     }
 
+    /// Gives the turn to the first flow, in the order of turns, whose client does not have enough yet. If all have enough,
+    /// nothing changes. Takes one step for each skipped flow; these have workers, so they are few.
+    #[inline]
+    pub(crate) fn pass_turn(&self, ring: &mut Ring, has_enough: impl Fn(u64) -> bool) {
+        let mut at = ring.turn;
+        for _ in 1..ring.count {
+            if !has_enough(self.get(at).client) {
+                ring.turn = at;
+                return;
+            }
+            at = self.get(at).after;
+        }
+        if ring.count > 1 && !has_enough(self.get(at).client) {
+            ring.turn = at;
+        }
+    }
+
     /// Makes a new table with room for twice the present flows, and returns where each flow went.
     pub(crate) fn compact<'r>(&mut self, rings: impl Iterator<Item = &'r mut Ring>) -> Vec<u32> {
         let room = (self.len * 2).max(SMALLEST);

@@ -37,8 +37,8 @@
 //! assert!(pool.worker_up(Micros(5_000), WorkerId(0), 0).is_some());
 //! ```
 //!
-//! Read next: `pool.rs` (states, events, rules), then `queue.rs`, `flows.rs` and `workers.rs` (the structures below
-//! it), `estimate.rs`, `patience.rs` and `overload.rs` (what it learns, and the consequences), `retry.rs` (whether a
+//! Read next: `pool.rs` (states, events, rules), then `queue.rs`, `flows.rs`, `workers.rs` and `holders.rs` (the
+//! structures below it), `estimate.rs`, `patience.rs` and `overload.rs` (what it learns, and the consequences), `retry.rs` (whether a
 //! failed request may run again), `scaler.rs` (the number of workers), `climb.rs` (how `auto` finds the useful
 //! number), `balance.rs` and `health.rs` (choosing a server, and whether it is up), `limiter.rs` (how many requests a
 //! server can handle), `backoff.rs` and `memory.rs` (what slows the scaling down), `crashes.rs` (scripts that are
@@ -60,6 +60,7 @@ mod estimate;
 mod flows;
 mod growth;
 mod health;
+mod holders;
 mod index;
 mod limiter;
 mod limits;

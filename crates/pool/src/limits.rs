@@ -23,11 +23,14 @@ pub struct Limits {
     pub order: Order,
     /// Workers that are reserved for certain priorities.
     pub reserve: Reserves,
+    /// Per cent of the workers, rounded down, but one worker at least: a client that has so many gets no more while
+    /// others of its class wait that have fewer. 100 or more: no such limit.
+    pub client_share: u8,
 }
 
 impl Limits {
-    /// One running request, 1,000 waiting ones for at most 10 s, nothing reserved: the defaults of the options,
-    /// except for `maxconn`.
+    /// One running request, 1,000 waiting ones for at most 10 s, nothing reserved, half of the workers for one client:
+    /// the defaults of the options, except for `maxconn`.
     pub const USUAL: Self = Self {
         maxconn: 1,
         minconn: 0,
@@ -36,6 +39,7 @@ impl Limits {
         timeout: Micros::from_secs(10),
         order: Order::Adaptive,
         reserve: Reserves::NONE,
+        client_share: 50,
     };
 
     /// How many may run at this load.

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::estimate::{Service, Spread};
+use crate::holders::Holders;
 use crate::overload::Overload;
 use crate::patience::Patience;
 use crate::queue::{Queue, Waiting};
@@ -76,8 +77,9 @@ use starting::count_outsiders;
 /// - Requests get workers in this order: the class with the lowest priority number first. Within a class, retries
 ///   come first, in the order of their first admission (a retry belongs to the class of its ticket); then the clients
 ///   take turns with one request each, in order of arrival. A class knows a client only while it has requests waiting
-///   there; all requests with client number 0 count as one client. While the pool is overloaded, requests that have
-///   waited too long go after all others, the newest first ([`Order::Adaptive`]).
+///   there; all requests with client number 0 count as one client. A client that has its share of the workers
+///   ([`Limits::client_share`]) is skipped while another client with less waits in its class. While the pool is
+///   overloaded, requests that have waited too long go after all others, the newest first ([`Order::Adaptive`]).
 /// - At most `max_queue` requests wait, not counting retries. If the queue is full, a new request replaces another
 ///   one that has a weaker claim, if there is one: the oldest of those that have waited too long under overload;
 ///   otherwise, in the last class, the newest request of a client with the most waiting requests there, if that class
@@ -107,6 +109,8 @@ use starting::count_outsiders;
 pub struct Pool {
     limits: Limits,
     workers: Workers,
+    /// What each client has of them; nothing is counted where there is no `client_share`.
+    holders: Holders,
     queue: Queue,
     expected: bool,
     /// How many workers there will be soon, according to their owner; 0: not told.
@@ -132,6 +136,7 @@ impl Pool {
         Self {
             limits,
             workers: Workers::new(),
+            holders: Holders::new(),
             queue: Queue::new(),
             expected: true,
             soon: 0,
@@ -158,7 +163,11 @@ impl Pool {
         let now = self.advance(now);
         self.limits = limits;
         self.outsiders = [0; MAX_RESERVES];
+        self.holders.clear();
         for job in self.workers.jobs() {
+            if job.client != 0 && limits.client_share < 100 {
+                self.holders.add(job.client);
+            }
             count_outsiders(&mut self.outsiders, &limits.reserve, job.priority, |n| {
                 n + 1
             });
@@ -189,6 +198,7 @@ impl Pool {
             self.totals.ignored += 1;
             return None;
         }
+        self.holders.make_room(self.workers.slots());
         self.next(now)
     }
 
@@ -538,7 +548,7 @@ impl Pool {
         if !self.abandoned() {
             return;
         }
-        while let Some(waiting) = self.queue.pop(false, |_| true) {
+        while let Some(waiting) = self.queue.pop(false, |_| true, |_| false) {
             self.totals.shed_no_worker += 1;
             self.note_wait(now, waiting.queued_at);
             out.push(waiting.request);

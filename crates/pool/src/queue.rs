@@ -286,11 +286,17 @@ impl Queue {
         before
     }
 
-    /// Takes out the next request among those whose priority `may` run. If a priority may not, no higher number may.
-    pub(crate) fn pop(&mut self, stale_last: bool, may: impl Fn(i16) -> bool) -> Option<Waiting> {
+    /// Takes out the next request among those whose priority `may` run. If a priority may not, no higher number may. A
+    /// client that `has_enough` is skipped if another client of its class has a flow.
+    pub(crate) fn pop(
+        &mut self,
+        stale_last: bool,
+        may: impl Fn(i16) -> bool,
+        has_enough: impl Fn(u64) -> bool,
+    ) -> Option<Waiting> {
         let class = self
             .classes
-            .iter()
+            .iter_mut()
             .find(|class| class.ahead(stale_last) > 0);
         if let Some(class) = class
             && may(class.priority)
@@ -300,6 +306,7 @@ impl Queue {
             } else if !stale_last && class.stale.head != NONE {
                 class.stale.head
             } else {
+                self.flows.pass_turn(&mut class.ring, has_enough);
                 self.flows.get(class.ring.turn()?).head
             };
             return Some(self.take(at, true));

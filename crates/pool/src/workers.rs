@@ -32,6 +32,7 @@ pub(crate) struct Job {
     /// The reactor that serves it.
     pub(crate) home: u16,
     pub(crate) priority: i16,
+    pub(crate) client: u64,
     /// When it was first admitted.
     pub(crate) admitted_at: Micros,
 }
@@ -42,6 +43,7 @@ impl Job {
             request: ticket.request,
             home: ticket.home,
             priority: ticket.priority,
+            client: ticket.client,
             admitted_at,
         }
     }
@@ -113,6 +115,12 @@ impl Workers {
 
     pub(crate) fn busy(&self) -> usize {
         self.busy
+    }
+
+    /// Ids that were ever used are below this.
+    #[inline]
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
     }
 
     pub(crate) fn leaving(&self) -> usize {

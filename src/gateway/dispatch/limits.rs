@@ -113,6 +113,7 @@ pub(super) fn of(queue: &Queue) -> Limits {
         fullconn: queue.fullconn,
         max_queue: queue.max_queue,
         timeout: Micros(queue.timeout.as_micros() as u64),
+        client_share: queue.client_share,
         order: match queue.order {
             QueueOrder::Adaptive => Order::Adaptive,
             QueueOrder::Fifo => Order::Fifo,

@@ -1,7 +1,10 @@
-//! Requests of one session, which wait for its lock: in the queue, and not in workers.
+//! Requests of one session, which wait for its lock: in the queue, and not in workers. And of one client, which has no
+//! more than its share of the workers while others wait.
+
+use std::process::Command;
 
 use super::{count, fixed, scratch, wait_for_workers};
-use crate::support::{Setup, Weir, wait_until, weir};
+use crate::support::{Client, LIMIT, Setup, Weir, wait_until, weir};
 
 /// Opens the session, and waits for the file `gate`.
 const SESSION: &str = "<?php
@@ -16,14 +19,14 @@ fn site(workers: usize, queue: &str) -> Setup {
 }
 
 /// Asks with this session, without waiting for the answer.
-fn ask(weir: &Weir, session: &str, prefix: &str) -> crate::support::Client {
+fn ask(weir: &Weir, session: &str, prefix: &str) -> Client {
     let path = format!(
         "/session.php?gate={}&came={}",
         scratch(weir, &format!("gate-{prefix}")).display(),
         scratch(weir, &format!("came-{prefix}")).display()
     );
     let cookie = format!("a=b; PHPSESSID={session}");
-    let mut client = weir.client().patient(crate::support::LIMIT);
+    let mut client = weir.client().patient(LIMIT);
     let headers = [("Cookie", cookie.as_str())];
     client.send(weir::request("GET", &path, &headers, b""));
     client
@@ -91,4 +94,71 @@ fn a_route_may_say_otherwise_and_who_leaves_or_waits_too_long_holds_up_nobody() 
     std::fs::write(scratch(&weir, "gate-free"), "").expect("the gate");
     weir.request("GET", &path("free"), &[("Cookie", "PHPSESSID=one")], b"")
         .expect(200);
+}
+
+/// What an operator sees.
+fn status(weir: &Weir) -> serde_json::Value {
+    let admin = format!("--admin=unix:{}/admin.sock", weir.folder().display());
+    let status = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["status", "--json", &admin])
+        .output()
+        .expect("weir");
+    serde_json::from_slice(&status.stdout).expect("JSON")
+}
+
+/// Four workers, which one visitor has with four requests; four more of it wait, and three of another one. Two of the
+/// first ones end. Tells how many of the one's and of the other's have begun then.
+fn after_two_have_ended(lines: &str) -> (usize, usize) {
+    let site = "fair_by = \"header:X-Visitor\"\n";
+    let lines = format!("queue.timeout = \"120s\"\n{lines}");
+    let setup = fixed(4, &lines).site(site);
+    let admin = format!("admin = \"unix:{}/admin.sock\"", setup.folder().display());
+    let weir = setup.server(&admin).start();
+    wait_for_workers(&weir, 4);
+    let ask = |visitor: &str, name: &str| {
+        let path = format!(
+            "/gate.php?gate={}&came={}",
+            scratch(&weir, &format!("gate-{name}")).display(),
+            scratch(&weir, &format!("came-{name}")).display()
+        );
+        let mut client = weir.client().patient(LIMIT);
+        let headers = [("X-Visitor", visitor)];
+        client.send(weir::request("GET", &path, &headers, b""));
+        client
+    };
+    let waiting = |expected: usize| {
+        wait_until(&format!("{expected} wait"), || {
+            status(&weir)["pools"][0]["queue"]["waiting"] == expected
+        });
+    };
+    let mut clients = Vec::new();
+    for number in 0..4 {
+        clients.push(ask("one", &format!("one{number}")));
+        wait_until("it runs", || count(&weir, "came-one") == number + 1);
+    }
+    for (visitor, from, until, there) in [("one", 4, 8, 0), ("other", 0, 3, 4)] {
+        for number in from..until {
+            clients.push(ask(visitor, &format!("{visitor}{number}")));
+            waiting(there + number + 1 - from);
+        }
+    }
+    let open = |name: &str| std::fs::write(scratch(&weir, &format!("gate-{name}")), "").unwrap();
+    for (name, begun) in [("one0", 5), ("one1", 6)] {
+        open(name);
+        wait_until("the next one begins", || count(&weir, "came-") == begun);
+    }
+    let begun = (count(&weir, "came-one"), count(&weir, "came-other"));
+    (0..8).for_each(|number| open(&format!("one{number}")));
+    (0..3).for_each(|number| open(&format!("other{number}")));
+    for client in &mut clients {
+        client.response().expect(200);
+    }
+    begun
+}
+
+#[test]
+fn one_client_has_no_more_than_half_of_the_workers_while_others_wait() {
+    assert_eq!(after_two_have_ended(""), (4, 2));
+    // Without that limit they take turns.
+    assert_eq!(after_two_have_ended("queue.client_share = 100\n"), (5, 1));
 }

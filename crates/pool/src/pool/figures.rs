@@ -85,6 +85,13 @@ impl Pool {
     pub fn check(&self) -> Result<(), &'static str> {
         self.workers.check()?;
         self.queue.check()?;
+        let counted = self
+            .workers
+            .jobs()
+            .filter(|job| self.counts_client(job.client));
+        if counted.count() != self.holders.total() {
+            return Err("the clients do not have as many workers as are counted");
+        }
         if !self.stats().agree() {
             return Err("the figures do not agree");
         }

@@ -1,4 +1,10 @@
 //! From the queue to a worker: which request is next, on which worker, and what is counted while it runs.
+//!
+//! No client gets more than its share of the workers while others wait (`Limits::client_share`). "Others" are clients of
+//! the same class that wait in flows: a better class goes first in any case, and retries do too, but they are few. A
+//! client that has its share loses its turn. It gets the next one as soon as it has less, or when no other client waits. So
+//! this rule leaves no worker idle, and no client waits for ever: a skipped client has workers, and gets its turn again
+//! when they finish. Requests of client 0 cannot be told apart, so they have no such limit.
 
 use super::Pool;
 use crate::limits::Reserves;
@@ -21,7 +27,7 @@ impl Pool {
 
     /// A request waits, and there is a place.
     fn give_place(&mut self, now: Micros) -> Option<Assignment> {
-        let job = self.pop(now)?;
+        let job = self.pop(now, self.limit(0))?;
         debug_assert!(self.has_place(1) && self.lets(job.priority), "there was");
         let request = job.request;
         let worker = self.run(now, &job)?;
@@ -36,21 +42,25 @@ impl Pool {
         if self.workers.free() > 0 || others >= limit {
             return None;
         }
-        let job = self.pop(now)?;
+        let job = self.pop(now, limit)?;
         self.workers.pass_on(worker, &job, now);
         self.count_start(now, &job);
         let request = job.request;
         Some(Assignment { request, worker })
     }
 
-    /// Takes the next request out of the queue, if one may run.
+    /// Takes the next request out of the queue, if one may run. `limit`: how many requests may run at once now.
     #[inline]
-    fn pop(&mut self, now: Micros) -> Option<Job> {
+    fn pop(&mut self, now: Micros, limit: usize) -> Option<Job> {
         let stale_last = self.overload.is_on();
+        let share = self.share(limit);
         let (workers, limits, outsiders) = (&self.workers, &self.limits, &self.outsiders);
-        let waiting = self.queue.pop(stale_last, |priority| {
-            reserves_let(workers, limits, outsiders, priority)
-        })?;
+        let holders = &self.holders;
+        let waiting = self.queue.pop(
+            stale_last,
+            |priority| reserves_let(workers, limits, outsiders, priority),
+            |client| share.is_some_and(|share| client != 0 && holders.count(client) >= share),
+        )?;
         let wait = now.since(waiting.queued_at);
         self.totals.waited_time = self.totals.waited_time.after(wait);
         self.totals.longest_wait = self.totals.longest_wait.max(wait);
@@ -68,6 +78,7 @@ impl Pool {
             request: waiting.request,
             home: waiting.home,
             priority: waiting.priority,
+            client: waiting.client,
             admitted_at: waiting.admitted_at,
         })
     }
@@ -99,6 +110,9 @@ impl Pool {
         self.last_start = now;
         self.totals.started += 1;
         self.totals.max_busy = self.totals.max_busy.max(self.workers.busy());
+        if self.counts_client(job.client) {
+            self.holders.add(job.client);
+        }
         if !self.limits.reserve.is_empty() {
             count_outsiders(
                 &mut self.outsiders,
@@ -107,6 +121,23 @@ impl Pool {
                 |n| n + 1,
             );
         }
+    }
+
+    /// How many workers one client may have while others wait; none: any number. `limit`: how many requests may run at
+    /// once now.
+    #[inline]
+    fn share(&self, limit: usize) -> Option<usize> {
+        if self.limits.client_share >= 100 {
+            return None;
+        }
+        let workers = limit.min(self.workers.free() + self.workers.busy());
+        Some((workers * usize::from(self.limits.client_share) / 100).max(1))
+    }
+
+    /// Whether the workers of this client are counted.
+    #[inline]
+    pub(super) fn counts_client(&self, client: u64) -> bool {
+        client != 0 && self.limits.client_share < 100
     }
 
     /// Whether a worker is free and the limit allows one more.
@@ -136,6 +167,9 @@ impl Pool {
     /// The same, only for the counts of running requests.
     pub(super) fn ends_job(&mut self, job: &Job) {
         self.ends_work();
+        if self.counts_client(job.client) {
+            self.holders.take(job.client);
+        }
         if !self.limits.reserve.is_empty() {
             count_outsiders(
                 &mut self.outsiders,

@@ -14,7 +14,7 @@ fn of(client: u64, waiting: Waiting) -> Waiting {
 }
 
 fn drain(queue: &mut Queue) -> Vec<u64> {
-    core::iter::from_fn(|| queue.pop(false, |_| true))
+    core::iter::from_fn(|| queue.pop(false, |_| true, |_| false))
         .map(|waiting| waiting.request.0)
         .collect()
 }
@@ -87,7 +87,7 @@ fn clients_take_turns_and_a_new_one_comes_in_at_the_end() {
     assert_eq!(queue.place_of(0, 9, false), 3, "one of each before it");
     assert_eq!(queue.place_of(0, 2, false), 1 + 4);
     assert_eq!(queue.place_of(0, 1, false), 6);
-    let next = queue.pop(false, |_| true).unwrap();
+    let next = queue.pop(false, |_| true, |_| false).unwrap();
     assert_eq!(next.request, RequestId(1));
     queue.push(of(9, waiting(7, 7)));
     queue.check().unwrap();
@@ -126,7 +126,7 @@ fn the_stale_go_last_the_newest_of_them_first_and_else_before_all() {
         queue
     };
     let mut queue = fill();
-    let drained = core::iter::from_fn(|| queue.pop(true, |_| true));
+    let drained = core::iter::from_fn(|| queue.pop(true, |_| true, |_| false));
     let drained: Vec<u64> = drained.map(|waiting| waiting.request.0).collect();
     assert_eq!(drained, [5, 6, 4, 3, 2, 1]);
     assert_eq!(drain(&mut fill()), [1, 2, 3, 4, 5, 6]);

@@ -46,7 +46,7 @@ pub(crate) struct Checked {
     line: Line,
     running: BTreeMap<RequestId, WorkerId>,
     /// Of the running ones.
-    priorities: BTreeMap<RequestId, i16>,
+    tickets: BTreeMap<RequestId, Ticket>,
     learned: Stats,
     ended: BTreeMap<RequestId, End>,
     steps: u64,
@@ -87,7 +87,7 @@ impl Checked {
             workers: BTreeMap::new(),
             line: Line::default(),
             running: BTreeMap::new(),
-            priorities: BTreeMap::new(),
+            tickets: BTreeMap::new(),
             learned: Stats::default(),
             ended: BTreeMap::new(),
             steps: 0,
@@ -558,7 +558,7 @@ impl Checked {
 
     fn stops(&mut self, request: RequestId) {
         self.running.remove(&request);
-        self.priorities.remove(&request);
+        self.tickets.remove(&request);
     }
 
     fn occupy(&mut self, assignment: Assignment, ticket: &Ticket) {
@@ -571,7 +571,7 @@ impl Checked {
         assert_eq!(known.request, None, "{worker:?} has two requests");
         known.request = Some(request);
         known.home = ticket.home;
-        self.priorities.insert(request, ticket.priority);
+        self.tickets.insert(request, *ticket);
         let other = self.running.insert(request, worker);
         assert_eq!(other, None, "{request:?} has two workers");
     }
@@ -583,7 +583,8 @@ impl Checked {
 
     fn foretell_next(&self) -> Option<Assignment> {
         let may = |priority| self.may_run(priority, 0);
-        let request = self.line.next(self.learned.overloaded, may)?;
+        let enough = |client| self.has_its_share(client);
+        let request = self.line.next(self.learned.overloaded, may, enough)?;
         let home = self.line.places[&request].ticket.home;
         Some(Assignment {
             request,
@@ -615,17 +616,7 @@ impl Checked {
     /// `more`: requests that count in the load and are not here.
     fn may_run(&self, priority: i16, more: usize) -> bool {
         let (busy, up) = (self.running.len(), self.up());
-        let Limits {
-            maxconn,
-            minconn,
-            fullconn,
-            ..
-        } = self.limits;
-        let load = busy + self.line.len() + more;
-        let limit = match load >= fullconn {
-            true => maxconn,
-            false => (maxconn * load / fullconn).max(minconn).min(maxconn),
-        };
+        let (maxconn, limit) = (self.limits.maxconn, self.limit(more));
         let reserves = self.limits.reserve.as_slice();
         let kept = |reserve: &Reserve| {
             let better = reserves
@@ -639,10 +630,35 @@ impl Checked {
         busy < up
             && busy < limit
             && against.all(|reserve| {
-                let running = self.priorities.values();
-                let outsiders = running.filter(|other| **other > reserve.priority).count();
+                let running = self.tickets.values();
+                let outside = |ticket: &&Ticket| ticket.priority > reserve.priority;
+                let outsiders = running.filter(outside).count();
                 outsiders < up.min(maxconn).saturating_sub(kept(reserve)).max(1)
             })
+    }
+
+    /// Requests that may run at once; `more` count in the load and are not here.
+    fn limit(&self, more: usize) -> usize {
+        let Limits {
+            maxconn,
+            minconn,
+            fullconn,
+            ..
+        } = self.limits;
+        let load = self.running.len() + self.line.len() + more;
+        match load >= fullconn {
+            true => maxconn,
+            false => (maxconn * load / fullconn).max(minconn).min(maxconn),
+        }
+    }
+
+    /// It has as many workers as one client may have while others wait.
+    fn has_its_share(&self, client: u64) -> bool {
+        let share = usize::from(self.limits.client_share);
+        let workers = self.up().min(self.limit(0));
+        let running = self.tickets.values();
+        let own = running.filter(|ticket| ticket.client == client).count();
+        share < 100 && client > 0 && own >= (workers * share / 100).max(1)
     }
 
     fn warmest(&self, home: u16) -> WorkerId {

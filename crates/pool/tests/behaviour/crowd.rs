@@ -38,6 +38,8 @@ pub(crate) struct Group {
     pub(crate) deadline: u64,
     pub(crate) priority: i16,
     pub(crate) who: Who,
+    /// Its scripts wait for one lock, as those of one session do, and each holds it while it runs.
+    pub(crate) has_lock: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -135,6 +137,7 @@ impl Group {
             deadline: 0,
             priority: 0,
             who: Who::Each,
+            has_lock: false,
         }
     }
 }
@@ -179,6 +182,8 @@ struct World {
     requests: BTreeMap<RequestId, Request>,
     next_request: u64,
     served: Vec<u64>,
+    /// Of each group: when its lock is free.
+    lock_free_at: Vec<u64>,
     outcomes: Vec<Outcome>,
 }
 
@@ -212,6 +217,7 @@ impl World {
             requests: BTreeMap::new(),
             next_request: 0,
             served: vec![0; plan.workers as usize],
+            lock_free_at: vec![0; plan.groups.len()],
             outcomes: vec![Outcome::default(); plan.groups.len()],
             plan,
         };
@@ -336,6 +342,14 @@ impl World {
             Spread::HeavyTail if self.random.chance(10) => group.script * 50,
             Spread::Cold(times) if *served == 1 => group.script * times,
             Spread::HeavyTail | Spread::Cold(_) => group.script,
+        };
+        let time = match group.has_lock {
+            true => {
+                let free_at = &mut self.lock_free_at[known.group];
+                *free_at = self.now.max(*free_at) + time;
+                *free_at - self.now
+            }
+            false => time,
         };
         let (from, until, workers) = self.plan.stuck;
         let is_stuck = worker.0 < workers && (from..until).contains(&(self.now + time));

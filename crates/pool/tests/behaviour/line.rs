@@ -113,15 +113,22 @@ impl Line {
         }
     }
 
-    /// Who is next, of those whose priority `may` run.
-    pub(crate) fn next(&self, stale_last: bool, may: impl Fn(i16) -> bool) -> Option<RequestId> {
+    /// Who is next, of those whose priority `may` run; clients that have `enough` workers after the others of their class.
+    pub(crate) fn next(
+        &self,
+        stale_last: bool,
+        may: impl Fn(i16) -> bool,
+        enough: impl Fn(u64) -> bool,
+    ) -> Option<RequestId> {
         let mut classes = self.classes.iter();
         let first = classes.find(|(_, class)| class.ahead(stale_last) > 0);
         if let Some((priority, class)) = first
             && may(*priority)
         {
             let stale = class.stale.first().filter(|_| !stale_last);
-            let fresh = || class.fresh[&class.turns[0]].front();
+            let mut turns = class.turns.iter();
+            let client = turns.find(|client| !enough(**client));
+            let fresh = || class.fresh[client.unwrap_or(&class.turns[0])].front();
             let next = class.retries.first().or(stale).or_else(fresh);
             return next.copied();
         }
@@ -136,8 +143,9 @@ impl Line {
         let client = place.ticket.client;
         if !place.is_retry && !place.is_stale {
             let class = self.classes.get_mut(&place.ticket.priority).unwrap();
-            assert_eq!(class.turns.pop_front(), Some(client));
-            class.turns.push_back(client);
+            // Those before it were passed over, and have lost their turn.
+            let place = class.turns.iter().position(|other| *other == client);
+            class.turns.rotate_left(place.expect("its client") + 1);
         }
         self.remove(request)
     }
@@ -145,7 +153,7 @@ impl Line {
     /// All in the order in which they would be served, if all may run.
     pub(crate) fn in_order(&self) -> Vec<RequestId> {
         let (mut line, mut order) = (self.clone(), Vec::new());
-        while let Some(request) = line.next(false, |_| true) {
+        while let Some(request) = line.next(false, |_| true, |_| false) {
             line.serve(request);
             order.push(request);
         }

@@ -20,5 +20,6 @@ mod scaled;
 mod scaling;
 mod scenarios;
 mod sequences;
+mod shares;
 mod simulation;
 mod world;

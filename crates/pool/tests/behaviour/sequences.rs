@@ -59,6 +59,7 @@ enum Operation {
         timeout: u64,
         fullconn: usize,
         reserved: usize,
+        share: u8,
         fifo: bool,
     },
     Pass {
@@ -89,9 +90,9 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => any::<bool>().prop_map(Expected),
         2 => (0..12_u64).prop_map(|back| Leave { back }),
         2 => Just(Expire),
-        1 => (0..6_usize, 0..8_usize, prop_oneof![0..150_u64, Just(u64::MAX)], 0..9_usize, 0..3_usize, any::<bool>())
-            .prop_map(|(maxconn, max_queue, timeout, fullconn, reserved, fifo)| {
-                Limits { maxconn, max_queue, timeout, fullconn, reserved, fifo }
+        1 => (0..6_usize, 0..8_usize, prop_oneof![0..150_u64, Just(u64::MAX)], 0..9_usize, 0..3_usize, 0..120_u8, any::<bool>())
+            .prop_map(|(maxconn, max_queue, timeout, fullconn, reserved, share, fifo)| {
+                Limits { maxconn, max_queue, timeout, fullconn, reserved, share, fifo }
             }),
         3 => (0..60_u64).prop_map(|time| Pass { time }),
         1 => (0..30_u64).prop_map(|back| ClockOfASlowThread { back }),
@@ -159,13 +160,14 @@ proptest! {
                 Operation::Expire => {
                     pool.expire(Micros(now));
                 }
-                Operation::Limits { maxconn, max_queue, timeout, fullconn, reserved, fifo } => {
+                Operation::Limits { maxconn, max_queue, timeout, fullconn, reserved, share, fifo } => {
                     let reserves = [0, -1].map(|priority| Reserve { priority, workers: 1 });
                     pool.set_limits(Micros(now), Limits {
                         maxconn,
                         minconn: 1,
                         fullconn,
                         max_queue,
+                        client_share: share,
                         timeout: Micros(timeout),
                         order: if fifo { Order::Fifo } else { Order::Adaptive },
                         reserve: Reserves::new(&reserves[..reserved]).unwrap(),

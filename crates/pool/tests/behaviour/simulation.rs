@@ -157,6 +157,7 @@ fn any_course(seed: u64) -> Course {
                 0 => Order::Fifo,
                 _ => Order::Adaptive,
             },
+            client_share: one_of(&[50, 50, 20, 100]) as u8,
             reserve: match one_of(&[0, 0, 1]) {
                 0 => Reserves::NONE,
                 _ => Reserves::new(&[Reserve {

@@ -197,6 +197,8 @@ impl World {
     }
 
     fn live(&mut self) {
+        // Those who were there at the start wait too.
+        self.watch_deadlines();
         while let Some(Reverse((at, _, event))) = self.events.pop() {
             assert!(at >= self.now);
             self.now = at;
@@ -330,6 +332,7 @@ impl World {
                     minconn: 1,
                     fullconn,
                     maxconn: 1 + self.random.below(workers * 5 / 4 + 1) as usize,
+                    client_share: [50, 30, 100][self.random.below(3) as usize],
                     max_queue: self.random.below(base.max_queue as u64 * 2) as usize,
                     timeout: Micros(1 + self.random.below(base.timeout.0.saturating_mul(2))),
                     ..base
