@@ -1,13 +1,13 @@
 //! How many workers each client holds.
 //!
-//! Open addressing, with the counts in the table itself. It has room for as many clients as there are workers, so that a
-//! request that starts or ends never allocates. Read next: `share` in `pool/starting.rs`, which uses the counts.
+//! A hash table with open addressing that contains the counts themselves. It has room for as many clients as there are
+//! workers, so a request that starts or ends never allocates. Read next: `share` in `pool/starting.rs`, which uses it.
 
 use alloc::{vec, vec::Vec};
 
 use crate::index::hash;
 
-/// Client → requests that run.
+/// Client → number of its running requests.
 #[derive(Debug)]
 pub(crate) struct Holders {
     /// A power of two, at least twice the number of workers, or none yet.
@@ -26,7 +26,7 @@ impl Holders {
         Self { cells: Vec::new() }
     }
 
-    /// Sees to it that so many clients have room.
+    /// Makes room for so many clients.
     #[inline]
     pub(crate) fn make_room(&mut self, clients: usize) {
         if self.cells.len() < clients * 2 {
@@ -34,7 +34,7 @@ impl Holders {
         }
     }
 
-    /// A client has one more. There is room for it.
+    /// Counts one more for a client. There must be room for it.
     #[inline]
     pub(crate) fn add(&mut self, client: u64) {
         let at = self.cell(client);
@@ -42,7 +42,7 @@ impl Holders {
         (cell.client, cell.count) = (client, cell.count + 1);
     }
 
-    /// A client has one less.
+    /// Counts one less for a client.
     #[inline]
     pub(crate) fn take(&mut self, client: u64) {
         let at = self.cell(client);
@@ -54,7 +54,7 @@ impl Holders {
         }
     }
 
-    /// So many a client has.
+    /// How many a client has.
     #[inline]
     pub(crate) fn count(&self, client: u64) -> usize {
         match self.cells.is_empty() {
@@ -68,7 +68,7 @@ impl Holders {
         self.cells.fill(EMPTY);
     }
 
-    /// What all have.
+    /// How many all clients have together.
     pub(crate) fn total(&self) -> usize {
         self.cells.iter().map(|cell| cell.count as usize).sum()
     }
@@ -83,7 +83,7 @@ impl Holders {
         at
     }
 
-    /// Moves back those behind an emptied cell that would no longer be found.
+    /// Moves back the entries behind an emptied cell that would no longer be found.
     #[inline]
     fn close_hole(&mut self, emptied: usize) {
         let mask = self.cells.len() - 1;
