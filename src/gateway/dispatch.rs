@@ -559,14 +559,6 @@ impl PoolHandle {
         self.state().pool.stats().busy
     }
 
-    /// Processes of this gateway's that have nothing to do.
-    pub(crate) fn idle_workers(&self) -> usize {
-        match self.has_workers() {
-            true => self.state().pool.free(),
-            false => 0,
-        }
-    }
-
     /// The pool's figures now.
     pub(crate) fn stats(&self) -> Stats {
         let mut state = self.state();

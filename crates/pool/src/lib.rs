@@ -62,6 +62,7 @@ mod growth;
 mod health;
 mod holders;
 mod index;
+mod leaving;
 mod limiter;
 mod limits;
 mod log2;

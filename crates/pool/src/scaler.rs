@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use crate::backoff::{Allowance, Backoff, Bucket, Failed, YOUNG};
 use crate::climb::Climb;
+use crate::leaving;
 use crate::memory::{Memory, Patience};
 use crate::pool::View;
 use crate::{Decision, MAX_WORKERS, Micros, Pool};
@@ -653,7 +654,7 @@ impl Scaler {
             self.wake(due);
             return 0;
         }
-        let most = at_once(view.free + view.busy, STOP_SHARE, STOP_AT_LEAST);
+        let most = leaving::idle_at_once(view.free + view.busy);
         let room = most.saturating_sub(view.leaving);
         if room == 0 {
             // It looks again when one of them has ended.
@@ -680,7 +681,7 @@ impl Scaler {
             return 0;
         }
         let outdated = view.outdated_free + view.outdated_busy;
-        let most = at_once(view.free + view.busy, RENEW_SHARE, RENEW_AT_LEAST);
+        let most = leaving::outdated_at_once(view.free + view.busy);
         let most = most.saturating_sub(view.leaving);
         let count = if missing == 0 && self.starting == 0 {
             outdated.min(most)
@@ -759,11 +760,6 @@ impl Scaler {
     }
 }
 
-/// How many of `workers` leave at a time.
-fn at_once(workers: usize, share: usize, at_least: usize) -> usize {
-    (workers / share).max(at_least)
-}
-
 fn bounded(mut scaling: Scaling) -> Scaling {
     scaling.max_children = scaling.max_children.min(MAX_WORKERS as usize);
     let most = scaling.max_children;
@@ -795,15 +791,6 @@ const PACE: Micros = Micros::from_secs(1);
 
 /// Time between two groups of outdated workers that leave, in which their replacements can show that they work.
 const RENEW_PACE: Micros = Micros::from_millis(100);
-
-/// How many idle workers leave at a time (`OnDemand`, `Auto`): one of so many, or a few if that is less. The end of a PHP
-/// needs about 10 ms of CPU time.
-const STOP_SHARE: usize = 100;
-const STOP_AT_LEAST: usize = 4;
-
-/// The same for outdated workers.
-const RENEW_SHARE: usize = 20;
-const RENEW_AT_LEAST: usize = 16;
 
 /// Minimum of timers.
 const SOON: Micros = Micros::from_millis(1);

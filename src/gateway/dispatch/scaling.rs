@@ -139,6 +139,14 @@ impl Scaling {
 }
 
 impl PoolHandle {
+    /// How many processes of this gateway are idle.
+    pub(crate) fn idle_workers(&self) -> usize {
+        match self.has_workers() {
+            true => self.state().pool.free(),
+            false => 0,
+        }
+    }
+
     /// From now on workers can be requested. They belong to this generation.
     pub(crate) fn ready(self: &Arc<Self>, generation: u32) {
         self.change(|state, now, _| {
