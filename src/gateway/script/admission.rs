@@ -2,11 +2,12 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::pin,
+    pin::{Pin, pin},
     sync::Arc,
     time::Duration,
 };
 
+use http::request::Parts;
 use weir_pool::{ShedReason, Stats};
 
 use super::super::{
@@ -14,7 +15,7 @@ use super::super::{
     clock::{self, NEVER},
     dispatch::{Ask, Lease, NoTurn, PoolHandle, Turn},
     policy,
-    record::{self, Record},
+    record::{self, Folded, Record},
     refusal::Refusal,
     trace,
 };
@@ -55,27 +56,12 @@ pub(super) async fn admit(
     let looks = record.params.is_none() && pool.has_workers();
     let gateway = looks.then(|| record.gateway.clone());
     let caller = || gateway.and_then(|gateway| gateway.find_caller(conn));
-    let (mut waits, over_http) = (false, record.params.is_none());
-    let acquired = {
-        let mut acquiring = pin!(pool.acquire(&ask, &mut record.wait, caller));
-        poll_fn(|cx| {
-            let acquired = acquiring.as_mut().poll(cx);
-            if acquired.is_pending() && over_http {
-                if !std::mem::replace(&mut waits, true) {
-                    conn.enters_queue();
-                }
-                if conn.hyper_is_down() && record.folded.is_none() {
-                    record.folded = Some(record::fold(&mut record.parts));
-                }
-            }
-            acquired
-        })
-        .await
-    };
-    if waits {
-        conn.leaves_queue();
-        record.unfold();
-    }
+    let over_http = record.params.is_none();
+    let waiting = Waiting::new(conn, over_http, &mut record.folded, &mut record.parts);
+    let acquired = waiting
+        .for_end(pin!(pool.acquire(&ask, &mut record.wait, caller)))
+        .await;
+    record.unfold();
     let acquired = acquired.map(|mut lease| {
         lease.keep(turn);
         lease
@@ -96,6 +82,54 @@ pub(super) async fn admit(
     })
 }
 
+/// What a request does while it waits: its connection knows that it is in the queue, and its headers are folded once
+/// hyper is gone.
+struct Waiting<'r> {
+    conn: &'r Conn,
+    /// Else hyper has no part in it.
+    over_http: bool,
+    folded: &'r mut Option<Folded>,
+    parts: &'r mut Parts,
+}
+
+impl<'r> Waiting<'r> {
+    fn new(
+        conn: &'r Conn,
+        over_http: bool,
+        folded: &'r mut Option<Folded>,
+        parts: &'r mut Parts,
+    ) -> Self {
+        Waiting {
+            conn,
+            over_http,
+            folded,
+            parts,
+        }
+    }
+
+    /// Waits for this. Afterwards the headers may be folded.
+    async fn for_end<T>(self, mut end: Pin<&mut impl Future<Output = T>>) -> T {
+        let mut waits = false;
+        let ended = poll_fn(|cx| {
+            let ended = end.as_mut().poll(cx);
+            if ended.is_pending() && self.over_http {
+                if !std::mem::replace(&mut waits, true) {
+                    self.conn.enters_queue();
+                }
+                if self.conn.hyper_is_down() && self.folded.is_none() {
+                    *self.folded = Some(record::fold(self.parts));
+                }
+            }
+            ended
+        })
+        .await;
+        if waits {
+            self.conn.leaves_queue();
+        }
+        ended
+    }
+}
+
 /// Waits until no other request with its key runs.
 ///
 /// # Errors
@@ -108,27 +142,12 @@ async fn take_turn(
     key: u64,
 ) -> Result<Turn, Refusal> {
     let began = clock::now();
-    let (mut waits, over_http) = (false, record.params.is_none());
-    let taken = {
-        let mut taking = pin!(pool.turn(key, record.worth.deadline));
-        poll_fn(|cx| {
-            let taken = taking.as_mut().poll(cx);
-            if taken.is_pending() && over_http {
-                if !std::mem::replace(&mut waits, true) {
-                    conn.enters_queue();
-                }
-                if conn.hyper_is_down() && record.folded.is_none() {
-                    record.folded = Some(record::fold(&mut record.parts));
-                }
-            }
-            taken
-        })
-        .await
-    };
-    if waits {
-        conn.leaves_queue();
-        record.unfold();
-    }
+    let over_http = record.params.is_none();
+    let waiting = Waiting::new(conn, over_http, &mut record.folded, &mut record.parts);
+    let taken = waiting
+        .for_end(pin!(pool.turn(key, record.worth.deadline)))
+        .await;
+    record.unfold();
     let waited = clock::now().saturating_sub(began);
     record.earlier.waited += waited;
     taken.map_err(|why| {
