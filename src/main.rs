@@ -25,6 +25,7 @@ mod log_text;
 mod machine;
 mod manager;
 mod metrics;
+mod own_call;
 mod pulse;
 mod resolver;
 mod sidecar;

@@ -1,7 +1,7 @@
 //! The interface between the gateway and the egress, which runs beside it on its own threads. The two modules do not
 //! import each other; `main` connects them.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use weir_config::LogFormat;
 
@@ -41,6 +41,10 @@ pub trait Workers: Send + Sync {
     /// Which busy worker has the socket with this inode open: for cases in which the manager may see more than the
     /// gateway. It may take long, and returns `None` if there are too many such questions.
     fn owner(&self, inode: u32) -> Task<Option<u32>>;
+
+    /// Whether calls of this host (in lower case) or to this address come back to a site of this weir, as far as the
+    /// configuration tells.
+    fn serves(&self, host: &str, address: SocketAddr) -> bool;
 
     /// Which worker of an earlier configuration it is or belongs to, and the NAME of its pool: such a worker finishes its
     /// request after a reload. As [`owner`](Self::owner), it may take its time.

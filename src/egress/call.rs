@@ -36,7 +36,10 @@ use super::{
     tunnel,
     upload::{Progress, Upload},
 };
-use crate::clock;
+use crate::{
+    clock,
+    own_call::{self, Ticket},
+};
 
 /// Answers one call.
 pub(crate) async fn call(
@@ -403,7 +406,7 @@ struct Failed {
 async fn attempt(
     host: &Arc<Host>,
     limits: &Limits<'_>,
-    request: Request<Upload>,
+    mut request: Request<Upload>,
     fresh: bool,
     course: &mut Course,
 ) -> Result<(Response<Received>, Carrier), Failed> {
@@ -425,6 +428,12 @@ async fn attempt(
         }
     };
     course.record.connection = Some(carrier.connection());
+    // A site of this weir has to know that one of its own workers waits for the answer.
+    let address = carrier.connection().address;
+    let ticket = limits.calling.own_call(&host.origin.host, address).await;
+    if let Some(value) = ticket.as_ref().and_then(Ticket::value) {
+        request.headers_mut().insert(own_call::HEADER, value);
+    }
     let progress = request.body().progress();
     let began = clock::now();
     let sent = {

@@ -35,6 +35,7 @@ use super::{record::Caller, rules::Who};
 use crate::{
     clock::{self, NEVER},
     control::Whose,
+    own_call::Ticket,
     sidecar::{WorkerNow, Workers},
 };
 
@@ -346,6 +347,18 @@ impl Calling {
         }
     }
 
+    /// For a call that comes back to a site of this weir: names its worker there, as long as the ticket lives. `None`: it
+    /// does not come back, or no worker makes it.
+    pub(crate) async fn own_call(&self, host: &str, address: SocketAddr) -> Option<Ticket> {
+        if !self.peer.callers.workers.serves(host, address) {
+            return None;
+        }
+        self.identify().await;
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        let (pid, _) = worker.as_ref().filter(|(_, now)| now.request != UNKNOWN)?;
+        Some(Ticket::new(*pid))
+    }
+
     /// The caller according to the kernel: the worker, if it is known by now, otherwise the pools of its user.
     pub(crate) fn who(&self) -> Who {
         let uid = match self.peer.kind {
@@ -526,6 +539,10 @@ mod tests {
 
         fn owner(&self, _: u32) -> Task<Option<u32>> {
             Box::pin(async { None })
+        }
+
+        fn serves(&self, host: &str, _: SocketAddr) -> bool {
+            host == "own.example"
         }
 
         fn former(&self, whose: Whose) -> Task<Option<(u32, Arc<str>)>> {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
@@ -10,6 +11,7 @@ use std::{
 };
 
 use tokio::sync::oneshot;
+use weir_config::{Address, HostPattern, Listener, Protocol};
 use weir_sys::socket_owners::Owner;
 
 use super::{Gateway, dispatch::Manager};
@@ -158,6 +160,26 @@ impl Workers for AtWork {
 
     fn owner(&self, inode: u32) -> Task<Option<u32>> {
         Box::pin(owner_of(self.gateway.clone(), inode))
+    }
+
+    fn serves(&self, host: &str, address: SocketAddr) -> bool {
+        let config = &self.gateway.config;
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        let is_listener = |listener: &Listener| match (&listener.address, &listener.protocol) {
+            (Address::Tcp(own), Protocol::Http) => {
+                let own_ip = own.ip().to_canonical();
+                let is_any = own_ip.is_unspecified() && address.ip().is_loopback();
+                own.port() == address.port() && (is_any || own_ip == address.ip())
+            }
+            _ => false,
+        };
+        let named = |pattern: &HostPattern| match pattern {
+            HostPattern::Exact(name) => name == host,
+            HostPattern::Suffix(suffix) => host.ends_with(suffix),
+            HostPattern::Prefix(prefix) => host.starts_with(prefix),
+        };
+        config.listeners.iter().any(is_listener)
+            || config.sites.iter().any(|site| site.hosts.iter().any(named))
     }
 
     fn former(&self, whose: Whose) -> Task<Option<(u32, Arc<str>)>> {

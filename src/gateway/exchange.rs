@@ -41,7 +41,7 @@ use super::{
     template, trace,
 };
 use crate::clock;
-use crate::error_log::tell;
+use crate::{error_log::tell, own_call};
 
 /// An answer, and the length of its body if only the head has it.
 type Answered = (Reply, Option<u64>);
@@ -53,7 +53,10 @@ pub(crate) fn exchange(
     request: Request<Incoming>,
 ) -> impl Future<Output = Result<Response<Outgoing>, Infallible>> + use<> {
     // Done outside of the future, which would otherwise keep memory for the head as long as the request waits.
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let named = parts.headers.remove(&own_call::HEADER);
+    conn.source
+        .names(named.as_ref().and_then(own_call::worker_of));
     let record = Record::new(gateway.clone(), conn, parts);
     trace::step!(
         record.id,

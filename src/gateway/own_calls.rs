@@ -30,6 +30,8 @@ pub(crate) struct Source {
     kind: Kind,
     /// The process id of the worker that made it; 0: not known.
     worker: AtomicU32,
+    /// The worker that the request at hand names ([`crate::own_call`]); 0: none.
+    named: AtomicU32,
     /// Number of failed lookups.
     vain: AtomicU32,
 }
@@ -78,13 +80,25 @@ impl Source {
         Source {
             kind,
             worker: AtomicU32::new(0),
+            named: AtomicU32::new(0),
             vain: AtomicU32::new(0),
         }
     }
 
     /// The worker at the other end, if it is known.
     pub(crate) fn worker(&self) -> Option<u32> {
-        Some(self.worker.load(Relaxed)).filter(|pid| *pid != 0)
+        let found = || Some(self.worker.load(Relaxed)).filter(|pid| *pid != 0);
+        self.named().or_else(found)
+    }
+
+    /// The worker that the request at hand names.
+    fn named(&self) -> Option<u32> {
+        Some(self.named.load(Relaxed)).filter(|pid| *pid != 0)
+    }
+
+    /// A request has come, which names this worker, or none.
+    pub(crate) fn names(&self, worker: Option<u32>) {
+        self.named.store(worker.unwrap_or(0), Relaxed);
     }
 
     /// Whether a worker is known, or may still be found.
@@ -171,6 +185,10 @@ impl Gateway {
             let workers = self.pools.iter().flat_map(|pool| pool.at_work());
             workers.map(|(_, pid)| pid).collect()
         };
+        if let Some(named) = source.named() {
+            let works = busy().contains(&named);
+            return works.then_some(named);
+        }
         let known = source.worker.load(Relaxed);
         if known != 0 {
             let works = busy().contains(&known);

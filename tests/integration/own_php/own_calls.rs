@@ -1,9 +1,11 @@
 //! Scripts that call their own site through weir, while no worker is left for the call.
 
+use std::net::TcpStream;
 use std::time::Duration;
 
 use super::{fixed, wait_for_workers, workers};
-use crate::support::{LIMIT, Setup, Weir, wait_until, weir};
+use crate::support::sidecar::Outward;
+use crate::support::{LIMIT, Setup, Weir, free_address, wait_until, weir};
 
 /// Calls `$_GET['path']` of its own site over `$_GET['at']`, and prints what that says; `depth` calls one within the other.
 const CALLS: &str = "<?php
@@ -13,7 +15,9 @@ const CALLS: &str = "<?php
         while (!file_exists($_GET['gate'])) { usleep(5000); clearstatcache(); }
     }
     $at = $_GET['at'];
-    $path = $depth > 1 ? '/calls.php?depth=' . ($depth - 1) . '&at=' . urlencode($at) : '/pid.php';
+    $at = str_starts_with($at, 'egress:') ? 'unix://' . getenv('WEIR_EGRESS_SOCKET') : $at;
+    $before = str_starts_with($_GET['at'], 'egress:') ? substr($_GET['at'], 7) : '';
+    $path = $before . ($depth > 1 ? '/calls.php?depth=' . ($depth - 1) . '&at=' . urlencode($_GET['at']) : '/pid.php');
     $socket = stream_socket_client($at, $no, $text, 60);
     fwrite($socket, \"GET $path HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\n\\r\\n\");
     stream_set_timeout($socket, 60);
@@ -23,7 +27,10 @@ const CALLS: &str = "<?php
 
 fn site(workers: usize, lines: &str) -> Setup {
     let lines = format!("queue.timeout = \"50s\"\n{lines}");
-    let setup = fixed(workers, &lines).file("calls.php", CALLS);
+    let setup = fixed(workers, &lines).file("calls.php", CALLS).file(
+        "headers.php",
+        "<?php echo $_SERVER['HTTP_WEIR_CALL'] ?? '';",
+    );
     let admin = format!("admin = \"unix:{}/admin.sock\"", setup.folder().display());
     setup.server(&admin)
 }
@@ -148,4 +155,63 @@ fn calls_of_workers_go_before_what_others_ask() {
     let said = caller.join().expect("an answer");
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
     assert_eq!(others.open(), [200; 6]);
+}
+
+/// Through `[egress]` the request comes over a connection of weir itself.
+#[test]
+fn callers_of_their_own_site_through_egress_are_known() {
+    let setup = site(2, "self_call_workers = 1\n");
+    let at = format!("egress:/{}", setup.address());
+    let outward = Outward::new().allow(&format!("\"http://{}\"", setup.address()));
+    let weir = call_through_egress(setup, outward, &at);
+    // A word that nobody has given out is nothing, and no script sees it.
+    let answer = weir.request("GET", "/headers.php", &[("Weir-Call", "0")], b"");
+    assert_eq!(answer.expect(200).text(), "");
+}
+
+/// Through `[egress]` and a proxy in front the request comes over one of the proxy's connections.
+#[test]
+fn callers_of_their_own_site_through_egress_are_known_behind_a_proxy() {
+    let proxy = std::net::TcpListener::bind(free_address()).expect("a listener");
+    let front = proxy.local_addr().expect("an address");
+    let setup = site(2, "self_call_workers = 1\n").site("hosts = [\"shop.test\", \"localhost\"]");
+    let site = setup.address();
+    std::thread::spawn(move || {
+        while let Ok((near, _)) = proxy.accept() {
+            let Ok(far) = TcpStream::connect(site) else {
+                return;
+            };
+            for (from, to) in [(&near, &far), (&far, &near)] {
+                let mut from = from.try_clone().expect("a descriptor");
+                let mut to = to.try_clone().expect("a descriptor");
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+    let outward = Outward::new().plain_name("shop.test", front);
+    let at = format!("egress:/shop.test:{}", front.port());
+    call_through_egress(setup, outward, &at);
+    // The thread that is the proxy ends.
+    let _ = TcpStream::connect(front);
+}
+
+/// Two callers that hold both workers are answered, by a worker beside them.
+fn call_through_egress(setup: Setup, outward: Outward, at: &str) -> Weir {
+    let socket = setup.folder().join("egress.sock");
+    let sidecar = outward
+        .lines(&format!("socket = \"unix:{}\"", socket.display()))
+        .start_in(setup);
+    wait_for_workers(&sidecar.weir, 2);
+    let answers = call_at_once(&sidecar.weir, at, 2, 1);
+    assert!(
+        answers
+            .iter()
+            .all(|answer| answer.starts_with("HTTP/1.1 200")),
+        "{answers:?}"
+    );
+    wait_for_workers(&sidecar.weir, 2);
+    sidecar.weir
 }
