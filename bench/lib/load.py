@@ -99,7 +99,7 @@ def siege(programs, urls, users, seconds, folder, keep):
     with open(f"{folder}/urls", "w", encoding="ascii") as file:
         file.write("\n".join(urls) + "\n")
     argv = [programs["siege"], "-R", f"{folder}/siegerc", "-f", f"{folder}/urls", "-c", str(users), "-t", f"{seconds}S"]
-    # It writes into the folder of whoever runs it.
+    # siege writes into the home folder.
     output, _ = _bounded(argv, seconds + 10, dict(os.environ, HOME=folder))
     return siege_result(output, seconds)
 

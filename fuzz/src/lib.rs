@@ -8,5 +8,5 @@ pub mod fcgi;
 #[path = "../../crates/config/tests/paper/mod.rs"]
 pub mod paper;
 
-/// Outgoing calls: whom they are for, and which are allowed.
+/// Outgoing calls: their targets, and which calls are allowed.
 pub mod egress;

@@ -1,6 +1,6 @@
 //! CONTROL PLANE: one process, one thread. It starts everything and never reads bytes of clients.
 //!
-//! Who trusts whom:
+//! Trust between the processes:
 //!
 //! - The manager keeps the rights that weir was started with. It reads the configuration, binds the listening sockets,
 //!   opens the logs, starts the gateway and the workers, and waits.

@@ -109,7 +109,7 @@ const PIECES: &[&str] = &[
     "0123456789",
 ];
 
-/// A write of so many bytes or a little more.
+/// A write of this many bytes or slightly more.
 fn text(chance: &mut Chance, length: usize, newlines: usize) -> Vec<u8> {
     let mut text = Vec::new();
     while text.len() < length {
@@ -244,7 +244,7 @@ fn the_last_words_of_a_worker_are_told_as_php_fpm_tells_them() {
             let worker = worker(subject.running.pid, weir);
             subject.running.signal(Signal::STOP);
             if weir {
-                // Its gateway waits for whoever replaces the worker.
+                // The gateway waits until the worker is replaced.
                 let place = subject.place.path("");
                 let uri = format!("/dies.php?says={says}");
                 let _ = std::thread::spawn(move || {

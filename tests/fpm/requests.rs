@@ -327,7 +327,7 @@ fn what_workers_print_is_told_where_that_is_asked_for() {
         told(place, &log, "to stderr")
     });
     assert_eq!(lines, ["to stderr"]);
-    // Without it, nothing is told: whoever waits for another line has waited long enough.
+    // Without it, nothing is logged. Waiting for another line shows that.
     same("", "", &scripts, |place, running| {
         ask(place, "/a.php");
         running.signal(rustix::process::Signal::USR1);

@@ -140,7 +140,7 @@ fn where_no_connection_is_idle_newcomers_wait() {
     }
 }
 
-/// Reads as a steady, slow client does, for so long; then all the rest. Answers with how many bytes came.
+/// Reads slowly and steadily for this long, then everything that remains. Returns the number of bytes.
 fn read_slowly(client: &Client, time: Duration) -> u64 {
     let mut stream = client.stream();
     let mut piece = vec![0; 20_000];

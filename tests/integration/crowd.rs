@@ -18,7 +18,7 @@ fn ask_from(weir: &Weir, last: u8, query: &str) -> Client {
     client
 }
 
-/// A pool of four whose workers wait at the gate, in front of which so many requests of 127.0.0.2 stand.
+/// A pool of four workers that wait at the gate, with this many requests of 127.0.0.2 in its queue.
 fn crowded(many: usize, queue: &str) -> (Weir, Responder, Gate, Vec<Client>) {
     let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
     let gate = Gate::default();

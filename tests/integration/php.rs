@@ -38,7 +38,7 @@ fn json(response: Response) -> Value {
 
 #[test]
 fn a_php_cgi_stays_past_its_five_hundred_requests() {
-    // Left to itself it takes so many and ends. A POST that reached it on its way out could not be sent again.
+    // By default php-cgi exits after this many requests. A POST that reached it while it exits could not be retried.
     let setup = Setup::new().file("pid.php", "<?php echo getmypid();");
     let weir = setup.pool(&cgi_pool(1)).start();
     let mut client = weir.client();

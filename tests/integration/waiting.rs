@@ -43,7 +43,7 @@ fn gated(site: &str, queue: &str) -> (Weir, Responder, Gate) {
     (setup.pool(&pool).start(), responder, gate)
 }
 
-/// All workers are at work, so that whoever comes next waits.
+/// All workers are busy, so the next request has to wait.
 fn busy(weir: &Weir, responder: &Responder) -> Vec<Client> {
     let clients = (0..WORKERS).map(|_| ask(weir, "busy")).collect();
     wait_until("all are at work", || responder.running() == WORKERS);

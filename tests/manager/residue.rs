@@ -77,7 +77,7 @@ fn what_a_worker_has_started_does_not_outlive_it_for_nothing() {
     weir.stop();
 }
 
-/// Waits until the manager has so many children, none of them ended.
+/// Waits until the manager has this many running children.
 fn settled(weir: &Weir, processes: usize) {
     wait_until("only what serves is left", || {
         let children = weir.children();

@@ -135,7 +135,7 @@ fn bodies_of_requests() {
             .with("CONTENT_LENGTH", "13");
         requests.push(of_file.clone());
         requests.push(of_file.with("REQUEST_BODY_FILE", "/none"));
-        // PHP-FPM waits for the rest for ever.
+        // PHP-FPM waits for the rest without a timeout.
         let shorter = [
             post("text/plain", b"abc").with("CONTENT_LENGTH", "-1"),
             post("text/plain", b"shorter").with("CONTENT_LENGTH", "100"),

@@ -50,9 +50,9 @@ fn main() -> ExitCode {
 struct Options {
     plan: Plan,
     clients: usize,
-    /// Requests are begun for so long,
+    /// New requests are started for this time,
     seconds: Duration,
-    /// or until so many are begun.
+    /// or until this many were started.
     requests: u64,
     /// How long after that an answer is waited for.
     drain: Duration,

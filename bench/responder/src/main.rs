@@ -134,7 +134,7 @@ fn tell_counters(listener: &StdListener) {
     }
 }
 
-/// One thread: accepts and serves connections for ever.
+/// One thread: accepts and serves connections in an endless loop.
 fn serve(listener: StdListener, page: Vec<u8>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()

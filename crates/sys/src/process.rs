@@ -1,4 +1,4 @@
-//! Child processes: started with exactly what is said, ended, and waited for.
+//! Starts child processes with explicit settings only, ends them, and waits for them.
 
 use std::{
     ffi::{CString, OsString},
@@ -23,34 +23,34 @@ use crate::{
     memory, signal,
 };
 
-/// A process to be started. It inherits the three descriptors given and no other, leads a session of its own, has
-/// every signal at its default, and is killed when the thread that starts it ends.
+/// A process to start. It inherits only the three given descriptors, leads its own session, has default actions for
+/// all signals, and is killed when the thread that starts it ends.
 #[derive(Debug)]
 pub struct Spawn {
-    /// The program, as a path; it is not looked for.
+    /// Path of the program. PATH is not searched.
     pub program: PathBuf,
-    /// `argv[0]`; none: the path.
+    /// `argv[0]`. `None`: the path.
     pub name: Option<OsString>,
     /// Arguments after the program's name.
     pub arguments: Vec<OsString>,
     /// The whole environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// Who it becomes; none: stays who we are.
+    /// User and groups of the process. `None`: ours.
     pub identity: Option<Identity>,
-    /// The folder that it is locked into before it becomes somebody; `program` and `folder` are as seen from inside.
+    /// Root folder (chroot), set before the change of user. `program` and `folder` are paths inside of it.
     pub chroot: Option<PathBuf>,
-    /// It may lock itself into a folder, whoever it becomes: `CAP_SYS_CHROOT`, and no other right, survives the change
-    /// of user and the program's execution (as an ambient capability, capabilities(7)), until the program drops it.
+    /// The process may call chroot(2) as any user: `CAP_SYS_CHROOT`, and no other capability, survives the change of
+    /// user and the exec (as an ambient capability, capabilities(7)), until the program drops it.
     pub may_chroot: bool,
-    /// Working folder, as the new identity may enter it; none: ours.
+    /// Working folder; the new user must be able to enter it. `None`: ours.
     pub folder: Option<PathBuf>,
-    /// Limit of open files; none: ours.
+    /// Limit of open files. `None`: ours.
     pub open_files: Option<OpenFiles>,
-    /// Largest core file, bytes, `u64::MAX`: no limit (`RLIMIT_CORE`); none: ours.
+    /// Maximum size of a core file in bytes, `u64::MAX`: no limit (`RLIMIT_CORE`). `None`: ours.
     pub core_size: Option<u64>,
-    /// Nice value, -20 (first) to 19 (last); none: ours.
+    /// Nice value, -20 (highest priority) to 19 (lowest). `None`: ours.
     pub priority: Option<i32>,
-    /// It may have huge pages, whatever we have ([`crate::memory::use_huge_pages`]).
+    /// Allow huge pages, whatever our own setting is ([`crate::memory::use_huge_pages`]).
     pub huge_pages: bool,
     /// Its descriptor 0.
     pub stdin: OwnedFd,
@@ -63,55 +63,55 @@ pub struct Spawn {
 /// Why a process could not be started.
 #[derive(Debug)]
 pub struct SpawnError {
-    /// What was being done.
+    /// The step that failed.
     pub step: Step,
-    /// What the kernel said.
+    /// The kernel's error.
     pub error: io::Error,
 }
 
-/// What a new process does before it becomes the program.
+/// The steps of a new process before it executes the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Making the process.
+    /// Creating the process.
     Fork = 0,
     /// Signals and session.
     Session,
     /// The limit of open files.
     OpenFiles,
-    /// The largest core file.
+    /// The maximum size of a core file.
     CoreSize,
     /// The nice value.
     Priority,
-    /// Being locked into a folder.
+    /// Changing the root folder.
     Chroot,
     /// User and groups.
     Identity,
-    /// Keeping the one right that it may keep.
+    /// Keeping the one permitted capability.
     Capability,
     /// The working folder.
     Folder,
-    /// Being ended with its parent.
+    /// The signal at the parent's death.
     ParentDeath,
-    /// Leaving other descriptors behind.
+    /// Closing other descriptors at exec.
     Descriptors,
     /// Executing the program.
     Execute,
 }
 
-/// How a process ended.
+/// How a process exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It returned this code.
+    /// With this exit code.
     Code(i32),
-    /// This signal ended it.
+    /// By this signal.
     Signal(i32),
 }
 
 impl Spawn {
-    /// Starts it and returns its process id.
+    /// Starts the process and returns its process id.
     ///
     /// # Errors
-    /// With the step that failed; nothing is left running then.
+    /// The step that failed. No process is left running then.
     pub fn start(self) -> Result<u32, SpawnError> {
         let fork_error = |error| SpawnError {
             step: Step::Fork,
@@ -153,13 +153,13 @@ impl Spawn {
         drop(command);
         drop(tell_step);
         match spawned {
-            // The handle is not needed: children are waited for with `reap`.
+            // The handle is not needed: `reap` waits for children.
             Ok(child) => Ok(child.id()),
             Err(error) => {
                 let mut step = [Step::Fork as u8];
                 let step = match (&failed_step).read(&mut step) {
                     Ok(1) => Step::from_number(step[0]),
-                    // The child came as far as exec, or was never made.
+                    // The fork failed, or the child got as far as exec.
                     _ if error.raw_os_error() == Some(libc::EAGAIN) => Step::Fork,
                     _ => Step::Execute,
                 };
@@ -169,10 +169,11 @@ impl Spawn {
     }
 }
 
-/// The next child that ended, if one has: its id and how. Does not wait. Takes the place of `Child::wait`.
+/// Returns process id and exit of the next child that has exited, if any. Does not wait. Use it instead of
+/// `Child::wait`.
 ///
 /// # Errors
-/// As waitpid(2), but having no child is `Ok(None)`.
+/// As waitpid(2), but without children the result is `Ok(None)`.
 pub fn reap() -> io::Result<Option<(u32, Exit)>> {
     loop {
         return match process::wait(WaitOptions::NOHANG) {
@@ -183,7 +184,7 @@ pub fn reap() -> io::Result<Option<(u32, Exit)>> {
                 let exit = match (status.exit_status(), status.terminating_signal()) {
                     (Some(code), _) => Exit::Code(code),
                     (None, Some(signal)) => Exit::Signal(signal),
-                    // Stopped or continued: not asked for, and no end.
+                    // Stopped or continued: not requested, and not an exit.
                     (None, None) => continue,
                 };
                 Ok(Some((pid.as_raw_nonzero().get().unsigned_abs(), exit)))
@@ -192,7 +193,7 @@ pub fn reap() -> io::Result<Option<(u32, Exit)>> {
     }
 }
 
-/// In how many parts of a second the kernel counts processor time in /proc (proc_pid_stat(5)).
+/// The unit of processor time in /proc: ticks per second (proc_pid_stat(5)).
 pub fn clock_ticks() -> u64 {
     rustix::param::clock_ticks_per_second().max(1)
 }
@@ -205,17 +206,17 @@ pub fn priority() -> io::Result<i32> {
     Ok(process::getpriority_process(None)?)
 }
 
-/// Gives a process, which has only one thread yet, a nice value: -20 (first) to 19 (last).
+/// Sets the nice value of a process that still has a single thread: -20 (highest priority) to 19 (lowest).
 ///
 /// # Errors
-/// As setpriority(2): `PermissionDenied` to put it before others, without the right to do that.
+/// As setpriority(2): `PermissionDenied` without the permission to raise the priority.
 pub fn set_priority(pid: u32, nice: i32) -> io::Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
     Ok(process::setpriority_process(Some(pid), nice)?)
 }
 
-/// Asks the process group that `pid` leads to end (`SIGTERM`). A process that is gone is no error.
+/// Asks the process group of `pid` to end (`SIGTERM`). It is not an error if the process is gone.
 ///
 /// # Errors
 /// As kill(2).
@@ -223,7 +224,7 @@ pub fn terminate(pid: u32) -> io::Result<()> {
     signal_group(pid, process::Signal::TERM)
 }
 
-/// Ends the process group that `pid` leads at once (`SIGKILL`). A process that is gone is no error.
+/// Kills the process group of `pid` (`SIGKILL`). It is not an error if the process is gone.
 ///
 /// # Errors
 /// As kill(2).
@@ -242,7 +243,8 @@ pub fn hang_up(pid: u32) -> io::Result<()> {
     Ok(process::kill_process(pid, process::Signal::HUP)?)
 }
 
-/// Lets a process that was stopped (`SIGSTOP`) go on; another one does not notice. One that is gone is no error.
+/// Continues a process that was stopped (`SIGSTOP`). It has no effect on other processes. It is not an error if the
+/// process is gone.
 ///
 /// # Errors
 /// As kill(2).
@@ -256,28 +258,29 @@ pub fn wake(pid: u32) -> io::Result<()> {
     }
 }
 
-/// Asks the kernel to kill us when the thread that started us ends. A change of user takes this back, so it is
-/// to be asked for after one. `false`: `parent` has ended already.
+/// Asks the kernel to kill this process when the thread that started it ends. A change of user cancels this, so call
+/// it after one. `false`: `parent` has already ended.
 ///
 /// # Errors
+/// As prctl(2).
 /// As prctl(2).
 pub fn end_with_parent(parent: u32) -> io::Result<bool> {
     process::set_parent_process_death_signal(Some(process::Signal::KILL))?;
     Ok(self::parent() == parent)
 }
 
-/// Our parent's process id; 0 where it is in another namespace.
+/// Process id of our parent. 0 if it is in another namespace.
 pub fn parent() -> u32 {
     process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs())
 }
 
-/// The parent of a process (proc_pid_stat(5)); 0 where it is in another namespace.
+/// The parent of a process (proc_pid_stat(5)). 0 if it is in another namespace.
 ///
 /// # Errors
-/// As open(2): `NotFound` where the process has ended. `InvalidData` for what is no such file.
+/// As open(2): `NotFound` if the process has ended. `InvalidData` if the file has another format.
 pub fn parent_of(pid: u32) -> io::Result<u32> {
     let stat = std::fs::read(format!("/proc/{pid}/stat"))?;
-    // Its name is in parentheses and may hold anything, those too.
+    // The process name is in parentheses and may itself contain parentheses.
     let behind = stat.iter().rposition(|byte| *byte == b')');
     let fields = behind.and_then(|at| str::from_utf8(&stat[at + 1..]).ok());
     let mut fields = fields.unwrap_or_default().split_ascii_whitespace();
@@ -301,7 +304,7 @@ pub fn nearest(pid: u32, is_one: impl Fn(u32) -> bool) -> Option<u32> {
 /// For [`nearest`].
 const GENERATIONS: usize = 4;
 
-/// What lists of processes call us; cut to 15 bytes. An executed /proc/self/exe would be called "exe".
+/// Sets our name in process lists, cut to 15 bytes. The name of an executed /proc/self/exe would be "exe".
 ///
 /// # Errors
 /// As prctl(2).
@@ -310,11 +313,11 @@ pub fn set_name(name: &std::ffi::CStr) -> io::Result<()> {
     checked(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) })
 }
 
-/// Takes over a descriptor that we were started with, by number, and leaves /dev/null at that number (0 to 2). The
-/// descriptor returned is close-on-exec.
+/// Takes ownership of a descriptor that we were started with, by number, and puts /dev/null at that number (0 to 2).
+/// The returned descriptor is close-on-exec.
 ///
 /// # Errors
-/// `EBADF` where it is not open.
+/// `EBADF` if it is not open.
 pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     if !(0..=2).contains(&number) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -412,7 +415,7 @@ impl Child {
             *step = Step::CoreSize;
             limits::set_core_size(size)?;
         }
-        // More than an ordinary user may have: before the change of user.
+        // An ordinary user may not raise the priority, so this comes before the change of user.
         if let Some(nice) = self.priority {
             *step = Step::Priority;
             process::setpriority_process(None, nice)?;
@@ -434,12 +437,12 @@ impl Child {
             *step = Step::Capability;
             identity::leave_only_chroot()?;
         }
-        // After the change of user: what root may enter, the program's user perhaps may not.
+        // After the change of user: the program's user may lack permission for a folder that root can enter.
         if let Some(folder) = &self.folder {
             *step = Step::Folder;
             process::chdir(folder.as_c_str())?;
         }
-        // A change of user resets this, so it comes after it.
+        // A change of user resets this, so set it after that.
         *step = Step::ParentDeath;
         process::set_parent_process_death_signal(Some(process::Signal::KILL))?;
         if process::getppid() != Some(self.parent) {
@@ -471,7 +474,7 @@ impl Step {
     }
 }
 
-/// Makes every descriptor from `first` on close at exec. Async-signal-safe.
+/// Sets close-on-exec for all descriptors from `first` on. Async-signal-safe.
 fn close_from_on_exec(first: u32) -> io::Result<()> {
     // SAFETY: sets flags of descriptors only. Not every C library has the function, every kernel since 5.11 the call.
     let result = unsafe {
@@ -486,8 +489,8 @@ fn close_from_on_exec(first: u32) -> io::Result<()> {
         return Ok(());
     }
     let error = io::Error::last_os_error();
-    // An older kernel or a sandbox. All of our own descriptors are close-on-exec anyway: this is for what we were
-    // started with ourselves, which has low numbers.
+    // An old kernel or a sandbox. All of our own descriptors are close-on-exec anyway. This closes descriptors that
+    // we were started with, and these have low numbers.
     if !matches!(
         error.raw_os_error(),
         Some(libc::ENOSYS | libc::EINVAL | libc::EPERM)
@@ -507,7 +510,7 @@ fn signal_group(pid: u32, signal: process::Signal) -> io::Result<()> {
     };
     match process::kill_process_group(pid, signal) {
         Ok(()) => Ok(()),
-        // It may not lead a group yet, or no longer.
+        // It does not lead a group yet, or not any more.
         Err(Errno::SRCH) => match process::kill_process(pid, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(error) => Err(error.into()),
@@ -525,7 +528,7 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    /// `reap` takes any child that ended, so only one test may have children at a time.
+    /// `reap` returns any child that has exited, so only one test may have children at a time.
     static CHILDREN: Mutex<()> = Mutex::new(());
 
     fn shell(script: &str) -> (Spawn, io::PipeReader) {
@@ -587,7 +590,7 @@ mod tests {
         let file = std::fs::File::open("/dev/null").unwrap();
         // SAFETY: clears a flag of a descriptor that is ours, so that it would be inherited.
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) };
-        // No pipeline: the shell has its pipe open for a moment too.
+        // No pipeline: the shell would keep its pipe open for a moment.
         let (spawn, out) = shell("ls /proc/$$/fd; cut -d' ' -f1,5,6 /proc/$$/stat");
         let pid = spawn.start().unwrap();
         let text = output(out);
@@ -604,7 +607,7 @@ mod tests {
         out.read_exact(&mut line).unwrap();
         kill(pid).unwrap();
         assert_eq!(wait_for(pid), Exit::Signal(libc::SIGKILL));
-        // The pipe ends only when the grandchild, which has it too, is gone.
+        // The pipe ends only after the grandchild, which has it too, has exited.
         assert_eq!(output(out), "");
         kill(pid).unwrap();
     }
@@ -661,7 +664,7 @@ mod tests {
     #[test]
     fn root_can_start_a_child_as_another_user() {
         if !crate::identity::is_root() {
-            // Only root may change the user: an ordinary user is refused, which is what is tested then.
+            // Only root may change the user. For an ordinary user, this tests the refusal.
             let _one = CHILDREN.lock();
             let (mut spawn, _out) = shell("");
             spawn.identity = Some(Identity {

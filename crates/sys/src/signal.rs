@@ -1,4 +1,4 @@
-//! Signals, read from a descriptor like everything else that a loop waits for.
+//! Signals, read from a descriptor so that an event loop can wait for them.
 
 use std::{
     io, mem,
@@ -6,7 +6,7 @@ use std::{
     ptr,
 };
 
-/// The signals that a manager of processes listens to.
+/// The signals that a process manager handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Signal {
     /// `SIGTERM`
@@ -25,15 +25,16 @@ pub enum Signal {
     Child,
 }
 
-/// Makes a file-size limit (`RLIMIT_FSIZE`) an error of the write instead of the process's end, as a full disk is.
-/// Programs that are started from here have their own way back ([`crate::process`]).
+/// Makes a write beyond the file-size limit (`RLIMIT_FSIZE`) return an error, as with a full disk, instead of killing
+/// the process. [`crate::process`] resets this for programs that we start.
 pub fn ignore_file_size_limit() {
     // SAFETY: ignoring a signal installs no handler, and this one has no meaning for anybody else in the process.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Ignores the signals that ask a process to end, to read its files again or the like: for processes of a service whose
-/// manager obeys them, and tells the others by other ways. A sender may mean all of them (systemd's `KillMode=`).
+/// Ignores the signals that ask a process to end, to reload its files and the like. For processes of a service whose
+/// manager handles these signals and informs the other processes itself. A sender may signal all processes (systemd's
+/// `KillMode=`).
 pub fn leave_to_the_manager() {
     for signal in Signal::ALL {
         if signal != Signal::Child {
@@ -43,14 +44,15 @@ pub fn leave_to_the_manager() {
     }
 }
 
-/// The signals asked for, blocked from acting and kept to be read.
+/// Signals that are blocked, and read from a descriptor.
 #[derive(Debug)]
 pub struct Signals {
     fd: OwnedFd,
 }
 
 impl Signals {
-    /// Takes over `signals` for this process. To be called while it has one thread: threads made later inherit it.
+    /// Starts to receive `signals` for this process. Call it while the process has only one thread: later threads
+    /// inherit it.
     ///
     /// # Errors
     /// As sigprocmask(2) and signalfd(2).
@@ -77,7 +79,8 @@ impl Signals {
         Ok(Self { fd })
     }
 
-    /// The next signal that arrived, if any. Several of a kind that arrive before the first is read are one.
+    /// The next signal that arrived, if any. Several signals of one kind that arrive before the first is read count
+    /// as one.
     ///
     /// # Errors
     /// As read(2).
@@ -139,7 +142,7 @@ pub fn name(number: i32) -> String {
     }
 }
 
-/// In a child between fork and exec: no signal blocked, each acting as the kernel's default. Async-signal-safe.
+/// For a child between fork and exec: unblocks all signals and sets their default actions. Async-signal-safe.
 pub(crate) fn reset_all() -> io::Result<()> {
     for number in 1..=64 {
         // SAFETY: sets no handler. SIGKILL, SIGSTOP and the C library's own two are refused, which does no harm.

@@ -1,8 +1,9 @@
-//! The accept queues of listening sockets, and the numbers of connected ones, of any process, as the kernel tells them (sock_diag(7)): TCP by
-//! `INET_DIAG`, unix stream sockets by `UNIX_DIAG`. Nothing of it needs rights, a file system or the socket itself.
+//! Reads from the kernel the accept queues of listening sockets, and the inode numbers of connected sockets, of any
+//! process (sock_diag(7)): TCP with `INET_DIAG`, unix stream sockets with `UNIX_DIAG`. It needs no permissions, no
+//! file system and no access to the socket itself.
 //!
-//! The kernel answers for one network namespace, that in which the [`Diag`] was opened. A unix socket belongs to the
-//! namespace of the process that made it, wherever its path can be seen.
+//! The kernel answers for one network namespace: the one in which the [`Diag`] was opened. A unix socket belongs to
+//! the namespace of the process that created it, wherever its path is visible.
 
 mod connection;
 pub mod reply;
@@ -29,31 +30,31 @@ use rustix::{
 use reply::{Bad, Progress};
 pub use reply::{Listener, Name, UnixFile};
 
-/// Which listening sockets are meant.
+/// The listening sockets to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// TCP over IPv4; a port, or 0 for all.
+    /// TCP over IPv4. A port, or 0 for all.
     Tcp4(u16),
-    /// TCP over IPv6, sockets that take IPv4 too among them; a port, or 0 for all.
+    /// TCP over IPv6, including sockets that also accept IPv4. A port, or 0 for all.
     Tcp6(u16),
     /// Unix stream and packet sockets.
     Unix,
 }
 
-/// Where the kernel is asked.
+/// A netlink socket for requests to the kernel.
 #[derive(Debug)]
 pub struct Diag {
     socket: OwnedFd,
-    /// Of the last request: answers to earlier ones are not taken for its own.
+    /// Number of the last request, to skip answers to earlier requests.
     sequence: u32,
     space: Vec<u8>,
 }
 
 impl Diag {
-    /// Opens a way to ask, close-on-exec.
+    /// Opens the netlink socket, close-on-exec.
     ///
     /// # Errors
-    /// As socket(2): `Unsupported` or `PermissionDenied` where a sandbox allows no netlink sockets
+    /// As socket(2): `Unsupported` or `PermissionDenied` if a sandbox permits no netlink sockets
     /// (`RestrictAddressFamilies=` of systemd.exec(5) without `AF_NETLINK`).
     pub fn open() -> io::Result<Self> {
         let socket = net::socket_with(
@@ -62,7 +63,7 @@ impl Diag {
             SocketFlags::CLOEXEC,
             Some(netlink::SOCK_DIAG),
         )?;
-        // The kernel answers within the call: this is for a kernel that does not.
+        // The kernel answers within the call. The timeout is for a kernel that does not.
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))?;
         Ok(Self {
             socket,
@@ -71,14 +72,14 @@ impl Diag {
         })
     }
 
-    /// All listening sockets of a family.
+    /// Returns all listening sockets of a family.
     ///
-    /// A list that changed while it was read is read again; if it always does, the last one is taken, in which a socket
-    /// may be missing.
+    /// If the list changed while it was read, it is read again. If it changes every time, the last list is returned,
+    /// in which a socket may be missing.
     ///
     /// # Errors
-    /// As sendmsg(2) and recvmsg(2); `NotFound` where the kernel was built without it (CONFIG_INET_DIAG,
-    /// CONFIG_UNIX_DIAG); `InvalidData` for an answer that is none, `OutOfMemory` for more than [`MOST`] sockets.
+    /// As sendmsg(2) and recvmsg(2). `NotFound` if the kernel was built without it (CONFIG_INET_DIAG,
+    /// CONFIG_UNIX_DIAG). `InvalidData` for an invalid answer, `OutOfMemory` for more than [`MOST`] sockets.
     pub fn listeners(&mut self, family: Family) -> io::Result<Vec<Listener>> {
         let mut attempts = 0;
         loop {
@@ -86,18 +87,18 @@ impl Diag {
             match self.dump(family) {
                 Ok((found, complete)) if complete || attempts == ATTEMPTS => return Ok(found),
                 Ok(_) => {}
-                // The kernel was short of memory for the answer, or lost a part of it.
+                // The kernel had too little memory for the answer, or lost a part of it.
                 Err(error) if attempts < ATTEMPTS && is_overrun(&error) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// The list, and whether nothing changed while it was read.
+    /// Returns the list, and whether it stayed unchanged while it was read.
     fn dump(&mut self, family: Family) -> io::Result<(Vec<Listener>, bool)> {
         self.sequence = self.sequence.wrapping_add(1);
         let request = request(family, self.sequence);
-        // The kernel's address is the default: netlink(7).
+        // The default address is the kernel's: netlink(7).
         loop {
             match net::send(&self.socket, &request, SendFlags::NOSIGNAL) {
                 Err(Errno::INTR) => {}
@@ -146,16 +147,16 @@ impl Diag {
     }
 }
 
-/// By what number a socket is found among [`Listener`]s.
+/// The inode number of a socket, to find it among [`Listener`]s.
 ///
 /// # Errors
 /// As fstat(2).
 pub fn inode(socket: impl AsFd) -> io::Result<u32> {
-    // Numbers of sockets have 32 bits (get_next_ino of the kernel).
+    // Inode numbers of sockets have 32 bits (get_next_ino of the kernel).
     Ok(fs::fstat(socket)?.st_ino as u32)
 }
 
-/// What `path` is, to be compared with [`Listener::file`].
+/// The file at `path`, to compare it with [`Listener::file`].
 ///
 /// # Errors
 /// As stat(2).
@@ -164,7 +165,7 @@ pub fn unix_file(path: &Path) -> io::Result<UnixFile> {
     let (major, minor) = (fs::major(metadata.dev()), fs::minor(metadata.dev()));
     Ok(UnixFile {
         inode: metadata.ino() as u32,
-        // As the kernel has it inside: 12 bits and 20 (linux/kdev_t.h).
+        // The kernel's internal format: 12 bits and 20 bits (linux/kdev_t.h).
         device: (major << 20) | (minor & 0xf_ffff),
     })
 }
@@ -220,30 +221,30 @@ fn is_overrun(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error())
 }
 
-/// More listening sockets than that are not listed.
+/// Maximum number of listening sockets that are listed.
 pub const MOST: usize = 1 << 16;
 
-/// A packet holds at least one socket.
+/// Each packet contains at least one socket.
 const MOST_PACKETS: usize = MOST + 1;
 
-/// Reading a list that changes meanwhile is tried so often.
+/// Maximum number of attempts to read a list that changes meanwhile.
 const ATTEMPTS: u32 = 4;
 
-/// The kernel sends packets of 32 KiB at most.
+/// The kernel sends packets of at most 32 KiB.
 const SPACE: usize = 64 << 10;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
 const IPPROTO_TCP: u8 = 6;
 
-/// `INET_DIAG_SKMEMINFO`, as a bit: what a socket dropped is told there (linux/inet_diag.h).
+/// `INET_DIAG_SKMEMINFO` as a bit: this attribute contains the drop counter (linux/inet_diag.h).
 const SHOW_MEMORY: u8 = 1 << (reply::INET_DIAG_SKMEMINFO - 1);
 
 /// linux/netlink.h
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_DUMP: u16 = 0x300;
 
-/// Name, file, length and limit of the queue, user (linux/unix_diag.h).
+/// Name, file, length and limit of the queue, and user (linux/unix_diag.h).
 const UDIAG_SHOW: u32 = 0x1 | 0x2 | 0x10 | 0x40;
 
 #[cfg(test)]
@@ -260,7 +261,7 @@ mod tests {
 
     use crate::listener;
 
-    /// Looks until `inode` is a listener that is as wanted: the last step of TCP's handshake comes when it comes.
+    /// Polls until `inode` is a listener with the wanted state: the last step of TCP's handshake may arrive late.
     fn look_until(family: Family, inode: u32, wanted: impl Fn(&Listener) -> bool) -> Listener {
         let mut diag = Diag::open().unwrap();
         let end = Instant::now() + Duration::from_secs(30);
@@ -292,7 +293,7 @@ mod tests {
         look_until(family, inode, |found| found.length == 3);
         socket.accept().unwrap();
         look_until(family, inode, |found| found.length == 2);
-        // Without a port, and for another one.
+        // Without a port, and with another port.
         look_until(Family::Tcp4(0), inode, |found| found.length == 2);
         let other = if address.port() == 1 { 2 } else { 1 };
         let found = Diag::open()
@@ -347,7 +348,8 @@ mod tests {
         assert!(found.iter().all(|found| found.limit == 4));
     }
 
-    /// What users are told: a queue takes one more than its limit says (`sk_acceptq_is_full`, `unix_recvq_full`).
+    /// A queue accepts one connection more than its limit (`sk_acceptq_is_full`, `unix_recvq_full`). The
+    /// documentation says so.
     #[test]
     fn a_full_unix_queue_is_one_longer_than_its_limit() {
         let folder = tempfile::tempdir().unwrap();

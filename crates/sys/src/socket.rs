@@ -1,4 +1,4 @@
-//! What a connected socket can be asked beside reading and writing.
+//! Operations on connected sockets besides reading and writing.
 
 use std::{
     io::{self, IoSlice},
@@ -11,7 +11,8 @@ use rustix::{
     net::{self, RecvFlags, SendAncillaryBuffer, SendFlags, sockopt},
 };
 
-/// Makes the coming close a reset (`SO_LINGER` 0): the peer cannot take what it got for a whole answer.
+/// Makes the next close send a reset (`SO_LINGER` 0), so that the peer cannot treat an incomplete response as
+/// complete.
 ///
 /// # Errors
 /// As setsockopt(2).
@@ -19,30 +20,31 @@ pub fn reset_on_close(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(sockopt::set_socket_linger(socket, Some(Duration::ZERO))?)
 }
 
-/// Ends a connection in both directions for all who hold it. What has come is still read, and then its end.
+/// Shuts down a connection in both directions, for all processes that hold it. Data that has already arrived can
+/// still be read, followed by the end of the stream.
 ///
 /// # Errors
-/// As shutdown(2); `NotConnected` where the peer has closed it too.
+/// As shutdown(2); `NotConnected` if the peer has closed it too.
 pub fn end(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(net::shutdown(socket, net::Shutdown::Both)?)
 }
 
-/// Holds back what is sent until the connection's end, which then comes in the same packet (`TCP_CORK`), so that the
-/// peer learns of both at once. The kernel holds it for 200 ms at most.
+/// Delays sent data until the end of the connection (`TCP_CORK`), so that the data and the end arrive in the same
+/// packet. The kernel delays it by at most 200 ms.
 ///
 /// # Errors
-/// As setsockopt(2); where it is no TCP connection.
+/// As setsockopt(2), also if it is not a TCP connection.
 pub fn hold_until_end(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(sockopt::set_tcp_cork(socket, true)?)
 }
 
-/// Whether a connection that should be silent no longer is: closed, broken, or with bytes nobody asked for.
-/// Takes nothing from the socket and never waits.
+/// Whether an idle connection is no longer usable: closed, broken, or with unexpected bytes. Consumes nothing and
+/// never waits.
 pub fn peer_closed(socket: BorrowedFd<'_>) -> bool {
     !matches!(peek(socket), Err(Errno::AGAIN))
 }
 
-/// Whether bytes have come that nobody has read. Takes nothing from the socket and never waits.
+/// Whether there are unread bytes. Consumes nothing and never waits.
 pub fn has_bytes(socket: BorrowedFd<'_>) -> bool {
     matches!(peek(socket), Ok(count) if count > 0)
 }
@@ -58,10 +60,11 @@ fn peek(socket: BorrowedFd<'_>) -> rustix::io::Result<usize> {
     }
 }
 
-/// The process that made the other end of a unix stream connect, and its user (`SO_PEERCRED`), in our own namespaces. None:
-/// the kernel does not say, because it is in another one, or the socket is none of that kind.
+/// The process that connected the other end of a unix stream socket, and its user (`SO_PEERCRED`), in our namespaces.
+/// `None`: the kernel does not know, because the process is in another namespace, or the socket is of another type.
 pub fn peer_process(socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
-    // Not by rustix, for which no process has the number 0, which the kernel says of one that has none here.
+    // Not with rustix: its process ids cannot be 0, but the kernel returns 0 for a process without an id in our
+    // namespace.
     let mut peer = libc::ucred {
         pid: 0,
         uid: 0,
@@ -82,8 +85,8 @@ pub fn peer_process(socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
     (status == 0 && pid != 0).then_some((pid, peer.uid))
 }
 
-/// Bytes that were sent and are still here (`SIOCOUTQ`): of TCP those that the peer's kernel has not acknowledged, of a
-/// unix socket a measure of those that the peer has not read.
+/// Bytes that were sent but not delivered (`SIOCOUTQ`). For TCP: bytes that the peer's kernel has not acknowledged.
+/// For a unix socket: a measure of the bytes that the peer has not read.
 ///
 /// # Errors
 /// As ioctl(2).
@@ -103,10 +106,11 @@ pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(left.max(0) as u64)
 }
 
-/// Sends `pieces`, and says that more follows at once (`MSG_MORE`), so that the kernel puts it into the same packet.
+/// Sends `pieces`, and announces that more data follows at once (`MSG_MORE`), so that the kernel puts it into the
+/// same packet.
 ///
 /// # Errors
-/// As sendmsg(2); `WouldBlock` where the socket is non-blocking and full.
+/// As sendmsg(2); `WouldBlock` if the socket is non-blocking and full.
 pub fn send_more(socket: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
     let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
     let mut nothing = SendAncillaryBuffer::default();
@@ -167,7 +171,7 @@ mod tests {
         assert_eq!(peer_process(listener.as_fd()), None);
     }
 
-    /// What retries rely on: the kernel tells whether a worker that is gone has read its request (unix(7)).
+    /// Retries rely on this: the kernel reports whether a closed worker has read its request (unix(7)).
     #[test]
     fn a_peer_that_goes_with_unread_bytes_is_a_reset_and_else_an_end() {
         for (piece, reads) in [(10, 0), (10, 10), (30_000, 0), (30_000, 30_000)] {

@@ -1,6 +1,6 @@
-//! Which processes have a socket open: the links of /proc/PID/fd (proc_pid_fd(5)).
+//! Finds the processes that have a socket open: the links in /proc/PID/fd (proc_pid_fd(5)).
 //!
-//! Those of one's own processes may be read, and root's may be by root alone, so that an answer may be incomplete.
+//! A user can read only the links of its own processes, and root can read all, so a result may be incomplete.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,23 +13,23 @@ use std::{
 pub struct Process {
     /// Its id, in our own pid namespace.
     pub pid: u32,
-    /// Its name as the kernel has it, 15 bytes at most.
+    /// Its name in the kernel, at most 15 bytes.
     pub name: String,
 }
 
-/// Who has which socket.
+/// The owners of sockets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owners {
-    /// By the socket's number, in the order of process ids, the [first](MOST_EACH) of them.
+    /// Processes by the socket's inode number, ordered by process id, at most [`MOST_EACH`] per socket.
     pub of: BTreeMap<u32, Vec<Process>>,
-    /// Into so many processes we were not allowed to look.
+    /// Number of processes that we had no permission to inspect.
     pub barred: usize,
 }
 
-/// Looks for the sockets with these numbers.
+/// Finds the owners of the sockets with these inode numbers.
 ///
 /// # Errors
-/// As opendir(3) of /proc. What ends meanwhile is passed over.
+/// As opendir(3) of /proc. Processes that exit meanwhile are skipped.
 pub fn find(inodes: &BTreeSet<u32>) -> io::Result<Owners> {
     let mut owners = Owners::default();
     let processes = fs::read_dir("/proc")?.filter_map(Result::ok);
@@ -60,27 +60,29 @@ pub fn find(inodes: &BTreeSet<u32>) -> io::Result<Owners> {
     Ok(owners)
 }
 
-/// Looks for sockets among a few processes, again and again. Programs of one kind open their sockets under the same
-/// numbers: where one was found last is looked at first, in all processes, before their descriptors are listed.
+/// Finds sockets among a few processes repeatedly. Similar programs open their sockets under the same descriptor
+/// numbers. So it first checks the numbers of the last results, in all processes, and only then lists all
+/// descriptors.
 #[derive(Debug, Clone, Default)]
 pub struct Finder {
-    /// The last found first.
+    /// Descriptor numbers of the last results, most recent first.
     lately: Vec<u32>,
 }
 
-/// What a [`Finder`] has found.
+/// The result of a [`Finder`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// This process has it.
+    /// This process has the socket.
     Process(u32),
-    /// None of them has it.
+    /// No process has it.
     Nobody,
-    /// Perhaps one of those has it into which we are not allowed to look.
+    /// Unknown: we had no permission to inspect some processes, and one of them may have it.
     Barred,
 }
 
 impl Finder {
-    /// Which of `pids` has the socket with this number; `patience`: so many links are read at most, about 2 µs each.
+    /// Finds the process of `pids` that has the socket with this inode number. `patience`: maximum number of links to
+    /// read, about 2 µs each.
     pub fn owner(&mut self, inode: u32, pids: &[u32], patience: usize) -> Owner {
         let wanted = format!("socket:[{inode}]");
         let is_it = |pid: u32, descriptor: u32| {
@@ -136,7 +138,7 @@ impl Finder {
     }
 }
 
-/// The numbers of a process' descriptors, the last made first as far as numbers tell; none: it has ended.
+/// The descriptor numbers of a process, highest first, which are probably the newest. `None`: it has exited.
 fn descriptors(pid: u32) -> io::Result<Option<Vec<u32>>> {
     let entries = match fs::read_dir(format!("/proc/{pid}/fd")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -149,7 +151,7 @@ fn descriptors(pid: u32) -> io::Result<Option<Vec<u32>>> {
     Ok(Some(numbers))
 }
 
-/// Those of `inodes` that a process has.
+/// The sockets in `inodes` that a process has open.
 fn sockets(process: &Path, inodes: &BTreeSet<u32>) -> io::Result<BTreeSet<u32>> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(process.join("fd"))? {
@@ -165,10 +167,10 @@ fn sockets(process: &Path, inodes: &BTreeSet<u32>) -> io::Result<BTreeSet<u32>> 
     Ok(found)
 }
 
-/// Numbers of descriptors that a [`Finder`] looks at first.
+/// How many descriptor numbers a [`Finder`] remembers.
 const REMEMBERED: usize = 4;
 
-/// Of a socket that hundreds of workers share, so many are told.
+/// Maximum number of reported processes for one socket, which hundreds of workers may share.
 pub const MOST_EACH: usize = 64;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What a terminal is like.
+//! Properties of a terminal.
 
 use std::os::fd::AsFd;
 
-/// Columns and rows; none: it is no terminal, or does not say.
+/// Columns and rows. `None`: it is not a terminal, or its size is unknown.
 pub fn size(terminal: impl AsFd) -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(terminal).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then(|| (size.ws_col.into(), size.ws_row.into()))

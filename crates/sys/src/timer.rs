@@ -1,5 +1,4 @@
-//! A timer that is exact to some microseconds, for who has to do something at a time and not a millisecond later, as
-//! tokio's own timers do.
+//! A timer with a precision of some microseconds. tokio's own timers have a precision of one millisecond.
 
 use std::{
     io,
@@ -17,15 +16,15 @@ use rustix::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// A timer (timerfd_create(2)), watched by the reactor in which it was made.
+/// A timer (timerfd_create(2)). The reactor in which it was created watches it.
 #[derive(Debug)]
 pub struct Timer(AsyncFd<OwnedFd>);
 
 impl Timer {
-    /// A timer that is not set.
+    /// Creates a timer that is not set.
     ///
     /// # Errors
-    /// As timerfd_create(2) and epoll_ctl(2). Outside of a tokio runtime with I/O it panics.
+    /// As timerfd_create(2) and epoll_ctl(2). Panics outside of a tokio runtime with I/O.
     pub fn new() -> io::Result<Self> {
         let fd = timerfd_create(
             TimerfdClockId::Monotonic,
@@ -37,7 +36,7 @@ impl Timer {
         Ok(Self(watched.map_err(io::Error::from)?))
     }
 
-    /// Waits until `time`; returns at once if that is over.
+    /// Waits until `time`. Returns at once if that time has passed.
     ///
     /// # Errors
     /// As timerfd_settime(2) and read(2).
@@ -50,7 +49,7 @@ impl Timer {
             it_interval: timespec(Duration::ZERO),
             it_value: timespec(left),
         };
-        // Setting it also forgets that it ran out before.
+        // Setting the timer also resets an earlier expiration.
         timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::empty(), &once)?;
         std::future::poll_fn(|cx| self.poll_over(cx)).await
     }

@@ -1,7 +1,7 @@
 //! Sockets that a tokio reactor watches for one direction only.
 //!
-//! tokio's own sockets are always watched for both. A unix stream socket tells its writer each time that its reader
-//! has taken something, so that a socket which is watched for writing wakes its owner once more for every message.
+//! tokio always watches its own sockets for both directions. A unix stream socket notifies the writer each time the
+//! reader has read something. So a socket that is watched for writing causes one more wakeup for every message.
 
 use std::{
     io,
@@ -12,15 +12,15 @@ use std::{
 use rustix::net::{self, RecvFlags, SendFlags};
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// A connected socket, watched by the reactor in which it was made.
+/// A connected socket. The reactor in which it was created watches it.
 #[derive(Debug)]
 pub struct Watched(AsyncFd<OwnedFd>);
 
 impl Watched {
-    /// Watches `socket`, which must be non-blocking, for something to read.
+    /// Watches `socket`, which must be non-blocking, for input.
     ///
     /// # Errors
-    /// As epoll_ctl(2). Outside of a tokio runtime with I/O it panics.
+    /// As epoll_ctl(2). Panics outside of a tokio runtime with I/O.
     pub fn for_reading(socket: OwnedFd) -> io::Result<Self> {
         Self::new(socket, Interest::READABLE)
     }
@@ -40,12 +40,12 @@ impl Watched {
         Ok(Self(watched.map_err(io::Error::from)?))
     }
 
-    /// Ends the watch.
+    /// Stops watching.
     pub fn into_fd(self) -> OwnedFd {
         self.0.into_inner()
     }
 
-    /// Reads what there is into `space`; 0 at the end of the stream.
+    /// Reads the available bytes into `space`. Returns 0 at the end of the stream.
     ///
     /// # Errors
     /// As recv(2).
@@ -60,21 +60,21 @@ impl Watched {
                 continue;
             };
             if matches!(received, Ok(count) if count > 0 && count < space.len()) {
-                // All that there was: the next byte is told by the kernel (epoll(7), edge-triggered).
+                // Everything was read: the kernel will report the next byte (epoll(7), edge-triggered).
                 guard.clear_ready();
             }
             return Poll::Ready(received);
         }
     }
 
-    /// Whether something may have come since all was read: what the reactor knows without asking the kernel. Whoever
-    /// waits for something to read is forgotten.
+    /// Whether input may have arrived since everything was read, as far as the reactor knows without a system call.
+    /// This replaces the waker of a task that waits for input.
     pub fn may_receive(&self) -> bool {
         let mut nobody = Context::from_waker(Waker::noop());
         self.0.poll_read_ready(&mut nobody).is_ready()
     }
 
-    /// Writes as much of `bytes` as there is room for, waiting for room where there is none.
+    /// Writes as much of `bytes` as fits. Waits if there is no room.
     ///
     /// # Errors
     /// As [`send_now`].
@@ -94,10 +94,10 @@ impl AsFd for Watched {
     }
 }
 
-/// Writes as much of `bytes` to a connected socket as there is room for now.
+/// Writes as much of `bytes` to a connected socket as fits now.
 ///
 /// # Errors
-/// As send(2), without its signal; `WouldBlock` where there is no room.
+/// As send(2), without its signal; `WouldBlock` if there is no room.
 pub fn send_now(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     Ok(net::send(
         socket,

@@ -96,7 +96,7 @@ impl World {
         self.now.fetch_add(seconds, Relaxed);
     }
 
-    /// A date so many seconds ago.
+    /// A date this many seconds ago.
     fn ago(&self, seconds: u64) -> String {
         httpdate::fmt_http_date(self.now() - Duration::from_secs(seconds))
     }

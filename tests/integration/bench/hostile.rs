@@ -75,7 +75,7 @@ fn who_gives_up_closes_the_connection() {
     let shortest = closed["failed_time"]["min"].as_f64().expect("a time");
     assert!(shortest >= 0.199, "{closed:#}");
     wait_until("all have left", || server.left() > 0 && all_have_left());
-    // An answer that never ends does not last for ever either.
+    // A response without an end also runs into the timeout.
     expect_failures("timeout", |talk| {
         talk.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
         while talk.say("1\r\nx\r\n") {

@@ -23,7 +23,7 @@ fn bench(words: &[&str]) -> Output {
 
 /// Starts it.
 fn start(words: &[&str]) -> Child {
-    // As from a terminal: whoever runs the tests may have them ignore Ctrl-C.
+    // As from a terminal: the environment of the tests may ignore Ctrl-C.
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", BINARY, "bench"]);
     command.args(words);

@@ -27,7 +27,7 @@ struct Shared {
     peers: Mutex<Vec<SocketAddr>>,
 }
 
-/// A connection, for whoever answers on it.
+/// A connection, for the code that responds on it.
 pub struct Talk {
     stream: TcpStream,
     shared: Arc<Shared>,

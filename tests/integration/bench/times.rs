@@ -11,7 +11,7 @@ use crate::support::{Setup, wait_until, weir};
 use super::server::{Server, answer};
 use super::{number, report};
 
-/// How many good answers took longer than so many seconds, as the histogram tells.
+/// Number of good responses that took longer than this many seconds, from the histogram.
 fn slower(report: &Value, seconds: f64) -> u64 {
     let bars = report["histogram"].as_array().expect("bars");
     let slow = bars
@@ -72,7 +72,7 @@ fn a_server_that_stands_still_is_seen_by_all_who_would_have_come() {
     ]);
     assert_eq!(number(&narrow["transactions"]), 400, "{narrow:#}");
     assert!(slower(&narrow, 0.5) >= 95, "{narrow:#}");
-    // A user who waits asks nothing meanwhile: that is what a closed loop does not see.
+    // A waiting user sends no requests meanwhile, so a closed loop does not measure that time.
     let server = stalling(Duration::from_secs(1));
     let closed = report(&[&server.url("/"), "-c", "1", "-n", "400", "--no-probe"]);
     assert!(

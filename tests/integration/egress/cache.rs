@@ -340,7 +340,7 @@ fn who_asks_and_how_decides_what_may_be_kept() {
         ("/2/public", &[who], true),
         ("/3/plain", &[("Cookie", "a=b")], false),
         ("/4/plain", &[("Cache-Control", "no-store")], false),
-        // What weir sets in every call says nothing of who asks.
+        // A header that weir sets in every call does not identify the caller.
         ("/5/plain", &[("X-Api-Key", "the caller's")], true),
         ("/6/vary", &[("X-Tenant", "1")], true),
         ("/6/vary", &[("X-Tenant", "2")], true),
@@ -351,7 +351,7 @@ fn who_asks_and_how_decides_what_may_be_kept() {
         get("/6/vary", &[("X-Tenant", "1")]),
         get("/6/vary", &[("X-Tenant", "2")])
     );
-    // Who says who asks is not given what was kept for nobody in particular.
+    // A caller that identifies itself does not get a response that was cached for anonymous callers.
     assert_ne!(get("/1/plain", &[]), get("/1/plain", &[who]));
     // A write makes it untrue.
     let before = get("/1/plain", &[]);

@@ -1,4 +1,4 @@
-//! Who may call, and as whom weir calls: tokens, keys and certificates.
+//! Credentials of callers, and credentials that weir sends to origins: tokens, keys and certificates.
 
 use std::process::Command;
 use std::time::Duration;

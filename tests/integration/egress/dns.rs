@@ -10,7 +10,7 @@ use crate::support::oddity::{Oddity, Talk};
 use crate::support::sidecar::{Outward, Sidecar};
 use crate::support::{free_address, wait_until};
 
-/// Origins on the same port of so many addresses; each says its number.
+/// Origins on the same port of this many addresses. Each responds with its number.
 fn same_port(count: usize) -> (u16, Vec<IpAddr>, Vec<Oddity>) {
     let addresses = std::iter::repeat_with(|| {
         let first = free_address();

@@ -26,7 +26,7 @@ $text = curl_exec($call);
 echo getmypid(), ' ', curl_getinfo($call, CURLINFO_RESPONSE_CODE), ' ', $text;
 ";
 
-/// An origin that answers `/`, after so many milliseconds `/late/MS`, and `/never`.
+/// An origin that responds to `/` at once, to `/late/MS` after MS milliseconds, and never to `/never`.
 fn origin() -> Oddity {
     Oddity::plain(|talk| {
         while let Some(request) = talk.request() {

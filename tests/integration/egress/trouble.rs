@@ -41,7 +41,7 @@ pub(super) fn refused(answer: &Response, status: u16, error: &str, reason: &str)
     assert!(answer.whole);
 }
 
-/// The lines of calls with this path, when there are so many.
+/// Waits for this many log lines of calls with this path, and returns them.
 #[track_caller]
 pub(super) fn logged(sidecar: &Sidecar, path: &str, count: usize) -> Vec<Value> {
     wait_for(&format!("{count} lines of {path}"), || {

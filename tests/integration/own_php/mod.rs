@@ -35,7 +35,7 @@ fn setup(lines: &str) -> Setup {
         .pool(&format!("runtime = \"php\"\n{}{lines}", php::identity()))
 }
 
-/// A pool with so many workers, always.
+/// A pool with a fixed number of workers.
 fn fixed(workers: usize, lines: &str) -> Setup {
     setup(&format!(
         "pm = \"static\"\nmax_children = {workers}\n{lines}"

@@ -35,7 +35,7 @@ fn site(workers: usize, lines: &str) -> Setup {
     setup.server(&admin)
 }
 
-/// So many callers at once, all of whom have a worker before the first calls; what their calls were answered.
+/// Starts this many callers at once. All have a worker before the first call. Returns the responses to their calls.
 fn call_at_once(weir: &Weir, at: &str, callers: usize, depth: usize) -> Vec<String> {
     let file = |name: &str| super::scratch(weir, name).display().to_string();
     let _ = std::fs::remove_file(file("gate"));

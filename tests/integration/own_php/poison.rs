@@ -137,7 +137,7 @@ fn what_crashes_again_and_again_is_refused_by_its_path_named_and_tried_again() {
     let pool = status(&weir);
     assert_eq!(pool["crashing"][0]["path"], "\"/bad\"", "{pool}");
     assert!(pool["requests"]["refused_by"]["crashing"].as_u64() > Some(0));
-    // One is tried after each pause, and ends a worker; mended, it is served again.
+    // After each pause one request is tried, and crashes a worker. Once the script is repaired, it is served again.
     let crashes = |pool: &Value| pool["crashing"][0]["crashes"].as_u64().unwrap_or(0);
     wait_until("one is tried", || {
         weir.get("/bad");

@@ -79,7 +79,7 @@ fn a_burst_finds_twenty_workers_where_there_were_two() {
 
 #[test]
 fn pools_that_choose_for_themselves_start_from_what_fits_the_memory() {
-    // Before any worker has shown what it needs, this is believed.
+    // weir assumes this until it has measured the memory of a worker.
     let lines =
         "pm = \"auto\"\nmax_children = 12\nworker_memory = \"900000G\"\nqueue.timeout = \"60s\"\n";
     let weir = setup(lines).start();

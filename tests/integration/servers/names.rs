@@ -11,7 +11,7 @@ use crate::support::dns::{Dns, Says};
 use crate::support::process::signal;
 use crate::support::{Gate, Responder, Weir, free_address, wait_until};
 
-/// Responders on the same port of so many addresses; each says its number.
+/// Responders on the same port of this many addresses. Each responds with its number.
 fn same_port(count: usize) -> (u16, Vec<IpAddr>, Vec<Responder>) {
     let (first, others) = loop {
         let first = free_address();

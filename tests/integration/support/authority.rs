@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Who issues certificates, and whom nobody trusts who was not told to (`ca_file`).
+/// A certificate authority. Only clients with its certificate in `ca_file` trust it.
 pub struct Authority {
     folder: TempDir,
     issued: std::cell::Cell<u32>,

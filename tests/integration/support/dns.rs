@@ -19,7 +19,7 @@ pub struct Dns {
 /// What is said of a name.
 #[derive(Debug, Clone)]
 pub enum Says {
-    /// These addresses, for so many seconds; of one family, the other has none.
+    /// These addresses, with this TTL in seconds. They are of one family; the other family has no addresses.
     Addresses(Vec<IpAddr>, u32),
     /// There is no such name.
     NoSuchName,

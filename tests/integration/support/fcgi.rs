@@ -161,7 +161,7 @@ impl Responder {
         }
     }
 
-    /// A pool's text: this server, with so many requests at once.
+    /// The configuration of a pool with this server and this `maxconn`.
     pub fn pool(&self, maxconn: usize) -> String {
         format!(
             "runtime = \"servers\"\nservers = [\"{}\"]\nqueue.maxconn = {maxconn}\n",

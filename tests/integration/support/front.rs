@@ -151,7 +151,7 @@ impl Front {
         assert!(!self.fill(&mut byte), "more came: {byte:?}");
     }
 
-    /// Whether nothing arrives for so long, and the connection stays.
+    /// Whether nothing arrives for this long, and the connection stays open.
     pub fn quiet_for(&mut self, time: Duration) -> bool {
         let mut byte = [0];
         let peeked = match &self.stream {

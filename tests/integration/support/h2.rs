@@ -64,7 +64,7 @@ struct Shared {
 }
 
 impl H2 {
-    /// One over TLS, on an address of its own, that takes so many streams of a connection at once.
+    /// An origin with TLS, on an address of its own, that accepts this many concurrent streams per connection.
     pub fn start(
         identity: &Identity,
         streams: u32,

@@ -236,7 +236,7 @@ impl Client {
         );
     }
 
-    /// Whether nothing arrives for so long, and the connection stays.
+    /// Whether nothing arrives for this long, and the connection stays open.
     pub fn quiet_for(&mut self, time: Duration) -> bool {
         self.stream.set_read_timeout(Some(time)).expect("timeout");
         let mut byte = [0];
@@ -286,7 +286,7 @@ impl Client {
         }
     }
 
-    /// Reads until so many bytes are there; false: closed before.
+    /// Reads until this many bytes have arrived. Returns false if the connection was closed before.
     fn fill(&mut self, length: usize) -> bool {
         while self.buffer.len() < length {
             if !self.more() {

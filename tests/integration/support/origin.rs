@@ -192,7 +192,7 @@ impl Origin {
         lines.map(Call::read).collect()
     }
 
-    /// Waits until it has logged so many calls, and says them all.
+    /// Waits until it has logged this many calls, and returns all of them.
     #[track_caller]
     pub fn wait_for_calls(&self, count: usize) -> Vec<Call> {
         wait_for(&format!("{count} calls in the origin's log"), || {

@@ -93,7 +93,7 @@ impl Fpm {
         wait_until("PHP-FPM accepts", ready);
     }
 
-    /// A pool's text: this server, with so many requests at once.
+    /// The configuration of a pool with this server and this `maxconn`.
     pub fn pool(&self, maxconn: usize) -> String {
         format!(
             "runtime = \"servers\"\nservers = [\"{}\"]\nqueue.maxconn = {maxconn}\n",
@@ -141,7 +141,7 @@ impl Drop for Fpm {
     }
 }
 
-/// A pool's text: php-cgi, so many of it.
+/// The configuration of a pool with this many php-cgi processes.
 pub fn cgi_pool(children: usize) -> String {
     format!(
         "runtime = \"command\"\n\
@@ -152,7 +152,7 @@ pub fn cgi_pool(children: usize) -> String {
     )
 }
 
-/// A pool's text: weir's own PHP, as many workers as it takes, up to so many.
+/// The configuration of a pool with weir's own PHP, with as many workers as needed up to this maximum.
 pub fn own_pool(children: usize) -> String {
     format!(
         "runtime = \"php\"\nmax_children = {children}\n\
@@ -161,13 +161,13 @@ pub fn own_pool(children: usize) -> String {
     )
 }
 
-/// A pool of so many workers of weir's own PHP, always.
+/// A pool with a fixed number of workers of weir's own PHP.
 pub fn own(workers: usize, lines: &str) -> String {
     let identity = identity();
     format!("runtime = \"php\"\npm = \"static\"\nmax_children = {workers}\n{identity}{lines}")
 }
 
-/// The lines of a pool that say as whom its command runs, where the tests run as root.
+/// The lines of a pool that set the user of its command if the tests run as root.
 pub fn identity() -> String {
     if is_root() {
         format!("user = \"{USER}\"\ngroup = \"{GROUP}\"\n")

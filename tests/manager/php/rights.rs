@@ -35,7 +35,7 @@ fn a_worker_has_its_limits_priority_environment_and_folder() {
     weir.stop();
 }
 
-/// That of the tests, which whoever runs them has chosen.
+/// The value of the test process itself.
 fn own_nice_value() -> i64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let (_, rest) = stat.rsplit_once(')').unwrap();

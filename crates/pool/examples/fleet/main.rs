@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The two minutes, for so many nodes.
+/// The two minutes, for this many nodes.
 fn plan(rules: Rules, nodes: usize) -> Plan {
     let tenth = nodes / 10;
     let loss = |first, from, until| Loss {

@@ -107,7 +107,7 @@ pub(crate) struct Fleet {
 enum Event {
     /// A worker of a node is done; the second number says which life of the node it was.
     Done(u32, u32, u32),
-    /// Somebody asks again, for the so many-th time.
+    /// A client retries; the number is its attempt.
     Again(u8),
     /// Nodes die or come back: the loss's number.
     Lose(u32),
@@ -265,7 +265,7 @@ impl Fleet {
         }
     }
 
-    /// Somebody asks, for the so many-th time.
+    /// A client sends a request; the number is its attempt.
     fn ask(&mut self, attempt: u8) {
         self.second().asked += 1;
         let call = match self.unused.pop() {

@@ -420,7 +420,7 @@ fn the_mode_may_change_while_it_runs() {
 }
 
 impl Outcome {
-    /// Time in which there were so many workers.
+    /// Time with this many workers.
     fn spent_with(&self, from: u64, until: u64) -> Vec<(usize, u64)> {
         let mut spent = std::collections::BTreeMap::new();
         let ends = self.workers.iter().skip(1).map(|next| next.0);

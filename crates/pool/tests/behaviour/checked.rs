@@ -29,7 +29,7 @@ pub(crate) enum Outcome {
     Shed(RequestId, ShedReason),
 }
 
-/// It waits, behind so many.
+/// It waits behind this many requests.
 pub(crate) fn waits(position: usize) -> Admission {
     Admission::Wait {
         position,

@@ -17,7 +17,7 @@ pub(crate) struct Plan {
     pub(crate) workers: u32,
     pub(crate) limits: Limits,
     pub(crate) groups: Vec<Group>,
-    /// From then until then, so many workers finish nothing.
+    /// Between these two times, this many workers finish no request.
     pub(crate) stuck: (u64, u64, u32),
     /// Nobody comes any more.
     pub(crate) until: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Group {
     /// What a script takes.
     pub(crate) script: u64,
     pub(crate) spread: Spread,
-    /// A client leaves after so long; 0: it stays for ever.
+    /// A client disconnects after this time; 0: never.
     pub(crate) patience: u64,
     /// What it says to the pool of that; 0: nothing.
     pub(crate) deadline: u64,
@@ -125,7 +125,7 @@ impl Plan {
 }
 
 impl Group {
-    /// From the start and for ever, patient, all alike.
+    /// During the whole run, clients with equal load and no timeout.
     pub(crate) fn new(arrive: Arrive, script: u64) -> Self {
         Self {
             arrive,

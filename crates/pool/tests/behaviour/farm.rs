@@ -11,7 +11,7 @@ use weir_pool::{
 
 use crate::random::Random;
 
-/// A server: so many workers, a queue before them, and whether it takes connections.
+/// A server: number of workers, a queue in front of them, and whether it accepts connections.
 struct Remote {
     workers: usize,
     mean: u64,

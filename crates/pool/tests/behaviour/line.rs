@@ -98,7 +98,7 @@ impl Line {
         place
     }
 
-    /// Who has waited for so long becomes stale.
+    /// A request that has waited for this long becomes stale.
     pub(crate) fn make_stale(&mut self, limit: Micros) {
         let places = self.places.values();
         let due = places.filter(|p| !p.is_retry && !p.is_stale && p.admitted_at <= limit);
@@ -165,7 +165,7 @@ impl Line {
         classes.any(|(_, class)| class.ahead(stale_last) > 0)
     }
 
-    /// At least and at most so many are before a newcomer.
+    /// Minimum and maximum number of requests before a new one.
     pub(crate) fn places_of(&self, ticket: &Ticket, stale_last: bool) -> (usize, usize) {
         let better = self.classes.range(..ticket.priority);
         let before: usize = better.map(|(_, class)| class.ahead(stale_last)).sum();

@@ -1,4 +1,4 @@
-//! A small generator of numbers that are the same for the same seed, everywhere and for ever.
+//! A small random number generator. The same seed gives the same numbers on every machine.
 
 /// xorshift64*, after Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled" (2016).
 pub(crate) struct Random(u64);

@@ -52,7 +52,7 @@ fn an_overload_of_a_small_pool_is_served_at_full_rate_and_in_turn() {
     let capacity = 2 * SECOND / script;
     let rate = got.rate(2 * SECOND, 4 * SECOND);
     assert!(rate >= capacity * 98 / 100, "{rate} of {capacity}");
-    // A hundred clients, of whom twenty are at work.
+    // A hundred clients; twenty requests are running.
     let longest = got.longest_wait(2 * SECOND, 4 * SECOND);
     assert!(longest <= 2 * 100 * SECOND / capacity, "{longest}");
     assert_eq!(got.max_children_reached, 1, "told once");

@@ -1,5 +1,5 @@
 //! Many seeds through worlds where everything goes wrong. `WEIR_POOL_SEED=n` replays one of them;
-//! `WEIR_POOL_SEEDS=n` tries so many.
+//! `WEIR_POOL_SEEDS=n` runs n seeds.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! One connected TCP socket, by its two addresses: the kernel looks it up as it does for a packet, so that this costs
-//! the same however many sockets there are.
+//! Finds one connected TCP socket by its two addresses. The kernel looks it up as for a packet, so the cost does not
+//! depend on the number of sockets.
 
 use std::{
     io,
@@ -14,12 +14,13 @@ use rustix::{
 use super::{Diag, IPPROTO_TCP, NLM_F_REQUEST, bad, reply};
 
 impl Diag {
-    /// The number of the TCP socket that is bound to `own` and connected to `peer`, as `/proc/PID/fd` has it
-    /// (`socket:[N]`), of whatever process of this network namespace. None: there is none, or nobody holds it any more.
+    /// The inode number of the TCP socket that is bound to `own` and connected to `peer`, as in `/proc/PID/fd`
+    /// (`socket:[N]`), of any process in this network namespace. `None`: there is no such socket, or no process holds
+    /// it any more.
     ///
     /// # Errors
-    /// As sendmsg(2) and recvmsg(2); `NotFound` where the kernel was built without it (CONFIG_INET_DIAG);
-    /// `InvalidData` for an answer that is none.
+    /// As sendmsg(2) and recvmsg(2). `NotFound` if the kernel was built without it (CONFIG_INET_DIAG). `InvalidData`
+    /// for an invalid answer.
     pub fn connection(&mut self, own: SocketAddr, peer: SocketAddr) -> io::Result<Option<u32>> {
         self.sequence = self.sequence.wrapping_add(1);
         let request = request(own, peer, self.sequence);
@@ -51,7 +52,7 @@ impl Diag {
 
 /// A request for one socket (`struct inet_diag_req_v2`, linux/inet_diag.h).
 fn request(own: SocketAddr, peer: SocketAddr, sequence: u32) -> Vec<u8> {
-    // A caller that has connected by IPv4 has a socket of IPv4, whatever the other end is.
+    // A caller that has connected by IPv4 has an IPv4 socket, whatever the other end is.
     let (own_ip, peer_ip) = (own.ip().to_canonical(), peer.ip().to_canonical());
     let family = match own_ip {
         IpAddr::V4(_) => AddressFamily::INET,
@@ -85,7 +86,7 @@ fn request(own: SocketAddr, peer: SocketAddr, sequence: u32) -> Vec<u8> {
     bytes
 }
 
-/// The answer is one packet; before it there may be what is left of earlier ones.
+/// The answer is one packet. Old answers may precede it.
 const MOST_PACKETS: usize = 16;
 
 #[cfg(test)]
@@ -134,14 +135,14 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let at = listener.local_addr().unwrap();
         let mut diag = Diag::open().unwrap();
-        // The listener itself would take such a packet.
+        // The listener itself would receive such a packet.
         assert_eq!(
             diag.connection(at, "127.0.0.1:1".parse().unwrap()).unwrap(),
             None
         );
         let nobody = "127.0.0.1:2".parse().unwrap();
         assert_eq!(diag.connection(nobody, at).unwrap(), None);
-        // The other end is still there, and nobody holds this one.
+        // The other end still exists, but no process holds this one.
         let (client, server) = pair(&listener);
         let (own, theirs) = (server.local_addr().unwrap(), server.peer_addr().unwrap());
         drop(client);

@@ -1,6 +1,6 @@
-//! The kernel's answers to [`super::Diag`], as bytes: netlink messages (netlink(7)) with attributes.
+//! Parses the kernel's answers to [`super::Diag`]: netlink messages (netlink(7)) with attributes.
 //!
-//! Whatever the bytes are, reading them ends, and takes memory for what is in them only.
+//! For any input, parsing ends, and needs memory only for the content of the input.
 
 use std::{
     ffi::OsStr,
@@ -12,38 +12,38 @@ use std::{
 /// A listening socket and its accept queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
-    /// Where it listens.
+    /// Its address.
     pub name: Name,
-    /// Its number, as `/proc/PID/fd` has it (`socket:[N]`).
+    /// Its inode number, as in `/proc/PID/fd` (`socket:[N]`).
     pub inode: u32,
-    /// Connections that are complete and not accepted yet.
+    /// Connections that are established but not yet accepted.
     pub length: u32,
-    /// The backlog as the kernel granted it. A queue takes one more; a connection that finds it longer than this is
-    /// not let in.
+    /// The backlog that the kernel granted. A queue accepts one connection more; it drops a connection if it is
+    /// longer than this.
     pub limit: u32,
-    /// Connections that were not let in since it listens, because the queue was full or for another reason; counts up to
-    /// 2^32 and begins again. None: the kernel does not count (unix sockets).
+    /// Connections that were dropped since the socket listens, because the queue was full or for another reason. The
+    /// counter wraps at 2^32. `None`: the kernel does not count (unix sockets).
     pub drops: Option<u32>,
-    /// Who made it; none: the kernel does not say (unix sockets before Linux 5.3).
+    /// User that created it. `None`: unknown (unix sockets before Linux 5.3).
     pub uid: Option<u32>,
-    /// The file that a unix socket was bound to, whatever it is called now.
+    /// The file that a unix socket was bound to, even if it was renamed.
     pub file: Option<UnixFile>,
 }
 
-/// Where a socket listens.
+/// Address of a listening socket.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Name {
-    /// The address, and whether an IPv6 socket takes IPv4 too.
+    /// The address, and whether an IPv6 socket also accepts IPv4.
     Tcp(SocketAddr, bool),
-    /// A path as it was bound: relative to the folder, and inside of the chroot, of who did.
+    /// The path that was bound. It is relative to the folder, and inside of the chroot, of the process that bound it.
     Path(PathBuf),
-    /// Its bytes, without the zero before them.
+    /// Bytes of an abstract name, without the leading zero.
     Abstract(Vec<u8>),
-    /// Nobody can connect by a name.
+    /// No name: nobody can connect to it.
     Unnamed,
 }
 
-/// A socket's file: number and device as the kernel has them.
+/// A socket's file: inode and device numbers in the kernel's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnixFile {
     /// The lower 32 bits.
@@ -52,31 +52,31 @@ pub struct UnixFile {
     pub device: u32,
 }
 
-/// How far one packet brought the answer.
+/// The state after one packet of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// It was the last.
+    /// It was the last packet.
     pub done: bool,
     /// The list changed while the kernel wrote it (`NLM_F_DUMP_INTR`).
     pub interrupted: bool,
 }
 
-/// What is no part of an answer.
+/// Why an answer is not usable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bad {
-    /// The kernel says no: an errno, positive.
+    /// The kernel returned an error: a positive errno.
     Kernel(i32),
-    /// The kernel lost a part of it.
+    /// The kernel lost a part of the answer.
     Overrun,
     /// Lengths do not fit, or a field is missing.
     Malformed,
 }
 
-/// Reads one packet of the answer to request `sequence`, and adds what it finds. Messages of other requests and types
-/// are passed over.
+/// Parses one packet of the answer to request `sequence`, and appends the sockets to `found`. Skips messages of other
+/// requests and types.
 ///
 /// # Errors
-/// See [`Bad`]; what was found before it stays added.
+/// See [`Bad`]. Sockets that were found before the error stay in `found`.
 pub fn read(packet: &[u8], sequence: u32, found: &mut Vec<Listener>) -> Result<Progress, Bad> {
     let mut progress = Progress {
         done: false,
@@ -98,7 +98,7 @@ pub fn read(packet: &[u8], sequence: u32, found: &mut Vec<Listener>) -> Result<P
         match kind {
             SOCK_DIAG_BY_FAMILY => found.extend(listener(body)?),
             NLMSG_DONE => {
-                // A dump that failed on its way says so in its last message.
+                // A dump that failed midway reports this in its last message.
                 if let Ok(status) = number(body, 0)
                     && status.cast_signed() < 0
                 {
@@ -118,11 +118,11 @@ pub fn read(packet: &[u8], sequence: u32, found: &mut Vec<Listener>) -> Result<P
     Ok(progress)
 }
 
-/// Reads one packet of the answer to request `sequence` for one connected TCP socket: its number, 0 where nobody holds it
-/// or it listens. None: it answers other requests.
+/// Parses one packet of the answer to request `sequence` for one connected TCP socket. Returns its inode number, or 0
+/// if no process holds it or it is a listener. `None`: the packet answers another request.
 ///
 /// # Errors
-/// See [`Bad`]; `Kernel(ENOENT)`: there is none.
+/// See [`Bad`]. `Kernel(ENOENT)`: there is no such socket.
 pub fn connected(packet: &[u8], sequence: u32) -> Result<Option<u32>, Bad> {
     let mut rest = packet;
     while !rest.is_empty() {
@@ -148,7 +148,7 @@ pub fn connected(packet: &[u8], sequence: u32) -> Result<Option<u32>, Bad> {
     Ok(None)
 }
 
-/// One socket; none: it is of another kind, or does not listen.
+/// Parses one socket. `None`: it is of another type, or does not listen.
 fn listener(body: &[u8]) -> Result<Option<Listener>, Bad> {
     match *body.first().ok_or(Bad::Malformed)? {
         AF_UNIX => unix(body),
@@ -227,7 +227,7 @@ fn unix(body: &[u8]) -> Result<Option<Listener>, Bad> {
     Ok(Some(listener))
 }
 
-/// A name as bind(2) had it: a path ends with a zero, an abstract name begins with one (unix(7)).
+/// A name as passed to bind(2): a path ends with a zero, an abstract name begins with one (unix(7)).
 fn unix_name(value: &[u8]) -> Name {
     match value {
         [] => Name::Unnamed,
@@ -239,7 +239,7 @@ fn unix_name(value: &[u8]) -> Name {
     }
 }
 
-/// Attributes: length with these four bytes, type, value, each at a multiple of four.
+/// Attributes: length including these four bytes, type, value; each at a multiple of four.
 fn each_attribute(mut rest: &[u8], mut take: impl FnMut(u16, &[u8])) -> Result<(), Bad> {
     while !rest.is_empty() {
         let length = usize::from(short(rest, 0)?);
@@ -261,12 +261,12 @@ fn short(bytes: &[u8], at: usize) -> Result<u16, Bad> {
     Ok(u16::from_ne_bytes(bytes.ok_or(Bad::Malformed)?))
 }
 
-/// Messages and attributes begin at multiples of four.
+/// Messages and attributes begin at multiples of four bytes.
 fn aligned(length: usize) -> usize {
     length.saturating_add(3) & !3
 }
 
-/// The state of a listening socket, which unix sockets share with TCP (net/tcp_states.h).
+/// The state of a listening socket. Unix sockets use the same number as TCP (net/tcp_states.h).
 pub(super) const LISTEN: u8 = 10;
 
 /// Length of `struct nlmsghdr`.
@@ -329,7 +329,7 @@ mod tests {
         [a.to_ne_bytes(), b.to_ne_bytes()].concat()
     }
 
-    /// A socket as the kernel would write it.
+    /// Encodes a socket as the kernel does.
     fn written(listener: &Listener) -> Vec<u8> {
         let mut body;
         match &listener.name {

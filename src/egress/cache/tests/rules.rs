@@ -1,4 +1,4 @@
-//! What may be kept, for how long, and for whom.
+//! Which responses may be cached, for how long, and for which callers.
 
 use super::*;
 
