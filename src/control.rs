@@ -364,6 +364,8 @@ pub enum ToManager {
     Alive {
         /// How long the slowest thread has not reported progress, ms. Waiting threads report several times a second.
         silent: u32,
+        /// What it does.
+        work: Work,
     },
     /// Nothing runs any more.
     Drained,
@@ -430,6 +432,19 @@ pub struct ManagerCounts {
     pub oom_kills: u64,
     /// Whether a reload waits until an older configuration has ended.
     pub reload_waits: bool,
+}
+
+/// What the workers of all pools do, and have done since the gateway's start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Workers with a request.
+    pub active: u32,
+    /// Workers without one.
+    pub idle: u32,
+    /// Requests that were given to workers, and pages that were answered for them.
+    pub requests: u64,
+    /// Requests that ran for longer than `request_slowlog_timeout`.
+    pub slow: u64,
 }
 
 /// What a draining gateway still waits for.

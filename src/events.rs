@@ -5,14 +5,7 @@
 //! fpm_stdio.c) with its levels, so that scripts find a known line exactly when they expect it. Events that PHP-FPM
 //! has no text for are logged by `tell!` and the `log` crate's macros, in either format.
 
-use std::{
-    fmt, io,
-    net::{IpAddr, SocketAddr},
-    os::fd::RawFd,
-    panic::Location,
-    path::Path,
-    time::Duration,
-};
+use std::{fmt, io, net::IpAddr, os::fd::RawFd, panic::Location, path::Path, time::Duration};
 
 use log::Level;
 use weir_config::{Address, fpm::in_c_words};
@@ -62,21 +55,12 @@ pub fn reloading() {
 pub fn reloaded(pid: u32, command: &[String], sockets: &[(Address, RawFd)]) {
     if error_log::format() == Format::Fpm {
         log::info!("reloading: {}", Command(command));
-        for (address, fd) in sockets.iter().filter(|(one, _)| !is_half(one, sockets)) {
+        for (address, fd) in sockets {
             log::info!("using inherited socket fd={fd}, \"{}\"", SocketKey(address));
         }
         return serving(pid);
     }
     log::info!("reloaded: the new configuration serves, the old one finishes what it began");
-}
-
-/// PHP-FPM has one socket for a port on all addresses of both families; weir has two.
-fn is_half(one: &Address, sockets: &[(Address, RawFd)]) -> bool {
-    let Address::Tcp(SocketAddr::V4(v4)) = one else {
-        return false;
-    };
-    let is_other = |other: &Address| matches!(other, Address::Tcp(SocketAddr::V6(v6)) if v6.ip().is_unspecified() && v6.port() == v4.port());
-    v4.ip().is_unspecified() && sockets.iter().any(|(other, _)| is_other(other))
 }
 
 /// Logs were reopened; `access`: access logs are among them.

@@ -9,7 +9,7 @@ use weir_sys::{identity::Identity, process::Exit, socket_owners::Owner};
 
 use super::{
     Action, BadMessage, Health, Jail, ManagerCounts, OldGeneration, Source, ToGateway, ToManager,
-    Told, Whose,
+    Told, Whose, Work,
     wire::{Reader, Writer},
 };
 
@@ -539,9 +539,13 @@ impl ToManager {
                 out.u8(71);
                 out.holding(holding);
             }
-            Self::Alive { silent } => {
+            Self::Alive { silent, work } => {
                 out.u8(74);
                 out.u32(*silent);
+                out.u32(work.active);
+                out.u32(work.idle);
+                out.u64(work.requests);
+                out.u64(work.slow);
             }
             Self::FindFormer { id, whose } => {
                 out.u8(75);
@@ -626,6 +630,12 @@ impl ToManager {
             71 => Self::Holding(from.holding()?),
             74 => Self::Alive {
                 silent: from.u32()?,
+                work: Work {
+                    active: from.u32()?,
+                    idle: from.u32()?,
+                    requests: from.u64()?,
+                    slow: from.u64()?,
+                },
             },
             40 => Self::Measure,
             7 => Self::StartWorkers {

@@ -250,7 +250,17 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
         (any::<u16>(), any::<u32>()).prop_map(|(pool, worker)| ToManager::Kill { pool, worker }),
         (any::<u16>(), any::<u32>(), told())
             .prop_map(|(pool, worker, told)| ToManager::Terminate { pool, worker, told }),
-        any::<u32>().prop_map(|silent| ToManager::Alive { silent }),
+        (any::<(u32, u32)>(), any::<(u64, u64)>(), any::<u32>()).prop_map(
+            |((active, idle), (requests, slow), silent)| {
+                let work = Work {
+                    active,
+                    idle,
+                    requests,
+                    slow,
+                };
+                ToManager::Alive { silent, work }
+            }
+        ),
         holding().prop_map(ToManager::Holding),
         addresses().prop_map(|(name, addresses)| ToManager::Addresses { name, addresses }),
         Just(ToManager::Drained),

@@ -157,7 +157,7 @@ fn workers(case: &Case<'_>, notes: &mut Notes) {
 /// Whether a socket can be bound there.
 fn tcp(case: &Case<'_>, label: &str, address: SocketAddr, notes: &mut Notes) {
     let (root, port) = (case.people.starter.is_root(), address.port());
-    match listener::try_tcp(address) {
+    match listener::try_tcp(address, true) {
         Ok(()) => notes.ok(format!("{label} is free")),
         Err(error) if error.kind() == ErrorKind::AddrInUse => taken(case, label, address, notes),
         Err(error) if error.kind() == ErrorKind::AddrNotAvailable => notes.breaks(
@@ -369,7 +369,7 @@ mod tests {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         assert_eq!(
-            listener::try_tcp(address).unwrap_err().kind(),
+            listener::try_tcp(address, true).unwrap_err().kind(),
             ErrorKind::AddrInUse
         );
         let text = format!("[listen.a]\naddress = \"{address}\"\n[site.a]\nroot = \"/\"\n");
@@ -384,6 +384,6 @@ mod tests {
             "{found:?}"
         );
         drop(socket);
-        listener::try_tcp(address).unwrap();
+        listener::try_tcp(address, true).unwrap();
     }
 }

@@ -1,6 +1,11 @@
 //! Reads PHP-FPM's configuration only for information: nothing is opened for writing or started.
 
-use std::{io, net::IpAddr, path::Path, process::ExitCode};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    process::ExitCode,
+};
 
 use weir_config::fpm::{self, Fpm, Options, Outside, Said, User};
 
@@ -18,8 +23,8 @@ pub fn weir_toml(file: &Path) -> Result<(String, String), ExitCode> {
         fpm::read(&options, &Looking, &mut said).and_then(|fpm| {
             match fpm::translate(&fpm, &options, &fpm::Start::default(), &Looking) {
                 Ok(translated) => Ok(translated.text),
-                Err(message) => {
-                    said.messages.push(message);
+                Err(messages) => {
+                    said.messages.extend(messages);
                     Err(fpm::Refused)
                 }
             }
@@ -96,15 +101,12 @@ impl Outside for Looking {
         ThisMachine.group(name)
     }
 
-    fn has_address(&self, address: IpAddr) -> bool {
-        ThisMachine.has_address(address)
+    /// Whoever is looked at may listen there now.
+    fn try_listen(&self, _: SocketAddr) -> io::Result<()> {
+        Ok(())
     }
 
     fn resolve(&self, host: &str) -> Result<Vec<IpAddr>, String> {
         ThisMachine.resolve(host)
-    }
-
-    fn has_ipv6(&self) -> bool {
-        ThisMachine.has_ipv6()
     }
 }

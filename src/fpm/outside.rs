@@ -1,14 +1,16 @@
 //! This machine, as PHP-FPM's configuration asks about it.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
-    net::{IpAddr, TcpListener, ToSocketAddrs},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs},
     path::Path,
+    sync::{Mutex, PoisonError},
 };
 
 use weir_config::fpm::{Outside, User};
 use weir_sys::{
-    glob, identity, limits,
+    glob, identity, limits, listener,
     log_file::{self, Refused},
 };
 
@@ -65,6 +67,15 @@ impl Outside for ThisMachine {
     }
 
     fn resolve(&self, host: &str) -> Result<Vec<IpAddr>, String> {
+        if host == "*" {
+            // getaddrinfo(3) takes it for no name at all, which is this machine; first what it speaks.
+            let v6 = listener::try_tcp((Ipv6Addr::LOCALHOST, 0).into(), false).is_ok();
+            let mut both = vec![Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()];
+            if !v6 {
+                both.reverse();
+            }
+            return Ok(both);
+        }
         let found = (host, 0_u16).to_socket_addrs();
         let addresses = found.map_err(|error| {
             let text = error.to_string();
@@ -74,14 +85,18 @@ impl Outside for ThisMachine {
         Ok(addresses.map(|address| address.ip()).collect())
     }
 
-    fn has_address(&self, address: IpAddr) -> bool {
-        TcpListener::bind((address, 0)).is_ok()
-    }
-
-    fn has_ipv6(&self) -> bool {
-        Path::new("/proc/net/if_inet6").exists()
+    fn try_listen(&self, address: SocketAddr) -> io::Result<()> {
+        let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
+        if !ours.contains(&address) {
+            listener::try_tcp(address, false)?;
+            ours.insert(address);
+        }
+        Ok(())
     }
 }
+
+/// What was free when it was asked for, and is ours since: a reload asks again.
+static OURS: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
 
 fn known(user: identity::User) -> User {
     User {

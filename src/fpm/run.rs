@@ -119,14 +119,15 @@ fn read(
             .map(|path| absolute(path).to_string_lossy().into_owned()),
         no_php_ini: arguments.no_php_ini,
         defines: arguments.settings(),
+        listens: true,
     };
     match fpm::translate(&fpm, options, &start, &ThisMachine) {
         Ok(translated) => {
             said.messages.extend(translated.said.iter().cloned());
             Ok((fpm, translated))
         }
-        Err(message) => {
-            said.messages.push(message);
+        Err(messages) => {
+            said.messages.extend(messages);
             Err(unfit)
         }
     }
@@ -249,7 +250,7 @@ fn read_again(options: &Options, arguments: &Arguments) -> Result<(Fpm, Translat
     let mut said = Said::default();
     let read = read(options, arguments, &mut said);
     let tell = |message: &Message| {
-        let text = &message.text;
+        let text = message.text.trim_end();
         match message.level {
             Some(Level::Debug) => log::debug!("{text}"),
             Some(Level::Notice) => log::info!("{text}"),
@@ -263,7 +264,10 @@ fn read_again(options: &Options, arguments: &Arguments) -> Result<(Fpm, Translat
 
 /// How often systemd is notified, ms.
 fn monitor_interval(fpm: &Fpm) -> i64 {
-    i64::from(fpm.global.systemd_interval.max(0)) * 1000
+    match fpm.global.systemd_watchdog {
+        Some(millis) => i64::from(millis),
+        None => i64::from(fpm.global.systemd_interval.max(0)) * 1000,
+    }
 }
 
 fn fail(mut voice: Voice, starter: Option<PipeWriter>) -> ExitCode {

@@ -94,11 +94,13 @@ impl Voice {
             text::put_formatted(place, &mut line);
         }
         // In the output of -tt, names of settings follow after a tab.
-        for (index, part) in message.text.split('\t').enumerate() {
+        let bare = message.text.strip_suffix('\n');
+        for (index, part) in bare.unwrap_or(&message.text).split('\t').enumerate() {
             line.extend_from_slice(if index == 0 { b"" } else { b"\t" });
             text::put_message(part.as_bytes(), &mut line);
         }
-        line.push(b'\n');
+        // Some of PHP-FPM's own texts end their line, too.
+        line.extend_from_slice(if bare.is_some() { b"\n\n" } else { b"\n" });
         // If neither can be written, the message is lost.
         self.write_stderr(&line);
         if let Some(log) = &mut self.log {

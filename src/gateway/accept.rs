@@ -214,7 +214,18 @@ pub(crate) async fn listen(
             }
         });
     };
+    let pool = match &settings.protocol {
+        Protocol::FastCgi(front) if !front.status_only => gateway.pools.get(front.pool.0),
+        _ => None,
+    };
     loop {
+        if let Some(pool) = pool {
+            tokio::select! {
+                biased;
+                () = gateway.drain.started() => break,
+                () = pool.room_to_wait() => {}
+            }
+        }
         let accepted = tokio::select! {
             biased;
             () = gateway.drain.started() => break,

@@ -21,6 +21,8 @@ use weir_sys::{
     sock_diag::{self, Diag, Family},
 };
 
+use crate::error_log::{self, Format};
+
 /// A listener's accept queue, summed over all of its sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListenerQueue {
@@ -222,7 +224,13 @@ impl State {
             .any(|watched| watched.turned_away.lasts());
         // Those of weir's own listeners were already logged with the listener's name.
         if self.turned_away.note(now, more) == Some(Turn::Begins) && !ours {
-            log::info!(
+            // PHP-FPM's log is about PHP-FPM.
+            let level = match error_log::format() {
+                Format::Weir => log::Level::Info,
+                Format::Fpm => log::Level::Debug,
+            };
+            log::log!(
+                level,
                 "the kernel turned away {more} connections whose accept queue was full (ListenOverflows, which counts all \
                  programs of this network namespace), none of them weir's; weir watch --all shows whose they are"
             );

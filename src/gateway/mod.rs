@@ -491,6 +491,13 @@ impl Gateway {
         self.drain.has_started() || self.declines.load(Relaxed)
     }
 
+    /// What the workers of all pools do.
+    fn work(&self) -> crate::control::Work {
+        let mut work = crate::control::Work::default();
+        self.pools.iter().for_each(|pool| pool.add_to(&mut work));
+        work
+    }
+
     /// The current accept queues of the listeners.
     pub(crate) fn look_at_kernel_queues(&self) -> KernelView {
         let most = self.config.server.max_connections;
@@ -641,7 +648,8 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             ToGateway::Ping => {
                 let silent = gateway.pulses.silent().as_millis();
                 let silent = u32::try_from(silent).unwrap_or(u32::MAX);
-                (gateway.manager.0)(ToManager::Alive { silent });
+                let work = gateway.work();
+                (gateway.manager.0)(ToManager::Alive { silent, work });
             }
             ToGateway::Worker {
                 pool,

@@ -60,6 +60,12 @@ impl Gateway {
         }
     }
 
+    /// Somebody wants to hear what it does so often.
+    pub(super) fn ask_every(&mut self, period: Duration) {
+        let often = self.often.into_iter().chain([period / 4]).min();
+        self.often = often;
+    }
+
     /// Starts the process and sends it `messages`.
     pub(super) fn start(
         &mut self,

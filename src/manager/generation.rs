@@ -44,6 +44,7 @@ use super::{
 use crate::{
     control::{
         Action, EgressFiles, Holding, ManagerCounts, OldGeneration, ToGateway, ToManager, Whose,
+        Work,
     },
     error_log::{self, Format},
 };
@@ -68,6 +69,8 @@ pub(super) struct Generation {
     complaint: Option<String>,
     /// What the draining gateway waits for, by its last report, and since when it drains.
     holding: Holding,
+    /// What its workers do and did, as the gateway told last.
+    pub(super) work: Work,
     addresses: Rc<Addresses>,
     finishing: Option<Instant>,
     /// Whether operators have turned the drain for load balancers on.
@@ -158,6 +161,7 @@ impl Generation {
             },
             complaint: None,
             holding: Holding::default(),
+            work: Work::default(),
             addresses,
             finishing: None,
             declines: false,
@@ -420,7 +424,8 @@ impl Generation {
                     }
                     self.holding = holding;
                 }
-                ToManager::Alive { silent } => {
+                ToManager::Alive { silent, work } => {
+                    self.work = work;
                     let silent = Duration::from_millis(silent.into());
                     self.gateway.is_alive(now, silent);
                 }

@@ -39,6 +39,7 @@ pub(super) struct Sockets {
 #[derive(Debug, Clone)]
 struct Entry {
     address: Address,
+    ipv6only: bool,
     sockets: Vec<Rc<OwnedFd>>,
     /// Identity of the unix socket's path, if we have created it.
     name: Option<Name>,
@@ -50,6 +51,7 @@ pub(super) type Name = (u64, u64);
 /// An address to listen on.
 struct Wanted<'a> {
     address: &'a Address,
+    ipv6only: bool,
     backlog: u32,
     rights: &'a Rights,
     /// The key that configures the address.
@@ -68,6 +70,7 @@ impl Sockets {
         for (listener, rights) in config.listeners.iter().zip(&plan.rights) {
             let wanted = Wanted {
                 address: &listener.address,
+                ipv6only: listener.ipv6only,
                 backlog: listener.backlog,
                 rights,
                 key: format!("listen.{}.address", listener.name),
@@ -83,6 +86,7 @@ impl Sockets {
             for address in &egress.listen {
                 let wanted = Wanted {
                     address,
+                    ipv6only: true,
                     backlog: EGRESS_BACKLOG,
                     rights,
                     key: "egress.listen".to_owned(),
@@ -104,6 +108,7 @@ impl Sockets {
             }
             let wanted = Wanted {
                 address: &Address::Unix(own.path.clone()),
+                ipv6only: true,
                 backlog: EGRESS_BACKLOG,
                 rights: &own.rights,
                 key: "egress.socket".to_owned(),
@@ -220,6 +225,7 @@ impl Entry {
     /// The sockets of `before` for that address, and new ones for those that are missing.
     fn bind(wanted: &Wanted<'_>, before: &Sockets) -> Result<Self, Problem> {
         let kept = before.find(wanted.address);
+        let kept = kept.filter(|kept| kept.ipv6only == wanted.ipv6only);
         let mut sockets = kept.map_or_else(Vec::new, |kept| kept.sockets.clone());
         let mut name = kept.and_then(|kept| kept.name);
         if let Address::Unix(path) = wanted.address
@@ -252,12 +258,14 @@ impl Entry {
                     None => *address,
                 };
                 let ours = before.has_port(address.port());
-                let new = listener::tcp(at, wanted.backlog, missing, sockets.is_empty())
+                let bind =
+                    |alone| listener::tcp(at, wanted.ipv6only, wanted.backlog, missing, alone);
+                let new = bind(sockets.is_empty())
                     // Another address of ours has the same port, for example a wildcard: binding beside it is
                     // possible.
                     .or_else(
                         |error| match ours && error.kind() == io::ErrorKind::AddrInUse {
-                            true => listener::tcp(at, wanted.backlog, missing, false),
+                            true => bind(false),
                             false => Err(error),
                         },
                     )
@@ -275,6 +283,7 @@ impl Entry {
         }
         Ok(Self {
             address: wanted.address.clone(),
+            ipv6only: wanted.ipv6only,
             sockets,
             name,
         })

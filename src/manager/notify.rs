@@ -14,12 +14,19 @@ use std::{
 
 use weir_sys::daemon;
 
+use super::gateway::Gateway;
+use crate::{control::Work, events};
+
 /// The service manager's socket.
 #[derive(Debug)]
 pub(super) struct Notifier {
     socket: Option<UnixDatagram>,
     /// How often the watchdog wants a notification, and when the next one is due.
     watchdog: Option<(Duration, Instant)>,
+    /// How often it is told what workers do, as PHP-FPM does, and when next.
+    monitor: Option<(Duration, Instant)>,
+    /// Requests when it was told last.
+    requests: u64,
 }
 
 impl Notifier {
@@ -32,6 +39,8 @@ impl Notifier {
             watchdog: watchdog_period()
                 .filter(|_| socket.is_some())
                 .map(|period| (period, now + period)),
+            monitor: None,
+            requests: 0,
             socket,
         }
     }
@@ -40,8 +49,26 @@ impl Notifier {
     pub(super) fn ready(&self) {
         let pid = std::process::id();
         self.tell(&format!(
-            "READY=1\nMAINPID={pid}\nSTATUS=Ready to handle connections"
+            "READY=1\nSTATUS=Ready to handle connections\nMAINPID={pid}"
         ));
+    }
+
+    /// In PHP-FPM's place: reports what the workers behind `gateway` do every so many ms; 0: never. They have done nothing yet.
+    pub(super) fn monitor(&mut self, millis: i64, gateway: &mut Gateway) {
+        events::monitored(millis);
+        let now = Instant::now();
+        let period = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+        self.monitor = (self.socket.is_some() && !period.is_zero()).then(|| (period, now + period));
+        self.requests = 0;
+        if let (Some((every, due)), Some((same, at))) = (&mut self.watchdog, self.monitor)
+            && *every == same
+        {
+            // Both in one message.
+            *due = at;
+        }
+        if let Some((period, _)) = self.monitor {
+            gateway.ask_every(period);
+        }
     }
 
     /// A reload begins; [`ready`](Self::ready) reports its end.
@@ -57,22 +84,51 @@ impl Notifier {
         self.tell("STOPPING=1\nSTATUS=Stopping");
     }
 
-    /// Notifies the watchdog if that is due and clients are served. `silent`: how long ago the gateway last showed
-    /// progress; `None`: nothing is expected of it yet.
-    pub(super) fn tick(&mut self, now: Instant, silent: Option<Duration>) {
+    /// Notifies the watchdog if that is due and clients are served, and reports `work` if that is due. `silent`: how long
+    /// ago the gateway last showed progress; `None`: nothing is expected of it yet.
+    pub(super) fn tick(&mut self, now: Instant, silent: Option<Duration>, work: &Work) {
+        let mut alive = false;
         if let Some((period, due)) = self.watchdog
             && due <= now
         {
             self.watchdog = Some((period, now + period));
-            if silent.is_none_or(|silent| silent <= period) {
-                self.tell("WATCHDOG=1");
-            }
+            alive = silent.is_none_or(|silent| silent <= period);
         }
+        if let Some((period, due)) = self.monitor
+            && due <= now
+        {
+            self.monitor = Some((period, now + period));
+            let watchdog = match alive {
+                true => "WATCHDOG=1\n",
+                false => "",
+            };
+            let text = self.says(work, period);
+            self.tell(&format!("READY=1\n{watchdog}{text}"));
+            self.requests = work.requests;
+        } else if alive {
+            self.tell("WATCHDOG=1");
+        }
+    }
+
+    /// In PHP-FPM's words.
+    fn says(&self, work: &Work, period: Duration) -> String {
+        let Work {
+            active,
+            idle,
+            requests,
+            slow,
+        } = work;
+        let rate = requests.saturating_sub(self.requests) as f64 / period.as_secs_f64();
+        format!(
+            "STATUS=Processes active: {active}, idle: {idle}, Requests: {requests}, slow: {slow}, \
+             Traffic: {rate:.2}req/sec"
+        )
     }
 
     /// When [`tick`](Self::tick) has something to send.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.watchdog.map(|(_, due)| due)
+        let both = [self.watchdog, self.monitor];
+        both.into_iter().flatten().map(|(_, due)| due).min()
     }
 
     fn tell(&self, state: &str) {

@@ -189,7 +189,8 @@ impl Manager<'_> {
             self.hear_masters(now, &news);
             self.take_signals();
             let now = Instant::now();
-            self.notifier.tick(now, self.current.gateway.silent(now));
+            let silent = self.current.gateway.silent(now);
+            self.notifier.tick(now, silent, &self.current.work);
             self.masters.oom.look(now);
             self.each(|generation, masters| generation.hear(now, masters));
             self.each(|generation, masters| generation.tick(now, masters));
@@ -393,7 +394,8 @@ impl Manager<'_> {
                 events::serving(std::process::id());
                 self.notifier.ready();
                 if let Some(stand_in) = &self.start.stand_in {
-                    events::monitored(stand_in.monitor.get());
+                    let interval = stand_in.monitor.get();
+                    self.notifier.monitor(interval, &mut self.current.gateway);
                     (stand_in.ready)();
                 }
                 if let Some(folder) = &self.start.folder {
@@ -542,7 +544,8 @@ impl Manager<'_> {
                 let command = self.start.stand_in.map_or(&[][..], |own| own.command);
                 events::reloaded(std::process::id(), command, &sockets);
                 if let Some(stand_in) = &self.start.stand_in {
-                    events::monitored(stand_in.monitor.get());
+                    let interval = stand_in.monitor.get();
+                    self.notifier.monitor(interval, &mut self.current.gateway);
                 }
                 weir_sys::memory::give_back();
                 self.notifier.ready();

@@ -206,7 +206,7 @@ impl BoundTcp {
                 "name another address, or leave it out: the window is on a unix socket anyway",
             )
         };
-        let mut sockets = listener::tcp(wanted, TCP_BACKLOG, 1, true).map_err(problem)?;
+        let mut sockets = listener::tcp(wanted, true, TCP_BACKLOG, 1, true).map_err(problem)?;
         let socket = sockets
             .pop()
             .ok_or_else(|| problem(io::ErrorKind::AddrNotAvailable.into()))?;

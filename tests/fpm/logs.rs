@@ -240,8 +240,17 @@ fn the_last_words_of_a_worker_are_told_as_php_fpm_tells_them() {
         ("log_level = error", "bye".to_owned()),
     ] {
         let [fpm, weir] = [false, true].map(|weir| {
-            let mut subject = Subject::start(weir, global, "", &scripts);
+            let mut subject = Subject::start(weir, global, "pm.status_path = /status", &scripts);
             let worker = worker(subject.running.pid, weir);
+            if weir {
+                // Its gateway has to have the worker before the manager is stopped. Its page asks no worker, which PHP-FPM's does.
+                wait_until("the gateway has the worker", || {
+                    subject
+                        .ask("/status?json")
+                        .out
+                        .contains("\"idle processes\":1")
+                });
+            }
             subject.running.signal(Signal::STOP);
             if weir {
                 // The gateway waits until the worker is replaced.

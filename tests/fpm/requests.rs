@@ -356,3 +356,46 @@ fn a_pool_whose_workers_are_all_busy_is_told_once() {
     });
     assert!(!lines.is_empty());
 }
+
+/// PHP-FPM sends SIGTERM again and again, and such a script runs on.
+#[test]
+fn a_script_that_ignores_sigterm_is_killed() {
+    let place = Place::new();
+    let pool =
+        "pm.max_children = 1\nrequest_terminate_timeout = 1\nphp_admin_value[ffi.enable] = 1";
+    place.write("php-fpm.conf", crate::starts::configuration("", pool));
+    let script = place.write(
+        "ignores.php",
+        "<?php $c = FFI::cdef('void *signal(int, void *);', 'libc.so.6'); $c->signal(15, FFI::cast('void *', 1));
+         for (;;) usleep(10000);",
+    );
+    let other = place.write("other.php", "<?php echo 'served';");
+    let running = Running::start(&place.weir(), &place, &[]);
+    let answer = get(&place.path("fpm.sock"), &script, "/ignores.php");
+    assert_eq!(answer.out, "");
+    // The pool's only worker is another one.
+    let answer = get(&place.path("fpm.sock"), &other, "/other.php");
+    assert!(answer.out.ends_with("served"), "{answer:?}");
+    running.wait_for_log("exited on signal 9 (SIGKILL)");
+    let log = running.log();
+    let timed_out = log.find("execution timed out").expect("it timed out");
+    let killed = log.find("exited on signal 9 (SIGKILL)").unwrap();
+    assert!(timed_out < killed, "{log}");
+}
+
+/// What php-fpm.conf cannot say.
+#[test]
+fn the_environment_says_what_a_web_server_gets_for_a_dead_worker() {
+    for (value, status) in [("answer", "Status: 502"), ("close", "")] {
+        let place = Place::new();
+        place.write("php-fpm.conf", crate::starts::configuration("", ""));
+        let script = place.write("dies.php", "<?php posix_kill(getmypid(), 9); sleep(5);");
+        let variables = [("WEIR_ON_WORKER_FAILURE", value)];
+        let _running = Running::start_in(&place.weir(), &place, &[], &variables);
+        let answer = get(&place.path("fpm.sock"), &script, "/dies.php").out;
+        match status {
+            "" => assert_eq!(answer, ""),
+            status => assert!(answer.starts_with(status), "{answer}"),
+        }
+    }
+}

@@ -231,7 +231,8 @@ impl Running {
 
     fn wait_for_start(&mut self) {
         let until = Instant::now() + LIMIT;
-        while !self.log().contains("ready to handle connections") && !self.is_quietly_ready() {
+        // The line about systemd is the last one of a start.
+        while !self.log().contains("NOTICE: systemd monitor ") && !self.is_quietly_ready() {
             let child = self.child.as_mut().unwrap();
             if let Some(status) = child.try_wait().unwrap() {
                 let mut said = String::new();

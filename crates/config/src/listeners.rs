@@ -31,6 +31,12 @@ pub(crate) fn listeners(tables: &[Named], pools: &[String], sink: &mut Sink) -> 
             }
             seen.entry(address.clone()).or_insert(name);
         }
+        if let Some(entry) = entries.entry("ipv6only")
+            && !matches!(&address, Address::Tcp(socket) if socket.is_ipv6())
+        {
+            let message = "`ipv6only` has no effect: only IPv6 addresses have it";
+            sink.warning(entry.key.clone(), message, "");
+        }
         if matches!(address, Address::Tcp(_)) {
             for key in ["owner", "group", "mode", "acl_users", "acl_groups"] {
                 if let Some(entry) = entries.entry(key) {
@@ -54,6 +60,7 @@ pub(crate) fn listeners(tables: &[Named], pools: &[String], sink: &mut Sink) -> 
             acl_users: entries.texts("acl_users").unwrap_or_default(),
             acl_groups: entries.texts("acl_groups").unwrap_or_default(),
             backlog: entries.number("backlog") as u32,
+            ipv6only: entries.bool("ipv6only"),
             owner: entries.text("owner"),
             group: entries.text("group"),
             mode: entries.number("mode") as u32,
@@ -159,10 +166,11 @@ pub(crate) fn spoken(entries: &Entries) -> Spoken {
 }
 
 /// The keys that an agent-check listener uses.
-const AGENT_CHECK: [&str; 10] = [
+const AGENT_CHECK: [&str; 11] = [
     "address",
     "protocol",
     "backlog",
+    "ipv6only",
     "owner",
     "group",
     "mode",

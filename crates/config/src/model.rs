@@ -144,6 +144,8 @@ pub struct Listener {
     pub protocol: Protocol,
     /// Length of the kernel's accept backlog (limited by net.core.somaxconn).
     pub backlog: u32,
+    /// An IPv6 socket takes no IPv4.
+    pub ipv6only: bool,
     /// Owner of a unix socket.
     pub owner: Option<String>,
     /// Group of a unix socket.
@@ -663,6 +665,8 @@ pub struct Queue {
     pub fullconn: usize,
     /// Maximum number of waiting requests. More are shed at once.
     pub max_queue: usize,
+    /// Further requests are not shed: FastCGI listeners accept no connections while `max_queue` requests wait.
+    pub waits_when_full: bool,
     /// Maximum waiting time. After it: 503.
     pub timeout: Duration,
     /// Workers reserved for requests of a priority. The priorities differ, and all reserved workers together are

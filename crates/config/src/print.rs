@@ -205,7 +205,7 @@ fn listener(config: &Config, listener: &Listener, key: &str) -> Printed {
         "allowed_clients" => fastcgi.map_or(Foreign, |fastcgi| {
             allowed_clients(unix, &fastcgi.allowed_clients)
         }),
-        "backlog" | "owner" | "group" | "mode" | "acl_users" | "acl_groups" => {
+        "backlog" | "ipv6only" | "owner" | "group" | "mode" | "acl_users" | "acl_groups" => {
             socket(listener, key)
         }
         "max_head" => Value(size(listener.max_head as u64)),
@@ -255,6 +255,10 @@ fn socket(listener: &Listener, key: &str) -> Printed {
             permission(unix, (!names.is_empty()).then(|| texts(names)))
         }
         "backlog" => plain(listener.backlog),
+        "ipv6only" => match &listener.address {
+            Address::Tcp(address) if address.is_ipv6() => plain(listener.ipv6only),
+            _ => Foreign,
+        },
         "owner" => permission(unix, listener.owner.as_deref().map(quote)),
         "group" => permission(unix, listener.group.as_deref().map(quote)),
         // A TCP listener does not use its mode, but the mode is kept.
@@ -631,6 +635,9 @@ fn queue(queue: &Queue, key: &str) -> Printed {
             QueueOrder::Fifo => "fifo",
         })),
         "max_queue" => plain(queue.max_queue),
+        "when_full" => Value(quote(
+            ["refuse", "wait"][usize::from(queue.waits_when_full)],
+        )),
         "serialize_by" => option(queue.serialize_by.as_ref().map(request_part)),
         "serialize_queue" => plain(queue.serialize_queue),
         "client_share" => plain(queue.client_share),

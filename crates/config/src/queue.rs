@@ -44,6 +44,7 @@ pub(crate) fn queue(entries: &Entries, runtime: &Runtime, sink: &mut Sink) -> Qu
         minconn,
         fullconn,
         max_queue: entries.count("max_queue"),
+        waits_when_full: entries.text("when_full").as_deref() == Some("wait"),
         timeout: entries.duration("timeout"),
         reserve: reserves(entries, maxconn, sink),
         serialize_by: match entries.value("serialize_by") {

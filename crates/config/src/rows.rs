@@ -424,6 +424,8 @@ const LISTEN: &[Row] = &[
          what the `pool` can take."),
     key(&[Listen], "backlog", Kind::Count { min: 1, max: 1 << 30 }, Value("4096"),
         "Length of the kernel's accept queue; the kernel cuts it to net.core.somaxconn."),
+    key(&[Listen], "ipv6only", Kind::Bool, Value("true"),
+        "Whether a socket of an IPv6 address takes IPv6 only. With `false`, one of `[::]` takes IPv4, too."),
     key(&[Listen], "owner", Kind::Text, Absent("who started weir"),
         "Owner of a unix socket."),
     key(&[Listen], "group", Kind::Text, Absent("who started weir"),
@@ -815,6 +817,9 @@ const QUEUE: &[Row] = &[
          that is down takes its share along."),
     key(&[Queue], "max_queue", Kind::Count { min: 0, max: 10_000_000 }, Value("1000"),
         "Requests waiting at most; more are answered with 503 at once. 0: nobody waits.").called(&["maxqueue", "backlog"]),
+    key(&[Queue], "when_full", Kind::Word(&["refuse", "wait"], &[]), Value("\"refuse\""),
+        "What happens to requests beyond `max_queue`. `refuse`: they are answered with 503. `wait`: FastCGI listeners of the pool accept \
+         no connection until there is room, so that further ones wait in the kernel's queue; requests on accepted connections wait, too."),
     key(&[Queue], "timeout", Kind::Duration { zero: false }, Value("\"10s\""),
         "Waiting at most; then 503 with Retry-After.").called(&["timeout_queue", "queue_timeout"]),
     key(&[Queue], "minconn", Kind::Count { min: 1, max: 1_000_000 }, Absent("the limit is maxconn at any load"),

@@ -18,15 +18,23 @@ use weir_config::{
 
 #[track_caller]
 fn translated(paper: &Paper) -> (String, Checked, Vec<Message>) {
-    match translate_as(paper, &options(), &Start::default()) {
+    match translate_as(paper, &options(), &listening()) {
         Ok(translated) => translated,
         Err(said) => panic!("{said:?}"),
     }
 }
 
+/// As where it is started, not tested.
+fn listening() -> Start {
+    Start {
+        listens: true,
+        ..Start::default()
+    }
+}
+
 #[track_caller]
 fn refused(text: &str) -> String {
-    match translate_as(&Paper::with(text), &options(), &Start::default()) {
+    match translate_as(&Paper::with(text), &options(), &listening()) {
         Ok((text, ..)) => panic!("{text}"),
         Err(said) => {
             let texts: Vec<String> = said.into_iter().map(|message| message.text).collect();
@@ -95,6 +103,8 @@ env = { "USER" = "shop", "HOME" = "/srv/shop" }
 [pool."www".queue]
 timeout = "1d"
 max_queue = 4096
+when_full = "wait"
+order = "fifo"
 "#;
     assert_eq!(text, expected);
 }
@@ -251,15 +261,31 @@ fn listen_takes_every_form() {
         let listeners = checked.config.listeners.into_iter();
         listeners.map(|l| l.address.to_string()).collect()
     };
-    assert_eq!(addresses("9000"), ["[::]:9000", "0.0.0.0:9000"]);
-    assert_eq!(addresses("[::]:9000"), ["[::]:9000", "0.0.0.0:9000"]);
+    assert_eq!(addresses("9000"), ["[::]:9000"]);
+    assert_eq!(addresses("[::]:9000"), ["[::]:9000"]);
+    assert_eq!(addresses(":::9000"), ["[::]:9000"]);
+    assert_eq!(addresses("9797"), ["0.0.0.0:9797"]);
+    assert_eq!(addresses("*:9000"), ["[::1]:9000"]);
+    assert_eq!(addresses("127.0.0.1: +09000"), ["127.0.0.1:9000"]);
     assert_eq!(addresses("127.0.0.1:9000"), ["127.0.0.1:9000"]);
     assert_eq!(addresses("0.0.0.0:9000"), ["0.0.0.0:9000"]);
     assert_eq!(addresses("[::1]:9000"), ["[::1]:9000"]);
     assert_eq!(addresses("localhost:9000"), ["127.0.0.1:9000"]);
     assert_eq!(addresses("run/a.sock"), ["unix:/usr/run/a.sock"]);
     for (listen, cause) in [
-        ("nowhere:9000", "cannot resolve hostname 'nowhere'"),
+        ("nowhere:9000", "getaddrinfo: Name or service not known\n"),
+        (
+            "127.0.0.1:90x",
+            "getaddrinfo: Servname not supported for ai_socktype\n",
+        ),
+        (
+            "[::1]:9797",
+            "failed to create new listening socket: socket(): Address family not supported by protocol (97)",
+        ),
+        (
+            "192.0.2.1:9000",
+            "unable to bind listening socket for address '192.0.2.1:9000': Cannot assign requested address (99)",
+        ),
         ("127.0.0.1:0", "invalid port value '0'"),
         ("127.0.0.1:x", "invalid port value 'x'"),
     ] {
@@ -384,6 +410,7 @@ fn the_command_line_has_its_say() {
             ("a.b".into(), "2".into()),
             ("zend_extension".into(), "x".into()),
         ],
+        listens: false,
     };
     let options = Options {
         pid: Some("run/weir.pid".into()),
@@ -433,7 +460,7 @@ fn pools_keep_their_names_and_listeners_get_one() {
     let (_, checked, _) = translated(&Paper::with(text));
     let names: Vec<&str> = checked.config.pools.iter().map(|p| &*p.name).collect();
     assert_eq!(names, ["a.b", "a_b", "c d", "ü"]);
-    assert_eq!(checked.config.listeners.len(), 8);
+    assert_eq!(checked.config.listeners.len(), 4);
 }
 
 proptest! {

@@ -60,6 +60,7 @@ pub enum UnixError {
 /// As bind(2): `AddrInUse`, `PermissionDenied` (a port below 1024), `AddrNotAvailable`.
 pub fn tcp(
     address: SocketAddr,
+    ipv6only: bool,
     backlog: u32,
     count: usize,
     alone: bool,
@@ -67,7 +68,7 @@ pub fn tcp(
     let mut address = address;
     let mut sockets = Vec::with_capacity(count);
     for index in 0..count {
-        let socket = tcp_socket(address)?;
+        let socket = tcp_socket(address, ipv6only)?;
         // The kernel lets two programs of one user share a port if both set the option before bind. The first socket
         // sets it afterwards: so it cannot join other programs' sockets, and our other sockets can join it.
         let first_alone = alone && index == 0;
@@ -94,8 +95,8 @@ pub fn tcp(
 ///
 /// # Errors
 /// Those of [`tcp`].
-pub fn try_tcp(address: SocketAddr) -> io::Result<()> {
-    let socket = tcp_socket(address)?;
+pub fn try_tcp(address: SocketAddr, ipv6only: bool) -> io::Result<()> {
+    let socket = tcp_socket(address, ipv6only)?;
     Ok(net::bind(&socket, &address)?)
 }
 
@@ -261,7 +262,7 @@ impl From<Errno> for UnixError {
     }
 }
 
-fn tcp_socket(address: SocketAddr) -> io::Result<OwnedFd> {
+fn tcp_socket(address: SocketAddr, ipv6only: bool) -> io::Result<OwnedFd> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
@@ -271,7 +272,7 @@ fn tcp_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     // Connections of an earlier run in TIME_WAIT must not prevent a start.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, true)?;
+        sockopt::set_ipv6_v6only(&socket, ipv6only)?;
     }
     Ok(socket)
 }
@@ -423,20 +424,20 @@ mod tests {
 
     #[test]
     fn sockets_of_one_address_share_its_port_and_strangers_cannot_join() {
-        let sockets = tcp("127.0.0.1:0".parse().unwrap(), 16, 3, true).unwrap();
+        let sockets = tcp("127.0.0.1:0".parse().unwrap(), true, 16, 3, true).unwrap();
         let address = tcp_address(&sockets[0]).unwrap();
         for socket in &sockets {
             assert_eq!(tcp_address(socket).unwrap(), address);
         }
         TcpStream::connect(address).unwrap();
-        let error = tcp(address, 16, 1, true).unwrap_err();
+        let error = tcp(address, true, 16, 1, true).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        tcp(address, 16, 2, false).unwrap();
+        tcp(address, true, 16, 2, false).unwrap();
     }
 
     #[test]
     fn connections_reach_every_socket_that_shares_the_port() {
-        let sockets = tcp("127.0.0.1:0".parse().unwrap(), 64, 2, true).unwrap();
+        let sockets = tcp("127.0.0.1:0".parse().unwrap(), true, 64, 2, true).unwrap();
         let address = tcp_address(&sockets[0]).unwrap();
         let _clients: Vec<_> = (0..40)
             .map(|_| TcpStream::connect(address).unwrap())

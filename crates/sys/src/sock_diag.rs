@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn what_a_full_tcp_queue_turns_away_is_counted() {
-        let socket = listener::tcp((Ipv4Addr::LOCALHOST, 0).into(), 1, 1, true).unwrap();
+        let socket = listener::tcp((Ipv4Addr::LOCALHOST, 0).into(), true, 1, 1, true).unwrap();
         let address = listener::tcp_address(&socket[0]).unwrap();
         let (inode, family) = (inode(&socket[0]).unwrap(), Family::Tcp4(address.port()));
         let _two = [0, 1].map(|_| TcpStream::connect(address).unwrap());
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_listener_says_whether_it_takes_ipv4_too() {
-        let own = listener::tcp((Ipv6Addr::LOCALHOST, 0).into(), 7, 1, true).unwrap();
+        let own = listener::tcp((Ipv6Addr::LOCALHOST, 0).into(), true, 7, 1, true).unwrap();
         let address = listener::tcp_address(&own[0]).unwrap();
         let family = Family::Tcp6(address.port());
         let found = look_until(family, inode(&own[0]).unwrap(), |_| true);
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn listeners_of_one_address_are_told_apart() {
-        let group = listener::tcp((Ipv4Addr::LOCALHOST, 0).into(), 4, 3, true).unwrap();
+        let group = listener::tcp((Ipv4Addr::LOCALHOST, 0).into(), true, 4, 3, true).unwrap();
         let port = listener::tcp_address(&group[0]).unwrap().port();
         let found = Diag::open().unwrap().listeners(Family::Tcp4(port)).unwrap();
         let mut inodes: Vec<u32> = found.iter().map(|found| found.inode).collect();

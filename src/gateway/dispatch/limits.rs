@@ -1,15 +1,19 @@
 //! The limits of a pool: those of the configuration, and those that an operator has set at run time, which last until
 //! the next reload.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use weir_config::{Queue, QueueOrder, Runtime};
 use weir_pool::{Action, Limits, Micros, Order, Reserve, Reserves, Stats};
 
 use super::PoolHandle;
+use crate::control::Work;
 
 /// Limits that an operator has set; 0 if not set.
 #[derive(Debug, Default)]
@@ -95,11 +99,37 @@ impl PoolHandle {
         100.0 * places.max(time)
     }
 
+    /// Adds what its workers do.
+    pub(crate) fn add_to(&self, work: &mut Work) {
+        let (stats, slow) = {
+            let state = self.state();
+            (state.pool.stats(), state.slow_requests)
+        };
+        work.active = work.active.saturating_add(stats.busy as u32);
+        work.idle = work.idle.saturating_add(stats.free as u32);
+        work.requests += stats.started + self.pages.load(Relaxed);
+        work.slow += slow;
+    }
+
+    /// Waits while as many requests wait as may, where that keeps others in the kernel's queue (`when_full = "wait"`).
+    pub(crate) async fn room_to_wait(&self) {
+        let queue = &self.settings.queue;
+        if queue.waits_when_full {
+            // Only while it is full, and then for much less than a request takes.
+            while self.state().pool.waiting() >= queue.max_queue {
+                tokio::time::sleep(LOOK_FOR_ROOM).await;
+            }
+        }
+    }
+
     /// Whether an operator has set a limit.
     pub(crate) fn is_set(&self) -> bool {
         self.set.max_children.load(Relaxed) > 0 || self.set.maxconn.load(Relaxed) > 0
     }
 }
+
+/// Between two looks whether a full queue has room.
+const LOOK_FOR_ROOM: Duration = Duration::from_millis(5);
 
 /// The pool's limits from the configuration.
 pub(super) fn of(queue: &Queue) -> Limits {
@@ -111,7 +141,11 @@ pub(super) fn of(queue: &Queue) -> Limits {
         maxconn: queue.maxconn,
         minconn: queue.minconn,
         fullconn: queue.fullconn,
-        max_queue: queue.max_queue,
+        max_queue: match queue.waits_when_full {
+            // Bounded by the connections that are accepted.
+            true => usize::MAX >> 1,
+            false => queue.max_queue,
+        },
         timeout: Micros(queue.timeout.as_micros() as u64),
         client_share: queue.client_share,
         order: match queue.order {

@@ -121,6 +121,26 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
+    /// A watchdog that asks says how often, too.
+    fn systemd(&mut self, global: &mut Global) {
+        let micros = self.outside.variable("WATCHDOG_USEC");
+        let micros = micros.and_then(|micros| micros.trim().parse::<i64>().ok());
+        let millis = micros.map_or(0, |micros| i32::try_from(micros / 2000).unwrap_or(i32::MAX));
+        if millis > 1000 {
+            if global.systemd_interval > 0 {
+                let text = "systemd_interval option ignored";
+                self.said.push(Message::new(Level::Warning, text));
+            }
+            let seconds = three_digits(f64::from(millis) / 1000.0);
+            let text = format!("systemd watchdog configured to {seconds}sec");
+            self.said.push(Message::new(Level::Notice, text));
+            global.systemd_watchdog = Some(millis);
+            global.systemd_interval = millis / 1000;
+        } else if global.systemd_interval < 0 {
+            global.systemd_interval = SYSTEMD_INTERVAL;
+        }
+    }
+
     fn global(&mut self, global: &mut Global) -> Result<(), Failed> {
         if let Some(pid) = &mut global.pid {
             *pid = full_path(pid, None, self.options, STATE);
@@ -138,12 +158,10 @@ impl Checker<'_> {
         if !is_priority(global.process_priority) {
             return Err(self.error("process.priority must be included into [-19,20]".into()));
         }
+        self.systemd(global);
         let log = global
             .error_log
             .get_or_insert_with(|| "log/php-fpm.log".into());
-        if global.systemd_interval < 0 {
-            global.systemd_interval = SYSTEMD_INTERVAL;
-        }
         global.syslog_ident.get_or_insert_with(|| "php-fpm".into());
         if global.syslog_facility < 0 {
             global.syslog_facility = DAEMON;
@@ -602,6 +620,25 @@ const PREFIX: &str = "/usr";
 const STATE: &str = "/var";
 
 const SHORTEST_LOG_LIMIT: i32 = 512;
+
+/// A number of at least one, as PHP prints it by `%.3g`.
+fn three_digits(number: f64) -> String {
+    let scientific = format!("{number:.2e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: usize = exponent.parse().unwrap_or(0);
+    let plain = match exponent {
+        0..3 => format!("{number:.*}", 2 - exponent),
+        _ => digits.to_owned(),
+    };
+    let plain = match plain.contains('.') {
+        true => plain.trim_end_matches('0').trim_end_matches('.'),
+        false => &plain,
+    };
+    match exponent {
+        0..3 => plain.to_owned(),
+        _ => format!("{plain}e+{exponent}"),
+    }
+}
 
 /// Seconds between two reports to systemd.
 const SYSTEMD_INTERVAL: i32 = 10;

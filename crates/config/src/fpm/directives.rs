@@ -80,6 +80,8 @@ pub struct Global {
     pub events_mechanism: Option<String>,
     /// -1: not written.
     pub systemd_interval: i32,
+    /// How often systemd's watchdog is fed, ms; none: it is not on.
+    pub systemd_watchdog: Option<i32>,
 }
 
 impl Default for Global {
@@ -102,6 +104,7 @@ impl Default for Global {
             rlimit_core: 0,
             events_mechanism: None,
             systemd_interval: -1,
+            systemd_watchdog: None,
         }
     }
 }

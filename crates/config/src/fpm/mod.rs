@@ -94,10 +94,11 @@ pub trait Outside {
     /// # Errors
     /// Why there are none, as text.
     fn resolve(&self, host: &str) -> Result<Vec<std::net::IpAddr>, String>;
-    /// Whether this machine can listen on the address, whatever the port.
-    fn has_address(&self, address: std::net::IpAddr) -> bool;
-    /// Whether the machine supports IPv6.
-    fn has_ipv6(&self) -> bool;
+    /// Whether that address can be listened on, with IPv4 on an IPv6 socket. An address that was found to be free before is.
+    ///
+    /// # Errors
+    /// As socket(2) and bind(2).
+    fn try_listen(&self, address: std::net::SocketAddr) -> io::Result<()>;
 }
 
 /// A user of the machine.

@@ -4,7 +4,12 @@
 //! `pm.status_listen` becomes an additional listener. A directive that is not written is left out, unless weir's
 //! default differs from PHP-FPM's.
 
-use std::{collections::BTreeSet, fmt::Display, net::IpAddr};
+use std::{
+    collections::BTreeSet,
+    fmt::Display,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
 
 use super::{
     Fpm, Level, Message, Options, Outside, User, access_format,
@@ -27,6 +32,8 @@ pub struct Start {
     pub no_php_ini: bool,
     /// `-d name=value`, in their order.
     pub defines: Vec<(String, String)>,
+    /// It is about to listen: addresses are tried, as PHP-FPM does when it starts.
+    pub listens: bool,
 }
 
 /// A weir.toml, and the messages about it.
@@ -72,15 +79,17 @@ pub fn refuse(fpm: &Fpm, outside: &dyn Outside) -> Result<(), Message> {
 /// Translates the configuration.
 ///
 /// # Errors
-/// In PHP-FPM's words: problems that PHP-FPM would find only at its start, such as hosts without an address.
+/// In PHP-FPM's words: problems that PHP-FPM would find only at its start, such as hosts without an address, after all earlier
+/// messages.
 pub fn translate(
     fpm: &Fpm,
     options: &Options,
     start: &Start,
     outside: &dyn Outside,
-) -> Result<Translated, Message> {
-    refuse(fpm, outside)?;
+) -> Result<Translated, Vec<Message>> {
+    refuse(fpm, outside).map_err(|message| vec![message])?;
     let mut writer = Writer {
+        listens: start.listens,
         out: String::new(),
         said: Vec::new(),
         unused: BTreeSet::new(),
@@ -91,12 +100,9 @@ pub fn translate(
     for pool in &fpm.pools {
         writer.name(pool);
     }
-    for (at, pool) in fpm.pools.iter().enumerate() {
-        let of = pool.status_of.unwrap_or(at);
-        writer.listener(pool, at, of)?;
-        if pool.status_of.is_none() {
-            writer.pool(pool, at, &fpm.global, options, start)?;
-        }
+    if let Err(message) = writer.pools(fpm, options, start) {
+        writer.said.push(message);
+        return Err(writer.said);
     }
     if !writer.unused.is_empty() {
         let names: Vec<&str> = writer.unused.iter().copied().collect();
@@ -110,6 +116,7 @@ pub fn translate(
 }
 
 struct Writer<'a> {
+    listens: bool,
     out: String,
     said: Vec<Message>,
     /// Directives that have no meaning in weir.
@@ -120,6 +127,17 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    fn pools(&mut self, fpm: &Fpm, options: &Options, start: &Start) -> Result<(), Message> {
+        for (at, pool) in fpm.pools.iter().enumerate() {
+            let of = pool.status_of.unwrap_or(at);
+            self.listener(pool, at, of)?;
+            if pool.status_of.is_none() {
+                self.pool(pool, at, &fpm.global, options, start)?;
+            }
+        }
+        Ok(())
+    }
+
     fn global(&mut self, global: &Global, start: &Start) {
         self.table("server");
         self.text("pid_file", written(&global.pid));
@@ -165,16 +183,8 @@ impl Writer<'_> {
         if !global.log_buffering {
             self.line("error_buffering", "false");
         }
-        for (name, has_effect) in [
-            (
-                "events.mechanism",
-                global.events_mechanism.as_deref() == Some("epoll"),
-            ),
-            ("systemd_interval", global.systemd_interval == 10),
-        ] {
-            if !has_effect {
-                self.unused.insert(name);
-            }
+        if global.events_mechanism.as_deref() != Some("epoll") {
+            self.unused.insert("events.mechanism");
         }
     }
 
@@ -201,87 +211,101 @@ impl Writer<'_> {
     fn listener(&mut self, pool: &Pool, at: usize, of: usize) -> Result<(), Message> {
         let name = listener_name(&self.names[at], at);
         let listen = pool.listen.as_deref().unwrap_or_default();
-        for (index, address) in self.addresses(pool, listen)?.iter().enumerate() {
-            match index {
-                0 => self.table(&format!("listen.{name}")),
-                _ => self.table(&format!("listen.{name}-v4")),
+        let address = self.address(listen)?;
+        self.table(&format!("listen.{name}"));
+        self.text("protocol", Some("fastcgi"));
+        let pool_name = self.names[of].clone();
+        self.text("pool", Some(&pool_name));
+        if pool.status_of.is_some() {
+            self.line("status_only", "true");
+        }
+        match address {
+            None => self.text("address", Some(&format!("unix:{listen}"))),
+            Some(address) => {
+                self.text("address", Some(&address.to_string()));
+                if address.is_ipv6() {
+                    self.line("ipv6only", "false");
+                }
             }
-            self.text("protocol", Some("fastcgi"));
-            let pool_name = self.names[of].clone();
-            self.text("pool", Some(&pool_name));
-            if pool.status_of.is_some() {
-                self.line("status_only", "true");
-            }
-            self.text("address", Some(address));
-            self.count("backlog", pool.listen_backlog);
-            if is_unix(listen) {
-                self.socket_rights(pool)?;
-            } else {
-                self.allowed_clients(pool, index == 0);
-            }
+        }
+        let failure = self.on_worker_failure()?;
+        self.text("on_worker_failure", failure.as_deref());
+        self.count("backlog", pool.listen_backlog);
+        match address {
+            None => self.socket_rights(pool)?,
+            Some(_) => self.allowed_clients(pool),
         }
         Ok(())
     }
 
-    /// `9000`, `127.0.0.1:9000`, `[::1]:9000`, `localhost:9000` or a path.
-    fn addresses(&mut self, pool: &Pool, listen: &str) -> Result<Vec<String>, Message> {
-        if is_unix(listen) {
-            return Ok(vec![format!("unix:{listen}")]);
-        }
-        let failed = |text: String| Message::new(Level::Error, text);
-        let (host, port) = match listen.rsplit_once(':') {
-            Some((host, port)) => (Some(host), port),
-            None => (None, listen),
-        };
-        let number = match port.parse::<u16>() {
-            Ok(number) if number > 0 => number,
-            _ => return Err(failed(format!("invalid port value '{port}'"))),
-        };
-        let host = host.unwrap_or("::");
-        let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
-        let bare = bare.unwrap_or(host);
-        let address = match bare.parse::<IpAddr>() {
-            Ok(address) => address,
-            Err(_) => {
-                let found = self.outside.resolve(bare);
-                let found = found.map_err(|why| {
-                    let name = &pool.name;
-                    let text = format!("[pool {name}] cannot resolve hostname '{bare}': {why}");
-                    failed(text)
-                })?;
-                self.choose(bare, listen, &found)
-                    .ok_or_else(|| failed(format!("cannot resolve hostname '{bare}'")))?
+    /// What PHP-FPM's file has no place for comes from the environment.
+    fn on_worker_failure(&self) -> Result<Option<String>, Message> {
+        match self.outside.variable(ON_WORKER_FAILURE) {
+            None => Ok(None),
+            Some(known) if matches!(known.as_str(), "" | "close") => Ok(None),
+            Some(known) if known == "answer" => Ok(Some(known)),
+            Some(other) => {
+                let text = format!("{ON_WORKER_FAILURE} is '{other}': it may be close or answer");
+                Err(Message::new(Level::Error, text))
             }
-        };
-        Ok(match address {
-            IpAddr::V4(address) => vec![format!("{address}:{number}")],
-            // PHP-FPM's socket for all addresses accepts IPv4 and IPv6, weir's only one of them.
-            IpAddr::V6(address) if address.is_unspecified() => match self.outside.has_ipv6() {
-                true => vec![format!("[::]:{number}"), format!("0.0.0.0:{number}")],
-                false => vec![format!("0.0.0.0:{number}")],
-            },
-            IpAddr::V6(address) => vec![format!("[{address}]:{number}")],
-        })
+        }
     }
 
-    /// The first address of a host that can be listened on. If there is none, the first address, with which the start
-    /// fails.
-    fn choose(&mut self, host: &str, listen: &str, found: &[IpAddr]) -> Option<IpAddr> {
-        let here = found
-            .iter()
-            .position(|address| self.outside.has_address(*address));
-        let at = here.unwrap_or(0);
-        for _ in &found[..at] {
-            let text = format!(
-                "unable to bind listening socket for address '{listen}': Cannot assign requested address (99)"
-            );
-            self.said.push(Message::new(Level::Error, text));
+    /// `9000`, `127.0.0.1:9000`, `[::1]:9000`, `localhost:9000`; none: it is a path.
+    fn address(&mut self, listen: &str) -> Result<Option<SocketAddr>, Message> {
+        if is_unix(listen) {
+            return Ok(None);
         }
-        for other in found.iter().skip(at + 1) {
-            let text = format!("Found multiple addresses for {host}, {other} ignored");
-            self.said.push(Message::new(Level::Warning, text));
+        let Some((host, port)) = listen.rsplit_once(':') else {
+            return self.any_address(listen, port(listen)?).map(Some);
+        };
+        let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+        let bare = bare.unwrap_or(host);
+        let number = self::port(port)?;
+        let found = match bare.parse::<IpAddr>() {
+            Ok(address) => vec![address],
+            Err(_) => self.outside.resolve(bare).map_err(|why| unresolved(&why))?,
+        };
+        let mut chosen = None;
+        for ip in found {
+            let address = SocketAddr::new(ip, number);
+            if chosen.is_some() {
+                let text = format!("Found multiple addresses for {bare}, {ip} ignored");
+                self.said.push(Message::new(Level::Warning, text));
+                continue;
+            }
+            match self.try_listen(address) {
+                Ok(()) => chosen = Some(address),
+                Err(error) => self.said.push(cannot_listen(listen, &error)),
+            }
         }
-        found.get(at).copied()
+        match chosen {
+            Some(address) => Ok(Some(address)),
+            // The last is told by whoever ends.
+            None => Err(self.said.pop().unwrap_or_else(|| unresolved(NO_NAME))),
+        }
+    }
+
+    /// A port alone: of all addresses of both kinds; where that cannot be, of all of IPv4.
+    fn any_address(&mut self, listen: &str, port: u16) -> Result<SocketAddr, Message> {
+        let v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        if self.try_listen(v6).is_ok() {
+            return Ok(v6);
+        }
+        let text = "Failed implicitly binding to ::, retrying with 0.0.0.0";
+        self.said.push(Message::new(Level::Notice, text));
+        let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+        match self.try_listen(v4) {
+            Ok(()) => Ok(v4),
+            Err(error) => Err(cannot_listen(listen, &error)),
+        }
+    }
+
+    fn try_listen(&self, address: SocketAddr) -> io::Result<()> {
+        match self.listens {
+            true => self.outside.try_listen(address),
+            false => Ok(()),
+        }
     }
 
     fn socket_rights(&mut self, pool: &Pool) -> Result<(), Message> {
@@ -322,7 +346,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn allowed_clients(&mut self, pool: &Pool, tell: bool) {
+    fn allowed_clients(&mut self, pool: &Pool) {
         let clients = list(&pool.listen_allowed_clients, ',');
         if clients.is_empty() {
             return;
@@ -331,18 +355,15 @@ impl Writer<'_> {
         for client in clients {
             match client.parse::<IpAddr>() {
                 Ok(address) => good.push(address.to_string()),
-                Err(_) if tell => {
+                Err(_) => {
                     let text = format!("Wrong IP address '{client}' in listen.allowed_clients");
                     self.said.push(Message::new(Level::Error, text));
                 }
-                Err(_) => {}
             }
         }
         if good.is_empty() {
-            if tell {
-                let text = "There are no allowed addresses";
-                self.said.push(Message::new(Level::Error, text));
-            }
+            let text = "There are no allowed addresses";
+            self.said.push(Message::new(Level::Error, text));
             // No client has this address.
             good.push("0.0.0.0".to_owned());
         }
@@ -380,6 +401,9 @@ impl Writer<'_> {
         } else {
             self.line("max_queue", LONGEST_QUEUE);
         }
+        // What waits in the kernel's queue waits, and is never refused but by the kernel.
+        self.text("when_full", Some("wait"));
+        self.text("order", Some("fifo"));
         if written(&pool.apparmor_hat).is_some() {
             self.unused.insert("apparmor_hat");
         }
@@ -610,6 +634,37 @@ impl Writer<'_> {
     }
 }
 
+/// A port as getaddrinfo(3) reads it.
+fn port(text: &str) -> Result<u16, Message> {
+    let trimmed = text.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
+    let unsigned = trimmed.strip_prefix('+').unwrap_or(trimmed);
+    let digits = unsigned.bytes().take_while(u8::is_ascii_digit).count();
+    let number = unsigned[..digits].trim_start_matches('0');
+    match number.parse::<u16>() {
+        Ok(_) if digits < unsigned.len() => {
+            Err(unresolved("Servname not supported for ai_socktype"))
+        }
+        Ok(number) => Ok(number),
+        Err(_) => {
+            let text = format!("invalid port value '{text}'");
+            Err(Message::new(Level::Error, text))
+        }
+    }
+}
+
+/// PHP-FPM's own end of line comes with it.
+fn unresolved(why: &str) -> Message {
+    Message::new(Level::Error, format!("getaddrinfo: {why}\n"))
+}
+
+fn cannot_listen(listen: &str, error: &io::Error) -> Message {
+    let text = match error.raw_os_error() {
+        Some(EAFNOSUPPORT) => "failed to create new listening socket: socket()".to_owned(),
+        _ => format!("unable to bind listening socket for address '{listen}'"),
+    };
+    Message::system(text, error)
+}
+
 /// Name of a pool's listener: the pool's name, with only the characters that a listener's name may have.
 fn listener_name(pool: &str, at: usize) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
@@ -665,6 +720,15 @@ fn array(values: &[&str]) -> String {
     let values: Vec<String> = values.iter().map(|value| quote(value)).collect();
     format!("[{}]", values.join(", "))
 }
+
+/// The variable that says what a web server gets where a worker died or ran for too long.
+const ON_WORKER_FAILURE: &str = "WEIR_ON_WORKER_FAILURE";
+
+/// gai_strerror(3) of a name that nobody has.
+const NO_NAME: &str = "Name or service not known";
+
+/// The machine does not speak that kind of addresses.
+const EAFNOSUPPORT: i32 = 97;
 
 /// Maximum length of names in weir.toml.
 const LONGEST_NAME: usize = 64;

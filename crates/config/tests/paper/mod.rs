@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
 use weir_config::{
@@ -103,9 +103,9 @@ impl Outside for Paper {
     fn resolve(&self, host: &str) -> Result<Vec<IpAddr>, String> {
         match host {
             "localhost" => Ok(vec![Ipv4Addr::LOCALHOST.into()]),
-            "both" => Ok(vec![Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()]),
+            "both" | "*" => Ok(vec![Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()]),
             "moved" => Ok(vec![
-                Ipv6Addr::UNSPECIFIED.into(),
+                Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
                 Ipv4Addr::new(192, 0, 2, 1).into(),
                 Ipv4Addr::LOCALHOST.into(),
                 Ipv6Addr::LOCALHOST.into(),
@@ -114,12 +114,15 @@ impl Outside for Paper {
         }
     }
 
-    fn has_address(&self, address: IpAddr) -> bool {
-        address.is_loopback()
-    }
-
-    fn has_ipv6(&self) -> bool {
-        true
+    fn try_listen(&self, address: SocketAddr) -> io::Result<()> {
+        const EADDRNOTAVAIL: i32 = 99;
+        const EAFNOSUPPORT: i32 = 97;
+        match address.port() {
+            // As on a machine without IPv6.
+            9797 if address.is_ipv6() => Err(io::Error::from_raw_os_error(EAFNOSUPPORT)),
+            _ if address.ip().is_loopback() || address.ip().is_unspecified() => Ok(()),
+            _ => Err(io::Error::from_raw_os_error(EADDRNOTAVAIL)),
+        }
     }
 }
 
@@ -146,8 +149,7 @@ pub fn translate_as(
     fpm::test(&fpm, paper, &mut said).map_err(|_| said.messages.clone())?;
     fpm::start(&fpm, options, paper, &mut said).map_err(|_| said.messages.clone())?;
     assert!(fpm::dump(&fpm).len() > 10);
-    let translated =
-        fpm::translate(&fpm, options, start, paper).map_err(|message| vec![message])?;
+    let translated = fpm::translate(&fpm, options, start, paper)?;
     said.messages.extend(translated.said);
     let environment = Environment {
         folder: "/".into(),

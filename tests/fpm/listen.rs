@@ -1,0 +1,211 @@
+//! Where both listen, and what they say where they cannot.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::net::UnixStream,
+    sync::mpsc,
+    thread,
+};
+
+use crate::{
+    starts::configuration,
+    support::{LIMIT, PHP_FPM, Place, Running, ask, user},
+    transcript::Subject,
+};
+
+/// A port that is free for both kinds of addresses.
+fn port() -> u16 {
+    let listener = TcpListener::bind("[::]:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// The addresses that are listened on with that port, as the kernel lists them, each once.
+fn listened_on(port: u16) -> Vec<String> {
+    const LISTEN: &str = "0A";
+    let mut found = Vec::new();
+    for table in ["tcp", "tcp6"] {
+        let text = fs::read_to_string(format!("/proc/net/{table}")).unwrap();
+        for line in text.lines().skip(1) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let (address, at) = fields[1].split_once(':').unwrap();
+            if fields[3] == LISTEN && at == format!("{port:04X}") {
+                found.push(format!("{table} {address}"));
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn of_tcp(listen: &str) -> String {
+    let user = user();
+    format!(
+        "[global]\nerror_log = @/error.log\n[www]\nuser = {user}\nlisten = {listen}\npm = static\n\
+         pm.max_children = 1\n"
+    )
+}
+
+/// Starts one of the two there: what the kernel lists, who can connect, and the log.
+fn started(weir: bool, listen: &str, port: u16, ips: &[&str]) -> (Vec<String>, Vec<bool>, String) {
+    let place = Place::new();
+    place.write("php-fpm.conf", of_tcp(listen));
+    let script = place.write("a.php", "<?php echo 'served';");
+    let mut running = Running::start(&Subject::program(weir, &place), &place, &[]);
+    let listened = listened_on(port);
+    let answers = ips.iter().map(|ip| {
+        let address = SocketAddr::new(ip.parse().unwrap(), port);
+        let Ok(stream) = TcpStream::connect(address) else {
+            return false;
+        };
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let params = [
+            ("SCRIPT_FILENAME", script.to_str().unwrap()),
+            ("SCRIPT_NAME", "/a.php"),
+            ("REQUEST_METHOD", "GET"),
+            ("REQUEST_URI", "/a.php"),
+        ];
+        ask(stream, &params, "").out.ends_with("served")
+    });
+    let answers: Vec<bool> = answers.collect();
+    running.signal(rustix::process::Signal::TERM);
+    running.end();
+    let log = running.log();
+    let pid = running.pid.to_string();
+    (listened, answers, log.replace(&pid, "PID"))
+}
+
+#[test]
+fn every_form_of_listen_is_the_same_sockets() {
+    for form in [
+        "P",
+        "[::]:P",
+        ":::P",
+        "*:P",
+        "0.0.0.0:P",
+        "localhost:P",
+        "[::1]:P",
+        "::1:P",
+        "127.1:P",
+        "[::ffff:127.0.0.1]:P",
+        "127.0.0.1: +0P",
+    ] {
+        let port = port();
+        let listen = form.replace('P', &port.to_string());
+        let [fpm, weir] =
+            [false, true].map(|weir| started(weir, &listen, port, &["127.0.0.1", "::1"]));
+        assert_eq!(weir, fpm, "{form}");
+        assert!(!weir.0.is_empty(), "{form}");
+    }
+}
+
+/// PHP-FPM goes from both kinds to IPv4, and from one address of a name to the next.
+#[test]
+fn what_is_taken_is_passed_over_as_by_php_fpm() {
+    for (taken, free, form) in [
+        ("[::1]:0", "127.0.0.1", "P"),
+        ("[::1]:0", "127.0.0.1", "*:P"),
+        ("127.0.0.1:0", "::1", "*:P"),
+    ] {
+        let other = TcpListener::bind(taken).unwrap();
+        let port = other.local_addr().unwrap().port();
+        let listen = form.replace('P', &port.to_string());
+        let [fpm, weir] = [false, true].map(|weir| started(weir, &listen, port, &[free]));
+        assert_eq!(weir, fpm, "{taken} is taken, {form}");
+    }
+}
+
+#[test]
+fn a_reload_keeps_what_was_passed_over() {
+    let other = TcpListener::bind("[::1]:0").unwrap();
+    let port = other.local_addr().unwrap().port();
+    let place = Place::new();
+    place.write("php-fpm.conf", of_tcp(&port.to_string()));
+    let running = Running::start(&place.weir(), &place, &[]);
+    running.signal(rustix::process::Signal::USR2);
+    running.wait_for_logs("ready to handle connections", 2);
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_ok());
+}
+
+#[test]
+fn what_cannot_be_listened_on_is_told_as_php_fpm_tells_it() {
+    let taken = TcpListener::bind("[::]:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let free = self::port();
+    for form in [
+        "P",
+        "[::]:P",
+        "localhost:P",
+        "*:P",
+        "127.0.0.1:P",
+        "nosuchhost.invalid:F",
+        ":F",
+        "[]:F",
+        "[::1:F",
+        "127.0.0.1:Fx",
+        "127.0.0.1:x",
+        "127.0.0.1:0",
+        "0",
+        "[192.0.2.1]:F",
+        "[::1%lo]:F",
+    ] {
+        let listen = form.replace('P', &port.to_string());
+        let listen = listen.replace('F', &free.to_string());
+        let place = Place::new();
+        let file = place.write("php-fpm.conf", of_tcp(&listen));
+        let (fpm, weir) = place.both(&["-F", "-y", file.to_str().unwrap()]);
+        assert_eq!(weir, fpm, "{form}");
+        assert_eq!(weir.code, Some(78), "{form}");
+    }
+}
+
+/// The queue is full: who comes waits in the kernel's, and nobody is told 503.
+#[test]
+fn nobody_is_refused_while_workers_are_busy() {
+    for weir in [false, true] {
+        let place = Place::new();
+        let pool = "pm.max_children = 1\nlisten.backlog = 2";
+        place.write("php-fpm.conf", configuration("", pool));
+        place.write(
+            "waits.php",
+            "<?php while (!file_exists(__DIR__ . '/go')) { usleep(5000); clearstatcache(); } echo 'served';",
+        );
+        let program = if weir { place.weir() } else { PHP_FPM.clone() };
+        let running = Running::start(&program, &place, &[]);
+        let (connected, connects) = mpsc::channel();
+        let asked: Vec<_> = (0..12)
+            .map(|_| {
+                let (socket, script) = (place.path("fpm.sock"), place.path("waits.php"));
+                let connected = connected.clone();
+                thread::spawn(move || {
+                    // Where the kernel's queue is full this waits, too.
+                    let stream = UnixStream::connect(socket).unwrap();
+                    stream.set_read_timeout(Some(LIMIT)).unwrap();
+                    connected.send(()).unwrap();
+                    let params = [
+                        ("SCRIPT_FILENAME", script.to_str().unwrap()),
+                        ("SCRIPT_NAME", "/waits.php"),
+                        ("REQUEST_METHOD", "GET"),
+                        ("REQUEST_URI", "/waits.php"),
+                    ];
+                    ask(stream, &params, "").out
+                })
+            })
+            .collect();
+        // One at work and three that wait: more than may wait in weir.
+        for _ in 0..4 {
+            connects.recv_timeout(LIMIT).unwrap();
+        }
+        place.write("go", "");
+        for answer in asked {
+            let answer = answer.join().unwrap();
+            assert!(
+                answer.ends_with("served"),
+                "weir: {weir}: {answer}\n{}",
+                running.log()
+            );
+        }
+        assert!(!running.log().contains("503"), "{}", running.log());
+    }
+}
