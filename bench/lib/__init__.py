@@ -1,7 +1,8 @@
-"""What `bench/run` and `bench/profile` share, one file per subject:
+"""What `bench/run`, `bench/profile` and `bench/instructions` share, one file per subject:
 
 machine    what is measured on: cores, kernel, versions; who else uses the processor
 packages   programs from the distribution's packages, and this source's own builds
+under_valgrind.c  has the gateway, and nothing else, started under valgrind
 processes  process trees that the benchmark starts: CPU time, memory, an end in every case
 peers      the servers compared, from the templates in `bench/peers/`
 backends   what is behind them: the responder that does nothing, PHP-FPM, or PHP of their own

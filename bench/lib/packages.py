@@ -19,6 +19,7 @@ PACKAGES = {
     "ab": "apache2-utils",
     "strace": "strace",
     "perf": "linux-perf",
+    "valgrind": "valgrind",
     "siege": "siege",
     "php": "php-cli",
     "php-cgi": "php-cgi",

@@ -133,12 +133,12 @@ pub(crate) async fn listen(
     let settings = &gateway.config.listeners[usize::from(listener)];
     let listening = Listening::new(settings, fd)?;
     let limits = Limits::new(settings);
-    let timeouts = Timeouts {
+    let timeouts = Arc::new(Timeouts {
         header: settings.header_timeout,
         body: settings.body_timeout,
         idle: settings.idle_timeout,
         send: settings.send_timeout,
-    };
+    });
     let local = match settings.address {
         Address::Tcp(address) => Some(address),
         Address::Unix(_) => None,
@@ -180,7 +180,7 @@ pub(crate) async fn listen(
             home,
             (peer, local),
             pid,
-            timeouts,
+            timeouts.clone(),
             settings.max_head,
         ));
         let registered = Registered::new(conn.clone());

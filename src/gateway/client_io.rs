@@ -13,6 +13,7 @@ use std::{
     cell::RefCell,
     collections::VecDeque,
     io::{self, IoSlice},
+    mem::MaybeUninit,
     net::SocketAddr,
     ops::Range,
     os::fd::AsFd,
@@ -74,7 +75,8 @@ pub(crate) struct Conn {
     pub(crate) ends: Arc<Ends>,
     /// Whether the client may be a worker.
     pub(crate) source: Source,
-    pub(crate) timeouts: Timeouts,
+    /// The listener's timeouts, shared by all of its connections.
+    pub(crate) timeouts: Arc<Timeouts>,
     /// Maximum size of a request head, bytes.
     max_head: usize,
     phase: AtomicU8,
@@ -104,7 +106,8 @@ pub(crate) struct Conn {
     outbox: Mutex<Outbox>,
     /// `inbox` is not empty.
     has_target: AtomicBool,
-    inbox: Mutex<Inbox>,
+    /// In a box: as a rule there is nothing.
+    inbox: Mutex<Option<Box<Inbox>>>,
 }
 
 /// Input that hyper did not get.
@@ -160,9 +163,10 @@ impl Conn {
         home: u16,
         (peer, local): (Option<SocketAddr>, Option<SocketAddr>),
         pid: Option<u32>,
-        timeouts: Timeouts,
+        timeouts: Arc<Timeouts>,
         max_head: usize,
     ) -> Conn {
+        let header_deadline = clock::deadline(timeouts.header);
         Conn {
             listener,
             home,
@@ -172,7 +176,7 @@ impl Conn {
             max_head,
             phase: AtomicU8::new(Phase::Idle as u8),
             head_started: AtomicU64::new(clock::now()),
-            deadline: AtomicU64::new(clock::deadline(timeouts.header)),
+            deadline: AtomicU64::new(header_deadline),
             send_deadline: AtomicU64::new(NEVER),
             unsent: AtomicU64::new(0),
             is_unwanted: AtomicBool::new(false),
@@ -390,12 +394,12 @@ impl Conn {
             return None;
         }
         self.has_target.store(false, Relaxed);
-        self.inbox().target.take()
+        self.inbox().as_mut()?.target.take()
     }
 
     /// Why the connection must end, if the received bytes are not a valid message.
     pub(crate) fn take_refused(&self) -> Option<Refused> {
-        self.inbox().refused.take()
+        self.inbox().as_mut()?.refused.take()
     }
 
     /// Between two requests: the kernel has the whole last answer.
@@ -466,7 +470,7 @@ impl Conn {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+    fn inbox(&self) -> MutexGuard<'_, Option<Box<Inbox>>> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -519,8 +523,9 @@ impl ClientIo {
 
     /// Reads more bytes to the end of `ahead`; 0: the client closed its side.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut piece = [0; 4096];
-        let mut buffer = ReadBuf::new(&mut piece);
+        // As a rule nothing is there to be read: clearing it beforehand would cost more than the rest.
+        let mut piece = [MaybeUninit::uninit(); 4096];
+        let mut buffer = ReadBuf::uninit(&mut piece);
         let read = Pin::new(&mut self.socket).poll_read(cx, &mut buffer);
         self.awaited = read.is_pending();
         ready!(read)?;
@@ -548,7 +553,7 @@ impl ClientIo {
     fn encode(&mut self, at: Range<usize>) {
         let target = &self.ahead[at.clone()];
         let original = &target[framing::path(target)];
-        self.conn.inbox().target = Some(original.into());
+        self.conn.inbox().get_or_insert_default().target = Some(original.into());
         self.conn.has_target.store(true, Relaxed);
         let parts = [
             &self.ahead[..at.start],
@@ -560,7 +565,7 @@ impl ClientIo {
 
     /// Lets the connection answer this head; hyper does not see it.
     fn refuse(&self, refused: Refused) -> io::Error {
-        self.conn.inbox().refused = Some(refused);
+        self.conn.inbox().get_or_insert_default().refused = Some(refused);
         io::Error::new(io::ErrorKind::InvalidData, refused.why)
     }
 
@@ -764,4 +769,17 @@ const JOINED: usize = 4096;
 /// at the first byte of the array.
 fn is_placeholder(slice: &IoSlice<'_>) -> bool {
     std::ptr::eq(slice.as_ptr(), PLACEHOLDER.as_ptr()) && !slice.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each connection has one for as long as it is open. What is rare, or the same for all, belongs elsewhere.
+    #[test]
+    fn what_is_kept_of_each_connection_is_small() {
+        assert!(size_of::<Conn>() <= 288, "{}", size_of::<Conn>());
+        assert!(size_of::<Source>() <= 40, "{}", size_of::<Source>());
+        assert!(size_of::<Framing>() <= 128, "{}", size_of::<Framing>());
+    }
 }

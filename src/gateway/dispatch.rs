@@ -50,6 +50,7 @@ use weir_sys::process::Exit;
 pub(in crate::gateway) use self::suspects::subject;
 use self::{
     cancels::Cancels,
+    lease::Held,
     scaling::{After, Scaling},
     servers::Farm,
     suspects::Suspects,
@@ -174,10 +175,6 @@ pub(crate) struct Asker {
 }
 
 /// Result of asking for a worker.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it lives for a moment, and most are lent at once: no allocation for that"
-)]
 enum Admitted {
     Lent(Lease),
     Waits(oneshot::Receiver<Result<Lease, ShedReason>>),
@@ -698,7 +695,7 @@ impl State {
         slot.leased = true;
         slot.requests = slot.requests.saturating_add(1);
         let conn = slot.conn.take();
-        Lease {
+        Lease(Box::new(Held {
             pool: pool.clone(),
             worker,
             process: slot.process,
@@ -718,7 +715,7 @@ impl State {
             begun: false,
             turn: None,
             site: None,
-        }
+        }))
     }
 
     /// The slot of a process: its present slot, an empty one, or a new one. `ends_by_itself`: the number of requests

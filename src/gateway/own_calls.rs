@@ -8,9 +8,9 @@
 //! which answers at a limited rate.
 
 use std::{
-    net::SocketAddr,
+    net::{SocketAddr, SocketAddrV4},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
@@ -36,10 +36,18 @@ pub(crate) struct Source {
     vain: AtomicU32,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// Small, because each connection has one.
+#[derive(Debug, Clone)]
 enum Kind {
     Unix(u32),
-    Here { own: SocketAddr, peer: SocketAddr },
+    Here4 {
+        own: SocketAddrV4,
+        peer: SocketAddrV4,
+    },
+    Here {
+        own: Box<SocketAddr>,
+        peer: Box<SocketAddr>,
+    },
     Elsewhere,
 }
 
@@ -47,8 +55,15 @@ enum Kind {
 #[derive(Default)]
 pub(super) struct OwnCalls {
     proc: Mutex<Proc>,
-    /// When the next lookup is allowed ([`clock::now`]).
-    next: Mutex<u64>,
+    turns: Mutex<Turns>,
+}
+
+/// When lookups are allowed.
+struct Turns {
+    /// When the next one is ([`clock::now`]).
+    next: u64,
+    /// Time between two lookups, µs.
+    pause: u64,
 }
 
 /// What one lookup keeps for the next.
@@ -56,6 +71,15 @@ pub(super) struct OwnCalls {
 struct Proc {
     diag: Option<Diag>,
     finder: Finder,
+}
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns {
+            next: 0,
+            pause: PAUSE,
+        }
+    }
 }
 
 enum Found {
@@ -73,7 +97,15 @@ impl Source {
         pid: Option<u32>,
     ) -> Source {
         let kind = match (peer, local, pid) {
-            (Some(peer), Some(own), _) if is_here(own, peer) => Kind::Here { own, peer },
+            (Some(SocketAddr::V4(peer)), Some(SocketAddr::V4(own)), _)
+                if is_here(own.into(), peer.into()) =>
+            {
+                Kind::Here4 { own, peer }
+            }
+            (Some(peer), Some(own), _) if is_here(own, peer) => Kind::Here {
+                own: Box::new(own),
+                peer: Box::new(peer),
+            },
             (None, _, Some(pid)) => Kind::Unix(pid),
             _ => Kind::Elsewhere,
         };
@@ -114,40 +146,57 @@ impl Source {
 impl OwnCalls {
     /// Whether a lookup is allowed now.
     fn turn(&self, now: u64) -> bool {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        // Unused lookups of the last second may be used at once.
-        *next = (*next).max(now.saturating_sub(1_000_000));
-        let may = *next <= now;
+        let mut turns = self.turns();
+        // Unused lookups may be used at once.
+        turns.next = turns.next.max(now.saturating_sub(AT_ONCE * turns.pause));
+        let may = turns.next <= now;
         if may {
-            *next += PAUSE;
+            turns.next += turns.pause;
         }
         may
     }
 
+    /// Takes note of whether a lookup has found a worker. If most clients that wait are no workers (a proxy on this machine),
+    /// lookups become rarer.
+    fn looked(&self, found: bool) {
+        let mut turns = self.turns();
+        turns.pause = match found {
+            true => PAUSE,
+            false => (turns.pause + PAUSE / 5).min(LONGEST_TURN),
+        };
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Searches /proc; may take some hundred microseconds.
-    fn look(&self, kind: Kind, busy: &[u32]) -> Found {
+    fn look(&self, kind: &Kind, busy: &[u32]) -> Found {
         match kind {
             Kind::Elsewhere => Found::Nobody,
-            Kind::Unix(pid) => process::nearest(pid, |pid| busy.contains(&pid))
+            Kind::Unix(pid) => process::nearest(*pid, |pid| busy.contains(&pid))
                 .map_or(Found::Nobody, Found::Worker),
-            Kind::Here { own, peer } => {
-                let mut proc = self.proc.lock().unwrap_or_else(PoisonError::into_inner);
-                if proc.diag.is_none() {
-                    proc.diag = Diag::open().ok();
-                }
-                let inode = proc
-                    .diag
-                    .as_mut()
-                    .and_then(|diag| diag.connection(peer, own).ok());
-                let Some(inode) = inode.flatten() else {
-                    return Found::Nobody;
-                };
-                match proc.finder.owner(inode, busy, MOST_LINKS) {
-                    Owner::Process(pid) => Found::Worker(pid),
-                    Owner::Barred => Found::Barred(inode),
-                    Owner::Nobody => Found::Nobody,
-                }
-            }
+            Kind::Here4 { own, peer } => self.look_at((*own).into(), (*peer).into(), busy),
+            Kind::Here { own, peer } => self.look_at(**own, **peer, busy),
+        }
+    }
+
+    fn look_at(&self, own: SocketAddr, peer: SocketAddr, busy: &[u32]) -> Found {
+        let mut proc = self.proc.lock().unwrap_or_else(PoisonError::into_inner);
+        if proc.diag.is_none() {
+            proc.diag = Diag::open().ok();
+        }
+        let inode = proc
+            .diag
+            .as_mut()
+            .and_then(|diag| diag.connection(peer, own).ok());
+        let Some(inode) = inode.flatten() else {
+            return Found::Nobody;
+        };
+        match proc.finder.owner(inode, busy, MOST_LINKS) {
+            Owner::Process(pid) => Found::Worker(pid),
+            Owner::Barred => Found::Barred(inode),
+            Owner::Nobody => Found::Nobody,
         }
     }
 }
@@ -165,14 +214,16 @@ impl Gateway {
             finding: Box::pin(async move {
                 let mut pause = FIRST_PAUSE;
                 loop {
-                    if let Some(pid) = gateway.caller(&conn).await {
+                    // Most requests wait for less.
+                    tokio::time::sleep(pause).await;
+                    // In a box that lives as long as the lookup: thousands of requests may wait.
+                    if let Some(pid) = Box::pin(gateway.caller(&conn)).await {
                         return Some(pid);
                     }
                     if !conn.source.may_be_found() {
                         return None;
                     }
-                    tokio::time::sleep(pause).await;
-                    pause *= 2;
+                    pause = (pause * 2).min(LAST_PAUSE);
                 }
             }),
         })
@@ -197,7 +248,7 @@ impl Gateway {
             }
             return works.then_some(known);
         }
-        if !source.may_be_found() {
+        if !source.may_be_found() || !self.own_calls.turn(clock::now()) {
             return None;
         }
         let busy = busy();
@@ -205,11 +256,9 @@ impl Gateway {
             source.vain.store(MOST_LOOKS, Relaxed);
             return None;
         }
-        if !self.own_calls.turn(clock::now()) {
-            return None;
-        }
-        let (gateway, kind) = (self.clone(), source.kind);
-        let looked = tokio::task::spawn_blocking(move || gateway.own_calls.look(kind, &busy)).await;
+        let (gateway, kind) = (self.clone(), source.kind.clone());
+        let looked =
+            tokio::task::spawn_blocking(move || gateway.own_calls.look(&kind, &busy)).await;
         let worker = match looked {
             Ok(Found::Worker(pid)) => Some(pid),
             Ok(Found::Barred(inode)) => {
@@ -218,6 +267,7 @@ impl Gateway {
             }
             Ok(Found::Nobody) | Err(_) => None,
         };
+        self.own_calls.looked(worker.is_some());
         match worker {
             Some(pid) => source.worker.store(pid, Relaxed),
             None => drop(source.vain.fetch_add(1, Relaxed)),
@@ -235,11 +285,16 @@ fn is_here(own: SocketAddr, peer: SocketAddr) -> bool {
 /// Maximum number of failed lookups for one connection.
 const MOST_LOOKS: u32 = 8;
 
-/// Pause between the first two lookups for one request. It doubles each time.
+/// Pause before the first lookup for one request. It doubles each time, up to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Minimum time between two lookups, µs: 200 per second.
+/// Minimum time between two lookups, µs: 200 per second, and 20 if none finds a worker.
 const PAUSE: u64 = 5_000;
+const LONGEST_TURN: u64 = 50_000;
+
+/// Lookups that are allowed in a row after a quiet time.
+const AT_ONCE: u64 = 200;
 
 /// How many links in /proc are read for one lookup: some milliseconds.
 const MOST_LINKS: usize = 2_000;
@@ -265,9 +320,27 @@ mod tests {
         assert!(Source::new(None, None, Some(7)).may_be_found());
         assert!(!Source::new(None, None, None).may_be_found());
         let calls = OwnCalls::default();
-        let looks = (0..1_000).filter(|_| calls.turn(60_000_000)).count();
-        assert_eq!(looks, 201);
+        let looks = |now| (0..1_000).filter(|_| calls.turn(now)).count();
+        assert_eq!(looks(60_000_000), 201);
         assert!(calls.turn(60_005_000) && !calls.turn(60_005_001));
+        // Clients that are no workers cost less and less.
+        (0..1_000).for_each(|_| calls.looked(false));
+        assert!(calls.turn(61_000_000));
+        let in_a_second = (0..1_000)
+            .filter(|n| calls.turn(100_000_000 + n * 1_000))
+            .count();
+        assert!(in_a_second > 200);
+        assert_eq!(
+            (0..1_000)
+                .filter(|n| calls.turn(101_000_000 + n * 1_000))
+                .count(),
+            20
+        );
+        calls.looked(true);
+        let more = (0..1_000)
+            .filter(|n| calls.turn(102_000_000 + n * 1_000))
+            .count();
+        assert!(more > 150, "{more}");
     }
 
     #[test]
@@ -278,9 +351,10 @@ mod tests {
         let client = std::net::TcpStream::connect(own).expect("a connection");
         let peer = client.local_addr().expect("an address");
         let us = std::process::id();
-        let found = calls.look(Kind::Here { own, peer }, &[us]);
+        let kind = Source::new(Some(peer), Some(own), None).kind;
+        let found = calls.look(&kind, &[us]);
         assert!(matches!(found, Found::Worker(pid) if pid == us));
-        let other = calls.look(Kind::Here { own, peer }, &[1]);
+        let other = calls.look(&kind, &[1]);
         assert!(!matches!(other, Found::Worker(_)));
     }
 }

@@ -210,7 +210,7 @@ impl Record {
         Asked {
             ends: self.ends.clone(),
             method: self.method().clone(),
-            uri: self.client_uri().clone(),
+            target: self.client_uri().path_and_query().cloned(),
         }
     }
 

@@ -40,8 +40,9 @@ pub(super) type Answer = Response<Outgoing>;
 pub(super) struct Work<F>(Mutex<State<F>>);
 
 struct State<F> {
-    /// Its future, in a box that is reused for later requests.
-    at_work: Pin<Box<Option<F>>>,
+    /// Its future, in a box that is reused for later requests. None before the first request: an idle connection has no room
+    /// for one.
+    at_work: Option<Pin<Box<Option<F>>>>,
     outline: Option<Outline>,
     /// The answer to the next head, which is an artificial one.
     answer: Option<Box<Answer>>,
@@ -100,7 +101,7 @@ where
 impl<F> Work<F> {
     pub(super) fn new() -> Arc<Work<F>> {
         Arc::new(Work(Mutex::new(State {
-            at_work: Box::pin(None),
+            at_work: None,
             outline: None,
             answer: None,
         })))
@@ -109,7 +110,7 @@ impl<F> Work<F> {
     /// Whether a different hyper than the one that read the request can write its answer.
     pub(super) fn can_wait(&self) -> bool {
         let state = self.state();
-        state.at_work.is_some() && state.outline.is_some()
+        state.at_work.as_ref().is_some_and(|work| work.is_some()) && state.outline.is_some()
     }
 
     /// Whether there is an answer whose artificial head hyper has not read yet.
@@ -124,11 +125,14 @@ impl<F> Work<F> {
 
 impl<F: Future<Output = Result<Answer, Infallible>>> State<F> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
-        let Some(at_work) = self.at_work.as_mut().as_pin_mut() else {
+        let Some(room) = &mut self.at_work else {
+            return Poll::Pending;
+        };
+        let Some(at_work) = room.as_mut().as_pin_mut() else {
             return Poll::Pending;
         };
         let Ok(answer) = ready!(at_work.poll(cx));
-        self.at_work.set(None);
+        room.set(None);
         Poll::Ready(answer)
     }
 }
@@ -146,7 +150,8 @@ where
         let mut state = self.work.state();
         if state.answer.is_none() {
             state.outline = Outline::of(&request);
-            state.at_work.set(Some((self.begin)(request)));
+            let room = state.at_work.get_or_insert_with(|| Box::pin(None));
+            room.set(Some((self.begin)(request)));
         }
         Answering(self.work.clone())
     }
@@ -222,6 +227,14 @@ mod tests {
         }
         let body = http_body_util::Empty::<Bytes>::new();
         Outline::of(&request.body(body).unwrap())
+    }
+
+    #[test]
+    fn a_connection_that_has_asked_for_nothing_holds_no_room_for_a_request() {
+        let work = Work::<std::future::Ready<Result<Answer, Infallible>>>::new();
+        assert!(work.state().at_work.is_none() && !work.can_wait());
+        work.state().at_work = Some(Box::pin(None));
+        assert!(!work.can_wait(), "there is room, and no request");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    ops::{Deref, DerefMut},
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -23,9 +24,14 @@ use crate::{
     },
 };
 
-/// The right to use one worker. See the module.
+/// The right to use one worker. See the module. Its fields are in a box: it is moved many times, and a request that waits has
+/// no room for them.
 #[derive(Debug)]
-pub(crate) struct Lease {
+pub(crate) struct Lease(pub(super) Box<Held>);
+
+/// What a [`Lease`] knows.
+#[derive(Debug)]
+pub(crate) struct Held {
     pub(super) pool: Arc<PoolHandle>,
     pub(super) worker: WorkerId,
     /// The manager's number for the process; `None` if others run it.
@@ -56,6 +62,20 @@ pub(crate) struct Lease {
     /// Since when it is lent ([`clock::now`]), and for which site.
     pub(super) lent: u64,
     pub(super) site: Option<usize>,
+}
+
+impl Deref for Lease {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.0
+    }
+}
+
+impl DerefMut for Lease {
+    fn deref_mut(&mut self) -> &mut Held {
+        &mut self.0
+    }
 }
 
 impl Lease {
@@ -359,5 +379,15 @@ impl Lease {
             true => state.look(pool, now, after),
             false => state.look_at_load(pool, now, after),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_moved_as_a_pointer() {
+        assert_eq!(size_of::<Lease>(), size_of::<usize>());
     }
 }

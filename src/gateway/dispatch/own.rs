@@ -14,7 +14,7 @@ use tokio::sync::oneshot::{self, error::RecvError};
 use weir_pool::{Action, Micros, RequestId, ShedReason};
 
 use super::{Asker, Lease, PoolHandle, State, scaling::After};
-use crate::gateway::{client_io::Conn, clock};
+use crate::gateway::{Gateway, client_io::Conn, clock};
 
 /// The workers of all pools whose calls wait for a worker, and how many calls of each wait.
 static CALLING: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());
@@ -175,9 +175,21 @@ impl PoolHandle {
             lease = &mut *receiver => return (lease, false),
             found = &mut caller.finding => found,
         };
-        let Some(pid) = found else {
-            return (receiver.await, false);
-        };
+        match found {
+            None => (receiver.await, false),
+            // Boxed: few are calls, and all that wait would hold the room.
+            Some(pid) => Box::pin(self.wait_as_call(request, receiver, caller.gateway, pid)).await,
+        }
+    }
+
+    /// The same, of a call that the worker `pid` has made.
+    async fn wait_as_call(
+        self: &Arc<Self>,
+        request: RequestId,
+        receiver: &mut oneshot::Receiver<Result<Lease, ShedReason>>,
+        gateway: Arc<Gateway>,
+        pid: u32,
+    ) -> (Result<Result<Lease, ShedReason>, RecvError>, bool) {
         let _calling = Calling::new(self, pid);
         let mut pause = FIRST_LOOK;
         loop {
@@ -187,7 +199,7 @@ impl PoolHandle {
             // Requests that run here may be calls as well, which got a worker at once and were not looked up.
             let look = async {
                 for conn in self.unknown_askers() {
-                    caller.gateway.caller(&conn).await;
+                    gateway.caller(&conn).await;
                 }
                 tokio::time::sleep(pause).await;
             };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{Method, Uri};
+use http::{Method, uri::PathAndQuery};
 
 use crate::{
     error_log::{self, About},
@@ -18,7 +18,8 @@ pub(crate) struct Owner(pub(super) Option<(Arc<PoolHandle>, u64, Asked)>);
 pub(crate) struct Asked {
     pub(crate) ends: Arc<Ends>,
     pub(crate) method: Method,
-    pub(crate) uri: Uri,
+    /// Path and query; none: `*`.
+    pub(crate) target: Option<PathAndQuery>,
 }
 
 impl Asked {
@@ -27,7 +28,7 @@ impl Asked {
         error_log::Asked {
             client: &self.ends.remote_addr,
             method: self.method.as_str(),
-            url: self.uri.path_and_query().map_or("*", |url| url.as_str()),
+            url: (self.target.as_ref()).map_or("*", PathAndQuery::as_str),
         }
     }
 }

@@ -188,7 +188,7 @@ impl Hidden {
     pub(super) fn file(&self, name: &[u8]) -> Option<HiddenFile> {
         let [root, deeper, copies] = self.default;
         if (root || deeper)
-            && memchr::memmem::find(name, b"/.").is_some()
+            && memchr::memchr_iter(b'.', name).any(|dot| dot > 0 && name[dot - 1] == b'/')
             && let Some(end) = dot_segment(name, root, deeper)
         {
             return Some(HiddenFile::Dot(end));
