@@ -64,26 +64,25 @@ pub struct ServeArgs {
     #[arg(value_name = "ROOT", conflicts_with = "config")]
     pub root: Option<PathBuf>,
 
-    /// The configuration
+    /// The configuration file
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Where to serve ROOT: host:port or unix:PATH (again for more) [default: 127.0.0.1:8080]
+    /// Address to serve ROOT on: host:port or unix:PATH (can be repeated) [default: 127.0.0.1:8080]
     #[arg(short, long, value_name = "ADDR", value_parser = listen_address, conflicts_with = "config")]
     pub listen: Vec<String>,
 
-    /// Size of the PHP pool made for ROOT [default: from cores and memory]
+    /// Number of PHP workers for ROOT [default: from cores and memory]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with = "config")]
     pub workers: Option<u32>,
 
-    /// Say each step of each request as it happens
+    /// Print each step of each request as it happens
     ///
-    /// Each line is written as the step is taken, those of the queue included, so that requests that pile up are
-    /// seen while they do.
+    /// Each line is written when the step happens. Steps in the queue are included, so you can watch requests pile up.
     #[arg(long)]
     pub trace: bool,
 
-    /// The operator's window: unix:PATH, or off [default: unix:RUNTIME_DIR/weir/admin.sock]; host:port has it on TCP too
+    /// Address of the operator's window: unix:PATH, or off [default: unix:RUNTIME_DIR/weir/admin.sock]; host:port adds TCP
     #[arg(long, value_name = "ADDR", value_parser = admin_address)]
     pub admin: Vec<Admin>,
 }
@@ -91,11 +90,11 @@ pub struct ServeArgs {
 /// Flags of `weir check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The configuration [default: weir.toml here, else /etc/weir/weir.toml]
+    /// The configuration file [default: ./weir.toml, else /etc/weir/weir.toml]
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Show what is in force, defaults included
+    /// Print all values in force, defaults included
     #[arg(long)]
     pub print: bool,
 }
@@ -205,7 +204,7 @@ impl Source {
             Ok(Err(_)) => {
                 return Err(refuse(&Diagnostics::of_file(
                     &name,
-                    "the text is not UTF-8",
+                    "this file is not UTF-8 text",
                 )));
             }
             Err(error) => return Err(refuse(&Diagnostics::of_file(&name, error.to_string()))),
@@ -265,12 +264,14 @@ impl Source {
 #[command(
     name = "weir",
     version,
-    about = "The front door of FastCGI applications: static files, workers and one queue",
-    long_about = "The front door of FastCGI applications: takes HTTP, serves static files, runs the workers and \
-                  hands each request to one that is free. What does not fit waits in one queue, with a deadline.",
-    after_help = "weir serve FOLDER is all it takes to serve a folder.",
-    after_long_help = "weir serve FOLDER is all it takes to serve a folder.\n\n\
-                       Exit codes: 0 fine, 64 wrong command line, 70 internal, 78 wrong configuration."
+    about = "Web server for FastCGI applications: static files, PHP workers and one queue",
+    long_about = "Web server for FastCGI applications, PHP first. It accepts HTTP, serves static files, runs the \
+                  workers and gives each request to a free one. When all workers are busy, requests wait in one \
+                  queue, each with a deadline.",
+    after_help = "To serve a folder: weir serve FOLDER",
+    after_long_help = "To serve a folder: weir serve FOLDER\n\n\
+                       Exit codes: 0 success, 64 wrong command line, 69 no weir is running there, \
+                       70 internal error, 78 wrong configuration."
 )]
 struct Typed {
     #[command(subcommand)]
@@ -279,105 +280,106 @@ struct Typed {
 
 #[derive(Debug, Subcommand)]
 enum TypedCommand {
-    /// Serve a folder, or what a weir.toml says, in the foreground
+    /// Serve a folder or the sites of a weir.toml, in the foreground
     ///
-    /// Without -c the folder ROOT is served on 127.0.0.1:8080; its PHP scripts, if there are any, are run by
-    /// weir's own PHP in a pool made for it. SIGTERM and SIGQUIT stop gracefully, SIGINT at once, SIGHUP takes a changed file,
-    /// SIGUSR1 reopens logs.
+    /// Without -c, weir serves the folder ROOT on 127.0.0.1:8080. If it has PHP scripts, weir's own PHP runs them.
+    /// Signals: SIGTERM and SIGQUIT stop gracefully, SIGINT stops at once, SIGHUP reloads the configuration, SIGUSR1
+    /// reopens the logs.
     Serve(ServeArgs),
-    /// Say everything that is wrong with a configuration, or "ok"
+    /// Print everything that is wrong with a configuration, or "ok"
     ///
-    /// Everything is said at once, with line and column and what to write instead. Users, programs and folders are
-    /// looked for on this machine.
+    /// Prints all errors at once, each with its line and column and what to write instead. Also checks that the users,
+    /// programs and folders exist on this machine.
     Check(CheckArgs),
-    /// Pools, workers, queues and listeners as they are now
+    /// Show the current state of pools, workers, queues and listeners
     Status {
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
-        /// Again every two seconds
+        /// Repeat every two seconds
         #[arg(long, conflicts_with = "json")]
         watch: bool,
-        /// Of this pool only
+        /// Show only this pool
         #[arg(long, value_name = "NAME")]
         pool: Option<String>,
         #[command(flatten)]
         window: WindowArgs,
     },
-    /// Have the running weir take its changed configuration, and say what is wrong with it
+    /// Make the running weir reload its configuration, and print what is wrong with it
     ///
-    /// A configuration that is wrong or cannot start changes nothing. Pools whose configuration, php.ini or code root
-    /// changed start anew beside their old workers, which finish what they run.
+    /// If the configuration is wrong or cannot start, nothing changes. Pools whose configuration, php.ini or code root
+    /// changed get new workers. The old workers finish their requests first.
     Reload {
         #[command(flatten)]
         window: WindowArgs,
     },
-    /// Stop the running weir: what runs is finished, for shutdown_timeout at most
+    /// Stop the running weir; running requests may finish, for at most shutdown_timeout
     Stop {
-        /// At once
+        /// Stop at once, without waiting for running requests
         #[arg(long)]
         now: bool,
         #[command(flatten)]
         window: WindowArgs,
     },
-    /// Have a balancer send requests elsewhere: not ready, and connections end after their answer
+    /// Tell load balancers to send requests elsewhere: not ready, and connections close after each answer
     ///
-    /// What comes nevertheless is answered, until `weir drain --off` or `weir stop`. /readyz answers 503; reloads do not
-    /// change that.
+    /// /readyz answers 503 until `weir drain --off` or `weir stop`; a reload does not change this. Requests that still
+    /// arrive are answered.
     Drain {
-        /// Be ready again
+        /// End the drain: be ready again
         #[arg(long)]
         off: bool,
         #[command(flatten)]
         window: WindowArgs,
     },
-    /// Start a pool of the running weir anew, or change its limits
+    /// Restart a pool of the running weir, or change its limits
     Pool {
-        /// Its name
+        /// Name of the pool
         name: String,
         #[command(subcommand)]
         action: PoolAction,
     },
-    /// Say what will bite: limits, rights, paths, timeouts, memory
+    /// Find problems before they hurt: limits, permissions, paths, timeouts, memory
     ///
-    /// Every check has its verdict, why it matters, and what mends it. Nothing is changed. Works as root, who may look
-    /// everywhere, and as an ordinary user, who is told what was not looked at; a running weir is asked for its figures.
+    /// Each finding says what is wrong, why it matters and how to fix it. Nothing is changed. Run it as root to check
+    /// everything; as an ordinary user it lists what it could not check. If weir is running, its figures are used too.
     Doctor(doctor::Args),
-    /// The kernel's queues in front of listeners, of weir or any other program: length, limit, drops
+    /// Show the kernel's accept queues of weir or any other program: length, limit, drops
     ///
-    /// Accept queues as the kernel has them, also where the program cannot see its own, as PHP-FPM cannot its unix
-    /// socket's. A table that is drawn anew every second on a terminal, lines elsewhere. No rights are needed; as root all
-    /// processes are named. Nothing is connected to. What TCP counts as turned away is of this network namespace.
+    /// Shows accept queues as the kernel sees them. This also works for sockets that a program cannot see itself, such as
+    /// PHP-FPM's unix socket. On a terminal it is a table that is updated every second; elsewhere, lines. It needs no
+    /// special rights, but only root sees the names of all processes. It does not connect to anything. The counts of
+    /// dropped TCP connections are for the whole network namespace.
     ///
-    /// Exit codes: 0 fine, 64 wrong command line, 69 nobody listens there, 70 the kernel does not tell.
+    /// Exit codes: 0 success, 64 wrong command line, 69 nothing is listening there, 70 the kernel gives no information.
     Watch {
         #[command(flatten)]
         flags: watch::Flags,
         #[command(flatten)]
         window: WindowArgs,
     },
-    /// PHP-FPM, HAProxy, nginx, Apache or Caddy configuration to weir.toml (not built yet)
+    /// Convert a PHP-FPM, HAProxy, nginx, Apache or Caddy configuration to weir.toml (not built yet)
     Import(Later),
-    /// Load a URL and report
+    /// Send load to a URL and report the results
     ///
-    /// With -c so many users, each of whom waits for its answer; with -r so many requests a second, whatever comes back,
-    /// whose times count from when they should have been sent.
+    /// -c sets the number of users; each waits for its answer and then asks again. -r sets the number of requests per
+    /// second, independent of the answers; times count from the moment when a request should have been sent.
     Bench(Box<BenchArgs>),
-    /// PHP-FPM's own command line and configuration: weir fpm -h
+    /// Run like PHP-FPM, with its command line and configuration: weir fpm -h
     #[command(disable_help_flag = true)]
     Fpm(Later),
 }
 
 #[derive(Debug, Subcommand)]
 enum PoolAction {
-    /// Load PHP and its scripts anew; requests go to the new workers when they are ready
+    /// Start new workers with a fresh PHP; requests go to them when they are ready
     Restart {
         #[command(flatten)]
         window: WindowArgs,
     },
-    /// Change limits while it runs, until the next reload
+    /// Change limits until the next reload
     Set {
-        /// max_children=N: workers at most; maxconn=N: requests at work at once
+        /// max_children=N: most workers; maxconn=N: most requests that run at once
         #[arg(value_name = "KEY=N", required = true, value_parser = limit)]
         limits: Vec<String>,
         #[command(flatten)]
@@ -421,7 +423,7 @@ impl Stop {
                 }
             }
             Self::NotBuiltYet(command) => {
-                let hint = "what works now: weir serve, check, doctor, status, watch, reload, stop, drain, pool, \
+                let hint = "built so far: weir serve, check, doctor, status, watch, reload, stop, drain, pool, \
                             bench, fpm";
                 console::say_error(format!("`weir {command}` is not built yet"), hint);
             }
@@ -485,13 +487,13 @@ fn foreign_flag(error: &clap::Error) -> Option<&'static str> {
     let flag = flag.split('=').next().unwrap_or_default();
     Some(match flag {
         "--port" | "-p" | "--host" | "--bind" | "-b" | "--address" | "-a" | "-S" => {
-            "The address and the port are one: weir serve --listen 127.0.0.1:8000 (0.0.0.0:8000 for all who reach this machine)."
+            "Write address and port together: weir serve --listen 127.0.0.1:8000 (0.0.0.0:8000 if other machines should reach it)."
         }
         "--root" | "--docroot" | "--dir" | "--directory" | "-d" | "-t" => {
-            "The folder is written as it is: weir serve FOLDER."
+            "Write the folder without a flag: weir serve FOLDER."
         }
         "--daemon" | "--daemonize" | "-D" => {
-            "weir stays in the foreground: systemd, or a container, keeps it running (examples/weir.service)."
+            "weir stays in the foreground. Let systemd or a container keep it running (examples/weir.service)."
         }
         "--tls" | "--https" | "--ssl" | "--cert" | "--key" | "--domain" => {
             "TLS is not built yet: put a TLS proxy in front of weir."
@@ -522,8 +524,8 @@ fn repeated(listen: &[String]) -> Option<&String> {
 pub fn default_config() -> Result<PathBuf, ExitCode> {
     let usual = ["weir.toml", "/etc/weir/weir.toml"].map(PathBuf::from);
     usual.into_iter().find(|file| file.exists()).ok_or_else(|| {
-        let message = "there is neither a weir.toml here nor /etc/weir/weir.toml";
-        refuse_config(message, "name the configuration: weir check -c FILE")
+        let message = "no configuration found: neither ./weir.toml nor /etc/weir/weir.toml exists";
+        refuse_config(message, "give the configuration file: weir check -c FILE")
     })
 }
 

@@ -60,7 +60,7 @@ pub fn reloaded(pid: u32, command: &[String], sockets: &[(Address, RawFd)]) {
         }
         return serving(pid);
     }
-    log::info!("reloaded: the new configuration serves, the old one finishes what it began");
+    log::info!("reloaded: the new configuration serves; running requests finish with the old one");
 }
 
 /// Logs were reopened; `access`: access logs are among them.
@@ -78,14 +78,14 @@ pub fn logs_reopened(access: bool) {
 pub fn finishing(limit: Duration) {
     let limit = match limit.as_secs() {
         0 => String::new(),
-        seconds => format!(", for {seconds} s at most"),
+        seconds => format!(", for at most {seconds} s"),
     };
     tell(
         "finishing",
         &About::default(),
         (
             Level::Info,
-            format_args!("stopping: what runs is finished{limit}"),
+            format_args!("stopping: running requests may finish{limit}"),
         ),
         (Level::Info, format_args!("Finishing ...")),
     );
@@ -194,8 +194,8 @@ pub fn worker_without_memory(pool: &str, pid: u32, count: u64) {
     error_log::tell!(
         error,
         about,
-        "the kernel has ended the worker because memory was out ({count} processes of weir so far): give the machine or its \
-         control group more, or the pool fewer workers (max_children) or smaller ones (memory_limit, max_memory)"
+        "the kernel killed the worker because memory ran out ({count} processes of weir so far): add \
+         memory to the machine or its control group, or lower max_children, memory_limit or max_memory"
     );
 }
 
@@ -213,8 +213,8 @@ pub fn pool_reached_max_children(pool: &str, max_children: usize, on_demand: boo
         (
             Level::Warn,
             format_args!(
-                "all {max_children} workers that the pool may have (max_children) are busy: \
-                 requests wait; let it have more if the machine has memory and cores for them"
+                "all {max_children} workers (max_children) are busy and \
+                 requests wait; raise max_children if the machine has enough memory and cores"
             ),
         ),
         (
@@ -234,8 +234,8 @@ pub fn pool_seems_busy(pool: &str, starting: usize, idle: usize, total: usize) {
         (
             Level::Info,
             format_args!(
-                "the pool grows quickly: {starting} workers start, {idle} of {total} are idle; \
-                 more start_servers or min_spare_servers spare requests the wait"
+                "the pool grows quickly: {starting} workers are starting, {idle} of \
+                 {total} are idle; raise start_servers or min_spare_servers to avoid waiting"
             ),
         ),
         (
@@ -257,8 +257,8 @@ pub fn process_max_reached(process_max: usize) {
         (
             Level::Warn,
             format_args!(
-                "all pools together have {process_max} workers, as many as [server] process_max \
-                 allows: no more are started"
+                "all pools together have {process_max} workers, the limit of \
+                 [server] process_max: no more are started"
             ),
         ),
         (
@@ -281,7 +281,7 @@ pub fn emergency_restart(pool: &str, threshold: usize, interval: Duration) {
             Level::Warn,
             format_args!(
                 "{threshold} workers crashed within {seconds} s (emergency_restart_threshold): \
-                 the pool is started anew"
+                 the pool is restarted"
             ),
         ),
         (
@@ -323,7 +323,7 @@ pub fn request_slow(running: &Running<'_>) {
         (
             Level::Warn,
             format_args!(
-                "slow: {} {} has run for {seconds:.1} s in {}; where it is stands in the slow log",
+                "slow: {} {} has been running for {seconds:.1} s in {}; its stack is in the slow log",
                 running.method, running.uri, running.script
             ),
         ),
@@ -347,8 +347,8 @@ pub fn request_terminated(running: &Running<'_>) {
         (
             Level::Error,
             format_args!(
-                "{} {} ran for {seconds:.1} s in {}, longer than request_terminate_timeout: the \
-                 worker is ended",
+                "{} {} ran for {seconds:.1} s in {}, longer than request_terminate_timeout: \
+                 the worker is killed",
                 running.method, running.uri, running.script
             ),
         ),
@@ -424,7 +424,7 @@ pub fn client_turned_away(listener: &str, client: IpAddr) {
         (
             Level::Error,
             format_args!(
-                "connection from {client} closed: [listen.{listener}] allowed_clients does not name it"
+                "connection from {client} closed: it is not in allowed_clients of [listen.{listener}]"
             ),
         ),
         (

@@ -91,7 +91,9 @@ impl Htaccess {
                 }
                 Effect::Restricts(how) => said.push(format!("limits {} by {how}", self.folder)),
                 Effect::NoScripts => said.push(format!("runs no scripts in {}", self.folder)),
-                Effect::Unclear(what) => said.push(format!("has {what}, which weir cannot read")),
+                Effect::Unclear(what) => {
+                    said.push(format!("has {what}, which weir does not understand"))
+                }
                 Effect::Opens | Effect::OpensFiles(..) | Effect::Rewrites => {}
             }
         }

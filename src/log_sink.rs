@@ -283,7 +283,7 @@ fn report_in_error_log(name: &str, trouble: &Trouble) {
             log::error!(lines_lost = lost; "{name} cannot be written: {error}")
         }
         Trouble::Losing(lost) => {
-            log::error!(lines_lost = lost; "{name} loses lines: more than can be written")
+            log::error!(lines_lost = lost; "{name} loses lines: it cannot be written fast enough")
         }
         Trouble::Recovered(lost) => log::info!(lines_lost = lost; "{name} is written again"),
     }
@@ -365,7 +365,7 @@ impl Shared {
             failing: state.failing.map(|failing| match failing {
                 Failing::Error(Some(errno), _) => io::Error::from_raw_os_error(errno).to_string(),
                 Failing::Error(None, kind) => kind.to_string(),
-                Failing::Blocked => "nobody reads the pipe that it is written to".to_owned(),
+                Failing::Blocked => "no program reads the pipe that it is written to".to_owned(),
             }),
             waiting: state.buffer.len() + state.in_flight,
         }

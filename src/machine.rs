@@ -80,10 +80,10 @@ impl Machine for ThisMachine {
         let shown = path.display();
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => Ok(()),
-            Ok(_) => Err(Obstacle::Absent(format!("{shown} is no folder"))),
+            Ok(_) => Err(Obstacle::Absent(format!("{shown} is not a folder"))),
             Err(error) => Err(match error.kind() {
                 ErrorKind::NotFound => {
-                    Obstacle::Absent(format!("{shown}: there is no such folder"))
+                    Obstacle::Absent(format!("{shown}: this folder does not exist"))
                 }
                 ErrorKind::PermissionDenied => {
                     Obstacle::Barred(format!("{shown}: permission denied"))
@@ -102,13 +102,13 @@ impl Machine for ThisMachine {
         // Opening something other than a file could block forever.
         let looked = match fs::metadata(path) {
             Ok(metadata) if !metadata.is_file() => {
-                return Err(Obstacle::Absent(format!("{shown} is no file")));
+                return Err(Obstacle::Absent(format!("{shown} is not a file")));
             }
             Ok(_) => fs::File::open(path).map(drop),
             Err(error) => Err(error),
         };
         looked.map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Obstacle::Absent(format!("{shown}: there is no such file")),
+            ErrorKind::NotFound => Obstacle::Absent(format!("{shown}: this file does not exist")),
             ErrorKind::PermissionDenied => Obstacle::Barred(format!("{shown}: permission denied")),
             _ => Obstacle::Absent(format!("{shown}: {error}")),
         })

@@ -493,7 +493,7 @@ rows! {
             "As much they may take."
             "`max_spool`"
     }
-    "Calls of the application": {
+    "Outgoing calls (egress)": {
         EgressCalls Counter "weir_egress_calls_total" ["host" "code"]
             "Calls that were answered, by the class of what the caller got: `2xx`, `3xx`, `4xx`, `5xx`. Hosts are called as `allow` writes them; beyond `max_hosts` they are `*`."
             "`max_hosts`"
@@ -599,7 +599,7 @@ rows! {
             "Configurations that were replaced, and still finish what they began."
             "`shutdown_timeout`, `max_old_generations`"
         OomKills Counter "weir_oom_kills_total" []
-            "Processes of weir, workers above all, that the kernel ended because memory was out, since the manager's start."
+            "Processes of weir, workers above all, that the kernel ended because memory ran out, since the manager's start."
             ""
         Draining Gauge "weir_draining" []
             "1 while it takes nothing new, or an operator has said `weir drain`."

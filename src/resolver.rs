@@ -110,7 +110,7 @@ impl Resolver {
         options.use_hosts_file = ResolveHosts::Never;
         let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
         let built = builder.with_options(options).build();
-        let mut resolver = built.map_err(|error| format!("cannot look names up: {error}"))?;
+        let mut resolver = built.map_err(|error| format!("DNS lookups do not work: {error}"))?;
         let mut hosts = Hosts::default();
         // Lines that are not text or have no address are skipped.
         let lines = String::from_utf8_lossy(&files.hosts);
@@ -147,14 +147,14 @@ impl Resolver {
                 Ok(Found { addresses, ttl })
             }
             Ok(Err(error)) if error.is_nx_domain() => {
-                Err(Failure::new(FailureKind::None, "there is no such name"))
+                Err(Failure::new(FailureKind::None, "this name does not exist"))
             }
             Ok(Err(error)) if error.is_no_records_found() => Ok(Found {
                 addresses: BTreeSet::new(),
                 ttl: Duration::ZERO,
             }),
             Ok(Err(NetError::Timeout)) => {
-                let text = "the name servers do not answer";
+                let text = "the DNS servers do not answer";
                 Err(Failure::new(FailureKind::Timeout, text))
             }
             Ok(Err(error)) => Err(Failure::new(FailureKind::Servers, &error.to_string())),
@@ -195,7 +195,7 @@ impl Answer {
         let known = !answer.unknown_v4 && !answer.unknown_v6;
         if answer.addresses.is_empty() {
             (answer.unknown_v4, answer.unknown_v6) = (true, true);
-            let none = || Failure::new(FailureKind::None, "it has no address");
+            let none = || Failure::new(FailureKind::None, "the name has no address");
             answer.failure.get_or_insert_with(none);
         } else if known {
             // If a name does not exist for one family, this says nothing about the other one.

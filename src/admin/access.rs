@@ -60,7 +60,7 @@ pub(super) fn check(
     if let (Some(token), Some(given)) = (token, given) {
         return match token.as_bytes().ct_eq(given).into() {
             true => Ok(()),
-            false => Err((StatusCode::UNAUTHORIZED, "that is not the token")),
+            false => Err((StatusCode::UNAUTHORIZED, "wrong token")),
         };
     }
     let is_near = peer.ip().to_canonical().is_loopback();
@@ -68,20 +68,20 @@ pub(super) fn check(
         (Needs::Sight, _) if is_near && names_an_address(headers) => Ok(()),
         (Needs::Sight, None) if is_near => Err((
             StatusCode::FORBIDDEN,
-            "over TCP, ask for the status by an IP address or localhost, not by another name",
+            "over TCP, the status is answered only for an IP address or localhost as the host name",
         )),
         (_, Some(_)) => Err((
             StatusCode::UNAUTHORIZED,
-            "this takes the token of admin_token_file: Authorization: Bearer TOKEN",
+            "this needs the token of admin_token_file: send Authorization: Bearer TOKEN",
         )),
         (Needs::Sight | Needs::Nothing, None) => Err((
             StatusCode::FORBIDDEN,
-            "the status shows what clients ask for: to others than this machine it is told over TCP only with a token; \
-             name its file in [server] admin_token_file",
+            "the status shows requests of clients, so over TCP other machines need a \
+             token: set admin_token_file in [server]",
         )),
         (Needs::Action, None) => Err((
             StatusCode::FORBIDDEN,
-            "nothing is done over TCP without a token: name its file in [server] admin_token_file, or use the unix socket",
+            "actions over TCP need a token: set admin_token_file in [server], or use the unix socket",
         )),
     }
 }

@@ -191,20 +191,20 @@ impl fmt::Display for Error {
         match self {
             Self::Unreachable { place, error } => match place {
                 Place::Unix(socket) => {
-                    write!(f, "no weir answers at {}: {error}", socket.display())
+                    write!(f, "no weir is running at {}: {error}", socket.display())
                 }
                 Place::Tcp { address, .. } => {
-                    write!(f, "no weir answers at {address}: {error}")
+                    write!(f, "no weir is running at {address}: {error}")
                 }
             },
             Self::Broken(cause) => write!(f, "the running weir did not answer: {cause}"),
             Self::Silent { limit, seen } => {
                 let seconds = limit.as_secs();
-                write!(f, "weir runs, and has not answered for {seconds} s")?;
+                write!(f, "weir is running, but has not answered for {seconds} s")?;
                 seen.iter().try_for_each(|Stuck { role, pid, stopped }| {
                     let how = match stopped {
                         true => "is stopped",
-                        false => "waits for a disk",
+                        false => "is waiting for a disk",
                     };
                     write!(f, "; its {role} (process {pid}) {how}")
                 })

@@ -70,15 +70,15 @@ fn set(pool: String, query: &str) -> Result<Action, String> {
             "maxconn" => &mut maxconn,
             key => {
                 return Err(format!(
-                    "{key} cannot be set while weir runs: max_children=N, maxconn=N"
+                    "{key} cannot be changed while weir is running; possible are max_children=N and maxconn=N"
                 ));
             }
         };
         let number = value.parse().ok().filter(|number: &u32| *number > 0);
-        *limit = Some(number.ok_or_else(|| format!("{key} takes a whole number from 1"))?);
+        *limit = Some(number.ok_or_else(|| format!("{key} must be a whole number of 1 or more"))?);
     }
     match (max_children, maxconn) {
-        (None, None) => Err("nothing to set: max_children=N, maxconn=N".into()),
+        (None, None) => Err("nothing to set: write max_children=N or maxconn=N".into()),
         (max_children, maxconn) => Ok(Action::SetPool {
             pool,
             max_children,

@@ -118,7 +118,7 @@ async fn listen(
                 guests.push_back(Guest { task, acts });
             }
             Err(error) => {
-                log::warn!("the operator's window cannot accept: {error}");
+                log::warn!("the operator's window cannot accept connections: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -221,7 +221,7 @@ async fn answer<B>(
     let path = request.uri().path();
     let route = match route(path, request.uri().query()) {
         Ok(Some(route)) => route,
-        Ok(None) => return plain(StatusCode::NOT_FOUND, &format!("{path} is not here\n")),
+        Ok(None) => return plain(StatusCode::NOT_FOUND, &format!("{path} was not found\n")),
         Err(wrong) => return plain(StatusCode::BAD_REQUEST, &format!("{wrong}\n")),
     };
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -315,7 +315,7 @@ async fn compressed(
 
 fn wrong_method(path: &str, acts: bool) -> Response<Full<Bytes>> {
     let allowed = if acts { "POST" } else { "GET, HEAD" };
-    let text = format!("{path} takes {allowed}\n");
+    let text = format!("{path} takes only {allowed}\n");
     let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, &text);
     let allowed = HeaderValue::from_static(allowed);
     response.headers_mut().insert(header::ALLOW, allowed);

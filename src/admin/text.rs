@@ -133,7 +133,7 @@ fn head(out: &mut Sheet, status: &Value, troubles: usize) {
     }
     if status["oom_kills"].as_u64() > Some(0) {
         let line = format!(
-            "the kernel has ended {} processes of weir because memory was out",
+            "the kernel has killed {} processes of weir because memory ran out",
             text(&status["oom_kills"])
         );
         out.wrap("            ", &line);
@@ -149,14 +149,14 @@ fn reloads(out: &mut Sheet, status: &Value) {
     }
     if last["done"] == false {
         let line = format!(
-            "failed {} ago, and changed nothing: {}",
+            "failed {} ago and changed nothing: {}",
             span(&last["ago"]),
             text(&last["text"])
         );
         out.wrap("reload      ", &line);
     }
     if reloads["waiting"] == true {
-        let line = "one waits until an older configuration has ended (max_old_generations)";
+        let line = "one is waiting until an older configuration has ended (max_old_generations)";
         out.wrap("reload      ", line);
     }
     for old in old.iter().take(MOST_OLD) {
@@ -177,8 +177,8 @@ fn reloads(out: &mut Sheet, status: &Value) {
             _ => format!("ends in {} at the latest", span(&old["ends_in"])),
         };
         let line = format!(
-            "configuration {} has been finishing for {}, and {ends}: {} connections, {} requests at \
-             workers{calls}{longest}",
+            "configuration {} has been finishing for {}, ends in at most {}: {} connections, {} requests \
+             at workers{calls}{longest}",
             text(&old["generation"]),
             span(&old["finishing_for"]),
             text(&old["connections"]),
@@ -319,7 +319,7 @@ fn pool(out: &mut Sheet, pool: &Value) {
     }
     for script in list(&pool["crashing"]) {
         let line = format!(
-            "{} ends its workers ({} so far): refused, tried again in {} s",
+            "{} crashes its workers ({} so far): refused, tried again in {} s",
             text(&script["path"]),
             text(&script["crashes"]),
             text(&script["tried_in"]),
@@ -452,7 +452,7 @@ fn listeners(out: &mut Sheet, status: &Value) {
     let overflows = &status["kernel"]["overflows"];
     if overflows.as_u64() > Some(0) {
         let line = format!(
-            "{} connections were turned away by the kernel because a queue was full (of any listener here)",
+            "the kernel rejected {} connections because an accept queue was full (all programs on this machine)",
             text(overflows)
         );
         out.wrap("", &line);
@@ -642,10 +642,10 @@ mod tests {
         }));
         let one_line = shown.split_whitespace().collect::<Vec<_>>().join(" ");
         for part in [
-            "has ended 3 processes of weir because memory was out",
-            "reload failed 2.0 s ago, and changed nothing: weir.toml:1: no",
-            "reload one waits until an older configuration has ended",
-            "old configuration 4 has been finishing for 12.0 s, and ends in 18.0 s at the latest: 2 connections, 1 requests at \
+            "has killed 3 processes of weir because memory ran out",
+            "reload failed 2.0 s ago and changed nothing: weir.toml:1: no",
+            "reload one is waiting until an older configuration has ended",
+            "old configuration 4 has been finishing for 12.0 s, ends in at most 18.0 s: 2 connections, 1 requests at \
              workers; POST /up\\u{202e} (pool shop) has run for 12.5 s",
             "old configuration 3 has been finishing for 30.0 s, and is being ended: 0 connections",
         ] {

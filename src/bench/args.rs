@@ -9,43 +9,43 @@ use http::{HeaderName, HeaderValue, Method};
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = AFTER)]
 pub struct BenchArgs {
-    /// What to load: http://HOST[:PORT]/PATH or unix:SOCKET[:/PATH]
+    /// URL to test: http://HOST[:PORT]/PATH or unix:SOCKET[:/PATH]
     #[arg(value_name = "URL")]
     pub url: String,
 
-    /// So many users, each of whom waits for an answer and asks again [default: 10]; with --advise: weir.toml
+    /// Number of users; each waits for its answer and asks again [default: 10]. With --advise: the configuration file
     #[arg(short = 'c', long = "users", value_name = "USERS", conflicts_with_all = ["rate", "replay"])]
     pub users: Option<String>,
 
-    /// So many requests a second, whatever comes back
+    /// Requests per second, independent of the answers
     #[arg(short = 'r', long, value_name = "PER SECOND", value_parser = rate, conflicts_with = "replay")]
     pub rate: Option<f64>,
 
-    /// How long requests are sent [default: 10s, without -n]
+    /// How long to send requests [default: 10s, without -n]
     #[arg(short = 't', long, value_name = "TIME", value_parser = span)]
     pub time: Option<Duration>,
 
-    /// How many requests are sent
+    /// How many requests to send
     #[arg(short = 'n', long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub requests: Option<u64>,
 
-    /// With -r: requests come at random times, as those of many people do, not evenly
+    /// With -r: send at random times, like many independent people, instead of evenly
     #[arg(long, requires = "rate")]
     pub poisson: bool,
 
-    /// With -r and --replay: most connections at a time; requests beyond wait here, and their waiting counts
+    /// With -r and --replay: most connections at a time. Further requests wait here, and this time counts
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_connections: u32,
 
-    /// How long an answer is waited for; then the connection is closed, and the request has failed
+    /// How long to wait for an answer. After that the connection is closed and the request has failed
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = span)]
     pub timeout: Duration,
 
-    /// A new connection for each request
+    /// Open a new connection for each request
     #[arg(long)]
     pub no_keepalive: bool,
 
-    /// A header of each request, as "Name: value" (again for more)
+    /// A header of each request, as "Name: value" (can be repeated)
     #[arg(short = 'H', long = "header", value_name = "HEADER", value_parser = header)]
     pub headers: Vec<(HeaderName, HeaderValue)>,
 
@@ -57,63 +57,63 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TEXT|@FILE")]
     pub body: Option<String>,
 
-    /// A file of requests, a line each: [METHOD] /PATH or URL
+    /// A file of requests, one per line: [METHOD] /PATH or URL
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub urls: Option<PathBuf>,
 
-    /// With --urls: in random order, not one after the other
+    /// With --urls: send in random order
     #[arg(long, requires = "urls")]
     pub random: bool,
 
-    /// An access log whose requests are sent again, as far apart as they were
+    /// An access log; its requests are sent again with the same pauses between them
     #[arg(long, value_name = "FILE")]
     pub replay: Option<PathBuf>,
 
-    /// With --replay: so many times as fast
+    /// With --replay: how many times faster
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed, requires = "replay")]
     pub speed: f64,
 
-    /// With --replay: also POST, DELETE and the like, which change something (without their bodies, which no log has)
+    /// With --replay: also send POST, DELETE and others that change data (without bodies, because logs have none)
     #[arg(long, requires = "replay")]
     pub unsafe_methods: bool,
 
-    /// Connect to this unix socket; the URL says the host and the path
+    /// Connect to this unix socket; the URL gives only host and path
     #[arg(long, value_name = "PATH")]
     pub unix: Option<PathBuf>,
 
-    /// Connect from this address (again for more, which take turns)
+    /// Connect from this address (can be repeated; they take turns)
     #[arg(long, value_name = "ADDRESS")]
     pub source: Vec<IpAddr>,
 
-    /// What is sent in the first so much time does not count
+    /// Do not count requests sent during this time at the beginning
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = span)]
     pub warm_up: Duration,
 
-    /// Threads that send [default: half of the cores]
+    /// Number of threads that send [default: half of the cores]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
 
-    /// Begins the random numbers of --poisson and --random
+    /// Seed of the random numbers for --poisson and --random
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
 
-    /// Load a host that is not this machine
+    /// Allow a host that is not this machine
     #[arg(long)]
     pub yes: bool,
 
-    /// Start without asking once whether anybody answers
+    /// Start without checking first that the URL answers
     #[arg(long)]
     pub no_probe: bool,
 
-    /// The report as JSON
+    /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
 
-    /// The report as a page with charts, too
+    /// Also write the report as an HTML page with charts
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
-    /// Load in steps of -t [default: 3s] with more and more users, and propose a pool's limits as lines of weir.toml
+    /// Test with more and more users, in steps of -t [default: 3s], and propose limits for the pool as lines of weir.toml
     #[arg(long, conflicts_with_all = ["rate", "replay", "requests", "html", "fail_below", "warm_up"])]
     pub advise: bool,
 
@@ -125,7 +125,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = span, requires = "advise")]
     pub target_wait: Duration,
 
-    /// Exit code 1 where availability is below so many percent
+    /// Exit with code 1 if availability is below this percentage
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub fail_below: Option<f64>,
 }
@@ -138,10 +138,10 @@ impl BenchArgs {
     }
 }
 
-const AFTER: &str = "Only this machine is loaded, unless --yes says that another one may be. Redirects are not followed. \
-    Ctrl-C ends with a report of what was.\n\n\
-    Exit codes: 0 reported; 1 availability is below --fail-below; 64 wrong command line, or a host that needs --yes; \
-    69 nobody answers there; 70 internal.";
+const AFTER: &str = "Without --yes, only this machine can be tested. Redirects are not followed. \
+    Ctrl-C ends the test and prints the report.\n\n\
+    Exit codes: 0 success; 1 availability is below --fail-below; 64 wrong command line, or a host that needs --yes; \
+    69 nothing answers there; 70 internal error.";
 
 fn span(text: &str) -> Result<Duration, String> {
     weir_config::parse_duration(text)
@@ -170,9 +170,9 @@ fn percent(text: &str) -> Result<f64, String> {
 
 fn method(text: &str) -> Result<Method, String> {
     match text.to_ascii_uppercase().parse::<Method>() {
-        Ok(Method::CONNECT) => Err("CONNECT asks for a tunnel, which is no load".into()),
+        Ok(Method::CONNECT) => Err("CONNECT opens a tunnel and cannot be tested".into()),
         Ok(method) => Ok(method),
-        Err(_) => Err("no method of HTTP: GET, POST, PUT, …".into()),
+        Err(_) => Err("not an HTTP method: write GET, POST, PUT, …".into()),
     }
 }
 
@@ -183,12 +183,13 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let name: HeaderName = name
         .trim()
         .parse()
-        .map_err(|_| format!("{name:?} is no name of a header"))?;
+        .map_err(|_| format!("{name:?} is not a header name"))?;
     if name == http::header::TRANSFER_ENCODING || name == http::header::CONTENT_LENGTH {
-        return Err(format!("{name} is said by --body"));
+        return Err(format!("{name} is set by --body"));
     }
-    let value = HeaderValue::from_str(value.trim())
-        .map_err(|_| format!("the value of {name} has characters that no header may have"))?;
+    let value = HeaderValue::from_str(value.trim()).map_err(|_| {
+        format!("the value of {name} has characters that are not allowed in a header")
+    })?;
     Ok((name, value))
 }
 

@@ -389,7 +389,7 @@ fn read(file: &Path, flag: &str) -> Result<String, Stop> {
     if bytes.len() as u64 > LARGEST_BODY {
         return Err(wrong(format!("is larger than {} MB", LARGEST_BODY >> 20)));
     }
-    String::from_utf8(bytes).map_err(|_| wrong("the text is not UTF-8".into()))
+    String::from_utf8(bytes).map_err(|_| wrong("this file is not UTF-8 text".into()))
 }
 
 /// The default without -t and -n.

@@ -116,7 +116,7 @@ fn no_answer(failure: Failure, timeout: Duration) -> String {
 
 fn why(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::ConnectionRefused => "nobody listens there".into(),
+        io::ErrorKind::ConnectionRefused => "nothing is listening there".into(),
         io::ErrorKind::NotFound => "there is no such socket".into(),
         io::ErrorKind::TimedOut => "nobody takes the connection".into(),
         io::ErrorKind::WouldBlock => "its accept queue is full".into(),

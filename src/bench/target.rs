@@ -64,7 +64,7 @@ impl Url {
             return Err(format!("{text}: {scheme} is not http"));
         }
         let Some(authority) = uri.authority().filter(|name| !name.host().is_empty()) else {
-            return Err(format!("{text}: there is no host"));
+            return Err(format!("{text}: the host is missing"));
         };
         if authority.as_str().contains('@') {
             return Err(format!(

@@ -21,13 +21,10 @@ pub(super) fn main(args: &BenchArgs) -> ExitCode {
     let file = match args.users.as_deref().map(Path::new) {
         Some(file) if !file.exists() && args.users_is_number() => {
             let message = format!(
-                "--advise chooses the numbers of users itself; -c {} is no file",
+                "--advise chooses the numbers of users itself, so -c takes the configuration file; {} is not a file",
                 file.display()
             );
-            console::say_error(
-                &message,
-                "with --advise, -c is the configuration: -c weir.toml",
-            );
+            console::say_error(&message, "write -c weir.toml");
             return ExitCode::from(EX_USAGE);
         }
         Some(file) => Ok(file.to_owned()),
@@ -59,7 +56,8 @@ pub(super) fn main(args: &BenchArgs) -> ExitCode {
         };
         let said = admin::client::ask(&Place::Unix(socket), Method::GET, "/status");
         let said = said.map_err(|error| error.to_string())?;
-        serde_json::from_str(&said).map_err(|error| format!("the status is no JSON: {error}"))
+        serde_json::from_str(&said)
+            .map_err(|error| format!("the status is not valid JSON: {error}"))
     };
     let known = Known {
         config: &config,

@@ -35,9 +35,9 @@ impl ServeArgs {
                     .is_some_and(|extension| extension == "toml")
                 {
                     true => format!("a configuration is given with -c: weir serve -c {shown}"),
-                    false => "weir serve takes a folder, or -c and a configuration".to_owned(),
+                    false => "give a folder, or -c and a configuration file".to_owned(),
                 };
-                return Err(refuse_config(&format!("{shown} is no folder"), &hint));
+                return Err(refuse_config(&format!("{shown} is not a folder"), &hint));
             }
             Err(error) => return Err(refuse_config(&format!("{}: {error}", typed.display()), "")),
         };
@@ -54,10 +54,7 @@ impl ServeArgs {
                 root.display(),
                 barrier.display()
             );
-            let hint = format!(
-                "chmod o+rx {}, or serve a folder elsewhere",
-                barrier.display()
-            );
+            let hint = format!("chmod o+rx {}, or serve another folder", barrier.display());
             return Err(refuse_config(&message, &hint));
         }
         let php = match Folder::has_php(&root) {
@@ -117,14 +114,16 @@ fn refused(root: &Path) -> Refusals {
         let path = file.path.display();
         match file.is_beyond() {
             true => log::warn!(
-                "{path} {denies}: weir does not read .htaccess, so what it limits is open; what it denies to all is refused"
+                "{path} {denies}. weir does not apply .htaccess files: what this file denies to all is refused, its other limits have no effect"
             ),
-            false => log::warn!("{path} {denies}: so does weir; it is not read again"),
+            false => log::warn!(
+                "{path} {denies}. weir refuses these requests too; later changes of the file have no effect"
+            ),
         }
     }
     if found.incomplete {
         log::warn!(
-            "{} has too many files to look for every .htaccess: what those deny may be open",
+            "{} has too many files to check all of them for .htaccess. Files that an unchecked .htaccess denies may be public",
             root.display()
         );
     }
@@ -146,7 +145,7 @@ fn say_inner_root(typed: &Path, root: &Path) {
             () => "",
         };
         log::warn!(
-            "{whose}its document root is {inner}/, and what is beside it is served to all; did you mean: weir serve {}",
+            "{whose}its document root is {inner}/. Everything beside it becomes public too. Did you mean: weir serve {}",
             typed.join(inner).display()
         );
     }
@@ -186,7 +185,7 @@ fn folder_php() -> Result<FolderRuntime, ExitCode> {
     match ThisMachine.program("php-cgi") {
         Some(path) => Ok(FolderRuntime::Cgi(path.display().to_string())),
         None => Err(refuse_config(
-            "the folder has PHP scripts, and there is neither weir-php beside weir nor php-cgi in PATH",
+            "the folder has PHP scripts, but no PHP was found: neither weir-php beside weir nor php-cgi in PATH",
             "install PHP for embedding (Debian: libphp-embed, php-dev) and run `make`, or install php-cgi",
         )),
     }

@@ -23,7 +23,9 @@ pub(super) fn text() -> String {
         let _ = writeln!(text, "PHP {whole} ({}{other})", program.display());
     }
     if found.is_empty() {
-        text.push_str("no PHP of its own: there is no weir-php beside it (make php)\n");
+        text.push_str(
+            "no PHP built in: weir-php was not found beside weir (build it with: make php)\n",
+        );
     }
     text
 }

@@ -35,15 +35,15 @@ pub enum Admin {
 /// Flags that say which running weir is meant.
 #[derive(Debug, Args)]
 pub struct WindowArgs {
-    /// Its window: unix:PATH or host:port [default: that of -c, else unix:RUNTIME_DIR/weir/admin.sock]
+    /// Its operator's window: unix:PATH or host:port [default: from -c, else unix:RUNTIME_DIR/weir/admin.sock]
     #[arg(long, value_name = "ADDR", value_parser = admin_address)]
     pub admin: Option<Admin>,
 
-    /// File with the token that a window on TCP takes
+    /// File with the token for a window on TCP
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
-    /// Its configuration
+    /// Configuration file of the running weir
     #[arg(short, long, value_name = "FILE", conflicts_with = "admin")]
     pub config: Option<PathBuf>,
 }
@@ -146,11 +146,11 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
                     place: Place::Tcp { .. },
                     ..
                 } => (
-                    "is weir running, with admin_tcp or --admin of that address?",
+                    "is weir running, with this address in admin_tcp or --admin?",
                     EX_UNAVAILABLE,
                 ),
                 admin::client::Error::Unreachable { .. } => (
-                    "is weir running, and as this user? Its window is named by --admin, or by -c FILE",
+                    "is weir running, and under this user? Give its window with --admin, or its configuration with -c FILE",
                     EX_UNAVAILABLE,
                 ),
                 admin::client::Error::Silent { seen, .. } => {
@@ -160,7 +160,7 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
                         .collect();
                     let hint = match &stopped[..] {
                         [] => HANGS.to_owned(),
-                        stopped => format!("`kill -CONT {}` has it go on", stopped.join(" ")),
+                        stopped => format!("continue it with `kill -CONT {}`", stopped.join(" ")),
                     };
                     console::say_error(error.to_string(), &hint);
                     return ExitCode::from(EX_SOFTWARE);
@@ -179,12 +179,14 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
 /// Makes the manager reload although its gateway hangs, and waits for the result from the next gateway.
 fn reload_by_signal(place: &Place, manager: u32) -> ExitCode {
     console::say_error(
-        format!("the gateway does not answer: the manager (process {manager}) is told by SIGHUP"),
+        format!(
+            "the gateway does not answer, so SIGHUP is sent to the manager (process {manager})"
+        ),
         "",
     );
     let begun = Instant::now();
     if let Err(error) = process::hang_up(manager) {
-        console::say_error(format!("it cannot be told: {error}"), "");
+        console::say_error(format!("cannot send SIGHUP: {error}"), "");
         return ExitCode::from(EX_SOFTWARE);
     }
     while begun.elapsed() < SIGNAL_LIMIT {
@@ -209,8 +211,8 @@ fn reload_by_signal(place: &Place, manager: u32) -> ExitCode {
     }
     let seconds = SIGNAL_LIMIT.as_secs();
     console::say_error(
-        format!("no gateway has told what came of it for {seconds} s"),
-        "the error log says what the manager does",
+        format!("no result of the reload after {seconds} s"),
+        "see the error log for what the manager does",
     );
     ExitCode::from(EX_SOFTWARE)
 }
@@ -218,7 +220,7 @@ fn reload_by_signal(place: &Place, manager: u32) -> ExitCode {
 /// The status, or the part about `pool`.
 fn status_of(status: &str, pool: Option<&str>) -> Result<serde_json::Value, ExitCode> {
     let mut status: serde_json::Value = serde_json::from_str(status).map_err(|error| {
-        console::say_error(format!("the status is no JSON: {error}"), "");
+        console::say_error(format!("the status is not valid JSON: {error}"), "");
         ExitCode::from(EX_SOFTWARE)
     })?;
     if let Some(name) = pool {
@@ -317,13 +319,16 @@ impl WindowArgs {
             }
             (None, None) => Window::Usual,
         };
-        let hint = "say where its window is: --admin unix:PATH, or --admin host:port";
+        let hint = "give the address of its window: --admin unix:PATH, or --admin host:port";
         match window {
             Window::At(path) => Ok(Place::Unix(path)),
-            Window::Off => Err(refuse_config("this weir has no window: admin is off", hint)),
+            Window::Off => Err(refuse_config(
+                "this weir has no operator's window: admin is off",
+                hint,
+            )),
             Window::Usual => machine::usual_window().map(Place::Unix).ok_or_else(|| {
                 refuse_config(
-                    "XDG_RUNTIME_DIR is not set, so no usual place is known",
+                    "XDG_RUNTIME_DIR is not set, so the default address of the window is not known",
                     hint,
                 )
             }),
@@ -338,7 +343,7 @@ impl WindowArgs {
 pub fn window_address(text: &str) -> Result<Window, String> {
     match admin_address(text)? {
         Admin::Window(window) => Ok(window),
-        Admin::Tcp(_) => Err("the doctor asks on the unix socket: unix:PATH".into()),
+        Admin::Tcp(_) => Err("weir doctor needs the unix socket: unix:PATH".into()),
     }
 }
 
@@ -374,14 +379,14 @@ fn token(file: &Path) -> Result<String, ExitCode> {
         Ok(text) => Ok(text.trim().to_owned()),
         Err(error) => Err(refuse_config(
             &format!("{}: {error}", file.display()),
-            "--token-file names the file that admin_token_file of that weir names",
+            "--token-file takes the same file as that weir's admin_token_file",
         )),
     }
 }
 
 /// The advice if nothing is known about a weir that does not answer.
-const HANGS: &str = "its gateway or manager hangs; the manager (\"weir serve\" in ps) takes signals: SIGTERM ends it, SIGHUP has \
-     it reload";
+const HANGS: &str = "its gateway or manager hangs. Send a signal to the manager (\"weir serve\" in ps): SIGTERM stops it, \
+     SIGHUP reloads";
 
 /// Columns and rows of a terminal with unknown size.
 const USUAL_SIZE: (usize, usize) = (80, 24);

@@ -47,7 +47,7 @@ fn unix(case: &Case<'_>, egress: &Egress, path: &Path, notes: &mut Notes) {
     let folder = path.parent().unwrap_or(Path::new("/"));
     let starter = &case.people.starter;
     match may(starter, None, folder, Need::MakeFiles) {
-        Answer::Yes => notes.ok(format!("{label}: {} may make it", starter.name)),
+        Answer::Yes => notes.ok(format!("{label}: {} can create it", starter.name)),
         Answer::No(barrier) => {
             let mend = match barrier.cause {
                 Cause::Missing => format!(
@@ -56,7 +56,7 @@ fn unix(case: &Case<'_>, egress: &Egress, path: &Path, notes: &mut Notes) {
                 ),
                 _ => barrier.mend(starter),
             };
-            let what = format!("{label}: {} cannot make it: {barrier}", starter.name);
+            let what = format!("{label}: {} cannot create it: {barrier}", starter.name);
             notes.breaks(what, "weir does not start", mend);
             return;
         }
@@ -77,17 +77,14 @@ fn unix(case: &Case<'_>, egress: &Egress, path: &Path, notes: &mut Notes) {
         );
         if !lets(egress, starter, who) {
             notes.breaks(
-                format!("{of_pool} may not connect with mode {:04o}", egress.mode),
+                format!("{of_pool} cannot connect with mode {:04o}", egress.mode),
                 "their calls fail with \"permission denied\"",
-                format!(
-                    "group = \"…\" of [egress] with a group that {} is in",
-                    who.name
-                ),
+                format!("set group = \"…\" in [egress] to a group of {}", who.name),
             );
             continue;
         }
         match may(who, None, folder, Need::Enter) {
-            Answer::Yes => notes.ok(format!("{of_pool} may connect")),
+            Answer::Yes => notes.ok(format!("{of_pool} can connect")),
             Answer::No(barrier) => notes.breaks(
                 format!("{of_pool} cannot reach it: {barrier}"),
                 "their calls fail with \"permission denied\"",
@@ -123,15 +120,15 @@ fn tcp(egress: &Egress, address: std::net::SocketAddr, notes: &mut Notes) {
     let label = format!("[egress] listen = \"{address}\"");
     match (&egress.token_file, address.ip().is_loopback()) {
         (None, _) => notes.note(
-            format!("{label} is for every process of this machine"),
-            "whoever has an account here may call whom `allow` names, with the credentials that weir adds",
-            "listen = [\"unix:PATH\"], whose rights say who may connect; or token_file",
+            format!("{label} can be used by every process on this machine"),
+            "everybody with an account here can call the hosts in `allow`, with the credentials that weir adds",
+            "listen = [\"unix:PATH\"], where file permissions control access; or token_file",
         ),
-        (Some(_), true) => notes.ok(format!("{label} is for processes of this machine that know the token")),
+        (Some(_), true) => notes.ok(format!("{label} can be used by processes on this machine that have the token")),
         (Some(_), false) => notes.warn(
-            format!("{label} is reached from other machines, and is not encrypted"),
-            "who sees the traffic sees the token, and what is called",
-            "an address of the loopback, or a tunnel between the machines",
+            format!("{label} can be reached from other machines and is not encrypted"),
+            "anybody who can read the traffic sees the token and the calls",
+            "use a loopback address, or an encrypted tunnel between the machines",
         ),
     }
 }
@@ -148,13 +145,13 @@ fn locked_in(case: &Case<'_>, egress: &Egress, notes: &mut Notes) {
         if !has_tcp && !egress.listen.iter().any(reaches) {
             notes.warn(
                 format!(
-                    "[pool.{}] is locked into {}, and no socket of [egress] lies there",
+                    "[pool.{}] has the chroot {}, and no socket of [egress] is inside it",
                     pool.name,
                     chroot.display()
                 ),
-                "its workers cannot call anybody through weir: WEIR_EGRESS is not set for them",
+                "its workers cannot make calls through weir: WEIR_EGRESS is not set for them",
                 format!(
-                    "listen = [\"unix:{}\", …] of [egress], or an address of the loopback",
+                    "listen = [\"unix:{}\", …] in [egress], or a loopback address",
                     chroot.join("run/egress.sock").display()
                 ),
             );
@@ -166,7 +163,7 @@ fn locked_in(case: &Case<'_>, egress: &Egress, notes: &mut Notes) {
 fn allowed(egress: &Egress, notes: &mut Notes) {
     if egress.allow.is_empty() {
         notes.warn(
-            "[egress] allow is empty: nobody may be called",
+            "[egress] allow is empty: no call is allowed",
             "every call is refused with 403 not_allowed",
             "allow = [\"api.example.com\"]",
         );
@@ -179,9 +176,9 @@ fn allowed(egress: &Egress, notes: &mut Notes) {
     });
     for rule in open {
         notes.note(
-            format!("[egress] allow: {rule} lets scripts call hosts of anybody"),
-            "a script that has been taken over can send there what it finds",
-            "name the hosts that are needed",
+            format!("[egress] allow: {rule} lets scripts call hosts that anybody can register"),
+            "a hacked script can send stolen data to its own host",
+            "list only the hosts that are needed",
         );
     }
     let clear = egress
@@ -191,15 +188,15 @@ fn allowed(egress: &Egress, notes: &mut Notes) {
     for rule in clear.filter(|rule| rule.addresses.is_empty()) {
         notes.note(
             format!("[egress] allow: {rule} is called over the internet without encryption"),
-            "what is sent and answered can be read and changed on the way",
+            "requests and answers can be read and changed on the way",
             format!(
-                "allow = \"{}\", and `upgrade` where the application says http",
+                "allow = \"{}\", and `upgrade` if the application uses http",
                 rule.origin.host
             ),
         );
     }
     notes.ok(format!(
-        "[egress] allow has {} {}; nobody else is called",
+        "[egress] allow has {} {}; all other calls are refused",
         egress.allow.len(),
         if egress.allow.len() == 1 {
             "rule"
@@ -247,11 +244,11 @@ fn secrets(case: &Case<'_>, egress: &Egress, notes: &mut Notes) {
         }
         match fs::metadata(&file).map(|metadata| metadata.mode() & 0o7777) {
             Ok(mode) if mode & 0o004 != 0 => notes.warn(
-                format!("{label} may be read by everybody ({mode:04o})"),
-                "the application is not to have this secret, and can read it there",
+                format!("{label} can be read by everybody ({mode:04o})"),
+                "the application should not have this secret, but can read it there",
                 format!("chmod o-r {}", quoted(&file)),
             ),
-            Ok(_) => notes.ok(format!("{label} is not everybody's to read")),
+            Ok(_) => notes.ok(format!("{label} cannot be read by everybody")),
             Err(_) => {}
         }
     }
@@ -262,8 +259,8 @@ fn certificates(egress: &Egress, notes: &mut Notes) {
         let place = format!("[egress.host.{}]", table.name);
         notes.warn(
             format!("{place} verify = false: certificates are not checked"),
-            "whoever is on the way can answer in the host's place, and gets the credentials that weir adds",
-            "ca_file = \"…\" with the authority that signed the certificate",
+            "an attacker on the network path can answer instead of the host, and gets the credentials that weir adds",
+            "set ca_file = \"…\" to the certificate of the authority that signed it",
         );
     }
 }
@@ -278,7 +275,7 @@ fn memory(egress: &Egress, notes: &mut Notes) {
     match egress.cache_size > total / 4 {
         true => notes.warn(
             what,
-            "kept answers may take more than a quarter of the memory, which workers need as well",
+            "the cache may take more than a quarter of the memory, which workers need too",
             format!("cache_size = \"{}M\" or less", (total / 4) >> 20),
         ),
         false => notes.ok(what),
@@ -314,28 +311,28 @@ fn names(egress: &Egress, notes: &mut Notes) {
         };
         silent.retain(|other| *other != name);
         match found {
-            Ok(_) => notes.ok(format!("[egress] allow: {name} is found")),
+            Ok(_) => notes.ok(format!("[egress] allow: {name} resolves")),
             Err(error) => notes.warn(
-                format!("[egress] allow: the name {name} is not found: {error}"),
+                format!("[egress] allow: the name {name} does not resolve: {error}"),
                 "calls to it fail with dns_error",
-                "correct the name; or /etc/hosts, /etc/resolv.conf, or resolver = [\"…\"] of [server]",
+                "correct the name, or /etc/hosts, /etc/resolv.conf, or resolver = [\"…\"] in [server]",
             ),
         }
     }
     for name in silent {
         notes.warn(
             format!(
-                "[egress] allow: no answer to what the name {name} means within {} s",
+                "[egress] allow: the DNS lookup of {name} got no answer within {} s",
                 NAMES.as_secs()
             ),
             "calls to it fail with dns_timeout",
-            "see that the DNS servers of /etc/resolv.conf answer",
+            "check that the DNS servers in /etc/resolv.conf answer",
         );
     }
     if names.len() > MOST_NAMES {
         notes.unseen(
             format!(
-                "[egress] allow: whether {} more names are found",
+                "[egress] allow: whether {} more names resolve",
                 names.len() - MOST_NAMES
             ),
             format!("only the first {MOST_NAMES} are looked up"),
@@ -350,7 +347,7 @@ fn all_settings(egress: &Egress) -> impl Iterator<Item = &HostSettings> {
 
 fn unseen(notes: &mut Notes, label: &str, at: &Path) {
     notes.unseen(
-        format!("{label}: {} is out of sight", at.display()),
+        format!("{label}: no permission to look at {}", at.display()),
         "run `weir doctor` as root",
     );
 }
@@ -407,11 +404,14 @@ mod tests {
         );
         has(
             &found,
-            &["note: ", "127.0.0.1:8083", "every process of this machine"],
+            &["note: ", "127.0.0.1:8083", "every process on this machine"],
         );
         has(
             &found,
-            &["note: ", "*.com lets scripts call hosts of anybody"],
+            &[
+                "note: ",
+                "*.com lets scripts call hosts that anybody can register",
+            ],
         );
         has(
             &found,
@@ -426,7 +426,7 @@ mod tests {
             &[
                 "warn: ",
                 "set_headers",
-                "may be read by everybody (0644)",
+                "can be read by everybody (0644)",
                 "chmod o-r",
             ],
         );

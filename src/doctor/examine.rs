@@ -81,16 +81,16 @@ fn uses_servers(config: &weir_config::Config) -> bool {
 fn stance(people: &People, found: &Found) -> Vec<String> {
     let runs = match found {
         Found::Runs(live) => format!(
-            "weir runs (process {}) and was asked for its figures",
+            "weir is running (process {}); its figures are used",
             live.manager.map_or("unknown".into(), |pid| pid.to_string()),
         ),
         Found::Nobody => {
-            "no weir runs with this window; what only a running one tells is left out".into()
+            "no weir is running with this operator's window, so its figures are missing here".into()
         }
         Found::NoWindow => {
-            "there is no window to ask at whether weir runs (admin = \"off\")".into()
+            "whether weir is running is not known, because it has no operator's window (admin = \"off\")".into()
         }
-        Found::Unseen(why) => format!("whether weir runs is not known: {why}"),
+        Found::Unseen(why) => format!("whether weir is running is not known: {why}"),
     };
     vec![people.stance.clone(), runs]
 }

@@ -50,7 +50,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             starter,
             "[server] pid_file",
             file,
-            "what watches weir by it does not find weir",
+            "programs that use the pid file do not find weir",
             notes,
         );
     }
@@ -60,7 +60,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             starter,
             "[server] admin",
             folder,
-            "weir does not start: its window has no place",
+            "weir does not start: it cannot create its operator's window",
             notes,
         );
     }
@@ -93,13 +93,13 @@ fn of_others(case: &Case<'_>, notes: &mut Notes) {
         };
         notes.warn(
             format!(
-                "{label} = \"{}\" is in {}, which others than root may write",
+                "{label} = \"{}\" is in {}, which users other than root can write",
                 file.display(),
                 folder.display()
             ),
-            "root follows no symbolic link there and writes to no pipe or file with other names: who puts one there keeps weir from \
-             starting, or from turning its logs over",
-            "a folder that only root may write: /var/log/weir for logs, /run/weir for the pid file",
+            "weir as root opens no symbolic links, pipes or hard links there; a user who creates one can \
+             stop weir from starting or reopening its logs",
+            "use a folder that only root can write: /var/log/weir for logs, /run/weir for the pid file",
         );
     }
 }
@@ -196,7 +196,7 @@ fn appended(who: &Who, label: &str, file: &Path, why: &str, notes: &mut Notes) {
 fn made_in(who: &Who, label: &str, folder: &Path, why: &str, notes: &mut Notes) {
     match may(who, None, folder, Need::MakeFiles) {
         Answer::Yes => notes.ok(format!(
-            "{label}: {} may make files in {}",
+            "{label}: {} can create files in {}",
             who.name,
             folder.display()
         )),
@@ -207,7 +207,7 @@ fn made_in(who: &Who, label: &str, folder: &Path, why: &str, notes: &mut Notes) 
             };
             notes.breaks(
                 format!(
-                    "{label}: {} may not make files in {}: {barrier}",
+                    "{label}: {} cannot create files in {}: {barrier}",
                     who.name,
                     folder.display()
                 ),
@@ -227,7 +227,7 @@ fn spool(case: &Case<'_>, notes: &mut Notes) {
     if let Some(gateway) = &case.people.gateway {
         match may(gateway, None, folder, Need::MakeFiles) {
             Answer::Yes => notes.ok(format!(
-                "{label}: the gateway's user, {}, may make files there",
+                "{label}: the gateway's user, {}, can create files there",
                 gateway.name
             )),
             // `weir check` reports this.
@@ -244,17 +244,17 @@ fn spool(case: &Case<'_>, notes: &mut Notes) {
         notes.warn(
             format!("{label} is in memory (tmpfs)"),
             format!(
-                "a body that does not fit memory is kept in memory again: up to max_spool = {}",
+                "bodies that are too large for memory end up in memory anyway: up to max_spool = {}",
                 size(server.max_spool)
             ),
-            "spool_dir = \"/var/tmp\", or a folder on a disk",
+            "spool_dir = \"/var/tmp\", or another folder on a disk",
         );
     }
     if space.read_only {
         notes.breaks(
             format!("{label} is mounted read-only"),
             "large bodies and answers for slow clients cannot be kept: 503 spool_failed",
-            "another folder, or mount -o remount,rw",
+            "use another folder, or mount -o remount,rw",
         );
     } else if space.free < server.max_spool {
         notes.warn(
@@ -263,8 +263,8 @@ fn spool(case: &Case<'_>, notes: &mut Notes) {
                 size(space.free),
                 size(server.max_spool)
             ),
-            "the disk is full before the limit is reached, and whoever else writes there suffers with it",
-            format!("max_spool = \"{}M\", or another disk", (space.free / 2) >> 20),
+            "the disk can fill up before the limit is reached, which also harms other programs that write there",
+            format!("max_spool = \"{}M\", or use another disk", (space.free / 2) >> 20),
         );
     } else {
         notes.ok(format!(
@@ -282,8 +282,8 @@ fn spool(case: &Case<'_>, notes: &mut Notes) {
                 "{label} can take {} more files (inodes)",
                 space.free_files.unwrap_or_default()
             ),
-            "each body in a temporary file takes one: 503 spool_failed without",
-            "remove files there (df -i shows them), or name another disk",
+            "each body in a temporary file needs one; without it: 503 spool_failed",
+            "remove files there (see df -i), or use another disk",
         );
     }
 }
@@ -315,7 +315,7 @@ fn disk(folder: &Path, space: Space, notes: &mut Notes) {
             format!("{label} is mounted read-only"),
             "logs cannot be opened; weir does not start",
             format!(
-                "mount -o remount,rw, or name another folder than {}",
+                "mount -o remount,rw, or use another folder than {}",
                 folder.display()
             ),
         );
@@ -325,8 +325,8 @@ fn disk(folder: &Path, space: Space, notes: &mut Notes) {
             .map_or(String::new(), |files| format!(" and {files} files"));
         notes.warn(
             format!("{label} has {}{files} left", size(space.free)),
-            "a full disk loses log lines",
-            "make room, and see that logrotate runs (weir opens its logs again at SIGUSR1)",
+            "when the disk is full, log lines are lost",
+            "free some space, and check that logrotate runs (weir reopens its logs at SIGUSR1)",
         );
     } else {
         notes.ok(format!("{label} has {} left for logs", size(space.free)));
@@ -352,7 +352,7 @@ pub(super) fn size(bytes: u64) -> String {
 
 fn unseen(notes: &mut Notes, label: &str, at: &Path) {
     notes.unseen(
-        format!("{label}: {} is out of sight", at.display()),
+        format!("{label}: no permission to look at {}", at.display()),
         "run `weir doctor` as root",
     );
 }
@@ -388,7 +388,7 @@ mod tests {
             });
             found
                 .into_iter()
-                .filter(|text| text.contains("which others than root may write"))
+                .filter(|text| text.contains("which users other than root can write"))
                 .count()
         };
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();

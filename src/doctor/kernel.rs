@@ -28,11 +28,11 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
 /// The kernel's counters of all listeners in this network namespace.
 fn overflows(counted: Overflows, notes: &mut Notes) {
     match counted.overflows {
-        0 => notes.ok("no TCP listener's accept queue was full since the network was set up"),
+        0 => notes.ok("no TCP accept queue was full since boot"),
         count => notes.note(
-            format!("{count} connections found a TCP listener's accept queue full since the network was set up"),
-            "of any program here: the kernel does not say whose; those clients waited for seconds, or gave up",
-            "weir watch shows which queue fills, while it does",
+            format!("{count} connections met a full TCP accept queue since boot"),
+            "this counts all programs on this machine. Those clients waited for seconds or gave up",
+            "run weir watch to see which queue fills up",
         ),
     }
 }
@@ -41,20 +41,20 @@ fn overflows(counted: Overflows, notes: &mut Notes) {
 fn descriptors(case: &Case<'_>, notes: &mut Notes) {
     match case.live() {
         Some(live) if live.gateway_files.is_none() => notes.unseen(
-            "the limit of open files of the weir that runs; ours was taken in its place",
-            "run `weir doctor` as root, or as who started weir",
+            "the open-files limit of the running weir; the limit of this shell was used instead",
+            "run `weir doctor` as root, or as the user who started weir",
         ),
         Some(_) => {}
         None => {
             let own = limits::open_files();
             notes.note(
                 format!(
-                    "the limit of open files is this shell's: {} (hard {})",
+                    "this shell's limit of open files is {} (hard {})",
                     number(own.soft),
                     number(own.hard)
                 ),
-                "a service manager gives weir another one",
-                "LimitNOFILE=… in the systemd unit; or run `weir doctor` while weir runs",
+                "a service manager may set another limit",
+                "LimitNOFILE=… in the systemd unit, or run `weir doctor` while weir is running",
             );
         }
     }
@@ -106,22 +106,22 @@ fn ports(case: &Case<'_>, ports: &Ports, notes: &mut Notes) {
         if (pool.queue.maxconn as u64) > count * tcp {
             notes.breaks(
                 format!(
-                    "{label} maxconn = {} is more than {count} ports to each of {tcp} servers",
+                    "{label} maxconn = {} is more than the {count} local ports for each of {tcp} servers",
                     pool.queue.maxconn
                 ),
-                "connections past that fail: 503 no_worker",
+                "more connections fail: 503 no_worker",
                 "sysctl -w net.ipv4.ip_local_port_range='1024 65535', or unix sockets",
             );
         } else if !pool.keep_conn {
             let rate = count / TIME_WAIT * tcp;
             let what = format!(
-                "{label} a connection for each request: {rate} a second at most to {tcp} TCP servers ({count} ports, each \
-                 kept for {TIME_WAIT} s)"
+                "{label} opens a connection for each request: at most {rate} a second to {tcp} TCP servers ({count} \
+                 ports, each blocked for {TIME_WAIT} s)"
             );
             match count < ENOUGH {
                 true => notes.warn(
                     what,
-                    "past that rate connections fail: 503 no_worker",
+                    "above this rate, connections fail: 503 no_worker",
                     "sysctl -w net.ipv4.ip_local_port_range='1024 65535'; or unix sockets",
                 ),
                 false => notes.ok(what),

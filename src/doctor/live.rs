@@ -72,7 +72,7 @@ fn at(place: &Place) -> Found {
     };
     match serde_json::from_str(&answer) {
         Ok(status) => Found::Runs(Box::new(Live::of(status))),
-        Err(error) => Found::Unseen(format!("the status is no JSON: {error}")),
+        Err(error) => Found::Unseen(format!("the status is not valid JSON: {error}")),
     }
 }
 

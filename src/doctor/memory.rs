@@ -77,8 +77,8 @@ fn workers(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
     }
     if unknown || !allowed.is_empty() {
         notes.unseen(
-            "what workers really take",
-            "run `weir doctor` while weir runs, as root or as who started it",
+            "the memory that workers really use",
+            "run `weir doctor` while weir is running, as root or as the user who started it",
         );
     }
     if !taken.is_empty() {
@@ -145,22 +145,22 @@ fn automatic(
         (Some(each), _) => {
             let run = running(case, pool).len();
             format!(
-                "one takes {} (measured; {run} run), so that {} have room for about {}",
+                "one worker uses {} (measured; {run} are running), so {} is enough for about {}",
                 size(each),
                 size(machine.total),
                 fit(each)
             )
         }
         (None, Some(limit)) => format!(
-            "one that took all of its memory_limit would take {}, so that {} have room for {} at least",
+            "a worker that uses all of its memory_limit takes {}, so {} is enough for at least {}",
             size(limit),
             size(machine.total),
             fit(limit)
         ),
-        (None, None) => "what one takes is known when it runs".to_owned(),
+        (None, None) => "the memory of a worker is known once it runs".to_owned(),
     };
     notes.ok(format!(
-        "[pool.{name}] pm = \"auto\" starts no more workers than there is memory for; {known}"
+        "[pool.{name}] pm = \"auto\" starts no more workers than fit in memory; {known}"
     ));
 }
 
@@ -180,11 +180,11 @@ fn together(
     let parts: Vec<String> = shares.iter().map(part).collect();
     let sum = Share::sum(shares);
     let but = match rest {
-        true => "; pools that were not measured come on top",
+        true => "; pools that were not measured are not included",
         false => "",
     };
     let what = format!(
-        "all workers at once take {} of {}: {}{but}",
+        "all workers together use {} of {}: {}{but}",
         size(sum),
         size(machine.total),
         parts.join(" + ")
@@ -194,7 +194,7 @@ fn together(
         true => notes.ok(what),
         false => notes.warn(
             what,
-            "when all are busy the kernel kills processes, the largest first",
+            "when all workers are busy, the kernel kills processes, the largest first",
             Share::mend(shares, room),
         ),
     }
@@ -209,7 +209,7 @@ fn bounded(shares: &[Share<'_>], machine: &Machine, notes: &mut Notes) {
     let parts: Vec<String> = shares.iter().map(part).collect();
     let sum = Share::sum(shares);
     let what = format!(
-        "scripts may take {} of {} if all workers use all that they may: {}",
+        "scripts may use {} of {} if all workers use their full memory_limit: {}",
         size(sum),
         size(machine.total),
         parts.join(" + ")
@@ -217,7 +217,7 @@ fn bounded(shares: &[Share<'_>], machine: &Machine, notes: &mut Notes) {
     match sum > machine.total {
         true => notes.note(
             what,
-            "an upper bound, which few scripts come near; if many do at once, the kernel kills processes",
+            "this is the worst case. Few scripts come close to it; if many do at once, the kernel kills processes",
             format!("{}, or a lower memory_limit", Share::mend(shares, machine.total)),
         ),
         false => notes.ok(what),
@@ -266,7 +266,7 @@ fn opcache_enough(case: &Case<'_>, index: usize, pool: &Pool, notes: &mut Notes)
     } else {
         notes.warn(
             format!("[pool.{}] OPcache is off, or not installed", pool.name),
-            "every request compiles its scripts anew, which takes several times the processor time",
+            "every request compiles its scripts again, which needs several times more processor time",
             "install it (Debian: php-opcache), and php_admin_value = { \"opcache.enable\" = \"1\" }",
         );
     }
@@ -290,7 +290,7 @@ fn gateway(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
         return;
     }
     let what = format!(
-        "{waiting} requests that may wait or run keep {} of their bodies in memory at most (body_memory = {})",
+        "{waiting} waiting or running requests keep at most {} of their bodies in memory (body_memory = {})",
         size(most),
         size(body.unwrap_or(0))
     );
@@ -298,7 +298,7 @@ fn gateway(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
         true => notes.warn(
             what,
             format!("that is more than a quarter of {}", size(machine.total)),
-            "a smaller body_memory, or a shorter max_queue",
+            "lower body_memory or max_queue",
         ),
         false => notes.ok(what),
     }
@@ -308,23 +308,23 @@ fn gateway(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
 fn kernel(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
     if machine.swap == 0 {
         notes.note(
-            "there is no swap",
-            "where memory runs out the kernel kills at once; nothing gives way first",
-            "max_memory of pools and pm = \"auto\" keep weir's workers below; some swap gives time to see it coming",
+            "this machine has no swap",
+            "when memory runs out, the kernel kills processes at once, without a warning phase",
+            "max_memory of pools and pm = \"auto\" limit weir's workers; some swap gives you time to notice",
         );
     }
     if machine.overcommit == Some(2) {
         notes.warn(
             "vm.overcommit_memory = 2",
-            "each worker is counted with all the memory of its own that its master has: forks may fail while memory is free",
+            "the kernel counts all memory of the PHP master again for each worker, so new workers can fail to start although memory is free",
             "sysctl -w vm.overcommit_memory=0",
         );
     }
     let own_php = case.php_pools().next().is_some();
     if machine.huge_pages.as_deref() == Some("always") && own_php {
         notes.note(
-            "transparent huge pages are used everywhere (always)",
-            "a worker that touches little of 2 MiB may hold all of them: measured sizes can be larger than what scripts need",
+            "transparent huge pages are on for all programs (always)",
+            "a worker may hold 2 MiB where it needs little of it, so workers can be larger than their scripts need",
             "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
         );
     }
@@ -342,9 +342,9 @@ fn processors(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
         if fixed && most > cores * MANY {
             notes.note(
                 format!("[pool.{}] max_children = {most} on {cores} processors", pool.name),
-                "right for scripts that wait for databases and other services; those that compute only take longer, all of \
-                 them, when so many run at once",
-                "pm = \"auto\" finds how many are worth having; or measure with weir bench",
+                "this is right for scripts that wait for databases and other services. Scripts that mostly compute \
+                 all become slower when so many run at once",
+                "pm = \"auto\" finds a good number; or measure with weir bench",
             );
         } else if fixed && most < cores {
             notes.note(
@@ -361,7 +361,7 @@ fn processors(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
     if threads > cores {
         notes.warn(
             format!("[server] threads = {threads} on {cores} processors"),
-            "reactors take turns with one another and with the workers",
+            "more threads than processors only compete with each other and with the workers",
             "threads = 0",
         );
     }
@@ -375,9 +375,9 @@ fn tasks(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
     let needed = children * 2 + 100;
     if let Some(most) = machine.tasks.filter(|most| *most < needed) {
         notes.warn(
-            format!("{needed} processes and threads may be needed, and the control group allows {most} (pids.max)"),
-            "workers cannot be started past that",
-            format!("TasksMax={needed} in the systemd unit; --pids-limit of a container"),
+            format!("{needed} processes and threads may be needed, but the control group allows only {most} (pids.max)"),
+            "weir cannot start workers beyond that",
+            format!("TasksMax={needed} in the systemd unit, or --pids-limit of the container"),
         );
     }
 }
@@ -461,7 +461,7 @@ mod tests {
             workers(case, &WELL, &mut notes);
             said(&notes)
         });
-        let told = found.iter().find(|text| text.contains("scripts may take"));
+        let told = found.iter().find(|text| text.contains("scripts may use"));
         let told = told.expect("a bound");
         assert!(
             told.starts_with("note: ") && told.contains("6.0 GiB of 4.0 GiB"),
@@ -491,7 +491,9 @@ mod tests {
         assert!(!found.iter().any(|text| text.contains("250")), "{found:?}");
         let auto = found.iter().find(|text| text.contains("pm = \"auto\""));
         assert!(
-            auto.is_some_and(|text| text.starts_with("ok: ") && text.contains("room for 32")),
+            auto.is_some_and(
+                |text| text.starts_with("ok: ") && text.contains("enough for at least 32")
+            ),
             "{found:?}"
         );
     }

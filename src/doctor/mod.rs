@@ -41,19 +41,19 @@ use case::Case;
 /// Flags of `weir doctor`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The configuration [default: weir.toml here, else /etc/weir/weir.toml]
+    /// The configuration file [default: ./weir.toml, else /etc/weir/weir.toml]
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// A PHP-FPM configuration in its place, as `weir fpm` would run it
+    /// Check a PHP-FPM configuration instead, as `weir fpm` would run it
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     pub fpm: Option<PathBuf>,
 
-    /// The window of the running weir: unix:PATH, or off [default: as configured]
+    /// Operator's window of the running weir: unix:PATH, or off [default: from the configuration]
     #[arg(long, value_name = "ADDR", value_parser = cli::window_address)]
     pub admin: Option<Window>,
 
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -87,7 +87,7 @@ const SUBJECTS: &[Subject] = &[
     },
     Subject {
         name: "egress",
-        title: "Calls of the application",
+        title: "Outgoing calls (egress)",
         look: egress::look,
     },
     Subject {
@@ -107,7 +107,7 @@ const SUBJECTS: &[Subject] = &[
     },
     Subject {
         name: "timeouts",
-        title: "Timeouts that meet",
+        title: "Timeouts that depend on each other",
         look: timeouts::look,
     },
     Subject {

@@ -122,13 +122,13 @@ fn starter(config: &Config, live: Option<&Live>, us: &Who) -> (Who, String) {
     if let Some((uid, gid)) = live.and_then(|live| live.manager_ids) {
         let who = Who::numbered(uid, gid);
         let stance = format!(
-            "judged as started by {}, who started the weir that runs",
+            "checked for a start by {}, who started the running weir",
             who.name
         );
         return (who, stance);
     }
     if us.is_root() {
-        return (us.clone(), "judged as if root starts weir".into());
+        return (us.clone(), "checked for a start by root".into());
     }
     let is_other = |name: &String| {
         identity::user(name).is_ok_and(|user| user.is_none_or(|u| u.uid != us.identity.uid))
@@ -141,11 +141,11 @@ fn starter(config: &Config, live: Option<&Live>, us: &Who) -> (Who, String) {
         Some(user) => (
             root(),
             format!(
-                "judged as if root starts weir, since it is to become {user}; looked at as {}",
+                "checked for a start by root, because the configuration has user = {user}; this check runs as {}",
                 us.name
             ),
         ),
-        None => (us.clone(), format!("judged as if {} starts weir", us.name)),
+        None => (us.clone(), format!("checked for a start by {}", us.name)),
     }
 }
 

@@ -18,7 +18,7 @@ use super::people::{People, Who};
 use crate::machine;
 
 /// Why a PHP was not run.
-const NOT_ASKED: &str = "not asked, since its pool has no user that could run it";
+const NOT_ASKED: &str = "not checked, because its pool has no user to run it";
 /// Settings that load extensions; they are in no list.
 const LOADING: [&str; 2] = ["extension", "zend_extension"];
 
@@ -157,7 +157,10 @@ pub(super) fn troubles(
             let known = php.settings.keys().map(String::as_str);
             let hint = match weir_config::nearest_name(name, known) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => "an extension that is not loaded may have it; `php -i` lists those that there are".to_owned(),
+                None => {
+                    "it may belong to an extension that is not loaded; `php -i` lists all settings"
+                        .to_owned()
+                }
             };
             let message = format!("PHP {} has no setting `{name}`", php.version);
             push(Severity::Warning, key, message, hint);
@@ -189,7 +192,7 @@ fn run(command: &mut Command, who: Option<&Who>) -> Result<Php, String> {
     match info.is_empty() {
         true => Err(match errors.lines().next() {
             Some(first) => first.to_owned(),
-            None => format!("it said nothing, and ended with {status}"),
+            None => format!("it printed nothing and ended with {status}"),
         }),
         false => Ok(Php::of(&info, &errors)),
     }
@@ -217,7 +220,7 @@ fn wait(child: &mut Child) -> Result<std::process::ExitStatus, String> {
                 let _ = child.wait();
                 let seconds = PATIENCE.as_secs();
                 return Err(format!(
-                    "it had not answered after {seconds} s, and was ended"
+                    "it gave no answer within {seconds} s and was stopped"
                 ));
             }
             Err(error) => return Err(error.to_string()),
@@ -307,6 +310,6 @@ mod tests {
         let error = run(&mut Command::new("/no/such/program"), who.as_ref()).unwrap_err();
         assert!(error.contains("No such file"), "{error}");
         let error = run(&mut Command::new("true"), who.as_ref()).unwrap_err();
-        assert!(error.contains("said nothing"), "{error}");
+        assert!(error.contains("printed nothing"), "{error}");
     }
 }

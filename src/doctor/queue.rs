@@ -66,16 +66,16 @@ fn maxconn(pool: &Pool, notes: &mut Notes) {
         notes.note(
             format!("{label}, and max_children = {children}"),
             format!(
-                "{} workers at most are ever busy: the others only cost memory",
+                "at most {} workers are ever busy; the others only use memory",
                 maxconn
             ),
-            format!("max_children = {maxconn}, or leave maxconn out"),
+            format!("max_children = {maxconn}, or remove maxconn"),
         );
     } else if maxconn > children {
         notes.note(
             format!("{label} is more than max_children = {children}"),
-            "a worker runs one request at a time: what is more waits all the same",
-            "leave maxconn out",
+            "a worker runs one request at a time, so more requests wait anyway",
+            "remove maxconn",
         );
     }
 }
@@ -87,19 +87,19 @@ fn length(pool: &Pool, rate: &Rate, notes: &mut Notes) {
     if rate.full > 0 {
         notes.note(
             format!("[pool.{name}] {} requests were refused because the queue was full", rate.full),
-            format!("max_queue = {} waited already", queue.max_queue),
-            "more workers, quicker scripts; or a longer max_queue, if who waits longer is still served",
+            format!("max_queue = {} requests were already waiting", queue.max_queue),
+            "add workers or make scripts faster; or raise max_queue if requests that wait longer are still served in time",
         );
     }
     if rate.late > 0 {
         notes.note(
             format!(
-                "[pool.{name}] {} requests waited for {} in vain",
+                "[pool.{name}] {} requests waited {} and then got no worker",
                 rate.late,
                 seconds(queue.timeout)
             ),
-            "there was more to do than the pool can, for longer than they may wait",
-            "more workers, or quicker scripts",
+            "the pool was overloaded for longer than a request may wait",
+            "add workers, or make scripts faster",
         );
     }
     if let Some(a_second) = rate.a_second() {
@@ -108,12 +108,12 @@ fn length(pool: &Pool, rate: &Rate, notes: &mut Notes) {
             let wanted = (servable.ceil() as usize).max(1);
             notes.note(
                 format!(
-                    "[pool.{name}.queue] max_queue = {}, and about {servable:.0} can be served within timeout = {}",
+                    "[pool.{name}.queue] max_queue = {}, but only about {servable:.0} can be served within timeout = {}",
                     queue.max_queue,
                     seconds(queue.timeout)
                 ),
                 format!(
-                    "measured: {} waited at most, for {:.1} s at most; whoever comes behind those waits in vain",
+                    "measured: at most {} waited, for at most {:.1} s; requests behind them wait without being served",
                     rate.most_waiting, rate.longest
                 ),
                 format!("max_queue = {wanted}"),
@@ -122,7 +122,7 @@ fn length(pool: &Pool, rate: &Rate, notes: &mut Notes) {
     }
     if notes.findings.len() == before {
         notes.ok(format!(
-            "[pool.{name}] {} requests were finished, and none was refused for waiting",
+            "[pool.{name}] {} requests were finished, and none was refused because of the queue",
             rate.finished
         ));
     }
@@ -132,7 +132,7 @@ fn unmeasured(case: &Case<'_>, pool: &Pool, notes: &mut Notes) {
     let queue = &pool.queue;
     if matches!(&pool.runtime, Runtime::Servers(servers) if servers.adaptive.is_some()) {
         notes.ok(format!(
-            "[pool.{}] how many requests its servers bear is found out by trying",
+            "[pool.{}] weir finds by measuring how many requests its servers can take",
             pool.name
         ));
         return;
@@ -141,8 +141,8 @@ fn unmeasured(case: &Case<'_>, pool: &Pool, notes: &mut Notes) {
     let each = queue.timeout.as_secs_f64() * queue.maxconn as f64 / queue.max_queue.max(1) as f64;
     if queue.max_queue > 0 {
         notes.ok(format!(
-            "[pool.{}.queue] max_queue = {} with timeout = {} and maxconn = {}: served in time where a request takes {} or \
-             less",
+            "[pool.{}.queue] max_queue = {} with timeout = {} and maxconn = {}: all are served in time if a request \
+             takes {} or less",
             pool.name,
             queue.max_queue,
             seconds(queue.timeout),
@@ -151,18 +151,18 @@ fn unmeasured(case: &Case<'_>, pool: &Pool, notes: &mut Notes) {
         ));
     } else {
         notes.note(
-            format!("[pool.{}.queue] max_queue = 0: nobody waits", pool.name),
-            "a request that finds all workers busy is refused at once, in every short burst too",
+            format!("[pool.{}.queue] max_queue = 0: no request waits", pool.name),
+            "a request is refused at once when all workers are busy, even in a short burst",
             "max_queue = 1000",
         );
     }
     if case.live().is_none() {
         notes.unseen(
             format!(
-                "[pool.{}] how many requests a second it finishes",
+                "[pool.{}] how many requests per second it finishes",
                 pool.name
             ),
-            "run `weir doctor` while weir runs and has served its usual load",
+            "run `weir doctor` while weir is running under its usual load",
         );
     }
 }
@@ -174,8 +174,8 @@ fn backlog(case: &Case<'_>, notes: &mut Notes) {
         if listener.backlog < SHORT && matches!(listener.address, Address::Tcp(_)) {
             notes.note(
                 format!("[listen.{}] backlog = {}", listener.name, listener.backlog),
-                "so many new connections in the moment between two turns of the gateway, and others wait for a second",
-                "backlog = 4096: weir accepts at once, so that a long one makes nobody wait",
+                "if more new connections than that arrive at one moment, the others wait for about a second",
+                "backlog = 4096; a long queue does no harm, because weir accepts at once",
             );
         }
     }
@@ -187,13 +187,13 @@ fn backlog(case: &Case<'_>, notes: &mut Notes) {
         .sum();
     if waiting > most {
         notes.note(
-            format!("[server] max_connections = {most}, and {waiting} requests may wait or run in all pools"),
-            "over that, clients wait in the kernel's queue, where they have no deadline and no order",
-            "a larger max_connections (with the descriptors for it), or shorter queues",
+            format!("[server] max_connections = {most}, but {waiting} requests may wait or run in all pools"),
+            "more clients wait in the kernel's queue, without deadline and without priority",
+            "raise max_connections (and the limit of open files), or lower max_queue",
         );
     } else {
         notes.ok(format!(
-            "[server] max_connections = {most} has room for all {waiting} that may wait or run"
+            "[server] max_connections = {most} is enough for all {waiting} requests that may wait or run"
         ));
     }
 }
@@ -241,7 +241,7 @@ mod tests {
         // 100 requests waited for at most 10 s: about 10 per second, 100 in 10 s.
         let found = looked("", told(5_000, 3, 100, 10.0));
         assert!(
-            found[0].contains("3 requests waited for 10 s in vain"),
+            found[0].contains("3 requests waited 10 s and then got no worker"),
             "{found:?}"
         );
         assert!(found[1].ends_with("max_queue = 100"), "{found:?}");
@@ -264,6 +264,6 @@ mod tests {
     #[test]
     fn maxconn_is_the_number_of_workers_or_told() {
         assert!(looked("queue.maxconn = 2", None)[0].contains("max_children = 2"));
-        assert!(looked("queue.maxconn = 9", None)[0].contains("leave maxconn out"));
+        assert!(looked("queue.maxconn = 9", None)[0].contains("remove maxconn"));
     }
 }

@@ -124,7 +124,7 @@ impl Barrier {
                     ),
                 }
             }
-            Cause::NotFolder | Cause::Circle | Cause::Other(_) => format!("look at {at}"),
+            Cause::NotFolder | Cause::Circle | Cause::Other(_) => format!("check {at}"),
         }
     }
 }
@@ -134,8 +134,8 @@ impl fmt::Display for Barrier {
         let at = self.at.display();
         match &self.cause {
             Cause::Missing => write!(f, "{at} does not exist"),
-            Cause::NotFolder => write!(f, "{at} is no folder"),
-            Cause::Circle => write!(f, "links lead in a circle at {at}"),
+            Cause::NotFolder => write!(f, "{at} is not a folder"),
+            Cause::Circle => write!(f, "symbolic links form a loop at {at}"),
             Cause::Denied { need, rights } => {
                 let verb = match need {
                     Need::Read => "read",

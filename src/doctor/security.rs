@@ -33,13 +33,13 @@ fn window_on_tcp(case: &Case<'_>, notes: &mut Notes) {
     };
     if address.ip().is_loopback() {
         notes.ok(format!(
-            "[server] admin_tcp = \"{address}\" is for this machine"
+            "[server] admin_tcp = \"{address}\" can be reached from this machine only"
         ));
     } else {
         notes.note(
-            format!("[server] admin_tcp = \"{address}\" is for all who reach it"),
-            "it shows figures of all pools and sites to whoever asks",
-            "an address of an inner network, or 127.0.0.1",
+            format!("[server] admin_tcp = \"{address}\" can be reached from other machines"),
+            "everybody who can connect sees the figures of all pools and sites",
+            "use an address of an internal network, or 127.0.0.1",
         );
     }
     let Some(file) = &server.admin_token_file else {
@@ -48,15 +48,15 @@ fn window_on_tcp(case: &Case<'_>, notes: &mut Notes) {
     match fs::metadata(file) {
         Ok(metadata) if metadata.mode() & 0o007 != 0 => notes.warn(
             format!(
-                "[server] admin_token_file = \"{}\" may be read by everybody ({:04o})",
+                "[server] admin_token_file = \"{}\" can be read by everybody ({:04o})",
                 file.display(),
                 metadata.mode() & 0o7777
             ),
-            "who knows the token may stop weir",
+            "anybody who has the token can stop weir",
             format!("chmod 600 {}", quoted(file)),
         ),
         Ok(_) => notes.ok(format!(
-            "[server] admin_token_file = \"{}\" is not everybody's to read",
+            "[server] admin_token_file = \"{}\" cannot be read by everybody",
             file.display()
         )),
         // A missing file is reported with the start.
@@ -76,11 +76,11 @@ fn window(case: &Case<'_>, notes: &mut Notes) {
     let label = format!("[server] admin: {}", folder.display());
     match metadata.mode() & 0o1002 {
         0o0002 => notes.warn(
-            format!("{label} may be written by everybody ({:04o})", metadata.mode() & 0o7777),
-            "who puts a socket of his own there is asked in weir's place by `weir stop` and the like",
-            format!("chmod o-w {}, or a folder in /run", quoted(folder)),
+            format!("{label} can be written by everybody ({:04o})", metadata.mode() & 0o7777),
+            "another user can replace the socket, and then gets the requests of `weir stop` and other commands",
+            format!("chmod o-w {}, or use a folder in /run", quoted(folder)),
         ),
-        _ => notes.ok(format!("{label} is nobody's to change but its owner's and group's")),
+        _ => notes.ok(format!("{label} can be changed only by its owner and group")),
     }
 }
 
@@ -96,21 +96,21 @@ fn users(case: &Case<'_>, notes: &mut Notes) {
         let (name, user) = (&pool.name, &who.name);
         if who.identity.uid != gateway.identity.uid {
             notes.ok(format!(
-                "[pool.{name}] its workers are {user}, and the gateway is {}",
+                "[pool.{name}] its workers run as {user}, the gateway as {}",
                 gateway.name
             ));
         } else if case.people.starter.is_root() {
             notes.note(
-                format!("[pool.{name}] its workers are the gateway's user, {user}"),
-                "its scripts can read what the gateway's user may read, such as other sites; they cannot end the gateway, which \
-                 gets a user number of its own",
-                format!("user = \"{name}\" (useradd --system --no-create-home {name}), or any user of its own"),
+                format!("[pool.{name}] its workers run as the gateway's user, {user}"),
+                "its scripts can read everything that the gateway's user can read, such as other sites. They cannot stop \
+                 the gateway, which gets its own user number",
+                format!("user = \"{name}\" (useradd --system --no-create-home {name}), or any other separate user"),
             );
         } else {
             notes.note(
-                format!("[pool.{name}] its workers are {user}, who starts weir"),
-                "its scripts can do all that weir can, ending it included; only root can make them somebody else",
-                "start weir as root with user = \"…\" in the pool; or a user for weir that owns nothing else",
+                format!("[pool.{name}] its workers run as {user}, the user who starts weir"),
+                "its scripts can do everything that weir can do, even stop it; only root can change their user",
+                "start weir as root with user = \"…\" in the pool, or start weir as a user who owns nothing else",
             );
         }
     }
@@ -134,11 +134,11 @@ fn users(case: &Case<'_>, notes: &mut Notes) {
         {
             notes.note(
                 format!(
-                    "[pool.{}] and [pool.{}] are both {user}",
+                    "[pool.{}] and [pool.{}] both run as {user}",
                     other.name, pool.name
                 ),
-                "scripts of the one can read the files of the other and end its workers",
-                "a user for each, if they are to be kept apart",
+                "scripts of one pool can read the files of the other and kill its workers",
+                "use a user for each pool if they must be separated",
             );
         }
     }
@@ -162,7 +162,7 @@ fn roots(case: &Case<'_>, notes: &mut Notes) {
         if metadata.permissions().mode() & 0o002 != 0 {
             let sticky = metadata.permissions().mode() & 0o1000 != 0;
             notes.warn(
-                format!("{label} may be written by everybody ({:04o})", metadata.mode() & 0o7777),
+                format!("{label} can be written by everybody ({:04o})", metadata.mode() & 0o7777),
                 match sticky {
                     true => "every user of this machine can put scripts there, and weir runs them as the pool's user",
                     false => "every user of this machine can put and replace scripts there, and weir runs them as the pool's user",
@@ -180,9 +180,9 @@ fn roots(case: &Case<'_>, notes: &mut Notes) {
         }
         if let [first, ..] = exposed[..] {
             notes.warn(
-                format!("{label} has {}, which hide_files does not hide", exposed.join(", ")),
-                format!("clients can fetch /{first}, or what is in it: passwords, keys, the source with its history"),
-                "leave hide_files out (its default hides dot-files), or add '/\\.' to it; better, move it out of the root",
+                format!("{label} contains {}, which hide_files does not hide", exposed.join(", ")),
+                format!("clients can download /{first} or its content: passwords, keys, source code with its history"),
+                "remove hide_files (its default hides dot-files), or add '/\\.' to it; better, move the file out of the root",
             );
         }
         writable_code(case, &place, root, &label, notes);
@@ -205,11 +205,11 @@ fn writable_code(
     };
     match may(who, None, root, Need::MakeFiles) {
         Answer::Yes => notes.note(
-            format!("{label} may be written by its own workers ({})", who.name),
-            "a script with a hole can put others there, which run; many applications want it so for their updates",
+            format!("{label} can be written by its own workers ({})", who.name),
+            "an attacker who exploits one script can add others, which then run. Many applications need this for their updates",
             format!("chown -R root {0} && chmod -R go-w {0}", quoted(root)),
         ),
-        Answer::No(_) => notes.ok(format!("{label}: its workers ({}) cannot put scripts there", who.name)),
+        Answer::No(_) => notes.ok(format!("{label}: its workers ({}) cannot write scripts there", who.name)),
         Answer::Unseen(_) => {}
     }
 }
@@ -226,22 +226,22 @@ fn listeners(case: &Case<'_>, notes: &mut Notes) {
                 if fastcgi.allowed_clients.is_empty() && !address.ip().is_loopback() =>
             {
                 notes.warn(
-                    format!("{label} takes FastCGI from everybody on {address}"),
-                    "who speaks FastCGI says which script runs, and with what PHP settings: it is as good as a shell",
-                    "allowed_clients = [\"…\"] with the web server's address, or a unix socket",
+                    format!("{label} accepts FastCGI from everybody on {address}"),
+                    "a FastCGI client chooses the script and the PHP settings, so this is as dangerous as an open shell",
+                    "set allowed_clients = [\"…\"] to the web server's address, or use a unix socket",
                 );
             }
-            Address::Tcp(address) => {
-                notes.ok(format!("{label} takes FastCGI on {address} from few"))
-            }
+            Address::Tcp(address) => notes.ok(format!(
+                "{label} accepts FastCGI on {address} only from a few addresses"
+            )),
             Address::Unix(path) if listener.mode & 0o002 != 0 => notes.warn(
                 format!(
                     "{label} lets everybody connect to unix:{} ({:04o})",
                     path.display(),
                     listener.mode
                 ),
-                "every user of this machine can have scripts run as the pool's user",
-                "mode = \"0660\" with the web server's group",
+                "every user of this machine can run scripts as the pool's user",
+                "use mode = \"0660\" and the web server's group",
             ),
             Address::Unix(path) => {
                 let group = listener.group.clone();
@@ -380,7 +380,7 @@ mod tests {
             "{found:?}"
         );
         assert!(
-            found[3].starts_with("note: [pool.b] and [pool.c] are both daemon"),
+            found[3].starts_with("note: [pool.b] and [pool.c] both run as daemon"),
             "{found:?}"
         );
     }

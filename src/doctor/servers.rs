@@ -59,17 +59,17 @@ fn named(pool: &Pool, host: &str, port: u16, notes: &mut Notes) {
             }
         }
         Ok(Err(error)) => notes.breaks(
-            format!("{label}: the name is not found: {error}"),
-            "requests for this server are answered with 503 no_worker until it is",
-            "correct the name; or /etc/hosts, /etc/resolv.conf, or resolver = [\"…\"] of [server]",
+            format!("{label}: the name does not resolve: {error}"),
+            "requests for this server are answered with 503 no_worker until it does",
+            "correct the name, or /etc/hosts, /etc/resolv.conf, or resolver = [\"…\"] in [server]",
         ),
         Err(_) => notes.warn(
             format!(
-                "{label}: no answer to what the name means within {} s",
+                "{label}: the DNS lookup got no answer within {} s",
                 NAMES.as_secs()
             ),
             "a server whose address is not known gets no requests",
-            "see that the DNS servers of /etc/resolv.conf answer",
+            "check that the DNS servers in /etc/resolv.conf answer",
         ),
     }
 }
@@ -79,8 +79,8 @@ fn taken_out(pool: &Pool, servers: &Servers, notes: &mut Notes) {
     if servers.check == Check::Off && servers.max_fails == 0 && servers.list.len() > 1 {
         notes.warn(
             format!("[pool.{}] check is off, and max_fails = 0", pool.name),
-            "a server that hangs is never taken out: its share of the requests waits in vain, each for connect_timeout or \
-             read_timeout",
+            "a server that hangs still gets requests; each of them fails after connect_timeout \
+             or read_timeout",
             "max_fails = 3, or check = \"tcp\"",
         );
     }
@@ -91,13 +91,13 @@ fn unix(case: &Case<'_>, pool: &Pool, path: &Path, notes: &mut Notes) {
     if let Some(gateway) = &case.people.gateway {
         match may(gateway, None, path, Need::Write) {
             Answer::Yes => notes.ok(format!(
-                "{label}: the gateway's user, {}, may connect",
+                "{label}: the gateway's user, {}, can connect",
                 gateway.name
             )),
             Answer::No(barrier) if barrier.cause == Cause::Missing => {
                 notes.breaks(
                     format!("{label}: {barrier}"),
-                    "requests for this server are answered with 503 no_worker until it is there",
+                    "requests for this server are answered with 503 no_worker until it does there",
                     "start the server, or correct the path",
                 );
                 return;
@@ -106,7 +106,7 @@ fn unix(case: &Case<'_>, pool: &Pool, path: &Path, notes: &mut Notes) {
                 let mut mend = barrier.mend(gateway);
                 if barrier.at == path {
                     mend = format!(
-                        "listen.acl_users = {0} (PHP-FPM), or listen.group of a group that {0} is in",
+                        "in PHP-FPM: listen.acl_users = {0}, or set listen.group to a group of {0}",
                         gateway.name
                     );
                 }
@@ -120,31 +120,31 @@ fn unix(case: &Case<'_>, pool: &Pool, path: &Path, notes: &mut Notes) {
                 );
             }
             Answer::Unseen(at) => notes.unseen(
-                format!("{label}: {} is out of sight", at.display()),
+                format!("{label}: no permission to look at {}", at.display()),
                 "run `weir doctor` as root",
             ),
         }
     }
     if fs::metadata(path).is_ok_and(|metadata| !metadata.file_type().is_socket()) {
         notes.breaks(
-            format!("{label} is no socket"),
+            format!("{label} is not a socket"),
             "requests for this server are answered with 503 no_worker",
-            "the path that the server listens on (listen = … of PHP-FPM)",
+            "write the path that the server listens on (listen = … of PHP-FPM)",
         );
         return;
     }
     match connect_unix(path) {
-        Ok(()) => notes.ok(format!("{label}: somebody listens there")),
+        Ok(()) => notes.ok(format!("{label}: a server is listening there")),
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => notes.breaks(
-            format!("{label}: nobody listens there"),
-            "the socket was left behind; requests are answered with 503 no_worker",
+            format!("{label}: nothing is listening there"),
+            "the socket file is left over from an earlier process; requests are answered with 503 no_worker",
             "start the server",
         ),
         // A permission problem was already reported for the relevant users; or the accept queue is full.
         Err(error) if error.kind() == ErrorKind::WouldBlock => notes.warn(
             format!("{label}: its accept queue is full"),
-            "it has more to do than it can",
-            "see what it does; weir watch shows its queue",
+            "it is overloaded",
+            "check what it is doing; weir watch shows its queue",
         ),
         Err(_) => {}
     }
@@ -154,16 +154,16 @@ fn tcp(pool: &Pool, address: SocketAddr, notes: &mut Notes) {
     let label = format!("[pool.{}] servers: {address}", pool.name);
     let limit = pool.connect_timeout.min(PATIENCE);
     match TcpStream::connect_timeout(&address, limit) {
-        Ok(_) => notes.ok(format!("{label}: somebody listens there")),
+        Ok(_) => notes.ok(format!("{label}: a server is listening there")),
         Err(error) => {
             let (cause, mend) = match error.kind() {
                 ErrorKind::ConnectionRefused => (
-                    "nobody listens there".into(),
+                    "nothing is listening there".into(),
                     "start the server, or correct the address",
                 ),
                 ErrorKind::TimedOut | ErrorKind::WouldBlock => (
                     format!("no answer within {} s", limit.as_secs_f64()),
-                    "see that the host is up, and that no packet filter drops what goes there",
+                    "check that the host is up and that no firewall blocks the connection",
                 ),
                 _ => (error.to_string(), "correct the address, or the route to it"),
             };
@@ -197,21 +197,21 @@ fn workers_behind(pool: &Pool, servers: &Servers, fpms: &[fpm::Fpm], notes: &mut
     if behind == 0 {
     } else if servers.adaptive.is_some() {
         notes.note(
-            format!("[pool.{}] maxconn is not said, and is known: {names} (pm.max_children)", pool.name),
-            "weir finds out by trying how many requests a server bears, which takes some time after each start",
+            format!("[pool.{}] maxconn is not set, but the number of workers is known: {names} (pm.max_children)", pool.name),
+            "weir has to find by measuring how many requests a server can take, which needs some time after each start",
             format!("[pool.{}.queue] maxconn = {behind}", pool.name),
         );
     } else if maxconn > behind {
         notes.warn(
             format!("{label} is more than the {behind} workers behind it: {names} (pm.max_children)"),
-            "what is too many waits in the server's accept queue, where it cannot be seen, ordered or withdrawn",
+            "the excess requests wait in the server's accept queue, where weir cannot see, order or cancel them",
             format!("maxconn = {behind}"),
         );
     } else if maxconn < behind {
         notes.note(
-            format!("{label}, and {behind} workers are behind it: {names} (pm.max_children)"),
+            format!("{label}, but {behind} workers are behind it: {names} (pm.max_children)"),
             format!("{} of them never get a request from here", behind - maxconn),
-            format!("maxconn = {behind}, if nobody else uses them"),
+            format!("maxconn = {behind}, if nothing else uses these workers"),
         );
     } else {
         notes.ok(format!(
@@ -244,8 +244,11 @@ fn pinged(pool: &Pool, servers: &Servers, found: &fpm::Pool, notes: &mut Notes) 
         ));
     } else {
         notes.note(
-            format!("[pool.{}] check_path = \"{path}\" is not ping.path of PHP-FPM's [{}]", pool.name, found.name),
-            "unless there is a script of that name the answer is 404, and the server is taken for down",
+            format!(
+                "[pool.{}] check_path = \"{path}\" is not ping.path of PHP-FPM's [{}]",
+                pool.name, found.name
+            ),
+            "unless a script has that name, the answer is 404 and the server counts as down",
             match &found.ping_path {
                 Some(ping) => format!("check_path = \"{ping}\""),
                 None => format!("ping.path = {path} in PHP-FPM's [{}]", found.name),
@@ -267,9 +270,9 @@ fn silence(pool: &Pool, found: &fpm::Pool, notes: &mut Notes) {
                 "[pool.{}] read_timeout = {own} s, and request_terminate_timeout of PHP-FPM's [{}] is {terminate} s",
                 pool.name, found.name
             ),
-            "a script that is silent for longer is given up with 504 while it runs on, and its worker looks free when it \
-             is not",
-            format!("read_timeout = \"{terminate}s\", or request_terminate_timeout = {own} there"),
+            "a script that prints nothing for longer is answered with 504 but keeps running, so its worker looks \
+             free when it is not",
+            format!("read_timeout = \"{terminate}s\", or request_terminate_timeout = {own} in PHP-FPM"),
         );
     }
 }
@@ -356,14 +359,14 @@ mod tests {
         assert!(
             looked(&server, "")
                 .iter()
-                .any(|f| f.starts_with("ok: ") && f.contains("somebody listens"))
+                .any(|f| f.starts_with("ok: ") && f.contains("a server is listening"))
         );
         drop(listener);
         let found = looked(&server, "");
         assert!(
             found
                 .iter()
-                .any(|f| f.starts_with("break: ") && f.contains("nobody listens")),
+                .any(|f| f.starts_with("break: ") && f.contains("nothing is listening")),
             "{found:?}"
         );
         std::fs::remove_file(&path).unwrap();
@@ -371,7 +374,7 @@ mod tests {
         assert!(
             looked(&server, "")
                 .iter()
-                .any(|f| f.contains("is no socket"))
+                .any(|f| f.contains("is not a socket"))
         );
     }
 
@@ -381,7 +384,7 @@ mod tests {
         let server = format!("\"{}\"", listener.local_addr().unwrap());
         assert!(looked(&server, "")[0].starts_with("ok: "));
         drop(listener);
-        assert!(looked(&server, "")[0].contains("nobody listens there"));
+        assert!(looked(&server, "")[0].contains("nothing is listening there"));
     }
 
     #[test]
@@ -403,7 +406,7 @@ mod tests {
         assert!(
             found
                 .iter()
-                .any(|f| f.contains("127.0.0.1") && f.contains("somebody listens")),
+                .any(|f| f.contains("127.0.0.1") && f.contains("a server is listening")),
             "{found:?}"
         );
         // RFC 2606: this name never exists.

@@ -63,13 +63,13 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         if entries.is_empty() && settings.fallback.is_none() && !answers_slash(case, &place) {
             notes.warn(
                 format!(
-                    "{} neither index file ({}) is in {}, and there is no fallback",
+                    "{} no index file ({}) is in {}, and there is no fallback",
                     place.label,
                     settings.index.join(", "),
                     root.display()
                 ),
                 "\"/\" is answered with 404",
-                "index = [\"…\"] with a file that is there, or fallback = \"/index.php\"",
+                "set index = [\"…\"] to an existing file, or fallback = \"/index.php\"",
             );
         }
         for (status, page) in &settings.error_pages {
@@ -90,7 +90,7 @@ fn is_out_of_sight(place: &Place<'_>, root: &Path, case: &Case<'_>, notes: &mut 
     if barred && !case.people.us.is_root() {
         notes.unseen(
             format!(
-                "{} root = \"{}\" is out of sight",
+                "{} root = \"{}\": no permission to look at it",
                 place.label,
                 root.display()
             ),
@@ -162,14 +162,14 @@ fn gateway(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) {
     let label = format!("{} root = \"{}\"", place.label, root.display());
     match gateway_may(case, who, root, Need::Enter) {
         Answer::Yes => notes.ok(format!(
-            "{label}: the gateway's user, {}, comes in",
+            "{label}: the gateway's user, {}, can enter it",
             who.name
         )),
         // `weir check` reports this.
         Answer::No(barrier) if matches!(barrier.cause, Cause::Missing | Cause::NotFolder) => {}
         Answer::No(barrier) => notes.breaks(
             format!(
-                "{label}: the gateway's user, {}, does not come in: {barrier}",
+                "{label}: the gateway's user, {}, cannot enter it: {barrier}",
                 who.name
             ),
             "every file of the site is answered with 403 or 404",
@@ -226,7 +226,7 @@ fn fallback(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) 
         Ok(metadata) if metadata.is_file() => {}
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => notes.unseen(
             format!(
-                "{} fallback: {} is out of sight",
+                "{} fallback: no permission to look at {}",
                 place.label,
                 file.display()
             ),
@@ -234,12 +234,12 @@ fn fallback(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) 
         ),
         _ => notes.breaks(
             format!(
-                "{} fallback = \"{fallback}\": {} is no file",
+                "{} fallback = \"{fallback}\": {} is not a file",
                 place.label,
                 file.display()
             ),
-            "every URL that is no file is answered with 404",
-            "name a script that is there, or take fallback out",
+            "every URL without a file is answered with 404",
+            "write an existing script, or remove fallback",
         ),
     }
 }
@@ -284,9 +284,9 @@ fn error_page(case: &Case<'_>, place: &Place<'_>, status: u16, file: &Path, note
                 "{label}: the gateway's user, {}, cannot read it: {barrier}",
                 who.name
             ),
-            format!("weir's own page for {status} is sent in its place"),
+            format!("weir's own page for {status} is sent instead"),
             match barrier.cause {
-                Cause::Missing => format!("make {}, or name another file", quoted(file)),
+                Cause::Missing => format!("create {}, or write another file", quoted(file)),
                 _ => barrier.mend(who),
             },
         ),
@@ -306,20 +306,20 @@ fn links_out(place: &Place<'_>, root: &Path, notes: &mut Notes) {
     };
     notes.warn(
         format!(
-            "{} {} leads out of the root, to {}{more}",
+            "{} {} is a link out of the root, to {}{more}",
             place.label,
             link.display(),
             target.display()
         ),
-        "what is there is answered with 403",
-        "follow_symlinks = true, as applications of Debian's packages need it, if whoever can put links there is trusted; or \
-         move it into the root",
+        "requests for it are answered with 403",
+        "follow_symlinks = true (applications from Debian packages need it) if you trust everyone who can create links \
+         there; or move it into the root",
     );
 }
 
 fn unseen(notes: &mut Notes, label: &str, at: &Path) {
     notes.unseen(
-        format!("{label}: {} is out of sight", at.display()),
+        format!("{label}: no permission to look at {}", at.display()),
         "run `weir doctor` as root",
     );
 }
@@ -379,7 +379,7 @@ mod tests {
         );
         let found = looked(&root, "pool = \"app\"\nfallback = \"/index.php\"", "");
         assert!(
-            found[0].starts_with("break: ") && found[0].contains("is no file"),
+            found[0].starts_with("break: ") && found[0].contains("is not a file"),
             "{found:?}"
         );
     }
@@ -476,7 +476,7 @@ mod tests {
         let pool = format!("user = \"nobody\"\nchroot = \"{}\"", jail.path().display());
         let found = looked(&root, "pool = \"app\"", &pool);
         assert!(
-            found[0].starts_with("break: ") && found[0].contains("see nothing outside"),
+            found[0].starts_with("break: ") && found[0].contains("cannot see anything outside"),
             "{found:?}"
         );
     }
@@ -491,7 +491,7 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("503"), "{found:?}");
         assert!(
-            found[1].contains("/out leads out of the root, to /etc"),
+            found[1].contains("/out is a link out of the root, to /etc"),
             "{found:?}"
         );
         assert_eq!(looked(&root, "follow_symlinks = true", ""), [""; 0]);

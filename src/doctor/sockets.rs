@@ -30,7 +30,7 @@ fn folder(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) 
     let starter = &case.people.starter;
     match may(starter, None, folder, Need::MakeFiles) {
         Answer::Yes => notes.ok(format!(
-            "{label}: {} may make sockets in {}",
+            "{label}: {} can create sockets in {}",
             starter.name,
             folder.display()
         )),
@@ -38,11 +38,11 @@ fn folder(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) 
             let made = quoted(folder);
             notes.breaks(
                 format!("{label}: {barrier}"),
-                "weir does not start: it makes sockets, not folders",
+                "weir does not start: it creates the socket, but not its folder",
                 match folder.starts_with("/run") {
                     // Folders in /run are gone after a reboot.
                     true => format!(
-                        "RuntimeDirectory={} in the systemd unit; elsewhere install -d {made} before each start",
+                        "RuntimeDirectory={} in the systemd unit; without systemd run install -d {made} before each start",
                         folder.strip_prefix("/run").unwrap_or(folder).display()
                     ),
                     false => format!("install -d {made}"),
@@ -51,7 +51,7 @@ fn folder(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) 
         }
         Answer::No(barrier) => notes.breaks(
             format!(
-                "{label}: {} cannot make its socket: {barrier}",
+                "{label}: {} cannot create its socket: {barrier}",
                 starter.name
             ),
             "weir does not start",
@@ -68,13 +68,13 @@ fn connecting(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Not
         let starter = &case.people.starter.name;
         notes.warn(
             format!(
-                "[listen.{}] address = \"unix:{}\" belongs to {starter} with mode {:04o}: nobody else may connect",
+                "[listen.{}] address = \"unix:{}\" belongs to {starter} with mode {:04o}: no other user can connect",
                 listener.name,
                 path.display(),
                 listener.mode
             ),
-            "a web server in front that is another user gets \"permission denied\" and answers 502",
-            "group = \"www-data\" (the group of the web server), or acl_users = [\"…\"]",
+            "a web server in front that runs as another user gets \"permission denied\" and answers 502",
+            "group = \"www-data\" (the web server's group), or acl_users = [\"…\"]",
         );
     }
     for (key, who, bits) in named {
@@ -82,22 +82,22 @@ fn connecting(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Not
         if bits & 0o2 == 0 {
             notes.breaks(
                 format!(
-                    "{label} may not write to the socket with mode {:04o}",
+                    "{label} cannot write to the socket with mode {:04o}",
                     listener.mode
                 ),
-                "who connects to a unix socket needs to write to it; connections are refused",
+                "a client needs write permission on the socket; without it, connections are refused",
                 "mode = \"0660\"",
             );
             continue;
         }
         let folder = path.parent().unwrap_or(Path::new("/"));
         match may(&who, None, folder, Need::Enter) {
-            Answer::Yes => notes.ok(format!("{label} may connect to unix:{}", path.display())),
+            Answer::Yes => notes.ok(format!("{label} can connect to unix:{}", path.display())),
             // Reported above.
             Answer::No(Barrier { cause: Cause::Missing, .. }) => {}
             Answer::No(barrier) => notes.breaks(
                 format!("{label} cannot reach unix:{}: {barrier}", path.display()),
-                "who may not enter the folders on the way cannot connect, whatever the socket's own mode",
+                "a client must be able to enter all folders on the way to the socket, whatever the socket's own mode is",
                 barrier.mend(&who),
             ),
             Answer::Unseen(at) => unseen(notes, &label, &at),
@@ -131,19 +131,22 @@ fn others(
         );
         if let_in && way == Answer::Yes {
             notes.ok(format!(
-                "[listen.{}] {program}, which runs here as {}, may connect",
+                "[listen.{}] {program}, which runs here as {}, can connect",
                 listener.name, who.name
             ));
         } else if !let_in {
             notes.note(
                 format!(
-                    "[listen.{}] {program} runs here as {}, who may not connect to unix:{}",
+                    "[listen.{}] {program} runs here as {}, who cannot connect to unix:{}",
                     listener.name,
                     who.name,
                     path.display()
                 ),
-                "if it is to be in front of weir there, it answers 502",
-                format!("acl_users = [\"{}\"], or a group that it is in", who.name),
+                "if it is the web server in front of this listener, it answers 502",
+                format!(
+                    "acl_users = [\"{}\"], or set group to one of its groups",
+                    who.name
+                ),
             );
         }
     }
@@ -196,7 +199,7 @@ fn fronts() -> BTreeSet<(String, u32, u32)> {
 
 fn unseen(notes: &mut Notes, label: &str, at: &Path) {
     notes.unseen(
-        format!("{label}: {} is out of sight", at.display()),
+        format!("{label}: no permission to look at {}", at.display()),
         "run `weir doctor` as root",
     );
 }

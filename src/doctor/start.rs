@@ -33,7 +33,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
                     .live()
                     .is_some_and(|live| serves(live, &listener.address))
                 {
-                    notes.ok(format!("{label} is served by the weir that runs"));
+                    notes.ok(format!("{label} is used by the running weir"));
                 } else {
                     tcp(case, &label, *address, notes);
                 }
@@ -54,10 +54,10 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     }
     if let Found::Unseen(why) = &case.found {
         let how = match identity::is_root() {
-            true => "see that its gateway answers: weir status",
-            false => "run `weir doctor` as root, or as who started weir",
+            true => "check that its gateway answers: weir status",
+            false => "run `weir doctor` as root, or as the user who started weir",
         };
-        notes.unseen(format!("the weir that may run: {why}"), how);
+        notes.unseen(format!("whether weir is running: {why}"), how);
     }
 }
 
@@ -66,11 +66,15 @@ fn said(said: &[Said], notes: &mut Notes) {
     for Said { error, what, mend } in said {
         match error {
             true => notes.breaks(what, "weir does not start with it", mend),
-            false => notes.warn(what, "it does not do what it seems to say", mend),
+            false => notes.warn(
+                what,
+                "the configuration does not do what it seems to say",
+                mend,
+            ),
         }
     }
     if said.is_empty() {
-        notes.ok("weir check has nothing to say");
+        notes.ok("weir check finds no problem");
     }
 }
 
@@ -79,16 +83,18 @@ fn rights(case: &Case<'_>, notes: &mut Notes) {
     let (starter, config) = (&case.people.starter, case.config);
     if starter.is_root() {
         if !case.people.us.is_root() {
-            notes.ok("users other than who asks are to be become: root has to start weir");
+            notes.ok(
+                "the configuration has users other than the one who checks: root must start weir",
+            );
         }
         return;
     }
     let name = &starter.name;
-    let why = "only root can lock processes into a folder; weir does not start";
-    let mend = "start weir as root, or take chroot out";
+    let why = "only root can use chroot; weir does not start";
+    let mend = "start weir as root, or remove chroot";
     if config.server.chroot.is_some() {
         notes.breaks(
-            format!("[server] chroot, and {name} starts weir"),
+            format!("[server] chroot is set, but {name} starts weir"),
             why,
             mend,
         );
@@ -98,14 +104,14 @@ fn rights(case: &Case<'_>, notes: &mut Notes) {
             continue;
         };
         if workers.chroot.is_some() {
-            let what = format!("[pool.{}] chroot, and {name} starts weir", pool.name);
+            let what = format!("[pool.{}] chroot is set, but {name} starts weir", pool.name);
             notes.breaks(what, why, mend);
         }
         if let Some(nice) = workers.priority.filter(|nice| *nice < 0) {
             notes.warn(
-                format!("[pool.{}] process_priority = {nice} is left out", pool.name),
-                format!("weir is started by {name}, and only root may take more than its share"),
-                "start weir as root, or take process_priority out",
+                format!("[pool.{}] process_priority = {nice} is ignored", pool.name),
+                format!("weir is started by {name}, but only root can raise a priority"),
+                "start weir as root, or remove process_priority",
             );
         }
     }
@@ -114,11 +120,11 @@ fn rights(case: &Case<'_>, notes: &mut Notes) {
         if let Some(owner) = owner.filter(|owner| *owner != name) {
             notes.breaks(
                 format!(
-                    "[listen.{}] owner = \"{owner}\", and {name} starts weir",
+                    "[listen.{}] owner = \"{owner}\" is set, but {name} starts weir",
                     listener.name
                 ),
-                "only root can give a socket away; weir does not start",
-                "start weir as root, or take owner out",
+                "only root can change the owner of a socket; weir does not start",
+                "start weir as root, or remove owner",
             );
         }
     }
@@ -136,20 +142,20 @@ fn workers(case: &Case<'_>, notes: &mut Notes) {
         if let Some(most) = most.filter(|most| wanted > *most) {
             notes.breaks(
                 format!("{label} is above fs.nr_open, {most}"),
-                "the kernel refuses such a limit to everybody: no worker starts",
+                "the kernel allows no process a higher limit: no worker starts",
                 format!("sysctl -w fs.nr_open={wanted}, or rlimit_files = {most}"),
             );
         } else if wanted > allowed.hard && !case.people.starter.is_root() {
             notes.warn(
                 format!("{label} is above the hard limit, {}", allowed.hard),
-                format!("only root may raise it: workers get {}", allowed.hard),
+                format!("only root can raise it: workers get {}", allowed.hard),
                 format!(
                     "LimitNOFILE={wanted} in the systemd unit, or rlimit_files = {}",
                     allowed.hard
                 ),
             );
         } else {
-            notes.ok(format!("{label} can be had"));
+            notes.ok(format!("{label} is possible"));
         }
     }
 }
@@ -161,29 +167,29 @@ fn tcp(case: &Case<'_>, label: &str, address: SocketAddr, notes: &mut Notes) {
         Ok(()) => notes.ok(format!("{label} is free")),
         Err(error) if error.kind() == ErrorKind::AddrInUse => taken(case, label, address, notes),
         Err(error) if error.kind() == ErrorKind::AddrNotAvailable => notes.breaks(
-            format!("{label}: this machine has no such address"),
+            format!("{label}: this machine does not have this address"),
             "weir does not start",
-            "an address that `ip address` shows, or 0.0.0.0 for all",
+            "use an address from `ip address`, or 0.0.0.0 for all",
         ),
         // The starting user may bind it, though the user who runs the doctor may not.
         Err(error) if error.kind() == ErrorKind::PermissionDenied && root => {
             match who_listens(address) {
                 Some(_) => taken(case, label, address, notes),
-                None => notes.ok(format!("{label}: root may listen there, and nobody does")),
+                None => notes.ok(format!("{label}: free, and root can listen there")),
             }
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => notes.breaks(
-            format!("{label}: {} may not listen on a port so low", case.people.starter.name),
+            format!("{label}: {} cannot listen on a port below 1024", case.people.starter.name),
             "weir does not start",
             format!(
                 "start weir as root; or AmbientCapabilities=CAP_NET_BIND_SERVICE in the systemd unit; or sysctl -w \
-                 net.ipv4.ip_unprivileged_port_start={port}; or a port from 1024 on"
+                 net.ipv4.ip_unprivileged_port_start={port}; or a port of 1024 or higher"
             ),
         ),
         Err(error) => notes.breaks(
             format!("{label}: {error}"),
             "weir does not start",
-            "another address",
+            "use another address",
         ),
     }
 }
@@ -198,25 +204,25 @@ fn taken(case: &Case<'_>, label: &str, address: SocketAddr, notes: &mut Notes) {
         Found::NoWindow => is_weir,
         Found::Nobody | Found::Runs(_) => false,
     };
-    let name = by.as_deref().unwrap_or("a program that we may not see");
+    let name = by.as_deref().unwrap_or("a program of another user");
     if may_be_ours {
         notes.note(
-            format!("{label} is taken by {name}"),
-            "that may be the weir that this configuration is for; another one could not start",
-            "run `weir doctor` as who started weir; name its window: --admin unix:PATH",
+            format!("{label} is already used by {name}"),
+            "this may be the weir with this configuration; a second one could not start",
+            "run `weir doctor` as the user who started weir, or give its window with --admin unix:PATH",
         );
     } else {
         notes.breaks(
-            format!("{label} is taken by {name}"),
+            format!("{label} is already used by {name}"),
             "weir does not start",
             format!(
-                "stop that program, or choose another port; `ss -ltnp 'sport = :{port}'` shows who listens"
+                "stop that program, or use another port; `ss -ltnp 'sport = :{port}'` shows the program"
             ),
         );
     }
     if by.is_none() && !identity::is_root() {
         notes.unseen(
-            format!("who listens on port {port}"),
+            format!("which program listens on port {port}"),
             "run `weir doctor` as root",
         );
     }
@@ -232,8 +238,8 @@ fn unix(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
     if length > LONGEST_SOCKET {
         notes.breaks(
             format!("{label} is {length} bytes long"),
-            format!("a socket's path can have {LONGEST_SOCKET} at most; weir does not start"),
-            "a shorter path",
+            format!("a socket's path can have at most {LONGEST_SOCKET} bytes; weir does not start"),
+            "use a shorter path",
         );
         return;
     }
@@ -241,7 +247,7 @@ fn unix(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
         .live()
         .is_some_and(|live| serves(live, &listener.address))
     {
-        notes.ok(format!("{label} is served by the weir that runs"));
+        notes.ok(format!("{label} is used by the running weir"));
         return;
     }
     let metadata = match fs::symlink_metadata(path) {
@@ -251,9 +257,9 @@ fn unix(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
     };
     if !metadata.file_type().is_socket() {
         notes.breaks(
-            format!("{label}: something that is no socket has that name"),
-            "weir leaves it alone and does not start",
-            format!("rm {}, if nobody needs it", quoted(path)),
+            format!("{label}: a file that is not a socket exists there"),
+            "weir does not overwrite it and does not start",
+            format!("rm {}, if it is not needed", quoted(path)),
         );
         return;
     }
@@ -262,28 +268,28 @@ fn unix(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
         result if result.is_ok() || is_full(&result) => {
             let by = listen::unix_owner(path);
             let unseen = matches!(case.found, Found::Unseen(_)) && by.is_none();
-            let by = by.unwrap_or_else(|| "a program that we may not see".into());
+            let by = by.unwrap_or_else(|| "a program of another user".into());
             if unseen {
                 notes.note(
-                    format!("{label}: {by} listens there"),
-                    "that may be the weir that this configuration is for; another one could not start",
-                    "run `weir doctor` as who started weir",
+                    format!("{label}: {by} is listening there"),
+                    "this may be the weir with this configuration; a second one could not start",
+                    "run `weir doctor` as the user who started weir",
                 );
                 return;
             }
             notes.breaks(
-                format!("{label}: {by} listens there"),
-                "weir does not take a socket away from who uses it, and does not start",
-                "stop that program, or choose another path",
+                format!("{label}: {by} is listening there"),
+                "weir does not replace a socket that is in use, and does not start",
+                "stop that program, or use another path",
             );
         }
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => notes.ok(format!(
-            "{label}: a socket that nobody listens on is left there; weir replaces it"
+            "{label}: an unused socket is left there; weir replaces it"
         )),
         Ok(()) => {}
         Err(error) => notes.unseen(
             format!(
-                "whether somebody listens on unix:{}: {error}",
+                "whether a program is listening on unix:{}: {error}",
                 path.display()
             ),
             "run `weir doctor` as root",

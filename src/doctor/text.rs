@@ -42,7 +42,7 @@ pub(super) fn json(report: &Report) -> String {
                 "verdict": finding.severity.name(),
                 "what": finding.what,
                 "why": text_or_null(&finding.why),
-                "mend": finding.mend,
+                "fix": finding.mend,
             }));
         }
         for Unseen { what, how } in &notes.unseen {
@@ -87,7 +87,7 @@ fn put_finding(out: &mut String, finding: &Finding, paint: Paint, width: usize) 
         put(out, "         why   ", &finding.why, 15, width);
     }
     if let Some(mend) = &finding.mend {
-        put(out, "         mend  ", mend, 15, width);
+        put(out, "         fix   ", mend, 15, width);
     }
 }
 
@@ -137,7 +137,7 @@ fn summary(report: &Report, paint: Paint) -> String {
         report.count(Severity::Note),
     );
     format!(
-        "{}, {}, {}, {} ok, {} not looked at",
+        "{}, {}, {}, {} ok, {} not checked",
         some(breaks, "would break", RED),
         some(warns, plural(warns, "warning", "warnings"), YELLOW),
         some(notes, plural(notes, "note", "notes"), CYAN),
@@ -192,7 +192,7 @@ const CYAN: &str = "36";
 const INDENT: usize = 9;
 
 /// Before the text about how something can be made visible.
-const LET: &str = "         to look  ";
+const LET: &str = "         to check ";
 
 #[cfg(test)]
 mod tests {
@@ -213,7 +213,7 @@ mod tests {
         notes.sort();
         Report {
             name: "weir.toml".into(),
-            stance: vec!["judged as if root starts weir".into()],
+            stance: vec!["checked for a start by root".into()],
             subjects: vec![(&SUBJECTS[0], notes)],
         }
     }
@@ -228,12 +228,12 @@ mod tests {
             "{page}"
         );
         assert!(at("  note   ") < at("  ok     "), "{page}");
-        assert!(page.contains("         mend  mkdir /srv\n"), "{page}");
+        assert!(page.contains("         fix   mkdir /srv\n"), "{page}");
         assert!(page.contains("  ?      what others have open\n"), "{page}");
         let last = page.lines().last();
         assert_eq!(
             last,
-            Some("1 would break, 1 warning, 1 note, 1 ok, 1 not looked at")
+            Some("1 would break, 1 warning, 1 note, 1 ok, 1 not checked")
         );
         assert!(!page.contains('\u{1b}'), "{page}");
     }
@@ -268,8 +268,8 @@ mod tests {
         assert_eq!(report["count"]["unseen"], 1);
         assert_eq!(report["checks"].as_array().unwrap().len(), 4);
         assert_eq!(report["checks"][0]["verdict"], "break");
-        assert_eq!(report["checks"][0]["mend"], "mkdir /srv");
-        assert_eq!(report["checks"][2]["mend"], Value::Null);
+        assert_eq!(report["checks"][0]["fix"], "mkdir /srv");
+        assert_eq!(report["checks"][2]["fix"], Value::Null);
         assert_eq!(report["checks"][3]["why"], Value::Null);
         assert_eq!(report["unseen"][0]["how"], "run it as root");
     }

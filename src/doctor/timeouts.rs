@@ -16,7 +16,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             connecting(pool, notes);
         }
         if notes.findings.len() == before {
-            notes.ok(format!("[pool.{}] its timeouts agree", pool.name));
+            notes.ok(format!("[pool.{}] its timeouts fit together", pool.name));
         }
     }
     deadlines(case, notes);
@@ -47,23 +47,23 @@ fn deadlines(case: &Case<'_>, notes: &mut Notes) {
         if !terminate.is_zero() && deadline >= most {
             notes.note(
                 format!(
-                    "{label} is never reached: [pool.{}] lets a request wait for {} and run for {}",
+                    "{label} has no effect: [pool.{}] lets a request wait for at most {} and run for at most {}",
                     pool.name,
                     seconds(wait),
                     seconds(terminate)
                 ),
-                "the pool's limits end it earlier",
-                format!("timeout = {}, or leave it out", quoted(most / 2)),
+                "the limits of the pool end a request earlier",
+                format!("timeout = {}, or remove it", quoted(most / 2)),
             );
         } else if deadline <= wait {
             notes.note(
                 format!(
-                    "{label} is over before the queue timeout = {} of [pool.{}]",
+                    "{label} is shorter than the queue timeout = {} of [pool.{}]",
                     seconds(wait),
                     pool.name
                 ),
-                "no request of it waits that long; one that would is refused at once",
-                "nothing, if it is meant so",
+                "its requests never wait that long; one that would have to is refused at once",
+                "nothing to do if this is intended",
             );
         } else {
             notes.ok(format!(
@@ -81,13 +81,13 @@ fn scripts(case: &Case<'_>, index: usize, pool: &Pool, notes: &mut Notes) {
     if limited && pool.read_timeout < terminate {
         notes.note(
             format!(
-                "[pool.{name}] read_timeout = {} is over before request_terminate_timeout = {}",
+                "[pool.{name}] read_timeout = {} is shorter than request_terminate_timeout = {}",
                 seconds(pool.read_timeout),
                 seconds(terminate)
             ),
-            "a script that computes without printing anything ends at the shorter one, with 504",
+            "a script that prints nothing gets 504 at the shorter one",
             format!(
-                "read_timeout = {}, if silent scripts are to have that long",
+                "read_timeout = {}, if silent scripts need that long",
                 quoted(terminate)
             ),
         );
@@ -101,7 +101,7 @@ fn scripts(case: &Case<'_>, index: usize, pool: &Pool, notes: &mut Notes) {
                     seconds(slow),
                     seconds(terminate)
                 ),
-                "a script is ended before its stack is written: the slow log stays empty",
+                "a script is stopped before its stack is written, so the slow log stays empty",
                 format!("request_slowlog_timeout = {}", quoted(terminate / 2)),
             );
         }
@@ -114,7 +114,7 @@ fn scripts(case: &Case<'_>, index: usize, pool: &Pool, notes: &mut Notes) {
         notes.note(
             format!("[pool.{name}.queue] timeout = {}", seconds(timeout)),
             format!(
-                "many web servers and balancers in front give up after {} by default: who waits longer is not there any more",
+                "many web servers and balancers in front give up after {} by default, so clients that wait longer have already left",
                 seconds(CLIENTS_GIVE_UP)
             ),
             "timeout = \"10s\"",
@@ -134,7 +134,7 @@ fn execution(pool: &Pool, text: &str, notes: &mut Notes) {
                 "[pool.{name}] PHP's max_execution_time = {most} s is above request_terminate_timeout = {}",
                 seconds(terminate)
             ),
-            "it counts processor time only and is never reached: scripts end with 504 and without a message of PHP's",
+            "it counts only processor time and is never reached: scripts end with 504, without a message from PHP",
             format!(
                 "php_admin_value = {{ max_execution_time = \"{}\" }}",
                 terminate.as_secs().saturating_sub(1).max(1)
@@ -143,8 +143,8 @@ fn execution(pool: &Pool, text: &str, notes: &mut Notes) {
     }
     if terminate.is_zero() && most == 0 {
         notes.warn(
-            format!("[pool.{name}] neither request_terminate_timeout nor PHP's max_execution_time limits a script"),
-            "one that loops or waits holds its worker for ever: its client gets 504 after read_timeout, the script runs on",
+            format!("[pool.{name}] scripts have no time limit: neither request_terminate_timeout nor PHP's max_execution_time is set"),
+            "a script that loops or hangs keeps its worker for ever: the client gets 504 after read_timeout, but the script keeps running",
             "request_terminate_timeout = \"60s\"",
         );
     }
@@ -155,12 +155,12 @@ fn connecting(pool: &Pool, notes: &mut Notes) {
     if connect > wait {
         notes.warn(
             format!(
-                "[pool.{}] connect_timeout = {} is above queue timeout = {}",
+                "[pool.{}] connect_timeout = {} is longer than the queue timeout = {}",
                 pool.name,
                 seconds(connect),
                 seconds(wait)
             ),
-            "a server that does not answer holds a request for longer than it may wait in all, and no other is tried in time",
+            "if a server does not answer, the request's waiting time is over before another server can be tried",
             format!("connect_timeout = {}", quoted((wait / 4).max(Duration::from_millis(100)))),
         );
     }
@@ -178,8 +178,8 @@ fn stopping(case: &Case<'_>, notes: &mut Notes) {
             "[server] shutdown_timeout = {}: {}",
             seconds(stop),
             match all_limited {
-                true => "no script may run for longer",
-                false => "a stop or a reload cuts off scripts that run for longer, which nothing else does",
+                true => "no script can run for longer",
+                false => "a stop or reload cuts off scripts that run for longer",
             }
         ));
         return;
@@ -187,12 +187,12 @@ fn stopping(case: &Case<'_>, notes: &mut Notes) {
     let terminate = pool.request_terminate_timeout;
     notes.warn(
         format!(
-            "[server] shutdown_timeout = {} is below request_terminate_timeout = {} of [pool.{}]",
+            "[server] shutdown_timeout = {} is shorter than request_terminate_timeout = {} of [pool.{}]",
             seconds(stop),
             seconds(terminate),
             pool.name
         ),
-        "a stop or a reload cuts off scripts that may run for longer",
+        "a stop or reload cuts off scripts that run for longer",
         format!("shutdown_timeout = {}", quoted(terminate)),
     );
 }
@@ -204,9 +204,9 @@ fn idle(case: &Case<'_>, notes: &mut Notes) {
         if listener.protocol == Protocol::Http && idle <= BALANCERS {
             notes.note(
                 format!("[listen.{}] idle_timeout = {} is not above 60 s", listener.name, seconds(idle)),
-                "many balancers keep idle connections for 60 s by default: one that weir closes first may meet a request that is \
-                 on its way, which fails",
-                "idle_timeout = \"75s\", if a balancer is in front",
+                "many load balancers keep idle connections for 60 s. If weir closes one first, a request \
+                 that is being sent on it fails",
+                "idle_timeout = \"75s\", if a load balancer is in front",
             );
         }
     }
@@ -287,9 +287,9 @@ mod tests {
                 said(&notes).concat()
             })
         };
-        assert!(told(COMMAND).contains("which nothing else does"));
+        assert!(told(COMMAND).contains("cuts off scripts that run for longer"));
         let limited = format!("{COMMAND}request_terminate_timeout = \"20s\"");
-        assert!(told(&limited).contains("no script may run for longer"));
+        assert!(told(&limited).contains("no script can run for longer"));
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tests {
             &format!("{COMMAND}request_terminate_timeout = \"90s\""),
         );
         assert!(
-            found[0].contains("read_timeout = 60 s is over before"),
+            found[0].contains("read_timeout = 60 s is shorter than"),
             "{found:?}"
         );
         let php = "runtime = \"php\"\nrequest_terminate_timeout = \"10s\"\nrequest_slowlog_timeout = \"10s\"\n";
@@ -338,8 +338,8 @@ mod tests {
             })
         };
         assert!(looked("20s", "").starts_with("ok: "));
-        assert!(looked("5s", "").contains("is over before the queue timeout"));
-        assert!(looked("60s", "request_terminate_timeout = \"20s\"").contains("is never reached"));
+        assert!(looked("5s", "").contains("is shorter than the queue timeout"));
+        assert!(looked("60s", "request_terminate_timeout = \"20s\"").contains("has no effect"));
     }
 
     #[test]

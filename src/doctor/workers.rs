@@ -62,8 +62,8 @@ fn bodies(case: &Case<'_>, notes: &mut Notes) {
         let label = format!("{} max_body = {}", place.label, size(body));
         match post < body {
             true => notes.note(
-                format!("{label}, and PHP's post_max_size is {}", size(post)),
-                "a form between the two is taken whole, and then the script sees an empty one",
+                format!("{label}, but PHP's post_max_size is {}", size(post)),
+                "weir accepts a form between the two sizes, but the script sees an empty form",
                 format!(
                     "max_body = \"{}M\", or php_admin_value = {{ post_max_size = \"{}M\" }}",
                     post >> 20,
@@ -83,7 +83,7 @@ fn bodies(case: &Case<'_>, notes: &mut Notes) {
                     size(upload),
                     size(post)
                 ),
-                "an upload between the two is thrown away, and the form with it",
+                "PHP discards an upload between the two sizes, and the form with it",
                 format!(
                     "php_admin_value = {{ post_max_size = \"{}M\" }}",
                     (upload >> 20) + 1
@@ -106,7 +106,7 @@ fn chdir(pool: &Pool, workers: &Workers, who: &Who, notes: &mut Notes) {
             barrier.mend(who),
         ),
         Answer::Unseen(at) => notes.unseen(
-            format!("{label}: {} is out of sight", at.display()),
+            format!("{label}: no permission to look at {}", at.display()),
             "run `weir doctor` as root",
         ),
     }
@@ -129,7 +129,7 @@ fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
     };
     told(
         &["/etc/resolv.conf"],
-        "names of other hosts cannot be looked up: calls to databases and services by name fail",
+        "DNS does not work: connections to databases and services by name fail",
         format!(
             "install -Dm644 /etc/resolv.conf {}",
             inside("/etc/resolv.conf")
@@ -137,7 +137,7 @@ fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
     );
     told(
         &["/dev/null"],
-        "programs that scripts start, and libraries, open it",
+        "libraries and programs that scripts start need it",
         format!(
             "install -d {} && mknod -m666 {} c 1 3",
             inside("/dev"),
@@ -150,7 +150,7 @@ fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
             "/etc/ssl/certs",
             "/etc/pki/tls/certs/ca-bundle.crt",
         ],
-        "no certificate of a https service can be verified, unless openssl.cafile and curl.cainfo lead to one inside",
+        "no https certificate can be verified, unless openssl.cafile and curl.cainfo are files inside",
         format!(
             "install -Dm644 /etc/ssl/certs/ca-certificates.crt {}",
             inside("/etc/ssl/certs/ca-certificates.crt")
@@ -158,7 +158,7 @@ fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
     );
     told(
         &["/etc/hosts"],
-        "names that it has, localhost among them, cannot be looked up",
+        "names in it, such as localhost, cannot be resolved",
         format!("install -Dm644 /etc/hosts {}", inside("/etc/hosts")),
     );
     let null = seen_from_outside(Some(chroot), Path::new("/dev/null"));
@@ -168,16 +168,15 @@ fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
         complete = false;
         let at = quoted(&null);
         notes.warn(
-            format!(
-                "{} is not the device that swallows everything",
-                null.display()
-            ),
-            "what is written there stays on the disk, or cannot be written",
+            format!("{} is not the null device", null.display()),
+            "data written there stays on the disk, or writing fails",
             format!("rm {at} && mknod -m666 {at} c 1 3"),
         );
     }
     if complete {
-        notes.ok(format!("{label} has what PHP and the C library look for"));
+        notes.ok(format!(
+            "{label} has the files that PHP and the C library need"
+        ));
     }
 }
 
@@ -198,14 +197,14 @@ fn time_zones(pool: &Pool, chroot: &Path, php: Option<&Php>, notes: &mut Notes) 
     match version {
         Some(version) if version.ends_with("system") => notes.breaks(
             format!("{label}, where this PHP looks for time zones"),
-            "a worker dies with SIGSEGV when a script asks for the date: 502 worker_died",
+            "a worker crashes with SIGSEGV when a script uses the date: 502 worker_died",
             mend,
         ),
         // It has its own time zones.
         Some(_) => {}
         None => notes.warn(
             label,
-            "PHP that takes time zones from the system, as Debian's does, dies when a script asks for the date",
+            "PHP that uses the system's time zones, as Debian's does, crashes when a script uses the date",
             mend,
         ),
     }
@@ -219,12 +218,12 @@ fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes)
     {
         notes.breaks(
             format!(
-                "[pool.{}] {} may not run {}: {barrier}",
+                "[pool.{}] {} cannot run {}: {barrier}",
                 pool.name,
                 who.name,
                 program.display()
             ),
-            "PHP is the pool's user from its first instruction: no worker starts",
+            "PHP runs as the pool's user from its start: no worker starts",
             barrier.mend(who),
         );
         return;
@@ -243,9 +242,9 @@ fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes)
     if fixed.is_some_and(|on| matches!(on.as_str(), "" | "0" | "Off")) {
         notes.note(
             format!("[pool.{}] opcache.validate_timestamps is off", pool.name),
-            "a script that is changed in its place is run as it was, until the pool starts anew",
+            "changes in a script have no effect until the pool is restarted",
             format!(
-                "after a deployment: weir pool {} restart; or switch a symbolic link as the root (watch_root)",
+                "after a deployment run weir pool {} restart; or use a symbolic link as the root and switch it (watch_root)",
                 pool.name
             ),
         );
@@ -253,7 +252,7 @@ fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes)
     match case.php.get(index).and_then(Option::as_ref) {
         Some(Ok(php)) if php.complaints.is_empty() => {
             notes.ok(format!(
-                "[pool.{}] PHP {} starts without a complaint",
+                "[pool.{}] PHP {} starts without messages",
                 pool.name, php.version
             ));
         }
@@ -261,14 +260,17 @@ fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes)
             for complaint in php.complaints.iter().take(MOST_COMPLAINTS) {
                 notes.warn(
                     format!("[pool.{}] PHP says: {complaint}", pool.name),
-                    "PHP starts without what it could not read or load",
-                    "mend the file that is named; weir-php -i shows what is in force",
+                    "PHP starts without the parts that it could not load",
+                    "correct the file in the message; weir-php -i shows the settings in force",
                 );
             }
         }
         Some(Err(error)) => notes.unseen(
-            format!("[pool.{}] what PHP says of itself: {error}", pool.name),
-            "see that weir-php is there and runs: weir-php8.2 -v",
+            format!(
+                "[pool.{}] PHP's settings could not be read: {error}",
+                pool.name
+            ),
+            "check that weir-php is installed and runs: weir-php8.2 -v",
         ),
         None => {}
     }
@@ -304,7 +306,7 @@ fn folders(
             who,
             what,
             &path,
-            "session_start() fails: nobody stays logged in",
+            "session_start() fails: users cannot log in",
             notes,
         );
     }
@@ -335,7 +337,7 @@ fn folders(
                     pool.name, who.name
                 ),
                 "every script ends with a fatal error",
-                format!("make it readable, or take {name} out of php.ini"),
+                format!("make it readable, or remove {name} from php.ini"),
             );
         }
     }
@@ -354,7 +356,7 @@ fn writable(
     let outside = seen_from_outside(chroot, Path::new(path));
     let label = format!("[pool.{}] {what} = {path}", pool.name);
     let seen = match chroot {
-        Some(_) => format!(" (inside of the chroot: {})", outside.display()),
+        Some(_) => format!(" (inside the chroot: {})", outside.display()),
         None => String::new(),
     };
     match may(who, chroot, Path::new(path), Need::MakeFiles) {
@@ -368,12 +370,12 @@ fn writable(
             format!("{label}{seen} cannot be written by {}: {barrier}", who.name),
             why,
             format!(
-                "{}; or php_admin_value = {{ \"{what}\" = \"…\" }} with a folder of its own",
+                "{}; or php_admin_value = {{ \"{what}\" = \"…\" }} with another folder",
                 barrier.mend(who)
             ),
         ),
         Answer::Unseen(at) => notes.unseen(
-            format!("{label}: {} is out of sight", at.display()),
+            format!("{label}: no permission to look at {}", at.display()),
             "run `weir doctor` as root",
         ),
     }
@@ -401,9 +403,9 @@ fn shared_sessions(case: &Case<'_>, notes: &mut Notes) {
         if pools.iter().any(|(_, uid)| *uid != first) {
             let names: Vec<&str> = pools.iter().map(|(name, _)| name.as_str()).collect();
             notes.note(
-                format!("pools {} of different users keep sessions in {}", names.join(", "), folder.display()),
-                "whoever's clean-up of old sessions runs meets files that it may not remove",
-                "php_admin_value = { \"session.save_path\" = \"…\" } with a folder of its own for each",
+                format!("pools {} run as different users but keep sessions in the same {}", names.join(", "), folder.display()),
+                "the clean-up of old sessions fails for the files of the other users",
+                "php_admin_value = { \"session.save_path\" = \"…\" } with a separate folder for each",
             );
         }
     }
@@ -524,7 +526,7 @@ mod tests {
         fs::write(chroot.join("dev/null"), "").unwrap();
         let found = looked(&lines);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].contains("not the device"), "{found:?}");
+        assert!(found[0].contains("not the null device"), "{found:?}");
     }
 
     #[test]

@@ -375,7 +375,7 @@ impl Blame for BodyError {
 
 impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the answer ended before its end: {}", self.0.reason())
+        write!(f, "the answer was cut off: {}", self.0.reason())
     }
 }
 

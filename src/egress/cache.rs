@@ -228,7 +228,7 @@ impl Cache {
             Failure::Fault(fault) => Look::Failed((**fault).clone()),
             Failure::Cut(kind) => Look::Failed(Fault::sent(
                 *kind,
-                "the answer to an equal call ended before its end, and so did those of others after it",
+                "the answer to an equal call was cut off, and so were further attempts",
             )),
             Failure::Status(status, retry_after) => {
                 let text = format!(

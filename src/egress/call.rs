@@ -54,7 +54,7 @@ pub(crate) async fn call(
         answered = steps(&egress, &calling, &seat, request, &mut course) => answered,
         () = calling.over() => Err(Fault::sent(
             Kind::Deadline,
-            "the time of the request that it belongs to is over",
+            "the time limit of the request that made this call is over",
         )),
     };
     match answered {
@@ -199,7 +199,10 @@ async fn look(
     let late = || {
         Fault::unsent(
             Kind::ResponseTimeout,
-            format!("{}: an equal call is not answered yet", host.origin),
+            format!(
+                "{}: waited too long for the answer to an equal call",
+                host.origin
+            ),
         )
     };
     found.ok_or_else(late).map(Some)
@@ -499,13 +502,13 @@ fn late(host: &Host, progress: Option<&Progress>) -> Fault {
             match progress.is_some_and(Progress::is_starved) {
                 true => {
                     let what = format!(
-                        "{origin}: the caller has sent nothing of its body for {limit} ms (read_timeout)"
+                        "{origin}: the caller sent no body data for {limit} ms (read_timeout)"
                     );
                     Fault::sent(Kind::SlowCaller, what)
                 }
                 false => {
                     let what = format!(
-                        "{origin}: it has taken nothing of the request's body for {limit} ms (read_timeout)"
+                        "{origin}: the host accepted no body data for {limit} ms (read_timeout)"
                     );
                     Fault::sent(Kind::ResponseTimeout, what)
                 }

@@ -469,7 +469,7 @@ impl Proc {
         }
         let found = self.diag.as_mut()?.connection(peer, own);
         found
-            .inspect_err(|error| log::debug!("cannot find out who calls: {error}"))
+            .inspect_err(|error| log::debug!("cannot find out which process calls: {error}"))
             .ok()?
     }
 }

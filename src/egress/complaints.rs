@@ -49,7 +49,7 @@ impl Complaints {
         match more {
             0 => log::warn!("outgoing call: {}", fault.message),
             more => log::warn!(
-                "outgoing call: {} (and {more} more since it was last said)",
+                "outgoing call: {} (and {more} more since the last message)",
                 fault.message
             ),
         }

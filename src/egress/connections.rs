@@ -180,7 +180,7 @@ impl Connections {
             Err(Fault::unsent(
                 Kind::Internal,
                 format!(
-                    "{}: forgotten while a call waited for a connection; raise [egress] max_hosts",
+                    "{}: dropped from memory while a call waited for a connection; raise [egress] max_hosts",
                     self.route.origin
                 ),
             ))

@@ -125,7 +125,7 @@ impl Course {
                 };
                 self.complain(&Fault::sent(
                     kind,
-                    format!("{what}: its answer ended before its end, and so did the caller's"),
+                    format!("{what}: its answer was cut off, and so was the answer to the caller"),
                 ));
             }
             Ended::Left => self.record.caller_left = true,

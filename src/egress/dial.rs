@@ -255,7 +255,7 @@ impl Dialer {
             Some(None) => Err(refused(origin, &race.failed)),
             None => {
                 self.names.suspect(&origin.host, settings);
-                let what = format!("{} does not take a connection", race.tried());
+                let what = format!("{} does not accept a connection", race.tried());
                 Err(limit.over(origin, Kind::ConnectTimeout, &what))
             }
         }
@@ -366,8 +366,8 @@ fn permitted(route: &Route, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, Fault> 
         true => {
             forbidden.truncate(MOST_TOLD);
             let message = format!(
-                "{}: {} leads to {}; if that is to be called all the same, name its network in addresses of the rule in \
-                 [egress] allow",
+                "{}: {} leads to {}; to allow it, add its network to addresses of the \
+                 rule in [egress] allow",
                 route.origin,
                 route.origin.host,
                 forbidden.join(", ")
@@ -391,11 +391,11 @@ fn refused(origin: &Origin, failed: &[(SocketAddr, io::Error)]) -> Fault {
     let found = order.into_iter().find(|kind| kinds().any(|k| k == *kind));
     let kind = found.unwrap_or(Kind::Internal);
     let mend = match kind {
-        Kind::Refused => "look whether it runs, and listens at that port",
-        Kind::Terminated => "look whether it has a limit of connections, or whom it lets in",
-        Kind::ConnectTimeout => "look whether it runs, and whether a firewall is in the way",
-        Kind::Unreachable => "look at the network, its routes, and firewalls on the way",
-        _ => "look at the limits of open files and of ports on this machine",
+        Kind::Refused => "check that it is running and listens on that port",
+        Kind::Terminated => "check whether it limits connections or clients",
+        Kind::ConnectTimeout => "check that it is running and that no firewall blocks it",
+        Kind::Unreachable => "check the network, its routes and firewalls",
+        _ => "check the limits of open files and of local ports on this machine",
     };
     let causes = failed.iter().take(MOST_TOLD);
     let causes: Vec<String> = causes
@@ -404,7 +404,7 @@ fn refused(origin: &Origin, failed: &[(SocketAddr, io::Error)]) -> Fault {
     let causes = causes.join("; ");
     Fault::unsent(
         kind,
-        format!("{origin} cannot be connected to: {causes}; {mend}"),
+        format!("cannot connect to {origin}: {causes}; {mend}"),
     )
 }
 

@@ -36,9 +36,9 @@ pub(crate) fn of_call(origin: &Origin, error: &hyper::Error, unsent: bool) -> Fa
     };
     let what = match kind {
         Kind::HeadTooLarge => "the head of its answer is longer than max_response_head",
-        Kind::BadResponse => "its answer is no HTTP",
-        Kind::BadBody => "the request's body broke off",
-        _ => "the connection ended before the head of an answer",
+        Kind::BadResponse => "its answer is not HTTP",
+        Kind::BadBody => "the request's body ended too early",
+        _ => "the connection was closed before an answer",
     };
     Fault {
         kind,

@@ -23,12 +23,12 @@ pub(crate) fn certificates(
     let read = CertificateDer::pem_slice_iter(files.file(path)?);
     let certificates: Vec<_> = read
         .collect::<Result<_, _>>()
-        .map_err(|error| format!("{shown} cannot be read: {error}; it has to be in PEM"))?;
+        .map_err(|error| format!("{shown} cannot be read: {error}; it must be a PEM file"))?;
     match certificates.is_empty() {
         false => Ok(certificates),
         true => Err(format!(
-            "{shown} holds no certificate in PEM (-----BEGIN CERTIFICATE-----): openssl x509 -inform der turns one in \
-             DER into it"
+            "{shown} contains no certificate in PEM format (-----BEGIN CERTIFICATE-----): convert a DER file with \
+             openssl x509 -inform der"
         )),
     }
 }
@@ -44,14 +44,14 @@ pub(crate) fn key(files: &EgressFiles, path: &Path) -> Result<PrivateKeyDer<'sta
         let encrypted = memchr::memmem::find(bytes, b"ENCRYPTED").is_some();
         match error {
             _ if encrypted => format!(
-                "{shown} needs a password, for which there is nobody to ask: openssl pkey -in {shown} -out FILE writes \
-                 the key without one; let only root read that"
+                "{shown} needs a password, which weir cannot ask for. Remove it with openssl pkey -in {shown} \
+                 -out FILE, and make the new file readable only by root"
             ),
             Error::NoItemsFound => format!(
-                "{shown} holds no private key in PEM (-----BEGIN PRIVATE KEY-----, or RSA, or EC)"
+                "{shown} contains no private key in PEM format (-----BEGIN PRIVATE KEY-----, or RSA, or EC)"
             ),
             // The error's text may contain a part of the key.
-            _ => format!("{shown} is no private key in PEM that can be read"),
+            _ => format!("{shown} is not a readable private key in PEM format"),
         }
     })
 }

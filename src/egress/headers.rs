@@ -61,7 +61,7 @@ pub(crate) fn toward_origin(headers: &mut HeaderMap, outbound: &Outbound<'_>) ->
     if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
         return Err(Fault::unsent(
             Kind::BadRequest,
-            "a call is refused: it has both Content-Length and Transfer-Encoding",
+            "call refused: it has both Content-Length and Transfer-Encoding",
         ));
     }
     let takes_trailers = headers

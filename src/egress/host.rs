@@ -162,7 +162,10 @@ impl Host {
             retry_after: Some(retry_after.0.div_ceil(1_000_000).max(1)),
             ..Fault::unsent(
                 Kind::BreakerOpen,
-                format!("{}: not called, because its last calls failed", self.origin),
+                format!(
+                    "{}: call refused, because its last calls failed (max_fails)",
+                    self.origin
+                ),
             )
         }
     }
@@ -185,8 +188,8 @@ impl Host {
     pub(crate) fn note_tunnel(&self) {
         if !self.tunnel_noted.swap(true, Relaxed) {
             log::info!(
-                "[egress] {}: called by CONNECT: weir cannot keep that connection for others, nor see what is asked. \
-                 Callers that use the path form, or are upgraded from http, share connections",
+                "[egress] {}: called with CONNECT: weir cannot see these requests or share \
+                 their connections. Calls by path, or upgraded from http, share connections",
                 self.origin
             );
         }
@@ -227,7 +230,7 @@ impl Try<'_> {
                     fails => format!("{fails} calls in a row failed"),
                 };
                 log::warn!(
-                    "[egress] {origin}: {why}; it is not called for {} ms, then one call tries",
+                    "[egress] {origin}: {why}; calls are refused for {} ms, then one is tried",
                     pause.0 / 1000
                 );
             }
@@ -413,10 +416,10 @@ impl Hosts {
             let value = self.files.value(secret)?;
             let not_one = |what: &str| format!("set_headers: {name} {what}");
             let mut value = HeaderValue::from_bytes(&value)
-                .map_err(|_| not_one("is given what no header can hold"))?;
+                .map_err(|_| not_one("has a value that is not allowed in a header"))?;
             // Then it is not logged, and not stored in HTTP/2's header tables.
             value.set_sensitive(true);
-            let name = HeaderName::try_from(name).map_err(|_| not_one("is no header's name"))?;
+            let name = HeaderName::try_from(name).map_err(|_| not_one("is not a header name"))?;
             Ok((name, value))
         });
         set.collect()

@@ -276,26 +276,26 @@ impl Limiter {
             (state.pool.stats(), after)
         };
         let (kind, why) = match reason {
-            ShedReason::QueueFull => (Kind::QueueFull, "max_queue calls wait already"),
+            ShedReason::QueueFull => (Kind::QueueFull, "max_queue calls are already waiting"),
             ShedReason::Overload => (
                 Kind::QueueFull,
-                "it gets more calls than it answers, and its queue is as long as its callers wait",
+                "it gets more calls than it can answer, and its queue is full for the time that callers wait",
             ),
             ShedReason::PushedOut => (
                 Kind::QueueFull,
-                "it made room for the call of another caller, who has fewer waiting",
+                "it was removed in favour of a caller with fewer waiting calls",
             ),
             ShedReason::QueueTimeout => (Kind::QueueTimeout, "it waited for queue_timeout"),
             ShedReason::Hopeless => (
                 Kind::QueueTimeout,
-                "it would have to wait for longer than it may",
+                "it would have to wait longer than allowed",
             ),
             ShedReason::Deadline => (
                 Kind::Deadline,
-                "the time of its request is up, or too short for a call",
+                "the time limit of its request is over, or too short for a call",
             ),
             // Places are never removed.
-            ShedReason::NoWorker => (Kind::Internal, "it has no places"),
+            ShedReason::NoWorker => (Kind::Internal, "it may have no connections"),
         };
         let mut fault = Fault::unsent(kind, self.message(why, waited, &stats));
         if matches!(kind, Kind::QueueFull | Kind::QueueTimeout) {
@@ -311,7 +311,7 @@ impl Limiter {
             service => format!("; a call takes about {:.3} s", seconds(service)),
         };
         format!(
-            "{}: a call got no place: {why}; it waited {:.3} s; {} wait now of {} at most, {} are at work, maxconn is {}{service}",
+            "{}: call refused in the queue: {why}; it waited {:.3} s; {} of at most {} are waiting now, {} are running, maxconn is {}{service}",
             self.name,
             seconds(waited),
             stats.waiting,

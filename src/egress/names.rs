@@ -179,7 +179,7 @@ impl Names {
             (Some(Err(failure)), None) => Err(fault(host, &failure)),
             (None, None) => {
                 let text = format!(
-                    "the name servers have not answered within {} ms",
+                    "the DNS servers have not answered within {} ms",
                     spent / 1000
                 );
                 Err(fault(host, &Failure::new(FailureKind::Timeout, &text)))
@@ -350,7 +350,7 @@ impl Entry {
                 } else {
                     if self.failures == 0 && !self.addresses.is_empty() {
                         log::warn!(
-                            "{host} cannot be looked up: {failure}; calls go to its last addresses, for an hour at most"
+                            "DNS lookup of {host} failed: {failure}; its last addresses are used, for at most an hour"
                         );
                     }
                     self.failures = self.failures.saturating_add(1);
@@ -364,7 +364,7 @@ impl Entry {
             }
             failure => {
                 if self.failures > 0 && !self.addresses.is_empty() {
-                    log::info!("{host} can be looked up again");
+                    log::info!("DNS lookup of {host} works again");
                 }
                 let most = match failure {
                     // One family is not known yet.
@@ -536,20 +536,20 @@ fn fault(host: &str, failure: &Failure) -> Fault {
     let (kind, mend) = match failure.kind {
         FailureKind::None => (
             Kind::DnsError,
-            "look whether it is written rightly, and known to the name servers that weir asks",
+            "check the spelling, and that weir's DNS servers know the name",
         ),
         FailureKind::Timeout => (
             Kind::DnsTimeout,
-            "look whether the name servers of /etc/resolv.conf, or of resolver in [server], can be reached",
+            "check that the DNS servers in /etc/resolv.conf, or in resolver of [server], can be reached",
         ),
         FailureKind::Servers => (
             Kind::DnsError,
-            "look at the name servers of /etc/resolv.conf, or of resolver in [server]",
+            "check the DNS servers in /etc/resolv.conf, or in resolver of [server]",
         ),
     };
     Fault::unsent(
         kind,
-        format!("{host} cannot be looked up: {failure}; {mend}"),
+        format!("DNS lookup of {host} failed: {failure}; {mend}"),
     )
 }
 

@@ -111,9 +111,7 @@ pub(crate) struct Endless;
 
 impl fmt::Display for Endless {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "it sends chunk sizes, chunk extensions or interim answers (1xx) without an end",
-        )
+        f.write_str("it sends endless chunk sizes, chunk extensions or interim answers (1xx)")
     }
 }
 

@@ -43,8 +43,8 @@ impl Rules {
         let origin = &target.origin;
         let refusal = match target.form {
             Form::Tunnel if !self.connect => format!(
-                "CONNECT {}: tunnels are off, as their connections cannot be kept; call {origin} by its path or as a \
-                 proxy would, or set connect = true in [egress]",
+                "CONNECT {}: tunnels are off; call {origin} by path or with weir as an \
+                 http proxy, or set connect = true in [egress]",
                 origin.host
             ),
             Form::Tunnel => {
@@ -170,14 +170,14 @@ impl Rules {
         if !of_path.is_empty() {
             if *method == Method::TRACE {
                 return format!(
-                    "TRACE {origin}: it would show the caller the headers that weir sets; where it is wanted all the \
-                     same, name it in the rule's methods"
+                    "TRACE {origin}: refused, because it would show the caller the headers that weir \
+                     sets; to allow it, add it to the rule's methods"
                 );
             }
             let methods = of_path.iter().flat_map(|rule| rule.methods.iter());
             let methods: Vec<&str> = methods.map(String::as_str).collect();
             return format!(
-                "{method} {origin}: it is allowed for {} only; add {method:?} to the rule's methods if it is meant",
+                "{method} {origin}: only {} is allowed; add {method:?} to the rule's methods to allow it",
                 methods.join(", "),
                 method = method.as_str(),
             );
@@ -188,15 +188,15 @@ impl Rules {
         };
         if let Some(what) = of_origin().find_map(unclear) {
             return format!(
-                "{origin} is allowed only beneath a path, and the path of a call has {what}: origins read that in \
-                 different ways, so it cannot be said what is asked for"
+                "{origin} is allowed only below a path, but the path of the call has \
+                 {what}, which servers interpret in different ways"
             );
         }
         let takes_it = of_origin().any(|rule| takes(rule, method));
         let near = of_origin().filter(|rule| !takes_it || takes(rule, method));
         let paths: Vec<&str> = near.map(|rule| rule.path.as_str()).collect();
         format!(
-            "{} {origin} is allowed only beneath {}",
+            "{} {origin} is allowed only below {}",
             method.as_str(),
             paths.join(", ")
         )
@@ -209,8 +209,8 @@ impl Rules {
         };
         match self.allow.iter().any(named) {
             true => format!(
-                "CONNECT {}:{}: what a tunnel asks for cannot be seen, so only a rule without a path allows it, and \
-                 without methods or with CONNECT among them",
+                "CONNECT {}:{}: weir cannot see the requests in a tunnel, so it needs a rule without \
+                 a path, and without methods or with CONNECT in them",
                 origin.host, origin.port
             ),
             false => self.no_rule(origin),
@@ -235,11 +235,11 @@ impl Rules {
         };
         match others.is_empty() {
             true => format!(
-                "no rule in [egress] allow names {}; add {new:?} if it is meant",
+                "{} is not in [egress] allow; add {new:?} to allow it",
                 origin.host
             ),
             false => format!(
-                "[egress] allow has {}, and not {origin}; add {new:?} if it is meant",
+                "[egress] allow has {}, but not {origin}; add {new:?} to allow it",
                 others.join(", ")
             ),
         }
@@ -277,12 +277,12 @@ fn not_of<'a>(rules: impl Iterator<Item = &'a AllowRule>, origin: &Origin, who: 
     }
     let caller = match &who.pool {
         Some(pool) => format!("pool {pool} calls"),
-        None => "it is not known which pool calls: a worker that calls over the unix socket \
-                 (WEIR_EGRESS_SOCKET) is known at once"
+        None => "the calling pool is not known: make calls over \
+                 the unix socket (WEIR_EGRESS_SOCKET)"
             .to_owned(),
     };
     format!(
-        "{origin} is allowed for calls of pools {} only, and {caller}",
+        "{origin} is allowed only for calls of pools {}, but {caller}",
         pools.join(", ")
     )
 }

@@ -45,16 +45,16 @@ pub(crate) fn target(
     rules: &Rules,
 ) -> Result<Target, Fault> {
     if headers.get_all(HOST).iter().nth(1).is_some() {
-        return Err(refused("it has more than one Host header: send one"));
+        return Err(refused("it has more than one Host header; send one"));
     }
     let written = match (uri.scheme_str(), uri.authority()) {
         (None, Some(authority)) if *method == Method::CONNECT => tunnel(authority, headers, rules),
         _ if *method == Method::CONNECT => {
-            Err("CONNECT takes HOST:PORT, and nothing before or after".to_owned())
+            Err("CONNECT takes only HOST:PORT".to_owned())
         }
         (Some(scheme), Some(authority)) => absolute(scheme, authority, uri, headers, rules),
         (None, None) => path_form(uri, rules),
-        _ => Err("its target is a host without a scheme, which is for CONNECT only: write http://HOST/path".to_owned()),
+        _ => Err("its target is a host without a scheme, which only CONNECT takes; write http://HOST/path".to_owned()),
     };
     written.map_err(refused)
 }
@@ -63,7 +63,7 @@ pub(crate) fn target(
 fn path_form(uri: &Uri, rules: &Rules) -> Result<Target, String> {
     let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
     let Some(rest) = whole.strip_prefix('/') else {
-        return Err("its target is *, which asks no origin: write /HOST/path".to_owned());
+        return Err("its target is *, which has no host; write /HOST/path".to_owned());
     };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
@@ -72,7 +72,8 @@ fn path_form(uri: &Uri, rules: &Rules) -> Result<Target, String> {
         .any(|scheme| authority.eq_ignore_ascii_case(scheme))
     {
         return Err(
-            "its path begins with a scheme: write /HOST/path; how a host is called is said in [egress] allow".to_owned(),
+            "its path begins with a scheme; write /HOST/path. The scheme is set in [egress] allow"
+                .to_owned(),
         );
     }
     let (host, port) = host::authority(authority)?;
@@ -102,7 +103,7 @@ fn absolute(
         .into_iter()
         .find(|known| scheme.eq_ignore_ascii_case(known.as_str()));
     let Some(scheme) = known else {
-        return Err("it is neither for http nor for https".to_owned());
+        return Err("its scheme is neither http nor https".to_owned());
     };
     let (host, port) = host::authority(authority.as_str())?;
     let port = port.unwrap_or(scheme.default_port());
@@ -110,7 +111,7 @@ fn absolute(
         let said = (said.0, said.1.unwrap_or(scheme.default_port()));
         if said != (host.clone(), port) {
             return Err(
-                "its Host header names another than its target: send the same, or none".to_owned(),
+                "its Host header differs from its target; send the same, or none".to_owned(),
             );
         }
     }
@@ -127,15 +128,13 @@ fn absolute(
 fn tunnel(authority: &Authority, headers: &HeaderMap, rules: &Rules) -> Result<Target, String> {
     let (host, port) = host::authority(authority.as_str())?;
     let Some(port) = port else {
-        return Err("CONNECT names no port: write HOST:PORT".to_owned());
+        return Err("CONNECT needs a port; write HOST:PORT".to_owned());
     };
     // Many clients send a Host header without a port here.
     if let Some(said) = host_header(headers)?
         && (said.0 != host || said.1.is_some_and(|said| said != port))
     {
-        return Err(
-            "its Host header names another than its target: send the same, or none".to_owned(),
-        );
+        return Err("its Host header differs from its target; send the same, or none".to_owned());
     }
     let scheme = rules.tunnel_scheme(&host, port);
     Ok(Target {
@@ -165,12 +164,10 @@ fn host_header(headers: &HeaderMap) -> Result<Option<(String, Option<u16>)>, Str
 fn asked(written: &str) -> Result<PathAndQuery, String> {
     let path = written.split('?').next().unwrap_or_default();
     if written.bytes().any(|byte| byte.is_ascii_control()) {
-        return Err("its path or query has a control byte: percent-encode it".to_owned());
+        return Err("its path or query has a control character; percent-encode it".to_owned());
     }
     if path.contains('\\') {
-        return Err(
-            "its path has a backslash, which some read as /: write %5C if it is meant".to_owned(),
-        );
+        return Err("its path has a backslash, which some servers read as /; write %5C".to_owned());
     }
     let bytes = path.as_bytes();
     let is_break = |at: usize| {
@@ -180,20 +177,20 @@ fn asked(written: &str) -> Result<PathAndQuery, String> {
     let mut percents = memchr::memchr_iter(b'%', &bytes[..bytes.len().saturating_sub(2)]);
     if percents.any(is_break) {
         return Err(
-            "its path has an encoded line break or zero byte (%0D, %0A, %00): leave it out"
-                .to_owned(),
+            "its path has an encoded line break or zero byte (%0D, %0A, %00); remove it".to_owned(),
         );
     }
     let parsed = match written.starts_with('/') {
         true => PathAndQuery::try_from(written),
         false => PathAndQuery::try_from(format!("/{written}")),
     };
-    parsed
-        .map_err(|_| "its path or query has bytes that no URL has: percent-encode them".to_owned())
+    parsed.map_err(|_| {
+        "its path or query has bytes that are not allowed in a URL; percent-encode them".to_owned()
+    })
 }
 
 fn refused(cause: impl fmt::Display) -> Fault {
-    Fault::unsent(Kind::BadRequest, format!("a call is refused: {cause}"))
+    Fault::unsent(Kind::BadRequest, format!("call refused: {cause}"))
 }
 
 /// The origin of a call: scheme, host, port. It is the key for connections, limits and counters.

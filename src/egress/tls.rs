@@ -66,8 +66,8 @@ impl TlsContexts {
         for (place, settings) in defaults.chain(tables) {
             if !settings.verify {
                 log::warn!(
-                    "{place} verify = false: whoever is between weir and these origins can read and change what is said; \
-                     ca_file lets weir trust an authority of your own"
+                    "{place} verify = false: anybody on the network path to these hosts can read and change \
+                     the calls; use ca_file to trust your own certificate authority"
                 );
             }
             let wanted = Wanted::of(settings);
@@ -97,9 +97,7 @@ impl TlsContexts {
         }
         match self.find(&Wanted::of(settings)) {
             Some(context) => Ok(Some(context.clone())),
-            None => {
-                Err("its settings are of no table, so that there are no certificates for it".into())
-            }
+            None => Err("internal error: no certificates for its settings".into()),
         }
     }
 
@@ -141,7 +139,7 @@ impl TlsContext {
     ) -> Result<Secured, Fault> {
         let name = ServerName::try_from(origin.host.clone()).map_err(|_| {
             let message = format!(
-                "{origin}: no certificate can be made out to {:?}: call it by a name of letters, digits and hyphens",
+                "{origin}: {:?} is not a valid name for a certificate; call the host by a name of letters, digits and hyphens",
                 origin.host
             );
             Fault::unsent(Kind::TlsError, message)
@@ -150,8 +148,8 @@ impl TlsContext {
         let stream = stream.map_err(|error| {
             fault(origin, &error).unwrap_or_else(|| {
                 let message = format!(
-                    "{origin}: the connection broke off while TLS was agreed on: {error}; does it speak TLS at this \
-                     port? If not, allow it as http://"
+                    "{origin}: the connection was closed during the TLS handshake: {error}; if this \
+                     port does not use TLS, allow it as http://"
                 );
                 Fault::unsent(Kind::Terminated, message)
             })
@@ -198,40 +196,40 @@ fn explain(origin: &Origin, error: &rustls::Error) -> Fault {
         }
         rustls::Error::NoCertificatesPresented => (
             Kind::CertificateError,
-            "it shows no certificate".to_owned(),
-            "its owner has to mend that",
+            "it sends no certificate".to_owned(),
+            "its operator must fix this",
         ),
         AlertReceived(alert) if speaks_of_certificate(*alert) => (
             Kind::TlsError,
-            format!("it does not accept who weir is ({alert:?})"),
-            "say with client_cert and client_key in a table [egress.host.NAME] what weir is to show, and look whether \
-             that is valid",
+            format!("it does not accept weir's client certificate ({alert:?})"),
+            "set client_cert and client_key in [egress.host.NAME], and check that the \
+             certificate is valid",
         ),
         AlertReceived(AlertDescription::UnrecognisedName) => (
             Kind::TlsError,
             "it does not know that name".to_owned(),
-            "call it by a name that it has",
+            "use one of its names",
         ),
         AlertReceived(AlertDescription::NoApplicationProtocol) => (
             Kind::TlsError,
-            "it speaks neither HTTP/1.1 nor, where http2 is on, HTTP/2".to_owned(),
-            "look whether that is the right port",
+            "it supports neither HTTP/1.1 nor (with http2) HTTP/2".to_owned(),
+            "check that this is the right port",
         ),
         AlertReceived(AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion)
         | PeerIncompatible(_) => (
             Kind::TlsError,
-            format!("there is no version or cipher of TLS that both speak ({error})"),
-            "it has to speak TLS 1.2 or 1.3 with a cipher of today",
+            format!("weir and this host have no TLS version or cipher in common ({error})"),
+            "it must support TLS 1.2 or 1.3 with a current cipher",
         ),
         InvalidMessage(_) => (
             Kind::TlsError,
-            format!("what it answers is no TLS ({error})"),
-            "if it speaks plain HTTP at this port, allow it as http://",
+            format!("its answer is not TLS ({error})"),
+            "if this port is plain HTTP, allow it as http://",
         ),
         _ => (
             Kind::TlsError,
             error.to_string(),
-            "look whether others can reach it, with openssl s_client -connect",
+            "test the connection with openssl s_client -connect",
         ),
     };
     Fault::unsent(kind, format!("{origin}: {what}; {mend}"))
@@ -249,13 +247,13 @@ fn wrong(error: &CertificateError) -> (String, &'static str) {
             (format!("is not valid before {}", date(*not_before)), CLOCK)
         }
         CertificateError::UnknownIssuer => (
-            "is signed by nobody whom this machine trusts".to_owned(),
-            "if that is an authority of your own, name its certificate with ca_file in a table [egress.host.NAME]; if \
-             others have the same trouble, the origin does not send the certificates between its own and the authority's",
+            "is not signed by an authority that this machine trusts".to_owned(),
+            "if it is your own authority, set ca_file in [egress.host.NAME] to its certificate; \
+             if other clients have the same problem, the server does not send its intermediate certificates",
         ),
         CertificateError::BadSignature => (
-            "is not signed by the authority that it names".to_owned(),
-            "if that authority has a new key, name its new certificate with ca_file; else this is not the origin",
+            "has a wrong signature: it was not signed by the authority in it".to_owned(),
+            "if the authority has a new key, set ca_file to its new certificate; otherwise this may be a forged server",
         ),
         CertificateError::NotValidForName => ("is for another name".to_owned(), OTHER_NAME),
         CertificateError::NotValidForNameContext { presented, .. } => {
@@ -266,27 +264,27 @@ fn wrong(error: &CertificateError) -> (String, &'static str) {
                 more => format!(" and {more} more"),
             };
             let names = match shown.is_empty() {
-                true => "no name at all".to_owned(),
+                true => "no name".to_owned(),
                 false => format!("{}{more}", shown.join(", ")),
             };
             (format!("is for {names}"), OTHER_NAME)
         }
         CertificateError::Revoked => (
             "was revoked".to_owned(),
-            "its owner has to get a new one; do not send secrets there before",
+            "its operator must get a new one; do not send secrets there before that",
         ),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => (
-            "is not meant for servers".to_owned(),
-            "its owner has to get another one",
+            "is not valid for servers".to_owned(),
+            "its operator must get another one",
         ),
         CertificateError::BadEncoding => (
             "cannot be read".to_owned(),
-            "its owner has to get another one",
+            "its operator must get another one",
         ),
         other => (
             format!("is not accepted ({})", printable(&other.to_string())),
-            "its owner has to get another one; if it is one of your own, let an authority sign it that is not the \
-             server's certificate itself, and name that with ca_file",
+            "its operator must get another one; for your own certificates, sign them with a \
+             separate authority certificate, and set ca_file to that",
         ),
     }
 }
@@ -314,7 +312,7 @@ fn config(
 ) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(|error| format!("TLS cannot be had: {error}"))?;
+        .map_err(|error| format!("TLS is not available: {error}"))?;
     let builder = match wanted.verify {
         true => builder.with_root_certificates(trusted(wanted, system, files)?),
         false => {
@@ -333,8 +331,8 @@ fn config(
             let built = builder.with_client_auth_cert(chain, key);
             built.map_err(|error| {
                 format!(
-                    "client_cert: {} and {key_shown} do not belong together, or cannot be used: {error}; name a \
-                     certificate and its own key",
+                    "client_cert: {} and {key_shown} do not match or cannot be used: {error}; \
+                     give a certificate and its own key",
                     cert.display()
                 )
             })?
@@ -361,8 +359,8 @@ fn trusted(
         for certificate in certificates {
             trusted.add(certificate).map_err(|error| {
                 format!(
-                    "ca_file: {}: one of its certificates cannot be trusted: {error}; let it hold certificates of \
-                     authorities only",
+                    "ca_file: {}: one of its certificates cannot be trusted: {error}; the file may only \
+                     contain certificates of authorities",
                     path.display()
                 )
             })?;
@@ -394,9 +392,9 @@ fn printable(text: &str) -> String {
 }
 
 const EXPIRED: &str =
-    "its owner has to renew it; if it is valid by now, look at this machine's clock";
-const CLOCK: &str = "look at this machine's clock";
-const OTHER_NAME: &str = "call it by a name that its certificate has";
+    "its operator must renew it; if it should be valid, check this machine's clock";
+const CLOCK: &str = "check this machine's clock";
+const OTHER_NAME: &str = "call it by a name in its certificate";
 
 /// ALPN names of protocols (RFC 7301, RFC 9113 §3.1).
 const HTTP2: &[u8] = b"h2";

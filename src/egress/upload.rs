@@ -119,7 +119,7 @@ impl Upload {
                 return Err(Fault::unsent(
                     Kind::SlowCaller,
                     format!(
-                        "nothing of the request's body came for {} s",
+                        "no data of the request's body arrived for {} s",
                         limit.as_secs()
                     ),
                 ));
@@ -335,7 +335,7 @@ impl Progress {
 fn broken(error: &hyper::Error) -> Fault {
     Fault::unsent(
         Kind::BadBody,
-        format!("the request's body broke off: {error}"),
+        format!("the request's body ended too early: {error}"),
     )
 }
 

@@ -248,7 +248,7 @@ pub(crate) async fn listen(
             Err(error) => {
                 // Out of descriptors or memory: pending connections stay in the kernel's queue.
                 log::error!(
-                    "cannot accept on listen.{}: {error}; trying again in {ACCEPT_PAUSE:?}",
+                    "cannot accept connections on listen.{}: {error}; trying again in {ACCEPT_PAUSE:?}",
                     settings.name
                 );
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -272,7 +272,7 @@ pub(crate) async fn listen(
             Ok(Err(error)) if is_of_one_connection(&error) => nothing = false,
             Ok(Err(error)) => {
                 log::error!(
-                    "cannot accept what waits on listen.{}: {error}; trying again in {ACCEPT_PAUSE:?}",
+                    "cannot accept waiting connections on listen.{}: {error}; trying again in {ACCEPT_PAUSE:?}",
                     settings.name
                 );
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -468,8 +468,8 @@ impl Census {
             _ => {
                 if let Some(count) = self.said_limit.due() {
                     log::warn!(
-                        "max_connections ({}) of [server] is reached, and none of them is idle: {count} new ones wait, or \
-                         have waited, for a place",
+                        "max_connections ({}) of [server] is reached and no connection is idle: \
+                         {count} new connections wait or have waited",
                         self.max
                     );
                 }
@@ -487,7 +487,7 @@ impl Census {
     fn say_per_address(&self, address: IpAddr) {
         if let Some(count) = self.said_per_address.due() {
             log::warn!(
-                "closed {count} connections, the last of {}: max_connections_per_address ({}) of [server] is reached",
+                "closed {count} connections, the last from {}: max_connections_per_address ({}) of [server] is reached",
                 address.to_canonical(),
                 self.max_per_address
             );
@@ -631,8 +631,8 @@ fn close_idle(gateway: &Gateway, home: u16) {
     census.closed_for_others.fetch_add(count as u64, Relaxed);
     if let Some(times) = census.said_limit.due() {
         log::warn!(
-            "max_connections ({}) of [server] is reached: the connections that have been idle for longest are closed for new \
-             ones, {count} of them now; {times} times since this was last said",
+            "max_connections ({}) of [server] is reached: connections that have been idle longest are closed \
+             for new ones, {count} of them now; {times} times since the last message",
             census.max
         );
     }

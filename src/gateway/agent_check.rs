@@ -74,7 +74,7 @@ pub(super) fn start(gateway: Arc<Gateway>, listener: u16, socket: OwnedFd) {
                 Err(error) if accept::is_of_one_connection(&error) => {}
                 Err(error) => {
                     log::error!(
-                        "cannot accept on listen.{}: {error}; trying again in {:?}",
+                        "cannot accept connections on listen.{}: {error}; trying again in {:?}",
                         settings.name,
                         accept::ACCEPT_PAUSE
                     );

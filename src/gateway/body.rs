@@ -270,7 +270,7 @@ impl Buf for Chunk {
 
 impl std::fmt::Display for Truncated {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the response ended before its end")
+        f.write_str("the response was cut off")
     }
 }
 

@@ -172,11 +172,15 @@ impl Head {
 impl std::fmt::Display for BadHead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            BadHead::Empty => f.write_str("it begins with a blank line instead of headers"),
-            BadHead::Line(line) => write!(f, "{line:?} is no header line"),
-            BadHead::Status(status) => write!(f, "Status {status:?} is none from 200 to 599"),
+            BadHead::Empty => f.write_str("it begins with an empty line instead of headers"),
+            BadHead::Line(line) => write!(f, "{line:?} is not a header line"),
+            BadHead::Status(status) => {
+                write!(f, "Status {status:?} must be a number from 200 to 599")
+            }
             BadHead::TooMany => write!(f, "it has more than {MAX_LINES} lines"),
-            BadHead::ContentLength => f.write_str("its Content-Length is no number, or several"),
+            BadHead::ContentLength => {
+                f.write_str("its Content-Length is not a number, or there are several")
+            }
         }
     }
 }

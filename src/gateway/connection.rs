@@ -115,7 +115,7 @@ pub(crate) async fn serve<S>(
         let listener = &gateway.config.listeners[usize::from(conn.listener)].name;
         let from = &conn.ends.remote_addr;
         log::info!(
-            "a client speaks TLS (https://) to [listen.{listener}], which speaks HTTP in the clear (http://), from {from}"
+            "a client sent TLS (https://) to [listen.{listener}], which takes plain HTTP (http://), from {from}"
         );
     }
     // Dropping it tells the steps that work for this client that it has left.
@@ -296,7 +296,7 @@ async fn close(ending: Ending, mut socket: Socket, gateway: &Gateway, conn: &Con
                 conn,
                 StatusCode::HTTP_VERSION_NOT_SUPPORTED,
                 "http_version",
-                "HTTP/2 is not spoken here",
+                "HTTP/2 is not supported here",
             );
             let _ = tokio::time::timeout(LINGER, socket.write_all(NO_HTTP2)).await;
             linger(socket).await;
@@ -346,8 +346,9 @@ pub(crate) const PARK_AFTER: u64 = 1_000_000;
 /// the rest of a head, µs.
 const FIRST_REQUEST: u64 = 1_000_000;
 
-const TOO_SLOW: &str = "the head took longer than header_timeout";
-const TOO_LATE: &str = "weir stops, and the rest of the head did not come within a second";
+const TOO_SLOW: &str = "the request head took longer than header_timeout";
+const TOO_LATE: &str =
+    "weir is stopping, and the rest of the request head did not arrive within a second";
 
 /// hyper's own limit of header fields, for which it does not allocate.
 const HYPERS_MAX_HEADERS: usize = 100;

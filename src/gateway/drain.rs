@@ -62,7 +62,9 @@ pub(super) fn drain(gateway: &Arc<Gateway>, last: bool) {
         (gateway.manager.0)(ToManager::Drained);
     };
     if let Err(error) = thread::Builder::new().name("drain".into()).spawn(watch) {
-        log::error!("cannot watch the drain: {error}; it ends at shutdown_timeout");
+        log::error!(
+            "cannot check whether the drain is complete: {error}; it ends at shutdown_timeout"
+        );
     }
 }
 

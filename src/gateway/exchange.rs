@@ -207,7 +207,7 @@ fn check_head(record: &Record) -> Result<(), Refusal> {
     };
     match (hosts.next(), hosts.next()) {
         (None, _) if parts.version == Version::HTTP_11 => {
-            return bad("a request of HTTP/1.1 without Host");
+            return bad("an HTTP/1.1 request without Host");
         }
         (Some(_), Some(_)) => return bad("a request with several Host headers"),
         _ => {}
@@ -217,14 +217,14 @@ fn check_head(record: &Record) -> Result<(), Refusal> {
         return Err(Refusal::client(
             StatusCode::BAD_REQUEST,
             "bad_method",
-            "a method with other characters than capitals, dashes and underscores",
+            "a method with characters other than capital letters, dashes and underscores",
         ));
     }
     if matches!(parts.method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::client(
             StatusCode::METHOD_NOT_ALLOWED,
             "method",
-            "CONNECT and TRACE are not served",
+            "CONNECT and TRACE are not supported",
         )
         .allow(METHODS));
     }
@@ -355,7 +355,7 @@ fn answer_target(record: &Record, target: Target<'_>) -> Result<Reply, Refusal> 
         Target::Script(_) => Err(Refusal::client(
             StatusCode::FORBIDDEN,
             "forbidden",
-            "a script where a file is wanted",
+            "it is a script; a file is required",
         )),
     }
 }
@@ -370,7 +370,7 @@ fn act(record: &Record, action: &Action) -> Result<Reply, Refusal> {
                 Refusal::client(
                     StatusCode::BAD_REQUEST,
                     "bad_path",
-                    "the redirect would be no header",
+                    "the redirect location is not valid in a header",
                 )
             })?;
             Ok(bare(status, header::LOCATION, location))
@@ -472,7 +472,7 @@ fn no_path(location: &str) -> Refusal {
         StatusCode::BAD_GATEWAY,
         "bad_response",
         "http_protocol_error",
-        format!("the script named a location that is no path: {location:?}"),
+        format!("the script sent a location that is not a path: {location:?}"),
     )
 }
 
@@ -650,7 +650,7 @@ fn options_of_the_server(record: &Record) -> Result<Reply, Refusal> {
         return Err(Refusal::client(
             StatusCode::BAD_REQUEST,
             "bad_path",
-            "the target * is for OPTIONS only",
+            "the target * is only for OPTIONS",
         ));
     }
     Ok(bare(StatusCode::NO_CONTENT, header::ALLOW, METHODS))

@@ -495,7 +495,7 @@ impl Live {
                         tell!(
                             warning,
                             self.about(),
-                            "{} bytes after END_REQUEST were thrown away",
+                            "{} bytes after END_REQUEST were discarded",
                             input.len()
                         );
                         self.conn.requests = u64::MAX;

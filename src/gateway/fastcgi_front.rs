@@ -266,7 +266,7 @@ fn check(record: &Record, pool: &PoolHandle) -> Result<(), Refusal> {
             StatusCode::FORBIDDEN,
             "forbidden",
             format!(
-                "{}: not among the pool's limit_extensions",
+                "{}: not allowed by the pool's limit_extensions",
                 String::from_utf8_lossy(script)
             ),
         ));

@@ -334,7 +334,7 @@ impl Chunks {
                 self.left = self
                     .left
                     .checked_mul(16)
-                    .ok_or("a chunk's length that is no number of 64 bits")?
+                    .ok_or("a chunk's length that does not fit in 64 bits")?
                     + u64::from(digit);
                 self.digits += 1;
                 if self.digits > DIGITS {
@@ -348,7 +348,7 @@ impl Chunks {
                 self.more(1)?;
                 At::Extension
             }
-            (At::Length, _) => return Err("a chunk's length that is no number"),
+            (At::Length, _) => return Err("a chunk's length that is not a number"),
             (At::LengthLf, b'\n') => {
                 self.digits = 0;
                 match self.left {

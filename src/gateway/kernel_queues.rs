@@ -201,7 +201,7 @@ impl State {
             }
             if let Some(Turn::Ended(all)) = turned_away {
                 let name = &watched.queue.name;
-                log::info!("listen.{name} turns no connections away any more, after {all}");
+                log::info!("listen.{name} no longer rejects connections, after {all}");
             }
         }
         Ok(())
@@ -307,16 +307,16 @@ impl Watched {
                 crate::machine::limits::set_sysctl("net.core.somaxconn", self.backlog)
             ),
             None => format!(
-                "if they come in bursts raise backlog of [listen.{}] and net.core.somaxconn, if it lasts the \
-                 reactors do not keep up: more threads in [server], or fewer clients",
+                "if connections come in bursts, raise backlog of [listen.{}] and net.core.somaxconn; if \
+                 it lasts, the reactors are too slow: raise threads in [server], or send fewer clients",
                 queue.name
             ),
         };
         let away = match (dropped, &self.family) {
-            (0, Family::Unix) => "more have to wait in connect(), or are refused".to_owned(),
-            (0, _) => "more are turned away".to_owned(),
-            (1, _) => "1 was turned away".to_owned(),
-            (dropped, _) => format!("{dropped} were turned away"),
+            (0, Family::Unix) => "more clients wait in connect() or are refused".to_owned(),
+            (0, _) => "more are rejected".to_owned(),
+            (1, _) => "1 was rejected".to_owned(),
+            (dropped, _) => format!("{dropped} were rejected"),
         };
         let is = match self.queue.full {
             true => "is",
@@ -390,8 +390,8 @@ impl Episode {
 
 fn unavailable(error: &io::Error) -> String {
     format!(
-        "the accept queues of the listeners cannot be watched: the kernel refuses sock_diag: {error}; a sandbox has to \
-         allow AF_NETLINK (RestrictAddressFamilies= in systemd's unit)"
+        "cannot watch the accept queues of the listeners: the kernel refuses sock_diag: {error}; allow AF_NETLINK \
+         in the sandbox (RestrictAddressFamilies= in the systemd unit)"
     )
 }
 
@@ -466,7 +466,7 @@ mod tests {
         }
         let said = watched.says_full(&[(512, 511), (3, 511)], 7, None);
         assert!(
-            said.contains("on one of its 2 sockets, 7 were turned away")
+            said.contains("on one of its 2 sockets, 7 were rejected")
                 && said.contains("raise backlog"),
             "{said}"
         );

@@ -292,7 +292,7 @@ pub fn run(
     watch_kernel_queues(gateway.clone())?;
     control
         .tell_manager(&ToManager::Ready)
-        .map_err(|error| format!("the manager is gone: {error}"))?;
+        .map_err(|error| format!("the manager has ended: {error}"))?;
     // Frees the memory that compiling the configuration on this thread needed.
     weir_sys::memory::give_back();
     obey(&gateway, &control);
@@ -434,14 +434,19 @@ impl Gateway {
     /// Why it is not ready, in one line.
     fn readiness(&self) -> Result<(), String> {
         if self.drain.has_started() {
-            return Err("it finishes what runs, and takes nothing new".into());
+            return Err(
+                "it is stopping: running requests finish, new ones are not accepted".into(),
+            );
         }
         if self.declines.load(Relaxed) {
-            return Err("an operator has drained it; what comes nevertheless is answered".into());
+            return Err(
+                "an operator has drained it (weir drain); requests that still arrive are answered"
+                    .into(),
+            );
         }
         if let Some(silent) = self.manager_silent() {
             return Err(format!(
-                "the manager has not been heard of for {:.0} s: no worker is started or replaced",
+                "the manager has given no sign of life for {:.0} s: no worker is started or replaced",
                 silent.as_secs_f64()
             ));
         }
@@ -639,7 +644,7 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             Ok(None) => return,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => {
-                log::error!("cannot understand the manager: {error}");
+                log::error!("a message of the manager is not valid: {error}");
                 return;
             }
         };

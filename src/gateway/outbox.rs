@@ -64,7 +64,7 @@ impl Outbox {
             drop(state);
             if !told {
                 log::error!(
-                    "the manager has taken no message for long, and {MOST_KEPT} wait: what more there is for it is lost"
+                    "the manager has not read messages for a long time and {MOST_KEPT} are waiting: further ones are lost"
                 );
             }
             return;

@@ -124,8 +124,8 @@ fn put_headers(record: &Record, settings: &Settings, params: &mut Params<'_>) {
             tell!(
                 debug,
                 about(record),
-                "the header {name:?} is not passed on: in its place a script may see another one, because only letters, \
-                 digits and dashes are told apart there"
+                "the header {name:?} is not passed on: only names with letters, digits and dashes \
+                 are safe, because PHP changes other characters"
             );
         }
         is_plain

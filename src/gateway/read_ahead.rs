@@ -225,7 +225,7 @@ async fn pump(mut run: Run, shared: Arc<Shared>, room: Room) {
                     tell!(
                         error,
                         owner.about(),
-                        "a response was cut: request_terminate_timeout is over, and its worker waits for the client"
+                        "a response was cut: request_terminate_timeout is over while its worker waited for the client"
                     );
                     return shared.end(State::Cut);
                 }
@@ -343,7 +343,7 @@ fn spool_failed(owner: &Owner, error: &io::Error) {
     tell!(
         warning,
         owner.about(),
-        "cannot keep a response in spool_dir: {error}; its worker waits for the client instead"
+        "cannot write a response to spool_dir: {error}; its worker waits for the client instead"
     );
 }
 

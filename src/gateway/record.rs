@@ -345,7 +345,7 @@ impl Record {
             self.bytes_out,
             match self.worth.on_client_left {
                 _ if !left || self.status.is_some() || self.worker.is_none() => "",
-                OnClientLeft::Finish => "; its script is finished",
+                OnClientLeft::Finish => "; its script continues",
                 OnClientLeft::Cancel | OnClientLeft::FinishIfAnswering =>
                     "; its script is cancelled",
             }

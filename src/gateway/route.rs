@@ -208,13 +208,13 @@ impl Refusal {
             Self::BadHost | Self::UnknownHost => String::new(),
             Self::UnknownMethod => {
                 format!(
-                    "{path}: a method that is not registered, at a site with routes for methods; name it in `methods`"
+                    "{path}: a method that is not registered, on a site with `methods` in routes; add it to `methods` to allow it"
                 )
             }
             Self::BadPath => {
-                format!("{path}: no path (wrong escapes, a NUL, or too many names of scripts)")
+                format!("{path}: not a valid path (wrong escapes, a NUL, or too many script names)")
             }
-            Self::AboveRoot => format!("{path}: its dot segments lead above the root"),
+            Self::AboveRoot => format!("{path}: its `..` segments lead above the root"),
             Self::EncodedSlash => {
                 format!("{path}: an encoded slash, which encoded_slash = \"refuse\" forbids here")
             }
@@ -745,7 +745,7 @@ fn no_root() -> Target<'static> {
 fn missing_root(error: io::Error, tried: PathBuf) -> Target<'static> {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Target::NotFound {
-            why: "the root is not there",
+            why: "the root does not exist",
             tried,
         },
         _ => Target::Failed { error, tried },

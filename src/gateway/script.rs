@@ -220,7 +220,7 @@ async fn attempt(
     let connecting = lease.connect(conn.home, toward);
     let Some(connected) = clock::in_time(connecting, record.worth.deadline).await else {
         drop(lease);
-        let message = "the request's `timeout` was over before a server took a connection";
+        let message = "the request's `timeout` ended before a server accepted a connection";
         let after = pool.retry_after();
         return Err(Refusal::shed(ShedReason::QueueTimeout, after, message));
     };
@@ -380,7 +380,7 @@ fn refuse_what_crashes(record: &Record, pool: &Arc<PoolHandle>) -> Result<(), Re
         let message = match pool.say_refusal() {
             None => String::new(),
             Some(_) => format!(
-                "{} has ended {} workers: refused, tried again in {} s (crash_limit, crash_pause)",
+                "{} has crashed {} workers: refused, tried again in {} s (crash_limit, crash_pause)",
                 crashing.path, crashing.crashes, crashing.seconds
             ),
         };
@@ -475,7 +475,9 @@ async fn read_head(
             if ended {
                 return Err(NoHead::Bad(match output.len() {
                     0 => "the response is empty".into(),
-                    len => format!("the response ended within its head, after {len} bytes"),
+                    len => {
+                        format!("the response ended in the middle of its head, after {len} bytes")
+                    }
                 }));
             }
             ended = run.read(output).await.map_err(NoHead::Failed)? == Progress::End;
@@ -604,13 +606,13 @@ async fn finish(record: &Record, settings: &Settings, started: Started) -> Resul
             tell!(
                 warning,
                 about(record),
-                "the script said Content-Length {length} and printed {} bytes",
+                "the script announced Content-Length {length} but printed {} bytes",
                 bytes.len()
             );
             if (bytes.len() as u64) < length {
                 // Nothing was sent yet: the client gets an error instead of a cut connection.
                 let message = format!(
-                    "the script said Content-Length {length} and printed {} bytes",
+                    "the script announced Content-Length {length} but printed {} bytes",
                     bytes.len()
                 );
                 return Err(Refusal::upstream(
@@ -661,13 +663,13 @@ pub(crate) fn refuse_body(error: BodyError, max_body: u64) -> Refusal {
         BodyError::TimedOut => Refusal::client(
             StatusCode::REQUEST_TIMEOUT,
             "body_timeout",
-            "no byte of the body came within body_timeout",
+            "no data of the body arrived within body_timeout",
         )
         .closing(),
         BodyError::Late => Refusal::client(
             StatusCode::REQUEST_TIMEOUT,
             "request_timeout",
-            "the request's `timeout` was over before all of its body had come",
+            "the request's `timeout` ended before its whole body had arrived",
         )
         .closing(),
         BodyError::Malformed => Refusal::client(
@@ -681,7 +683,7 @@ pub(crate) fn refuse_body(error: BodyError, max_body: u64) -> Refusal {
             StatusCode::SERVICE_UNAVAILABLE,
             "spool_failed",
             "proxy_internal_error",
-            format!("cannot spool the request's body: {error}; look at spool_dir and max_spool"),
+            format!("cannot write the request's body to a temporary file: {error}; check spool_dir and max_spool"),
         )
         .retry_after(SPOOL_RETRY)
         .closing(),
@@ -711,7 +713,7 @@ pub(crate) async fn worker_failed(pool: &PoolHandle, failure: Failure) -> Refusa
                 }
                 Some(Exit::Signal(signal)) => {
                     format!(
-                        "{message}; its process was ended by {}",
+                        "{message}; its process was killed by {}",
                         weir_sys::signal::name(signal)
                     )
                 }

@@ -159,7 +159,7 @@ impl Window for View {
             while gateway.drain.has_started() && gateway.listening.load(Relaxed) > 1 {
                 tokio::time::sleep(LOOK).await;
             }
-            answer.unwrap_or_else(|_| Err("this gateway ended before it was done".into()))
+            answer.unwrap_or_else(|_| Err("this gateway ended before the command was done".into()))
         })
     }
 

@@ -85,7 +85,7 @@ fn what_lets_somebody_in_is_no_denial() {
         ),
         (
             "<FilesMatch \"^(?!index)\">\nRequire all denied\n</FilesMatch>",
-            "has files like ^(?!index), which weir cannot read",
+            "has files like ^(?!index), which weir does not understand",
         ),
     ] {
         assert_eq!(said(text), expected, "{text}");

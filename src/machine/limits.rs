@@ -91,7 +91,7 @@ pub fn backlogs(config: &Config, kernel: &Kernel) -> Vec<Finding> {
             format!(
                 "[listen.{name}] backlog = {wanted}: the kernel cuts it to {most} (net.core.somaxconn){instead}"
             ),
-            "more clients than that at once and they wait for seconds before they are let in",
+            "if more clients connect at once, they wait for seconds",
             format!(
                 "{}, then restart weir; or write backlog = {most}",
                 set_sysctl("net.core.somaxconn", wanted)
@@ -122,24 +122,24 @@ pub fn open_files(config: &Config, kernel: &Kernel) -> Vec<Finding> {
     found.push(if allowed < need.least {
         Finding::new(
             Severity::Warn,
-            format!("weir may need {} open files, and {allowed} are allowed", need.least),
-            format!("{}; without them nothing can be accepted, opened or spooled", need.sum),
+            format!("weir may need {} open files, but only {allowed} are allowed", need.least),
+            format!("{}; without them, weir cannot accept connections or open files", need.sum),
             mend(need.least),
         )
     } else if allowed < need.most {
         Finding::new(
             Severity::Note,
-            format!("weir needs up to {} open files, and {allowed} are allowed", need.most),
-            "that many if each client is sent a file or has a body in a temporary file at the same time",
+            format!("weir needs up to {} open files, but only {allowed} are allowed", need.most),
+            "that many are needed if every client gets a file, or has a body in a temporary file, at the same time",
             mend(need.most),
         )
     } else {
-        Finding::ok(format!("{allowed} open files are allowed, and {} may be needed", need.most))
+        Finding::ok(format!("{allowed} open files are allowed; {} may be needed", need.most))
     });
     if let Some(all) = kernel.file_max.filter(|all| *all < need.least) {
         found.push(Finding::new(
             Severity::Warn,
-            format!("the whole machine may have {all} files open (fs.file-max)"),
+            format!("the whole machine can have {all} open files (fs.file-max)"),
             format!("weir alone may need {}", need.least),
             set_sysctl("fs.file-max", need.least.saturating_mul(2)),
         ));
@@ -157,12 +157,12 @@ pub fn overflow(config: &Config, kernel: &Kernel) -> Vec<Finding> {
     let mut found = Vec::new();
     match kernel.tcp_abort_on_overflow {
         Some(0) => found.push(Finding::ok(
-            "a client that finds an accept queue full tries again (net.ipv4.tcp_abort_on_overflow is 0)",
+            "a client that meets a full accept queue tries again (net.ipv4.tcp_abort_on_overflow is 0)",
         )),
         Some(_) => found.push(Finding::new(
             Severity::Warn,
             "net.ipv4.tcp_abort_on_overflow is set",
-            "a client that finds an accept queue full is refused at once, where it would have been let in a second later",
+            "a client that meets a full accept queue is refused at once, instead of being accepted a second later",
             set_sysctl("net.ipv4.tcp_abort_on_overflow", 0),
         )),
         None => {}
@@ -175,8 +175,8 @@ pub fn overflow(config: &Config, kernel: &Kernel) -> Vec<Finding> {
             format!(
                 "net.ipv4.tcp_max_syn_backlog is {half_open}, below a backlog of {backlog}, and tcp_syncookies is off"
             ),
-            "the kernel forgets new connections when three quarters of that are half-open: many clients at once, or a \
-             flood of one, and others wait for seconds",
+            "the kernel drops new connections when three quarters of that are half-open, so with many \
+             clients, or one flood, others wait for seconds",
             format!(
                 "{}; or {}",
                 set_sysctl("net.ipv4.tcp_syncookies", 1),

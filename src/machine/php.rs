@@ -107,8 +107,11 @@ fn find_in(
     let mend = format!("install PHP for embedding (Debian: {package}) and run `make`");
     Err(match (wanted, names.is_empty()) {
         (Some(wanted), false) => (
-            format!("PHP {wanted} was asked for; found: {}", names.join(", ")),
-            format!("write one of those, or {mend}"),
+            format!(
+                "PHP {wanted} is configured, but only these are installed: {}",
+                names.join(", ")
+            ),
+            format!("use one of those, or {mend}"),
         ),
         (wanted, _) => {
             let asked = wanted.map_or("PHP".to_owned(), |wanted| format!("PHP {wanted}"));
@@ -116,7 +119,7 @@ fn find_in(
             let places: Vec<String> = folders.iter().map(|f| f.display().to_string()).collect();
             (
                 format!(
-                    "{asked} was asked for, and there is no program for it ({name}) in {}",
+                    "{asked} is configured, but its program ({name}) was not found in {}",
                     places.join(", ")
                 ),
                 mend,
@@ -223,7 +226,7 @@ mod tests {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let paths = [folders[0].path().to_owned(), folders[1].path().to_owned()];
         let (cause, mend) = find_in(&paths, None).unwrap_err();
-        assert!(cause.contains("no program for it"), "{cause}");
+        assert!(cause.contains("its program ("), "{cause}");
         assert!(
             mend.contains("libphp-embed") && mend.contains("make"),
             "{mend}"
@@ -243,6 +246,9 @@ mod tests {
         assert_eq!(find_in(&paths, None), Ok(("8.10".into(), new)));
         assert_eq!(find_in(&paths, Some("8.3")), Ok(("8.3".into(), first)));
         let (cause, _) = find_in(&paths, Some("8.2")).unwrap_err();
-        assert_eq!(cause, "PHP 8.2 was asked for; found: 8.3, 8.10");
+        assert_eq!(
+            cause,
+            "PHP 8.2 is configured, but only these are installed: 8.3, 8.10"
+        );
     }
 }

@@ -75,7 +75,7 @@ fn php(pool: &Pool) -> String {
     {
         Some((Pm::Static, 1)) => format!("{program}, 1 worker"),
         Some((Pm::Static, count)) => format!("{program}, {count} workers"),
-        Some((_, most)) => format!("{program}, as many workers as it takes, {most} at most"),
+        Some((_, most)) => format!("{program}, at most {most} workers"),
         None => program,
     }
 }

@@ -33,8 +33,8 @@ pub(super) fn read(config: &Config) -> Result<Option<EgressFiles>, Vec<Problem>>
     reading.roots();
     let size = reading.files.encode().len();
     if size > EgressFiles::MAX_ENCODED {
-        let cause = format!("its files are {size} bytes together, which is too much");
-        let mend = "name fewer, or smaller ones";
+        let cause = format!("its files have {size} bytes together, which is too much");
+        let mend = "use fewer or smaller files";
         reading.problems.push(Problem::new("egress", cause, mend));
     }
     match reading.problems.is_empty() {
@@ -75,7 +75,7 @@ impl Reading {
             return;
         };
         let key = "egress.token_file";
-        let mend = "make one: openssl rand -hex 32";
+        let mend = "create one: openssl rand -hex 32";
         if self.file(key, path, mend, true)
             && let Err(cause) = self.files.token(path)
         {
@@ -86,7 +86,7 @@ impl Reading {
     /// Reads the files that a table names. `above`: the settings that it inherits from the table above, whose
     /// problems are already reported.
     fn settings(&mut self, table: &str, settings: &HostSettings, above: Option<&HostSettings>) {
-        let path_mend = "write the path of a file that who starts weir may read";
+        let path_mend = "write the path of a file that the user who starts weir can read";
         if let Some(path) = &settings.ca_file {
             self.file(&format!("{table}.ca_file"), path, path_mend, false);
         }
@@ -109,7 +109,7 @@ impl Reading {
                 };
             }
             if whole && let Err(cause) = self.files.value(secret) {
-                let mend = "let it hold one line of text";
+                let mend = "the file must have one line of text";
                 self.problems.push(Problem::new(at, cause, mend));
             }
         }
@@ -147,13 +147,14 @@ impl Reading {
         let errors: String = found.errors.iter().take(MOST_TOLD).map(said).collect();
         match (found.certs.is_empty(), named) {
             (true, Some(name)) => {
-                let cause = format!("{name} leads to no authority{errors}");
-                let mend = "let it name certificates in PEM, or take it out of weir's environment";
+                let cause = format!("{name} leads to no certificate authority{errors}");
+                let mend =
+                    "set it to certificates in PEM format, or remove it from weir's environment";
                 self.problems.push(Problem::new("egress", cause, mend));
             }
             (true, None) => log::warn!(
-                "[egress]: this machine trusts no authority{errors}: https origins can be called only where ca_file says \
-                 whom to trust; install ca-certificates, or say with SSL_CERT_FILE where they are"
+                "[egress]: no trusted certificate authorities found{errors}: https hosts can be \
+                 called only with ca_file; install ca-certificates, or set SSL_CERT_FILE"
             ),
             (false, _) if !errors.is_empty() => {
                 log::warn!("[egress]: some authorities cannot be read{errors}");
@@ -170,13 +171,13 @@ impl Reading {
                 return true;
             }
             Err(std::env::VarError::NotPresent) => {
-                format!("there is no variable {name} in weir's environment")
+                format!("the variable {name} is not set in weir's environment")
             }
             Err(std::env::VarError::NotUnicode(_)) => {
-                format!("the variable {name} is no text in UTF-8")
+                format!("the variable {name} is not UTF-8 text")
             }
         };
-        let mend = "set it where weir is started (systemd: Environment=, EnvironmentFile=), or use ${file:…}";
+        let mend = "set it in weir's environment (systemd: Environment=, EnvironmentFile=), or use ${file:…}";
         self.problems.push(Problem::new(key, cause, mend));
         false
     }
@@ -186,7 +187,7 @@ fn read_file(path: &Path, secret: bool) -> Result<Vec<u8>, String> {
     // Opening something other than a file could block forever.
     let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
     if !metadata.is_file() {
-        return Err("this is no file".to_owned());
+        return Err("this is not a file".to_owned());
     }
     if secret && metadata.permissions().mode() & 0o007 != 0 {
         let shown = path.display();
@@ -241,7 +242,7 @@ mod tests {
             ("none", "No such file"),
             ("two", "line break"),
             ("long", "more than 1048576 bytes"),
-            (".", "no file"),
+            (".", "not a file"),
         ] {
             let told = problems(&settings(SecretPiece::File(path(name))));
             assert_eq!(told.len(), 1, "{told:?}");
@@ -252,7 +253,7 @@ mod tests {
             assert!(told[0].contains(cause), "{told:?}");
         }
         let none = SecretPiece::Env("WEIR_TEST_NO_SUCH_VARIABLE".to_owned());
-        assert!(problems(&settings(none))[0].contains("no variable WEIR_TEST_NO"));
+        assert!(problems(&settings(none))[0].contains("the variable WEIR_TEST_NO"));
         let good = settings(SecretPiece::File(path("good")));
         assert!(problems(&good).is_empty());
         let ca = HostSettings {

@@ -134,7 +134,7 @@ impl Gateway {
         }
         if running.queue.len() > MAX_QUEUE {
             log::error!(
-                "the gateway (process {}) takes no messages: killed",
+                "the gateway (process {}) does not read messages: killed",
                 running.pid
             );
             running.queue.clear();
@@ -199,7 +199,7 @@ impl Gateway {
         let pause = lived.pause(&mut self.failures, &mut self.was_short, MAX_PAUSE);
         self.due = Some(now + pause);
         log::error!(
-            "the gateway died: {exit}, after {:.1} s; connections wait in the kernel's queue, it starts again {}",
+            "the gateway died: {exit}, after {:.1} s; connections wait in the kernel's queue, a new gateway starts {}",
             lived.time.as_secs_f64(),
             describe_pause(pause)
         );
@@ -240,8 +240,8 @@ impl Gateway {
         if !limit.is_zero() && silent > limit {
             if let Some(pid) = self.pid() {
                 log::error!(
-                    "the gateway (process {pid}) has given no sign of life for {:.1} s ([server] gateway_timeout): it hangs, or was \
-                     stopped; it is killed and replaced",
+                    "the gateway (process {pid}) has given no sign of life for {:.1} s ([server] gateway_timeout): it \
+                     hangs or was stopped, so it is killed and replaced",
                     silent.as_secs_f64()
                 );
             }
@@ -266,7 +266,7 @@ impl Gateway {
             && *closed + LAST_WORDS <= now
         {
             log::error!(
-                "the gateway (process {}) has left us and does not end: killed",
+                "the gateway (process {}) closed its channel but does not end: killed",
                 running.pid
             );
             *closed = now;

@@ -233,7 +233,7 @@ impl Generation {
             }
             Phase::Draining { until } if until <= now => {
                 log::warn!(
-                    "shutdown_timeout is over: what still runs is cut off: {}",
+                    "shutdown_timeout is over, remaining requests are cut off: {}",
                     said(&self.holding)
                 );
                 self.stop(now, SHORT_GRACE);
@@ -331,7 +331,7 @@ impl Generation {
     ) -> Result<String, String> {
         let pools = self.loaded.config.pools.iter();
         let Some((id, pool)) = (0..).zip(pools).find(|(_, pool)| pool.name == name) else {
-            return Err(format!("there is no pool \"{name}\""));
+            return Err(format!("unknown pool \"{name}\""));
         };
         let of_servers = pool.workers().is_none();
         let configured = pool.queue.maxconn as u64;
@@ -344,9 +344,9 @@ impl Generation {
         {
             let why = match of_servers {
                 true => format!(
-                    "maxconn can be set to 1 to {highest}, which weir.toml says; more is for weir.toml, and weir reload"
+                    "maxconn can be set from 1 to {highest}, the value in weir.toml; for more, change weir.toml and run weir reload"
                 ),
-                false => format!("maxconn can be set to 1 to {highest}"),
+                false => format!("maxconn can be set from 1 to {highest}"),
             };
             return Err(why);
         }
@@ -524,14 +524,16 @@ impl Generation {
                         log::error!("the gateway cannot serve: {complaint}");
                     }
                     if masters.oom.ended(exit, now) {
-                        log::error!("the kernel has ended the gateway because memory was out");
+                        log::error!("the kernel killed the gateway because memory ran out");
                     }
                     self.gateway.restart(now, lived, exit);
                     self.events.push(Event::Restarts);
                 }
                 Phase::Draining { .. } => {
                     if exit != Exit::Code(0) {
-                        log::error!("the gateway died while it finished: {exit}");
+                        log::error!(
+                            "an old gateway died before its requests were finished: {exit}"
+                        );
                     }
                     self.stop(now, GRACE);
                 }

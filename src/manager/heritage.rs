@@ -143,8 +143,8 @@ pub(super) fn unreachable(config: &Config, chroot: &Path) -> Vec<String> {
                 && path_inside(chroot, path).is_none()
             {
                 list.push(format!(
-                    "[pool.{}] servers: the gateway is locked into {} and cannot reach unix:{}; put the socket \
-                     inside, or let that server listen on TCP",
+                    "[pool.{}] servers: the gateway is in the chroot {} and cannot reach unix:{}; \
+                     put the socket inside, or make that server listen on TCP",
                     pool.name,
                     chroot.display(),
                     path.display()
@@ -211,7 +211,7 @@ pub(super) fn open_log(
             Ok(opened) => {
                 if opened.unread {
                     log::warn!(
-                        "{key}: nobody reads the pipe {} yet: it holds about 64 KiB of lines, and those beyond are lost",
+                        "{key}: no program reads the pipe {} yet: it takes about 64 KiB of lines, further ones are lost",
                         path.display()
                     );
                 }
@@ -219,7 +219,7 @@ pub(super) fn open_log(
             }
             Err(Refused::Io(error)) => Err(error),
             Err(refused) => {
-                let mend = "remove it, or write the log into a folder that only root may write, such as /var/log/weir";
+                let mend = "remove it, or write the log to a folder that only root can write, such as /var/log/weir";
                 return Err(Problem::new(key, refused.to_string(), mend));
             }
         },
@@ -234,7 +234,7 @@ pub(super) fn open_log(
         Problem::new(
             key,
             format!("{path} cannot be written: {error}"),
-            "make its folder, and let the user who starts weir write there",
+            "create its folder, and give the user who starts weir write access there",
         )
     })
 }

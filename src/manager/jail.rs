@@ -41,7 +41,7 @@ pub fn is_gateway() -> bool {
 pub fn enter() -> Result<Heritage, String> {
     let channel = process::take_inherited(0)
         .map(Channel::new)
-        .map_err(|error| format!("no channel to a manager: {error}"))?;
+        .map_err(|error| format!("the gateway was not started by a manager: {error}"))?;
     let parent = process::parent();
     match receive(&channel, parent) {
         Ok(given) => given.into_heritage(channel),
@@ -56,7 +56,7 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
         let message = channel
             .next_for_gateway()
             .map_err(|error| error.to_string())?;
-        match message.ok_or("the manager is gone")? {
+        match message.ok_or("the manager has ended")? {
             ToGateway::Jail(jail) => {
                 // These files cannot be reached in the chroot.
                 given.names = NameFiles::read();
@@ -118,7 +118,7 @@ fn lock_in(jail: &Jail, parent: u32) -> Result<(), String> {
     limits::raise_open_files().map_err(|error| format!("open files: {error}"))?;
     if let Some(chroot) = &jail.chroot {
         identity::chroot(chroot)
-            .map_err(|error| format!("cannot be locked into {}: {error}", chroot.display()))?;
+            .map_err(|error| format!("chroot to {} failed: {error}", chroot.display()))?;
     }
     if let Some(identity) = &jail.identity {
         match jail.own_user {
@@ -131,7 +131,7 @@ fn lock_in(jail: &Jail, parent: u32) -> Result<(), String> {
     identity::no_new_privileges().map_err(|error| error.to_string())?;
     match process::end_with_parent(parent) {
         Ok(true) => Ok(()),
-        Ok(false) => Err("the manager is gone".into()),
+        Ok(false) => Err("the manager has ended".into()),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -213,8 +213,8 @@ fn check(heritage: &Heritage) -> Result<(), String> {
     if let Some(spool) = &heritage.spool_dir {
         file::temp_file(spool.as_fd()).map_err(|error| {
             format!(
-                "[server] spool_dir: {} cannot be written by the gateway's user: {error}\n  \
-                 let that user write there, or choose another folder",
+                "[server] spool_dir: {} cannot be written by the gateway's user:  \
+                 {error}\n  give that user write access, or use another folder",
                 heritage.config.server.spool_dir.display()
             )
         })?;
@@ -232,8 +232,8 @@ fn check(heritage: &Heritage) -> Result<(), String> {
             told.push(root);
             if let Err(error) = look_into(heritage, root) {
                 let message = format!(
-                    "[site.{}] root: the gateway's user cannot look into {}: {error}; let it enter that folder \
-                     and those above it",
+                    "[site.{}] root: the gateway's user cannot open {}: {error}; give it access \
+                     to that folder and those above it",
                     site.name,
                     root.display()
                 );

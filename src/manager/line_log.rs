@@ -98,7 +98,7 @@ impl LineLog {
         let before = self.failing.replace(failed.is_some());
         if let (Some(error), false) = (failed, before) {
             log::error!(
-                "{} cannot be written: {error}; its lines go to the error log until it can be",
+                "{} cannot be written: {error}; its lines go to the error log until it works again",
                 self.key
             );
         }

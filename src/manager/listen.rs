@@ -234,7 +234,7 @@ impl Entry {
         {
             // Clients cannot find the old socket any more. Its gateway still serves the connections in its queue.
             log::warn!(
-                "{}: the socket {} was removed or replaced: it is made again",
+                "{}: the socket {} was removed or replaced; it is created again",
                 wanted.key,
                 path.display()
             );
@@ -311,7 +311,7 @@ pub(super) fn name_of(path: &Path) -> Option<Name> {
 
 fn other_problem(wanted: &Wanted<'_>, error: &io::Error) -> Problem {
     let key = wanted.backlog_key.as_str();
-    Problem::new(key, error.to_string(), "choose another length")
+    Problem::new(key, error.to_string(), "use another length")
 }
 
 fn tcp_problem(wanted: &Wanted<'_>, address: SocketAddr, error: &io::Error) -> Problem {
@@ -323,25 +323,25 @@ fn tcp_problem(wanted: &Wanted<'_>, address: SocketAddr, error: &io::Error) -> P
         io::ErrorKind::AddrInUse => {
             let port = address.port();
             let cause = match tcp_owner(port) {
-                Some(owner) => format!("the port is taken by {owner}"),
-                None => "the port is taken by another program".into(),
+                Some(owner) => format!("the port is already used by {owner}"),
+                None => "the port is already used by another program".into(),
             };
-            let look = format!("`ss -ltnp 'sport = :{port}'` shows who listens there");
+            let look = format!("`ss -ltnp 'sport = :{port}'` shows the program");
             (
                 cause,
-                format!("stop that program, or choose another port; {look}"),
+                format!("stop that program, or use another port; {look}"),
             )
         }
         io::ErrorKind::PermissionDenied => (
-            "only root may listen on a port so low".to_owned(),
-            "start weir as root, give it CAP_NET_BIND_SERVICE, or choose a port from 1024 on"
+            "only root can listen on a port below 1024".to_owned(),
+            "start weir as root, give it CAP_NET_BIND_SERVICE, or use a port of 1024 or higher"
                 .into(),
         ),
         io::ErrorKind::AddrNotAvailable => (
-            "this machine has no such address".to_owned(),
-            "choose one that `ip address` shows, or 0.0.0.0 for all".into(),
+            "this machine does not have this address".to_owned(),
+            "use an address from `ip address`, or 0.0.0.0 for all".into(),
         ),
-        _ => (error.to_string(), "choose another address".into()),
+        _ => (error.to_string(), "use another address".into()),
     };
     Problem::new(wanted.key.as_str(), format!("{address}: {cause}"), mend)
 }
@@ -365,37 +365,37 @@ fn unix_problem(wanted: &Wanted<'_>, path: &Path, error: UnixError) -> Problem {
     let (cause, mend) = match error {
         UnixError::InUse => {
             let cause = match unix_owner(path) {
-                Some(owner) => format!("{owner} listens there"),
-                None => "another program listens there".into(),
+                Some(owner) => format!("{owner} is already listening there"),
+                None => "another program is already listening there".into(),
             };
             (
                 cause,
                 format!(
-                    "stop it, or choose another path; `ss -lxp | grep {}` shows who it is",
+                    "stop it, or use another path; `ss -lxp | grep {}` shows the program",
                     path.display()
                 ),
             )
         }
         UnixError::NotASocket => (
-            "something that is no socket has that name".to_owned(),
-            "remove it if nobody needs it, or choose another path".into(),
+            "a file that is not a socket exists there".to_owned(),
+            "remove it if it is not needed, or use another path".into(),
         ),
         UnixError::TooLong => (
             "a socket's path can be 107 bytes long at most".to_owned(),
-            "choose a shorter path".into(),
+            "use a shorter path".into(),
         ),
         UnixError::Owner(error) => (
             format!("owner and group cannot be set: {error}"),
-            "start weir as root, or name a group that its user is in".into(),
+            "start weir as root, or use a group of its user".into(),
         ),
         UnixError::Acl(error) => (
             format!("its access control list cannot be set: {error}"),
-            "choose a folder on a file system with access control lists, or use owner, group and mode".into(),
+            "use a file system with access control lists, or use owner, group and mode".into(),
         ),
         UnixError::Io(error) => (
             error.to_string(),
             format!(
-                "look at the rights of {}",
+                "check the permissions of {}",
                 path.parent().unwrap_or(path).display()
             ),
         ),

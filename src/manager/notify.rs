@@ -135,7 +135,7 @@ impl Notifier {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(state.as_bytes())
         {
-            log::debug!("the service manager cannot be told: {error}");
+            log::debug!("cannot notify the service manager: {error}");
         }
     }
 }

@@ -410,7 +410,7 @@ impl Master {
             tell!(
                 error,
                 self.about(),
-                "the pool's master takes no orders: killed"
+                "the pool's PHP master does not read commands: killed"
             );
             self.end(now);
             self.kill();
@@ -467,7 +467,7 @@ impl Master {
                     tell!(
                         error,
                         self.about(),
-                        "the pool's master talks nonsense: killed"
+                        "the pool's PHP master sent invalid messages: killed"
                     );
                     self.end(now);
                     return self.kill();
@@ -491,7 +491,7 @@ impl Master {
             tell!(
                 error,
                 self.about(),
-                "cannot wake the pool's master: {error}"
+                "cannot send a signal to the pool's PHP master: {error}"
             );
         }
     }

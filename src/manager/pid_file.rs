@@ -93,14 +93,15 @@ fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
             Format::Weir => format!("{shown} cannot be written: {error}"),
             Format::Fpm => events::cannot_write_pid_file(path, &error),
         };
-        (cause, mend(&error))
+        let mend = "create its folder, and give the user who starts weir write access there";
+        (cause, mend)
     };
     let mut file = match log_file::open_whole(path, MODE, groups) {
         Ok(file) => File::from(file),
         Err(Refused::Io(error)) => return Err(failed(error)),
         Err(refused) => {
             let mend =
-                "remove it, or name a file in a folder that only root may write, such as /run/weir";
+                "remove it, or use a file in a folder that only root can write, such as /run/weir";
             return Err((refused.to_string(), mend));
         }
     };
@@ -110,11 +111,11 @@ fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
         let _ = (&file).take(MAX_TEXT).read_to_string(&mut text);
         let who = match text.trim().parse::<u32>() {
             Ok(pid) => format!("process {pid}"),
-            Err(_) => "it does not say which process".into(),
+            Err(_) => "its content is not a process id".into(),
         };
         return Err((
-            format!("{shown} is the pid file of a weir that runs ({who})"),
-            "stop that one first, or name another file for this one",
+            format!("{shown} is the pid file of another running weir ({who})"),
+            "stop that weir first, or use another file for this one",
         ));
     }
     // PHP-FPM's file has no newline.

@@ -146,8 +146,8 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
     let mut warnings = [of_pools, warnings(config, &us)].concat();
     if shares && own_user.is_none() {
         warnings.push(
-            "the gateway runs as the same user as a pool, whose scripts can end it: no number of a user is free for it here; give \
-             the pool a user of its own"
+            "the gateway runs as the same user as a pool, whose scripts can stop it, and no free user number was \
+             found for it; give the pool its own user"
                 .into(),
         );
     }
@@ -241,8 +241,11 @@ impl Us {
             if other_user || other_group {
                 problems.push(Problem::new(
                     key,
-                    format!("weir runs as {}, who cannot become anybody else", self.name),
-                    "start weir as root, or take user and group out",
+                    format!(
+                        "weir runs as {}, but only root can change to another user",
+                        self.name
+                    ),
+                    "start weir as root, or remove user and group",
                 ));
             }
             return None;
@@ -250,8 +253,8 @@ impl Us {
         if uid? == 0 {
             problems.push(Problem::new(
                 key,
-                "what meets the internet, or runs for it, must not be root",
-                "name an ordinary user",
+                "processes that serve the internet must not run as root",
+                "use an ordinary user",
             ));
             return None;
         }
@@ -259,12 +262,12 @@ impl Us {
         let (cause, mend) = match identity::identity_of(name, group) {
             Ok(Some(identity)) => return Some(identity),
             Ok(None) => (
-                format!("{name} is nobody's number on this machine, so its group is not known"),
-                "write group = \"NAME or number\", too",
+                format!("no user on this machine has the number {name}, so its group is not known"),
+                "also write group = \"NAME or number\"",
             ),
             Err(error) => (
                 format!("the groups of {name} cannot be read: {error}"),
-                "look at /etc/group and /etc/nsswitch.conf",
+                "check /etc/group and /etc/nsswitch.conf",
             ),
         };
         problems.push(Problem::new(key, cause, mend));
@@ -279,8 +282,8 @@ fn gateway_identity(config: &Config, us: &Us, problems: &mut Vec<Problem>) -> Op
         if !us.root {
             problems.push(Problem::new(
                 "server.chroot",
-                format!("weir runs as {}, and only root can lock itself in", us.name),
-                "start weir as root, or take chroot out",
+                format!("weir runs as {}, but only root can use chroot", us.name),
+                "start weir as root, or remove chroot",
             ));
         }
         check_folder("server.chroot", chroot, problems);
@@ -293,8 +296,8 @@ fn gateway_identity(config: &Config, us: &Us, problems: &mut Vec<Problem>) -> Op
     if us.root && user.is_none() {
         problems.push(Problem::new(
             key,
-            format!("weir was started by root, and none of {USUAL_USERS:?} is a user here"),
-            "say who the gateway is to be: user = \"NAME\"",
+            format!("weir was started by root, but none of the users {USUAL_USERS:?} exists here"),
+            "set the gateway's user: user = \"NAME\"",
         ));
     }
     us.identity(key, user.as_deref(), server.group.as_deref(), problems)
@@ -304,13 +307,13 @@ fn gateway_identity(config: &Config, us: &Us, problems: &mut Vec<Problem>) -> Op
 fn known_user(key: &str, name: &str, problems: &mut Vec<Problem>) -> Option<u32> {
     let cause = match identity::uid(name) {
         Ok(Some(uid)) => return Some(uid),
-        Ok(None) => format!("there is no user \"{name}\" on this machine"),
+        Ok(None) => format!("user \"{name}\" does not exist on this machine"),
         Err(error) => format!("user \"{name}\" cannot be looked up: {error}"),
     };
     problems.push(Problem::new(
         key,
         cause,
-        format!("make one (useradd --system {name}), or name another"),
+        format!("create it (useradd --system {name}), or use another"),
     ));
     None
 }
@@ -318,13 +321,13 @@ fn known_user(key: &str, name: &str, problems: &mut Vec<Problem>) -> Option<u32>
 fn known_group(key: &str, name: &str, problems: &mut Vec<Problem>) -> Option<u32> {
     let cause = match identity::group(name) {
         Ok(Some(gid)) => return Some(gid),
-        Ok(None) => format!("there is no group \"{name}\" on this machine"),
+        Ok(None) => format!("group \"{name}\" does not exist on this machine"),
         Err(error) => format!("group \"{name}\" cannot be looked up: {error}"),
     };
     problems.push(Problem::new(
         key,
         cause,
-        format!("make one (groupadd --system {name}), or name another"),
+        format!("create it (groupadd --system {name}), or use another"),
     ));
     None
 }
@@ -374,8 +377,11 @@ fn socket_rights(
     if !us.root && uid.is_some_and(|uid| uid != us.uid) {
         problems.push(Problem::new(
             key,
-            format!("weir runs as {}, who cannot give a socket away", us.name),
-            "start weir as root, or take owner out",
+            format!(
+                "weir runs as {}, but only root can change the owner of a socket",
+                us.name
+            ),
+            "start weir as root, or remove owner",
         ));
     }
     Rights {
@@ -444,10 +450,10 @@ fn check_spool(folder: &Path, gateway: Option<&Identity>, problems: &mut Vec<Pro
         problems.push(Problem::new(
             "server.spool_dir",
             format!(
-                "the gateway's user may not make files in {}",
+                "the gateway's user cannot create files in {}",
                 folder.display()
             ),
-            "let that user write there, or name another folder",
+            "give that user write access, or use another folder",
         ));
     }
 }
@@ -461,7 +467,7 @@ fn check_folder(key: &str, folder: &Path, problems: &mut Vec<Problem>) {
     problems.push(Problem::new(
         key,
         cause,
-        "make the folder, or write the path of one that is there",
+        "create the folder, or write the path of an existing one",
     ));
 }
 
@@ -485,8 +491,8 @@ fn warnings(config: &Config, us: &Us) -> Vec<String> {
         let nice = pool.workers().and_then(|workers| workers.priority);
         if let Some(nice) = nice.filter(|nice| *nice < 0 && !us.root) {
             warnings.push(format!(
-                "[pool.{}] process_priority = {nice} is left out: weir runs as {}, and only root may take more than \
-                 its share",
+                "[pool.{}] process_priority = {nice} is ignored: weir runs as {}, but only root can \
+                 raise a priority",
                 pool.name, us.name
             ));
         }
@@ -500,8 +506,8 @@ fn warnings(config: &Config, us: &Us) -> Vec<String> {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if settings.script_root.is_none() && !real(root).starts_with(real(chroot)) {
             warnings.push(format!(
-                "[site.{site}] root = {}: the workers of [pool.{}] are locked into {} and do not see it; move it \
-                 inside, or say with script_root what they call it",
+                "[site.{site}] root = {}: the workers of [pool.{}] are in the chroot {} and cannot see it; move \
+                 it inside the chroot, or set script_root to its path inside",
                 root.display(),
                 pool.name,
                 chroot.display()
@@ -556,8 +562,16 @@ mod tests {
         let mut problems = Vec::new();
         assert!(known_user("server.user", "no-such-user", &mut problems).is_none());
         assert!(known_group("server.group", "no-such-group", &mut problems).is_none());
-        assert!(problems[0].cause.contains("no user \"no-such-user\""));
-        assert!(problems[1].cause.contains("no group \"no-such-group\""));
+        assert!(
+            problems[0]
+                .cause
+                .contains("user \"no-such-user\" does not exist")
+        );
+        assert!(
+            problems[1]
+                .cause
+                .contains("group \"no-such-group\" does not exist")
+        );
     }
 
     #[test]
@@ -572,7 +586,7 @@ mod tests {
             us.identity("server.user", Some("root"), None, &mut problems),
             None
         );
-        assert!(problems[0].cause.contains("must not be root"));
+        assert!(problems[0].cause.contains("must not run as root"));
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
         Signal::Usr2,
         Signal::Child,
     ])
-    .map_err(|error| Failure::internal(format!("signals cannot be taken over: {error}")))?;
+    .map_err(|error| Failure::internal(format!("cannot set up signal handling: {error}")))?;
     if let Err(error) = limits::raise_open_files() {
         log::warn!("the limit of open files cannot be raised: {error}");
     }
@@ -306,7 +306,7 @@ impl Manager<'_> {
             for event in act(generation, &mut self.masters) {
                 match event {
                     Event::Act { id, .. } => {
-                        generation.act_done(id, false, "another configuration serves by now");
+                        generation.act_done(id, false, "another configuration is already in use");
                     }
                     Event::Measure => {
                         generation.measure(Instant::now(), &self.masters, self.counts, Vec::new());
@@ -351,7 +351,7 @@ impl Manager<'_> {
                 Ok(Some(ended)) => ended,
                 Ok(None) => return,
                 Err(error) => {
-                    log::error!("ended processes cannot be waited for: {error}");
+                    log::error!("cannot wait for ended processes: {error}");
                     return;
                 }
             };
@@ -474,7 +474,7 @@ impl Manager<'_> {
                 self.current.decline(on);
                 let text = match on {
                     true => {
-                        "not ready from now on; what comes nevertheless is answered (weir drain --off ends this)"
+                        "draining: not ready from now on; requests that still arrive are answered (weir drain --off ends this)"
                     }
                     false => "ready again",
                 };
@@ -558,7 +558,7 @@ impl Manager<'_> {
             }
             Event::Failed(cause) => {
                 self.counts.failed_reloads += 1;
-                say_lines("reload: nothing is changed", &cause);
+                say_lines("reload failed, nothing was changed", &cause);
                 self.notifier.ready();
                 self.reload_is_over(&askers, false, cause);
                 next.sockets.remove_names(&self.names);
@@ -596,14 +596,14 @@ impl Manager<'_> {
         let now = Instant::now();
         let limit = self.current.loaded.config.server.max_old_generations;
         log::warn!(
-            "the reload waits: {} older configurations still finish requests, as many as [server] max_old_generations = {limit} \
-             allows; it begins when one of them has ended",
+            "the reload waits: {} older configurations are still finishing requests, the limit of [server] max_old_generations \
+             = {limit}; it begins when one of them has ended",
             self.old.len()
         );
         for old in &self.old {
             let old = old.as_old(now);
             log::warn!(
-                "configuration {} (gateway {}) has been finishing for {:.1} s, and ends in {:.1} s at the latest: {}",
+                "configuration {} (gateway {}) has been finishing for {:.1} s, ends in at most {:.1} s: {}",
                 old.number,
                 old.gateway,
                 old.since as f64 / 1e3,
@@ -627,7 +627,9 @@ impl Manager<'_> {
                 *again = how;
             }
             match (asker, askers.len() < MAX_ASKERS) {
-                (Some(asker), false) => self.answer(&[asker], false, "too many ask for that"),
+                (Some(asker), false) => {
+                    self.answer(&[asker], false, "too many such commands at once")
+                }
                 (asker, _) => askers.extend(asker),
             }
             return;
@@ -652,7 +654,7 @@ impl Manager<'_> {
             Ok(next) => self.next = Some(next),
             Err(failure) => {
                 self.counts.failed_reloads += 1;
-                say_lines("reload: nothing is changed", &failure.message);
+                say_lines("reload failed, nothing was changed", &failure.message);
                 self.notifier.ready();
                 let askers = std::mem::take(&mut self.askers);
                 self.reload_is_over(&askers, false, failure.message);
@@ -694,7 +696,7 @@ impl Manager<'_> {
         for generation in self.generations_mut() {
             if let Err(error) = generation.reopen_logs() {
                 say_lines(
-                    "these logs cannot be reopened, and go on as they were",
+                    "these logs cannot be reopened and stay as they were",
                     &error,
                 );
             }

@@ -67,7 +67,7 @@ impl WindowSocket {
                 return Ok(Some(before.clone()));
             }
             log::warn!(
-                "the socket {} of the operator's window was removed or replaced: it is made again",
+                "the socket {} of the operator's window was removed or replaced; it is created again",
                 path.display()
             );
         }
@@ -92,11 +92,14 @@ impl WindowSocket {
                 match error {
                     UnixError::InUse => log::log!(
                         level,
-                        "another weir has the operator's window {shown}; --admin unix:PATH gives this one its own"
+                        "another weir already uses the operator's window {shown}; give this one its own with --admin unix:PATH"
                     ),
                     error => {
                         let cause = cause(&path, &error);
-                        log::log!(level, "there is no operator's window: {shown}: {cause}")
+                        log::log!(
+                            level,
+                            "weir runs without an operator's window: {shown}: {cause}"
+                        )
                     }
                 }
                 Ok(None)
@@ -128,13 +131,13 @@ impl Drop for Bound {
 fn cause(path: &Path, error: &UnixError) -> String {
     match error {
         UnixError::InUse => match listener::owner(path) {
-            Some(pid) => format!("somebody listens there: process {pid}"),
-            None => "somebody listens there".into(),
+            Some(pid) => format!("another program is listening there: process {pid}"),
+            None => "another program is listening there".into(),
         },
         UnixError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
-            "its folder is not there".into()
+            "its folder does not exist".into()
         }
-        UnixError::NotASocket => "there is something that is no socket".into(),
+        UnixError::NotASocket => "a file that is not a socket exists there".into(),
         UnixError::TooLong => "the path is too long for a socket".into(),
         UnixError::Owner(error) | UnixError::Acl(error) | UnixError::Io(error) => error.to_string(),
     }
@@ -142,16 +145,14 @@ fn cause(path: &Path, error: &UnixError) -> String {
 
 fn mend(error: &UnixError) -> &'static str {
     match error {
-        UnixError::InUse => {
-            "if that is another weir, name another path here; if it is to be replaced, stop it first"
-        }
+        UnixError::InUse => "if that is another weir, use another path here, or stop it first",
         UnixError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
-            "make the folder; under systemd: RuntimeDirectory=weir"
+            "create the folder; with systemd: RuntimeDirectory=weir"
         }
         UnixError::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            "let who starts weir write in its folder, or name another path"
+            "give the user who starts weir write access to its folder, or use another path"
         }
-        _ => "name another path, or write admin = \"off\"",
+        _ => "use another path, or write admin = \"off\"",
     }
 }
 
@@ -175,8 +176,8 @@ impl Windows {
             && token.is_none()
         {
             log::warn!(
-                "server.admin_tcp: others can reach {}: they are shown metrics, but not the status, without which the page is empty, for \
-                 there is no admin_token_file",
+                "server.admin_tcp: other machines can reach {} and get metrics, but no status, so the page is \
+                 empty for them: set admin_token_file",
                 tcp.wanted
             );
         }
@@ -203,7 +204,7 @@ impl BoundTcp {
             Problem::new(
                 "server.admin_tcp",
                 format!("{wanted}: {error}"),
-                "name another address, or leave it out: the window is on a unix socket anyway",
+                "name use another address, or leave it out: the window is on a unix socket anyway",
             )
         };
         let mut sockets = listener::tcp(wanted, true, TCP_BACKLOG, 1, true).map_err(problem)?;
@@ -225,7 +226,7 @@ fn token(path: &Path) -> Result<String, Problem> {
     let problem = |cause: String, mend: &str| {
         Problem::new("server.admin_token_file", format!("{shown}: {cause}"), mend)
     };
-    let make = "make one: openssl rand -hex 32";
+    let make = "create one: openssl rand -hex 32";
     let text = fs::read_to_string(path).map_err(|error| problem(error.to_string(), make))?;
     let token = text.trim();
     let fits = (TOKEN_LEAST..=TOKEN_MOST).contains(&token.len());

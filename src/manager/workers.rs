@@ -424,7 +424,7 @@ impl Pools {
             None => self.news.push(ToGateway::ActionDone {
                 id: asked,
                 done: false,
-                text: format!("weir runs no workers of a pool \"{name}\""),
+                text: format!("weir runs no workers for pool \"{name}\""),
             }),
         }
     }
@@ -432,13 +432,13 @@ impl Pools {
     /// Sets the maximum of workers of a pool until the next reload; the error says why it cannot be set.
     pub(super) fn set_max_children(&mut self, id: u16, most: usize) -> Result<(), String> {
         let Some(pool) = self.list.iter_mut().find(|pool| pool.id == id) else {
-            return Err("weir runs none of its workers: set maxconn".into());
+            return Err("weir does not run its workers: set maxconn instead".into());
         };
         // A compromised gateway can request this, too.
         let highest = pool.configured.saturating_mul(RAISE).max(RAISE_TO);
         if most == 0 || most > highest {
             return Err(format!(
-                "max_children can be set to 1 to {highest} while weir runs; more is for weir.toml, and weir reload"
+                "max_children can be set from 1 to {highest} while weir is running; for more, change weir.toml and run weir reload"
             ));
         }
         pool.quota.most = most + pool.quota.beyond;
@@ -703,7 +703,7 @@ impl Worker {
                 link.pending = None;
                 let Some(pid) = self.pid else { return };
                 if let Err(error) = process::terminate(pid) {
-                    tell!(error, about(pool, pid), "cannot end the worker: {error}");
+                    tell!(error, about(pool, pid), "cannot stop the worker: {error}");
                 }
                 // Many programs miss a signal that arrives just before they wait for a connection.
                 link.close(pid);

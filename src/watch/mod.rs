@@ -36,31 +36,31 @@ use crate::{
 /// Flags of `weir watch`, but those that say which weir is meant.
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// Listeners: host:port, :port, [::1]:port, unix:PATH, /PATH, @NAME [default: those of the running weir, else all]
+    /// Listeners: host:port, :port, [::1]:port, unix:PATH, /PATH, @NAME [default: all of the running weir, else all]
     #[arg(value_name = "ADDR", value_parser = Target::parse)]
     addresses: Vec<Target>,
 
-    /// All listening sockets of this network namespace
+    /// Show all listening sockets of this network namespace
     #[arg(short, long, conflicts_with = "addresses")]
     all: bool,
 
-    /// Time between two looks
+    /// Time between two measurements
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
 
-    /// Look so often, then end
+    /// Number of measurements before it ends
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// Look once, then end
+    /// Measure once, then end
     #[arg(long, conflicts_with = "count")]
     once: bool,
 
-    /// Show listeners that are not there yet as absent, instead of ending
+    /// Keep running if a listener does not exist yet, and show it as absent
     #[arg(long)]
     wait: bool,
 
-    /// One JSON object a line for each look
+    /// Print JSON, one object per line and measurement
     #[arg(long)]
     json: bool,
 }

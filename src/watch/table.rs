@@ -264,7 +264,7 @@ mod tests {
                 drops: 6,
             }),
             rows: vec![fpm, web],
-            absent: vec![(":9999".into(), "nobody listens there".into())],
+            absent: vec![(":9999".into(), "nothing is listening there".into())],
             barred: 3,
         }
     }
@@ -286,7 +286,7 @@ mod tests {
             words(lines[4]),
             "0.0.0.0:80 (2 sockets) 1 8192 3 1.5 =somaxconn"
         );
-        assert_eq!(words(lines[5]), ":9999 nobody listens there");
+        assert_eq!(words(lines[5]), ":9999 nothing is listening there");
         assert!(shown.contains("unix:/run/php.sock is full: "), "{shown}");
         assert!(!shown.contains('\x1b'));
         assert!(table(&sample(), "2s", true, None).contains("\x1b[1;31munix:"));

@@ -127,10 +127,10 @@ impl fmt::Display for Absent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nobody => f.write_str(
-                "nobody listens there; if a program in a container does, it is in another network namespace: \
+                "nothing is listening there; if a program in a container does, it is in another network namespace: \
                  nsenter --net -t ITS_PID weir watch ...",
             ),
-            Self::NoFile => f.write_str("there is no such file"),
+            Self::NoFile => f.write_str("this file does not exist"),
             Self::NotASocket => f.write_str("this is a file, and no socket"),
             Self::Barred(error) => {
                 write!(f, "{error}; ask as root, or as a user who may enter that folder")

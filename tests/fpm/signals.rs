@@ -254,7 +254,7 @@ fn a_wrong_configuration_changes_nothing() {
         configuration("", "env[WHO] = after\nquux = 1"),
     );
     running.signal(Signal::USR2);
-    running.wait_for_log("nothing is changed");
+    running.wait_for_log("nothing was changed");
     let log = running.log();
     assert!(log.contains("unknown entry 'quux'"), "{log}");
     assert!(ask(&place, "who.php").ends_with(" before"));

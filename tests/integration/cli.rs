@@ -365,7 +365,7 @@ fn a_log_or_a_spool_that_cannot_be_written_has_its_place() {
         // Nobody may make files there, be it as root.
         (
             wrong("[server]\nspool_dir = \"/proc/1\"\n"),
-            &["weir.toml:6:", "may not make files in /proc/1"],
+            &["weir.toml:6:", "cannot create files in /proc/1"],
         ),
     ] {
         let (code, _, said) = check(&toml, &[]);

@@ -132,7 +132,7 @@ fn where_no_connection_is_idle_newcomers_wait() {
         new.quiet_for(Duration::from_millis(300)),
         "served beyond the limit, or closed"
     );
-    weir.wait_for_error(&["max_connections (2)", "none of them is idle"]);
+    weir.wait_for_error(&["max_connections (2)", "no connection is idle"]);
     gate.open();
     new.response().expect(200);
     for client in &mut busy {

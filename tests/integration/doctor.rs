@@ -37,7 +37,7 @@ fn checks(report: &Value, subject: &str) -> Vec<String> {
             "{}: {}; {}",
             check["verdict"].as_str().expect("a verdict"),
             check["what"].as_str().expect("what"),
-            check["mend"].as_str().unwrap_or("-")
+            check["fix"].as_str().unwrap_or("-")
         )
     };
     of_subject.map(line).collect()
@@ -183,7 +183,7 @@ fn what_breaks_is_1_with_cause_and_mend() {
         &report,
         "sites",
         "break",
-        &["fallback = \"/front.php\"", "is no file"],
+        &["fallback = \"/front.php\"", "is not a file"],
     );
     finds(
         &report,
@@ -237,7 +237,12 @@ fn a_folder_that_stops_the_gateway_or_the_workers_is_named() {
     }
     mode(&shut, 0o755);
     let report = report(&doctor(&["-c", &file, "--json"]));
-    finds(&report, "sites", "ok", &["the gateway's user", "comes in"]);
+    finds(
+        &report,
+        "sites",
+        "ok",
+        &["the gateway's user", "can enter it"],
+    );
     finds(&report, "sites", "ok", &["SCRIPT_FILENAME="]);
 }
 
@@ -248,7 +253,7 @@ fn an_ordinary_user_is_told_what_it_cannot_see() {
         let setup = well();
         let file = written(&setup);
         let report = report(&doctor(&["-c", &file, "--json"]));
-        finds(&report, "sites", "ok", &["[site.main]", "comes in"]);
+        finds(&report, "sites", "ok", &["[site.main]", "can enter it"]);
         return;
     }
     let setup = Setup::new().file("index.php", "<?php echo 1;");
@@ -282,7 +287,7 @@ fn an_ordinary_user_is_told_what_it_cannot_see() {
                 .is_some_and(|how| how.contains("as root"))
     });
     assert!(told, "{report:#}");
-    finds(&report, "sites", "ok", &["[site.main]", "comes in"]);
+    finds(&report, "sites", "ok", &["[site.main]", "can enter it"]);
 }
 
 #[test]
@@ -297,14 +302,14 @@ fn a_weir_that_runs_is_asked_for_its_figures() {
     assert_eq!(output.status.code(), Some(0), "{report:#}");
     let stance = report["stance"].to_string();
     assert!(
-        stance.contains(&format!("weir runs (process {})", weir.pid())),
+        stance.contains(&format!("weir is running (process {})", weir.pid())),
         "{stance}"
     );
     finds(
         &report,
         "start",
         "ok",
-        &["[listen.web]", "served by the weir that runs"],
+        &["[listen.web]", "used by the running weir"],
     );
     finds(
         &report,
@@ -368,7 +373,7 @@ fn the_example_of_mistakes_can_be_read_and_breaks() {
     let output = doctor(&["-c", example, "--json"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let report = report(&output);
-    finds(&report, "start", "break", &["there is no user"]);
+    finds(&report, "start", "break", &["user ", "does not exist"]);
     finds(
         &report,
         "timeouts",

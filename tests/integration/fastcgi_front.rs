@@ -532,7 +532,7 @@ fn only_allowed_clients_may_connect() {
     for (log, said) in [
         (
             "weir",
-            "connection from 127.0.0.1 closed: [listen.front] allowed_clients does not name it",
+            "connection from 127.0.0.1 closed: it is not in allowed_clients of [listen.front]",
         ),
         (
             "fpm",

@@ -141,7 +141,7 @@ fn doctor_names_each_htaccess_and_what_it_would_have_denied() {
     );
     find(
         "ok",
-        &["conf/.htaccess denies /conf/ to all, and so does weir.toml"],
+        &["conf/.htaccess denies /conf/ to all; weir.toml does the same"],
     );
 }
 
@@ -154,7 +154,7 @@ fn tls_on_a_plain_listener_is_named_in_the_log() {
     stream.write_all(&hello).expect("send");
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
-    weir.wait_for_error(&["speaks TLS (https://) to [listen.web]"]);
+    weir.wait_for_error(&["sent TLS (https://) to [listen.web]"]);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn an_http_server_where_fastcgi_is_expected_is_named_in_the_log() {
     );
     let weir = setup.pool(&pool).start();
     weir.get("/index.php").expect(502);
-    weir.wait_for_error(&["does not speak FastCGI", "an HTTP server is there"]);
+    weir.wait_for_error(&["does not speak FastCGI", "this is an HTTP server"]);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn check_finds_what_the_start_and_the_doctor_find() {
     let (code, text) = check(&missing);
     assert_eq!(code, Some(0), "{text}");
     assert!(
-        text.contains("the fallback is not there") && text.contains("front.html"),
+        text.contains("the fallback does not exist") && text.contains("front.html"),
         "{text}"
     );
 
@@ -228,7 +228,7 @@ fn check_finds_what_the_start_and_the_doctor_find() {
         let (code, text) = check(&program.pool(&command));
         assert_eq!(code, Some(78), "{text}");
         assert!(
-            text.contains("may not run") && text.contains("/private"),
+            text.contains("cannot run") && text.contains("/private"),
             "{text}"
         );
     }

@@ -345,9 +345,13 @@ fn what_cannot_be_watched_is_told_with_its_reason() {
     drop(UnixListener::bind(&stale).expect("a socket"));
     let free = free_address().to_string();
     for (address, code, words) in [
-        (free.as_str(), 69, "nobody listens there"),
+        (free.as_str(), 69, "nothing is listening there"),
         (file.to_str().expect("UTF-8"), 69, "no socket"),
-        (stale.to_str().expect("UTF-8"), 69, "nobody listens there"),
+        (
+            stale.to_str().expect("UTF-8"),
+            69,
+            "nothing is listening there",
+        ),
         ("/no/such/socket", 69, "no such file"),
         ("127.0.0.1", 64, "host:port"),
         ("unix:", 64, "path is missing"),
@@ -380,7 +384,7 @@ fn a_listener_that_is_waited_for_appears_and_goes() {
         });
     };
     until("it is not there yet", &|seen| {
-        seen["absent"][0]["why"] == "there is no such file"
+        seen["absent"][0]["why"] == "this file does not exist"
     });
     let socket = UnixListener::bind(&path).expect("a socket");
     until("it is there", &|seen| {
@@ -462,7 +466,7 @@ fn without_an_address_the_running_weirs_listeners_are_meant() {
     let nobody = watch(&["--once", &admin_is]);
     assert_eq!(nobody.status.code(), Some(69));
     let said = String::from_utf8_lossy(&nobody.stderr);
-    assert!(said.contains("no weir answers"), "{said}");
+    assert!(said.contains("no weir is running"), "{said}");
 }
 
 /// A weir whose pool's workers are this responder's, and which tells of it.

@@ -363,7 +363,7 @@ fn the_rest_of_a_head_that_has_begun_is_waited_for_at_a_stop() {
     client.send("GET /run.php?first HTTP/1.1\r\nHost: a\r\n\r\nGET /text.txt HTTP/1.1\r\n");
     client.response().expect(200);
     weir.signal(rustix::process::Signal::TERM);
-    wait_until("weir stops", || {
+    wait_until("weir is stopping", || {
         weir.stderr().contains("stop") || Client::connect(weir.address()).is_done()
     });
     client.send("Host: a\r\n\r\n");

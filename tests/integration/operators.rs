@@ -215,7 +215,7 @@ fn a_folder_that_is_missing_is_told_with_what_mends_it() {
     let lines = "admin = \"unix:/nowhere/at/all/admin.sock\"";
     let (status, said) = Setup::new().server(lines).start_in_vain();
     assert_eq!(status.code(), Some(78));
-    assert!(said.contains("its folder is not there"), "{said}");
+    assert!(said.contains("its folder does not exist"), "{said}");
     assert!(said.contains("RuntimeDirectory"), "{said}");
 }
 

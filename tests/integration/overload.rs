@@ -105,7 +105,11 @@ fn a_full_queue_sheds_at_once() {
             .count(),
         1
     );
-    weir.wait_for_error(&["queue_full", "1 of 1 workers at work", "2 wait now of 2"]);
+    weir.wait_for_error(&[
+        "queue_full",
+        "1 of 1 workers are busy",
+        "2 of at most 2 are waiting now",
+    ]);
     // Files do not wait for workers.
     weir.get("/text.txt").expect(200);
     gate.open();
@@ -136,7 +140,11 @@ fn waiting_ends_at_its_deadline() {
     assert_eq!(line["reason"], "queue_timeout");
     let queued = line["time_queue"].as_f64().expect("seconds");
     assert!((0.65..30.0).contains(&queued), "{queued}");
-    weir.wait_for_error(&["queue_timeout", "waited ", " s; 0 waited when it came"]);
+    weir.wait_for_error(&[
+        "queue_timeout",
+        "waited ",
+        " s; 0 were waiting when it arrived",
+    ]);
     gate.open();
     running.response().expect(200);
     assert_eq!(

@@ -246,7 +246,7 @@ fn an_encoded_slash_that_is_refused_has_its_line_in_the_log() {
     weir.wait_for_error(&[
         "404 not_found",
         "a/one.txt",
-        "an encoded slash is in no file's name",
+        "no file name has an encoded slash",
     ]);
     weir.get("/strict/index.php%2fx").expect(404);
     weir.wait_for_error(&[

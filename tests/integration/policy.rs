@@ -358,7 +358,7 @@ fn what_a_request_is_worth_is_logged_and_traced() {
     leaves.send(format!("GET {slow} HTTP/1.1\r\nHost: a\r\n\r\n"));
     wait_until_it_runs(&weir, "a");
     drop(leaves);
-    weir.wait_for_error(&["left", "0 bytes; its script is finished"]);
+    weir.wait_for_error(&["left", "0 bytes; its script continues"]);
     fs::write(scratch(&weir, "gate-a"), "").expect("the gate");
 }
 
@@ -544,7 +544,7 @@ fn a_server_that_takes_no_connection_keeps_nobody_past_the_deadline() {
             .expect(503)
             .expect_reason("queue_timeout");
     }
-    weir.wait_for_error(&["503 queue_timeout", "before a server took a connection"]);
+    weir.wait_for_error(&["503 queue_timeout", "before a server accepted a connection"]);
 }
 
 #[test]

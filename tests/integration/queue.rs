@@ -98,7 +98,7 @@ fn who_cannot_be_served_in_time_is_refused_before_it_has_waited() {
             .parse::<u64>()
             .is_ok_and(|after| (1..=60).contains(&after))
     );
-    let said = weir.wait_for_error(&["it would have waited for about", "waited 0.000 s"]);
+    let said = weir.wait_for_error(&["it would have to wait about", "waited 0.000 s"]);
     assert!(said.contains("behind 50 others"), "{said}");
     let mut patient = ask(&weir, "patient", "X-Request-Timeout: 30\r\n");
     gate.open();
@@ -128,7 +128,7 @@ fn who_has_few_waiting_finds_a_place_in_a_queue_that_another_one_has_filled() {
         .response()
         .expect(503)
         .expect_reason("queue_full");
-    weir.wait_for_error(&["it made room for another client's request"]);
+    weir.wait_for_error(&["it was removed in favour of"]);
     gate.open();
     for client in clients.iter_mut().chain([&mut other]) {
         client.response().expect(200);

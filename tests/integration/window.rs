@@ -195,7 +195,7 @@ fn it_stops_when_it_is_told_to() {
         let output = ask(&weir, &["status"]);
         assert_eq!(output.status.code(), Some(69));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("no weir answers at"), "{said}");
+        assert!(said.contains("no weir is running at"), "{said}");
     }
 }
 
@@ -237,7 +237,7 @@ fn a_weir_that_hangs_is_not_waited_for() {
         assert_eq!(output.status.code(), Some(70), "{asked:?}");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            said.contains("weir runs, and has not answered for"),
+            said.contains("weir is running, but has not answered for"),
             "{said}"
         );
         let pid = gateway.pid;
@@ -260,7 +260,10 @@ fn two_weirs_have_two_windows() {
     let (status, said) = Setup::new().server(&taken).start_in_vain();
     assert_eq!(status.code(), Some(78));
     assert!(said.contains("server.admin"), "{said}");
-    assert!(said.contains("somebody listens there"), "{said}");
+    assert!(
+        said.contains("another program is listening there"),
+        "{said}"
+    );
     fine(&ask(&weir, &["status"]));
 }
 

@@ -53,7 +53,7 @@ fn a_worker_that_never_comes_back_from_a_dead_gateways_script_is_replaced() {
     .unwrap();
     let stuck = start_script(&weir, &site, "/endless.php");
     signal(weir.gateway(), "KILL");
-    let line = weir.log_line("has taken no connection for ");
+    let line = weir.log_line("has accepted no connection for ");
     assert!(line.contains(&format!("worker={stuck}")), "{line}");
     let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
     assert_ne!(pid_in(&answer), stuck);

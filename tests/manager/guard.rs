@@ -253,7 +253,7 @@ fn a_second_weir_with_the_same_pid_file_refuses_and_leaves_it_alone() {
     let inode = fs::metadata(&pid_file).unwrap().ino();
     let (status, said) = run(&site, &site.text());
     assert_eq!(status.code(), Some(78), "{said}");
-    let who = format!("of a weir that runs (process {})", weir.process.id());
+    let who = format!("of another running weir (process {})", weir.process.id());
     assert!(said.contains(&who), "{said}");
     assert_eq!(fs::read_to_string(&pid_file).unwrap(), written);
     assert_eq!(fs::metadata(&pid_file).unwrap().ino(), inode);
@@ -296,7 +296,7 @@ fn a_unix_listener_and_a_window_that_were_removed_are_made_again_at_a_reload() {
     // What somebody else has put there is not ours to remove, and is said as what it is.
     fs::remove_file(&socket).unwrap();
     fs::write(&socket, "mine").unwrap();
-    reload("something that is no socket has that name");
+    reload("a file that is not a socket exists there");
     assert_eq!(fs::read_to_string(&socket).unwrap(), "mine");
     fs::remove_file(&socket).unwrap();
     reload("reloaded: the new configuration serves");

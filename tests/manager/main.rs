@@ -273,7 +273,7 @@ fn a_reload_of_a_wrong_configuration_says_why_and_changes_nothing() {
     ] {
         site.write_config(&wrong);
         signal(weir.process.id(), "HUP");
-        weir.log_line("nothing is changed");
+        weir.log_line("nothing was changed");
         weir.log_line(said);
         assert!(weir.get("/a.txt").contains("hello"));
     }
@@ -348,7 +348,7 @@ fn a_port_that_is_taken_is_said_with_who_has_it() {
     let (status, said) = run(&site, &site.text_with_port(port));
     assert_eq!(status.code(), Some(78), "{said}");
     assert!(
-        said.contains(&format!("127.0.0.1:{port}: the port is taken by")),
+        said.contains(&format!("127.0.0.1:{port}: the port is already used by")),
         "{said}"
     );
     assert!(
@@ -375,13 +375,13 @@ fn a_unix_socket_in_use_or_a_file_in_its_place_is_left_alone() {
     fs::write(&socket, "precious").unwrap();
     let (status, said) = run(&site, &site.text());
     assert_eq!(status.code(), Some(78), "{said}");
-    assert!(said.contains("no socket has that name"), "{said}");
+    assert!(said.contains("not a socket exists there"), "{said}");
     assert_eq!(fs::read_to_string(&socket).unwrap(), "precious");
     fs::remove_file(&socket).unwrap();
     let live = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let (status, said) = run(&site, &site.text());
     assert_eq!(status.code(), Some(78), "{said}");
-    assert!(said.contains("listens there"), "{said}");
+    assert!(said.contains("listening there"), "{said}");
     drop(live);
     // Now it is left behind by nobody: replaced.
     Weir::start(&site).stop();
@@ -417,7 +417,7 @@ fn a_start_that_cannot_work_says_why_and_leaves_nothing_running() {
         ),
         (
             right.replace("127.0.0.1:0", "192.0.2.1:80"),
-            "no such address",
+            "does not have this address",
         ),
     ] {
         let (status, output) = run(&site, &wrong);
@@ -468,7 +468,7 @@ fn a_root_that_the_gateway_cannot_enter_is_told_at_the_start() {
     let site = Site::new();
     fs::set_permissions(site.path("site"), PermissionsExt::from_mode(0o000)).unwrap();
     let weir = Weir::start(&site);
-    let line = weir.log_line("cannot look into");
+    let line = weir.log_line("cannot open");
     assert!(line.contains("/site"), "{line}");
     weir.stop();
     // So that its owner can remove it.

@@ -88,7 +88,7 @@ fn more_reloads_cut_nothing_that_an_older_configuration_still_does() {
                 .count()
                 >= 2
     });
-    assert!(shown.contains("reload one waits"), "{shown}");
+    assert!(shown.contains("reload one is waiting"), "{shown}");
     assert!(shown.contains("1 requests at workers"), "{shown}");
     assert!(held.iter().all(|held| !held.is_finished()));
     fs::write(site.path("site/go"), "").unwrap();
@@ -126,7 +126,7 @@ fn what_the_end_of_shutdown_timeout_cuts_has_its_line_in_the_access_log() {
     let by_reload = begin(1);
     signal(weir.process.id(), "HUP");
     weir.log_line("reloaded: the new configuration serves");
-    let line = weir.log_line("what still runs is cut off");
+    let line = weir.log_line("remaining requests are cut off");
     assert!(
         line.contains("GET /held.php (pool php) has run for"),
         "{line}"

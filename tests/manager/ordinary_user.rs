@@ -110,18 +110,18 @@ fn an_ordinary_user_serves_as_itself_and_cannot_become_another() {
     for (text, said) in [
         (
             text.replace("\"nobody\"", "\"www-data\""),
-            "who cannot become anybody else",
+            "only root can change to another user",
         ),
         (
             text.replace("[server]", "[server]\nchroot = \"/srv\""),
-            "only root can lock itself in",
+            "only root can use chroot",
         ),
         (
             text.replace("127.0.0.1:0", "127.0.0.1:80"),
-            "only root may listen",
+            "only root can listen",
         ),
     ] {
-        if said == "only root may listen" && low_ports_are_free() {
+        if said == "only root can listen" && low_ports_are_free() {
             continue;
         }
         let (status, output) = ended(as_nobody(&text));

@@ -129,7 +129,7 @@ fn a_manager_that_stands_still_is_told_by_readyz_and_stops_no_files() {
     assert!(ready().starts_with("HTTP/1.1 200 "));
     stop(weir.process.id());
     wait_until("it is not ready", || {
-        ready().contains("the manager has not been heard of")
+        ready().contains("the manager has given no sign of life")
     });
     assert!(weir.get("/a.txt").contains("hello"));
     signal(weir.process.id(), "CONT");
@@ -211,7 +211,7 @@ fn a_pipe_without_a_reader_as_log_is_said_and_holds_up_no_start() {
         &format!("access = \"{}\"", access.display()),
     );
     let weir = Weir::start_with(&site, &text);
-    weir.log_line("log.access: nobody reads the pipe");
+    weir.log_line("log.access: no program reads the pipe");
     assert!(weir.get("/a.txt").contains("hello"));
     let mut reader = fs::File::open(&access).unwrap();
     let mut bytes = [0; 32];
@@ -288,7 +288,7 @@ fn a_drain_accepts_what_waits_also_after_it_was_out_of_descriptors() {
             .unwrap();
     }
     signal(weir.process.id(), "TERM");
-    weir.log_line("stopping: what runs is finished");
+    weir.log_line("stopping: running requests may finish");
     signal(gateway, "CONT");
     for client in &mut clients {
         let mut answer = String::new();
@@ -347,7 +347,7 @@ fn workers_that_the_kernel_ends_for_want_of_memory_are_errors_and_counted() {
     let weir = Weir::of(command, &site);
     let answer = weir.get("/eat.php");
     assert!(answer.starts_with("HTTP/1.1 50"), "{answer}");
-    let line = weir.log_line("because memory was out");
+    let line = weir.log_line("because memory ran out");
     assert!(
         line.contains("error") && line.contains("pool=php"),
         "{line}"
@@ -355,7 +355,7 @@ fn workers_that_the_kernel_ends_for_want_of_memory_are_errors_and_counted() {
     assert!(weir.log_line("worker died: SIGKILL").contains("error"));
     wait_until("it is counted", || {
         let (_, status) = ask(&site, &["status"]);
-        status.contains("processes of weir because memory was out")
+        status.contains("processes of weir because memory ran out")
     });
     // One that somebody kills is not one of them.
     let worker = pid_in(&weir.get_until("/pid.php", |answer| answer.contains("pid=")));

@@ -107,10 +107,10 @@ impl AccessFormat {
     /// Parses a format.
     pub(crate) fn parse(text: &str) -> Checked<Self> {
         if text.is_empty() {
-            return wrong("this is empty", "leave the key out for its default");
+            return wrong("this value is empty", "remove the key to get its default");
         }
         if text.chars().any(char::is_control) {
-            return wrong("a line of a log cannot contain control characters", "");
+            return wrong("log lines cannot contain control characters", "");
         }
         let mut pieces = Vec::new();
         let mut literal = String::new();
@@ -175,13 +175,13 @@ impl FormatCode {
             (letter, argument) => {
                 let Some((_, code)) = PLAIN.iter().find(|(known, _)| *known == letter) else {
                     return wrong(
-                        format!("there is no code `%{letter}`"),
-                        "known are %C %d %e %f %l %m %M %n %o %p %P %q %Q %r %R %s %t %T %u %%",
+                        format!("unknown code `%{letter}`"),
+                        "known codes: %C %d %e %f %l %m %M %n %o %p %P %q %Q %r %R %s %t %T %u %%",
                     );
                 };
                 if argument.is_some() {
                     let hint = format!("write %{letter}");
-                    return wrong(format!("`%{letter}` takes nothing in braces"), hint);
+                    return wrong(format!("`%{letter}` takes no braces"), hint);
                 }
                 code.clone()
             }
@@ -215,8 +215,8 @@ fn one_of<T: Copy>(letter: char, argument: Option<&str>, words: &[(&str, T)]) ->
             None => {
                 let all: Vec<_> = words.iter().map(|(word, _)| *word).collect();
                 wrong(
-                    format!("`%{letter}` does not know {word:?}"),
-                    format!("one of {}", all.join(", ")),
+                    format!("`%{letter}` does not take {word:?}"),
+                    format!("use one of {}", all.join(", ")),
                 )
             }
         },
@@ -234,7 +234,7 @@ fn time_format(format: Option<&str>) -> Checked<Option<String>> {
             Some(letter) if CONVERSIONS.contains(letter) => rest = chars.as_str(),
             Some(letter) => {
                 return wrong(
-                    format!("there is no conversion `%{letter}` of times"),
+                    format!("unknown time conversion `%{letter}`"),
                     "strftime(3) lists them",
                 );
             }
@@ -327,20 +327,17 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said() {
-        assert_eq!(error("%x"), "there is no code `%x`");
+        assert_eq!(error("%x"), "unknown code `%x`");
         assert_eq!(error("a%"), "it ends with `%`");
         assert_eq!(error("%{a"), "`%{` without `}`");
         assert_eq!(error("%{a}"), "it ends with `%`");
-        assert_eq!(error("%{a}m"), "`%m` takes nothing in braces");
-        assert_eq!(error("%{a}%"), "there is no code `%%`");
+        assert_eq!(error("%{a}m"), "`%m` takes no braces");
+        assert_eq!(error("%{a}%"), "unknown code `%%`");
         assert_eq!(error("%e"), "`%e` needs the name of a parameter");
         assert_eq!(error("%{}o"), "`%o` needs the name of a header");
-        assert_eq!(error("%{hours}d"), "`%d` does not know \"hours\"");
-        assert_eq!(error("%{%Q}t"), "there is no conversion `%Q` of times");
-        assert_eq!(
-            error("a\nb"),
-            "a line of a log cannot contain control characters"
-        );
+        assert_eq!(error("%{hours}d"), "`%d` does not take \"hours\"");
+        assert_eq!(error("%{%Q}t"), "unknown time conversion `%Q`");
+        assert_eq!(error("a\nb"), "log lines cannot contain control characters");
     }
 
     proptest! {

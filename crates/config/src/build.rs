@@ -96,15 +96,15 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
     let needed = (max_connections as u64).saturating_mul(2);
     if entries.entry("max_connections").is_some() && needed > env.open_files {
         let message = format!(
-            "{max_connections} connections may need {needed} open files, and {} are allowed",
+            "{max_connections} connections may need {needed} open files, but only {} are allowed",
             env.open_files
         );
-        let hint =
-            "raise the limit (LimitNOFILE in a systemd unit, ulimit -Hn elsewhere), or write fewer";
+        let hint = "raise the limit (LimitNOFILE in a systemd unit, ulimit -Hn elsewhere), or lower this number";
         sink.warning(entries.span("max_connections"), message, hint);
     }
     if entries.is_written(PER_ADDRESS) && max_connections_per_address > max_connections {
-        let message = format!("more than `max_connections` ({max_connections}): it limits nothing");
+        let message =
+            format!("more than `max_connections` ({max_connections}), so it has no effect");
         sink.warning(entries.span(PER_ADDRESS), message, "");
     }
     server
@@ -128,17 +128,19 @@ fn sites(
         let listen = site_listeners(entries, listeners, sink);
         let hosts = entries.hosts("hosts");
         if entries.entry("hosts").is_some() && hosts.is_empty() {
-            let message = "an empty list: this is the default site";
+            let message = "this list is empty, so this is the default site";
             sink.warning(
                 entries.span("hosts"),
                 message,
-                "leave `hosts` out to say so",
+                "remove `hosts`: a site without it is the default site",
             );
         }
         check_hosts(name, entries, &hosts, &listen, listeners, &mut owners, sink);
         let overlay = settings::read(entries, None, pools, sink);
         if overlay.settings.root.is_none() && routes.is_empty() {
-            let message = format!("[site.{name}] has neither `root` nor routes: 404 to everything");
+            let message = format!(
+                "[site.{name}] has neither `root` nor routes, so it answers everything with 404"
+            );
             sink.warning_of_whole(entries.header.clone(), message, "");
         }
         sites.push(Site {
@@ -160,26 +162,28 @@ fn site_listeners(entries: &Entries, listeners: &[Named], sink: &mut Sink) -> Ve
     };
     let names = entries.texts("listen").unwrap_or_default();
     if names.is_empty() {
-        let message = "an empty list: nobody could reach this site";
+        let message = "this list is empty, so no client could reach this site";
         sink.error(
             entry.span.clone(),
             message,
-            "leave `listen` out for all listeners",
+            "remove `listen` to use all listeners",
         );
     }
     let mut indices = Vec::with_capacity(names.len());
     for (name, span) in names.iter().zip(&entry.parts) {
         match listeners.iter().position(|listener| listener.name == *name) {
             Some(index) if indices.contains(&index) => {
-                sink.error(span.clone(), format!("{name:?} is listed twice"), "");
+                sink.error(span.clone(), format!("{name:?} is in the list twice"), "");
             }
             Some(index) if spoken(&listeners[index].entries) != Spoken::Http => {
                 let message = match spoken(&listeners[index].entries) {
                     Spoken::AgentCheck => {
-                        format!("[listen.{name}] tells of a pool, and serves no site")
+                        format!(
+                            "[listen.{name}] reports the state of a pool and cannot serve a site"
+                        )
                     }
                     _ => format!(
-                        "[listen.{name}] speaks FastCGI: its `pool` answers there, not a site"
+                        "[listen.{name}] is a FastCGI listener: its `pool` answers there, not a site"
                     ),
                 };
                 sink.error(span.clone(), message, "name an HTTP listener");
@@ -188,10 +192,10 @@ fn site_listeners(entries: &Entries, listeners: &[Named], sink: &mut Sink) -> Ve
             None => {
                 let known = listeners.iter().map(|listener| listener.name.as_str());
                 let hint = match name.contains(':') {
-                    true => Some("`listen` takes the NAMEs of [listen.NAME] tables, which have the addresses".into()),
+                    true => Some("`listen` takes the NAMEs of [listen.NAME] tables; the addresses belong in those tables".into()),
                     false => scalar::suggestion(name, known),
                 };
-                sink.error_of_whole(span.clone(), format!("there is no listener {name:?}"), hint);
+                sink.error_of_whole(span.clone(), format!("unknown listener {name:?}"), hint);
             }
         }
     }
@@ -227,7 +231,7 @@ fn check_hosts<'t>(
             };
             let listener = &listeners[*index].name;
             let (message, hint) = match host {
-                Some(_) if *first == name => ("this host is listed twice".to_owned(), ""),
+                Some(_) if *first == name => ("this host is in the list twice".to_owned(), ""),
                 Some(_) => (
                     format!("[site.{first}] has this host already on [listen.{listener}]"),
                     "",
@@ -248,11 +252,11 @@ fn routes(tables: &[Entries], site: &Overlay, pools: &[String], sink: &mut Sink)
     let mut takes_all = false;
     for entries in tables {
         if takes_all {
-            let message = "never reached: the route before takes every request";
+            let message = "this route is never used: the route before it matches every request";
             sink.warning_of_whole(
                 entries.header.clone(),
                 message,
-                "the first match wins: move this route up",
+                "the first matching route is used: move this route up",
             );
         }
         let path = match entries.value("path") {
@@ -294,12 +298,12 @@ fn behind_a_script(entries: &Entries, path: &PathPattern, before: &[Route], sink
         && !entries.bool("deny")
     {
         let message = format!(
-            "never reached: the route for {script} before also holds for what follows the script's name"
+            "this route is never used: the route for {script} before it also matches paths that continue after the script's name"
         );
         sink.warning_of_whole(
             entries.header.clone(),
             message,
-            "the first match wins: move this route up",
+            "the first matching route is used: move this route up",
         );
     }
 }
@@ -315,8 +319,8 @@ fn action(entries: &Entries, sink: &mut Sink) -> Option<Action> {
     if let Some(status) = entries.entry("status")
         && !entries.is_written("redirect")
     {
-        let message = "`status` is the status of `redirect`, and there is none";
-        let hint = "an answer of another status: reply = { status = 404, body = \"…\" }";
+        let message = "`status` needs `redirect`, which is missing";
+        let hint = "for an answer with another status: reply = { status = 404, body = \"…\" }";
         sink.error(status.key.clone(), message, hint);
     }
     let reply = match entries.value("reply") {
@@ -331,12 +335,9 @@ fn action(entries: &Entries, sink: &mut Sink) -> Option<Action> {
         .filter(|key| entries.entry(key).is_some())
         .count();
     if actions.len() + others > 1 {
-        let message = "a route does one thing: `redirect`, `deny`, `reply`, `rewrite` or `alias`";
-        sink.error(
-            entries.header.clone(),
-            message,
-            "make them routes of their own",
-        );
+        let message =
+            "a route can have only one of `redirect`, `deny`, `reply`, `rewrite` and `alias`";
+        sink.error(entries.header.clone(), message, "write separate routes");
     }
     actions.into_iter().next()
 }
@@ -359,7 +360,7 @@ fn pool(tables: &PoolTables, env: &Environment, sink: &mut Sink) -> Pool {
         && !keep_conn
     {
         let message =
-            "`max_reqs` has no effect: without `keep_conn` a connection serves one request";
+            "`max_reqs` has no effect: without `keep_conn`, each connection serves one request";
         sink.warning(entry.key.clone(), message, "");
     }
     Pool {
@@ -406,16 +407,16 @@ fn runtime(
     for key in &others {
         if let Some(entry) = entries.entry(key) {
             let chosen = chosen.as_deref().unwrap_or_default();
-            let message = format!("`{key}` means nothing with `runtime = \"{chosen}\"`");
+            let message = format!("`{key}` has no effect with `runtime = \"{chosen}\"`");
             let hint = match *key {
-                "servers" => "write runtime = \"servers\", or leave it out",
-                "command" => "write runtime = \"command\", or leave it out",
+                "servers" => "write runtime = \"servers\", or remove this key",
+                "command" => "write runtime = \"command\", or remove this key",
                 "keep_conn" | "max_reqs" => "leave it out",
-                key if SERVERS_ONLY.contains(&key) => "leave it out: it is said of servers",
+                key if SERVERS_ONLY.contains(&key) => "remove it: it is only for servers",
                 key if PHP_ONLY.contains(&key) && chosen == "command" => {
-                    "write runtime = \"php\", or tell the program by its arguments or `env`"
+                    "write runtime = \"php\", or set this with the program's arguments or `env`"
                 }
-                _ => "whoever runs these workers decides that; leave it out",
+                _ => "remove it: this is configured where these workers run",
             };
             sink.error(entry.key.clone(), message, hint);
         }
@@ -446,11 +447,11 @@ fn php(entries: &Entries, env: &Environment, sink: &mut Sink) -> Php {
             part.is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
         };
         if !(is_number(parts.next()) && is_number(parts.next()) && parts.next().is_none()) {
-            let message = format!("{version:?} is no version of PHP");
+            let message = format!("{version:?} is not a PHP version");
             sink.error(
                 entry.span.clone(),
                 message,
-                "write major and minor version: php = \"8.2\"",
+                "write the major and minor version: php = \"8.2\"",
             );
         }
     }
@@ -467,7 +468,7 @@ fn php(entries: &Entries, env: &Environment, sink: &mut Sink) -> Php {
     for key in ["php_flag", "php_admin_flag"] {
         for (name, value) in entries.pairs(key) {
             if !SWITCHES.contains(&value.to_ascii_lowercase().as_str()) {
-                let message = format!("`{name}` is a switch, and {value:?} is neither on nor off");
+                let message = format!("`{name}` must be on or off, not {value:?}");
                 sink.error(entries.span(key), message, "write \"on\" or \"off\"");
             }
         }
@@ -477,7 +478,7 @@ fn php(entries: &Entries, env: &Environment, sink: &mut Sink) -> Php {
         && slowlog_timeout.is_zero()
         && !entries.is_written("request_slowlog_timeout")
     {
-        let message = "`slowlog` stays empty: `request_slowlog_timeout` says what is slow";
+        let message = "`slowlog` stays empty without `request_slowlog_timeout`, which says when a request is slow";
         sink.warning(
             entry.key.clone(),
             message,
@@ -656,8 +657,8 @@ fn log(entries: &Entries, sink: &mut Sink) -> Log {
 /// Reports `syslog` for a log other than the error log: only errors are few enough for the system's log.
 fn no_syslog(entries: &Entries, key: &str, sink: &mut Sink) {
     if entries.is_written(key) && entries.log_target(key) == LogTarget::Syslog {
-        let message = format!("`{key}` cannot go to syslog");
-        let hint = "name a file; `error` of [log] may go to syslog";
+        let message = format!("`{key}` cannot be written to syslog");
+        let hint = "write a file; only `error` of [log] can use syslog";
         sink.error(entries.span(key), message, hint);
     }
 }
@@ -672,7 +673,7 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
         let hint = "add [listen.web] with address = \"0.0.0.0:80\"";
         sink.error_of_whole(
             0..0,
-            "there is no listener, so nothing would be served",
+            "no listener is configured, so nothing would be served",
             hint,
         );
     }
@@ -682,15 +683,15 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
         .any(|listener| listener.protocol == Protocol::Http);
     if document.has_sites && !config.listeners.is_empty() && !has_http {
         let hint = "add [listen.web] with address = \"0.0.0.0:80\"";
-        sink.error_of_whole(
-            0..0,
-            "there are sites, and no HTTP listener to reach them by",
-            hint,
-        );
+        sink.error_of_whole(0..0, "there are sites, but no HTTP listener", hint);
     }
     if !document.has_sites && !only_egress && (has_http || !document.has_listeners) {
         let hint = "add [site.main] with root = \"/srv/www\"";
-        sink.error_of_whole(0..0, "there is no site, so nothing would be served", hint);
+        sink.error_of_whole(
+            0..0,
+            "no site is configured, so nothing would be served",
+            hint,
+        );
     }
     for (index, Named { name, entries }) in document.listeners.iter().enumerate() {
         let http = config.listeners[index].protocol == Protocol::Http;
@@ -707,7 +708,7 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
             && pool.ping_path.is_none()
         {
             let message = format!(
-                "nothing would be answered there: [pool.{}] has neither `status_path` nor `ping_path`",
+                "this listener would answer nothing: [pool.{}] has neither `status_path` nor `ping_path`",
                 pool.name
             );
             sink.error(
@@ -732,8 +733,9 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
         }
         let watches = |pool: &Pool| pool.php().is_some_and(|php| php.watch_root);
         if !used && config.pools.get(index).is_some_and(watches) {
-            let message = "`watch_root` has no effect: no site runs its scripts in this pool, so no root is known";
-            let hint = "after a deploy: weir pool NAME restart";
+            let message =
+                "`watch_root` has no effect: no site uses this pool, so there is no root to watch";
+            let hint = "after a deployment, run: weir pool NAME restart";
             sink.warning(tables.pool.entries.span("watch_root"), message, hint);
         }
     }
@@ -746,7 +748,7 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
         .unwrap_or(0);
     if largest > spool {
         let message = format!(
-            "one body of `max_body` ({}) is more than all spooled bodies may take (`max_spool`, {})",
+            "`max_body` ({}) is more than `max_spool` ({}), the limit for all temporary files together",
             show_size(largest),
             show_size(spool)
         );

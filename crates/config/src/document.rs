@@ -131,7 +131,7 @@ impl Walk<'_> {
 
     fn routes(&mut self, site: &str, path: &str, node: &Node<'_>) -> Vec<Entries> {
         let Some(array) = node.get_ref().as_array() else {
-            let message = "routes are a list of tables";
+            let message = "`route` must be a list of tables";
             let hint = format!("write [[site.{site}.route]], with two brackets on each side");
             self.sink.error(node.span(), message, hint);
             return Vec::new();
@@ -218,7 +218,7 @@ impl Walk<'_> {
             _ => "php",
         };
         let Some(table) = node.get_ref().as_table() else {
-            let message = format!("`{kind}` is a table of tables with a name of their own");
+            let message = format!("`{kind}` contains named tables");
             self.sink
                 .error(node.span(), message, format!("write [{kind}.{example}]"));
             return Vec::new();
@@ -239,15 +239,15 @@ impl Walk<'_> {
                 // PHP-FPM allows any name for a pool, and its pools become ours.
                 Section::Pool => (
                     is_pool_name(name),
-                    "a pool's name has 1 to 64 characters, no control characters, and no blanks around it",
+                    "a pool's name must have 1 to 64 characters, without control characters and without spaces at its ends",
                 ),
                 _ => (
                     is_name(name),
-                    "names are made of letters, digits, `-` and `_`, at most 64",
+                    "a name must have 1 to 64 letters, digits, `-` or `_`",
                 ),
             };
             if !fits {
-                let message = format!("{name:?} cannot be a name");
+                let message = format!("{name:?} is not a valid name");
                 self.sink.error(key.span(), message, hint);
                 continue;
             }
@@ -267,14 +267,14 @@ impl Walk<'_> {
 
     fn unknown_section(&mut self, name: &str, key: &Key<'_>, node: &Node<'_>) {
         if !node.get_ref().is_table() && !node.get_ref().is_array() {
-            let message = format!("`{name}` stands outside of any table");
+            let message = format!("`{name}` is not in a table");
             let titles: Vec<&str> = Section::ALL
                 .into_iter()
                 .filter(|section| rows::find(*section, name).is_some())
                 .map(Section::title)
                 .collect();
             let hint = match titles.is_empty() {
-                true => format!("tables are {}", TABLES.join(", ")),
+                true => format!("known tables: {}", TABLES.join(", ")),
                 false => format!("`{name}` belongs in {}", titles.join(" or ")),
             };
             self.sink.error(key.span(), message, hint);
@@ -288,10 +288,10 @@ impl Walk<'_> {
             (Some((_, ours)), ..) => format!("it is called {ours} here"),
             (None, Some(foreign), _) => foreign.to_owned(),
             (None, None, Some(near)) => format!("did you mean `{near}`?"),
-            (None, None, None) => format!("tables are {}", TABLES.join(", ")),
+            (None, None, None) => format!("known tables: {}", TABLES.join(", ")),
         };
         self.sink
-            .error(key.span(), format!("there is no table [{name}]"), hint);
+            .error(key.span(), format!("unknown table [{name}]"), hint);
     }
 }
 

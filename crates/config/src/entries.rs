@@ -356,7 +356,7 @@ fn unknown_key(
     let hint = hint.or_else(|| {
         let known: Vec<&str> = rows::of(section).map(|row| row.name).collect();
         let few = known.len() <= FEW && !value.is_table();
-        few.then(|| format!("known here: {}", known.join(", ")))
+        few.then(|| format!("known keys: {}", known.join(", ")))
     });
     sink.error(key.span(), message, hint);
     meant
@@ -425,11 +425,11 @@ fn guess(section: Section, name: &str, inner: &[&str]) -> (Option<String>, Optio
 const OF_PHP_FPM: &[(&str, &str)] = &[
     (
         "listen",
-        "where it listens is said by a [listen.NAME] with protocol = \"fastcgi\" and pool = \"…\"",
+        "the address belongs in a [listen.NAME] with protocol = \"fastcgi\" and pool = \"…\"",
     ),
     (
         "catch_workers_output",
-        "leave it out: what workers print is always written to a log",
+        "remove it: the output of workers is always written to a log",
     ),
     ("status", "`pm.status_path` is called `status_path` here"),
     ("ping", "it is called `ping_path` or `ping_response` here"),

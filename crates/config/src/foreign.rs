@@ -24,7 +24,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "satisfy",
             "require",
         ],
-        "passwords are not built yet: ask for them in the application, or in a web server in front",
+        "password protection is not built yet: do it in the application, or in a web server in front",
     ),
     (
         &[
@@ -44,8 +44,8 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "setoutputfilter",
             "addoutputfilterbytype",
         ],
-        "answers are not compressed yet: files are sent compressed where a .gz, .br or .zst is beside them (`precompressed`), \
-         and PHP compresses its own with zlib.output_compression",
+        "compression of answers is not built yet. Files are sent compressed if there is a .gz, .br or .zst file beside them \
+         (`precompressed`); PHP compresses its output with zlib.output_compression",
     ),
     (
         &[
@@ -72,11 +72,11 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "default_certificate",
             "client_ca",
         ],
-        "TLS is not built yet: put a TLS proxy (nginx, HAProxy, Caddy) in front, which speaks HTTP to a listener of weir",
+        "TLS is not built yet: put a TLS proxy (nginx, HAProxy, Caddy) in front, which sends HTTP to a listener of weir",
     ),
     (
         &["http2", "http3", "h2", "h2c", "quic", "protocols"],
-        "HTTP/2 and HTTP/3 are not built yet: clients speak HTTP/1.1, or HTTP/2 to a proxy in front",
+        "HTTP/2 and HTTP/3 are not built yet: clients use HTTP/1.1, or HTTP/2 to a proxy in front",
     ),
     (
         &[
@@ -91,8 +91,8 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "scgi_pass",
             "http_proxy",
         ],
-        "weir hands requests to FastCGI applications, not to HTTP servers: a pool with runtime = \"servers\" names them; the \
-         application's own calls go through [egress]",
+        "weir sends requests to FastCGI applications, not to HTTP servers: list them in a pool with runtime = \"servers\". \
+         Outgoing calls of the application go through [egress]",
     ),
     (
         &[
@@ -103,7 +103,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "options",
             "indexes",
         ],
-        "folders are never listed: `index` names the files that answer for them",
+        "weir has no directory listings; `index` sets the files that are served for a folder",
     ),
     (
         &[
@@ -112,8 +112,8 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "accessfilename",
             "allow_override",
         ],
-        ".htaccess files are not read: write a route with `deny`, `redirect` or `rewrite`; `weir doctor` names the files and \
-         what they would deny",
+        ".htaccess files have no effect: write a route with `deny`, `redirect` or `rewrite`. `weir doctor` lists \
+         the files and what they deny",
     ),
     (
         &[
@@ -123,7 +123,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "rewriterules",
             "if",
         ],
-        "a [[site.NAME.route]] with `path`, `methods` and `rewrite` or `redirect` says it; `fallback` is for what is no file",
+        "write a [[site.NAME.route]] with `path`, `methods` and `rewrite` or `redirect`; for URLs that are not files, write `fallback`",
     ),
     (
         &[
@@ -150,7 +150,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "stick_table",
             "bandwidth",
         ],
-        "rates are not limited yet: `fair_by` gives clients equal shares of the workers, `max_connections_per_address` limits \
+        "rate limits are not built yet: `fair_by` gives clients equal shares of the workers, `max_connections_per_address` limits \
          connections",
     ),
     (
@@ -162,19 +162,19 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "cache",
             "cacheenable",
         ],
-        "pages are not cached yet: `cache_control` tells browsers how long files may be kept, and scripts say it for pages",
+        "a page cache is not built yet: `cache_control` tells browsers how long to keep files; scripts send their own headers for pages",
     ),
     (
         &["autostart", "program", "cron", "schedule"],
-        "programs beside the workers are not run yet: let systemd or cron do that",
+        "running other programs is not built yet: use systemd or cron",
     ),
     (
         &["fastcgi_index"],
-        "`index` names the files that answer for a folder, scripts among them",
+        "`index` lists the files that are served for a folder; scripts can be in it",
     ),
     (
         &["internal"],
-        "a file that only scripts may have sent lies outside of `root`, in a folder of `accel_redirect` or `sendfile_dirs`",
+        "put files that only scripts may send outside of `root`, in a folder of `accel_redirect` or `sendfile_dirs`",
     ),
     (
         &[
@@ -186,22 +186,22 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "directio",
             "keepalive",
         ],
-        "leave it out: this is done in any case",
+        "remove it: weir always does this",
     ),
     (
         &["server_tokens", "serversignature", "servertokens"],
-        "leave it out: weir's version is in no answer",
+        "remove it: weir never sends its version to clients",
     ),
     (
         &["include", "import"],
-        "a configuration is one file: write it here",
+        "the configuration must be one file: write everything here",
     ),
     (
         &["port", "listen_port"],
-        "the port is a part of `address`: address = \"0.0.0.0:8080\"",
+        "write the port in `address`: address = \"0.0.0.0:8080\"",
     ),
     (
         &["daemonize", "daemon", "background"],
-        "leave it out: weir stays in the foreground, as systemd and containers want it",
+        "remove it: weir stays in the foreground, as systemd and containers need it",
     ),
 ];

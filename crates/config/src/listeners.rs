@@ -25,8 +25,8 @@ pub(crate) fn listeners(tables: &[Named], pools: &[String], sink: &mut Sink) -> 
         let fixed = !matches!(&address, Address::Tcp(socket) if socket.port() == 0);
         if entries.entry("address").is_some() && fixed {
             if let Some(first) = seen.get(&address) {
-                let message = format!("[listen.{first}] has this address already");
-                let hint = "one listener can serve many sites: name it in their `listen`";
+                let message = format!("[listen.{first}] already has this address");
+                let hint = "one listener can serve many sites: write its NAME in their `listen`";
                 sink.error(entries.span("address"), message, hint);
             }
             seen.entry(address.clone()).or_insert(name);
@@ -40,8 +40,7 @@ pub(crate) fn listeners(tables: &[Named], pools: &[String], sink: &mut Sink) -> 
         if matches!(address, Address::Tcp(_)) {
             for key in ["owner", "group", "mode", "acl_users", "acl_groups"] {
                 if let Some(entry) = entries.entry(key) {
-                    let message =
-                        format!("`{key}` has no effect: only unix sockets have permissions");
+                    let message = format!("`{key}` has no effect: it is only for unix sockets");
                     sink.warning(entry.key.clone(), message, "");
                 }
             }
@@ -87,13 +86,13 @@ fn protocol(
     if spoken == Spoken::Http {
         for key in FASTCGI_ONLY.iter().chain(&POLICY) {
             if let Some(entry) = entries.entry(key) {
-                let message = format!("`{key}` means nothing without `protocol = \"fastcgi\"`");
+                let message = format!("`{key}` needs `protocol = \"fastcgi\"`");
                 let hint = match *key {
                     key if POLICY.contains(&key) => "write it in [site.NAME], or in a route",
                     "pool" => {
                         "an HTTP listener gets its pools from the sites: `pool` in [site.NAME]"
                     }
-                    "allowed_clients" => "a firewall keeps others away from an HTTP listener",
+                    "allowed_clients" => "for an HTTP listener, use a firewall",
                     _ => "",
                 };
                 sink.error(entry.key.clone(), message, hint);
@@ -115,7 +114,7 @@ fn protocol(
     if let Some(entry) = entries.entry("allowed_clients")
         && matches!(address, Address::Unix(_))
     {
-        let message = "`allowed_clients` has no effect: a unix socket has permissions";
+        let message = "`allowed_clients` has no effect: this is a unix socket, and file permissions control access to it";
         sink.warning(
             entry.key.clone(),
             message,
@@ -125,8 +124,8 @@ fn protocol(
     let pool = settings::pool(entries, pools, sink);
     if !entries.is_written("pool") {
         let asks = match spoken {
-            Spoken::AgentCheck => "which pool is told of?",
-            _ => "whose workers answer?",
+            Spoken::AgentCheck => "whose state does it report?",
+            _ => "which workers answer?",
         };
         let message = format!("`pool` is missing in [listen.{name}]: {asks}");
         sink.error_of_whole(entries.header.clone(), message, "add pool = \"NAME\"");

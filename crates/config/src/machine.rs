@@ -112,7 +112,7 @@ impl Pass<'_> {
             "server",
             &server.user,
             &server.group,
-            "the gateway meets the internet",
+            "the gateway is exposed to the internet",
         );
         if let Some(chroot) = &server.chroot {
             self.folder("server.chroot", chroot);
@@ -120,8 +120,8 @@ impl Pass<'_> {
         if server.user.is_none() && self.machine.is_root() && self.machine.usual_user().is_none() {
             self.error(
                 "server.user",
-                "there is no user for the gateway to become",
-                "say who it is to be: user = \"NAME\"",
+                "no usable user found for the gateway",
+                "set one: user = \"NAME\"",
             );
         }
         self.spool_dir(&server.spool_dir);
@@ -143,11 +143,11 @@ impl Pass<'_> {
         let (at, user) = ("server.spool_dir", self.gateway_user());
         if self.folder(at, folder) && !self.machine.may_write(folder, user.as_deref()) {
             let who = user.as_deref().unwrap_or("who checks");
-            let message = format!("{who} may not make files in {}", folder.display());
+            let message = format!("{who} cannot create files in {}", folder.display());
             self.error(
                 at,
                 message,
-                "let the gateway's user write there, or name another folder",
+                "give the gateway's user write access, or use another folder",
             );
         }
     }
@@ -201,7 +201,10 @@ impl Pass<'_> {
             && site.is_none_or(|site| site.root.as_ref() != Some(root))
         {
             if settings.check_files == Some(false) && !self.machine.exists(root) {
-                let message = format!("{} is not here: no file of it is served", root.display());
+                let message = format!(
+                    "{} does not exist here, so none of its files are served",
+                    root.display()
+                );
                 self.warning(&at("root"), message, "");
             } else if self.folder(&at("root"), root) {
                 self.readable(&at("root"), root);
@@ -224,7 +227,7 @@ impl Pass<'_> {
                 site.error_pages.get(status) == Some(page) && site.root == settings.root
             });
             if !known && !self.machine.exists(&file) {
-                let message = format!("the page for {status} is not there: {}", file.display());
+                let message = format!("the page for {status} does not exist: {}", file.display());
                 self.warning(&at("error_pages"), message, "");
             }
         }
@@ -277,8 +280,8 @@ impl Pass<'_> {
         let name = script.as_deref().unwrap_or(url);
         let file = root.join(name.get(prefix..).unwrap_or_default());
         if self.machine.folder(&root).is_ok() && !self.machine.exists(&file) {
-            let message = format!("the fallback is not there: {}", file.display());
-            let hint = "URLs that are no files are answered with 404: name a file that is there, or take fallback out";
+            let message = format!("the fallback does not exist: {}", file.display());
+            let hint = "URLs without a file are answered with 404: write an existing file, or remove fallback";
             self.warning(&format!("{path}.fallback"), message, hint);
         }
     }
@@ -302,12 +305,12 @@ impl Pass<'_> {
         }
         if let Some((link, target)) = self.machine.link_out(folder) {
             let message = format!(
-                "{} leads out of it, to {}: what is there is answered with 403",
+                "{} leads out of it, to {}: requests for files there are answered with 403",
                 link.display(),
                 target.display()
             );
-            let hint = "follow_symlinks = true, if those who can put links there are trusted with what they lead to; Debian's \
-                        packages have such links";
+            let hint = "write follow_symlinks = true if you trust everyone who can create links \
+                        there; Debian's packages have such links";
             self.warning(&format!("{path}.{key}"), message, hint);
         }
     }
@@ -332,12 +335,12 @@ impl Pass<'_> {
         let (root, chroot) = (self.machine.real(root), self.machine.real(chroot));
         if !root.starts_with(&chroot) {
             let message = format!(
-                "the workers of [pool.{}] are locked into {} and do not see {}",
+                "the workers of [pool.{}] are in the chroot {} and cannot see {}",
                 pool.name,
                 chroot.display(),
                 root.display()
             );
-            let hint = "move it inside, or say with script_root what they call it";
+            let hint = "move it inside the chroot, or set script_root to its path inside";
             self.warning(&format!("{path}.root"), message, hint);
         }
     }
@@ -380,7 +383,7 @@ impl Pass<'_> {
                         && !self.machine.exists(socket)
                     {
                         let message = format!(
-                            "nothing listens there yet: {} does not exist",
+                            "nothing is listening there yet: {} does not exist",
                             socket.display()
                         );
                         self.warning(
@@ -399,11 +402,11 @@ impl Pass<'_> {
             && self.machine.program(program).is_none()
         {
             let message = match program.contains('/') {
-                true => format!("{program} is not there, or is no program"),
-                false => format!("there is no program {program:?} in PATH"),
+                true => format!("{program} does not exist or is not executable"),
+                false => format!("program {program:?} was not found in PATH"),
             };
             let hint = match program.ends_with("php-cgi") {
-                true => "it comes with the package php-cgi",
+                true => "install the package php-cgi",
                 false => "",
             };
             return self.error(&format!("{path}.command"), message, hint);
@@ -426,7 +429,7 @@ impl Pass<'_> {
             && let Some(barrier) = self.machine.may_not_run(&program, &user)
         {
             let message = format!(
-                "{user} may not run {}: no right to {}",
+                "{user} cannot run {}: no permission for {}",
                 program.display(),
                 barrier.display()
             );
@@ -456,7 +459,7 @@ impl Pass<'_> {
             path,
             &workers.user,
             &workers.group,
-            "what workers run comes from outside",
+            "the workers run code for clients",
         );
     }
 
@@ -493,11 +496,18 @@ impl Pass<'_> {
             false => folder,
         };
         if !self.machine.may_write(written, None) {
-            let message = format!("who checks may not write {}", written.display());
+            let message = format!(
+                "the user who runs this check cannot write {}",
+                written.display()
+            );
             // If the gateway changes its user, root starts weir, and root may write.
             match self.machine.is_root() || self.checked.config.server.user.is_none() {
-                true => self.error(at, message, "let the user who starts weir write there"),
-                false => self.warning(at, message, "root starts weir, it seems, and may"),
+                true => self.error(
+                    at,
+                    message,
+                    "give the user who starts weir write access there",
+                ),
+                false => self.warning(at, message, "root can, and root seems to start weir"),
             }
         }
     }
@@ -516,8 +526,8 @@ impl Pass<'_> {
             && is_number(name)
             && !self.machine.has_user(name)
         {
-            let message = format!("{name} is nobody's number, so its group is not known");
-            self.error(&at, message, "write group = \"NAME or number\", too");
+            let message = format!("no user has the number {name}, so its group is not known");
+            self.error(&at, message, "also write group = \"NAME or number\"");
         }
         if user.as_deref() == Some("root") {
             let message = format!("`user` cannot be root: {why}");
@@ -532,11 +542,11 @@ impl Pass<'_> {
     fn names(&mut self, user_at: &str, user: Option<&str>, group_at: &str, group: Option<&str>) {
         if let Some(user) = user.filter(|user| !is_number(user) && !self.machine.has_user(user)) {
             let hint = format!("useradd --system --no-create-home {user}");
-            self.error(user_at, format!("there is no user {user:?}"), &hint);
+            self.error(user_at, format!("user {user:?} does not exist"), &hint);
         }
         if let Some(group) = group.filter(|group| !self.machine.has_group(group)) {
             let hint = format!("groupadd --system {group}");
-            self.error(group_at, format!("there is no group {group:?}"), &hint);
+            self.error(group_at, format!("group {group:?} does not exist"), &hint);
         }
     }
 
@@ -545,7 +555,7 @@ impl Pass<'_> {
             Ok(()) => return true,
             Err(Obstacle::Absent(reason)) => {
                 let hint = match self.machine.exists(path) {
-                    true => "name a folder".to_owned(),
+                    true => "write a folder".to_owned(),
                     false => format!("mkdir -p {}, or correct the path", path.display()),
                 };
                 self.error(at, reason, &hint);
@@ -586,7 +596,8 @@ impl Pass<'_> {
         };
         if let Some(barrier) = self.machine.barred(root, &user) {
             let barrier = barrier.display();
-            let message = format!("{user} may not read {barrier}, so 403 to everything");
+            let message =
+                format!("{user} cannot read {barrier}, so everything is answered with 403");
             let hint = format!("chmod o+rx {barrier}, or another user in [server]");
             self.warning(at, message, &hint);
         }

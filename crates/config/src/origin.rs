@@ -20,8 +20,8 @@ pub(crate) fn rule(text: &str) -> Checked<AllowRule> {
     };
     if rest.chars().any(|c| c.is_whitespace() || c.is_control()) || text.trim() != text {
         return wrong(
-            format!("{text:?} has spaces that nothing stands between"),
-            "one space separates methods from the host: \"GET,POST api.example.com/v1/\"",
+            format!("{text:?} has a space in the wrong place"),
+            "write one space between methods and host: \"GET,POST api.example.com/v1/\"",
         );
     }
     let (origin, path) = split_path(rest);
@@ -53,9 +53,7 @@ pub(crate) fn host(text: &str) -> Checked<OriginPattern> {
 pub(crate) fn http_host(text: &str) -> Checked<OriginPattern> {
     if let Some((_, rest)) = text.split_once("://") {
         return wrong(
-            format!(
-                "{text:?} has a scheme: these hosts are called by http, and that is what changes"
-            ),
+            format!("{text:?} has a scheme; `upgrade` takes hosts without one"),
             format!("write {rest:?}"),
         );
     }
@@ -67,14 +65,14 @@ fn only_host(text: &str) -> Checked<()> {
     if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return wrong(
             format!("{text:?} has spaces"),
-            "write one host, without methods",
+            "write only the host, without methods",
         );
     }
     match split_path(text) {
         (_, "") => Ok(()),
         (host, path) => wrong(
             format!("{text:?} has a path, {path:?}"),
-            format!("only the host stands here: {host:?}"),
+            format!("write only the host: {host:?}"),
         ),
     }
 }
@@ -106,7 +104,7 @@ pub(crate) fn network(text: &str) -> Checked<Network> {
     {
         let tail = prefix.map_or(String::new(), |prefix| format!("/{prefix}"));
         return wrong(
-            format!("{text:?} has brackets, which only a URL needs"),
+            format!("{text:?} has brackets, which are only for URLs"),
             format!("write \"{inner}{tail}\""),
         );
     }
@@ -122,10 +120,10 @@ pub(crate) fn network(text: &str) -> Checked<Network> {
             (_, Some(prefix)) if format!("{ip}.0").parse::<Ipv4Addr>().is_ok() => {
                 format!("write \"{ip}.0/{prefix}\"")
             }
-            (Some(usual), None) => format!("write \"{usual}\", if that is meant"),
+            (Some(usual), None) => format!("did you mean \"{usual}\"?"),
             _ => "for example \"10.0.0.0/8\", \"192.168.7.12\" or \"fd00::/8\"".to_owned(),
         };
-        return wrong(format!("{text:?} is no network"), hint);
+        return wrong(format!("{text:?} is not a network"), hint);
     };
     let most = if ip.is_ipv4() { 32 } else { 128 };
     let bits = match prefix {
@@ -139,7 +137,8 @@ pub(crate) fn network(text: &str) -> Checked<Network> {
                     }
                     _ => format!("for example \"{ip}/{}\"", most / 2),
                 };
-                let message = format!("{prefix:?} is no length: a number from 0 to {most} is");
+                let message =
+                    format!("{prefix:?} is not a prefix length: write a number from 0 to {most}");
                 return wrong(message, hint);
             }
         },
@@ -228,14 +227,14 @@ fn origin(text: &str, usual: Scheme) -> Checked<OriginPattern> {
             let lower = other.to_ascii_lowercase();
             let hint = match lower.as_str() {
                 "http" | "https" => format!("write \"{lower}://{rest}\""),
-                _ => format!("hosts are called by https (\"{rest}\") or http (\"http://{rest}\")"),
+                _ => format!("write \"{rest}\" for https, or \"http://{rest}\" for http"),
             };
-            return wrong(format!("{other:?} is no scheme"), hint);
+            return wrong(format!("{other:?} is not a known scheme"), hint);
         }
     };
     if let Some((_, host)) = authority.rsplit_once('@') {
         return wrong(
-            "a host has no user and no password",
+            "a host cannot have a user or password",
             format!(
                 "write {host:?}, and the credentials in `set_headers` of an [egress.host.NAME]"
             ),
@@ -244,7 +243,7 @@ fn origin(text: &str, usual: Scheme) -> Checked<OriginPattern> {
     for (mark, what) in [('?', "query"), ('#', "fragment")] {
         if let Some((before, _)) = authority.split_once(mark) {
             return wrong(
-                format!("{text:?} has a {what}, and a rule does not"),
+                format!("{text:?} has a {what}, which is not allowed in a rule"),
                 format!("write {before:?}"),
             );
         }
@@ -259,7 +258,7 @@ fn origin(text: &str, usual: Scheme) -> Checked<OriginPattern> {
                 return wrong(
                     format!("{port:?} is not a port"),
                     format!(
-                        "a port is a number from 1 to 65535, or `*`: for example \"{host}:8443\""
+                        "a port is a number from 1 to 65535 or `*`, for example \"{host}:8443\""
                     ),
                 );
             }
@@ -284,7 +283,7 @@ fn split_port(authority: &str) -> Checked<(&str, Option<&str>)> {
                 (host, rest) => match rest.strip_prefix(':') {
                     Some(port) => Ok((host, Some(port))),
                     None => wrong(
-                        format!("{rest:?} stands behind the address"),
+                        format!("unexpected {rest:?} after the address"),
                         format!("for example \"{host}:8443\""),
                     ),
                 },
@@ -304,7 +303,7 @@ fn split_port(authority: &str) -> Checked<(&str, Option<&str>)> {
     match authority.rsplit_once(':') {
         None => Ok((authority, None)),
         Some((host, _)) if host.contains(':') => wrong(
-            format!("{authority:?} is no host"),
+            format!("{authority:?} is not a host"),
             "an IPv6 address is written in brackets: \"[fd00::7]:8443\"",
         ),
         Some((host, port)) => Ok((host, Some(port))),
@@ -315,14 +314,14 @@ fn origin_host(text: &str) -> Checked<OriginHost> {
     match text {
         "" => {
             return wrong(
-                "there is no host",
+                "the host is missing",
                 "for example \"api.example.com\" or \"http://legacy.internal:8080\"",
             );
         }
         "*" => {
             return wrong(
-                "`*` alone would be every host there is",
-                "name them, or all below a name: \"*.example.com\"",
+                "`*` alone would allow every host",
+                "list the hosts, or all subdomains of a name: \"*.example.com\"",
             );
         }
         _ => {}
@@ -330,18 +329,18 @@ fn origin_host(text: &str) -> Checked<OriginHost> {
     if !text.is_ascii() {
         return wrong(
             format!("{text:?} is not in ASCII"),
-            "write the name as it stands in DNS (xn--…)",
+            "write the name as it is in DNS (xn--…)",
         );
     }
     if let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
         return match inner.parse::<Ipv6Addr>() {
             Ok(ip) => address(text, IpAddr::V6(ip).to_canonical()),
             Err(_) if inner.contains('%') => wrong(
-                format!("{text:?} names an interface, which no host has"),
+                format!("{text:?} has an interface name, which is not allowed here"),
                 "",
             ),
             Err(_) => wrong(
-                format!("{text:?} is no IPv6 address"),
+                format!("{text:?} is not an IPv6 address"),
                 "for example \"[fd00::7]\"",
             ),
         };
@@ -358,14 +357,14 @@ fn origin_host(text: &str) -> Checked<OriginHost> {
     if name.contains('*') {
         return wrong(
             format!("{text:?} has a `*` in the middle"),
-            "`*` stands for the first labels: \"*.example.com\"",
+            "`*` can only replace the first labels: \"*.example.com\"",
         );
     }
     if is_number(name.rsplit('.').next().unwrap_or_default()) {
         return match odd_ipv4(name) {
             Some(ip) if !wild => wrong(
-                format!("{text:?} is an odd spelling of an address"),
-                format!("write \"{ip}\", if that is meant"),
+                format!("{text:?} is an unusual spelling of an address"),
+                format!("did you mean \"{ip}\"?"),
             ),
             _ => wrong(
                 format!("{text:?} is neither a name nor an IP address"),
@@ -376,7 +375,7 @@ fn origin_host(text: &str) -> Checked<OriginHost> {
     let ragged = |label: &str| label.starts_with('-') || label.ends_with('-');
     if !scalar::is_host_name(name) || name.split('.').any(ragged) {
         return wrong(
-            format!("{text:?} is no host name"),
+            format!("{text:?} is not a host name"),
             "for example \"api.example.com\" or \"*.example.com\"",
         );
     }
@@ -389,7 +388,7 @@ fn origin_host(text: &str) -> Checked<OriginHost> {
 fn address(text: &str, ip: IpAddr) -> Checked<OriginHost> {
     match ip.is_unspecified() {
         true => wrong(
-            format!("{text:?} is nobody's address"),
+            format!("{text:?} is not an address that can be called"),
             "this machine is \"localhost\"",
         ),
         false => Ok(OriginHost::Ip(ip)),
@@ -443,13 +442,13 @@ fn methods(list: &str) -> Checked<Vec<String>> {
     for method in list.split(',') {
         if method == "*" {
             return wrong(
-                "`*` is no method",
-                "without methods any are allowed: leave it out",
+                "`*` is not a method",
+                "remove it: without methods, all are allowed",
             );
         }
         let method = texts::method(method)?;
         if methods.contains(&method) {
-            return wrong(format!("{method} is listed twice"), "");
+            return wrong(format!("{method} is in the list twice"), "");
         }
         methods.push(method);
     }
@@ -462,14 +461,14 @@ pub(crate) fn path_prefix(text: &str) -> Checked<String> {
     for (mark, what) in [('?', "query"), ('#', "fragment")] {
         if let Some((path, _)) = text.split_once(mark) {
             return wrong(
-                format!("{text:?} has a {what}, and a rule does not"),
+                format!("{text:?} has a {what}, which is not allowed in a rule"),
                 format!("write {path:?}"),
             );
         }
     }
     if let Some(prefix) = text.strip_suffix('*') {
         return wrong(
-            format!("{text:?} has a `*`: whatever follows is meant anyway"),
+            format!("{text:?} has a `*`, which is not needed: a path includes everything below it"),
             format!("write {prefix:?}"),
         );
     }
@@ -486,22 +485,24 @@ pub(crate) fn path_prefix(text: &str) -> Checked<String> {
     let (_, inner) = text.split_at(text.len().min(1));
     match text {
         text if !text.starts_with('/') => wrong(
-            format!("{text:?} is no path"),
+            format!("{text:?} is not a path"),
             format!(
-                "it begins with a slash: {}",
+                "it must begin with a slash: {}",
                 texts::quote(&format!("/{text}"))
             ),
         ),
         text if !text.bytes().enumerate().all(fits) => wrong(
-            format!("{text:?} is no path of a URL"),
-            "write it as it stands in a URL: \"/v1/\", with %20 for a space",
+            format!("{text:?} is not a URL path"),
+            "write it as in a URL: \"/v1/\", with %20 for a space",
         ),
-        text if segments().any(|part| matches!(part, "." | "..")) => {
-            wrong(format!("{text:?} leads elsewhere"), "write where it leads")
-        }
-        text if inner.contains("//") || inner.starts_with('/') => {
-            wrong(format!("{text:?} has an empty part"), "one slash is enough")
-        }
+        text if segments().any(|part| matches!(part, "." | "..")) => wrong(
+            format!("{text:?} has `.` or `..` parts"),
+            "write the resulting path",
+        ),
+        text if inner.contains("//") || inner.starts_with('/') => wrong(
+            format!("{text:?} has an empty part"),
+            "write a single slash",
+        ),
         text => Ok(text.to_owned()),
     }
 }
@@ -581,7 +582,7 @@ mod tests {
         ] {
             let wrong = rule(text).unwrap_err();
             assert!(
-                wrong.message.contains("neither") || wrong.message.contains("no host name"),
+                wrong.message.contains("neither") || wrong.message.contains("not a host name"),
                 "{}",
                 wrong.message
             );

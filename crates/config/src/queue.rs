@@ -21,12 +21,12 @@ pub(crate) fn queue(entries: &Entries, runtime: &Runtime, sink: &mut Sink) -> Qu
             let workers = own.max_children;
             if maxconn > workers && entries.entry("maxconn").is_some() {
                 let message = format!(
-                    "more than the {workers} workers of `max_children`, so it limits nothing"
+                    "more than the {workers} workers of `max_children`, so it has no effect"
                 );
                 sink.warning(
                     entries.span("maxconn"),
                     message,
-                    "raise max_children, or leave maxconn out",
+                    "raise max_children, or remove maxconn",
                 );
             }
             maxconn
@@ -67,26 +67,26 @@ fn dynamic_limit(entries: &Entries, maxconn: usize, sink: &mut Sink) -> (usize, 
     match (minconn, fullconn) {
         (None, None) => return (0, 0),
         (None, Some(_)) => {
-            let message = "`fullconn` without `minconn`: from where shall the limit grow?";
-            let hint = "add minconn = 1, or leave fullconn out";
+            let message = "`fullconn` needs `minconn`, where the limit starts";
+            let hint = "add minconn = 1, or remove fullconn";
             sink.error(entries.span("fullconn"), message, hint);
         }
         (Some(_), None) => {
-            let message = "`minconn` without `fullconn`: at which load shall the limit be maxconn?";
-            let hint = "add fullconn = N, requests at work and waiting, or leave minconn out";
+            let message = "`minconn` needs `fullconn`, the load at which the limit reaches maxconn";
+            let hint = "add fullconn = N (running and waiting requests), or remove minconn";
             sink.error(entries.span("minconn"), message, hint);
         }
         (Some(minconn), Some(fullconn)) => {
             if minconn > maxconn {
                 let message = format!("more than maxconn, which is {maxconn}");
-                let hint = "minconn is where the limit begins, maxconn where it ends";
+                let hint = "the limit grows from minconn to maxconn";
                 sink.error(entries.span("minconn"), message, hint);
             }
             if fullconn <= maxconn {
                 let message = format!(
-                    "not above maxconn ({maxconn}), so the limit grows before anybody waits"
+                    "not above maxconn ({maxconn}), so the limit grows before any request waits"
                 );
-                let hint = "fullconn counts those that wait too: several times maxconn is usual";
+                let hint = "fullconn includes waiting requests: several times maxconn is usual";
                 sink.warning(entries.span("fullconn"), message, hint);
             }
         }
@@ -104,8 +104,8 @@ fn reserves(entries: &Entries, maxconn: usize, sink: &mut Sink) -> Vec<Reserve> 
     for (index, (reserve, span)) in list.iter().zip(&entry.parts).enumerate() {
         let same = |other: &Reserve| other.priority == reserve.priority;
         if list[..index].iter().any(same) {
-            let message = "this priority has a reserve already";
-            sink.error(span.clone(), message, "one table for each priority");
+            let message = "this priority already has a reserve";
+            sink.error(span.clone(), message, "write one table for each priority");
         }
     }
     if list.len() > MOST_RESERVES {
@@ -113,13 +113,14 @@ fn reserves(entries: &Entries, maxconn: usize, sink: &mut Sink) -> Vec<Reserve> 
         sink.error(
             entry.span.clone(),
             message,
-            "one for each class that must not wait for others",
+            "write one for each class that must not wait for others",
         );
     }
     let kept: usize = list.iter().map(|reserve| reserve.workers).sum();
     if kept >= maxconn && !list.is_empty() {
-        let message =
-            format!("{kept} of {maxconn} workers are reserved: none is left for the others");
+        let message = format!(
+            "{kept} of {maxconn} workers are reserved, so no worker is left for other requests"
+        );
         let hint = format!("raise maxconn to {} or more, or reserve fewer", kept + 1);
         sink.error(entry.span.clone(), message, hint);
     }

@@ -48,7 +48,7 @@ pub(crate) fn duration(text: &str) -> Checked<Duration> {
         _ => {
             return wrong(
                 format!("{unit:?} is not a unit of time"),
-                format!("ms, s, m, h and d are: for example \"{number}s\""),
+                format!("units are ms, s, m, h and d, for example \"{number}s\""),
             );
         }
     };
@@ -83,7 +83,9 @@ pub(crate) fn size(text: &str) -> Checked<u64> {
             let unit_meant = if "KMG".contains(first) { first } else { 'M' };
             return wrong(
                 format!("{unit:?} is not a unit of size"),
-                format!("K, M and G (in steps of 1024) are: for example \"{number}{unit_meant}\""),
+                format!(
+                    "units are K, M and G (steps of 1024), for example \"{number}{unit_meant}\""
+                ),
             );
         }
     };
@@ -110,7 +112,7 @@ pub(crate) fn address(text: &str) -> Checked<Address> {
     }
     if text.starts_with('/') || text.starts_with("./") {
         return wrong(
-            format!("{text:?} is no address"),
+            format!("{text:?} is not an address"),
             format!("a unix socket is written \"unix:{text}\""),
         );
     }
@@ -127,7 +129,7 @@ pub(crate) fn address(text: &str) -> Checked<Address> {
         return wrong(
             format!("{text:?} is only a port"),
             format!(
-                "\"127.0.0.1:{text}\" is reached from this machine only, \"0.0.0.0:{text}\" from everywhere"
+                "write \"127.0.0.1:{text}\" for this machine only, or \"0.0.0.0:{text}\" for all"
             ),
         );
     }
@@ -150,14 +152,14 @@ pub(crate) fn address(text: &str) -> Checked<Address> {
     }
     let Some((host, port)) = text.rsplit_once(':') else {
         return wrong(
-            format!("{text:?} is no address"),
+            format!("{text:?} is not an address"),
             "write host:port, [::]:port or unix:PATH",
         );
     };
     let Ok(port) = port.parse::<u16>() else {
         return wrong(
             format!("{port:?} is not a port"),
-            "a port is a number from 0 to 65535: for example \"0.0.0.0:80\"",
+            "a port is a number from 0 to 65535, for example \"0.0.0.0:80\"",
         );
     };
     let ip: IpAddr = match host {
@@ -171,7 +173,7 @@ pub(crate) fn address(text: &str) -> Checked<Address> {
         }
         host => {
             return wrong(
-                format!("{host:?} is no IP address"),
+                format!("{host:?} is not an IP address"),
                 "write the host's IP address, or * for all addresses",
             );
         }
@@ -186,7 +188,7 @@ pub(crate) fn mode(text: &str) -> Checked<u32> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if octal && mode <= 0o777 => Ok(mode),
         _ => wrong(
-            format!("{text:?} is no mode"),
+            format!("{text:?} is not a file mode"),
             "write permission bits in octal: \"0660\"",
         ),
     }
@@ -196,7 +198,7 @@ pub(crate) fn mode(text: &str) -> Checked<u32> {
 pub(crate) fn host_pattern(text: &str) -> Checked<HostPattern> {
     if text == "*" || text.is_empty() {
         return wrong(
-            format!("{text:?} is no host"),
+            format!("{text:?} is not a host"),
             "a site without `hosts` is the default site and answers to every name",
         );
     }
@@ -209,14 +211,14 @@ pub(crate) fn host_pattern(text: &str) -> Checked<HostPattern> {
     if !text.is_ascii() {
         return wrong(
             format!("{text:?} is not in ASCII"),
-            "write the name as it stands in DNS (xn--…)",
+            "write the name as it is in DNS (xn--…)",
         );
     }
     let lower = text.to_ascii_lowercase();
     if let Some(inner) = lower.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
         return match inner.parse::<core::net::Ipv6Addr>() {
             Ok(ip) => Ok(HostPattern::Exact(format!("[{ip}]"))),
-            Err(_) => wrong(format!("{text:?} is no IPv6 address"), ""),
+            Err(_) => wrong(format!("{text:?} is not an IPv6 address"), ""),
         };
     }
     if let Some((name, port)) = lower.rsplit_once(':') {
@@ -224,12 +226,12 @@ pub(crate) fn host_pattern(text: &str) -> Checked<HostPattern> {
             return wrong(
                 format!("{text:?} has a port"),
                 format!(
-                    "hosts are names only: write \"{name}\", and the port in the listener's address"
+                    "write only the name here (\"{name}\"), and the port in the listener's address"
                 ),
             );
         }
         return wrong(
-            format!("{text:?} is no host name"),
+            format!("{text:?} is not a host name"),
             format!("an IPv6 address is written \"[{lower}]\""),
         );
     }
@@ -243,7 +245,7 @@ pub(crate) fn host_pattern(text: &str) -> Checked<HostPattern> {
     if name.contains('*') {
         return wrong(
             format!("{text:?} has a `*` in the middle"),
-            "`*` stands for the first labels (\"*.shop.example\") or the last ones (\"shop.*\")",
+            "`*` can replace the first labels (\"*.shop.example\") or the last ones (\"shop.*\")",
         );
     }
     let name = name.strip_suffix('.').unwrap_or(name);
@@ -256,7 +258,7 @@ pub(crate) fn host_pattern(text: &str) -> Checked<HostPattern> {
     };
     if name.len() > 253 || !name.split('.').all(label_ok) {
         return wrong(
-            format!("{text:?} is no host name"),
+            format!("{text:?} is not a host name"),
             "for example \"shop.example\" or \"*.shop.example\"",
         );
     }
@@ -348,7 +350,7 @@ pub(crate) fn suggestion<'c>(
     }
     match candidates.len() {
         0 => None,
-        1..=12 => Some(format!("known here: {}", candidates.join(", "))),
+        1..=12 => Some(format!("known keys: {}", candidates.join(", "))),
         _ => None,
     }
 }
@@ -418,10 +420,10 @@ mod tests {
         assert_eq!(shown("::1:80"), "\"::1:80\" has no port");
         assert_eq!(shown("1.2.3.4"), "\"1.2.3.4\" has no port");
         assert_eq!(shown("1.2.3.4:99999"), "\"99999\" is not a port");
-        assert_eq!(shown("/run/a.sock"), "\"/run/a.sock\" is no address");
+        assert_eq!(shown("/run/a.sock"), "\"/run/a.sock\" is not an address");
         assert_eq!(
             shown("php.internal:9000"),
-            "\"php.internal\" is no IP address"
+            "\"php.internal\" is not an IP address"
         );
     }
 

@@ -14,8 +14,8 @@ pub(crate) fn header(folder: &Path, name: &str, value: &str) -> Checked<(String,
     let lower = name.to_ascii_lowercase();
     if lower == "host" {
         return wrong(
-            "Host is the name that the caller gave",
-            "let the application call the host by that name",
+            "Host is always the name that the caller uses",
+            "make the application call the host by that name",
         );
     }
     if OF_THE_CONNECTION.contains(&lower.as_str()) || lower.starts_with("proxy-") {
@@ -26,7 +26,7 @@ pub(crate) fn header(folder: &Path, name: &str, value: &str) -> Checked<(String,
     }
     if value.is_empty() || !texts::is_header_template(value) {
         return wrong(
-            format!("the value of {name} is one line without spaces around"),
+            format!("the value of {name} must be one line, without spaces at its ends"),
             "",
         );
     }
@@ -67,7 +67,7 @@ fn parse(folder: &Path, text: &str) -> Checked<Secret> {
 /// Parses the text between the braces.
 fn piece(folder: &Path, inner: &str) -> Checked<SecretPiece> {
     match inner.split_once(':') {
-        Some(("file", "")) => wrong("`${file:}` names no file", "write ${file:PATH}"),
+        Some(("file", "")) => wrong("`${file:}` needs a path", "write ${file:PATH}"),
         Some(("file", path)) => match texts::path(folder, path)? {
             // Such a path could not be printed again.
             path if path.to_string_lossy().contains('}') => wrong(
@@ -78,19 +78,16 @@ fn piece(folder: &Path, inner: &str) -> Checked<SecretPiece> {
         },
         Some(("env", name)) if is_variable(name) => Ok(SecretPiece::Env(name.to_owned())),
         Some(("env", name)) => wrong(
-            format!("{name:?} is no variable of the environment"),
+            format!("{name:?} is not a name of an environment variable"),
             "for example ${env:API_KEY}",
         ),
         _ => {
             let (kind, _) = inner.split_once(':').unwrap_or((inner, ""));
             let hint = match scalar::nearest(kind, ["file", "env"]) {
                 Some(near) => format!("did you mean ${{{near}:…}}?"),
-                None => {
-                    "${file:PATH} and ${env:NAME} are known here; a literal `${` is written `$${`"
-                        .into()
-                }
+                None => "write ${file:PATH} or ${env:NAME}; write `$${` for a literal `${`".into(),
             };
-            wrong(format!("`${{{inner}}}` means nothing in a call"), hint)
+            wrong(format!("`${{{inner}}}` is not known here"), hint)
         }
     }
 }

@@ -36,8 +36,8 @@ pub(crate) fn servers(name: &str, entries: &Entries, queue: &Entries, sink: &mut
         && entries.bool("keep_conn")
         && !queue.is_written("maxconn")
     {
-        let message = "`keep_conn` has no effect without `maxconn`: kept connections hold the workers of PHP-FPM, and \
-                       nobody has said how many there are";
+        let message = "`keep_conn` has no effect without `maxconn`: each kept connection holds a PHP-FPM \
+                       worker, and the number of workers is not known";
         let hint =
             format!("add [pool.{name}.queue] with maxconn = N, the sum of their pm.max_children");
         sink.warning(entry.key.clone(), message, hint);
@@ -68,7 +68,7 @@ pub(crate) fn servers(name: &str, entries: &Entries, queue: &Entries, sink: &mut
             && !list.is_empty()
             && !has_names
         {
-            let message = format!("`{key}` has no effect: no server is written as a name");
+            let message = format!("`{key}` has no effect: all servers are IP addresses or sockets");
             sink.warning(entry.key.clone(), message, "");
         }
     }
@@ -103,13 +103,17 @@ fn list(name: &str, entries: &Entries, sink: &mut Sink) -> Vec<UpstreamServer> {
         return servers;
     };
     if servers.is_empty() {
-        sink.error(entry.span.clone(), "an empty list: no worker", hint);
+        sink.error(
+            entry.span.clone(),
+            "this list is empty, so there are no workers",
+            hint,
+        );
         return servers;
     }
     for (index, (server, span)) in servers.iter().zip(&entry.parts).enumerate() {
         let same = |other: &UpstreamServer| other.address == server.address;
         if servers[..index].iter().any(same) {
-            sink.error(span.clone(), "this server is listed twice", "");
+            sink.error(span.clone(), "this server is in the list twice", "");
         }
         let bad = match &server.address {
             Upstream::At(Address::Tcp(socket)) => {
@@ -119,19 +123,19 @@ fn list(name: &str, entries: &Entries, sink: &mut Sink) -> Vec<UpstreamServer> {
             Upstream::Named { port, .. } => *port == 0,
         };
         if bad {
-            let message = "this is an address to listen on, not one to connect to";
+            let message = "this address is for listening; one to connect to is needed";
             sink.error(span.clone(), message, "for example \"127.0.0.1:9000\"");
         }
     }
     if servers.iter().all(|server| server.weight == 0) {
-        let message = "no server gets a request: all have `weight = 0`";
+        let message = "no server would get requests: all have `weight = 0`";
         sink.error(entry.span.clone(), message, "");
     } else if servers.iter().all(|server| server.backup) {
-        let message = "all servers are backups, which is as if none were";
+        let message = "all servers are backups, so `backup` has no effect";
         sink.warning(
             entry.span.clone(),
             message,
-            "leave `backup` out of those that are to be used first",
+            "remove `backup` from the servers that should be used first",
         );
     }
     servers
@@ -144,8 +148,8 @@ fn balance(entries: &Entries, sink: &mut Sink) -> Balance {
             && chosen.as_deref() != Some("hash")
             && (chosen.is_some() && !entries.is_wrong("balance"))
         {
-            let message = format!("`{key}` has no effect without `balance = \"hash\"`");
-            let hint = "write balance = \"hash\", or leave it out";
+            let message = format!("`{key}` needs `balance = \"hash\"`");
+            let hint = "write balance = \"hash\", or remove this key";
             sink.warning(entry.key.clone(), message, hint);
         }
     }
@@ -156,8 +160,8 @@ fn balance(entries: &Entries, sink: &mut Sink) -> Balance {
         Some("hash") => {
             let factor = entries.number("hash_balance_factor") as u32;
             if (1..100).contains(&factor) {
-                let message = "below 100 percent not all requests would have a server";
-                let hint = "125 to 200 are usual; 0: no bound but each server's limit";
+                let message = "below 100 percent, some requests would have no server";
+                let hint = "125 to 200 are usual; 0 means only each server's own limit";
                 sink.error(entries.span("hash_balance_factor"), message, hint);
             }
             let by = match entries.value("hash_by") {
@@ -221,8 +225,8 @@ fn adaptive(entries: &Entries, queue: &Entries, sink: &mut Sink) -> Option<Adapt
         if let Some(entry) = entries.entry(key)
             && said
         {
-            let message = format!("`{key}` has no effect: `maxconn` is said");
-            let hint = "leave maxconn out, and the limit is found out";
+            let message = format!("`{key}` has no effect with `maxconn`");
+            let hint = "remove maxconn to let weir find the limit";
             sink.warning(entry.key.clone(), message, hint);
         }
     }

@@ -243,11 +243,7 @@ pub(crate) fn pool(entries: &Entries, pools: &[String], sink: &mut Sink) -> Opti
             false => scalar::suggestion(&name, pools.iter().map(String::as_str))
                 .unwrap_or_else(|| format!("add [pool.{name}]")),
         };
-        sink.error_of_whole(
-            entries.span("pool"),
-            format!("there is no pool {name:?}"),
-            hint,
-        );
+        sink.error_of_whole(entries.span("pool"), format!("unknown pool {name:?}"), hint);
     }
     found.map(PoolId)
 }
@@ -259,8 +255,8 @@ fn alias(entries: &Entries, sink: &mut Sink) -> Option<Alias> {
         return None;
     };
     if let Some(root) = entries.entry("root") {
-        let message = "a route has `root` or `alias`, not both";
-        let hint = "`alias` stands for the route's prefix; `root` is the folder that the whole path is looked for in";
+        let message = "a route can have `root` or `alias`, not both";
+        let hint = "`alias` replaces the route's prefix; with `root` the whole path is appended";
         sink.error(root.key.clone(), message, hint);
     }
     let path = match entries.value("path") {
@@ -274,13 +270,14 @@ fn alias(entries: &Entries, sink: &mut Sink) -> Option<Alias> {
         }),
         _ if entries.is_wrong("path") => None,
         _ => {
-            let message = "`alias` stands for a prefix, and `path` is none";
+            let message = "`alias` needs a `path` that is a prefix";
             let hint = match path.trim_end_matches('*').trim_matches('/') {
                 name if !name.is_empty() && !name.contains(['*', '?']) => {
                     format!("write path = \"/{name}/*\"")
                 }
-                _ => "write path = \"/javascript/*\", for example: it ends in a slash and a star"
-                    .into(),
+                _ => {
+                    "for example path = \"/javascript/*\": it must end in a slash and a star".into()
+                }
             };
             sink.error(entry.key.clone(), message, hint);
             None
@@ -302,8 +299,7 @@ pub(crate) fn check_groups(entries: &Entries, key: &str, sink: &mut Sink) {
     };
     for group in texts::groups(&text) {
         let Some(regex) = &expression else {
-            let message =
-                format!("`${group}` is a group of a regular expression, and `path` is none");
+            let message = format!("`${group}` needs a regular expression in `path`");
             let hint =
                 "for example path = \"~^/wiki/(.*)$\" in a route; a literal `$` is written `$$`";
             return sink.error(entry.span.clone(), message, hint);
@@ -314,10 +310,10 @@ pub(crate) fn check_groups(entries: &Entries, key: &str, sink: &mut Sink) {
         };
         if !is_there {
             let message = format!(
-                "`path` has no group `{group}`: it has {}",
+                "`path` has no group `{group}`, it has {}",
                 regex.captures_len() - 1
             );
-            let hint = "a group is put in parentheses: \"~^/wiki/(.*)$\"";
+            let hint = "write a group in parentheses: \"~^/wiki/(.*)$\"";
             sink.error(entry.span.clone(), message, hint);
         }
     }
@@ -368,13 +364,16 @@ fn check(entries: &Entries, settings: &Settings, root_written: bool, sink: &mut 
         entries.entry("fallback"),
     ) && !fallback.starts_with(&alias.prefix)
     {
-        let message = format!("with `alias` the fallback begins with {:?}", alias.prefix);
+        let message = format!(
+            "with `alias`, the fallback must begin with {:?}",
+            alias.prefix
+        );
         let hint = format!("write fallback = \"{}index.php\"", alias.prefix);
         sink.error(entry.span.clone(), message, hint);
     }
     let is_checked = settings.check_files != Some(false);
     if entries.is_written("pool") && settings.pool.is_some() && !root_written && is_checked {
-        let message = "`root` is missing: where the scripts are";
+        let message = "`root` is missing: the folder with the scripts";
         sink.error_of_whole(
             entries.span("pool"),
             message,
@@ -387,14 +386,18 @@ fn check(entries: &Entries, settings: &Settings, root_written: bool, sink: &mut 
             .as_ref()
             .is_some_and(|root| !root.starts_with("/"))
     {
-        sink.error(entry.span.clone(), "`script_root` begins with a slash", "");
+        sink.error(
+            entry.span.clone(),
+            "`script_root` must begin with a slash",
+            "",
+        );
     }
     if let Some(entry) = entries.entry("error_pages")
         && !root_written
         && let Value::Pages(pages) = &entry.value
         && pages.values().any(|page| page.is_relative())
     {
-        let message = "error pages are relative to `root`, and there is none";
+        let message = "error pages are relative to `root`, which is missing";
         sink.error_of_whole(entry.span.clone(), message, "write them as absolute paths");
     }
     if let Some(entry) = entries.entry("fallback")
@@ -403,7 +406,9 @@ fn check(entries: &Entries, settings: &Settings, root_written: bool, sink: &mut 
         && let path = fallback.split('?').next().unwrap_or_default()
         && scalar::regex(&settings.script).is_ok_and(|script| script.is_match(path))
     {
-        let message = format!("{fallback:?} is a script, and no pool runs scripts here: 403");
+        let message = format!(
+            "{fallback:?} is a script, but no pool runs scripts here: it is answered with 403"
+        );
         sink.warning_of_whole(entry.span.clone(), message, "add pool = \"NAME\"");
     }
     let written = ["body_memory", "max_body"]
@@ -413,9 +418,9 @@ fn check(entries: &Entries, settings: &Settings, root_written: bool, sink: &mut 
         && settings.body_memory as u64 > settings.max_body
         && entries.entry(key).is_some()
     {
-        let message = "`body_memory` is more than `max_body`: what is above is never used";
+        let message = "`body_memory` is more than `max_body`, so it is never used fully";
         let hint = match key {
-            "body_memory" => "write body_memory at most as large as max_body",
+            "body_memory" => "lower body_memory to max_body or less",
             // A small `max_body` with the default of `body_memory` is clear, so there is no warning.
             _ => return,
         };

@@ -100,19 +100,18 @@ fn explain(message: &str, line: &str) -> (String, Option<String>) {
     };
     if message == "duplicate key" {
         let message = "this is written twice".to_owned();
-        let hint = "a key or a table is written once; lists of tables are written [[…]]";
+        let hint = "write each key and table only once; a list of tables is written [[…]]";
         return (message, Some(hint.into()));
     }
     if message.starts_with("missing escaped value") || message.contains("escape") {
-        let message =
-            "a backslash in \"…\" begins an escape, and there is none like this".to_owned();
+        let message = "unknown escape: a backslash in \"…\" begins an escape sequence".to_owned();
         return (
             message,
             Some("in '…' (single quotes) a backslash is a backslash".into()),
         );
     }
     if message.starts_with("key with no value") {
-        let message = "this is no `key = value`".to_owned();
+        let message = "this is not `key = value`".to_owned();
         if key.starts_with("php_") || key.starts_with("env[") {
             // PHP-FPM's syntax: php_value[memory_limit] = 128M, env[LANG] = C
             if let Some((table, rest)) = key.split_once('[')
@@ -129,7 +128,7 @@ fn explain(message: &str, line: &str) -> (String, Option<String>) {
             }
         }
         let hint = match line.trim_end().ends_with('{') {
-            true => "weir.toml is TOML: tables are written [NAME], keys `key = value`",
+            true => "weir.toml is in TOML format: write tables as [NAME] and keys as `key = value`",
             false => "write `key = value`, texts in quotes",
         };
         return (message, Some(hint.into()));
@@ -149,11 +148,8 @@ fn explain(message: &str, line: &str) -> (String, Option<String>) {
                 && !value.contains([':', '/']) =>
             {
                 (
-                    format!("{value} is no value"),
-                    Some(format!(
-                        "a text is written in quotes: {key} = {}",
-                        quote(value)
-                    )),
+                    format!("{value} is not a valid value"),
+                    Some(format!("write texts in quotes: {key} = {}", quote(value))),
                 )
             }
             _ => (

@@ -163,8 +163,8 @@ impl Variable {
             return match valid {
                 true => Ok(Self::Header(header.replace('_', "-"))),
                 false => wrong(
-                    alloc::format!("`${{{name}}}` names no header"),
-                    "lower case with underscores for dashes: `${http_user_agent}`",
+                    alloc::format!("`${{{name}}}` has no header name"),
+                    "write the header in lower case, with underscores for dashes: `${http_user_agent}`",
                 ),
             };
         }
@@ -172,12 +172,12 @@ impl Variable {
         else {
             let usable = VARIABLES.iter().filter(|(_, _, log_only)| log || !log_only);
             let hint = suggestion(name, usable.map(|(known, ..)| *known)).unwrap_or_default();
-            return wrong(alloc::format!("there is no variable `${{{name}}}`"), hint);
+            return wrong(alloc::format!("unknown variable `${{{name}}}`"), hint);
         };
         if *log_only && !log {
             return wrong(
-                alloc::format!("`${{{name}}}` is known only when a request is over"),
-                "it can be used in `format` of [log]",
+                alloc::format!("`${{{name}}}` is only known at the end of a request"),
+                "use it only in `format` of [log]",
             );
         }
         Ok(variable.clone())

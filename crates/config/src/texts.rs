@@ -17,7 +17,7 @@ use crate::{
 
 pub(crate) fn line(text: &str) -> Checked<String> {
     match text {
-        "" => wrong("this is empty", "leave the key out for its default"),
+        "" => wrong("this value is empty", "remove the key to get its default"),
         text if text.chars().any(char::is_control) => wrong("this contains control characters", ""),
         text => Ok(text.to_owned()),
     }
@@ -25,7 +25,7 @@ pub(crate) fn line(text: &str) -> Checked<String> {
 
 pub(crate) fn path(folder: &Path, text: &str) -> Checked<PathBuf> {
     match text {
-        "" => wrong("an empty path", "leave the key out for its default"),
+        "" => wrong("an empty path", "remove the key to get its default"),
         text if text.contains('\0') => wrong("a path cannot contain NUL", ""),
         text => Ok(anchored(folder, text)),
     }
@@ -47,7 +47,7 @@ pub(crate) fn anchored_address(folder: &Path, text: &str) -> Checked<Address> {
     };
     match &address {
         Address::Unix(path) if path.as_os_str().len() > SOCKET_PATH_MAX => wrong(
-            format!("the path of a unix socket has at most {SOCKET_PATH_MAX} bytes"),
+            format!("the path of a unix socket can have at most {SOCKET_PATH_MAX} bytes"),
             format!(
                 "this one has {}: {}",
                 path.as_os_str().len(),
@@ -89,7 +89,7 @@ pub(crate) fn hash_by(text: &str) -> Checked<HashBy> {
     let named = |name: &str, what: &str| match scalar::is_token(name) {
         true => Ok(name.to_owned()),
         false => wrong(
-            format!("{name:?} is no name of a {what}"),
+            format!("{name:?} is not a {what} name"),
             format!("for example \"{what}:NAME\""),
         ),
     };
@@ -99,8 +99,8 @@ pub(crate) fn hash_by(text: &str) -> Checked<HashBy> {
         Some(("header", name)) => Ok(HashBy::Header(named(name, "header")?.to_ascii_lowercase())),
         Some(("cookie", name)) => Ok(HashBy::Cookie(named(name, "cookie")?)),
         _ => wrong(
-            format!("{text:?} is nothing that a request can be hashed by"),
-            "one of \"source\", \"uri\", \"header:NAME\", \"cookie:NAME\"",
+            format!("{text:?} is not a value of `hash_by`"),
+            "use one of \"source\", \"uri\", \"header:NAME\", \"cookie:NAME\"",
         ),
     }
 }
@@ -109,7 +109,7 @@ pub(crate) fn hash_by(text: &str) -> Checked<HashBy> {
 pub(crate) fn nameserver(text: &str) -> Checked<SocketAddr> {
     match text.parse::<SocketAddr>() {
         Ok(address) if address.port() == 0 || address.ip().is_unspecified() => wrong(
-            format!("{text:?} is no address of a DNS server"),
+            format!("{text:?} is not an address of a DNS server"),
             "for example \"10.0.0.2\"",
         ),
         Ok(address) => Ok(address),
@@ -122,12 +122,12 @@ pub(crate) fn script(text: &str) -> Checked<String> {
     match regex.captures_len() - 1 {
         1 | 2 => Ok(text.to_owned()),
         0 => wrong(
-            "`script` has no group, so no script name",
+            "`script` has no group, which is needed for the script name",
             r"put the script name in parentheses: '^(/.+\.php)(/.*)?$'",
         ),
         n => wrong(
             format!("`script` has {n} groups"),
-            "1st group script name, 2nd path-info; a group that is neither is written (?:…)",
+            "the 1st group is the script name, the 2nd the path-info; write other groups as (?:…)",
         ),
     }
 }
@@ -138,7 +138,7 @@ pub(crate) fn path_pattern(text: &str) -> Checked<PathPattern> {
         if pattern.starts_with([' ', '*']) {
             return wrong(
                 format!("{text:?} begins with `~` and {:?}", &pattern[..1]),
-                "the expression follows the `~` at once; (?i) ignores case: \"~(?i)\\\\.(jpg|png)$\"",
+                "write the expression directly after the `~`; (?i) ignores case: \"~(?i)\\\\.(jpg|png)$\"",
             );
         }
         scalar::regex(pattern)?;
@@ -149,12 +149,15 @@ pub(crate) fn path_pattern(text: &str) -> Checked<PathPattern> {
     }
     let hint = match text.starts_with('^') {
         true => format!(
-            "a regular expression begins with `~`: {}",
+            "a regular expression must begin with `~`: {}",
             quote(&format!("~{text}"))
         ),
-        false => format!("a path begins with a slash: {}", quote(&format!("/{text}"))),
+        false => format!(
+            "a path must begin with a slash: {}",
+            quote(&format!("/{text}"))
+        ),
     };
-    wrong(format!("{text:?} matches no path"), hint)
+    wrong(format!("{text:?} can never match a path"), hint)
 }
 
 /// Target for a URL that is not a file: a path, which may have a query and groups of a route's expression.
@@ -164,8 +167,8 @@ pub(crate) fn fallback(text: &str) -> Checked<String> {
         .find(|variable| text.contains(**variable))
     {
         Some(_) => wrong(
-            "a fallback has no variables",
-            "write only the path: the file and the folder are tried in any case, and the request's query is kept",
+            "a fallback cannot have variables",
+            "write only the path: the file and the folder are always tried first, and the request's query is kept",
         ),
         None if text.is_empty() => Ok(String::new()),
         None => rewrite(text),
@@ -178,16 +181,16 @@ pub(crate) fn rewrite(text: &str) -> Checked<String> {
     if text.contains("://") {
         return wrong(
             format!("{text:?} is a URL, not a path of the site"),
-            "another host is reached with redirect = \"https://…\"",
+            "for another host, write redirect = \"https://…\"",
         );
     }
     if path.is_empty() {
-        return wrong("this is no path", "for example \"/index.php?q=$1\"");
+        return wrong("this is not a path", "for example \"/index.php?q=$1\"");
     }
     if text.contains(['#', ' ']) || !text.is_ascii() {
         return wrong(
             format!("{text:?} has a `#`, a space or a character that is not ASCII"),
-            "in a query they are written encoded: %23, %20",
+            "write them encoded: %23, %20",
         );
     }
     url_path(path)?;
@@ -228,7 +231,7 @@ pub(crate) fn url_path(text: &str) -> Checked<String> {
     if text.contains("$uri") || text.contains(' ') {
         return wrong(
             "this is one path",
-            "the file and the folder are tried in any case: \"/index.php\" is enough",
+            "the file and the folder are always tried first: \"/index.php\" is enough",
         );
     }
     match text {
@@ -241,12 +244,12 @@ pub(crate) fn url_path(text: &str) -> Checked<String> {
             wrong("a path cannot contain control characters", "")
         }
         text if text.split('/').any(|part| part == "..") => {
-            wrong(format!("{text:?} leads upwards"), "")
+            wrong(format!("{text:?} has `..` parts"), "")
         }
         text if text.starts_with('/') => Ok(text.to_owned()),
         text => wrong(
-            format!("{text:?} is no path of the site"),
-            format!("it begins with a slash: {}", quote(&format!("/{text}"))),
+            format!("{text:?} is not a path of the site"),
+            format!("it must begin with a slash: {}", quote(&format!("/{text}"))),
         ),
     }
 }
@@ -255,8 +258,8 @@ pub(crate) fn url_prefix(text: &str) -> Checked<String> {
     match text.starts_with('/') {
         true => Ok(text.to_owned()),
         false => wrong(
-            format!("{text:?} is no path prefix"),
-            format!("it begins with a slash: {}", quote(&format!("/{text}"))),
+            format!("{text:?} is not a path prefix"),
+            format!("it must begin with a slash: {}", quote(&format!("/{text}"))),
         ),
     }
 }
@@ -267,9 +270,10 @@ pub(crate) fn location(text: &str) -> Checked<Template> {
             "a redirect needs a location",
             "for example \"https://${host}${uri}\"",
         ),
-        text if !is_header_template(text) => {
-            wrong("a location is one line without spaces around", "")
-        }
+        text if !is_header_template(text) => wrong(
+            "a location must be one line, without spaces at its ends",
+            "",
+        ),
         text => Template::parse(text, false),
     }
 }
@@ -277,7 +281,10 @@ pub(crate) fn location(text: &str) -> Checked<Template> {
 pub(crate) fn header_value(text: &str) -> Checked<String> {
     match scalar::is_header_value(text) {
         true => Ok(text.to_owned()),
-        false => wrong("a header value is one line without spaces around", ""),
+        false => wrong(
+            "a header value must be one line, without spaces at its ends",
+            "",
+        ),
     }
 }
 
@@ -288,17 +295,20 @@ pub(crate) fn is_header_template(text: &str) -> bool {
 pub(crate) fn charset(text: &str) -> Checked<String> {
     match text.is_empty() || scalar::is_token(text) {
         true => Ok(text.to_owned()),
-        false => wrong(format!("{text:?} is no charset"), "for example \"utf-8\""),
+        false => wrong(
+            format!("{text:?} is not a charset"),
+            "for example \"utf-8\"",
+        ),
     }
 }
 
 pub(crate) fn method(text: &str) -> Checked<String> {
     if !scalar::is_token(text) {
-        return wrong(format!("{text:?} is no method"), "for example \"GET\"");
+        return wrong(format!("{text:?} is not a method"), "for example \"GET\"");
     }
     match text.bytes().any(|b| b.is_ascii_lowercase()) {
         true => wrong(
-            format!("{text:?} is no method: methods are told apart by case"),
+            format!("{text:?} is not a method: methods are case-sensitive"),
             format!("write \"{}\"", text.to_ascii_uppercase()),
         ),
         false => Ok(text.to_owned()),
@@ -309,7 +319,7 @@ pub(crate) fn header_name(text: &str) -> Checked<String> {
     match scalar::is_token(text) {
         true => Ok(text.to_owned()),
         false => wrong(
-            format!("{text:?} is no header name"),
+            format!("{text:?} is not a header name"),
             "for example \"X-Powered-By\"",
         ),
     }
@@ -330,7 +340,7 @@ pub(crate) fn cookie_part(text: &str) -> Checked<RequestPart> {
     match scalar::is_token(text) {
         true => Ok(RequestPart::Cookie(text.to_owned())),
         false => wrong(
-            format!("{text:?} is no name of a cookie"),
+            format!("{text:?} is not a cookie name"),
             "for example \"session\"",
         ),
     }
@@ -341,7 +351,7 @@ pub(crate) fn value_pattern(text: &str) -> Checked<ValuePattern> {
         // A space after the tilde is nginx's syntax.
         Some(pattern) if pattern.starts_with([' ', '*']) => wrong(
             format!("{text:?} begins with `~` and {:?}", &pattern[..1]),
-            "the expression follows the `~` at once; (?i) ignores case: \"~(?i)bot\"",
+            "write the expression directly after the `~`; (?i) ignores case: \"~(?i)bot\"",
         ),
         Some(pattern) => {
             scalar::regex(pattern)?;
@@ -358,8 +368,8 @@ pub(crate) fn fair_by(text: &str) -> Checked<FairBy> {
         (_, Some(("header", name))) => header_part(name).map(FairBy::Part),
         (_, Some(("cookie", name))) => cookie_part(name).map(FairBy::Part),
         _ => wrong(
-            format!("{text:?} is no value of `fair_by`"),
-            "one of \"address\", \"header:NAME\", \"cookie:NAME\", \"off\"",
+            format!("{text:?} is not a value of `fair_by`"),
+            "use one of \"address\", \"header:NAME\", \"cookie:NAME\", \"off\"",
         ),
     }
 }
@@ -370,8 +380,8 @@ pub(crate) fn serialize_by(text: &str) -> Checked<Option<RequestPart>> {
         (_, Some(("header", name))) => header_part(name).map(Some),
         (_, Some(("cookie", name))) => cookie_part(name).map(Some),
         _ => wrong(
-            format!("{text:?} is no value of `serialize_by`"),
-            "one of \"cookie:NAME\", \"header:NAME\", \"off\"",
+            format!("{text:?} is not a value of `serialize_by`"),
+            "use one of \"cookie:NAME\", \"header:NAME\", \"off\"",
         ),
     }
 }
@@ -379,20 +389,22 @@ pub(crate) fn serialize_by(text: &str) -> Checked<Option<RequestPart>> {
 pub(crate) fn request_header_name(text: &str) -> Checked<String> {
     if text.eq_ignore_ascii_case("proxy") {
         return wrong(
-            "Proxy is never passed: programs take it for their outgoing proxy",
+            "Proxy is never passed: programs would use it as their outgoing proxy",
             "leave it out",
         );
     }
     if text.contains('_') && scalar::is_token(text) {
         return wrong(
-            format!("{text} is never passed: for a worker it is the same name as with dashes"),
+            format!(
+                "{text} is never passed: a worker cannot distinguish it from the same name with dashes"
+            ),
             format!("write \"{}\"", text.replace('_', "-")),
         );
     }
     if scalar::is_token(text) && !text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return wrong(
-            format!("{text} is never passed: PHP would take it for another name"),
-            "a name has letters, digits and dashes only",
+            format!("{text} is never passed: PHP would read it as another name"),
+            "a name can only have letters, digits and dashes",
         );
     }
     header_name(text)
@@ -411,7 +423,7 @@ pub(crate) fn file_name(text: &str) -> Checked<String> {
     match good {
         true => Ok(text.to_owned()),
         false => wrong(
-            format!("{text:?} is no file name"),
+            format!("{text:?} is not a file name"),
             "for example \"index.html\"",
         ),
     }
@@ -423,7 +435,7 @@ pub(crate) fn extension(text: &str) -> Checked<String> {
             Ok(text.to_owned())
         }
         text => wrong(
-            format!("{text:?} is no extension"),
+            format!("{text:?} is not an extension"),
             format!(
                 "write it with its dot: \".{}\"",
                 text.trim_start_matches(['*', '.'])
@@ -438,7 +450,7 @@ pub(crate) fn log_target(folder: &Path, text: &str) -> Checked<LogTarget> {
         "stdout" => Ok(LogTarget::Stdout),
         "stderr" => Ok(LogTarget::Stderr),
         text if !text.contains(['/', '.']) && scalar::nearest(text, LOG_WORDS).is_some() => wrong(
-            format!("{text:?} is no place for a log"),
+            format!("{text:?} is not a log target"),
             scalar::suggestion(text, LOG_WORDS).unwrap_or_default(),
         ),
         "syslog" => Ok(LogTarget::Syslog),
@@ -450,14 +462,14 @@ pub(crate) fn log_format(text: &str) -> Checked<LogFormat> {
     match text {
         "combined" => Ok(LogFormat::Combined),
         "json" => Ok(LogFormat::Json),
-        text if text.contains(['\n', '\r']) => wrong("a log line is one line", ""),
+        text if text.contains(['\n', '\r']) => wrong("a log format must be one line", ""),
         text if text.contains("${") => Template::parse(text, true).map(LogFormat::Template),
         text => {
             let hint = match scalar::nearest(text, ["combined", "json"]) {
                 Some(near) => format!("did you mean \"{near}\"?"),
                 None => "\"combined\", \"json\" or a template such as \"${remote_addr} ${status} ${uri}\"".into(),
             };
-            wrong(format!("{text:?} is no log format"), hint)
+            wrong(format!("{text:?} is not a log format"), hint)
         }
     }
 }
@@ -465,13 +477,13 @@ pub(crate) fn log_format(text: &str) -> Checked<LogFormat> {
 pub(crate) fn param(name: &str, value: &str) -> Checked<(String, Template)> {
     if name.is_empty() || name.contains(['=', '\0']) {
         return wrong(
-            format!("{name:?} is no name of a parameter"),
+            format!("{name:?} is not a parameter name"),
             "for example APP_ENV",
         );
     }
     if name == "HTTP_PROXY" {
         return wrong(
-            "HTTP_PROXY is never given to workers: programs take it for their outgoing proxy",
+            "HTTP_PROXY is never given to workers: programs would use it as their outgoing proxy",
             "use another name",
         );
     }
@@ -482,7 +494,7 @@ pub(crate) fn header(name: &str, value: &str) -> Checked<(String, Template)> {
     let name = header_name(name)?;
     if !is_header_template(value) {
         return wrong(
-            format!("the value of {name} is one line without spaces around"),
+            format!("the value of {name} must be one line, without spaces at its ends"),
             "",
         );
     }
@@ -504,7 +516,7 @@ pub(crate) fn header(name: &str, value: &str) -> Checked<(String, Template)> {
 pub(crate) fn variable(name: &str, value: &str) -> Checked<(String, String)> {
     match name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
         true => wrong(
-            format!("{name:?} cannot be a variable of the environment"),
+            format!("{name:?} is not a valid name of an environment variable"),
             "",
         ),
         false => Ok((name.to_owned(), value.to_owned())),
@@ -519,8 +531,8 @@ pub(crate) fn window(folder: &Path, text: &str) -> Checked<Window> {
     match anchored_address(folder, text)? {
         Address::Unix(path) => Ok(Window::At(path)),
         Address::Tcp(_) => wrong(
-            "only a unix socket can be named here",
-            "write \"unix:/run/weir/NAME.sock\", or \"off\"; TCP addresses stand in admin_tcp of [server] and in listen of [egress]",
+            "the operator's window must be a unix socket",
+            "write admin = \"unix:/run/weir/admin.sock\", or \"off\". For TCP write admin_tcp = \"127.0.0.1:9180\"",
         ),
     }
 }
@@ -529,7 +541,7 @@ pub(crate) fn window(folder: &Path, text: &str) -> Checked<Window> {
 pub(crate) fn tcp_address(text: &str) -> Checked<SocketAddr> {
     match scalar::address(text)? {
         Address::Tcp(address) => Ok(address),
-        Address::Unix(_) => wrong("this is for TCP", "a unix socket stands in `admin`"),
+        Address::Unix(_) => wrong("this is for TCP", "write a unix socket in `admin`"),
     }
 }
 
@@ -538,12 +550,12 @@ pub(crate) fn php_setting(name: &str, value: &str) -> Checked<()> {
     let of_a_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     if name.is_empty() || !name.bytes().all(of_a_name) {
         return wrong(
-            format!("{name:?} cannot be a setting of PHP"),
+            format!("{name:?} is not a valid name of a PHP setting"),
             "for example memory_limit",
         );
     }
     match value.contains(['\0', '\n', '\r']) {
-        true => wrong("a setting of PHP is one line, without NUL", ""),
+        true => wrong("a PHP setting must be one line, without NUL", ""),
         false => Ok(()),
     }
 }
@@ -555,7 +567,7 @@ pub(crate) fn ip_address(text: &str) -> Checked<IpAddr> {
     match bare.unwrap_or(text).parse() {
         Ok(address) => Ok(address),
         Err(_) => wrong(
-            format!("{text:?} is no IP address"),
+            format!("{text:?} is not an IP address"),
             "for example \"127.0.0.1\" or \"::1\"",
         ),
     }
@@ -565,7 +577,7 @@ pub(crate) fn media_type(extension: &str, media_type: &str) -> Checked<(String, 
     if extension.contains(['.', '/']) || extension.is_empty() {
         let bare = extension.trim_start_matches(['*', '.']);
         return wrong(
-            format!("{extension:?} is no extension"),
+            format!("{extension:?} is not an extension"),
             format!("write it without the dot: {bare} = \"{media_type}\""),
         );
     }
@@ -577,7 +589,7 @@ pub(crate) fn media_type(extension: &str, media_type: &str) -> Checked<(String, 
     match good {
         true => Ok((extension.to_ascii_lowercase(), media_type.to_owned())),
         false => wrong(
-            format!("{media_type:?} is no media type"),
+            format!("{media_type:?} is not a media type"),
             "for example \"application/wasm\"",
         ),
     }
@@ -590,8 +602,8 @@ pub(crate) fn error_page(status: &str, file: &str) -> Checked<(u16, PathBuf)> {
         .filter(|s| (400..=599).contains(s));
     match (number, file) {
         (None, _) => wrong(
-            format!("{status:?} is not the status of an error"),
-            "400 to 599: for example 503 = \"errors/503.html\"",
+            format!("{status:?} is not an error status"),
+            "write a status from 400 to 599, for example 503 = \"errors/503.html\"",
         ),
         (_, file) if file.is_empty() || file.contains('\0') => wrong("an empty path", ""),
         (Some(number), file) => Ok((number, file.into())),
@@ -602,8 +614,8 @@ pub(crate) fn protected(folder: &Path, prefix: &str, target: &str) -> Checked<(S
     if !prefix.starts_with('/') || !prefix.ends_with('/') {
         let inner = prefix.trim_matches('/');
         return wrong(
-            format!("{prefix:?} is no URL prefix"),
-            format!("it begins and ends with a slash: \"/{inner}/\""),
+            format!("{prefix:?} is not a URL prefix"),
+            format!("it must begin and end with a slash: \"/{inner}/\""),
         );
     }
     Ok((prefix.to_owned(), path(folder, target)?))

@@ -116,11 +116,11 @@ impl Reader<'_> {
             Kind::RedirectStatus => {
                 let status = self.count(kind, node, 0, u64::MAX)?;
                 if !REDIRECTS.contains(&status) {
-                    let message = format!("{status} is not the status of a redirect");
+                    let message = format!("{status} is not a redirect status");
                     self.error(
                         node,
                         message,
-                        "one of 301, 302, 303, 307, 308; 308 keeps the method",
+                        "use one of 301, 302, 303, 307, 308; 308 keeps the method",
                     );
                     return None;
                 }
@@ -131,13 +131,13 @@ impl Reader<'_> {
             Kind::Mode => {
                 if let DeValue::Integer(number) = node.get_ref() {
                     let hint = format!(
-                        "write it as text, in octal: {} = \"0{}\"",
+                        "write it in quotes, in octal: {} = \"0{}\"",
                         self.key,
                         number.as_str()
                     );
                     self.error(
                         node,
-                        format!("`{}` takes a mode, not a number", self.key),
+                        format!("`{}` takes a file mode in quotes, not a number", self.key),
                         hint,
                     );
                     return None;
@@ -366,8 +366,8 @@ impl Reader<'_> {
             .is_some_and(|i| i.as_str().starts_with('-'));
         let message = match number {
             _ if negative => format!("`{}` cannot be negative", self.key),
-            Some(n) if n < min => format!("`{}` is at least {}", self.key, show(min)),
-            _ => format!("`{}` is at most {}", self.key, show(max)),
+            Some(n) if n < min => format!("`{}` must be at least {}", self.key, show(min)),
+            _ => format!("`{}` must be at most {}", self.key, show(max)),
         };
         self.error(node, message, "");
         None
@@ -426,15 +426,15 @@ impl Reader<'_> {
             self.error(
                 node,
                 message,
-                format!("what works now: {}", quoted.join(", ")),
+                format!("built so far: {}", quoted.join(", ")),
             );
             return None;
         }
-        let message = format!("{text:?} is no value of `{}`", self.key);
+        let message = format!("{text:?} is not a value of `{}`", self.key);
         let hint = match scalar::nearest(text, words.iter().chain(later).copied()) {
             Some(near) => format!("did you mean \"{near}\"?"),
             None if words.len() == 1 => format!("write {} = {}", self.key, quoted.join("")),
-            None => format!("one of {}", quoted.join(", ")),
+            None => format!("use one of {}", quoted.join(", ")),
         };
         self.error(node, message, hint);
         None
@@ -468,7 +468,7 @@ impl Reader<'_> {
             let Some(text) = element.get_ref().as_str() else {
                 let (noun, _) = kind.expectation();
                 let message = format!(
-                    "`{}` takes {noun}; this is {}",
+                    "`{}` takes {noun}, this is {}",
                     self.key,
                     type_of(element.get_ref())
                 );
@@ -493,7 +493,7 @@ impl Reader<'_> {
                 let (_, example) = kind.expectation();
                 self.error(
                     node,
-                    "a command needs a program",
+                    "the list is empty: write a program and its arguments",
                     format!("for example {} = {example}", self.key),
                 );
                 None
@@ -622,7 +622,11 @@ impl Reader<'_> {
         match number.filter(|number| (-19..=20).contains(number)) {
             Some(number) => Some(number.cast_unsigned()),
             None => {
-                self.error(node, "a nice value is -19 to 20", "-19 runs first, 20 last");
+                self.error(
+                    node,
+                    "a nice value must be -19 to 20",
+                    "-19 runs first, 20 last",
+                );
                 None
             }
         }

@@ -58,7 +58,7 @@ queue = { maxconn = 4 }
 access = "/nowhere/access.log"
 "#;
     let expected = "\
-weir.toml:2:8: error: there is no user \"wier\"
+weir.toml:2:8: error: user \"wier\" does not exist
     2 | user = \"wier\"
       |        ^^^^^^
 hint: useradd --system --no-create-home wier
@@ -78,7 +78,7 @@ weir.toml:10:11: error: /nowhere: not there
       |           ^^^^^^^^^^^^^^^^^^^^^^
 hint: mkdir -p /nowhere, or correct the path
 
-weir.toml:11:9: error: there is no user \"wier\"
+weir.toml:11:9: error: user \"wier\" does not exist
    11 | owner = \"wier\"
       |         ^^^^^^
 hint: useradd --system --no-create-home wier
@@ -88,29 +88,29 @@ weir.toml:13:8: error: /nowhere: not there
       |        ^^^^^^^^^^
 hint: mkdir -p /nowhere, or correct the path
 
-weir.toml:15:15: warning: the page for 503 is not there: /nowhere/errors/503.html
+weir.toml:15:15: warning: the page for 503 does not exist: /nowhere/errors/503.html
    15 | error_pages = { 503 = \"errors/503.html\" }
       |               ^^^^^^^^^^^^^^^^^^^^^^^^^^^
 
-weir.toml:16:1: warning: the page for 503 is not there: /secret/errors/503.html
+weir.toml:16:1: warning: the page for 503 does not exist: /secret/errors/503.html
    16 | [[site.a.route]]
       | ^^^^^^^^^^^^^^^^
 
-weir.toml:18:8: warning: wier may not read /secret, so 403 to everything
+weir.toml:18:8: warning: wier cannot read /secret, so everything is answered with 403
    18 | root = \"/secret\"
       |        ^^^^^^^^^
 hint: chmod o+rx /secret, or another user in [server]
 
-weir.toml:22:11: error: there is no program \"php-cgi8\" in PATH
+weir.toml:22:11: error: program \"php-cgi8\" was not found in PATH
    22 | command = [\"php-cgi8\"]
       |           ^^^^^^^^^^^^
 
-weir.toml:23:8: error: `user` cannot be root: what workers run comes from outside
+weir.toml:23:8: error: `user` cannot be root: the workers run code for clients
    23 | user = \"root\"
       |        ^^^^^^
 hint: write user = \"www-data\", or a user of its own
 
-weir.toml:26:11: warning: nothing listens there yet: /nowhere/fpm.sock does not exist
+weir.toml:26:11: warning: nothing is listening there yet: /nowhere/fpm.sock does not exist
    26 | servers = [\"unix:/nowhere/fpm.sock\"]
       |           ^^^^^^^^^^^^^^^^^^^^^^^^^^
 hint: start the server, or correct the path
@@ -161,14 +161,14 @@ fn a_user_may_be_a_number_that_is_nobodys_where_the_group_is_said() {
     };
     assert_eq!(said(&text("user = \"4711\"\ngroup = \"me\"")), "");
     let expected = "\
-weir.toml:11:8: error: 4711 is nobody's number, so its group is not known
+weir.toml:11:8: error: no user has the number 4711, so its group is not known
    11 | user = \"4711\"
       |        ^^^^^^
-hint: write group = \"NAME or number\", too
+hint: also write group = \"NAME or number\"
 ";
     assert_eq!(said(&text("user = \"4711\"")), expected);
     let wrong = said(&text("user = \"4294967296\"\ngroup = \"me\""));
-    assert!(wrong.contains("there is no user"), "{wrong}");
+    assert!(wrong.contains("does not exist"), "{wrong}");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_root_that_workers_in_a_chroot_do_not_see_is_told_once() {
     };
     let told = said(&text(""));
     assert_eq!(
-        told.matches("do not see /srv/a/public").count(),
+        told.matches("cannot see /srv/a/public").count(),
         1,
         "{told}"
     );
@@ -208,15 +208,15 @@ access = "/locked/access.log"
 error = "/logs"
 "#;
     let expected = "\
-weir.toml:3:13: error: me may not make files in /spool
+weir.toml:3:13: error: me cannot create files in /spool
     3 | spool_dir = \"/spool\"
       |             ^^^^^^^^
-hint: let the gateway's user write there, or name another folder
+hint: give the gateway's user write access, or use another folder
 
-weir.toml:9:10: error: who checks may not write /locked/access.log
+weir.toml:9:10: error: the user who runs this check cannot write /locked/access.log
     9 | access = \"/locked/access.log\"
       |          ^^^^^^^^^^^^^^^^^^^^
-hint: let the user who starts weir write there
+hint: give the user who starts weir write access there
 
 weir.toml:10:9: error: /logs is a folder
    10 | error = \"/logs\"
@@ -254,7 +254,7 @@ weir.toml:8:10: error: /nowhere: not there
       |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 hint: mkdir -p /nowhere, or correct the path
 
-weir.toml:9:9: error: there is no user \"wier\"
+weir.toml:9:9: error: user \"wier\" does not exist
     9 | owner = \"wier\"
       |         ^^^^^^
 hint: useradd --system --no-create-home wier
@@ -267,7 +267,7 @@ hint: chmod o-rwx /tmp/token
 weir.toml:12:11: error: /nowhere/ca.pem: not there
    12 | ca_file = \"/nowhere/ca.pem\"
       |           ^^^^^^^^^^^^^^^^^
-hint: correct the path, or make the file
+hint: correct the path, or create the file
 
 weir.toml:14:14: warning: everybody can read /tmp/key.pem
    14 | client_key = \"/tmp/key.pem\"
@@ -277,12 +277,12 @@ hint: chmod o-rwx /tmp/key.pem
 weir.toml:17:17: error: /nowhere/a: not there
    17 | set_headers = { X-A = \"${file:/nowhere/a} ${env:KEY}\", X-B = \"${file:/tmp/b}${env:NONE}\", X-C = \"${file:/locked/c}\" }
       |                 ^^^
-hint: correct the path, or make the file
+hint: correct the path, or create the file
 
-weir.toml:17:56: error: there is no variable NONE in the environment
+weir.toml:17:56: error: the variable NONE is not set
    17 | set_headers = { X-A = \"${file:/nowhere/a} ${env:KEY}\", X-B = \"${file:/tmp/b}${env:NONE}\", X-C = \"${file:/locked/c}\" }
       |                                                        ^^^
-hint: set it where weir is started (systemd: Environment=, EnvironmentFile=), or use ${file:…}
+hint: set it in weir's environment (systemd: Environment=, EnvironmentFile=), or use ${file:…}
 
 weir.toml:17:56: warning: everybody can read /tmp/b
    17 | set_headers = { X-A = \"${file:/nowhere/a} ${env:KEY}\", X-B = \"${file:/tmp/b}${env:NONE}\", X-C = \"${file:/locked/c}\" }
@@ -292,12 +292,12 @@ hint: chmod o-rwx /tmp/b
 weir.toml:17:91: error: /locked/c: not for you
    17 | …Y}\", X-B = \"${file:/tmp/b}${env:NONE}\", X-C = \"${file:/locked/c}\" }
       |                                          ^^^
-hint: let the user who starts weir read it
+hint: give the user who starts weir read access
 
-weir.toml:19:10: error: who checks may not write /locked/access.log
+weir.toml:19:10: error: the user who runs this check cannot write /locked/access.log
    19 | access = \"/locked/access.log\"
       |          ^^^^^^^^^^^^^^^^^^^^
-hint: let the user who starts weir write there
+hint: give the user who starts weir write access there
 
 weir.toml:20:10: error: /logs is a folder
    20 | egress = \"/logs\"

@@ -52,11 +52,11 @@ impl fmt::Display for ProtocolError {
             Self::BadVersion(version) => {
                 write!(f, "FastCGI version {version}, not 1")?;
                 f.write_str(match version {
-                    b'H' | b'<' => ": it begins like an answer of HTTP; an HTTP server is there, and FastCGI is expected",
+                    b'H' | b'<' => ": it looks like an HTTP answer; this is an HTTP server, but FastCGI is expected",
                     b'G' | b'P' | b'D' | b'O' => {
-                        ": it begins like a request of HTTP; FastCGI is expected (in nginx fastcgi_pass, not proxy_pass)"
+                        ": it looks like an HTTP request; FastCGI is expected (in nginx fastcgi_pass, not proxy_pass)"
                     }
-                    TLS_HANDSHAKE | TLS_ALERT => ": it begins like TLS; FastCGI in the clear is expected",
+                    TLS_HANDSHAKE | TLS_ALERT => ": it looks like TLS; plain FastCGI is expected",
                     _ => "",
                 })
             }

@@ -28,21 +28,21 @@ fn host(host: &Value) -> Option<Trouble> {
         };
         return Some(trouble(
             format!(
-                "calls to {}: it failed too often{cause}, so that they are refused for now",
+                "calls to {} are refused for now, because too many failed{cause}",
                 name(host)
             ),
-            "it is tried again after fail_timeout; see that it answers, or raise max_fails",
+            "it is tried again after fail_timeout. Check that it answers, or raise max_fails",
         ));
     }
     let help = match reason? {
         "dns_error" | "dns_timeout" => {
-            "see that the name is right and that the name servers answer: resolver, /etc/resolv.conf"
+            "check the name, and that the DNS servers answer (resolver, /etc/resolv.conf)"
         }
         "unreachable" | "refused" | "connect_timeout" => {
-            "see that the host runs, and that no firewall is in between"
+            "check that the host is up and that no firewall blocks the connection"
         }
         "certificate_error" | "tls_error" => {
-            "see the host's certificate, and ca_file or client_certificate here"
+            "check the host's certificate, and ca_file or client_cert here"
         }
         _ => return None,
     };
@@ -79,7 +79,7 @@ mod tests {
         assert!(
             open[0]
                 .what
-                .contains("api.example.com: it failed too often (first_byte_timeout: nobody")
+                .contains("api.example.com are refused for now, because too many failed (first_byte_timeout: nobody")
         );
         assert_eq!(found("closed", "first_byte_timeout", 3.0), []);
         assert_eq!(found("half_open", "first_byte_timeout", 3.0), []);
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_name_that_does_not_resolve_is_told_at_once() {
         let closed = found("closed", "dns_error", 3.0);
-        assert!(closed[0].help.contains("name servers"), "{closed:?}");
+        assert!(closed[0].help.contains("DNS servers"), "{closed:?}");
     }
 
     #[test]

@@ -36,9 +36,9 @@ fn down(pool: &Value) -> Option<Trouble> {
     }
     if is_servers(pool) {
         return Some(trouble(
-            "no server is up; requests are given to those that are down, in case they are back"
+            "no server is up; requests are sent to servers that are down, in case they work again"
                 .into(),
-            "see that the servers run, that their addresses are right, and what their checks say",
+            "check that the servers are running, that their addresses are right, and the results of their checks",
         ));
     }
     let why = match pool["down_because"].as_str() {
@@ -47,7 +47,7 @@ fn down(pool: &Value) -> Option<Trouble> {
     };
     Some(trouble(
         format!("no worker can be started{why}"),
-        "every request for it is refused until a worker starts; the error log has the whole story",
+        "every request for it is refused until a worker starts; the error log has the details",
     ))
 }
 
@@ -60,12 +60,12 @@ fn stalled(pool: &Value) -> Option<Trouble> {
     let busy = number(&pool["workers"]["busy"]);
     let mut what = match is_servers(pool) {
         true => format!(
-            "the servers have had the same {} for {}, as many as they may have: nothing else is answered",
+            "the servers have been busy with the same {} for {}, their maximum: no other request is answered",
             count(busy, "request"),
             said(time)
         ),
         false => format!(
-            "all {} have been busy with the same requests for {}: nothing else is answered",
+            "all {} have been busy with the same requests for {}: no other request is answered",
             count(busy, "worker"),
             said(time)
         ),
@@ -85,28 +85,30 @@ fn stuck(pool: &Value) -> String {
     let limit = seconds(&pool["request_terminate_timeout"]);
     if is_servers(pool) {
         let here = match limit {
-            0.0 => "request_terminate_timeout, there or here, ends requests that take too long"
-                .to_owned(),
+            0.0 => {
+                "set request_terminate_timeout (there or here) to end requests that take too long"
+                    .to_owned()
+            }
             limit => format!(
-                "request_terminate_timeout here gives a request up after {}",
+                "request_terminate_timeout here ends a request after {}",
                 said(limit)
             ),
         };
         return format!(
-            "see what the servers do (of PHP-FPM: its status page and its slow log), and what their scripts wait for; \
-             {here}. More connections do not help"
+            "check what the servers are doing (PHP-FPM: status page and slow log) and what their scripts \
+             wait for; {here}. More connections do not help"
         );
     }
     let limit = match limit {
-        0.0 => "set request_terminate_timeout, so that weir ends such scripts".to_owned(),
+        0.0 => "set request_terminate_timeout to end such scripts".to_owned(),
         limit => format!(
             "request_terminate_timeout ends them after {}, a lower one earlier",
             said(limit)
         ),
     };
     format!(
-        "see what the script waits for (request_slowlog_timeout has its stack written); {limit}; `weir pool {} restart` \
-         starts new workers now. More workers would be stuck as well",
+        "find what the script waits for (request_slowlog_timeout writes its stack to the slow log); {limit}; `weir pool \
+         {} restart` starts new workers now. More workers would get stuck too",
         name(pool)
     )
 }
@@ -140,7 +142,7 @@ fn refused_scripts(pool: &Value) -> Vec<Trouble> {
         .map(|script| {
             trouble(
                 format!(
-                    "{} ends its workers ({} so far) and is refused ({} so far); it is tried again in {} s",
+                    "{} crashes its workers ({} so far) and is refused ({} so far); it is tried again in {} s",
                     text(&script["path"]),
                     text(&script["crashes"]),
                     count(number(&script["refused"]), "request"),
@@ -172,8 +174,8 @@ fn could_not_start(pool: &Value) -> Option<Trouble> {
     (failed > 0 && pool["state"] != "down").then(|| {
         trouble(
             format!("{} could not be started in the last minute", count(failed, "worker")),
-            "the error log says why: mostly a limit of processes (TasksMax of the unit, ulimit -u), memory, or the \
-             program itself",
+            "see the error log for the reason: often a limit of processes (TasksMax of the unit, ulimit -u), \
+             memory, or the program itself",
         )
     })
 }
@@ -185,13 +187,13 @@ fn names(pool: &Value) -> Vec<Trouble> {
         .map(|name| {
             trouble(
                 format!(
-                    "{} has not been found by its name for {}: {}",
+                    "the name {} has not resolved for {}: {}",
                     text(&name["host"]),
                     said(seconds(&name["seconds"])),
                     text(&name["failure"])
                 ),
-                "see that the name is right and that the name servers answer (resolver, /etc/resolv.conf); addresses that \
-                 were known are kept",
+                "check the name, and that the DNS servers answer (resolver, /etc/resolv.conf); \
+                 known addresses are kept",
             )
         })
         .collect()
@@ -208,7 +210,7 @@ fn servers(pool: &Value) -> Vec<Trouble> {
         .map(|server| {
             trouble(
                 format!(
-                    "server {} has {} and has answered none for {}",
+                    "server {} has {} and has not answered any for {}",
                     name(server),
                     count(number(&server["busy"]), "request"),
                     said(seconds(&server["silent"]))
@@ -289,18 +291,18 @@ fn waits(pool: &Value) -> Option<Trouble> {
     let raise = |key: &str| match oldest >= stall(pool) {
         true => stuck(pool),
         false => format!(
-            "raise {key} if processor and memory allow it, or have the scripts take less time (request_slowlog_timeout \
-             says where they are)"
+            "raise {key} if processor and memory allow it, or make the scripts faster (request_slowlog_timeout \
+             shows where they spend time)"
         ),
     };
     let (cause, help) = if workers["short_of_memory"] == true {
         (
-            "memory is short, so that there are no more workers".to_owned(),
-            "give the machine memory, or workers less: memory_limit, max_memory".to_owned(),
+            "memory is short, so no more workers are started".to_owned(),
+            "add memory, or let workers use less (memory_limit, max_memory)".to_owned(),
         )
     } else if crashed > 0 && busy < running_limit {
         (
-            "workers crash, and it takes time to replace them".to_owned(),
+            "workers crash, and replacing them takes time".to_owned(),
             weir::help("worker_died").to_owned(),
         )
     } else if starting > 0 && busy < running_limit {
@@ -309,16 +311,22 @@ fn waits(pool: &Value) -> Option<Trouble> {
                 1 => "1 worker is starting".to_owned(),
                 starting => format!("{starting} workers are starting"),
             },
-            "have more of them there before they are needed: start_servers, min_spare_servers, max_spawn_rate".to_owned(),
+            "keep more workers ready: raise start_servers, min_spare_servers or max_spawn_rate"
+                .to_owned(),
         )
     } else if is_servers(pool) && busy >= running_limit && running_limit > 0 {
         (
-            format!("the servers have {}, as many as they may{busy_with}", count(busy, "request")),
+            format!(
+                "the servers have {}, their maximum{busy_with}",
+                count(busy, "request")
+            ),
             match oldest >= stall(pool) {
                 true => stuck(pool),
-                false => "raise maxconn if the servers have workers for more (PHP-FPM: pm.max_children), add servers, or \
-                          have the scripts take less time"
-                    .to_owned(),
+                false => {
+                    "raise maxconn if the servers have more workers (PHP-FPM: pm.max_children), \
+                          add servers, or make the scripts faster"
+                        .to_owned()
+                }
             },
         )
     } else if busy >= most && most > 0 {
@@ -328,18 +336,22 @@ fn waits(pool: &Value) -> Option<Trouble> {
         )
     } else if busy >= limit && limit > 0 {
         (
-            format!("all {busy} workers are busy, and more did not finish more requests{busy_with}"),
+            format!(
+                "all {busy} workers are busy, and more workers did not finish more requests{busy_with}"
+            ),
             match oldest >= stall(pool) {
                 true => stuck(pool),
-                false => "the processor, or what scripts wait for, is the limit: have the scripts take less time, or \
-                          take a larger machine"
-                    .to_owned(),
+                false => {
+                    "the limit is the processor, or something that scripts wait for: make the \
+                          scripts faster, or use a larger machine"
+                        .to_owned()
+                }
             },
         )
     } else if busy >= running_limit && running_limit > 0 {
         (
             format!(
-                "{} run, and no more may at once{busy_with}",
+                "{} are running, the maximum at once{busy_with}",
                 count(busy, "request")
             ),
             raise("maxconn, or minconn,"),
@@ -347,12 +359,12 @@ fn waits(pool: &Value) -> Option<Trouble> {
     } else if number(&workers["idle"]) + busy == 0 {
         (
             "there is no worker".to_owned(),
-            "the error log says what became of the workers".to_owned(),
+            "see the error log for what happened to the workers".to_owned(),
         )
     } else {
         (
             format!("{busy} of {} are busy now", count(most, "worker")),
-            "the error log says why requests were refused".to_owned(),
+            "see the error log for why requests were refused".to_owned(),
         )
     };
     Some(trouble(format!("{}; {cause}", demand.join("; ")), help))
@@ -372,7 +384,7 @@ fn scripts(pool: &Value) -> Option<Trouble> {
     let first = failed.first()?;
     let what = match number_of >= ENOUGH && number_of * 100 >= done * 95 {
         true => format!(
-            "scripts answered nothing but errors in the last minute: {} of {} with {}",
+            "scripts answered only with errors in the last minute: {} of {} with {}",
             number_of,
             count(done, "request"),
             first.status()
@@ -386,7 +398,7 @@ fn scripts(pool: &Value) -> Option<Trouble> {
     };
     Some(trouble(
         format!("{what}; {}", first.last()),
-        "PHP's messages in the error log, and the application's own log, say what went wrong",
+        "see PHP's messages in the error log, and the application's own log",
     ))
 }
 
@@ -403,7 +415,7 @@ fn failures(pool: &Value) -> Vec<Trouble> {
     told.map(|failure| {
         let reason = failure.reason().unwrap_or_default();
         let how = match reason {
-            "truncated" => "were cut within their answer".to_owned(),
+            "truncated" => "were cut in the middle of the answer".to_owned(),
             reason => format!("were answered with {} {reason}", failure.status()),
         };
         let requests = count(failure.last_minute(), "request");

@@ -13,12 +13,12 @@ pub(super) fn silent(status: &Value) -> Vec<Trouble> {
         let pid = text(&status["manager_pid"]);
         found.push(trouble(
             format!(
-                "the manager (process {pid}) has not answered for {}: no worker is started or replaced, and no reload \
-                 is done",
+                "the manager (process {pid}) has not answered for {}: no workers are started or replaced, \
+                 and reloads do not work",
                 said(time)
             ),
             format!(
-                "`ps -o stat= -p {pid}` says T where it was stopped: kill -CONT {pid}. Otherwise it waits for a disk or \
+                "`ps -o stat= -p {pid}` says T where it was stopped: kill -CONT {pid}. Otherwise it is waiting for a disk or \
                  a pipe, such as the one that the error log is written to; if it does not go on, restart weir"
             ),
         ));
@@ -27,13 +27,13 @@ pub(super) fn silent(status: &Value) -> Vec<Trouble> {
         let pid = text(&status["gateway_pid"]);
         found.push(trouble(
             format!(
-                "reactor {} of the gateway has not moved for {}: its connections wait",
+                "reactor {} of the gateway has been stuck for {}: its connections wait",
                 text(&reactor["reactor"]),
                 said(seconds(&reactor["seconds"]))
             ),
             format!(
-                "the machine may have no processor time left for it, or a disk does not answer; if it lasts, kill \
-                 {pid}: the manager starts another gateway"
+                "the processors may be overloaded, or a disk does not answer. If it lasts, \
+                 kill {pid}: the manager then starts a new gateway"
             ),
         ));
     }
@@ -62,29 +62,31 @@ pub(super) fn failures(status: &Value) -> Vec<Trouble> {
 pub(super) fn help(reason: &str) -> &'static str {
     match reason {
         "spool_failed" => {
-            "bodies cannot be kept in temporary files: see that the disk of spool_dir has room and that max_spool is \
-             large enough"
+            "bodies cannot be written to temporary files: check that the disk of spool_dir has space and that \
+             max_spool is large enough"
         }
         "out_of_descriptors" => {
             "raise the limit of open files (LimitNOFILE of the unit, ulimit -n), or lower max_connections"
         }
-        "file_error" => "see that the file can be read, and that its disk works",
+        "file_error" => "check that the file can be read and that its disk works",
         "bad_response" => {
-            "what the worker sent is no valid answer: see the script's headers and the worker's messages in the error log"
+            "the worker's answer was not valid: check the script's headers, and the worker's messages in the error log"
         }
         "terminated" => {
-            "see what the script waits for (request_slowlog_timeout has its stack written). read_timeout and \
-             request_terminate_timeout say how long it may take"
+            "find what the script waits for (request_slowlog_timeout writes its stack to the slow log). \
+             read_timeout and request_terminate_timeout set how long it may take"
         }
         "worker_died" => {
-            "the error log has each of them. Endless recursion and faulty extensions crash PHP; SIGKILL mostly means \
-             that memory ran out"
+            "the error log lists each crash. Endless recursion and faulty extensions crash PHP; SIGKILL \
+             usually means that memory ran out"
         }
         "no_worker" => {
-            "see that the server runs, and that its address and its socket's rights are right"
+            "check that the server is running, its address, and the permissions of its socket"
         }
-        "truncated" => "the worker ended or was ended within its answer: the error log says how",
-        _ => "the error log has a line for each of them",
+        "truncated" => {
+            "the worker ended in the middle of its answer: see the error log for the reason"
+        }
+        _ => "see the error log: it has a line for each of them",
     }
 }
 
@@ -100,12 +102,12 @@ pub(super) fn logs(status: &Value) -> Vec<Trouble> {
         match log["failing"].as_str() {
             Some(why) => Some(trouble(
                 format!("the {name} cannot be written: {}{lines}", text(&why.into())),
-                "make room on its disk, or see that somebody reads it; up to 8 MiB are kept in memory until then, and \
-                 requests go on",
+                "free some disk space, or check that the reader of the pipe works. Until then up to 8 MiB of lines are kept \
+                 in memory; requests are still served",
             )),
             None if lost_lately => Some(trouble(
-                format!("the {name} is written too slowly{lines}"),
-                "write it to a faster disk, or write less: a higher level, access = \"off\"",
+                format!("the {name} cannot be written fast enough{lines}"),
+                "write it to a faster disk, or log less: a higher level, or access = \"off\"",
             )),
             None => None,
         }
@@ -129,8 +131,8 @@ pub(super) fn kernel(status: &Value) -> Vec<Trouble> {
                 number(&listener["queue"]["length"]),
                 number(&listener["queue"]["limit"]),
             ),
-            "weir does not come to accept them: see max_connections and threads; backlog and net.core.somaxconn make the \
-             queue longer",
+            "weir does not accept them fast enough: check max_connections and threads. backlog and net.core.somaxconn \
+             make the queue longer",
         )
     })
     .collect()
@@ -145,8 +147,8 @@ pub(super) fn connections(status: &Value) -> Option<Trouble> {
     (most > 0 && now * 20 >= most * 19).then(|| {
         trouble(
             format!(
-                "{now} of {most} connections are open, {idle} of them idle: for new ones idle ones are closed, and where there \
-                 is none, they wait"
+                "{now} of {most} connections are open, {idle} of them idle. New connections replace idle \
+                 ones; when none is idle, they wait"
             ),
             "raise max_connections, or lower idle_timeout",
         )
@@ -158,7 +160,7 @@ pub(super) fn spool(status: &Value) -> Option<Trouble> {
     (number(most) > 0 && number(now) / 9 >= number(most) / 10).then(|| {
         trouble(
             format!(
-                "temporary files of bodies take {} of {}; past that, requests are refused",
+                "temporary files of bodies use {} of {}; above that, requests are refused",
                 size(now),
                 size(most)
             ),
@@ -203,7 +205,7 @@ mod tests {
         assert!(
             found[1]
                 .what
-                .starts_with("reactor 1 of the gateway has not moved")
+                .starts_with("reactor 1 of the gateway has been stuck")
         );
     }
 
@@ -219,7 +221,7 @@ mod tests {
             full[0].what,
             "the access log /a cannot be written: No space left on device; 3 lines were lost so far"
         );
-        assert!(log(5.0, Value::Null)[0].what.contains("too slowly"));
+        assert!(log(5.0, Value::Null)[0].what.contains("fast enough"));
         assert_eq!(log(61.0, Value::Null), []);
     }
 

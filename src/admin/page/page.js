@@ -377,7 +377,7 @@ async function ask() {
       sessionStorage.removeItem("token");
       byId("login").hidden = false;
       byId("main").hidden = true;
-      stale(token ? "that is not the token" : "the status takes a token");
+      stale(token ? "wrong token" : "the status takes a token");
       return;
     }
     if (!answer.ok) {

@@ -29,11 +29,11 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         if found.incomplete {
             notes.note(
                 format!(
-                    "[site.{}] {} has too many files to look for every .htaccess",
+                    "[site.{}] {} has too many files to check all of them for .htaccess",
                     site.name,
                     root.display()
                 ),
-                "what such a file denies may be open to all",
+                "files that a .htaccess denies may be public",
                 format!("find {} -name .htaccess", quoted(root)),
             );
         }
@@ -43,7 +43,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
 fn one(site: &Site, file: &Htaccess, notes: &mut Notes) {
     let label = format!("[site.{}] {}", site.name, file.path.display());
     let Some(denies) = file.denies() else {
-        return notes.ok(format!("{label} is not read, and denies nothing"));
+        return notes.ok(format!("{label} is not applied, and it denies nothing"));
     };
     let refusals = htaccess::refusals(std::slice::from_ref(file));
     let denied = refusals.routes.iter().filter(|(_, denied)| *denied);
@@ -55,7 +55,7 @@ fn one(site: &Site, file: &Htaccess, notes: &mut Notes) {
         }
     });
     if is_refused {
-        return notes.ok(format!("{label} {denies}, and so does weir.toml"));
+        return notes.ok(format!("{label} {denies}; weir.toml does the same"));
     }
     let mut mend: Vec<String> = denied
         .map(|(path, _)| {
@@ -70,11 +70,11 @@ fn one(site: &Site, file: &Htaccess, notes: &mut Notes) {
         mend.push(format!("deny_scripts = {:?}", refusals.deny_scripts));
     }
     if file.is_beyond() || mend.is_empty() {
-        mend.push("let the application or a web server in front decide that, or move the files out of the root".into());
+        mend.push("do this in the application or in a web server in front, or move the files out of the root".into());
     }
     notes.warn(
-        format!("{label} {denies}; weir does not read it"),
-        "what Apache keeps from clients is open to all here",
+        format!("{label} {denies}; weir does not apply it"),
+        "files that Apache would protect are public here",
         mend.join("; "),
     );
 }

@@ -34,15 +34,15 @@ pub(super) fn runs(case: &Case<'_>, place: &Place<'_>, script: &Script, notes: &
         if script.key == "fallback" {
             notes.breaks(
                 format!("{label} is below deny_scripts"),
-                "every URL that is no file is answered with the script's source, as text",
-                "take its prefix out of deny_scripts, or name another fallback",
+                "every URL without a file is answered with the source code of the script",
+                "remove its prefix from deny_scripts, or use another fallback",
             );
         }
         return;
     }
     let Some((id, pool)) = settings.pool.and_then(|id| Some((id, case.pool(id)?))) else {
         notes.breaks(
-            format!("{label} is a script, and no pool runs it"),
+            format!("{label} is a script, but no pool runs it"),
             "it is answered with 403",
             "pool = \"NAME\"",
         );
@@ -53,7 +53,7 @@ pub(super) fn runs(case: &Case<'_>, place: &Place<'_>, script: &Script, notes: &
         let extension = name.rfind('.').map_or("", |dot| &name[dot..]);
         notes.breaks(
             format!(
-                "{label} is not among limit_extensions = {limit:?} of [pool.{}]",
+                "{label} is not allowed by limit_extensions = {limit:?} of [pool.{}]",
                 pool.name
             ),
             "it is answered with 403",
@@ -68,8 +68,8 @@ pub(super) fn runs(case: &Case<'_>, place: &Place<'_>, script: &Script, notes: &
     if let Some(hidden) = hides(settings, name) {
         notes.note(
             format!("{label} is hidden by hide_files ('{hidden}')"),
-            "other URLs run it, and its own is answered with 404",
-            "take that expression out of hide_files, if the script is to have a URL of its own",
+            "other URLs run it, but its own URL is answered with 404",
+            "remove that expression from hide_files if the script should have its own URL",
         );
     }
     worker_reads(case, place, id, pool, script, notes);
@@ -104,7 +104,7 @@ fn worker_reads(
     let Some(who) = who else { return };
     let label = format!("{} {} {name}", place.label, script.key);
     let locked = match &chroot {
-        Some(chroot) => format!(", who is locked into {}", chroot.display()),
+        Some(chroot) => format!(", in the chroot {}", chroot.display()),
         None => String::new(),
     };
     let workers = format!("the workers of [pool.{}] ({}{locked})", pool.name, who.name);
@@ -113,13 +113,13 @@ fn worker_reads(
         let chroot = chroot.as_deref().unwrap_or(Path::new("/"));
         notes.breaks(
             format!(
-                "{label}: {workers} would try {}{name}, and see nothing outside of {}",
+                "{label}: {workers} would open {}{name}, but cannot see anything outside of {}",
                 root.display(),
                 chroot.display()
             ),
             "every script is answered with 404, \"File not found\"",
             format!(
-                "move the root beneath {}, or say with script_root what they call it",
+                "move the root into {}, or set script_root to its path inside",
                 chroot.display()
             ),
         );
@@ -129,20 +129,20 @@ fn worker_reads(
     let tried = format!("SCRIPT_FILENAME={filename}");
     match may(&who, chroot.as_deref(), Path::new(&filename), Need::Read) {
         Answer::Yes => {
-            notes.ok(format!("{label}: {workers} may read it ({tried})"));
+            notes.ok(format!("{label}: {workers} can read it ({tried})"));
             same_file(place, &label, chroot.as_deref(), &filename, name, notes);
             open_basedir(case, id, pool, &label, &filename, notes);
         }
         Answer::No(barrier) if barrier.cause == Cause::Missing => {
             let mend = right_script_root(settings, chroot.as_deref());
             notes.breaks(
-                format!("{label}: {workers} would try {tried}, and {barrier}"),
+                format!("{label}: {workers} would open {tried}, but {barrier}"),
                 "every script is answered with 404, \"File not found\"",
                 mend,
             );
         }
         Answer::No(barrier) => notes.breaks(
-            format!("{label}: {workers} would try {tried}, and cannot: {barrier}"),
+            format!("{label}: {workers} cannot open {tried}: {barrier}"),
             "every script is answered with \"Access denied\" or \"File not found\"",
             barrier.mend(&who),
         ),
@@ -178,7 +178,7 @@ fn refused_by_fpm(
     };
     notes.breaks(
         format!(
-            "{} {} {} is not among security.limit_extensions of [{}] in {}",
+            "{} {} {} is not allowed by security.limit_extensions of [{}] in {}",
             place.label, script.key, script.name, pool.name, fpm.file
         ),
         "PHP-FPM answers \"Access denied.\" with 403",
@@ -204,11 +204,11 @@ fn same_file(
     {
         notes.warn(
             format!(
-                "{label}: the gateway looks at {}, and workers run {}",
+                "{label}: the gateway checks {}, but workers run {}",
                 ours.display(),
                 theirs.display()
             ),
-            "a script that is in one place only is answered with 404, and other code runs than is looked at",
+            "a script that exists in only one of the two places is answered with 404; and the code that runs is not the code that is checked",
             right_script_root(place.settings, chroot),
         );
     }
@@ -238,7 +238,7 @@ fn right_script_root(settings: &Settings, chroot: Option<&Path>) -> String {
     };
     match (inside, &settings.script_root) {
         (Some(inside), Some(_)) => format!("script_root = \"{}\"", inside.display()),
-        _ => "say with script_root what the workers call the root".into(),
+        _ => "set script_root to the path of the root as the workers see it".into(),
     }
 }
 

@@ -165,7 +165,7 @@ fn nobody_there_is_a_refusal_that_names_all() {
         let fault = dialer.dial(&route, clock::NEVER).await.unwrap_err();
         assert_eq!(fault.kind, Kind::Refused);
         let expected = format!(
-            "http://a.test:{} cannot be connected to: {address}: ",
+            "cannot connect to http://a.test:{}: {address}: ",
             address.port()
         );
         assert!(fault.message.starts_with(&expected), "{}", fault.message);

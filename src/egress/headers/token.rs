@@ -24,11 +24,11 @@ pub(crate) fn authorized(headers: &HeaderMap, token: &str) -> Result<(), Fault> 
     match headers.get_all(PROXY_AUTHORIZATION).iter().count() {
         0 => {
             return refused(
-                "a call came without the token of [egress] token_file: send Proxy-Authorization: Bearer TOKEN",
+                "call refused: the token of [egress] token_file is missing; send Proxy-Authorization: Bearer TOKEN",
             );
         }
         1 => {}
-        _ => return refused("a call came with more than one Proxy-Authorization: send one"),
+        _ => return refused("call refused: more than one Proxy-Authorization header; send one"),
     }
     let bearer: Option<ProxyAuthorization<Bearer>> = headers.typed_get();
     let basic: Option<ProxyAuthorization<Basic>> = headers.typed_get();
@@ -37,14 +37,14 @@ pub(crate) fn authorized(headers: &HeaderMap, token: &str) -> Result<(), Fault> 
         (None, Some(ProxyAuthorization(basic))) => basic.password(),
         (None, None) => {
             return refused(
-                "Proxy-Authorization of a call is neither Bearer TOKEN nor Basic with the token as password",
+                "call refused: Proxy-Authorization must be Bearer TOKEN, or Basic with the token as password",
             );
         }
     };
     // With an empty token nobody is allowed.
     match !token.is_empty() && bool::from(token.as_bytes().ct_eq(given.as_bytes())) {
         true => Ok(()),
-        false => refused("a call came with another token than that of [egress] token_file"),
+        false => refused("call refused: the token is not the one in [egress] token_file"),
     }
 }
 

@@ -60,7 +60,7 @@ fn lent(limiter: &Arc<Limiter>) -> Permit {
 
 #[track_caller]
 fn refused(answer: Option<Result<Permit, Fault>>) -> Fault {
-    answer.expect("at once").expect_err("no place")
+    answer.expect("at once").expect_err("refused in the queue")
 }
 
 #[track_caller]
@@ -108,8 +108,8 @@ fn a_full_queue_refuses_at_once_and_says_when_to_come_again() {
     assert!((1..=60).contains(&fault.retry_after.expect("for callers")));
     assert_eq!(
         fault.message,
-        "https://api.test: a call got no place: max_queue calls wait already; it waited 0.000 s; 1 wait now of 1 \
-         at most, 1 are at work, maxconn is 1"
+        "https://api.test: call refused in the queue: max_queue calls are already waiting; it waited 0.000 s; 1 of at most \
+         1 are waiting now, 1 are running, maxconn is 1"
     );
     assert_eq!(limiter.view().queue_full, 1);
 }

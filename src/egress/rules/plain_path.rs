@@ -17,7 +17,7 @@ const MOST_DECODINGS: usize = 3;
 pub(super) fn check(path: &str) -> Result<(), &'static str> {
     let mut bytes = Cow::Borrowed(path.as_bytes());
     if has_broken_encoding(&bytes) {
-        return Err("a % that encodes nothing");
+        return Err("a % without a valid code");
     }
     for _ in 0..MOST_DECODINGS {
         segments(&bytes)?;
@@ -27,7 +27,7 @@ pub(super) fn check(path: &str) -> Result<(), &'static str> {
             Cow::Owned(decoded) => bytes = Cow::Owned(decoded),
         }
     }
-    Err("a % that is encoded again and again")
+    Err("a % that is encoded several times")
 }
 
 fn segments(path: &[u8]) -> Result<(), &'static str> {
@@ -131,6 +131,6 @@ mod tests {
     #[test]
     fn a_long_path_costs_no_more_than_its_length() {
         let nested = format!("/v1/%{}", "25".repeat(30_000));
-        assert_eq!(check(&nested), Err("a % that is encoded again and again"));
+        assert_eq!(check(&nested), Err("a % that is encoded several times"));
     }
 }

@@ -177,7 +177,7 @@ fn a_refusal_says_what_nearly_matched() {
         (
             "GET",
             "/evil.example/",
-            &["no rule in [egress] allow names evil.example; add \"evil.example\""][..],
+            &["evil.example is not in [egress] allow; add \"evil.example\""][..],
         ),
         ("GET", "/evil.example:8443/", &["add \"evil.example:8443\""]),
         (
@@ -188,17 +188,17 @@ fn a_refusal_says_what_nearly_matched() {
         (
             "GET",
             "/api.example.com:8443/",
-            &["has https://api.example.com, and not https://api.example.com:8443"],
+            &["has https://api.example.com, but not https://api.example.com:8443"],
         ),
         (
             "GET",
             "http://api.example.com/",
-            &["has https://api.example.com, and not http://api.example.com"],
+            &["has https://api.example.com, but not http://api.example.com"],
         ),
         (
             "GET",
             "/a.partner.example/",
-            &["has https://a.partner.example:8443, and not https://a.partner.example"],
+            &["has https://a.partner.example:8443, but not https://a.partner.example"],
         ),
         (
             "GET",
@@ -213,24 +213,24 @@ fn a_refusal_says_what_nearly_matched() {
         (
             "GET",
             "/read.example/v3",
-            &["GET https://read.example is allowed only beneath /v1/, /status"],
+            &["GET https://read.example is allowed only below /v1/, /status"],
         ),
         ("GET", "/read.example/v1/../x", &["a segment of dots"]),
         ("TRACE", "/api.example.com/", &["headers that weir sets"]),
         (
             "CONNECT",
             "read.example:443",
-            &["only a rule without a path"],
+            &["it needs a rule without a path"],
         ),
         (
             "CONNECT",
             "evil.example:443",
-            &["no rule in [egress] allow names evil.example"],
+            &["evil.example is not in [egress] allow"],
         ),
         (
             "CONNECT",
             "api.example.com:22",
-            &["has https://api.example.com, and not https://api.example.com:22"],
+            &["has https://api.example.com, but not https://api.example.com:22"],
         ),
     ] {
         let refused = judge_with(&rules, method, written).expect_err(written);

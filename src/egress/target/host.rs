@@ -15,10 +15,7 @@ const MAX_LABEL: usize = 63;
 /// The cause, and what to write instead. It never repeats the text before an `@`, which may be a password.
 pub(super) fn authority(written: &str) -> Result<(String, Option<u16>), String> {
     if written.contains('@') {
-        return Err(
-            "the host has a user before it (user@host): leave it out, and send Authorization"
-                .to_owned(),
-        );
+        return Err("the host has a user (user@host); remove it and send Authorization".to_owned());
     }
     if let Some(rest) = written.strip_prefix('[') {
         let Some((address, rest)) = rest.split_once(']') else {
@@ -27,14 +24,14 @@ pub(super) fn authority(written: &str) -> Result<(String, Option<u16>), String> 
         let port = match rest.strip_prefix(':') {
             Some(digits) => Some(port(digits)?),
             None if rest.is_empty() => None,
-            None => return Err("after the ] of its host is something else than a port".to_owned()),
+            None => return Err("only a port may follow the ] of its host".to_owned()),
         };
         return Ok((bracketed(address)?, port));
     }
     let (host, digits) = match written.split_once(':') {
         Some((_, rest)) if rest.contains(':') => {
             return Err(
-                "the host has more than one colon: an IPv6 address stands in brackets".to_owned(),
+                "the host has more than one colon; write an IPv6 address in brackets".to_owned(),
             );
         }
         Some((host, digits)) => (host, Some(digits)),
@@ -48,41 +45,42 @@ pub(super) fn authority(written: &str) -> Result<(String, Option<u16>), String> 
 fn port(digits: &str) -> Result<u16, String> {
     let usual = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
     let port = digits.parse().ok().filter(|_| usual);
-    port.ok_or_else(|| format!("the port {} is no number from 1 to 65535", shown(digits)))
+    port.ok_or_else(|| format!("the port {} is not a number from 1 to 65535", shown(digits)))
 }
 
 /// Parses the text between brackets.
 fn bracketed(address: &str) -> Result<String, String> {
     if address.contains('%') {
-        return Err(
-            "the host is an IPv6 address with a zone, which means something on one machine only"
-                .to_owned(),
-        );
+        return Err("the host is an IPv6 address with a zone, which is not allowed".to_owned());
     }
     let parsed: Result<Ipv6Addr, _> = address.parse();
     match parsed {
         Ok(address) => Ok(address.to_canonical().to_string()),
-        Err(_) => Err(format!("the host [{}] is no IPv6 address", shown(address))),
+        Err(_) => Err(format!(
+            "the host [{}] is not an IPv6 address",
+            shown(address)
+        )),
     }
 }
 
 fn name_or_ipv4(written: &str) -> Result<String, String> {
     if written.is_empty() {
         return Err(
-            "it names no host: write /HOST/path, or http://HOST/path to the proxy".to_owned(),
+            "it has no host; write /HOST/path, or http://HOST/path with weir as the proxy"
+                .to_owned(),
         );
     }
     let host = written.strip_suffix('.').unwrap_or(written);
     if !host.is_ascii() {
-        return Err("the host is not ASCII: write it in its ASCII form (xn--…)".to_owned());
+        return Err("the host is not ASCII; write its ASCII form (xn--…)".to_owned());
     }
     if host.contains('%') {
-        return Err("the host is percent-encoded: write it plainly".to_owned());
+        return Err("the host is percent-encoded; write it without encoding".to_owned());
     }
     let foreign = |byte: &u8| !(byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
     if let Some(byte) = host.bytes().find(|byte| foreign(byte)) {
         return Err(format!(
-            "the host {} has {:?}, which no host has",
+            "the host {} has {:?}, which is not allowed in a host",
             shown(host),
             char::from(byte)
         ));
@@ -91,7 +89,7 @@ fn name_or_ipv4(written: &str) -> Result<String, String> {
         return Err(format!("the host is longer than {MAX_HOST} bytes"));
     }
     if host.split('.').any(str::is_empty) {
-        return Err(format!("the host {} has a dot too many", shown(written)));
+        return Err(format!("the host {} has a misplaced dot", shown(written)));
     }
     if host.split('.').any(|label| label.len() > MAX_LABEL) {
         return Err(format!(
@@ -103,7 +101,7 @@ fn name_or_ipv4(written: &str) -> Result<String, String> {
         return match host.parse::<Ipv4Addr>() {
             Ok(address) => Ok(address.to_string()),
             Err(_) => Err(format!(
-                "the host {} is a number that some read as an IPv4 address: write four decimal numbers, as in 192.0.2.1",
+                "the host {} is a number that some programs read as an IPv4 address; write four decimal numbers, as in 192.0.2.1",
                 shown(host)
             )),
         };

@@ -550,13 +550,10 @@ fn words(decision: &Decision, auto: bool) -> String {
         } => {
             let why = match () {
                 () if outdated > 0 => format!(", {outdated} of them to be replaced"),
-                () if auto && workers > by => ", so that one is free for the next request".into(),
+                () if auto && workers > by => ", to have one free for the next request".into(),
                 () => String::new(),
             };
-            format!(
-                "{} started, which makes {workers}{why}",
-                counted(by, "worker")
-            )
+            format!("{} started, now {workers}{why}", counted(by, "worker"))
         }
         Decision::Grew {
             by,
@@ -565,13 +562,13 @@ fn words(decision: &Decision, auto: bool) -> String {
             waited,
             ..
         } => format!(
-            "{} started, which makes {workers}: {} waiting, the first for {} ms",
+            "{} started, now {workers}: {} waiting, the first for {} ms",
             counted(by, "worker"),
             counted(waiting, "request"),
             ms(waited)
         ),
         Decision::Shrank { by, workers, idle } => format!(
-            "{} withdrawn, {workers} left: idle for {} ms",
+            "{} stopped, {workers} left: idle for {} ms",
             counted(by, "worker"),
             ms(idle)
         ),
@@ -580,31 +577,29 @@ fn words(decision: &Decision, auto: bool) -> String {
             waiting,
         } => format!("max_children ({max_children}) is reached; {waiting} requests wait"),
         Decision::ReachedMemory { workers, waiting } => {
-            format!(
-                "there is memory for {workers} workers and no more, and {waiting} requests wait"
-            )
+            format!("memory is only enough for {workers} workers, and {waiting} requests wait")
         }
         Decision::MemoryPressure { workers } => {
-            format!("memory is short: some of {workers} workers leave, and none is started")
+            format!("memory is short: some of {workers} workers are stopped, and none is started")
         }
-        Decision::MemoryRelieved { .. } => "memory is not short any more".into(),
+        Decision::MemoryRelieved { .. } => "memory is no longer short".into(),
         Decision::GrowthWasUseless {
             workers,
             tried,
             rate,
             rate_tried,
         } => format!(
-            "{tried} workers finished {} requests a second, {workers} finish {}: there are {workers} again",
+            "{tried} workers finished {} requests a second, {workers} finish {}: back to {workers}",
             rate_tried / 1_000,
             rate / 1_000
         ),
         Decision::Pausing { pause, died } => {
             let what = match died {
-                true => "die before they have served anything",
+                true => "die before they have served a request",
                 false => "cannot be started",
             };
             format!(
-                "workers {what}: the next is tried in {} ms, and in twice that each time",
+                "workers {what}: next try in {} ms; the pause doubles each time",
                 ms(pause)
             )
         }

@@ -293,7 +293,7 @@ impl Farm {
                 let kept = std::mem::take(&mut member.kept);
                 kept.into_iter().for_each(|conn| after.close(Some(conn)));
                 let why = match why {
-                    Why::Refused => "takes no connections",
+                    Why::Refused => "accepts no connections",
                     Why::Failures => "has failed too many requests in a row",
                     Why::Checks => "has failed its checks",
                 };
@@ -303,16 +303,15 @@ impl Farm {
                         let seconds = Duration::from(pause).as_secs_f64();
                         format!("it is tried again after {seconds:.1} s")
                     }
-                    None => "its checks will tell when it is back".to_owned(),
+                    None => "its checks show when it is up again".to_owned(),
                 };
-                let text = format!("server {name} is down, it {why}{cause}; {next}");
+                let text = format!("server {name} is down: it {why}{cause}; {next}");
                 after.note(Note::Warning(text));
             }
         }
         let down = self.balancer.is_down();
         if down && !self.told_down {
-            let text =
-                "no server is up: requests are given to those that are down, in case they are back";
+            let text = "no server is up: requests are sent to servers that are down, in case they work again";
             after.note(Note::Warning(text.to_owned()));
         }
         self.told_down = down;

@@ -104,8 +104,8 @@ impl State {
             .until
             .map_or(0, |until| until.since(now).0 / 1_000_000);
         after.note(Note::Crashing(format!(
-            "{path} (script {script}) has ended {} workers, the last by {exit}: requests for it are refused with 503 for {seconds} s, \
-             then one is tried (crash_limit, crash_pause)",
+            "{path} (script {script}) has crashed {} workers, the last by {exit}: requests for it are refused with 503 for \
+             {seconds} s, then one is tried (crash_limit, crash_pause)",
             refused.crashes
         )));
         let known: Vec<u64> = suspects.crashes.suspects().iter().map(|s| s.key).collect();
@@ -130,7 +130,7 @@ impl State {
             && let Some((path, _)) = suspects.names.remove(&key)
         {
             after.note(Note::CrashesOver(format!(
-                "{path} answers again, and is refused no more; {} requests for it were",
+                "{path} answers again and is no longer refused; {} requests for it were refused",
                 over.refused
             )));
         }

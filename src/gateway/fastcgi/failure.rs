@@ -45,17 +45,19 @@ impl std::fmt::Display for Failure {
                     "the worker has sent nothing for {seconds} s (read_timeout)"
                 )?;
                 match goes_on {
-                    true => {
-                        f.write_str("; its script runs on, request_terminate_timeout would end it")
-                    }
+                    true => f.write_str(
+                        "; its script keeps running, set request_terminate_timeout to end it",
+                    ),
                     false => Ok(()),
                 }
             }
-            Failure::Terminated => f.write_str("the script ran past request_terminate_timeout"),
-            Failure::Late => {
-                f.write_str("the request's `timeout` was over before its script answered")
+            Failure::Terminated => {
+                f.write_str("the script ran longer than request_terminate_timeout")
             }
-            Failure::Cancelled => f.write_str("the client has left, and the script was cancelled"),
+            Failure::Late => {
+                f.write_str("the request's `timeout` ended before its script answered")
+            }
+            Failure::Cancelled => f.write_str("the client left, and the script was cancelled"),
             Failure::Spool(error) => write!(f, "the request's body cannot be read back: {error}"),
         }
     }

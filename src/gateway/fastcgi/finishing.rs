@@ -66,7 +66,7 @@ impl Live {
         tell!(
             warning,
             self.about(),
-            "the worker said something after its response ({what}), and is replaced"
+            "the worker sent data after its response ({what}) and is replaced"
         );
         self.after_end = AfterEnd::Stray;
     }

@@ -69,7 +69,7 @@ impl Live {
         tell!(
             debug,
             self.about(),
-            "the script is cancelled, and its worker replaced: nobody waits for its answer"
+            "the script is cancelled and its worker replaced, because the client has left"
         );
         self.lease.kill();
     }

@@ -92,7 +92,7 @@ pub(super) fn put(record: &Record, length: u64, out: &mut Params<'_>) {
             tell!(
                 debug,
                 about(record),
-                "the parameter {} is not passed on: PHP would take it for another header",
+                "the parameter {} is not passed on: PHP would confuse it with another header",
                 String::from_utf8_lossy(name).escape_debug()
             );
             continue;

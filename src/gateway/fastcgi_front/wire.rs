@@ -346,7 +346,7 @@ impl Wire {
             if self.conn.overdue(now) {
                 if self.conn.phase() == Phase::Head {
                     self.complain(
-                        "header_timeout is over, and the parameters of a request are not there",
+                        "header_timeout is over and the parameters of a request have not arrived",
                     );
                 }
                 return Poll::Ready(Err(Ending::Clean));

@@ -31,7 +31,7 @@ impl Presentation {
     pub fn new(settings: &Settings) -> Result<Self, String> {
         let checked = |what: &str, text: &str| {
             HeaderValue::from_str(text)
-                .map_err(|_| format!("{what}: `{text}` cannot be a header's value"))
+                .map_err(|_| format!("{what}: `{text}` is not a valid header value"))
         };
         let mut types = HashMap::new();
         for (extension, media_type) in &settings.types {

@@ -203,7 +203,7 @@ impl Walk<'_> {
             }
         }
         if !wanted.is_plain() {
-            return self.fallback(wanted, "an encoded slash is in no file's name", path);
+            return self.fallback(wanted, "no file name has an encoded slash", path);
         }
         if path.ends_with(b"/") {
             return self.folder(wanted, method);
@@ -304,7 +304,7 @@ impl Walk<'_> {
         };
         let made = match rewrite.apply(wanted.regex, wanted.path, wanted.plain) {
             Ok(made) if made.plain == made.path.len() && self.space.has(&made.path) => made,
-            _ => return Ok(self.not_found("the fallback would be no file", tried)),
+            _ => return Ok(self.not_found("the fallback is not a file", tried)),
         };
         let query = made.query.with(query);
         let wanted = Wanted {
@@ -334,7 +334,7 @@ impl Walk<'_> {
                     self.run_unseen(wanted, name, b"")
                 }
                 SeenName::Dir | SeenName::Missing => {
-                    self.not_found("the fallback is not there", name)
+                    self.not_found("the fallback does not exist", name)
                 }
             });
         }
@@ -342,7 +342,7 @@ impl Walk<'_> {
         Ok(match self.open(path)? {
             Seen::File(entry) => self.send(entry, method),
             Seen::Refused(why) => self.forbidden(why, path),
-            Seen::Dir | Seen::Missing => self.not_found("the fallback is not there", path),
+            Seen::Dir | Seen::Missing => self.not_found("the fallback does not exist", path),
         })
     }
 
@@ -525,7 +525,7 @@ impl Walk<'_> {
             Kind::NotFound | Kind::NotADirectory | Kind::InvalidFilename | Kind::InvalidInput => {
                 Ok(None)
             }
-            Kind::PermissionDenied => Ok(Some("no right to read it")),
+            Kind::PermissionDenied => Ok(Some("no permission to read it")),
             Kind::CrossesDevices => Ok(Some("a link out of the root")),
             _ if error.raw_os_error() == Some(ELOOP) => Ok(Some("a loop of links")),
             // A socket in the file system.

@@ -129,7 +129,7 @@ impl Roots {
             Some(chroot) => {
                 let inner = path.strip_prefix(chroot).map_err(|_| {
                     format!(
-                        "{} lies outside of the chroot {}",
+                        "{} is outside of the chroot {}",
                         path.display(),
                         chroot.display()
                     )

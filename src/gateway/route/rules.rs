@@ -165,9 +165,9 @@ impl Rules {
     /// Why the script may not run.
     pub(super) fn forbids(&self, name: &[u8]) -> Option<&'static str> {
         if self.settings.pool.is_none() {
-            return Some("a script, and no pool to run it");
+            return Some("a script, but no pool runs it");
         }
-        (!self.may_run(name)).then_some("not among the pool's limit_extensions")
+        (!self.may_run(name)).then_some("not allowed by the pool's limit_extensions")
     }
 
     /// The workers' name for `root`, which does not exist here.

@@ -124,7 +124,7 @@ fn a_fallback_may_be_a_page_and_may_be_missing() {
     page.expect("POST /any/where", "405 GET, HEAD, OPTIONS");
     for fallback in ["/none.php", "/none.html", "/docs"] {
         let none = Fixture::new(|settings, _| settings.fallback = Some(fallback.into()));
-        none.expect("/any/where", "404 the fallback is not there");
+        none.expect("/any/where", "404 the fallback does not exist");
     }
 }
 
@@ -143,9 +143,9 @@ fn one_script_may_be_the_only_one() {
 #[test]
 fn without_a_pool_scripts_are_never_sent() {
     let site = Fixture::new(|settings, _| settings.pool = None);
-    site.expect("/index.php", "403 a script, and no pool to run it");
-    site.expect("/index.php/a", "403 a script, and no pool to run it");
-    site.expect("/", "403 a script, and no pool to run it");
+    site.expect("/index.php", "403 a script, but no pool runs it");
+    site.expect("/index.php/a", "403 a script, but no pool runs it");
+    site.expect("/", "403 a script, but no pool runs it");
     site.expect("/source.phtml", "403 the source of a script");
     site.expect("/missing.php", "404 no such script");
     site.expect("/style.css", "file style.css text/css; charset=utf-8");
@@ -158,7 +158,7 @@ fn only_extensions_of_the_pool_run() {
         config.pools[0].limit_extensions = vec![".php".into()];
     });
     site.expect("/index.php", "script /index.php");
-    site.expect("/run.cgi", "403 not among the pool's limit_extensions");
+    site.expect("/run.cgi", "403 not allowed by the pool's limit_extensions");
 }
 
 #[test]
@@ -365,14 +365,14 @@ fn a_folder_that_may_only_be_entered_and_a_script_that_may_not_be_read_are_there
     site.expect("/index.php", "script /index.php");
     // Root may read everything, also in a test.
     if fs::read(site.root.join("style.css")).is_err() {
-        site.expect("/style.css", "403 no right to read it");
+        site.expect("/style.css", "403 no permission to read it");
     }
 }
 
 #[test]
 fn a_root_that_is_gone_is_not_found() {
     let site = Fixture::new(|settings, _| settings.root = Some("/nowhere/at/all".into()));
-    site.expect("/", "404 the root is not there");
+    site.expect("/", "404 the root does not exist");
     let none = Fixture::new(|settings, _| settings.root = None);
     none.expect("/", "404 the site has no root");
 }

@@ -74,7 +74,7 @@ pub(super) async fn admit(
             None => String::new(),
             Some(0) => why_shed(record, pool, reason),
             Some(more) => format!(
-                "{}; {more} more were refused since the last line of this pool's refusals",
+                "{}; {more} more were refused since the last such message for this pool",
                 why_shed(record, pool, reason)
             ),
         };
@@ -154,12 +154,12 @@ async fn take_turn(
         let (reason, what) = match why {
             NoTurn::Full(count) => (
                 ShedReason::QueueFull,
-                format!("{count} requests of its key wait already (serialize_queue)"),
+                format!("{count} requests with the same key are already waiting (serialize_queue)"),
             ),
             NoTurn::TimedOut | NoTurn::Late => (
                 ShedReason::QueueTimeout,
                 format!(
-                    "waited {} s for another request of its key (serialize_by)",
+                    "waited {} s for another request with the same key (serialize_by)",
                     seconds(waited)
                 ),
             ),
@@ -177,8 +177,8 @@ fn refuse_own_call(pool: &PoolHandle) -> Refusal {
     let message = match pool.say_refusal() {
         None => String::new(),
         Some(_) => format!(
-            "every worker of the pool waits for a call that its script makes to this site, and {} more than max_children were \
-             started for such calls (self_call_workers): refused",
+            "every worker of the pool is waiting for a call of its script to this site, and {} extra workers were \
+             already started for such calls (self_call_workers): refused",
             pool.settings
                 .workers()
                 .map_or(0, |workers| workers.self_call_workers)
@@ -205,20 +205,20 @@ fn why_shed(record: &Record, pool: &PoolHandle, reason: ShedReason) -> String {
                 _ => left.min(pool.settings.queue.timeout),
             };
             format!(
-                "it would have waited for about {} s behind {place} others, but has {:.3} s; ",
+                "it would have to wait about {} s behind {place} others, but has only {:.3} s; ",
                 seconds(expected),
                 limit.as_secs_f64()
             )
         }
         (ShedReason::Overload, Some((place, expected))) => format!(
-            "the pool is overloaded, and {place} are before it already, which is about {} s; ",
+            "the pool is overloaded, and {place} requests are ahead of it, about {} s; ",
             seconds(expected)
         ),
         (ShedReason::Deadline, _) => {
-            "its own deadline is past, or too near for a script to keep it; ".into()
+            "its own deadline is over, or too soon for a script; ".into()
         }
         (ShedReason::PushedOut, _) => {
-            "it made room for another client's request, which has fewer waiting or goes first; "
+            "it was removed in favour of a request with priority, or of a client with fewer waiting requests; "
                 .into()
         }
         _ => String::new(),
@@ -228,7 +228,7 @@ fn why_shed(record: &Record, pool: &PoolHandle, reason: ShedReason) -> String {
         service => format!("; a script takes about {} s", seconds(service)),
     };
     format!(
-        "{why}waited {:.3} s; {} waited when it came, {} wait now of {} at most; {} of {} workers at work, maxconn is {}{service}",
+        "{why}waited {:.3} s; {} were waiting when it arrived, {} of at most {} are waiting now; {} of {} workers are busy, maxconn is {}{service}",
         Duration::from_micros(wait.waited.unwrap_or(0)).as_secs_f64(),
         wait.queue,
         stats.waiting,

@@ -56,7 +56,7 @@ impl<'a> Pools<'a> {
         let path = match find_program(name, workers.chroot.as_deref()) {
             Ok(path) => path,
             Err(cause) => {
-                let mend = "install it, or write the whole path of the program";
+                let mend = "install it, or write the full path of the program";
                 self.problem(pool, "command", cause, mend);
                 return None;
             }
@@ -162,8 +162,8 @@ impl<'a> Pools<'a> {
                 self.problem(
                     pool,
                     "chroot",
-                    format!("weir runs as {who}, and only root can lock workers in"),
-                    "start weir as root, or take chroot out",
+                    format!("weir runs as {who}, but only root can use chroot"),
+                    "start weir as root, or remove chroot",
                 );
             }
             check_folder(&key("chroot"), chroot, self.problems);
@@ -299,8 +299,8 @@ impl<'a> Pools<'a> {
             },
             Some(limit) => {
                 self.warnings.push(format!(
-                    "[pool.{pool}] rlimit_files: {limit} is more than weir may give, so the pool keeps the limit that \
-                     weir was started with, {}: raise that (systemd: LimitNOFILE=), or lower rlimit_files",
+                    "[pool.{pool}] rlimit_files: {limit} is more than weir is allowed to set, so the \
+                     pool keeps weir's own limit, {}: raise that (systemd: LimitNOFILE=), or lower rlimit_files",
                     inherited.soft
                 ));
                 inherited
@@ -441,14 +441,14 @@ fn find_program(name: &str, chroot: Option<&Path>) -> Result<PathBuf, String> {
         return match outside(&path).metadata() {
             Err(error) => Err(format!("program {name}: {error}")),
             Ok(_) if is_program(&path) => Ok(path),
-            Ok(_) => Err(format!("{name} is no program: not an executable file")),
+            Ok(_) => Err(format!("{name} is not an executable file")),
         };
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     std::env::split_paths(&path)
         .map(|folder| folder.join(name))
         .find(|path| is_program(path))
-        .ok_or_else(|| format!("there is no program \"{name}\" in PATH"))
+        .ok_or_else(|| format!("program \"{name}\" was not found in PATH"))
 }
 
 /// After how many requests php-cgi ends; 0: never.

@@ -164,7 +164,7 @@ impl Pool {
             tell!(
                 error,
                 about,
-                "worker has taken no connection for {seconds:.1} s: killed"
+                "worker has accepted no connection for {seconds:.1} s: killed"
             );
             link.kill(&self.name, pid);
             worker.why = Ending::Asked;
@@ -177,7 +177,7 @@ impl Pool {
             tell!(
                 warning,
                 about(&self.name, pid),
-                "the worker has accepted no connection for {} s; does {} speak FastCGI on its descriptor 0?",
+                "the worker has accepted no connection for {} s; is {} a FastCGI program that listens on descriptor 0?",
                 SLOW_START.as_secs(),
                 program.path.display()
             );

@@ -214,7 +214,7 @@ impl Pool {
     ) {
         let Kind::Php(php) = &mut self.kind else {
             self.generation += 1;
-            let text = "its workers are replaced as they become free";
+            let text = "restarting: its workers are replaced as they become free";
             news.extend(asked.map(|id| done(id, true, text)));
             return news.push(self.ready());
         };
@@ -222,7 +222,9 @@ impl Pool {
             let again = php.again.get_or_insert_default();
             match again.len() < MAX_ASKED {
                 true => again.extend(asked),
-                false => news.extend(asked.map(|id| done(id, false, "too many ask for that"))),
+                false => {
+                    news.extend(asked.map(|id| done(id, false, "too many such commands at once")))
+                }
             }
             return;
         }
@@ -302,7 +304,7 @@ impl Pool {
                 tell!(
                     notice,
                     about_pool(&self.name),
-                    "a site's root has moved: the pool is started anew"
+                    "a site's root has moved: the pool is restarted"
                 );
                 return self.begin(Vec::new(), now, masters, news);
             }
@@ -446,7 +448,7 @@ impl Pool {
         self.generation += 1;
         self.down = false;
         let text = format!(
-            "PHP {} is loaded: new workers take the old ones' places",
+            "PHP {} is loaded: new workers replace the old ones",
             php.version.0
         );
         events::php_loaded(&self.name, &php.version.0);
@@ -468,7 +470,7 @@ impl Pool {
         };
         let said = match words.is_empty() {
             true => String::new(),
-            false => format!("; it said: {words}"),
+            false => format!("; its message: {words}"),
         };
         if let Some(next) = php.next.as_mut().filter(|next| next.master == id) {
             let died = || format!("it ended before PHP was loaded: {exit}");
@@ -494,13 +496,13 @@ impl Pool {
             None => "at once".into(),
         };
         let why = match self.oom.ended(exit, now) {
-            true => " (the kernel has ended it because memory was out)",
+            true => " (the kernel killed it because memory ran out)",
             false => "",
         };
         tell!(
             error,
             about_pool(&self.name),
-            "the pool's master died, and its workers with it: {exit}{why}, after {:.1} s; it starts again {again}{said}",
+            "the pool's PHP master died, and its workers with it: {exit}{why}, after {:.1} s; it starts again {again}{said}",
             lived.time.as_secs_f64()
         );
         if lists {
@@ -537,7 +539,7 @@ impl Pool {
             return tell!(
                 error,
                 about,
-                "PHP cannot be started anew, the pool stays as it is: {cause}"
+                "PHP cannot be restarted, the pool stays as it is: {cause}"
             );
         }
         if php.trial != Trial::Over {

@@ -31,7 +31,7 @@ impl Php {
     /// Orders the master to fork a worker.
     pub(super) fn fork(&self, number: u32, masters: &mut Masters) -> Result<Started, String> {
         let Some(master) = self.current() else {
-            return Err("the pool's master is not there".into());
+            return Err("the pool's PHP master is not running".into());
         };
         let make = || -> io::Result<(Outputs, [OwnedFd; 2], UnixStream, UnixStream)> {
             let (outputs, ends) = Outputs::pipes(self.spec.identity.as_ref())?;
@@ -40,7 +40,7 @@ impl Php {
             Ok((outputs, ends, ours, theirs))
         };
         let (outputs, [stdout, stderr], ours, theirs) =
-            make().map_err(|error| format!("no worker can be made: {error}"))?;
+            make().map_err(|error| format!("no worker can be created: {error}"))?;
         let attached = vec![theirs.into(), stdout, stderr];
         masters.fork(master, number, Task::Work, attached);
         Ok(Started {

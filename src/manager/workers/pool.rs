@@ -183,7 +183,7 @@ impl Pool {
             }
         }
         if !proven && why == Ending::Unasked {
-            let cause = format!("its program ends before it accepts a connection: {exit}");
+            let cause = format!("its program ended before it accepted a connection: {exit}");
             self.look_whether_down(cause, news);
         }
     }
@@ -260,7 +260,7 @@ impl Pool {
             tell!(
                 error,
                 about,
-                "the pool's master has forked no worker for {seconds} s: killed"
+                "the pool's PHP master has started no worker for {seconds} s: killed"
             );
             masters.give_up(master, now);
             // Try again later, in case this does not help.

@@ -179,7 +179,11 @@ fn which_configuration_and_which_pool_is_meant_must_be_clear() {
     let none = Setup::new();
     let empty = none.write_toml().display().to_string();
     for (words, code, says) in [
-        (vec!["--advise", "-c", "100"], 64, "-c is the configuration"),
+        (
+            vec!["--advise", "-c", "100"],
+            64,
+            "-c takes the configuration file",
+        ),
         (vec!["--advise", "-c", "/no/such.toml"], 78, "/no/such.toml"),
         (vec!["--advise", "-c", &empty], 64, "no pool"),
         (

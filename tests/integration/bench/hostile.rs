@@ -180,7 +180,10 @@ fn a_server_that_goes_away_meanwhile_does_not_end_the_load() {
 fn nobody_there_is_told_before_anything_is_sent() {
     let address = crate::support::free_address();
     for (words, says) in [
-        (vec![format!("http://{address}/")], "nobody listens there"),
+        (
+            vec![format!("http://{address}/")],
+            "nothing is listening there",
+        ),
         (vec!["unix:/no/such.sock".to_owned()], "no such socket"),
         (
             vec!["http://no-such-host.invalid/".to_owned()],

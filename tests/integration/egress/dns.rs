@@ -124,18 +124,18 @@ fn calls_go_on_while_name_servers_fail() {
     assert_eq!(who(&sidecar, port), "0");
     sidecar
         .weir
-        .wait_for_error(&["api.test cannot be looked up", "last addresses"]);
+        .wait_for_error(&["DNS lookup of api.test failed", "last addresses"]);
     sidecar.dns.says("api.test", Says::Addresses(ips, 60));
     wait_until("it is said that it is over", || {
         who(&sidecar, port);
         sidecar
             .weir
             .stderr()
-            .contains("api.test can be looked up again")
+            .contains("DNS lookup of api.test works again")
             || sidecar
                 .weir
                 .read("error.log")
-                .contains("api.test can be looked up again")
+                .contains("DNS lookup of api.test works again")
     });
 }
 
@@ -149,7 +149,7 @@ fn a_name_that_is_none_and_servers_that_are_silent_are_told_apart() {
     answer.expect_reason("dns_error");
     sidecar
         .weir
-        .wait_for_error(&["api.test cannot be looked up", "no such name"]);
+        .wait_for_error(&["DNS lookup of api.test failed", "this name does not exist"]);
     sidecar.dns.says("api.test", Says::Silence);
     wait_until("it waits for an answer", || {
         let answer = sidecar.get(&path(port));

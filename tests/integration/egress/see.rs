@@ -280,7 +280,7 @@ fn metrics_status_and_page_show_hosts() {
         &format!("calls {}", sidecar.address),
         &gone,
         "breaker open",
-        "it failed too often",
+        "because too many failed",
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }

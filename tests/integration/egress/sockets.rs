@@ -43,7 +43,7 @@ fn reload(sidecar: &Sidecar, change: impl FnOnce(String) -> String) {
     sidecar.weir.signal(Signal::HUP);
     wait_until("another gateway serves", || {
         let said = sidecar.weir.stderr();
-        assert!(!said.contains("nothing is changed"), "{said}");
+        assert!(!said.contains("nothing was changed"), "{said}");
         sidecar.weir.gateway().pid != before
     });
 }
@@ -95,7 +95,7 @@ fn nobody_is_refused_while_weir_reloads_or_its_gateway_dies() {
     let callers = std::thread::spawn(move || {
         let mut count = 0;
         while !ended.load(Ordering::SeqCst) {
-            TcpStream::connect(address).expect("somebody listens");
+            TcpStream::connect(address).expect("a program is listening");
             count += 1;
         }
         count
@@ -191,7 +191,7 @@ fn an_address_that_is_taken_is_told_with_its_place() {
     assert_eq!(status.code(), Some(78), "{said}");
     for words in [
         "egress.listen",
-        "the port is taken by",
+        "the port is already used by",
         &format!("listen = [\"{address}\"]"),
     ] {
         assert!(said.contains(words), "{words} in {said}");
@@ -209,7 +209,7 @@ fn a_reload_may_end_the_egress_and_begin_it_again() {
     let sidecar = outward.start();
     sidecar.get(&path(&origin)).expect(200);
     reload(&sidecar, |text| text.replace(&egress, ""));
-    wait_until("nobody listens there", || {
+    wait_until("nothing is listening there", || {
         TcpStream::connect(sidecar.address).is_err()
     });
     reload(&sidecar, |text| text + &egress);

@@ -111,7 +111,7 @@ fn a_decimal_address_is_no_host() {
     );
     sidecar
         .weir
-        .wait_for_error(&["a number that some read as an IPv4 address"]);
+        .wait_for_error(&["a number that some programs read as an IPv4 address"]);
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_user_in_front_of_the_host_is_refused() {
         refused(&sidecar.get(&path), Why::BadRequest);
     }
     // A password is not told on.
-    sidecar.weir.wait_for_error(&["a user before it"]);
+    sidecar.weir.wait_for_error(&["the host has a user"]);
     assert!(!sidecar.weir.stderr().contains("s3cret"));
     assert_eq!(good.connections(), 0);
     forbidden.is_untouched();

@@ -57,17 +57,17 @@ fn certificates_that_are_wrong_are_refused_and_others_are_called() {
             "has expired on 2020-02-01",
             "renew",
         ),
-        ("other.test", &other, "is for good.test", "call it by"),
+        ("other.test", &other, "is for good.test", "one of its names"),
         (
             "stranger.test",
             &stranger,
-            "whom this machine trusts",
+            "that this machine trusts",
             "ca_file",
         ),
         (
             "client.test",
             &client,
-            "not meant for servers",
+            "not valid for servers",
             "another one",
         ),
     ] {
@@ -166,7 +166,7 @@ fn an_origin_that_wants_a_certificate_is_shown_one() {
     answer.expect_reason("tls_protocol_error");
     let line = sidecar
         .weir
-        .wait_for_error(&["bare.test", "does not accept who weir is"]);
+        .wait_for_error(&["bare.test", "does not accept weir's client certificate"]);
     assert!(line.contains("client_cert"), "{line}");
 }
 
@@ -251,7 +251,7 @@ fn a_handshake_that_breaks_off_is_tried_again_and_told_as_that() {
     answer.expect(502).expect_reason("connection_terminated");
     sidecar
         .weir
-        .wait_for_error(&["gone.test", "broke off while TLS"]);
+        .wait_for_error(&["gone.test", "closed during the TLS handshake"]);
     origin.join().expect("it was tried three times");
 }
 
@@ -314,7 +314,7 @@ fn secrets_come_from_files_and_the_environment_and_are_not_in_logs() {
 
     // A reload reads them again, and is not done where that cannot be.
     sidecar.weir.signal(Signal::HUP);
-    sidecar.weir.wait_for_error(&["nothing is changed"]);
+    sidecar.weir.wait_for_error(&["nothing was changed"]);
     sidecar.weir.wait_for_error(&["token", "No such file"]);
     assert_eq!(Sidecar::value(&call(), "authorization"), "Bearer hunter2");
     weir::write(&token, b"correct horse\n");
@@ -367,7 +367,7 @@ fn files_that_are_of_no_use_are_told_at_the_start() {
         ),
         (
             format!("client_cert = \"{cert}\"\nclient_key = \"{other}\""),
-            vec!["[egress.host.api] client_cert", "do not belong together"],
+            vec!["[egress.host.api] client_cert", "do not match"],
         ),
         (
             "set_headers = { X-A = \"${env:WEIR_TEST_NO_SUCH}\" }".to_owned(),

@@ -343,7 +343,7 @@ fn a_handshake_that_breaks_off_is_tried_again_whatever_the_method() {
     }
     sidecar
         .weir
-        .wait_for_error(&["api.test", "does it speak TLS", "http://"]);
+        .wait_for_error(&["api.test", "does not use TLS", "http://"]);
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn pools_that_choose_for_themselves_start_from_what_fits_the_memory() {
     let weir = setup(lines).start();
     wait_for_workers(&weir, 1);
     let gated = Gated::start(&weir, "all", 6);
-    weir.wait_for_error(&["there is memory for 1 workers and no more"]);
+    weir.wait_for_error(&["memory is only enough for 1 workers"]);
     assert_eq!(workers(&weir).len(), 1);
     // The one that there is needs far less, as is seen once it has lived for a while.
     wait_until("there are more", || workers(&weir).len() > 1);

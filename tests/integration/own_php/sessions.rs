@@ -76,7 +76,7 @@ fn a_route_may_say_otherwise_and_who_leaves_or_waits_too_long_holds_up_nobody() 
     });
     drop(leaves);
     waits.response().expect(503).expect_reason("queue_timeout");
-    weir.wait_for_error(&["another request of its key", "serialize_by"]);
+    weir.wait_for_error(&["another request with the same key", "serialize_by"]);
     std::fs::write(scratch(&weir, "gate-first"), "").expect("the gate");
     first.response().expect(200);
     std::fs::write(scratch(&weir, "gate-last"), "").expect("the gate");

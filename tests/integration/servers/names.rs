@@ -53,7 +53,7 @@ fn every_address_of_a_name_is_a_server_and_changes_move_the_load() {
 
     dns.says("php.test", Says::Addresses(ips[1..].to_vec(), 1));
     weir.wait_for_error(&["is new in DNS", &ips[2].to_string()]);
-    weir.wait_for_error(&["is gone from DNS", &ips[0].to_string()]);
+    weir.wait_for_error(&["is no longer in DNS", &ips[0].to_string()]);
     let seen = tally(&weir, "/who.php", 10);
     assert_eq!((seen["1"], seen["2"]), (5, 5));
     assert_eq!(states(&weir), ["up", "up"]);
@@ -78,7 +78,7 @@ fn what_runs_at_an_address_that_is_gone_runs_to_its_end() {
     client.send("GET /who.php HTTP/1.1\r\nHost: a\r\n\r\n");
     wait_until("it runs", || old.running() == 1);
     dns.says("php.test", Says::Addresses(vec![other.ip()], 1));
-    weir.wait_for_error(&["is gone from DNS"]);
+    weir.wait_for_error(&["is no longer in DNS"]);
     assert_eq!(tally(&weir, "/who.php", 4)["new"], 4);
     assert!(states(&weir).contains(&"leaving".to_owned()));
     gate.open();
@@ -100,9 +100,9 @@ fn failures_of_dns_keep_the_servers() {
         wait_until("it was asked again", || dns.asked() > asked + 3);
         assert_eq!(tally(&weir, "/who.php", 4).len(), 2);
     }
-    weir.wait_for_error(&["php.test cannot be looked up", "its 2 servers are kept"]);
+    weir.wait_for_error(&["DNS lookup of php.test failed", "its 2 servers are kept"]);
     dns.says("php.test", Says::Addresses(ips[..1].to_vec(), 1));
-    weir.wait_for_error(&["php.test can be looked up again"]);
+    weir.wait_for_error(&["DNS lookup of php.test works again"]);
     assert_eq!(tally(&weir, "/who.php", 4)["0"], 4);
 }
 
@@ -122,8 +122,8 @@ fn a_name_that_is_not_known_yet_stops_nobody() {
     let weir = setup.start();
     weir.wait_for_error(&[
         "warning",
-        "php.test cannot be looked up",
-        "it has no server until then",
+        "DNS lookup of php.test failed",
+        "the pool has no server until then",
     ]);
     weir.get("/who.php").expect(503).expect_reason("no_worker");
     dns.says("php.test", Says::Addresses(ips, 60));
@@ -165,7 +165,7 @@ fn addresses_outlive_reloads_and_gateways_while_dns_is_away() {
     let weir = start(&dns, port, "queue.maxconn = 4\nresolve_max = \"1s\"");
     assert_eq!(tally(&weir, "/who.php", 4)["0"], 4);
     dns.says("php.test", Says::Failure);
-    weir.wait_for_error(&["cannot be looked up", "its server is kept"]);
+    weir.wait_for_error(&["DNS lookup of ", "its server is kept"]);
     let reloads = || weir.stderr().matches("reloaded: the new").count();
     for count in 1..3 {
         weir.signal(Signal::HUP);
@@ -187,6 +187,6 @@ fn addresses_outlive_reloads_and_gateways_while_dns_is_away() {
     assert_eq!(tally(&weir, "/who.php", 4)["0"], 4);
     // When it can be looked up again, it is.
     dns.says("php.test", Says::Addresses(ips[1..].to_vec(), 1));
-    weir.wait_for_error(&["is gone from DNS", &ips[0].to_string()]);
+    weir.wait_for_error(&["is no longer in DNS", &ips[0].to_string()]);
     assert_eq!(tally(&weir, "/who.php", 4)["1"], 4);
 }

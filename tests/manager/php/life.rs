@@ -174,7 +174,7 @@ fn a_master_that_dies_takes_its_workers_along_and_is_started_again() {
     wait_until("both workers are there", || offspring(master).len() == 2);
     let workers = offspring(master);
     signal(master, "KILL");
-    weir.log_line("the pool's master died, and its workers with it: SIGKILL");
+    weir.log_line("the pool's PHP master died, and its workers with it: SIGKILL");
     wait_until("its workers are gone", || {
         workers.iter().all(|pid| !is_alive(*pid))
     });

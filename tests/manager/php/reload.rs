@@ -94,7 +94,7 @@ fn a_pool_whose_php_cannot_be_loaded_ends_the_reload_and_the_old_one_goes_on() {
                   \"opcache.preload_user\" = \"www-data\" }";
     site.write_config(&text.replace("max_children = 1", broken));
     signal(weir.process.id(), "HUP");
-    weir.log_line("reload: nothing is changed");
+    weir.log_line("reload failed, nothing was changed");
     let line = weir.log_line("[pool.php] PHP cannot be started: ");
     assert!(line.contains("preload"), "{line}");
     let after = weir.get("/who.php");

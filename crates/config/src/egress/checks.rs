@@ -32,8 +32,8 @@ pub(super) fn check(document: &Document, tables: &EgressTables, egress: &Egress,
 
 fn listen(document: &Document, entries: &Entries, egress: &Egress, sink: &mut Sink) {
     if egress.listen.is_empty() && !entries.is_wrong("listen") {
-        let message = "an empty list: nobody could call";
-        let hint = "leave `listen` out for 127.0.0.1:8083";
+        let message = "this list is empty, so no call could be made";
+        let hint = "remove `listen` to use 127.0.0.1:8083";
         sink.error(entries.span("listen"), message, hint);
     }
     let written = entries.entry("listen");
@@ -45,9 +45,10 @@ fn listen(document: &Document, entries: &Entries, egress: &Egress, sink: &mut Si
             && !socket.ip().to_canonical().is_loopback()
             && !has_token
         {
-            let message = format!("others than this machine reach {socket}, and could call");
+            let message =
+                format!("{socket} can be reached from other machines, which could make calls");
             let hint = format!(
-                "write \"127.0.0.1:{}\", or add token_file = \"/etc/weir/egress.token\", which callers have to know",
+                "write \"127.0.0.1:{}\", or add token_file = \"/etc/weir/egress.token\"; callers must then send that token",
                 socket.port()
             );
             sink.error(place.clone(), message, hint);
@@ -57,10 +58,10 @@ fn listen(document: &Document, entries: &Entries, egress: &Egress, sink: &mut Si
             continue;
         }
         if egress.listen[..index].contains(address) {
-            sink.error(place, "this address is listed twice", "");
+            sink.error(place, "this address is in the list twice", "");
         } else if let Some(owner) = owner(document, address) {
             let message = format!("{owner} has this address already");
-            let hint = "calls need one of their own: 127.0.0.1:8083 is usual";
+            let hint = "[egress] needs its own address: 127.0.0.1:8083 is usual";
             sink.error(place, message, hint);
         }
     }
@@ -68,7 +69,7 @@ fn listen(document: &Document, entries: &Entries, egress: &Egress, sink: &mut Si
     if !egress.listen.iter().any(unix) {
         for key in ["owner", "group", "mode"] {
             if let Some(entry) = entries.entry(key) {
-                let message = format!("`{key}` has no effect: only unix sockets have permissions");
+                let message = format!("`{key}` has no effect: it is only for unix sockets");
                 sink.warning(entry.key.clone(), message, "");
             }
         }
@@ -89,7 +90,7 @@ fn listen(document: &Document, entries: &Entries, egress: &Egress, sink: &mut Si
     if let Some(entry) = entries.entry("token_file")
         && egress.listen.iter().all(unix)
     {
-        let message = "`token_file` has no effect: a unix socket has permissions";
+        let message = "`token_file` has no effect: this is a unix socket, and file permissions control access to it";
         sink.warning(
             entry.key.clone(),
             message,
@@ -120,25 +121,27 @@ fn owner(document: &Document, address: &Address) -> Option<String> {
 fn allow(document: &Document, entries: &Entries, egress: &Egress, sink: &mut Sink) {
     let Some(entry) = entries.entry("allow") else {
         if !entries.is_wrong("allow") {
-            let message = "nothing may be called: there is no `allow`";
-            let hint = "name who may be: allow = [\"api.example.com\"]";
+            let message = "no call is allowed: `allow` is missing";
+            let hint = "list the allowed hosts: allow = [\"api.example.com\"]";
             sink.warning_of_whole(entries.header.clone(), message, hint);
         }
         return;
     };
     if egress.allow.is_empty() {
-        let message = "an empty list: nothing may be called";
-        let hint = "name who may be: allow = [\"api.example.com\"]";
+        let message = "this list is empty, so no call is allowed";
+        let hint = "list the allowed hosts: allow = [\"api.example.com\"]";
         sink.warning(entry.span.clone(), message, hint);
     }
     for (index, (rule, span)) in egress.allow.iter().zip(&entry.parts).enumerate() {
         let mut before = egress.allow[..index].iter();
         if let Some(first) = before.find(|first| lets_all_of(first, rule)) {
             let message = match first == rule {
-                true => "this rule is listed twice".to_owned(),
-                false => format!("this rule adds nothing: \"{first}\" before lets all of it"),
+                true => "this rule is in the list twice".to_owned(),
+                false => format!(
+                    "this rule has no effect: \"{first}\" before it already allows everything that it allows"
+                ),
             };
-            sink.warning(span.clone(), message, "leave it out, or the wider one");
+            sink.warning(span.clone(), message, "remove this rule, or the wider one");
         }
         let pools = || {
             document
@@ -148,13 +151,14 @@ fn allow(document: &Document, entries: &Entries, egress: &Egress, sink: &mut Sin
         };
         for name in &rule.pools {
             if !pools().any(|pool| pool == name) {
-                let message = format!("there is no [pool.{name}]");
+                let message = format!("unknown pool: there is no [pool.{name}]");
                 sink.error(span.clone(), message, suggestion(name, pools()));
             }
         }
         if let Some(all) = rule.addresses.iter().find(|network| network.prefix == 0) {
-            let message = format!("{all} is every address, those of the cloud's metadata included");
-            let hint = "name the networks that the host is in: \"10.0.0.0/8\"";
+            let message =
+                format!("{all} allows every address, including those of cloud metadata services");
+            let hint = "list only the networks of this host: \"10.0.0.0/8\"";
             sink.warning(span.clone(), message, hint);
         }
     }
@@ -197,8 +201,8 @@ fn not_everywhere(entries: &Entries, egress: &Egress, sink: &mut Sink) {
     if let Some(entry) = entries.entry("verify")
         && !egress.defaults.verify
     {
-        let message = "certificates cannot be left unchecked for all hosts at once";
-        let hint = "write verify = false in the [egress.host.NAME] of the host that has none to check, or its authority's as ca_file";
+        let message = "certificate checks cannot be turned off for all hosts at once";
+        let hint = "write verify = false in the [egress.host.NAME] of that one host, or give the certificate of its authority as ca_file";
         sink.error(entry.span.clone(), message, hint);
     }
     let Some(entry) = entries.entry("set_headers") else {
@@ -215,8 +219,8 @@ fn not_everywhere(entries: &Entries, egress: &Egress, sink: &mut Sink) {
     };
     for ((name, value), span) in egress.defaults.set_headers.iter().zip(&entry.parts) {
         if several && (stands_elsewhere(value) || is_credential(name)) {
-            let message = format!("every host that may be called is told {name}");
-            let hint = "write it in the [egress.host.NAME] that it is for";
+            let message = format!("{name} is sent to every allowed host");
+            let hint = "move it to the [egress.host.NAME] of the host that needs it";
             sink.warning(span.clone(), message, hint);
         }
     }
@@ -236,11 +240,11 @@ fn answers(tables: &EgressTables, egress: &Egress, sink: &mut Sink) {
             && !kept
             && !unclear
         {
-            let message = format!("`{key}` has no effect: no answers are kept");
+            let message = format!("`{key}` has no effect without `cache`");
             sink.warning(
                 entry.key.clone(),
                 message,
-                "write cache = true, here or for a host",
+                "write cache = true here or for a host",
             );
         }
     }
@@ -248,7 +252,7 @@ fn answers(tables: &EgressTables, egress: &Egress, sink: &mut Sink) {
         && egress.cache_max_object > egress.cache_size
         && !entries.is_wrong("cache_size")
     {
-        let message = "more than `cache_size`, which is for all answers together";
+        let message = "more than `cache_size`, the limit for all answers together";
         sink.error(entry.span.clone(), message, "");
     }
 }
@@ -270,14 +274,14 @@ fn table(entries: &Entries, settings: &HostSettings, sink: &mut Sink) {
     warn_if(
         "keepalive",
         keepalive > maxconn,
-        format!("more than `maxconn` ({maxconn}): so many connections are never there"),
+        format!("more than `maxconn` ({maxconn}): there are never that many connections"),
         "",
     );
     warn_if(
         "preconnect",
         preconnect > maxconn,
-        format!("more than `maxconn` ({maxconn}): so many connections are never used"),
-        "raise maxconn, or write fewer",
+        format!("more than `maxconn` ({maxconn}): that many connections are never used"),
+        "raise maxconn, or lower this number",
     );
     let no_retries = settings.retries == 0;
     warn_if(
@@ -295,21 +299,21 @@ fn table(entries: &Entries, settings: &HostSettings, sink: &mut Sink) {
     warn_if(
         "stale_if_error",
         !settings.cache && !settings.stale_if_error.is_zero(),
-        "`stale_if_error` has no effect: no answers are kept".to_owned(),
+        "`stale_if_error` has no effect without `cache`".to_owned(),
         "write cache = true",
     );
     warn_if(
         "ca_file",
         !settings.verify,
-        "`ca_file` has no effect: certificates are not checked".to_owned(),
-        "leave out verify = false",
+        "`ca_file` has no effect with verify = false".to_owned(),
+        "remove verify = false",
     );
     for (one, other) in [("client_cert", "client_key"), ("client_key", "client_cert")] {
         if let Some(entry) = entries.entry(one)
             && !entries.is_written(other)
         {
             let message = format!("`{one}` without `{other}`");
-            let hint = format!("add {other} = \"/etc/weir/client.pem\"; one file may hold both");
+            let hint = format!("add {other} = \"/etc/weir/client.pem\"; one file can contain both");
             sink.error(entry.key.clone(), message, hint);
         }
     }
@@ -337,8 +341,13 @@ fn waits(entries: &Entries, settings: &HostSettings, sink: &mut Sink) {
             && part > all
             && !all.is_zero()
         {
-            let message = "longer than `timeout`, which is for all of a call, so it limits nothing";
-            sink.warning(entry.span.clone(), message, "raise timeout, or write less");
+            let message =
+                "longer than `timeout`, the limit for the whole call, so it has no effect";
+            sink.warning(
+                entry.span.clone(),
+                message,
+                "raise timeout, or lower this value",
+            );
         }
     }
 }
@@ -354,9 +363,9 @@ fn literal_secrets(entries: &Entries, sink: &mut Sink) {
         if is_credential(name) && !stands_elsewhere(value) {
             let span: Range<usize> = span.clone();
             let message = format!(
-                "what {name} says stands in this file, and in what `weir check --print` shows"
+                "the secret {name} is readable in this file and in the output of `weir check --print`"
             );
-            let hint = "keep it in a file of its own: \"Bearer ${file:/etc/weir/api.token}\", or in weir's environment: \
+            let hint = "keep it in a separate file: \"Bearer ${file:/etc/weir/api.token}\", or in weir's environment: \
                         \"${env:API_KEY}\"";
             sink.warning(span, message, hint);
         }

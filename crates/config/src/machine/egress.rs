@@ -23,7 +23,11 @@ impl Pass<'_> {
             egress.group.as_deref(),
         );
         if let Some(file) = &egress.token_file {
-            self.secret("egress.token_file", file, "make one: openssl rand -hex 32");
+            self.secret(
+                "egress.token_file",
+                file,
+                "create one: openssl rand -hex 32",
+            );
         }
         self.calls("egress", &egress.defaults, None);
         for host in &egress.hosts {
@@ -77,8 +81,8 @@ impl Pass<'_> {
             Ok(()) => return true,
             Err(Obstacle::Absent(reason)) => self.error(at, reason, mend),
             Err(Obstacle::Barred(reason)) => match self.starts_weir() {
-                true => self.error(at, reason, "let the user who starts weir read it"),
-                false => self.warning(at, reason, "root starts weir, it seems, and may"),
+                true => self.error(at, reason, "give the user who starts weir read access"),
+                false => self.warning(at, reason, "root can, and root seems to start weir"),
             },
         }
         false
@@ -88,11 +92,15 @@ impl Pass<'_> {
         if self.machine.has_variable(name) {
             return;
         }
-        let message = format!("there is no variable {name} in the environment");
-        let hint = "set it where weir is started (systemd: Environment=, EnvironmentFile=), or use ${file:…}";
+        let message = format!("the variable {name} is not set");
+        let hint = "set it in weir's environment (systemd: Environment=, EnvironmentFile=), or use ${file:…}";
         match self.starts_weir() {
             true => self.error(at, message, hint),
-            false => self.warning(at, message, "root starts weir, it seems, and may have it"),
+            false => self.warning(
+                at,
+                message,
+                "root can, and root seems to start weir have it",
+            ),
         }
     }
 
@@ -102,4 +110,4 @@ impl Pass<'_> {
     }
 }
 
-const CORRECT: &str = "correct the path, or make the file";
+const CORRECT: &str = "correct the path, or create the file";

@@ -19,7 +19,8 @@ impl Reader<'_> {
                 DeValue::String(text) => self.sink.take(element.span(), origin::rule(text)),
                 DeValue::Table(table) => self.allow_rule(element, table),
                 other => {
-                    let message = format!("a rule is a text or a table, not {}", type_of(other));
+                    let message =
+                        format!("a rule must be a text or a table, not {}", type_of(other));
                     self.error(element, message, EXAMPLE);
                     None
                 }
@@ -66,8 +67,8 @@ impl Reader<'_> {
                 Some(Value::Text(read)) => path = read,
                 Some(Value::Texts(read)) if matches!(kind, Kind::References) => {
                     if read.is_empty() {
-                        let message = "an empty list: no pool could call so";
-                        let hint = "name the pools, or leave `pools` out for whoever may call";
+                        let message = "this list is empty, so no pool could make this call";
+                        let hint = "list the pools, or remove `pools` to allow all of them";
                         self.error(value, message.to_owned(), hint);
                         good = false;
                     }

@@ -31,7 +31,7 @@ impl Reader<'_> {
         let Some(table) = node.get_ref().as_table() else {
             let (noun, example) = kind.expectation();
             let message = format!(
-                "`{}` takes {noun}; this is {}",
+                "`{}` takes {noun}, this is {}",
                 self.key,
                 type_of(node.get_ref())
             );
@@ -78,16 +78,16 @@ impl Reader<'_> {
         }
         let hint = match parts.len() {
             0 => "add header = \"User-Agent\", or cookie = \"session\"",
-            _ => "make them rules of their own",
+            _ => "write separate rules",
         };
         let (Some(part), true) = (parts.pop(), parts.is_empty()) else {
-            let message = "a rule looks at one thing: `header` or `cookie`";
+            let message = "a rule can have `header` or `cookie`, not both";
             self.error(node, message, hint);
             return None;
         };
         let Some(priority) = priority else {
             let message = "`priority` is missing in this rule";
-            self.error(node, message, "add priority = 10; lower numbers first");
+            self.error(node, message, "add priority = 10; lower numbers go first");
             return None;
         };
         Some(PriorityRule {

@@ -73,7 +73,7 @@ impl Reader<'_> {
             .and_then(|integer| i16::from_str_radix(integer.as_str(), integer.radix()).ok())
             .filter(|number| (-1_000..=1_000).contains(number));
         if number.is_none() {
-            let message = "a priority is a whole number, -1000 to 1000";
+            let message = "a priority must be a whole number from -1000 to 1000";
             self.error(node, message, "lower numbers go first; 0 is usual");
         }
         number

@@ -26,7 +26,8 @@ impl Reader<'_> {
                 }
                 DeValue::Table(table) => self.server(element, table),
                 other => {
-                    let message = format!("a server is a text or a table, not {}", type_of(other));
+                    let message =
+                        format!("a server must be a text or a table, not {}", type_of(other));
                     let hint = "for example \"10.0.0.5:9000\", or { address = \"10.0.0.5:9000\", weight = 50 }";
                     self.error(element, message, hint);
                     None

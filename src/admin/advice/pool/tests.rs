@@ -50,7 +50,7 @@ fn each_cause_has_its_help() {
         &only(&pool(6, 12)),
         &[
             "12 wait, the first for 250.0 ms so far, a new client would for 1.5 s",
-            "more did not finish more",
+            "more workers did not finish more",
         ],
     );
     has(&only(&pool(20, 1)), &["1 waits", "raise max_children"]);
@@ -118,7 +118,7 @@ fn servers_that_stand_still_are_not_helped_by_more_children() {
     has(
         &said,
         &[
-            "the servers have had the same 5 requests for 30.0 s",
+            "the servers have been busy with the same 5 requests for 30.0 s",
             "slow log",
             "More connections do not help",
         ],
@@ -135,7 +135,7 @@ fn servers_that_stand_still_are_not_helped_by_more_children() {
     ]);
     has(
         &only(&servers),
-        &["server 10.0.0.5:9000 has 3 requests and has answered none for 12.0 s"],
+        &["server 10.0.0.5:9000 has 3 requests and has not answered any for 12.0 s"],
     );
 }
 
@@ -147,14 +147,14 @@ fn crashes_are_told_and_no_wait_is_foreseen_that_is_shorter_than_what_was_waited
     crashing["queue"]["expected_wait"] = 0.000_403.into();
     crashing["failures"] = json!([{
         "status": 502, "reason": "worker_died", "last_minute": 14, "last_ten_seconds": 3,
-        "last": { "method": "GET", "uri": "/r.php", "request": 9, "message": "its process was ended by SIGSEGV" },
+        "last": { "method": "GET", "uri": "/r.php", "request": 9, "message": "its process was killed by SIGSEGV" },
     }]);
     let found = troubles(&crashing);
     assert_eq!(found.len(), 2, "{found:?}");
     has(
         &found[0].what,
         &[
-            "14 workers crashed in the last minute; the last was GET /r.php (request 9): its process was ended by SIGSEGV",
+            "14 workers crashed in the last minute; the last was GET /r.php (request 9): its process was killed by SIGSEGV",
         ],
     );
     has(
@@ -175,7 +175,7 @@ fn scripts_that_are_refused_because_they_crash_are_named() {
     has(
         &only(&crashing),
         &[
-            "/r.php ends its workers (5 so far) and is refused (40 requests so far); it is tried again in 7 s",
+            "/r.php crashes its workers (5 so far) and is refused (40 requests so far); it is tried again in 7 s",
         ],
     );
 }
@@ -201,11 +201,10 @@ fn forks_that_fail_and_names_that_do_not_resolve_are_told() {
         &["2 workers could not be started", "TasksMax"],
     );
     let mut unknown = pool(1, 0);
-    unknown["unknown_names"] =
-        json!([{ "host": "php.internal", "failure": "no such name", "seconds": 130.0 }]);
+    unknown["unknown_names"] = json!([{ "host": "php.internal", "failure": "this name does not exist", "seconds": 130.0 }]);
     has(
         &only(&unknown),
-        &["php.internal has not been found by its name for 2 min: no such name"],
+        &["the name php.internal has not resolved for 2 min: this name does not exist"],
     );
 }
 
@@ -229,7 +228,7 @@ fn errors_of_scripts_are_told_while_they_last_and_where_they_are_many() {
     );
     has(
         &only(&failing(None, 500, 98, 1)),
-        &["nothing but errors in the last minute: 98 of 100 requests with 500"],
+        &["only with errors in the last minute: 98 of 100 requests with 500"],
     );
     assert_eq!(troubles(&failing(None, 500, 2, 0)), []);
     let mut busy = failing(None, 500, 2, 1);
@@ -248,7 +247,7 @@ fn answers_of_weirs_own_are_told_with_their_reason() {
     );
     has(
         &only(&failing(Some("truncated"), 200, 3, 1)),
-        &["3 requests were cut within their answer"],
+        &["3 requests were cut in the middle of the answer"],
     );
     // These are the queue's, which tells of them itself.
     assert_eq!(troubles(&failing(Some("queue_full"), 503, 3, 1)), []);

@@ -108,7 +108,7 @@ async fn ask(conn: WorkerConn, path: &str) -> Result<String, String> {
         let read = poll_fn(|cx| conn.poll_read(cx, &mut buffer)).await;
         read.map_err(failed)?;
         if buffer.filled().is_empty() {
-            return Err("it closed the connection before the end of its answer".to_owned());
+            return Err("it closed the connection in the middle of its answer".to_owned());
         }
         let ended = decode(&mut decoder, buffer.filled(), &mut output)?;
         // Only the head matters, so the rest is not read.

@@ -141,7 +141,7 @@ impl Farm {
         }
         for (id, shown) in gone {
             self.remove(id, after);
-            let text = format!("server {shown} is gone from DNS: it gets no more requests");
+            let text = format!("server {shown} is no longer in DNS: it gets no more requests");
             after.note(Note::Notice(text));
         }
         let mut added = Vec::new();
@@ -182,17 +182,17 @@ impl Name {
                     .staying()
                     .filter(|(_, member)| member.entry == self.entry);
                 let kept = match mine.count() {
-                    0 => "it has no server until then".to_owned(),
+                    0 => "the pool has no server until then".to_owned(),
                     1 => "its server is kept".to_owned(),
                     count => format!("its {count} servers are kept"),
                 };
                 Some(Note::Warning(format!(
-                    "{host} cannot be looked up: {failure}; it is tried again, {kept}"
+                    "DNS lookup of {host} failed: {failure}; it is tried again, {kept}"
                 )))
             }
             None if std::mem::take(&mut self.failing) => {
                 farm.unknown_names.remove(&self.entry);
-                Some(Note::Notice(format!("{host} can be looked up again")))
+                Some(Note::Notice(format!("DNS lookup of {host} works again")))
             }
             _ => None,
         }
@@ -203,7 +203,7 @@ impl Name {
         let was = std::mem::replace(&mut self.overfull, answer.left_out > 0);
         (self.overfull && !was).then(|| {
             Note::Warning(format!(
-                "{} has {} addresses: the first {MOST_ADDRESSES} are used, {} are left out",
+                "{} has {} addresses: the first {MOST_ADDRESSES} are used, {} are ignored",
                 self.host,
                 MOST_ADDRESSES + answer.left_out,
                 answer.left_out

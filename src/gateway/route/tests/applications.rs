@@ -43,10 +43,7 @@ fn an_encoded_slash_is_for_scripts_and_fallbacks() {
         ("/index.php%2Fx", "script /index.php"),
         ("/x%2F../style.css", "script /index.php"),
         ("/repo%2F.env", "script /index.php"),
-        (
-            "/files/a%2Fb.txt",
-            "404 an encoded slash is in no file's name",
-        ),
+        ("/files/a%2Fb.txt", "404 no file name has an encoded slash"),
         (
             "/files/a/b.txt",
             "file files/a/b.txt text/plain; charset=utf-8",
@@ -139,7 +136,7 @@ fn unchecked_scripts_need_no_root_here() {
         names(far, "/"),
         "/nowhere/at/all/index.php /nowhere/at/all "
     );
-    assert_eq!(names(far, "/style.css"), "404 the root is not there");
+    assert_eq!(names(far, "/style.css"), "404 the root does not exist");
     assert_eq!(
         names(front, "/a/b/"),
         "/nowhere/at/all/index.php /nowhere/at/all "
@@ -194,7 +191,7 @@ fn a_rewrite_stands_for_what_was_asked() {
         ("/v17/docs", "301 /docs/"),
         ("/v17/.env", "404 hidden by hide_files"),
         ("/v17/out.txt", "403 a link out of the root"),
-        ("/v17/a%2Fb", "404 an encoded slash is in no file's name"),
+        ("/v17/a%2Fb", "404 no file name has an encoded slash"),
         ("/v17/v18/style.css", "404 no such file"),
         ("/v17/wiki/x?y=1", "script /index.php?id=x&y=1"),
         ("/v17/closed.php/x", "action Deny"),
@@ -249,16 +246,19 @@ fn an_alias_stands_for_its_prefix() {
         ("/lib/outside/secret.txt", "403 a link out of the root"),
         ("/lib/source.phtml", "403 the source of a script"),
         ("/lib/uploads/evil.php", "file uploads/evil.php text/plain"),
-        ("/lib/a%2Fb", "404 an encoded slash is in no file's name"),
+        ("/lib/a%2Fb", "404 no file name has an encoded slash"),
         // The slash that nginx's `alias` may lack.
-        ("/lib../outside/secret.txt", "404 the fallback is not there"),
+        (
+            "/lib../outside/secret.txt",
+            "404 the fallback does not exist",
+        ),
         ("/lib/../secret", "file secret application/octet-stream"),
         (
             "/lib/%2e%2e/lib/style.css",
             "file style.css text/css; charset=utf-8",
         ),
         ("/lib/..%2f..%2foutside/secret.txt", "400 path_above_root"),
-        ("/libx", "404 the fallback is not there"),
+        ("/libx", "404 the fallback does not exist"),
         ("/apps/one/", "script /apps/one/index.php"),
         ("/apps/one/some/page", "script /apps/one/index.php"),
     ] {

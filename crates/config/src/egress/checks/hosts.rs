@@ -17,7 +17,7 @@ pub(super) fn hosts(tables: &EgressTables, egress: &Egress, sink: &mut Sink) {
             continue;
         };
         if host.hosts.is_empty() {
-            let message = "an empty list: this table is about nobody";
+            let message = "this list is empty, so this table has no effect";
             let hint = "for example hosts = [\"api.example.com\"]";
             sink.error(entry.span.clone(), message, hint);
             continue;
@@ -27,24 +27,25 @@ pub(super) fn hosts(tables: &EgressTables, egress: &Egress, sink: &mut Sink) {
                 .iter()
                 .any(|first| covers(first, pattern))
             {
-                sink.warning(span.clone(), "this host is listed twice", "");
+                sink.warning(span.clone(), "this host is in the list twice", "");
                 continue;
             }
             let mut before = egress.hosts[..index].iter();
             let says = |other: &&Host| other.hosts.iter().any(|first| covers(first, pattern));
             if let Some(first) = before.find(says) {
                 let message = format!(
-                    "[egress.host.{}] before says how this host is called",
+                    "[egress.host.{}] above already applies to this host",
                     first.name
                 );
-                let hint = "the first match wins: leave it out there, or move this table up";
+                let hint = "the first match is used: remove the host there, or move this table up";
                 sink.warning(span.clone(), message, hint);
             }
         }
         if !entries.is_wrong("verify") && entries.entry("verify").is_some() && !host.settings.verify
         {
-            let message = "certificates are not checked: whoever is on the way can read and change what is said";
-            let hint = "for a certificate of your own: ca_file = \"/etc/weir/ca.pem\" instead";
+            let message = "certificates are not checked: anybody on the network path can read and change the calls";
+            let hint =
+                "for a private certificate authority, write ca_file = \"/etc/weir/ca.pem\" instead";
             sink.warning(entries.span("verify"), message, hint);
         }
         may_be_called(name, entries, host, tables, egress, sink);
@@ -62,7 +63,7 @@ pub(super) fn defaults(entries: &Entries, egress: &Egress, sink: &mut Sink) {
         && unnamed
         && !entries.is_wrong("allow")
     {
-        let message = "`preconnect` has no effect: no host is named without `*`";
+        let message = "`preconnect` has no effect: it needs a host without `*`";
         sink.warning(entry.key.clone(), message, NAME_IT);
     }
 }
@@ -85,7 +86,7 @@ pub(super) fn upgrade(entries: &Entries, egress: &Egress, sink: &mut Sink) {
             },
         };
         if !egress.allow.iter().any(|rule| meet(&rule.origin, &wanted)) {
-            let message = format!("`allow` does not let {wanted} be called by https");
+            let message = format!("`allow` does not allow {wanted} by https");
             sink.warning_of_whole(
                 span.clone(),
                 message,
@@ -111,7 +112,7 @@ fn may_be_called(
     if tables.egress.is_wrong("allow") || egress.allow.is_empty() || host.hosts.iter().any(lets) {
         return;
     }
-    let message = format!("[egress.host.{name}] says nothing: `allow` lets none of its hosts");
+    let message = format!("[egress.host.{name}] has no effect: `allow` has none of its hosts");
     sink.warning_of_whole(
         entries.span("hosts"),
         message,
@@ -137,7 +138,7 @@ fn nearest(hosts: &[OriginPattern], egress: &Egress) -> Option<String> {
     };
     if let Some(origin) = allowed().find(same_host) {
         return Some(format!(
-            "`allow` has \"{origin}\": write it so here, or add the other"
+            "`allow` has \"{origin}\": write the same here, or add this one to `allow`"
         ));
     }
     let texts: Vec<String> = allowed().map(ToString::to_string).collect();
@@ -164,7 +165,7 @@ fn preconnect(
         && let Some(unnamed) = hosts.iter().find(|pattern| !named(pattern))
     {
         let message =
-            format!("`preconnect` has no effect on {unnamed}, which names no single host");
+            format!("`preconnect` has no effect on {unnamed}, which is not a single host");
         sink.warning(entry.key.clone(), message, NAME_IT);
     }
 }
@@ -173,4 +174,4 @@ fn is_exact(pattern: &OriginPattern) -> bool {
     pattern.port.is_some() && !matches!(pattern.host, OriginHost::Suffix(_))
 }
 
-const NAME_IT: &str = "name the host, and its port, in `allow` or in a table's `hosts`";
+const NAME_IT: &str = "write the host and its port in `allow` or in `hosts` of a table";
