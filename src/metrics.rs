@@ -280,177 +280,177 @@ impl Metric {
 rows! {
     "Requests of pools": {
         QueueSeconds Counter "weir_queue_seconds_total" ["pool"]
-            "Time that requests have spent waiting for a worker, all of them together. Its rate is the mean length of the queue: **the figure to scale on**."
+            "Total time that requests have waited for a worker. Its rate is the average queue length: **the figure to scale on**."
             "`max_children`, `maxconn`"
         QueueSecondsPerSecond Gauge "weir_pool_queue_seconds_per_second" ["pool"]
-            "The same over the last ten seconds, for scalers that take a gauge."
+            "The same as a gauge over the last ten seconds, for autoscalers that cannot query rates."
             "`max_children`, `maxconn`"
         BusySeconds Counter "weir_busy_seconds_total" ["pool"]
-            "Time that workers have had a request, all of them together. Its rate is the mean number of busy workers; divided by `weir_pool_capacity_requests` it is what to scale on before anybody waits."
+            "Total time that workers have been busy. Its rate is the average number of busy workers. Divided by `weir_pool_capacity_requests`, it shows when to scale before requests wait."
             "`max_children`, `maxconn`"
         PoolCapacity Gauge "weir_pool_capacity_requests" ["pool"]
-            "Requests that may be at workers at once: `max_children` and `maxconn`, or what servers may have."
+            "Number of requests that can run at once: from `max_children` and `maxconn`, or the limits of the servers."
             "`max_children`, `maxconn`"
         PoolBusyRatio Gauge "weir_pool_busy_ratio" ["pool"]
-            "Which part of that was in use over the last ten seconds, from 0 to 1, for scalers that take a gauge."
+            "Share of that capacity in use over the last ten seconds, from 0 to 1, for autoscalers that cannot query rates."
             "`max_children`, `maxconn`"
         PoolQueue Gauge "weir_pool_queue_requests" ["pool"]
-            "Requests that wait for a worker now."
+            "Requests that are waiting for a worker."
             "`max_children`, `maxconn`"
         PoolQueueLimit Gauge "weir_pool_queue_limit_requests" ["pool"]
-            "As many may wait; the next is refused."
+            "Maximum number of waiting requests; more are refused."
             "`max_queue`"
         PoolQueueTimeout Gauge "weir_pool_queue_timeout_seconds" ["pool"]
-            "A request waits so long at most."
+            "Maximum time that a request may wait."
             "`timeout` of `[pool.NAME.queue]`"
         PoolExpectedWait Gauge "weir_pool_expected_wait_seconds" ["pool"]
-            "What a usual request of a client that has none waiting would wait if it came now, as far as can be foreseen."
+            "Estimated waiting time of a new request from a client without other waiting requests."
             "`max_children`, `maxconn`"
         PoolAdmittedWait Gauge "weir_pool_admitted_wait_seconds" ["pool"]
-            "Who would have to wait for longer is refused at once: the queue's `timeout`, or less under overload."
+            "Requests that would have to wait longer than this are refused at once: the queue's `timeout`, or less under overload."
             "`timeout`, `order` of `[pool.NAME.queue]`"
         PoolServiceEstimate Gauge "weir_pool_service_estimate_seconds" ["pool"]
-            "What a worker needs for a request, as the pool reckons with it; 0: not known."
+            "The pool's estimate of the time that a worker needs for a request; 0 if not known."
             ""
         PoolPatience Gauge "weir_pool_patience_seconds" ["pool"]
-            "After so long one client in four leaves without its answer; without a value: not known."
+            "Waiting time after which one client in four leaves without an answer; no value if not known."
             ""
         PoolOverloaded Gauge "weir_pool_overloaded" ["pool"]
-            "1 while the pool cannot serve all that comes, and keeps its queue short."
+            "1 while the pool is overloaded and keeps its queue short."
             "`order` of `[pool.NAME.queue]`"
         PoolOverloads Counter "weir_pool_overloads_total" ["pool"]
-            "How often it became so."
+            "How often the pool became overloaded."
             "`order` of `[pool.NAME.queue]`"
         PoolRequests Counter "weir_pool_requests_total" ["pool"]
-            "Requests that asked for a worker."
+            "Requests that needed a worker."
             ""
         PoolFinished Counter "weir_pool_finished_total" ["pool"]
-            "Requests that a worker has done."
+            "Requests that a worker has finished."
             ""
         PoolLost Counter "weir_pool_lost_total" ["pool"]
-            "Requests whose worker went down under them."
+            "Requests whose worker died while it ran them."
             ""
         PoolRetries Counter "weir_pool_retries_total" ["pool"]
-            "Requests that asked for another worker after theirs had gone."
+            "Requests that were given to another worker after the first one failed."
             "`retries`"
         PoolShed Counter "weir_pool_shed_total" ["pool" "reason"]
-            "Requests that were refused with 503, by reason: `queue_full`, `queue_timeout` (it has waited for so long), `hopeless` (it would have to wait too long), `deadline` (its own), `overload`, `pushed_out` (by one that goes first), `no_worker`."
+            "Requests that were refused with 503, by reason: `queue_full`, `queue_timeout` (waited too long), `hopeless` (would have to wait too long), `deadline` (its own deadline is over), `overload`, `pushed_out` (by a request that goes first), `no_worker`."
             "`max_queue`, `timeout`, `order` of `[pool.NAME.queue]`"
         PoolClientLeft Counter "weir_pool_client_left_total" ["pool" "when"]
-            "Requests whose client left, `waiting` (its script did not start) or `running`."
+            "Requests whose client left, while `waiting` (the script did not start) or `running`."
             ""
         PoolCancelled Counter "weir_pool_cancelled_total" ["pool"]
-            "Scripts whose worker was stopped because nobody waited for their answer any more."
+            "Scripts whose worker was stopped because the client had left."
             "`on_client_left`, `timeout` of sites and routes"
         PoolSlow Counter "weir_pool_slow_requests_total" ["pool"]
             "Requests that ran for longer than `request_slowlog_timeout`."
             "`request_slowlog_timeout`"
         PoolWait Histogram "weir_pool_queue_duration_seconds" ["pool"]
-            "How long requests waited for a worker, those that got none included."
+            "Time that requests waited for a worker, including those that got none."
             "`max_children`, `maxconn`"
         PoolService Histogram "weir_pool_service_duration_seconds" ["pool"]
-            "How long a worker had a request, until it was free again."
+            "Time that a worker was busy with a request, until it was free again."
             "`request_terminate_timeout`"
         PoolTotal Histogram "weir_pool_request_duration_seconds" ["pool"]
-            "From a request's first byte to the last of its answer, clients' slowness included."
+            "Time from the first byte of a request to the last byte of its answer, including slow clients."
             ""
     }
     "Workers of pools": {
         PoolUp Gauge "weir_pool_up" ["pool"]
-            "1 while workers can be had; 0: nobody shall wait for one."
+            "1 while workers can be started; 0 while the pool has none, and requests do not wait for one."
             ""
         PoolWorkers Gauge "weir_pool_workers" ["pool" "state"]
-            "Workers, by state: `busy`, `idle`, `starting`, `leaving`. Of `servers`: connections."
+            "Workers by state: `busy`, `idle`, `starting`, `leaving`. For `servers`: connections."
             "`pm`, `max_children`, `start_servers`, `min_spare_servers`, `max_spare_servers`"
         PoolWorkersLimit Gauge "weir_pool_workers_limit" ["pool"]
-            "As many there may be now: `max_children`, or what `pm = \"auto\"` finds worth having."
+            "Current maximum of workers: `max_children`, or what `pm = \"auto\"` has found useful."
             "`max_children`"
         PoolMaxConn Gauge "weir_pool_running_limit_requests" ["pool"]
-            "As many requests may be at workers at once."
+            "Maximum number of requests that run at once."
             "`maxconn`"
         PoolStarted Counter "weir_pool_workers_started_total" ["pool"]
-            "Workers that came up."
+            "Workers that were started."
             "`max_requests`, `process_idle_timeout`, `max_spawn_rate`"
         PoolStartFailed Counter "weir_pool_workers_failed_total" ["pool"]
             "Workers that could not be started."
             ""
         PoolEnded Counter "weir_pool_workers_ended_total" ["pool" "how"]
-            "Workers that ended: `crashed` (a signal or a code other than 0), `told` (idle, spent or outdated), `unasked` (by themselves, with code 0)."
+            "Workers that ended: `crashed` (by a signal or an exit code other than 0), `told` (stopped by weir: idle, worn out or outdated), `unasked` (by themselves, with exit code 0)."
             "`max_requests`, `process_idle_timeout`"
         PoolMaxReached Counter "weir_pool_max_children_reached_total" ["pool"]
-            "How often more workers were wanted than `max_children` allows."
+            "How often more workers were needed than `max_children` allows."
             "`max_children`"
         PoolDecisions Counter "weir_pool_decisions_total" ["pool" "decision"]
-            "What the scaling decided: `grew`, `shrank`, `max_children`, `memory`, `useless`, `pausing`, `recovered`."
+            "Decisions of the scaling: `grew`, `shrank`, `max_children`, `memory`, `useless`, `pausing`, `recovered`."
             "`pm`"
         PoolGeneration Gauge "weir_pool_generation" ["pool"]
-            "How often the pool was started anew, beginning with 1."
+            "Number of the pool's current start: 1 at first, one more with each restart."
             ""
         PoolPressure Gauge "weir_pool_memory_pressure" ["pool"]
-            "1 while memory is short, so that workers leave (`pm = \"auto\"`)."
+            "1 while memory is short and workers are stopped for that reason (`pm = \"auto\"`)."
             ""
         PoolCpu Counter "weir_pool_cpu_seconds_total" ["pool"]
-            "Processor time of its workers and their master."
+            "Processor time of the pool's workers and their master."
             ""
         PoolMemory Gauge "weir_pool_memory_bytes" ["pool"]
-            "Memory of its workers and their master; what processes share is counted once (PSS)."
+            "Memory of the pool's workers and their master; shared memory is counted once (PSS)."
             "`max_children`, `max_memory`"
         PoolWorkerMemory Gauge "weir_pool_worker_memory_bytes" ["pool"]
-            "Memory of one of its workers, the mean of some (PSS)."
+            "Memory of one worker, the average of a sample (PSS)."
             "`max_memory`"
     }
     "Servers of pools": {
         ServerUp Gauge "weir_server_up" ["pool" "server"]
-            "1 while the server gets requests, or would as a backup. A name that leads to several addresses is as many servers."
+            "1 while the server is up. A name with several addresses counts as several servers."
             "`check`, `rise`, `fall`"
         ServerBusy Gauge "weir_server_requests" ["pool" "server"]
-            "Requests that it has now."
+            "Requests that the server is running now."
             "`balance`, `weight`"
         ServerLimit Gauge "weir_server_limit_requests" ["pool" "server"]
-            "As many it may have: an equal share of `maxconn`, or what was found that it can bear."
+            "Maximum of requests at once: a share of `maxconn`, or the limit that weir has found."
             "`maxconn`"
         ServerRequests Counter "weir_server_requests_total" ["pool" "server"]
-            "Requests that it was given."
+            "Requests that the server was given."
             "`balance`, `weight`"
         ServerFailures Counter "weir_server_failures_total" ["pool" "server"]
-            "Of these: those that failed."
+            "Requests of the server that failed."
             ""
         ServerDowns Counter "weir_server_downs_total" ["pool" "server"]
-            "Times that it went down."
+            "How often the server went down."
             "`fall`, `max_fails`"
     }
     "Sites": {
         SiteRequests Counter "weir_site_requests_total" ["site" "code"]
-            "Requests, by the class of their status: `2xx`, `3xx`, `4xx`, `5xx`. The site `-` is none: FastCGI from a web server, and what no site answers."
+            "Requests by class of status: `2xx`, `3xx`, `4xx`, `5xx`. The site `-` is for requests without a site: FastCGI from a web server, and requests that no site matches."
             ""
         SiteReceived Counter "weir_site_received_bytes_total" ["site"]
-            "Bytes of requests' bodies."
+            "Bytes of request bodies."
             "`max_body`"
         SiteSent Counter "weir_site_sent_bytes_total" ["site"]
-            "Bytes of answers' bodies."
+            "Bytes of response bodies."
             ""
         SiteWait Histogram "weir_site_queue_duration_seconds" ["site"]
-            "How long requests waited for a worker, those that got none included. Of sites that have a pool."
+            "Time that requests waited for a worker, including those that got none. Only for sites with a pool."
             "`site_histograms`"
         SiteService Histogram "weir_site_service_duration_seconds" ["site"]
-            "How long a worker had a request, until it was free again. Of sites that have a pool."
+            "Time that a worker was busy with a request, until it was free again. Only for sites with a pool."
             "`site_histograms`"
         SiteTotal Histogram "weir_site_request_duration_seconds" ["site"]
-            "From a request's first byte to the last of its answer: files, redirects and refusals too. Of sites that have a pool."
+            "Time from the first byte of a request to the last byte of its answer, for files, redirects and refusals too. Only for sites with a pool."
             "`site_histograms`"
     }
     "Connections": {
         Connections Gauge "weir_connections" ["state"]
-            "Connections of clients: `active` with a request, `idle` without one (counted five times a second)."
+            "Client connections: `active` with a request, `idle` without one (counted five times a second)."
             "`idle_timeout`"
         ConnectionsLimit Gauge "weir_connections_limit" []
-            "As many there may be; for more, idle ones are closed, or they wait."
+            "Maximum of client connections. New ones then replace idle ones, or wait."
             "`max_connections`"
         ConnectionsAtLimit Counter "weir_connections_limit_reached_total" []
-            "New connections that found as many open as there may be."
+            "New connections that arrived when the maximum was reached."
             "`max_connections`"
         ConnectionsClosedForOthers Counter "weir_connections_closed_for_others_total" []
-            "Idle connections that were closed because new ones needed their place."
+            "Idle connections that were closed to make room for new ones."
             "`max_connections`, `idle_timeout`"
         Accepted Counter "weir_connections_accepted_total" ["listener"]
             "Connections that were accepted."
@@ -461,148 +461,148 @@ rows! {
     }
     "The kernel's queues": {
         KernelQueue Gauge "weir_listener_queue_connections" ["listener"]
-            "Connections that clients have made and weir has not accepted yet, of all sockets of the listener."
+            "Connections that wait in the kernel until weir accepts them, on all sockets of the listener."
             "`max_connections`, `threads`"
         KernelQueueLimit Gauge "weir_listener_queue_limit_connections" ["listener"]
-            "As many the kernel lets wait: `backlog`, cut by net.core.somaxconn."
+            "Maximum of connections that wait in the kernel: `backlog`, cut to net.core.somaxconn."
             "`backlog`"
         KernelQueueMax Gauge "weir_listener_queue_max_connections" ["listener"]
-            "The most that were seen waiting there."
+            "Highest number of waiting connections that was seen."
             ""
         KernelQueueFull Counter "weir_listener_queue_full_total" ["listener"]
-            "How often the queue of one of its sockets was found full."
+            "How often the queue of one of the listener's sockets was full."
             "`backlog`"
         KernelQueueDrops Counter "weir_listener_queue_drops_total" ["listener"]
-            "Connections that the kernel did not let in at this listener (TCP), because the queue was full or for another reason."
+            "Connections that the kernel dropped at this listener (TCP), because the queue was full or for another reason."
             "`backlog`"
         KernelOverflows Counter "weir_kernel_listen_overflows_total" []
-            "Connections that the kernel turned away because a listener's queue was full (TcpExt ListenOverflows): of any TCP listener of this network namespace."
+            "Connections that the kernel dropped because an accept queue was full (TcpExt ListenOverflows), for all TCP listeners of this network namespace."
             "`backlog`"
         KernelDrops Counter "weir_kernel_listen_drops_total" []
-            "The same, for any reason (TcpExt ListenDrops)."
+            "Connections that the kernel dropped for any reason (TcpExt ListenDrops), for all TCP listeners of this network namespace."
             "`backlog`"
     }
     "Bodies": {
         SpoolMemory Gauge "weir_spool_memory_bytes" []
-            "What bodies of requests take in memory."
+            "Memory used by request bodies."
             "`body_memory`"
         Spool Gauge "weir_spool_bytes" []
-            "What temporary files of bodies take now, of requests and of answers to slow clients."
+            "Size of the temporary files for request bodies and for responses to slow clients."
             "`body_memory`, `response_memory`"
         SpoolLimit Gauge "weir_spool_limit_bytes" []
-            "As much they may take."
+            "Maximum size of the temporary files."
             "`max_spool`"
     }
     "Outgoing calls (egress)": {
         EgressCalls Counter "weir_egress_calls_total" ["host" "code"]
-            "Calls that were answered, by the class of what the caller got: `2xx`, `3xx`, `4xx`, `5xx`. Hosts are called as `allow` writes them; beyond `max_hosts` they are `*`."
+            "Answered calls by class of status: `2xx`, `3xx`, `4xx`, `5xx`. Hosts have the names from `allow`; beyond `max_hosts` they are `*`."
             "`max_hosts`"
         EgressFailures Counter "weir_egress_failures_total" ["host" "reason"]
-            "Calls that failed, by reason: the words of the log."
+            "Failed calls, by the same reasons as in the log."
             ""
         EgressRefused Counter "weir_egress_refused_total" ["reason"]
-            "Calls that were refused before it was looked for their host: `not_allowed`, `no_token`, `bad_request`, `loop`."
+            "Calls that were refused without contacting a host: `not_allowed`, `no_token`, `bad_request`, `loop`."
             "`allow`, `token_file`"
         EgressCallersLeft Counter "weir_egress_callers_left_total" ["host"]
-            "Calls whose caller left before their end."
+            "Calls whose caller left before the end."
             ""
         EgressWorking Gauge "weir_egress_running_calls" ["host"]
-            "Calls that an origin has now."
+            "Calls that are running at a host now."
             "`maxconn`"
         EgressWaiting Gauge "weir_egress_waiting_calls" ["host"]
-            "Calls that wait for a place now."
+            "Calls that are waiting in the queue."
             "`maxconn`, `max_queue`"
         EgressWait Histogram "weir_egress_wait_duration_seconds" ["host"]
-            "How long calls waited for a place, those that got none included."
+            "Time that calls waited in the queue, including those that were refused."
             "`maxconn`, `queue_timeout`"
         EgressFirstByte Histogram "weir_egress_first_byte_duration_seconds" ["host"]
-            "From a call's last try to the first byte of its answer."
+            "Time from the last attempt of a call to the first byte of the answer."
             "`first_byte_timeout`"
         EgressTotal Histogram "weir_egress_call_duration_seconds" ["host"]
-            "From the head of a call to the last byte of its answer."
+            "Time from the start of a call to the last byte of the answer."
             "`timeout`"
         EgressRetries Counter "weir_egress_retries_total" ["host"]
-            "Tries of calls after their first."
+            "Repeated attempts of calls."
             "`retries`, `retry_budget`"
         EgressBreaker Gauge "weir_egress_breaker" ["host" "state"]
-            "1 for the state that the breaker is in, else 0: `closed`, `half_open`, `open`."
+            "1 for the current state of the circuit breaker, otherwise 0: `closed`, `half_open`, `open`."
             "`max_fails`, `fail_timeout`"
         EgressBreakerOpened Counter "weir_egress_breaker_opened_total" ["host"]
-            "How often the breaker opened."
+            "How often the circuit breaker opened."
             "`max_fails`"
         EgressConnections Gauge "weir_egress_connections" ["host" "state"]
-            "Connections to origins, by state: `idle`, `busy`, `connecting`."
+            "Connections to hosts by state: `idle`, `busy`, `connecting`."
             "`keepalive`, `keepalive_timeout`, `preconnect`, `maxconn`"
         EgressOpened Counter "weir_egress_connections_opened_total" ["host" "protocol"]
-            "Connections that were made: `h1`, `h2`, `tunnel`."
+            "Connections that were opened: `h1`, `h2`, `tunnel`."
             "`keepalive`, `keepalive_timeout`, `keepalive_time`"
         EgressKept Counter "weir_egress_kept_calls_total" ["host"]
-            "Calls over a connection that was there."
+            "Calls that used an open connection."
             "`keepalive`, `preconnect`"
         EgressConnect Histogram "weir_egress_connect_duration_seconds" ["host"]
-            "What it took to make a connection: DNS, TCP and TLS."
+            "Time to open a connection: DNS, TCP and TLS."
             "`connect_timeout`"
         EgressHandshakes Counter "weir_egress_tls_handshakes_total" ["host" "kind"]
-            "TLS handshakes: `full`, and `resumed` from an earlier session."
+            "TLS handshakes: `full`, or `resumed` from an earlier session."
             ""
         EgressUnverified Counter "weir_egress_tls_unverified_total" ["host"]
-            "Of these: those whose certificate was not checked."
+            "TLS handshakes whose certificate was not checked (`verify = false`)."
             "`verify`"
         EgressTunnels Counter "weir_egress_tunnels_total" ["host"]
-            "Calls by CONNECT, which cannot be pooled."
+            "Calls with CONNECT, whose connections cannot be shared."
             "`connect`"
         EgressReceived Counter "weir_egress_received_bytes_total" ["host"]
-            "Bytes of callers' bodies."
+            "Bytes of request bodies sent by callers."
             ""
         EgressSent Counter "weir_egress_sent_bytes_total" ["host"]
-            "Bytes of answers' bodies, as callers got them."
+            "Bytes of response bodies sent to callers."
             "`compress`"
         EgressCache Counter "weir_egress_cache_calls_total" ["host" "use"]
-            "Calls that the cache had to do with: `hit`, `miss`, `revalidated`, `stale` (the origin had failed), `joined` (they waited for an equal call)."
+            "Calls that could use the cache: `hit`, `miss`, `revalidated`, `stale` (the host had failed), `joined` (waited for an equal call)."
             "`cache`, `stale_if_error`"
         EgressCacheBytes Gauge "weir_egress_cache_bytes" []
-            "What all answers that are kept take."
+            "Memory used by cached answers."
             "`cache_size`"
         EgressCacheAnswers Gauge "weir_egress_cache_answers" []
-            "Answers that are kept."
+            "Number of cached answers."
             "`cache_size`, `cache_max_object`"
         EgressLookups Counter "weir_egress_dns_lookups_total" ["result"]
-            "Questions to name servers: `done`, `failed`."
+            "DNS lookups: `done`, `failed`."
             "`resolve_min`, `resolve_max`"
         EgressCallers Gauge "weir_egress_callers_connections" []
-            "Callers' connections now."
+            "Open connections of callers."
             "`max_connections` of `[egress]`"
         EgressCallersAccepted Counter "weir_egress_callers_connections_accepted_total" []
-            "Callers' connections that were accepted."
+            "Connections of callers that were accepted."
             ""
     }
     "weir itself": {
         Build Gauge "weir_build_info" ["version"]
-            "1, with weir's version."
+            "Always 1, with weir's version as a label."
             ""
         StartTime Gauge "weir_gateway_start_time_seconds" []
-            "When this gateway began to serve, seconds since 1970: all counters but those of this table begin there, at each reload too."
+            "Start time of this gateway in seconds since 1970. All counters except those of this table start there, also at each reload."
             ""
         Ready Gauge "weir_ready" []
-            "1 while `/readyz` says so."
+            "1 while `/readyz` answers ready."
             ""
         Reloads Counter "weir_reloads_total" ["result"]
             "Reloads since the manager's start: `done`, `failed`."
             ""
         GatewayRestarts Counter "weir_gateway_restarts_total" []
-            "Gateways that died and were replaced, since the manager's start."
+            "Gateways that died and were replaced since the manager's start."
             ""
         GatewayHangs Counter "weir_gateway_hangs_total" []
-            "Of these: those that were killed because they gave no sign of life."
+            "Gateways that were killed and replaced because they gave no sign of life."
             "`gateway_timeout`"
         OldGenerations Gauge "weir_old_generations" []
-            "Configurations that were replaced, and still finish what they began."
+            "Replaced configurations that are still finishing requests."
             "`shutdown_timeout`, `max_old_generations`"
         OomKills Counter "weir_oom_kills_total" []
-            "Processes of weir, workers above all, that the kernel ended because memory ran out, since the manager's start."
+            "Processes of weir, mostly workers, that the kernel killed because memory ran out, since the manager's start."
             ""
         Draining Gauge "weir_draining" []
-            "1 while it takes nothing new, or an operator has said `weir drain`."
+            "1 while weir is stopping, or after `weir drain`."
             ""
         ProcessCpu Counter "weir_process_cpu_seconds_total" ["process"]
             "Processor time of the `manager` and of the `gateway`."
@@ -611,19 +611,19 @@ rows! {
             "Memory of the `manager` and of the `gateway` (PSS)."
             ""
         ProcessFiles Gauge "weir_process_open_fds" ["process"]
-            "Descriptors that the `manager` and the `gateway` have open."
+            "Open file descriptors of the `manager` and the `gateway`."
             "`max_connections`"
         ProcessFilesLimit Gauge "weir_process_max_fds" ["process"]
-            "As many the `gateway` may have open."
+            "Maximum of open file descriptors of the `gateway`."
             ""
         LogLinesLost Counter "weir_log_lines_lost_total" ["log"]
-            "Lines of logs that could not be written, by the log's name."
+            "Log lines that were lost because they could not be written, by log."
             ""
     }
 }
 
 #[cfg(test)]
-const HEAD: &str = "| metric | kind | meaning | moved by |\n|---|---|---|---|\n";
+const HEAD: &str = "| metric | kind | meaning | related options |\n|---|---|---|---|\n";
 
 #[cfg(test)]
 const INTRODUCTION: &str = "\

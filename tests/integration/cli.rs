@@ -248,7 +248,7 @@ fn a_port_that_is_taken() {
     let setup = Setup::new().file("index.php", "").pool(&cgi_pool(2));
     let address = setup.address();
     let _taken = TcpListener::bind(address).expect("bind");
-    expect_vain_start(setup, &[70, 78], &[&address.to_string(), "taken"]);
+    expect_vain_start(setup, &[70, 78], &[&address.to_string(), "already used"]);
 }
 
 #[test]

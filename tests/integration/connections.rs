@@ -60,7 +60,7 @@ fn at_the_limit_the_connection_that_is_idle_for_longest_is_closed_for_a_newcomer
     // Also of those that have put down all they can.
     std::thread::sleep(Duration::from_millis(1500));
     weir.client().send(GET).response().expect(200);
-    weir.wait_for_error(&["max_connections (3)", "idle for longest"]);
+    weir.wait_for_error(&["max_connections (3)", "idle longest"]);
     let status = status(&weir);
     for figure in ["limit_reached", "closed_for_others"] {
         assert!(

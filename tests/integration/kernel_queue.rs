@@ -352,7 +352,7 @@ fn what_cannot_be_watched_is_told_with_its_reason() {
             69,
             "nothing is listening there",
         ),
-        ("/no/such/socket", 69, "no such file"),
+        ("/no/such/socket", 69, "does not exist"),
         ("127.0.0.1", 64, "host:port"),
         ("unix:", 64, "path is missing"),
     ] {

@@ -13,7 +13,7 @@ use crate::{
         PathPattern, Php, PhpSetting, Pm, Pool, Protocol, Route, Runtime, Server, Site, Workers,
     },
     queue::queue,
-    rows::FACILITIES,
+    rows::log::FACILITIES,
     runtimes::{COMMAND_ONLY, NOT_PHP, OWN_ONLY, PHP_ONLY},
     scalar,
     servers::{self, SERVERS_ONLY},

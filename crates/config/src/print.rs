@@ -15,7 +15,7 @@ use crate::{
         SerializeBy, Server, Servers, Settings, Site, UpstreamServer, ValuePattern, Window,
         Workers,
     },
-    rows::{self, Default, FACILITIES, Section},
+    rows::{self, Default, Section, log::FACILITIES},
     settings::default_hide_files,
     texts::{quote, show_size},
 };

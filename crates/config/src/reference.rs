@@ -64,37 +64,37 @@ pub fn reference() -> String {
 
 fn about(section: Section) -> &'static str {
     match section {
-        Section::Server => "The process, its identity, and the limits that hold for all sites.",
+        Section::Server => "The gateway and its user, and limits for all sites.",
         Section::Listen => {
-            "One table per address. `timeout` and what follows it are for `protocol = \"fastcgi\"`: for HTTP, sites and \
-             routes say that."
+            "One table per address. `timeout` and the keys after it are only for `protocol = \"fastcgi\"`. For HTTP, write \
+             them in sites and routes."
         }
         Section::Site => {
             "One table per site. The site without `hosts` is the default site of its listeners. \
-             All keys but `hosts` and `listen` may stand in a route too."
+             All keys except `hosts` and `listen` can also be written in a route."
         }
         Section::Route => {
-            "Rules of a site, in order; the first one that matches the path and the method is used. Besides these keys \
-             a route takes every key of its site but `hosts` and `listen`, and says otherwise for what it matches."
+            "Rules of a site. The first one that matches the path and the method is used. In addition to these keys, \
+             a route takes all keys of its site except `hosts` and `listen`; they replace the site's values for the \
+             requests that it matches."
         }
         Section::Pool => {
-            "One table per pool of workers. Which of the three runtimes a key is for is said in brackets; without any, it is \
-             for all.\n\n\
-             Keys that PHP-FPM has too have their names, without what stands before a dot where that says nothing: \
+            "One table per pool of workers. Some keys are only for some of the three runtimes, which are then in brackets.\n\n\
+             Keys that PHP-FPM also has have PHP-FPM's names, without the part before the dot: \
              `pm.max_children` is `max_children`, `pm.status_path` `status_path`, `ping.path` `ping_path`, `access.log` \
              `access_log`, `security.limit_extensions` `limit_extensions`, `process.priority` `process_priority`. \
-             `php_admin_value[NAME]` is a table, `env[NAME]` too; `listen` and what follows it stand in `[listen.NAME]`. A \
-             whole php-fpm.conf is taken as it is by [weir fpm](php-fpm.md)."
+             `php_admin_value[NAME]` and `env[NAME]` are tables; `listen` and its options are in `[listen.NAME]`. \
+             [weir fpm](php-fpm.md) reads a whole php-fpm.conf as it is."
         }
-        Section::Queue => {
-            "Requests that wait for a worker of the pool: in order of arrival, and not for ever."
+        Section::Queue => "The queue of requests that wait for a worker of the pool.",
+        Section::Egress => {
+            "Outgoing calls of the application. Without this table, weir accepts none."
         }
-        Section::Egress => "The application's outgoing calls. Without this table none are taken.",
         Section::EgressHost => {
-            "How some hosts are called. Besides `hosts` these tables take every key of `[egress]` from `keepalive` on, and say \
-             otherwise for their hosts."
+            "Settings for some hosts. In addition to `hosts`, these tables take all keys of `[egress]` from `keepalive` on, and \
+             replace them for their hosts."
         }
-        Section::Log => "One line per request, and what went wrong.",
+        Section::Log => "The access log and the error log.",
     }
 }
 
@@ -141,7 +141,7 @@ fn default(default: &Default) -> String {
     match default {
         Default::Value(value) => format!("`{}`", cell(value)),
         Default::Absent(meaning) => cell(meaning),
-        Default::Required => "must be written".into(),
+        Default::Required => "required".into(),
     }
 }
 
@@ -150,29 +150,29 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-const HEAD: &str = "| key | takes | default | |\n|---|---|---|---|\n";
+const HEAD: &str = "| key | value | default | |\n|---|---|---|---|\n";
 
 const INTRODUCTION: &str = "\
 # weir.toml
 
-<!-- Written from the table of keys in crates/config/src/rows.rs. To write it again:
+<!-- Written from the table of keys in crates/config/src/rows. To write it again:
      WEIR_REFRESH=1 cargo test -p weir-config --test reference -->
 
-`weir check -c weir.toml` says everything that is wrong with a configuration, or `ok`; `weir check --print` shows what is
-in force, defaults included.
+`weir check -c weir.toml` prints everything that is wrong with a configuration, or `ok`. `weir check --print` prints all
+values in force, defaults included.
 
-- Durations take `ms`, `s`, `m`, `h`, `d`: `\"500ms\"`, `\"30s\"`; a bare number is seconds.
-- Sizes take `K`, `M`, `G`, in steps of 1024: `\"64K\"`; a bare number is bytes.
+- Durations take `ms`, `s`, `m`, `h`, `d`: `\"500ms\"`, `\"30s\"`; a number without unit is seconds.
+- Sizes take `K`, `M`, `G`, in steps of 1024: `\"64K\"`; a number without unit is bytes.
 - Addresses are `host:port` (with an IP address, `localhost`, or `*` for all), `[::]:port` or `unix:PATH`.
 - Relative paths are relative to the configuration file's folder.
-- Regular expressions have the syntax of the Rust crate `regex` and match anywhere unless `^` and `$` say otherwise;
-  write them in single quotes, where a backslash is a backslash.
+- Regular expressions have the syntax of the Rust crate `regex`. They match anywhere in the text, unless you write `^` and `$`.
+  Write them in single quotes, where a backslash has no special meaning.
 ";
 
 const CALLS: &str = r#"
-## Who may be called
+## Allowed calls
 
-`allow` of `[egress]` is a list; a call is let if one of its entries lets it, and refused if none does. An entry is a text,
+`allow` of `[egress]` is a list. A call is allowed if one of its entries allows it, and refused otherwise. An entry is a text,
 
 ```text
 [METHOD[,METHOD] ][http://]HOST[:PORT][/PATH]
@@ -180,27 +180,27 @@ const CALLS: &str = r#"
 
 or a table, `{ host = "[http://]HOST[:PORT]", methods = […], path = "/PATH", addresses = […] }`.
 
-| written | lets be called |
+| entry | allows |
 |---|---|
-| `"api.example.com"` | that host by https at port 443: any path, any method but TRACE |
+| `"api.example.com"` | that host by https at port 443: any path, any method except TRACE |
 | `"http://legacy.internal:8080"` | that host by http at port 8080 |
-| `"*.partner.example:8443"` | every host whose name ends so, of whatever depth, but not `partner.example` |
+| `"*.partner.example:8443"` | every subdomain of `partner.example` at any level, but not `partner.example` itself |
 | `"files.example:*"` | that host by https at any port |
-| `"GET,HEAD api.example.com/v1/"` | what is beneath `/v1/`, to look at only |
-| `"http://127.0.0.1:9200"`, `"http://localhost:9200"`, `"[fd00::7]"` | that address, though it is not public |
-| `{ host = "http://stock.internal", addresses = ["10.0.0.0/8"] }` | that host, wherever in that network its name leads |
+| `"GET,HEAD api.example.com/v1/"` | paths below `/v1/`, only with GET and HEAD |
+| `"http://127.0.0.1:9200"`, `"http://localhost:9200"`, `"[fd00::7]"` | that address, although it is not public |
+| `{ host = "http://stock.internal", addresses = ["10.0.0.0/8"] }` | that host, if its name resolves to an address in that network |
 
-- Names are what DNS has: in lower case or not, internationalised ones in their ASCII form (`xn--…`). Addresses are written
-  in the usual way; `2130706433`, `0x7f.1` and the like are refused here and in calls.
-- A name that leads to an address of this machine, of a private network or of the cloud's metadata is not called unless
-  `addresses` has it. `addresses` takes networks and single addresses; an entry whose host is an address, or `localhost`, means
-  that one.
-- A path is a prefix up to a `/` or its end: `/v1` has `/v1` and `/v1/x`, not `/v10`. Where paths are limited, a call whose path
-  could be read in several ways (`..`, `%2f`, `//`) is refused.
-- CONNECT is let by an entry without a path, and without methods or with CONNECT among them: nobody sees what a tunnel asks
-  for.
+- Write names as in DNS, in upper or lower case, and international names in their ASCII form (`xn--…`). Write addresses in the
+  usual way; unusual forms such as `2130706433` and `0x7f.1` are refused here and in calls.
+- If a name resolves to an address of this machine, of a private network or of a cloud metadata service, the call is refused,
+  unless `addresses` has that address. `addresses` takes networks and single addresses. It is not needed if the host itself is an
+  address or `localhost`.
+- A path is a prefix that ends at a `/` or at its end: `/v1` allows `/v1` and `/v1/x`, but not `/v10`. If paths are limited, a
+  call whose path can be interpreted in several ways (`..`, `%2f`, `//`) is refused.
+- CONNECT needs an entry without a path, and without methods or with CONNECT in them, because weir cannot see the requests in
+  a tunnel.
 
-`hosts` of `[egress.host.NAME]` takes `[http://]HOST[:PORT]` in the same way, `upgrade` the same without a scheme.
+`hosts` of `[egress.host.NAME]` takes `[http://]HOST[:PORT]` in the same way. `upgrade` takes the same without a scheme.
 
 ```toml
 [egress]

@@ -57,7 +57,7 @@ fn certificates_that_are_wrong_are_refused_and_others_are_called() {
             "has expired on 2020-02-01",
             "renew",
         ),
-        ("other.test", &other, "is for good.test", "one of its names"),
+        ("other.test", &other, "is for good.test", "call it by"),
         (
             "stranger.test",
             &stranger,
@@ -231,7 +231,7 @@ fn what_is_no_tls_is_told_as_that() {
     answer.expect_reason("tls_protocol_error");
     sidecar
         .weir
-        .wait_for_error(&["plain.test", "no TLS", "http://"]);
+        .wait_for_error(&["plain.test", "not TLS", "http://"]);
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn files_that_are_of_no_use_are_told_at_the_start() {
         ),
         (
             "set_headers = { X-A = \"${env:WEIR_TEST_NO_SUCH}\" }".to_owned(),
-            vec!["set_headers", "no variable WEIR_TEST_NO_SUCH"],
+            vec!["set_headers", "the variable WEIR_TEST_NO_SUCH"],
         ),
     ] {
         let toml = format!(

@@ -3,7 +3,7 @@
 //! Values are stored as PHP-FPM stores them, defaults included. [`super::translate`] converts them for weir.
 
 use super::line::integer;
-use crate::rows::FACILITIES;
+use crate::rows::log::FACILITIES;
 
 /// Severity of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

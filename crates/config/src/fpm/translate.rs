@@ -17,7 +17,7 @@ use super::{
     directives::{Global, Pm, Pool, UNSET_PRIORITY},
 };
 use crate::{
-    rows::FACILITIES,
+    rows::log::FACILITIES,
     texts::{SOCKET_PATH_MAX, quote},
 };
 

@@ -1,0 +1,60 @@
+//! The keys of `[listen.NAME]`.
+
+use super::{
+    Default::{Absent, Required, Value},
+    Kind, Row,
+    Section::Listen,
+    key,
+};
+
+#[rustfmt::skip]
+pub(super) const LISTEN: &[Row] = &[
+    key(&[Listen], "address", Kind::Address, Required,
+        "`host:port`, `[::]:port`, `*:80` or `unix:PATH`.").called(&["bind", "listen", "addr"]),
+    key(&[Listen], "protocol", Kind::Word(&["http", "fastcgi", "agent-check"], &[]), Value("\"http\""),
+        "Protocol of the listener: `\"http\"`; `\"fastcgi\"` for a web server in front; or `\"agent-check\"`, which reports the free capacity \
+         of `pool` to a HAProxy in front."),
+    key(&[Listen], "backlog", Kind::Count { min: 1, max: 1 << 30 }, Value("4096"),
+        "Length of the kernel's accept queue. The kernel cuts it to net.core.somaxconn."),
+    key(&[Listen], "owner", Kind::Text, Absent("the user who started weir"),
+        "Owner of a unix socket."),
+    key(&[Listen], "group", Kind::Text, Absent("the user who started weir"),
+        "Group of a unix socket."),
+    key(&[Listen], "mode", Kind::Mode, Value("\"0660\""),
+        "Permissions of a unix socket."),
+    key(&[Listen], "max_head", Kind::Size { min: 8 << 10, max: 16 << 20 }, Value("\"32K\""),
+        "Maximum size of a request head (request line and headers); larger: 431. The default leaves room for large cookies.")
+        .called(&["large_client_header_buffers", "client_header_buffer_size", "LimitRequestFieldSize", "bufsize"]),
+    key(&[Listen], "max_headers", Kind::Count { min: 1, max: 10_000 }, Value("100"),
+        "Maximum number of request headers; more: 431.").called(&["LimitRequestFields", "maxhdr"]),
+    key(&[Listen], "header_timeout", Kind::Duration { zero: false }, Value("\"10s\""),
+        "Maximum time from the first to the last byte of a request head; longer: 408.")
+        .called(&["client_header_timeout", "timeout_http_request", "RequestReadTimeout"]),
+    key(&[Listen], "body_timeout", Kind::Duration { zero: false }, Value("\"30s\""),
+        "Maximum time without data while a request body arrives; longer: 408.").called(&["client_body_timeout"]),
+    key(&[Listen], "idle_timeout", Kind::Duration { zero: false }, Value("\"75s\""),
+        "Maximum time between two requests on a connection. Should be longer than the 60 s for which load balancers keep idle connections.")
+        .called(&["keepalive_timeout", "KeepAliveTimeout", "timeout_http_keep_alive"]),
+    key(&[Listen], "send_timeout", Kind::Duration { zero: false }, Value("\"60s\""),
+        "A connection is cut when its client accepts no data for this time although the answer is not complete. A client that \
+         reads slowly but steadily is not cut.").called(&["timeout_client"]),
+    key(&[Listen], "max_requests_per_connection", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
+        "Maximum number of requests on one connection. 0: no limit.").called(&["keepalive_requests", "MaxKeepAliveRequests"]),
+    key(&[Listen], "proxy_protocol", Kind::OnlyFalse, Value("false"),
+        "The proxy in front sends the PROXY protocol.").called(&["accept_proxy"]),
+    key(&[Listen], "pool", Kind::Reference, Absent("required with `protocol = \"fastcgi\"` and `\"agent-check\"`"),
+        "NAME of the pool that answers (fastcgi), or whose state is reported (agent-check)."),
+    key(&[Listen], "status_only", Kind::Bool, Value("false"),
+        "Answer only the pool's status and ping pages (fastcgi).").called(&["status_listen"]),
+    key(&[Listen], "on_worker_failure", Kind::Word(&["close", "answer"], &[]), Value("\"close\""),
+        "What the web server in front gets when a worker died, exceeded a time limit or sent a wrong answer (fastcgi). `close`: the connection is closed before the end of the answer, as PHP-FPM does, so that the web server uses its own 502, error page and log line. `answer`: a response with 502 or 504."),
+    key(&[Listen], "proxy_status", Kind::Bool, Value("false"),
+        "Send the reason of refusals in a `Proxy-Status` header (fastcgi). The web server in front passes it on to its clients."),
+    key(&[Listen], "allowed_clients", Kind::IpAddresses, Absent("any"),
+        "Addresses that may connect to a TCP listener (fastcgi, agent-check).").called(&["listen_allowed_clients"]),
+    key(&[Listen], "acl_users", Kind::References, Absent("none"),
+        "Users who may connect to a unix socket, in addition to `owner`. With `acl_users` or `acl_groups`, weir does not change the socket's owner and group.")
+        .called(&["listen_acl_users"]),
+    key(&[Listen], "acl_groups", Kind::References, Absent("none"),
+        "Groups that may connect to a unix socket, in addition to `group`.").called(&["listen_acl_groups"]),
+];

@@ -1,0 +1,77 @@
+//! The keys of `[server]`.
+
+use super::{
+    Default::{Absent, Value},
+    Kind, Row, SIZE_MAX,
+    Section::Server,
+    key,
+};
+
+#[rustfmt::skip]
+pub(super) const SERVER: &[Row] = &[
+    key(&[Server], "user", Kind::Text, Absent("the user who started weir; for root the first existing of weir, www-data, nobody"),
+        "User of the gateway, the process that talks to clients. Only used when root starts weir.").called(&["User"]),
+    key(&[Server], "group", Kind::Text, Absent("the user's primary group"),
+        "Group of the gateway.").called(&["Group"]),
+    key(&[Server], "chroot", Kind::Path, Absent("none"),
+        "Folder for the gateway's chroot. Still write all paths in this file as seen from outside."),
+    key(&[Server], "threads", Kind::Count { min: 0, max: 1024 }, Value("0"),
+        "Number of the gateway's threads (reactors). 0: one for every two cores.").called(&["worker_processes", "nbthread", "nbproc"]),
+    key(&[Server], "pid_file", Kind::Path, Absent("none"),
+        "File for the process id of the manager.").called(&["pid", "pidfile", "PidFile"]),
+    key(&[Server], "shutdown_timeout", Kind::Duration { zero: true }, Value("\"30s\""),
+        "How long a graceful stop or reload waits for running requests.")
+        .called(&["process_control_timeout", "worker_shutdown_timeout", "hard_stop_after", "GracefulShutdownTimeout"]),
+    key(&[Server], "max_old_generations", Kind::Count { min: 1, max: 1000 }, Value("8"),
+        "Maximum number of old configurations that still finish their requests. A further reload waits \
+         until one of them has ended, for `shutdown_timeout` at most."),
+    key(&[Server], "gateway_timeout", Kind::Duration { zero: true }, Value("\"20s\""),
+        "A gateway that gives no sign of life for this time, because it hangs or was stopped, is killed and replaced. \"0\": never."),
+    key(&[Server], "max_connections", Kind::Count { min: 1, max: 10_000_000 },
+        Absent("20000, or two fifths of the allowed open files if that is less"),
+        "Maximum number of client connections. New connections then replace those that have been idle longest. If none is idle, they wait.")
+        .called(&["worker_connections", "MaxRequestWorkers"]),
+    key(&[Server], "max_connections_per_address", Kind::Count { min: 0, max: 10_000_000 },
+        Absent("three quarters of `max_connections`, at least 256"),
+        "Maximum number of HTTP connections from one address (IPv6: one /64 network). More are closed at once. 0: no \
+         limit. If a proxy in front connects for all clients, allow as many as the proxy opens.")
+        .called(&["limit_conn"]),
+    key(&[Server], "server_software", Kind::Text, Absent("`weir/VERSION (nginx compatible)`"),
+        "Value of `SERVER_SOFTWARE` for scripts. Applications such as WordPress look for a known server name in it.")
+        .called(&["fastcgi_param_server_software"]),
+    key(&[Server], "spool_dir", Kind::Path, Value("\"/var/tmp\""),
+        "Folder for temporary files of request and response bodies (files without a name, which disappear with the process). Do not use a tmpfs, because it is memory.")
+        .called(&["client_body_temp_path", "fastcgi_temp_path"]),
+    key(&[Server], "max_spool", Kind::Size { min: 0, max: SIZE_MAX }, Value("\"4G\""),
+        "Maximum size of all temporary files together.")
+        .called(&["fastcgi_max_temp_file_size"]),
+    key(&[Server], "admin", Kind::Window, Absent("`weir/admin.sock` in `$XDG_RUNTIME_DIR`, or in /run for root"),
+        "Address of the operator's window, which `weir status`, `weir reload` and other commands use: `unix:PATH`, or `\"off\"`.")
+        .called(&["stats_socket", "admin_socket"]),
+    key(&[Server], "resolver", Kind::Nameservers, Absent("those in /etc/resolv.conf"),
+        "DNS servers for the names in `servers` and in `[egress]`: an IP address, or `\"127.0.0.1:5353\"`. /etc/hosts is always used first."),
+    key(&[Server], "admin_tcp", Kind::TcpAddress, Absent("none"),
+        "TCP address of the operator's window, in addition to the socket. Everybody who can connect gets `/metrics`, `/healthz`, `/readyz` and the page at `/`. \
+         `/status` shows clients' requests, so without a token only this machine gets it. Actions, and `/status` for other machines, need the token of `admin_token_file`."),
+    key(&[Server], "admin_token_file", Kind::Path, Absent("none: no actions over TCP"),
+        "File with the token for `Authorization: Bearer TOKEN`: at least 16 characters without spaces. Only its \
+         owner should be able to read it. It is read at the start and at a reload."),
+    key(&[Server], "ready_saturation", Kind::Count { min: 0, max: 100 }, Value("0"),
+        "When a pool's queue is filled to this percentage, of its places or of its `timeout`, `/readyz` answers 503, \
+         so that a load balancer sends requests elsewhere. 0: never."),
+    key(&[Server], "ready_stalled", Kind::Duration { zero: true }, Value("\"10s\""),
+        "`/readyz` answers 503 when a pool has its maximum of workers and each has been busy with the same request for this time. 0: never."),
+    key(&[Server], "site_histograms", Kind::Bool, Value("true"),
+        "`/metrics` has three histograms for each site with a pool. With hundreds of sites, `false` makes it much smaller. The \
+         histograms of pools stay."),
+    key(&[Server], "process_priority", Kind::Priority, Absent("weir's own minus 5, if that is allowed"),
+        "Nice value of the gateway, -19 (first) to 20 (last), when root starts weir. The gateway should not \
+         wait behind its own workers for a processor."),
+    key(&[Server], "process_max", Kind::Count { min: 0, max: 1_000_000 }, Value("0"),
+        "Maximum number of workers of all pools together. 0: only the limits of the pools.").called(&["process.max"]),
+    key(&[Server], "emergency_restart_threshold", Kind::Count { min: 0, max: 100_000 }, Value("0"),
+        "A pool is restarted when this many of its workers end with SIGSEGV or SIGBUS within `emergency_restart_interval`, \
+         because its shared memory may be damaged. 0: never."),
+    key(&[Server], "emergency_restart_interval", Kind::Duration { zero: true }, Value("\"0\""),
+        "See `emergency_restart_threshold`."),
+];
