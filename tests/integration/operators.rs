@@ -341,7 +341,7 @@ fn maxconn_is_set_while_it_runs_until_the_next_reload() {
     for (arguments, why) in [
         (&["pool", "app", "set", "max_children=2"][..], "set maxconn"),
         (&["pool", "app", "set", "maxconn=9"], "1 to 3"),
-        (&["pool", "other", "set", "maxconn=2"], "no pool"),
+        (&["pool", "other", "set", "maxconn=2"], "unknown pool"),
     ] {
         let output = weir(&place, arguments);
         assert!(!output.status.success());

@@ -156,7 +156,7 @@ fn servers_that_stand_still_are_not_helped_by_more_workers() {
     let said = wait_for_trouble(
         &weir,
         &[
-            "the servers have had the same 2 requests for",
+            "the servers have been busy with the same 2 requests for",
             "the oldest has run for",
             "GET /run.php)",
             "slow log",
@@ -260,7 +260,10 @@ fn a_manager_that_is_stopped_is_told_with_what_to_do() {
         ],
     );
     signal(weir.pid(), Signal::CONT);
-    assert!(said.contains("no worker is started or replaced"), "{said}");
+    assert!(
+        said.contains("no workers are started or replaced"),
+        "{said}"
+    );
     wait_until("it answers again", || troubles(&weir).is_empty());
 }
 

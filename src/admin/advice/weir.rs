@@ -18,8 +18,8 @@ pub(super) fn silent(status: &Value) -> Vec<Trouble> {
                 said(time)
             ),
             format!(
-                "`ps -o stat= -p {pid}` says T where it was stopped: kill -CONT {pid}. Otherwise it is waiting for a disk or \
-                 a pipe, such as the one that the error log is written to; if it does not go on, restart weir"
+                "if `ps -o stat= -p {pid}` prints T, it was stopped: continue it with kill -CONT {pid}. Otherwise it \
+                 waits for a disk or a pipe, for example that of the error log; if it does not continue, restart weir"
             ),
         ));
     }
