@@ -84,8 +84,8 @@ fn head(out: &mut Sheet, status: &Value, troubles: usize) {
     };
     let troubles = match troubles {
         0 => String::new(),
-        1 => ", 1 trouble".to_owned(),
-        count => format!(", {count} troubles"),
+        1 => ", 1 problem".to_owned(),
+        count => format!(", {count} problems"),
     };
     let line = format!(
         "weir {}, {}, process {}, up {}{ready}{troubles}",

@@ -413,12 +413,12 @@ fn the_page_is_not_green_while_something_is_wrong() {
         weir.get("/bad.php").expect(500);
     }
     browser
-        .wait_until("document.getElementById('state').textContent === 'serving, ready, 1 trouble'");
+        .wait_until("document.getElementById('state').textContent === 'serving, ready, 1 problem'");
     assert_eq!(
         browser.run("document.getElementById('state').className"),
         "warn"
     );
-    assert_eq!(browser.run("document.title"), "1 trouble – weir");
+    assert_eq!(browser.run("document.title"), "1 problem – weir");
 }
 
 #[test]

@@ -5,6 +5,8 @@
 const EVERY = 2000;
 // Five minutes of the charts.
 const SAMPLES = 150;
+// A chart begins with room for one minute.
+const FEWEST = 30;
 // Hosts that are called most.
 const MOST_HOSTS = 50;
 
@@ -120,7 +122,8 @@ const SVG = "http://www.w3.org/2000/svg";
 function chart(title, shown, lines) {
   const figure = element("figure");
   const picture = document.createElementNS(SVG, "svg");
-  picture.setAttribute("viewBox", "0 0 " + SAMPLES + " 100");
+  const samples = Math.max(FEWEST, ...lines.map((line) => line.values.length));
+  picture.setAttribute("viewBox", "0 0 " + (samples - 1) + " 100");
   picture.setAttribute("preserveAspectRatio", "none");
   picture.setAttribute("role", "img");
   const known = lines.flatMap((line) => line.values).filter((value) => number(value) !== null);
@@ -132,7 +135,7 @@ function chart(title, shown, lines) {
     path.setAttribute("class", line.className);
     let drawn = "";
     let pen = false;
-    const from = SAMPLES - line.values.length;
+    const from = samples - line.values.length;
     line.values.forEach((value, index) => {
       if (number(value) === null) {
         pen = false;
@@ -149,8 +152,8 @@ function chart(title, shown, lines) {
     words.push(word);
     caption.append(element("span", word, "key-" + line.className));
   }
-  caption.append(element("span", "at most " + shown(most)));
-  picture.setAttribute("aria-label", title + ": " + words.join(", ") + ", at most " + shown(most));
+  caption.append(element("span", "max " + shown(most)));
+  picture.setAttribute("aria-label", title + ": " + words.join(", ") + ", max " + shown(most));
   figure.append(caption, picture);
   return figure;
 }
@@ -185,7 +188,7 @@ function drawPool(pool) {
   const section = element("article", undefined, "pool");
   section.id = "pool-" + pool.name;
   const title = element("h2", pool.name + " ");
-  const limit = pool.workers.limit < pool.workers.max ? ", for now " + pool.workers.limit : "";
+  const limit = pool.workers.limit < pool.workers.max ? ", now limited to " + pool.workers.limit : "";
   const what = pool.runtime + ", " + pool.state + ", " + pool.pm + ", at most " + pool.workers.max + " workers" + limit;
   title.append(element("small", what));
   const list = element("dl");
@@ -195,24 +198,24 @@ function drawPool(pool) {
     ["idle", count(pool.workers.idle)],
     ["starting", count(pool.workers.starting)],
     ["waiting", count(pool.queue.waiting) + " of " + count(pool.queue.max)],
-    ["wait of a new client", span(pool.queue.expected_wait)],
-    ["longest wait now", pool.queue.waiting ? span(pool.queue.oldest_wait) : "–"],
+    ["expected wait", span(pool.queue.expected_wait)],
+    ["longest wait", pool.queue.waiting ? span(pool.queue.oldest_wait) : "–"],
     ["oldest running", oldest ? span(oldest.time) : "–"],
-    ["refused so far", count(pool.requests.refused)],
+    ["refused", count(pool.requests.refused)],
     ["memory", pool.memory ? size(pool.memory.all) : "–"],
   ]));
   const charts = element("div", undefined, "charts");
   charts.append(
-    chart("requests a second", rate, [
+    chart("requests per second", rate, [
       { name: "answered", className: "first", values: of("finished") },
       { name: "refused", className: "second", values: of("refused") },
     ]),
     chart("requests", count, [
       { name: "waiting", className: "second", values: of("waiting") },
-      { name: "at workers", className: "first", values: of("busy") },
+      { name: "running", className: "first", values: of("busy") },
     ]),
     chart("wait", span, [
-      { name: "mean", className: "first", values: of("wait") },
+      { name: "average", className: "first", values: of("wait") },
       { name: "expected", className: "second", values: of("expected") },
     ]),
   );
@@ -236,11 +239,11 @@ function headRow(names) {
 function drawTimes(pool) {
   const wide = element("div", undefined, "wide");
   const table = element("table");
-  table.append(element("caption", "How long it took: the last minute, and since the start"));
-  table.append(headRow(["", "p50", "p95", "p99", "p50 ever", "p95 ever", "p99 ever"]));
+  table.append(element("caption", "Times in the last minute, and since the start"));
+  table.append(headRow(["", "p50", "p95", "p99", "p50 since start", "p95 since start", "p99 since start"]));
   const lately = pool.last_minute.times;
   const body = element("tbody");
-  for (const [name, key] of [["waiting", "queue"], ["at a worker", "service"], ["in all", "total"]]) {
+  for (const [name, key] of [["waiting", "queue"], ["running", "service"], ["total", "total"]]) {
     const all = [lately[key], pool.times[key]].flatMap((times) => [times.p50, times.p95, times.p99]);
     body.append(row([name, ...all.map(span)]));
   }
@@ -255,7 +258,7 @@ function drawRunning(pool) {
   if (pool.running.scripts.length === 0) return wide;
   const table = element("table");
   table.append(element("caption", "Running now"));
-  table.append(headRow(["script", "requests", "the oldest for"]));
+  table.append(headRow(["script", "requests", "oldest"]));
   const body = element("tbody");
   for (const script of pool.running.scripts) {
     body.append(row([script.script, count(script.count), span(script.oldest)]));
@@ -279,7 +282,7 @@ function drawServers(pool) {
 
 function drawDetails(pool) {
   const details = element("details");
-  details.append(element("summary", "Workers and decisions"));
+  details.append(element("summary", "Workers and scaling decisions"));
   for (const decision of pool.decisions) {
     details.append(element("p", decision.time + " " + decision.what));
   }
@@ -316,7 +319,7 @@ function draw(status) {
   const state = byId("state");
   const ready = status.ready ? "ready" : "not ready: " + status.not_ready;
   const troubles = status.troubles || [];
-  const number = troubles.length === 1 ? "1 trouble" : troubles.length + " troubles";
+  const number = troubles.length === 1 ? "1 problem" : troubles.length + " problems";
   const text = status.state + ", " + ready + (troubles.length ? ", " + number : "");
   // Said again only when it has changed.
   if (state.textContent !== text) state.textContent = text;
@@ -333,14 +336,14 @@ function draw(status) {
   const sum = (key) => status.sites.reduce((all, site) => all + (site.rates[key] || 0), 0);
   const own = status.processes;
   show(byId("facts"), factsOf([
-    ["requests a second", rate(sum("requests"))],
-    ["failures a second", rate(sum("failures"))],
+    ["requests per second", rate(sum("requests"))],
+    ["failures per second", rate(sum("failures"))],
     ["connections", count(status.connections.now) + " of " + count(status.connections.max)],
-    ["of them idle", count(status.connections.idle)],
-    ["spool", size(status.spool.bytes) + " of " + size(status.spool.max)],
-    ["gateway", own ? size(own.gateway.memory) : "–"],
-    ["turned away by the kernel", count(status.kernel.overflows)],
-    ["up", span(status.uptime)],
+    ["idle connections", count(status.connections.idle)],
+    ["temporary files", size(status.spool.bytes) + " of " + size(status.spool.max)],
+    ["gateway memory", own ? size(own.gateway.memory) : "–"],
+    ["rejected by kernel", count(status.kernel.overflows)],
+    ["uptime", span(status.uptime)],
   ]));
   const names = new Set(status.pools.map((pool) => pool.name));
   for (const name of [...history.keys()]) if (!names.has(name)) history.delete(name);
@@ -377,7 +380,7 @@ async function ask() {
       sessionStorage.removeItem("token");
       byId("login").hidden = false;
       byId("main").hidden = true;
-      stale(token ? "wrong token" : "the status takes a token");
+      stale(token ? "wrong token" : "enter the token");
       return;
     }
     if (!answer.ok) {
@@ -388,7 +391,7 @@ async function ask() {
     }
   } catch (error) {
     failures += 1;
-    stale("no answer from weir; what is shown is old (" + failures + " tries)");
+    stale("no answer from weir, these values are old (" + failures + " tries)");
   }
   setTimeout(ask, document.hidden ? 5 * EVERY : EVERY);
 }
