@@ -65,7 +65,10 @@ pub(crate) async fn listen(egress: Arc<Egress>, sockets: Vec<(Entrance, OwnedFd)
             Ok(stream) => serve(&egress, entrance, stream, place),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                log::error!("[egress] listen {shown}: cannot accept connections: {error}");
+                log::error!(
+                    "[egress] listen {}: cannot accept connections: {error}",
+                    entrance.address
+                );
                 // Out of descriptors or memory: other connections must end first.
                 tokio::time::sleep(PAUSE).await;
             }
