@@ -174,10 +174,10 @@ fn reloads(out: &mut Sheet, status: &Value) {
         };
         let ends = match old["ends_in"].as_f64() {
             Some(0.0) => "is being ended".to_owned(),
-            _ => format!("ends in {} at the latest", span(&old["ends_in"])),
+            _ => format!("ends in at most {}", span(&old["ends_in"])),
         };
         let line = format!(
-            "configuration {} has been finishing for {}, ends in at most {}: {} connections, {} requests \
+            "configuration {} has been finishing for {}, {ends}: {} connections, {} requests \
              at workers{calls}{longest}",
             text(&old["generation"]),
             span(&old["finishing_for"]),
@@ -647,7 +647,7 @@ mod tests {
             "reload one is waiting until an older configuration has ended",
             "old configuration 4 has been finishing for 12.0 s, ends in at most 18.0 s: 2 connections, 1 requests at \
              workers; POST /up\\u{202e} (pool shop) has run for 12.5 s",
-            "old configuration 3 has been finishing for 30.0 s, and is being ended: 0 connections",
+            "old configuration 3 has been finishing for 30.0 s, is being ended: 0 connections",
         ] {
             assert!(one_line.contains(part), "{part}: {shown}");
         }
