@@ -93,8 +93,7 @@ fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
             Format::Weir => format!("{shown} cannot be written: {error}"),
             Format::Fpm => events::cannot_write_pid_file(path, &error),
         };
-        let mend = "create its folder, and give the user who starts weir write access there";
-        (cause, mend)
+        (cause, mend(&error))
     };
     let mut file = match log_file::open_whole(path, MODE, groups) {
         Ok(file) => File::from(file),
@@ -135,12 +134,12 @@ fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
 fn mend(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "make room on the disk of its folder, or name a file on another one, such as /run/weir/weir.pid"
+            "free some space on the disk of its folder, or use a file on another disk, such as /run/weir/weir.pid"
         }
         io::ErrorKind::ReadOnlyFilesystem => {
-            "name a file on a disk that can be written, such as /run/weir/weir.pid"
+            "use a file on a disk that can be written, such as /run/weir/weir.pid"
         }
-        _ => "make its folder, and let the user who starts weir write there",
+        _ => "create its folder, and give the user who starts weir write access there",
     }
 }
 

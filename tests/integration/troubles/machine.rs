@@ -89,7 +89,7 @@ fn a_full_spool_is_told_with_what_helps_and_counted() {
         client
     };
     let mut held = post(1_030_000);
-    let said = wait_for_trouble(&weir, &["temporary files of bodies take"]);
+    let said = wait_for_trouble(&weir, &["temporary files of bodies use"]);
     assert!(
         said.contains("max_spool") && said.contains("1024 KiB"),
         "{said}"
