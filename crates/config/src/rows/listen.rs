@@ -16,6 +16,8 @@ pub(super) const LISTEN: &[Row] = &[
          of `pool` to a HAProxy in front."),
     key(&[Listen], "backlog", Kind::Count { min: 1, max: 1 << 30 }, Value("4096"),
         "Length of the kernel's accept queue. The kernel cuts it to net.core.somaxconn."),
+    key(&[Listen], "ipv6only", Kind::Bool, Value("true"),
+        "A socket with an IPv6 address accepts only IPv6. `false`: a socket on `[::]` accepts IPv4 too."),
     key(&[Listen], "owner", Kind::Text, Absent("the user who started weir"),
         "Owner of a unix socket."),
     key(&[Listen], "group", Kind::Text, Absent("the user who started weir"),

@@ -15,6 +15,9 @@ pub(super) const QUEUE: &[Row] = &[
          server that is down lowers the total by its share."),
     key(&[Queue], "max_queue", Kind::Count { min: 0, max: 10_000_000 }, Value("1000"),
         "Maximum number of waiting requests. More are answered with 503 at once. 0: no request waits.").called(&["maxqueue", "backlog"]),
+    key(&[Queue], "when_full", Kind::Word(&["refuse", "wait"], &[]), Value("\"refuse\""),
+        "What happens to requests beyond `max_queue`. `refuse`: they are answered with 503. `wait`: FastCGI listeners of the pool accept \
+         no more connections until there is room, so further ones wait in the kernel's queue; requests on accepted connections wait too."),
     key(&[Queue], "timeout", Kind::Duration { zero: false }, Value("\"10s\""),
         "Maximum waiting time; then 503 with Retry-After.").called(&["timeout_queue", "queue_timeout"]),
     key(&[Queue], "minconn", Kind::Count { min: 1, max: 1_000_000 }, Absent("the limit is always maxconn"),
