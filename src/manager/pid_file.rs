@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_no_folder_that_is_missing() {
-        assert!(mend(&io::Error::from_raw_os_error(28)).starts_with("make room"));
+        assert!(mend(&io::Error::from_raw_os_error(28)).starts_with("free some space"));
         assert!(mend(&io::Error::from_raw_os_error(30)).contains("can be written"));
         assert!(mend(&io::Error::from_raw_os_error(2)).starts_with("make its folder"));
     }

@@ -203,7 +203,7 @@ fn a_refusal_says_what_nearly_matched() {
         (
             "GET",
             "http://any.example/",
-            &["has https://any.example:*, and not http://any.example"],
+            &["has https://any.example:*, but not http://any.example"],
         ),
         (
             "POST",
