@@ -157,6 +157,6 @@ mod tests {
     fn a_full_disk_is_no_folder_that_is_missing() {
         assert!(mend(&io::Error::from_raw_os_error(28)).starts_with("free some space"));
         assert!(mend(&io::Error::from_raw_os_error(30)).contains("can be written"));
-        assert!(mend(&io::Error::from_raw_os_error(2)).starts_with("make its folder"));
+        assert!(mend(&io::Error::from_raw_os_error(2)).starts_with("create its folder"));
     }
 }

@@ -208,7 +208,7 @@ fn a_refusal_says_what_nearly_matched() {
         (
             "POST",
             "/read.example/v1/x",
-            &["POST https://read.example", "for GET, HEAD only"],
+            &["POST https://read.example", "only GET, HEAD is allowed"],
         ),
         (
             "GET",
