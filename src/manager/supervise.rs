@@ -627,9 +627,7 @@ impl Manager<'_> {
                 *again = how;
             }
             match (asker, askers.len() < MAX_ASKERS) {
-                (Some(asker), false) => {
-                    self.answer(&[asker], false, "too many such commands at once")
-                }
+                (Some(asker), false) => self.answer(&[asker], false, "too many such commands"),
                 (asker, _) => askers.extend(asker),
             }
             return;

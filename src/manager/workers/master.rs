@@ -222,9 +222,7 @@ impl Pool {
             let again = php.again.get_or_insert_default();
             match again.len() < MAX_ASKED {
                 true => again.extend(asked),
-                false => {
-                    news.extend(asked.map(|id| done(id, false, "too many such commands at once")))
-                }
+                false => news.extend(asked.map(|id| done(id, false, "too many such commands"))),
             }
             return;
         }

@@ -47,7 +47,7 @@ fn a_reactor_that_stands_still_is_told_and_makes_it_not_ready() {
         .args(["-p", &thread(weir.gateway().pid, "reactor 1")])
         .spawn()
         .expect("strace");
-    let said = wait_for_trouble(&weir, &["reactor 1 of the gateway has not moved for"]);
+    let said = wait_for_trouble(&weir, &["reactor 1 of the gateway has been stuck for"]);
     assert!(said.contains(&weir.gateway().pid.to_string()), "{said}");
     wait_until("it is not ready", || {
         let (status, said) = window_get(&weir, "/readyz");
@@ -197,7 +197,7 @@ fn lines_that_the_managers_log_has_lost_are_counted_and_told() {
     wait_until("lines are lost", || lost().is_some_and(|lost| lost > 0.0));
     let said = wait_for_trouble(&weir, &["error log of the manager", "lost so far"]);
     assert!(
-        said.contains("reads it") || said.contains("faster"),
+        said.contains("reader of the pipe") || said.contains("faster"),
         "{said}"
     );
     let logs = json(&weir)["logs"].as_array().cloned().expect("a list");
