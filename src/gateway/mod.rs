@@ -434,14 +434,11 @@ impl Gateway {
     /// Why it is not ready, in one line.
     fn readiness(&self) -> Result<(), String> {
         if self.drain.has_started() {
-            return Err(
-                "it is stopping: running requests finish, new ones are not accepted".into(),
-            );
+            return Err("it is stopping: new requests are not accepted".into());
         }
         if self.declines.load(Relaxed) {
             return Err(
-                "an operator has drained it (weir drain); requests that still arrive are answered"
-                    .into(),
+                "an operator has drained it; requests that still arrive are answered".into(),
             );
         }
         if let Some(silent) = self.manager_silent() {

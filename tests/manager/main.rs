@@ -363,7 +363,7 @@ fn two_instances_do_not_share_a_port() {
     let weir = Weir::start(&site);
     let (status, said) = run(&site, &site.text_with_port(weir.port));
     assert_eq!(status.code(), Some(78), "{said}");
-    assert!(said.contains("taken by weir"), "{said}");
+    assert!(said.contains("already used by weir"), "{said}");
     assert!(weir.get("/a.txt").contains("hello"));
     weir.stop();
 }
