@@ -288,6 +288,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
         },
         "queue": {
             "waiting": stats.waiting,
+            "waiting_own_calls": pool.own_calls_waiting(),
             "waiting_for_turns": pool.waiting_for_turns(),
             "max": queue.max_queue,
             "timeout": queue.timeout.as_secs_f64(),

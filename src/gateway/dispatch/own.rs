@@ -154,6 +154,11 @@ impl State {
 }
 
 impl PoolHandle {
+    /// Waiting calls that are known to come from workers.
+    pub(crate) fn own_calls_waiting(&self) -> usize {
+        self.own.waiting.load(Relaxed)
+    }
+
     /// How many workers were started beyond the limit for calls of workers, and how many calls were refused.
     pub(crate) fn own_calls(&self) -> (usize, usize) {
         (

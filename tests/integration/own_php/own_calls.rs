@@ -150,6 +150,9 @@ fn calls_of_workers_go_before_what_others_ask() {
     wait_until("the others wait", || waiting() == Some(6));
     std::fs::write(file("go"), "").expect("the gate");
     wait_until("the call waits", || waiting() == Some(7));
+    // It goes first as soon as it is known whose it is.
+    let known = || super::status(&weir)["queue"]["waiting_own_calls"].as_u64();
+    wait_until("its worker is found", || known() == Some(1));
     // The others would hold both workers until their gate opens.
     assert_eq!(long.open(), [200]);
     let said = caller.join().expect("an answer");
