@@ -1,0 +1,154 @@
+//! The client's side: requests are written, responses read.
+//!
+//! ```
+//! use weir_http1::{Event, Limits, Method, Name, ResponseHead, client};
+//!
+//! let mut out = Vec::new();
+//! let mut head = client::request(&mut out, "GET", b"/status")?;
+//! head.field("Host", b"api.example")?;
+//! head.finish(client::framing("GET", Some(0)));
+//! assert_eq!(out, b"GET /status HTTP/1.1\r\nHost: api.example\r\n\r\n");
+//!
+//! let mut connection = client::Decoder::new(Limits::default());
+//! let mut response = ResponseHead::default();
+//! connection.sent(Method::Get);
+//! let mut input = &b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n"[..];
+//! let mut body = Vec::new();
+//! while let Some(event) = connection.next(&mut input, &mut response)? {
+//!     match event {
+//!         Event::Head if response.is_interim() => {}
+//!         Event::Head => assert_eq!(response.status(), 200),
+//!         Event::Data(bytes) => body.extend_from_slice(bytes),
+//!         Event::End => {}
+//!     }
+//! }
+//! assert_eq!(body, b"ok\n");
+//! assert!(connection.is_reusable(&response) && input.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use alloc::vec::Vec;
+
+use crate::{
+    Error, Event, Fields, HeadEncoder, InvalidField, Limits, Method, ResponseHead, decoder,
+    encode::{Coding, Connection, Framing},
+    head::is_token,
+};
+
+/// Reads the responses of a connection.
+#[derive(Debug)]
+pub struct Decoder {
+    decoder: decoder::Decoder,
+    method: Method,
+}
+
+impl Decoder {
+    /// Of a new connection.
+    #[must_use]
+    pub fn new(limits: Limits) -> Decoder {
+        Decoder {
+            decoder: decoder::Decoder::new(limits),
+            method: Method::Get,
+        }
+    }
+
+    /// A request of this method has been sent: its response is what comes next.
+    pub fn sent(&mut self, method: Method) {
+        self.method = method;
+        self.decoder.restart();
+    }
+
+    /// Reads on. None: more bytes are needed, or the response is whole.
+    ///
+    /// Bytes that are used are taken from the input. Those of a head that is not whole stay there: give them again, with
+    /// more behind them. The head is in `head` from [`Event::Head`] on; after an interim response another one follows.
+    /// After a 101, or a 2xx to CONNECT, [`Event::End`] comes at once, and the rest of the input is not HTTP.
+    ///
+    /// # Errors
+    ///
+    /// The response is malformed or too large, and the connection cannot go on.
+    pub fn next<'i>(
+        &mut self,
+        input: &mut &'i [u8],
+        head: &mut ResponseHead,
+    ) -> Result<Option<Event<'i>>, Error> {
+        let method = self.method;
+        self.decoder.next(
+            input,
+            |_| Ok(()),
+            |bytes, limits| {
+                head.read(bytes, limits, method)?;
+                Ok((!head.is_interim()).then(|| head.body()))
+            },
+        )
+    }
+
+    /// The server sends nothing more. Some: that was the end of the response.
+    ///
+    /// # Errors
+    ///
+    /// That is within the response.
+    pub fn end(&mut self) -> Result<Option<Event<'static>>, Error> {
+        self.decoder.end()
+    }
+
+    /// Whether nothing of a response has come: a request that may be sent again can be.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.decoder.is_idle()
+    }
+
+    /// What came behind a body in chunks; of a whole response only.
+    #[must_use]
+    pub fn trailers(&self) -> Option<&Fields> {
+        self.decoder.trailers()
+    }
+
+    /// Whether another request can be sent: the response is whole and leaves the connection open.
+    #[must_use]
+    pub fn is_reusable(&self, head: &ResponseHead) -> bool {
+        let is_http = head.status() != 101
+            && (self.method != Method::Connect || head.status() / 100 != 2);
+        self.decoder.is_done() && head.is_persistent() && is_http
+    }
+}
+
+/// Begins a request with its request line.
+///
+/// # Errors
+///
+/// Nothing is written where the method is no token, or the target is empty or has white space or control characters.
+pub fn request<'o>(
+    out: &'o mut Vec<u8>,
+    method: impl AsRef<[u8]>,
+    target: &[u8],
+) -> Result<HeadEncoder<'o>, InvalidField> {
+    let method = method.as_ref();
+    let is_target = |byte: u8| byte > b' ' && byte != 0x7f;
+    if method.is_empty()
+        || !method.iter().copied().all(is_token)
+        || target.is_empty()
+        || !target.iter().copied().all(is_target)
+    {
+        return Err(InvalidField);
+    }
+    out.extend_from_slice(method);
+    out.push(b' ');
+    out.extend_from_slice(target);
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    Ok(HeadEncoder { out })
+}
+
+/// What the head of a request says of its body. None: the length is not known, and the body goes in chunks.
+///
+/// An empty body is told for methods that are expected to have one (RFC 9110 §8.6).
+#[must_use]
+pub fn framing(method: impl AsRef<[u8]>, length: Option<u64>) -> Framing {
+    let expects = matches!(method.as_ref(), b"POST" | b"PUT" | b"PATCH");
+    Framing {
+        body: length.map_or(Coding::Chunked, Coding::Length),
+        length: length.filter(|length| *length > 0 || expects),
+        connection: Connection::Unsaid,
+        is_persistent: true,
+    }
+}

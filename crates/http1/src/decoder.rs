@@ -1,0 +1,206 @@
+//! What both sides share: where in its messages a connection is, and how the end of a head is found.
+
+use crate::{
+    BodyLength, Error, Fields, Limits,
+    body::{BodyDecoder, Piece},
+};
+
+/// What has been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'i> {
+    /// A head: it is in the record that was given.
+    Head,
+    /// Bytes of the body, without their framing.
+    Data(&'i [u8]),
+    /// The message is whole.
+    End,
+}
+
+/// Where a connection is.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    limits: Limits,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Head(Partial),
+    Body(BodyDecoder),
+    /// Behind a message.
+    Done(BodyDecoder),
+    Failed(Error),
+}
+
+/// What is known of a head that is not whole.
+#[derive(Clone, Copy, Debug, Default)]
+struct Partial {
+    /// Bytes in which the end has been looked for.
+    searched: u32,
+    /// Bytes of empty lines before it.
+    skipped: u32,
+    /// The first line has been looked at.
+    is_begun: bool,
+}
+
+impl Decoder {
+    pub(crate) fn new(limits: Limits) -> Decoder {
+        Decoder {
+            limits,
+            state: State::Head(Partial::default()),
+        }
+    }
+
+    /// Reads on. `first_line` looks at a first line whose head is not whole; `head` reads a whole head and says which body
+    /// follows, or None: another head does.
+    pub(crate) fn next<'i>(
+        &mut self,
+        input: &mut &'i [u8],
+        first_line: impl FnOnce(&[u8]) -> Result<(), Error>,
+        head: impl FnOnce(&[u8], &Limits) -> Result<Option<BodyLength>, Error>,
+    ) -> Result<Option<Event<'i>>, Error> {
+        let result = match &mut self.state {
+            State::Head(partial) => match partial.next(input, &self.limits, first_line) {
+                Ok(None) => Ok(None),
+                Ok(Some(bytes)) => head(bytes, &self.limits).map(|body| {
+                    self.state = match body {
+                        Some(body) => State::Body(BodyDecoder::new(body, &self.limits)),
+                        None => State::Head(Partial::default()),
+                    };
+                    Some(Event::Head)
+                }),
+                Err(error) => Err(error),
+            },
+            State::Body(body) => match body.next(input) {
+                Ok(Some(Piece::Data(data))) => Ok(Some(Event::Data(data))),
+                Ok(Some(Piece::End)) => {
+                    let end = core::mem::replace(body, BodyDecoder::Length(0));
+                    self.state = State::Done(end);
+                    Ok(Some(Event::End))
+                }
+                Ok(None) => Ok(None),
+                Err(error) => Err(error),
+            },
+            State::Done(_) => Ok(None),
+            State::Failed(error) => Err(*error),
+        };
+        if let Err(error) = result {
+            self.state = State::Failed(error);
+        }
+        result
+    }
+
+    /// The peer sends nothing more. Some: that is the end of the message.
+    pub(crate) fn end(&mut self) -> Result<Option<Event<'static>>, Error> {
+        match self.state {
+            State::Body(BodyDecoder::UntilClose) => {
+                self.state = State::Done(BodyDecoder::UntilClose);
+                Ok(Some(Event::End))
+            }
+            State::Head(Partial { searched: 0, .. }) | State::Done(_) => Ok(None),
+            State::Failed(error) => Err(error),
+            State::Head(_) | State::Body(_) => {
+                self.state = State::Failed(Error::Truncated);
+                Err(Error::Truncated)
+            }
+        }
+    }
+
+    /// Before the first byte of a head.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.state, State::Head(Partial { searched: 0, .. }))
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self.state, State::Done(_))
+    }
+
+    /// Goes on with the next message, from behind this one.
+    pub(crate) fn restart(&mut self) {
+        if self.is_done() {
+            self.state = State::Head(Partial::default());
+        }
+    }
+
+    pub(crate) fn trailers(&self) -> Option<&Fields> {
+        match &self.state {
+            State::Done(body) => body.trailers().filter(|fields| !fields.is_empty()),
+            _ => None,
+        }
+    }
+}
+
+impl Partial {
+    /// Takes a head from the input; None: it is not whole, and its bytes have to be given again with more behind them.
+    fn next<'i>(
+        &mut self,
+        input: &mut &'i [u8],
+        limits: &Limits,
+        first_line: impl FnOnce(&[u8]) -> Result<(), Error>,
+    ) -> Result<Option<&'i [u8]>, Error> {
+        // Empty lines before a request are nothing (RFC 9112 §2.2).
+        while let Some(rest) = input.strip_prefix(b"\r\n") {
+            *input = rest;
+            self.searched = 0;
+            self.skipped += 2;
+            if self.skipped as usize > limits.head() {
+                return Err(Error::HeadTooLarge);
+            }
+        }
+        let bytes = *input;
+        if !self.is_begun {
+            begins(bytes)?;
+        }
+        let end = self.end(bytes);
+        if end.unwrap_or(bytes.len()) > limits.head() {
+            return Err(match memchr::memchr(b'\n', bytes) {
+                Some(line) if line < limits.head() => Error::HeadTooLarge,
+                _ => Error::TargetTooLong,
+            });
+        }
+        if let Some(end) = end {
+            let (head, rest) = bytes.split_at(end);
+            *input = rest;
+            return Ok(Some(head));
+        }
+        if !self.is_begun && memchr::memchr(b'\n', bytes).is_some() {
+            // A client that speaks nonsense is told at its first line.
+            first_line(bytes)?;
+            self.is_begun = true;
+        }
+        Ok(None)
+    }
+
+    /// Where the head ends. Looks at no byte twice, but for three.
+    fn end(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut from = (self.searched as usize).min(bytes.len());
+        while let Some(lf) = memchr::memchr(b'\n', &bytes[from..]).map(|lf| from + lf) {
+            match bytes[lf + 1..] {
+                [b'\r', b'\n', ..] => return Some(lf + 3),
+                // A bare line feed: the end of the head, whose reader refuses it.
+                [b'\n', ..] => return Some(lf + 2),
+                [] | [b'\r'] => {
+                    self.searched = lf as u32;
+                    return None;
+                }
+                _ => from = lf + 1,
+            }
+        }
+        self.searched = bytes.len() as u32;
+        None
+    }
+}
+
+/// Refuses what cannot become a head, from its first bytes on.
+fn begins(bytes: &[u8]) -> Result<(), Error> {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
+    match bytes.first() {
+        // A TLS record: handshake, version 3.x (RFC 8446 §5.1).
+        Some(0x16) if bytes.get(1).is_none_or(|major| *major == 3) => Err(Error::Tls),
+        Some(b'\r') if bytes.len() == 1 => Ok(()),
+        Some(b'\n') => Err(Error::BareLf),
+        Some(&byte) if !crate::head::is_token(byte) => Err(Error::StartLine),
+        Some(_) if bytes.starts_with(PREFACE) => Err(Error::Http2),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,224 @@
+//! The server's side: requests are read, responses written.
+//!
+//! ```
+//! use weir_http1::{Event, Limits, Name, RequestHead, server};
+//!
+//! let mut connection = server::Decoder::new(Limits::default());
+//! let mut request = RequestHead::default();
+//! let mut input = &b"POST /cart HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\na=12GET / HTTP/1.1\r\n"[..];
+//! let mut body = Vec::new();
+//! while let Some(event) = connection.next(&mut input, &mut request)? {
+//!     match event {
+//!         Event::Head => assert_eq!(request.fields().get(Name::Host), Some(&b"a"[..])),
+//!         Event::Data(bytes) => body.extend_from_slice(bytes),
+//!         Event::End => {}
+//!     }
+//! }
+//! assert_eq!(body, b"a=12");
+//!
+//! let mut out = Vec::new();
+//! let mut head = server::response(&mut out, 200);
+//! head.field("Content-Type", b"text/plain")?;
+//! let mut encoder = head.finish(server::framing(&request, 200, Some(3), true));
+//! encoder.data(&mut out, b"ok\n")?;
+//! encoder.end(&mut out)?;
+//! assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\nok\n");
+//!
+//! // The next request is read after this one has been answered.
+//! assert!(encoder.is_persistent() && connection.restart());
+//! assert!(input.starts_with(b"GET"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use alloc::vec::Vec;
+
+use crate::{
+    Error, Event, Fields, HeadEncoder, Limits, Method, RequestHead, Version, decoder,
+    encode::{Coding, Connection, Decimal, Framing},
+    head::RequestLine,
+};
+
+/// Reads the requests of a connection.
+#[derive(Debug)]
+pub struct Decoder(decoder::Decoder);
+
+impl Decoder {
+    /// Of a new connection.
+    #[must_use]
+    pub fn new(limits: Limits) -> Decoder {
+        Decoder(decoder::Decoder::new(limits))
+    }
+
+    /// Reads on. None: more bytes are needed, or the request is whole and waits for [`restart`](Self::restart).
+    ///
+    /// Bytes that are used are taken from the input. Those of a head that is not whole stay there: give them again, with
+    /// more behind them. The head is in `head` from [`Event::Head`] on.
+    ///
+    /// # Errors
+    ///
+    /// The request is malformed or too large, and the connection cannot go on: answer with the error's status, and close.
+    pub fn next<'i>(
+        &mut self,
+        input: &mut &'i [u8],
+        head: &mut RequestHead,
+    ) -> Result<Option<Event<'i>>, Error> {
+        self.0.next(
+            input,
+            |line| RequestLine::read(line).map(drop),
+            |bytes, limits| {
+                head.read(bytes, limits)?;
+                Ok(Some(head.body()))
+            },
+        )
+    }
+
+    /// The client sends nothing more.
+    ///
+    /// # Errors
+    ///
+    /// That is within a request.
+    pub fn end(&mut self) -> Result<(), Error> {
+        self.0.end().map(drop)
+    }
+
+    /// Whether no byte of a request has come: the connection may be closed without a word.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.0.is_idle()
+    }
+
+    /// Whether the request has been read to its end.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.0.is_done()
+    }
+
+    /// What came behind a body in chunks; of a whole request only.
+    #[must_use]
+    pub fn trailers(&self) -> Option<&Fields> {
+        self.0.trailers()
+    }
+
+    /// Goes on with the next request; false: this one is not whole, so that its connection cannot be used again.
+    pub fn restart(&mut self) -> bool {
+        let is_done = self.is_done();
+        self.0.restart();
+        is_done
+    }
+}
+
+/// Begins a response with its status line.
+pub fn response(out: &mut Vec<u8>, status: u16) -> HeadEncoder<'_> {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(Decimal::new(u64::from(status)).as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(reason(status).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    HeadEncoder { out }
+}
+
+/// What the head of a response says of its body and of the connection.
+///
+/// `length` is that of the body, or of what GET would have got (HEAD, 304); None: it is not known. `keep` is false where
+/// the server wants to close the connection.
+#[must_use]
+pub fn framing(request: &RequestHead, status: u16, length: Option<u64>, keep: bool) -> Framing {
+    let is_tunnel = status == 101 || (request.method() == Method::Connect && status / 100 == 2);
+    if status < 200 || is_tunnel {
+        // An interim response says nothing of what comes (RFC 9110 §15.2).
+        return Framing {
+            body: Coding::Length(0),
+            length: None,
+            connection: Connection::Unsaid,
+            is_persistent: !is_tunnel,
+        };
+    }
+    let body = match (status, request.method(), length, request.version()) {
+        (204 | 304, ..) | (_, Method::Head, ..) => Coding::Length(0),
+        (_, _, Some(length), _) => Coding::Length(length),
+        (_, _, None, Version::Http11) => Coding::Chunked,
+        (_, _, None, Version::Http10) => Coding::UntilClose,
+    };
+    let is_persistent = keep && request.is_persistent() && body != Coding::UntilClose;
+    Framing {
+        body,
+        // RFC 9110 §8.6.
+        length: length.filter(|_| status != 204),
+        connection: match (is_persistent, request.version()) {
+            (false, _) => Connection::Close,
+            (true, Version::Http10) => Connection::KeepAlive,
+            (true, Version::Http11) => Connection::Unsaid,
+        },
+        is_persistent,
+    }
+}
+
+/// The words that go with a status (RFC 9110 §15 and the registry of status codes); empty: there are none.
+#[must_use]
+pub const fn reason(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        101 => "Switching Protocols",
+        102 => "Processing",
+        103 => "Early Hints",
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        203 => "Non-Authoritative Information",
+        204 => "No Content",
+        205 => "Reset Content",
+        206 => "Partial Content",
+        207 => "Multi-Status",
+        208 => "Already Reported",
+        226 => "IM Used",
+        300 => "Multiple Choices",
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        304 => "Not Modified",
+        305 => "Use Proxy",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        402 => "Payment Required",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        407 => "Proxy Authentication Required",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
+        411 => "Length Required",
+        412 => "Precondition Failed",
+        413 => "Payload Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        416 => "Range Not Satisfiable",
+        417 => "Expectation Failed",
+        418 => "I'm a teapot",
+        421 => "Misdirected Request",
+        422 => "Unprocessable Entity",
+        423 => "Locked",
+        424 => "Failed Dependency",
+        425 => "Too Early",
+        426 => "Upgrade Required",
+        428 => "Precondition Required",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        451 => "Unavailable For Legal Reasons",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        506 => "Variant Also Negotiates",
+        507 => "Insufficient Storage",
+        508 => "Loop Detected",
+        510 => "Not Extended",
+        511 => "Network Authentication Required",
+        _ => "",
+    }
+}

@@ -1,0 +1,166 @@
+//! Reads whole conversations, cut anywhere: for the tests here and for the fuzz targets.
+
+use weir_http1::{Error, Event, Limits, Method, RequestHead, ResponseHead, client, server};
+
+/// A message that was read, and whether it came to its end.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// The first line's parts, and then each field's name and value.
+    pub head: Vec<Vec<u8>>,
+    /// Without framing.
+    pub body: Vec<u8>,
+    /// Names and values.
+    pub trailers: Vec<Vec<u8>>,
+    pub is_whole: bool,
+    pub is_persistent: bool,
+}
+
+/// Reads the requests in `wire`, which comes in pieces of these sizes, each answered once it is whole.
+pub fn requests(
+    wire: &[u8],
+    cuts: &[usize],
+    limits: Limits,
+) -> (Vec<Message>, Option<Error>) {
+    let mut decoder = server::Decoder::new(limits);
+    let mut head = RequestHead::default();
+    let mut messages: Vec<Message> = Vec::new();
+    let error = feed(wire, cuts, |input| {
+        while let Some(event) = decoder.next(input, &mut head)? {
+            match event {
+                Event::Head => {
+                    let mut message = Message {
+                        is_persistent: head.is_persistent(),
+                        ..Message::default()
+                    };
+                    message.head.push(head.method_bytes().to_vec());
+                    message.head.push(head.target_bytes().to_vec());
+                    message.head.push(format!("{:?}", head.version()).into_bytes());
+                    push_fields(&mut message.head, head.fields());
+                    check_fields(head.fields());
+                    messages.push(message);
+                }
+                event => take(messages.last_mut(), event),
+            }
+            if decoder.is_done() {
+                if let (Some(message), Some(trailers)) = (messages.last_mut(), decoder.trailers()) {
+                    push_fields(&mut message.trailers, trailers);
+                }
+                assert!(decoder.restart());
+            }
+        }
+        Ok(())
+    });
+    (messages, error)
+}
+
+/// Reads the responses in `wire` to requests of these methods, which are sent one after the other.
+pub fn responses(
+    wire: &[u8],
+    cuts: &[usize],
+    methods: &[Method],
+    limits: Limits,
+) -> (Vec<Message>, Option<Error>) {
+    let mut decoder = client::Decoder::new(limits);
+    let mut head = ResponseHead::default();
+    let mut messages: Vec<Message> = Vec::new();
+    let mut methods = methods.iter().copied();
+    let Some(first) = methods.next() else {
+        return (messages, None);
+    };
+    decoder.sent(first);
+    let mut is_over = false;
+    let error = feed(wire, cuts, |input| {
+        while !is_over && let Some(event) = decoder.next(input, &mut head)? {
+            match event {
+                Event::Head => {
+                    let mut message = Message {
+                        is_persistent: head.is_persistent(),
+                        ..Message::default()
+                    };
+                    message.head.push(head.status().to_string().into_bytes());
+                    push_fields(&mut message.head, head.fields());
+                    check_fields(head.fields());
+                    messages.push(message);
+                }
+                event => take(messages.last_mut(), event),
+            }
+            if event == Event::End {
+                if let (Some(message), Some(trailers)) = (messages.last_mut(), decoder.trailers()) {
+                    push_fields(&mut message.trailers, trailers);
+                }
+                match methods.next().filter(|_| decoder.is_reusable(&head)) {
+                    Some(method) => decoder.sent(method),
+                    None => is_over = true,
+                }
+            }
+        }
+        Ok(())
+    });
+    let error = error.or_else(|| match is_over {
+        true => None,
+        false => decoder.end().map(|end| {
+            if let (Some(message), Some(event)) = (messages.last_mut(), end) {
+                take(Some(message), event);
+            }
+        }).err(),
+    });
+    (messages, error)
+}
+
+/// Gives the bytes to a reader as a connection does: what it leaves comes again, with more behind it.
+fn feed(
+    wire: &[u8],
+    cuts: &[usize],
+    mut read: impl FnMut(&mut &[u8]) -> Result<(), Error>,
+) -> Option<Error> {
+    let (mut held, mut rest) = (Vec::new(), wire);
+    let mut cuts = cuts.iter().copied().cycle();
+    while !rest.is_empty() {
+        let cut = cuts.next().unwrap_or(usize::MAX).clamp(1, rest.len());
+        let (piece, more) = rest.split_at(cut);
+        held.extend_from_slice(piece);
+        rest = more;
+        let mut input = &held[..];
+        if let Err(error) = read(&mut input) {
+            return Some(error);
+        }
+        held = input.to_vec();
+    }
+    None
+}
+
+fn take(message: Option<&mut Message>, event: Event<'_>) {
+    let Some(message) = message else {
+        panic!("a body without a head");
+    };
+    match event {
+        Event::Data(data) => {
+            assert!(!data.is_empty());
+            message.body.extend_from_slice(data);
+        }
+        Event::End => message.is_whole = true,
+        Event::Head => {}
+    }
+}
+
+fn push_fields(to: &mut Vec<Vec<u8>>, fields: &weir_http1::Fields) {
+    for (_, name, value) in fields.iter() {
+        to.push(name.to_vec());
+        to.push(value.to_vec());
+    }
+}
+
+/// What is true of all fields that were read.
+fn check_fields(fields: &weir_http1::Fields) {
+    let bad = |byte: &u8| matches!(byte, b'\r' | b'\n' | 0);
+    for (known, name, value) in fields.iter() {
+        assert!(!name.is_empty() && !name.iter().any(|byte| bad(byte) || b": \t".contains(byte)));
+        assert!(!value.iter().any(bad));
+        assert_eq!(value, value.trim_ascii());
+        assert_eq!(known, weir_http1::Name::of(name));
+        if let Some(known) = known {
+            assert!(fields.has(known));
+            assert!(fields.all(known).any(|found| found == value));
+        }
+    }
+}
