@@ -22,6 +22,8 @@ step() {
 started=$(date +%s)
 step formatting "$cargo" fmt --all --check
 step lints "$cargo" clippy --locked --workspace --all-targets -- -D warnings
+# Nothing else compiles them: a target that no longer fits the code would be noticed by nobody.
+step "fuzz targets" "$cargo" check --locked --quiet --manifest-path fuzz/Cargo.toml --no-default-features --target-dir target
 step "unit tests" "$cargo" test --locked --workspace --lib --bins --quiet
 step "examples in the documentation" "$cargo" test --locked --workspace --doc --quiet
 # The crates' own integration tests: properties, case files, the pool's simulator.

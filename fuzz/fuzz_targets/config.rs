@@ -12,6 +12,10 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     };
     if let Ok(config) = parse("weir.toml", text, &environment) {
         let printed = to_toml(&config);
-        assert_eq!(parse("printed.toml", &printed, &environment).ok(), Some(config), "{printed}");
+        assert_eq!(
+            parse("printed.toml", &printed, &environment).ok(),
+            Some(config),
+            "{printed}"
+        );
     }
 });

@@ -2,8 +2,8 @@
 #![no_main]
 
 use weir_pool::{
-    Admission, Exit, Limits, MemoryView, Micros, Mode, Order, Orders, Pool, RequestId, Reserve,
-    Reserves, Scaler, Scaling, Ticket, WorkerId,
+    Admission, Exit, Life, Limits, MemoryView, Micros, Mode, Order, Orders, Pool, RequestId,
+    Reserve, Reserves, Scaler, Scaling, Ticket, WorkerId,
 };
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
@@ -58,22 +58,18 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             13 => scaler.start_failed(time, argument.into()),
             14 => {
                 let lived = Micros(u64::from(argument) << 16);
-                let (had_work, had_served) = (argument & 1 > 0, argument & 3 == 3);
+                let life = Life {
+                    lived,
+                    had_work: argument & 1 > 0,
+                    at_work: argument & 3 == 3,
+                };
                 scaler.exited(
                     time,
                     match argument % 4 {
                         0 => Exit::Withdrawn,
                         2 => Exit::Spent,
-                        1 => Exit::Clean {
-                            lived,
-                            had_work,
-                            had_served,
-                        },
-                        _ => Exit::Crashed {
-                            lived,
-                            had_work,
-                            had_served,
-                        },
+                        1 => Exit::Clean(life),
+                        _ => Exit::Crashed(life),
                     },
                 );
             }

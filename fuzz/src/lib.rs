@@ -4,6 +4,10 @@
 #[path = "../../crates/fcgi/tests/checks/mod.rs"]
 pub mod fcgi;
 
+/// HTTP/1: decoders on any bytes.
+#[path = "../../crates/http1/tests/checks/mod.rs"]
+pub mod http1;
+
 /// PHP-FPM's configuration, on a machine on paper.
 #[path = "../../crates/config/tests/paper/mod.rs"]
 pub mod paper;

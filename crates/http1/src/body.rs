@@ -171,7 +171,10 @@ impl Chunked {
     }
 
     fn extra(&mut self) -> Result<(), Error> {
-        self.extra_left = self.extra_left.checked_sub(1).ok_or(Error::ChunkExtensions)?;
+        self.extra_left = self
+            .extra_left
+            .checked_sub(1)
+            .ok_or(Error::ChunkExtensions)?;
         Ok(())
     }
 

@@ -107,8 +107,8 @@ impl Decoder {
     /// Whether another request can be sent: the response is whole and leaves the connection open.
     #[must_use]
     pub fn is_reusable(&self, head: &ResponseHead) -> bool {
-        let is_http = head.status() != 101
-            && (self.method != Method::Connect || head.status() / 100 != 2);
+        let is_http =
+            head.status() != 101 && (self.method != Method::Connect || head.status() / 100 != 2);
         self.decoder.is_done() && head.is_persistent() && is_http
     }
 }

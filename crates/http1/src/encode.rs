@@ -29,7 +29,10 @@ pub enum WrongLength {
 impl fmt::Display for WrongLength {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Short(missing) => write!(f, "the body is {missing} bytes shorter than its Content-Length"),
+            Self::Short(missing) => write!(
+                f,
+                "the body is {missing} bytes shorter than its Content-Length"
+            ),
             Self::Long => f.write_str("the body is longer than its Content-Length"),
         }
     }

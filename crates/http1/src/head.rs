@@ -431,7 +431,9 @@ struct StatusLine {
 impl StatusLine {
     fn read(bytes: &[u8]) -> Result<StatusLine, Error> {
         let (line, end) = line(bytes)?;
-        let (first, rest) = line.split_at_checked(b"HTTP/1.1".len()).ok_or(Error::StartLine)?;
+        let (first, rest) = line
+            .split_at_checked(b"HTTP/1.1".len())
+            .ok_or(Error::StartLine)?;
         let version = version(first)?;
         // The reason and, as some send it, the space before it may be left out.
         let (digits, reason) = match rest {

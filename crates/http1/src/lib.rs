@@ -64,7 +64,5 @@ pub use decoder::Event;
 pub use encode::{BodyEncoder, ChunkSize, Framing, HeadEncoder, InvalidField, WrongLength};
 pub use error::Error;
 pub use fields::Fields;
-pub use head::{
-    BodyLength, Expect, Limits, Method, RequestHead, ResponseHead, Target, Version,
-};
+pub use head::{BodyLength, Expect, Limits, Method, RequestHead, ResponseHead, Target, Version};
 pub use name::Name;

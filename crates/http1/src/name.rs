@@ -178,7 +178,14 @@ mod tests {
             assert_eq!(Name::of(text.to_lowercase().as_bytes()), Some(name));
             assert_eq!(Name::of(text[1..].as_bytes()), None, "{text}");
         }
-        for other in ["", "X", "Hos", "Hosts", "Content_Length", "X-Something-Else"] {
+        for other in [
+            "",
+            "X",
+            "Hos",
+            "Hosts",
+            "Content_Length",
+            "X-Something-Else",
+        ] {
             assert_eq!(Name::of(other.as_bytes()), None, "{other}");
         }
     }

@@ -27,7 +27,11 @@ fn refused(wire: impl AsRef<[u8]>) -> Error {
     let text = String::from_utf8_lossy(wire).into_owned();
     assert!(whole.iter().all(|message| !message.is_whole), "{text:?}");
     for cuts in [&[1][..], &[2], &[3, 1], &[7]] {
-        assert_eq!(requests(wire, cuts, Limits::default()).1, error, "{text:?} {cuts:?}");
+        assert_eq!(
+            requests(wire, cuts, Limits::default()).1,
+            error,
+            "{text:?} {cuts:?}"
+        );
     }
     error.unwrap_or_else(|| panic!("{text:?} was taken"))
 }
@@ -43,24 +47,52 @@ fn first_lines_are_taken_apart() {
     assert!(request.is_persistent() && !request.has_body());
 
     for (line, target, authority, path) in [
-        ("GET http://h:1/p?q HTTP/1.1", Target::Absolute, Some("h:1"), "/p?q"),
+        (
+            "GET http://h:1/p?q HTTP/1.1",
+            Target::Absolute,
+            Some("h:1"),
+            "/p?q",
+        ),
         ("GET HTTPS://h HTTP/1.0", Target::Absolute, Some("h"), ""),
         ("GET http://h?q HTTP/1.1", Target::Absolute, Some("h"), "?q"),
-        ("CONNECT h:443 HTTP/1.1", Target::Authority, Some("h:443"), ""),
+        (
+            "CONNECT h:443 HTTP/1.1",
+            Target::Authority,
+            Some("h:443"),
+            "",
+        ),
         ("OPTIONS * HTTP/1.1", Target::Asterisk, None, "*"),
         ("OPTIONS /x HTTP/1.1", Target::Origin, None, "/x"),
-        ("PURGE //x?\"<>\\^`{|}#f HTTP/1.1", Target::Origin, None, "//x?\"<>\\^`{|}#f"),
+        (
+            "PURGE //x?\"<>\\^`{|}#f HTTP/1.1",
+            Target::Origin,
+            None,
+            "//x?\"<>\\^`{|}#f",
+        ),
         ("GET /\u{e9} HTTP/1.1", Target::Origin, None, "/\u{e9}"),
     ] {
         let request = head(format!("{line}\r\nHost: x\r\n\r\n")).unwrap();
         assert_eq!(request.target(), target, "{line}");
-        assert_eq!(request.target_authority(), authority.map(str::as_bytes), "{line}");
+        assert_eq!(
+            request.target_authority(),
+            authority.map(str::as_bytes),
+            "{line}"
+        );
         assert_eq!(request.path_and_query(), path.as_bytes(), "{line}");
     }
-    assert_eq!(head("get / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap().method(), Method::Other);
-    assert_eq!(head("GET / HTTP/1.7\r\nHost: x\r\n\r\n").unwrap().version(), Version::Http11);
+    assert_eq!(
+        head("get / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap().method(),
+        Method::Other
+    );
+    assert_eq!(
+        head("GET / HTTP/1.7\r\nHost: x\r\n\r\n").unwrap().version(),
+        Version::Http11
+    );
     // HTTP/1.0 needs no host.
-    assert_eq!(head("GET / HTTP/1.0\r\n\r\n").unwrap().version(), Version::Http10);
+    assert_eq!(
+        head("GET / HTTP/1.0\r\n\r\n").unwrap().version(),
+        Version::Http10
+    );
 }
 
 #[test]
@@ -91,7 +123,11 @@ fn first_lines_that_are_none_are_refused() {
         ("\x16\x03\x01\x02", Error::Tls),
         ("PRI * HTTP/2.0", Error::Http2),
     ] {
-        assert_eq!(refused(format!("{line}\r\nHost: x\r\n\r\n")), error, "{line:?}");
+        assert_eq!(
+            refused(format!("{line}\r\nHost: x\r\n\r\n")),
+            error,
+            "{line:?}"
+        );
     }
     // At the first line, before the head is whole.
     assert_eq!(refused("nonsense\r\n"), Error::StartLine);
@@ -107,13 +143,21 @@ fn fields_are_found_by_name() {
     .unwrap();
     let fields = request.fields();
     assert_eq!(fields.get(Name::Host), Some(&b"x"[..]));
-    assert_eq!(fields.all(Name::Cookie).collect::<Vec<_>>(), [b"a=1", b"b=2"]);
+    assert_eq!(
+        fields.all(Name::Cookie).collect::<Vec<_>>(),
+        [b"a=1", b"b=2"]
+    );
     assert_eq!(fields.named(b"x-own").collect::<Vec<_>>(), [b"a b"]);
     assert_eq!(fields.named(b"EMPTY").collect::<Vec<_>>(), [b""]);
     assert_eq!(fields.get(Name::Accept), None);
-    assert_eq!(fields.tokens(Name::Connection).collect::<Vec<_>>(), [&b"a"[..], b"CLOSE"]);
+    assert_eq!(
+        fields.tokens(Name::Connection).collect::<Vec<_>>(),
+        [&b"a"[..], b"CLOSE"]
+    );
     assert_eq!((fields.len(), request.is_persistent()), (7, false));
-    let many: String = (0..90).map(|number| format!("X-{number}: {number}\r\n")).collect();
+    let many: String = (0..90)
+        .map(|number| format!("X-{number}: {number}\r\n"))
+        .collect();
     let request = head(format!("GET / HTTP/1.1\r\nHost: x\r\n{many}\r\n")).unwrap();
     assert_eq!(request.fields().len(), 91);
     assert_eq!(request.fields().named(b"x-89").collect::<Vec<_>>(), [b"89"]);
@@ -143,25 +187,39 @@ fn fields_that_are_none_are_refused() {
         assert_eq!(refused(wire), error, "{fields:?}");
     }
     assert_eq!(refused("GET / HTTP/1.1\r\n\r\n"), Error::HostMissing);
-    assert_eq!(refused("GET / HTTP/1.1\r\nX: y\r\n\r\n"), Error::HostMissing);
+    assert_eq!(
+        refused("GET / HTTP/1.1\r\nX: y\r\n\r\n"),
+        Error::HostMissing
+    );
     assert_eq!(refused("GET / HTTP/1.1\r\nHost: x\r\n\n"), Error::BareLf);
     assert_eq!(refused("GET / HTTP/1.1\r\nHost: x\n\r\n"), Error::BareLf);
 }
 
 #[test]
 fn limits_are_kept_and_have_their_status() {
-    let limits = Limits { head: 1000, fields: 10, chunk_extensions: 20 };
+    let limits = Limits {
+        head: 1000,
+        fields: 10,
+        chunk_extensions: 20,
+    };
     let read = |wire: &str| {
         let (_, error) = requests(wire.as_bytes(), &[], limits);
         for cuts in [&[1][..], &[999], &[64, 1]] {
-            assert_eq!(requests(wire.as_bytes(), cuts, limits).1, error, "{wire:.60?}");
+            assert_eq!(
+                requests(wire.as_bytes(), cuts, limits).1,
+                error,
+                "{wire:.60?}"
+            );
         }
         error.map(|error| (error, error.status()))
     };
     let long = "x".repeat(1000);
     let fits = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", &long[..1000 - 27]);
     assert_eq!((fits.len(), read(&fits)), (1000, None));
-    assert_eq!(read(&format!("GET /{long}")), Some((Error::TargetTooLong, 414)));
+    assert_eq!(
+        read(&format!("GET /{long}")),
+        Some((Error::TargetTooLong, 414))
+    );
     assert_eq!(
         read(&format!("GET /{long} HTTP/1.1\r\nHost: x\r\n\r\n")),
         Some((Error::TargetTooLong, 414))
@@ -171,7 +229,10 @@ fn limits_are_kept_and_have_their_status() {
         Some((Error::HeadTooLarge, 431))
     );
     let fields = |count| "X: y\r\n".repeat(count);
-    assert_eq!(read(&format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", fields(9))), None);
+    assert_eq!(
+        read(&format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", fields(9))),
+        None
+    );
     assert_eq!(
         read(&format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", fields(10))),
         Some((Error::TooManyFields, 431))
@@ -221,23 +282,38 @@ fn bodies_end_where_they_say() {
 #[test]
 fn bodies_that_could_be_read_in_two_ways_are_refused() {
     for (fields, error) in [
-        ("Content-Length: 5\r\nTransfer-Encoding: chunked", Error::LengthAndCoding),
-        ("Transfer-Encoding: chunked\r\nContent-Length: 5", Error::LengthAndCoding),
-        ("Content-Length: 5\r\nContent-Length: 5", Error::LengthRepeated),
+        (
+            "Content-Length: 5\r\nTransfer-Encoding: chunked",
+            Error::LengthAndCoding,
+        ),
+        (
+            "Transfer-Encoding: chunked\r\nContent-Length: 5",
+            Error::LengthAndCoding,
+        ),
+        (
+            "Content-Length: 5\r\nContent-Length: 5",
+            Error::LengthRepeated,
+        ),
         ("Content-Length: 5, 5", Error::Length),
         ("Content-Length: +5", Error::Length),
         ("Content-Length: -5", Error::Length),
         ("Content-Length: 0x5", Error::Length),
         ("Content-Length: 5 5", Error::Length),
         ("Content-Length:", Error::Length),
-        ("Content-Length: 18446744073709551616", Error::LengthTooLarge),
+        (
+            "Content-Length: 18446744073709551616",
+            Error::LengthTooLarge,
+        ),
         ("Transfer-Encoding: gzip, chunked", Error::CodingUnknown),
         ("Transfer-Encoding: identity", Error::CodingUnknown),
         ("Transfer-Encoding: xchunked", Error::CodingUnknown),
         ("Transfer-Encoding: chunked;a=b", Error::CodingUnknown),
         ("Transfer-Encoding: \x0bchunked", Error::FieldValue),
         ("Transfer-Encoding:", Error::CodingUnknown),
-        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", Error::CodingRepeated),
+        (
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+            Error::CodingRepeated,
+        ),
     ] {
         let wire = format!("POST / HTTP/1.1\r\nHost: x\r\n{fields}\r\n\r\n");
         assert_eq!(refused(wire), error, "{fields:?}");
@@ -266,7 +342,8 @@ fn bodies_that_could_be_read_in_two_ways_are_refused() {
         ("0\r\nX : y\r\n\r\n", Error::FieldName),
         ("0\r\n folded\r\n\r\n", Error::Folded),
     ] {
-        let wire = format!("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
+        let wire =
+            format!("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
         assert_eq!(refused(wire), error, "{body:?}");
     }
 }
@@ -274,7 +351,10 @@ fn bodies_that_could_be_read_in_two_ways_are_refused() {
 #[test]
 fn what_is_expected_of_the_connection_is_known() {
     let read = |version: &str, fields: &str| {
-        head(format!("POST / HTTP/{version}\r\nHost: x\r\n{fields}\r\n\r\n")).unwrap()
+        head(format!(
+            "POST / HTTP/{version}\r\nHost: x\r\n{fields}\r\n\r\n"
+        ))
+        .unwrap()
     };
     for (version, fields, is_persistent) in [
         ("1.1", "A: b", true),
@@ -286,18 +366,40 @@ fn what_is_expected_of_the_connection_is_known() {
         ("1.0", "Connection: Keep-Alive", true),
         ("1.0", "Connection: keep-alive, close", false),
     ] {
-        assert_eq!(read(version, fields).is_persistent(), is_persistent, "{version} {fields}");
+        assert_eq!(
+            read(version, fields).is_persistent(),
+            is_persistent,
+            "{version} {fields}"
+        );
     }
     for (version, fields, expect) in [
-        ("1.1", "Expect: 100-continue\r\nContent-Length: 5", Expect::Continue),
-        ("1.1", "Expect: 100-Continue\r\nTransfer-Encoding: chunked", Expect::Continue),
+        (
+            "1.1",
+            "Expect: 100-continue\r\nContent-Length: 5",
+            Expect::Continue,
+        ),
+        (
+            "1.1",
+            "Expect: 100-Continue\r\nTransfer-Encoding: chunked",
+            Expect::Continue,
+        ),
         ("1.1", "Expect: 100-continue", Expect::Nothing),
         ("1.1", "Expect: more\r\nContent-Length: 5", Expect::Other),
-        ("1.0", "Expect: 100-continue\r\nContent-Length: 5", Expect::Nothing),
+        (
+            "1.0",
+            "Expect: 100-continue\r\nContent-Length: 5",
+            Expect::Nothing,
+        ),
     ] {
         assert_eq!(read(version, fields).expect(), expect, "{version} {fields}");
     }
-    assert!(read("1.1", "Connection: keep-alive, Upgrade\r\nUpgrade: websocket").is_upgrade());
+    assert!(
+        read(
+            "1.1",
+            "Connection: keep-alive, Upgrade\r\nUpgrade: websocket"
+        )
+        .is_upgrade()
+    );
     assert!(!read("1.1", "Upgrade: websocket").is_upgrade());
     assert!(!read("1.0", "Connection: upgrade\r\nUpgrade: websocket").is_upgrade());
 }
@@ -315,17 +417,62 @@ fn response(wire: &str, method: Method) -> (Vec<Message>, Option<Error>) {
 #[test]
 fn responses_end_where_they_say() {
     for (wire, method, body, is_persistent) in [
-        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Method::Get, "ok", true),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", Method::Head, "", true),
-        ("HTTP/1.1 200 OK\r\n\r\nto the end", Method::Get, "to the end", false),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+            Method::Get,
+            "ok",
+            true,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",
+            Method::Head,
+            "",
+            true,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\n\r\nto the end",
+            Method::Get,
+            "to the end",
+            false,
+        ),
         ("HTTP/1.1 200\r\n\r\n", Method::Get, "", false),
-        ("HTTP/1.1 200 \r\nContent-Length: 0\r\n\r\n", Method::Get, "", true),
+        (
+            "HTTP/1.1 200 \r\nContent-Length: 0\r\n\r\n",
+            Method::Get,
+            "",
+            true,
+        ),
         ("HTTP/1.1 204 No Content\r\n\r\n", Method::Get, "", true),
-        ("HTTP/1.1 304 \u{e9}\r\nContent-Length: 99\r\n\r\n", Method::Get, "", true),
-        ("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx", Method::Get, "x", false),
-        ("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\nx", Method::Get, "x", true),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", Method::Get, "x", true),
-        ("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", Method::Get, "x", false),
+        (
+            "HTTP/1.1 304 \u{e9}\r\nContent-Length: 99\r\n\r\n",
+            Method::Get,
+            "",
+            true,
+        ),
+        (
+            "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx",
+            Method::Get,
+            "x",
+            false,
+        ),
+        (
+            "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\nx",
+            Method::Get,
+            "x",
+            true,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+            Method::Get,
+            "x",
+            true,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx",
+            Method::Get,
+            "x",
+            false,
+        ),
     ] {
         let (messages, error) = response(wire, method);
         assert_eq!(error, None, "{wire:?}");
@@ -353,14 +500,26 @@ fn responses_that_are_none_are_refused() {
         ("ICY 200 OK\r\n\r\n", Error::StartLine),
         ("HTTP/1.1 200 O\x01K\r\n\r\n", Error::StartLine),
         ("HTTP/1.1 200 OK\n\n", Error::BareLf),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx", Error::LengthRepeated),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
+            Error::LengthRepeated,
+        ),
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
             Error::LengthAndCoding,
         ),
-        ("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", Error::CodingInHttp10),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", Error::Truncated),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", Error::Truncated),
+        (
+            "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            Error::CodingInHttp10,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort",
+            Error::Truncated,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+            Error::Truncated,
+        ),
         ("HTTP/1.1 200 OK\r\n", Error::Truncated),
         ("\x15\x03\x03\0\x02\x02\x0a", Error::StartLine),
     ] {
@@ -371,7 +530,10 @@ fn responses_that_are_none_are_refused() {
 #[test]
 fn what_follows_another_protocol_is_not_http() {
     for (method, wire) in [
-        (Method::Get, &b"HTTP/1.1 101 Go\r\nUpgrade: x\r\n\r\nraw"[..]),
+        (
+            Method::Get,
+            &b"HTTP/1.1 101 Go\r\nUpgrade: x\r\n\r\nraw"[..],
+        ),
         (Method::Connect, b"HTTP/1.1 200 OK\r\n\r\nraw"),
     ] {
         let mut decoder = client::Decoder::new(Limits::default());
@@ -402,23 +564,86 @@ fn responses_say_how_they_end() {
         }
         body.end(&mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        (text.split_once("\r\n").unwrap().1.to_owned(), body.is_persistent())
+        (
+            text.split_once("\r\n").unwrap().1.to_owned(),
+            body.is_persistent(),
+        )
     };
     for (version, method, status, length, keep, text, is_persistent) in [
-        ("1.1", "GET", 200, Some(2), true, "Content-Length: 2\r\n\r\nok", true),
-        ("1.1", "GET", 200, Some(2), false, "Connection: close\r\nContent-Length: 2\r\n\r\nok", false),
-        ("1.1", "GET", 200, None, true, "Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", true),
-        ("1.0", "GET", 200, None, true, "Connection: close\r\n\r\nok", false),
-        ("1.0", "GET", 200, Some(2), true, "Connection: keep-alive\r\nContent-Length: 2\r\n\r\nok", true),
-        ("1.1", "HEAD", 200, Some(2), true, "Content-Length: 2\r\n\r\n", true),
+        (
+            "1.1",
+            "GET",
+            200,
+            Some(2),
+            true,
+            "Content-Length: 2\r\n\r\nok",
+            true,
+        ),
+        (
+            "1.1",
+            "GET",
+            200,
+            Some(2),
+            false,
+            "Connection: close\r\nContent-Length: 2\r\n\r\nok",
+            false,
+        ),
+        (
+            "1.1",
+            "GET",
+            200,
+            None,
+            true,
+            "Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            true,
+        ),
+        (
+            "1.0",
+            "GET",
+            200,
+            None,
+            true,
+            "Connection: close\r\n\r\nok",
+            false,
+        ),
+        (
+            "1.0",
+            "GET",
+            200,
+            Some(2),
+            true,
+            "Connection: keep-alive\r\nContent-Length: 2\r\n\r\nok",
+            true,
+        ),
+        (
+            "1.1",
+            "HEAD",
+            200,
+            Some(2),
+            true,
+            "Content-Length: 2\r\n\r\n",
+            true,
+        ),
         ("1.1", "HEAD", 200, None, true, "\r\n", true),
         ("1.1", "GET", 204, None, true, "\r\n", true),
-        ("1.1", "GET", 304, Some(7), true, "Content-Length: 7\r\n\r\n", true),
+        (
+            "1.1",
+            "GET",
+            304,
+            Some(7),
+            true,
+            "Content-Length: 7\r\n\r\n",
+            true,
+        ),
         ("1.1", "GET", 103, None, true, "\r\n", true),
         ("1.1", "GET", 101, None, true, "\r\n", false),
     ] {
         let got = written(version, method, status, length, keep);
-        assert_eq!(got, (text.to_owned(), is_persistent), "{version} {method} {status}");
+        assert_eq!(
+            got,
+            (text.to_owned(), is_persistent),
+            "{version} {method} {status}"
+        );
     }
 }
 
@@ -428,7 +653,10 @@ fn a_body_of_another_length_is_told() {
     let mut out = Vec::new();
     let mut body =
         server::response(&mut out, 200).finish(server::framing(&request, 200, Some(3), true));
-    assert_eq!(body.data(&mut out, b"abcd"), Err(weir_http1::WrongLength::Long));
+    assert_eq!(
+        body.data(&mut out, b"abcd"),
+        Err(weir_http1::WrongLength::Long)
+    );
     body.data(&mut out, b"ab").unwrap();
     assert_eq!(body.end(&mut out), Err(weir_http1::WrongLength::Short(1)));
 }
@@ -449,7 +677,12 @@ fn requests_are_written_as_they_are_read() {
         let text = format!("{method} /x HTTP/1.1\r\nHost: h\r\n{told}\r\n");
         assert_eq!(String::from_utf8(out).unwrap(), text);
     }
-    for (method, target) in [("GET", "/a b"), ("GET", ""), ("G T", "/"), ("GET", "/\r\nX: y")] {
+    for (method, target) in [
+        ("GET", "/a b"),
+        ("GET", ""),
+        ("G T", "/"),
+        ("GET", "/\r\nX: y"),
+    ] {
         assert!(client::request(&mut Vec::new(), method, target.as_bytes()).is_err());
     }
 }

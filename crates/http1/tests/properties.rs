@@ -16,13 +16,51 @@ const LIMITS: Limits = Limits {
 
 /// Pieces that messages are made of, good and bad: a sequence of them is often nearly a message.
 const PARTS: &[&str] = &[
-    "GET ", "POST ", "HEAD ", "CONNECT ", "OPTIONS ", "/", "/a?b", "*", "http://h/x", "h:1", " HTTP/1.1\r\n",
-    " HTTP/1.0\r\n", " HTTP/2.0\r\n", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 100 C\r\n", "HTTP/1.1 204 N\r\n",
-    "HTTP/1.0 304 N\r\n", "Host: h\r\n", "Host:h\n", "Content-Length: 5\r\n", "content-length:0\r\n",
-    "Content-Length: 5, 5\r\n", "Transfer-Encoding: chunked\r\n", "Transfer-Encoding: gzip\r\n",
-    "Connection: close\r\n", "Connection: keep-alive\r\n", "X-Y: z\r\n", "X : y\r\n", " folded\r\n", "\r\n", "\n", "\r",
-    "\0", ":", " ", "\t", "hello", "5\r\nhello\r\n", "0\r\n\r\n", "0\r\nT: r\r\n\r\n", "5;ext=1\r\nhello\r\n", "a\r\n",
-    "00000000000000000000", "\u{16}\u{3}", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "GET ",
+    "POST ",
+    "HEAD ",
+    "CONNECT ",
+    "OPTIONS ",
+    "/",
+    "/a?b",
+    "*",
+    "http://h/x",
+    "h:1",
+    " HTTP/1.1\r\n",
+    " HTTP/1.0\r\n",
+    " HTTP/2.0\r\n",
+    "HTTP/1.1 200 OK\r\n",
+    "HTTP/1.1 100 C\r\n",
+    "HTTP/1.1 204 N\r\n",
+    "HTTP/1.0 304 N\r\n",
+    "Host: h\r\n",
+    "Host:h\n",
+    "Content-Length: 5\r\n",
+    "content-length:0\r\n",
+    "Content-Length: 5, 5\r\n",
+    "Transfer-Encoding: chunked\r\n",
+    "Transfer-Encoding: gzip\r\n",
+    "Connection: close\r\n",
+    "Connection: keep-alive\r\n",
+    "X-Y: z\r\n",
+    "X : y\r\n",
+    " folded\r\n",
+    "\r\n",
+    "\n",
+    "\r",
+    "\0",
+    ":",
+    " ",
+    "\t",
+    "hello",
+    "5\r\nhello\r\n",
+    "0\r\n\r\n",
+    "0\r\nT: r\r\n\r\n",
+    "5;ext=1\r\nhello\r\n",
+    "a\r\n",
+    "00000000000000000000",
+    "\u{16}\u{3}",
+    "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 ];
 
 fn wire() -> impl Strategy<Value = Vec<u8>> {
@@ -33,10 +71,18 @@ fn wire() -> impl Strategy<Value = Vec<u8>> {
     vec(part, 0..30).prop_map(|parts| parts.concat())
 }
 
-fn whole_request() -> impl Strategy<Value = (String, Vec<(String, String)>, Option<Vec<u8>>, bool)> {
+/// Method, fields, body, whether its length is told.
+type Request = (String, Vec<(String, String)>, Option<Vec<u8>>, bool);
+
+fn whole_request() -> impl Strategy<Value = Request> {
     let method = prop::sample::select(&["GET", "POST", "PUT", "PURGE", "get"][..]);
     let field = ("X-[A-Za-z0-9_.!-]{1,9}", "([!-~]([ -~\t]{0,20}[!-~])?)?");
-    (method, vec(field, 0..5), prop::option::of(vec(any::<u8>(), 0..300)), any::<bool>())
+    (
+        method,
+        vec(field, 0..5),
+        prop::option::of(vec(any::<u8>(), 0..300)),
+        any::<bool>(),
+    )
         .prop_map(|(method, fields, body, chunked)| (method.to_owned(), fields, body, chunked))
 }
 

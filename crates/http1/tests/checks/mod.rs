@@ -15,17 +15,15 @@ pub struct Message {
     pub is_persistent: bool,
 }
 
-/// Reads the requests in `wire`, which comes in pieces of these sizes, each answered once it is whole.
-pub fn requests(
-    wire: &[u8],
-    cuts: &[usize],
-    limits: Limits,
-) -> (Vec<Message>, Option<Error>) {
+/// Reads the requests in `wire`, which comes in pieces of these sizes, each answered once it is whole; up to one that
+/// ends the connection.
+pub fn requests(wire: &[u8], cuts: &[usize], limits: Limits) -> (Vec<Message>, Option<Error>) {
     let mut decoder = server::Decoder::new(limits);
     let mut head = RequestHead::default();
     let mut messages: Vec<Message> = Vec::new();
+    let mut is_over = false;
     let error = feed(wire, cuts, |input| {
-        while let Some(event) = decoder.next(input, &mut head)? {
+        while !is_over && let Some(event) = decoder.next(input, &mut head)? {
             match event {
                 Event::Head => {
                     let mut message = Message {
@@ -34,7 +32,9 @@ pub fn requests(
                     };
                     message.head.push(head.method_bytes().to_vec());
                     message.head.push(head.target_bytes().to_vec());
-                    message.head.push(format!("{:?}", head.version()).into_bytes());
+                    message
+                        .head
+                        .push(format!("{:?}", head.version()).into_bytes());
                     push_fields(&mut message.head, head.fields());
                     check_fields(head.fields());
                     messages.push(message);
@@ -46,6 +46,7 @@ pub fn requests(
                     push_fields(&mut message.trailers, trailers);
                 }
                 assert!(decoder.restart());
+                is_over = !head.is_persistent();
             }
         }
         Ok(())
@@ -98,11 +99,14 @@ pub fn responses(
     });
     let error = error.or_else(|| match is_over {
         true => None,
-        false => decoder.end().map(|end| {
-            if let (Some(message), Some(event)) = (messages.last_mut(), end) {
-                take(Some(message), event);
-            }
-        }).err(),
+        false => decoder
+            .end()
+            .map(|end| {
+                if let (Some(message), Some(event)) = (messages.last_mut(), end) {
+                    take(Some(message), event);
+                }
+            })
+            .err(),
     });
     (messages, error)
 }
@@ -162,5 +166,30 @@ fn check_fields(fields: &weir_http1::Fields) {
             assert!(fields.has(known));
             assert!(fields.all(known).any(|found| found == value));
         }
+    }
+}
+
+/// Any bytes, as requests and as responses: nothing panics, and how they are cut changes nothing. The first two bytes say
+/// where they are cut.
+pub fn any(data: &[u8]) {
+    const LIMITS: Limits = Limits {
+        head: 300,
+        fields: 6,
+        chunk_extensions: 12,
+    };
+    let Some(([one, other], wire)) = data.split_first_chunk() else {
+        return;
+    };
+    let cuts = [usize::from(*one), usize::from(*other)];
+    let (whole, error) = requests(wire, &[], LIMITS);
+    let (cut, cut_error) = requests(wire, &cuts, LIMITS);
+    assert_eq!((whole, error.is_some()), (cut, cut_error.is_some()));
+    for methods in [
+        &[Method::Get; 3],
+        &[Method::Head, Method::Get, Method::Connect],
+    ] {
+        let (whole, error) = responses(wire, &[], methods, LIMITS);
+        let (cut, cut_error) = responses(wire, &cuts, methods, LIMITS);
+        assert_eq!((whole, error.is_some()), (cut, cut_error.is_some()));
     }
 }
