@@ -729,14 +729,17 @@ impl AsyncWrite for ClientIo {
         }
         // hyper flushes in each of its turns, after it has read.
         let is_awaited = std::mem::take(&mut self.awaited);
-        if !is_awaited
-            && self.conn.phase() == Phase::Busy
-            && self.conn.at_script.load(Relaxed)
-            && self.poll_ahead(cx)?.is_ready()
-        {
-            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+        if is_awaited || self.conn.phase() != Phase::Busy || !self.conn.at_script.load(Relaxed) {
+            return Poll::Ready(Ok(()));
         }
-        Poll::Ready(Ok(()))
+        let is_at_end = self.poll_ahead(cx)?.is_ready();
+        // This read counts for this turn only. The next turn may flush without a read before it, and must not miss what
+        // has woken it.
+        self.awaited = false;
+        match is_at_end {
+            true => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+            false => Poll::Ready(Ok(())),
+        }
     }
 
     /// Does nothing: `connection` decides how the socket is closed when hyper has ended.
