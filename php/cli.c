@@ -34,15 +34,15 @@ static int usage(int code)
 	static const char text[] =
 		"Usage: weir-php" " [-n] [-c FILE] [-d NAME=VALUE]... -i | -m | -s | -v\n"
 		"\n"
-		"  -i, --info           what phpinfo() tells\n"
-		"  -m, --modules        what is compiled in and loaded\n"
-		"  -s, --start          nothing but what PHP says when it is started\n"
-		"  -v, --version        PHP's version\n"
-		"  -c, --php-ini FILE   php.ini, or the folder that it is in\n"
-		"  -d, --define N=V     a setting of php.ini\n"
-		"  -n, --no-php-ini     without php.ini\n"
+		"  -i, --info           print phpinfo()\n"
+		"  -m, --modules        list the modules that are compiled in or loaded\n"
+		"  -s, --start          start PHP and print only its messages\n"
+		"  -v, --version        print PHP's version\n"
+		"  -c, --php-ini FILE   path of php.ini, or of its folder\n"
+		"  -d, --define N=V     set a PHP setting\n"
+		"  -n, --no-php-ini     read no php.ini\n"
 		"\n"
-		"Without options it is the master of a pool: weir starts it so.\n";
+		"Without options it is the master process of a pool, started by weir.\n";
 	fputs(text, code == EXIT_FINE ? stdout : stderr);
 	return code;
 }

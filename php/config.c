@@ -131,13 +131,13 @@ bool config_read(struct pool_config *config, const unsigned char *body, size_t l
 	const unsigned char *at = body, *end = body + length;
 	while (at < end) {
 		if (end - at < 6) {
-			snprintf(error, size, "the manager's CONFIG message ends within a field");
+			snprintf(error, size, "the manager's CONFIG message ends in the middle of a field");
 			return false;
 		}
 		struct field field = {.key_length = get_u16(at), .value_length = get_u32(at + 2)};
 		at += 6;
 		if ((size_t)(end - at) < field.key_length || (size_t)(end - at) - field.key_length < field.value_length) {
-			snprintf(error, size, "the manager's CONFIG message ends within a field");
+			snprintf(error, size, "the manager's CONFIG message ends in the middle of a field");
 			return false;
 		}
 		field.key = (const char *)at;

@@ -86,7 +86,7 @@ static bool start_ticks(void)
 static void *run(void *started)
 {
 	if (!start_ticks()) {
-		die(EXIT_SYSTEM, "weir-php: a timer for max_execution_time: %s", strerror(errno));
+		die(EXIT_SYSTEM, "weir-php: cannot create the timer for max_execution_time: %s", strerror(errno));
 	}
 	pthread_barrier_wait(started);
 	struct pollfd events[] = {
@@ -179,7 +179,7 @@ void control_start(const struct pool_config *config, int pipe)
 	int error = pthread_create(&thread, &attributes, run, &started);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (error) {
-		die(EXIT_SYSTEM, "weir-php: the control thread: %s", strerror(error));
+		die(EXIT_SYSTEM, "weir-php: cannot start the control thread: %s", strerror(error));
 	}
 	pthread_barrier_wait(&started);
 	pthread_attr_destroy(&attributes);

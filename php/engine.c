@@ -167,7 +167,7 @@ bool engine_start(const struct pool_config *config, char *error, size_t size)
 	weir_sapi.php_ini_ignore = config->no_ini;
 	weir_sapi.ini_entries = start_settings(config);
 	if (!start_php(config)) {
-		snprintf(error, size, "PHP " PHP_VERSION " does not start; what it said stands before this");
+		snprintf(error, size, "PHP " PHP_VERSION " does not start; see its messages above");
 		return false;
 	}
 	return is_the_right_library(error, size);

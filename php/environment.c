@@ -27,7 +27,7 @@ static void set(const char *variable)
 	char *name = take_text(variable, (size_t)(equals - variable));
 	/* Skips invalid names, as PHP-FPM does. */
 	if (setenv(name, equals + 1, 1) != 0 && errno == ENOMEM) {
-		die(EXIT_SYSTEM, "weir-php: the environment: %s", strerror(errno));
+		die(EXIT_SYSTEM, "weir-php: cannot set the environment: %s", strerror(errno));
 	}
 	free(name);
 }

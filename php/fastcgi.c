@@ -96,7 +96,7 @@ bool stream_is_disowned(void)
 
 static _Noreturn void lost(const char *what)
 {
-	die(EXIT_PROTOCOL, "weir-php: the stream from the gateway is not FastCGI any more: %s", what);
+	die(EXIT_PROTOCOL, "weir-php: the gateway sent invalid FastCGI data: %s", what);
 }
 
 /* Receives as much as fits. Returns 0 at the end of the stream, -1 if there is no input and it must not wait. */
@@ -239,7 +239,7 @@ static bool take_params(const struct header *header, bool *more)
 	*more = header->content > 0;
 	if (!*more) {
 		if (!params_read()) {
-			lost("parameters that are none");
+			lost("invalid parameters");
 		}
 		return true;
 	}
@@ -264,7 +264,7 @@ bool stream_next_request(void)
 		switch (header.type) {
 		case RECORD_BEGIN_REQUEST:
 			if (begun) {
-				lost("a request within another");
+				lost("a request inside another request");
 			}
 			if (!take_begin(&header)) {
 				return false;
@@ -274,7 +274,7 @@ bool stream_next_request(void)
 		case RECORD_PARAMS: {
 			bool more;
 			if (!begun || header.id != stream.id) {
-				lost("parameters of no request");
+				lost("parameters without a request");
 			}
 			if (!take_params(&header, &more)) {
 				return false;
@@ -325,7 +325,7 @@ static bool next_of_body(void)
 		case RECORD_DATA:
 			break;
 		default:
-			lost("no body where one was to come");
+			lost("a missing request body");
 		}
 	}
 	return false;

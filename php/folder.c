@@ -70,7 +70,7 @@ void folder_start(void)
 {
 	start = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (start < 0) {
-		die(EXIT_SYSTEM, "weir-php: the working folder: %s", strerror(errno));
+		die(EXIT_SYSTEM, "weir-php: cannot read the working folder: %s", strerror(errno));
 	}
 	place = PLACE_START;
 }

@@ -118,7 +118,7 @@ static int run_child(enum child_kind kind, const struct packet *packet, int orde
 	case CHILD_WARM:
 		return opcache_compile_list(packet->descriptor, packet->body + 5, packet->length - 5);
 	default:
-		die(EXIT_PROTOCOL, "weir-php: the manager ordered a child of kind %d, which there is not", (int)kind);
+		die(EXIT_PROTOCOL, "weir-php: the manager asked for a child of unknown kind %d", (int)kind);
 	}
 }
 
@@ -136,7 +136,7 @@ static void close_both(const int pair[2])
 static void fork_child(const struct packet *packet)
 {
 	if (packet->length < 5 || packet->descriptor < 0) {
-		die(EXIT_PROTOCOL, "weir-php: the manager sent a FORK that is none");
+		die(EXIT_PROTOCOL, "weir-php: the manager sent an invalid FORK message");
 	}
 	uint32_t number = get_u32(packet->body);
 	enum child_kind kind = packet->body[4];
@@ -175,7 +175,7 @@ static void order_worker(const struct child *child, enum control_order order)
 {
 	char byte = (char)order;
 	if (write(child->orders, &byte, 1) < 0 && errno != EAGAIN && errno != EPIPE) {
-		say("weir-php: an order to worker %d: %s", (int)child->pid, strerror(errno));
+		say("weir-php: cannot send a command to worker %d: %s", (int)child->pid, strerror(errno));
 	}
 }
 
@@ -185,7 +185,7 @@ static void order_worker(const struct child *child, enum control_order order)
 static void signal_child(const struct packet *packet)
 {
 	if (packet->length < 5) {
-		die(EXIT_PROTOCOL, "weir-php: the manager sent a SIGNAL that is none");
+		die(EXIT_PROTOCOL, "weir-php: the manager sent an invalid SIGNAL message");
 	}
 	struct child *child = child_of(get_u32(packet->body));
 	if (!child) {
@@ -202,7 +202,7 @@ static void signal_child(const struct packet *packet)
 static void trace_child(const struct packet *packet)
 {
 	if (packet->length < 4) {
-		die(EXIT_PROTOCOL, "weir-php: the manager sent a TRACE that is none");
+		die(EXIT_PROTOCOL, "weir-php: the manager sent an invalid TRACE message");
 	}
 	struct child *child = child_of(get_u32(packet->body));
 	if (child && child->orders >= 0) {
@@ -347,7 +347,7 @@ static bool configure(void)
 		return false;
 	}
 	if (packet.type != ORDER_CONFIG) {
-		tell_failed(channel, "the manager's first message is no CONFIG");
+		tell_failed(channel, "the manager's first message is not CONFIG");
 		return false;
 	}
 	bool is_read = config_read(&config, packet.body, packet.length, error, sizeof error);
@@ -413,7 +413,7 @@ int master_run(int descriptor)
 	fcntl(channel, F_SETFD, FD_CLOEXEC);
 	null_device = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (null_device < 0) {
-		tell_failed(channel, "/dev/null cannot be opened");
+		tell_failed(channel, "cannot open /dev/null");
 		return EXIT_SYSTEM;
 	}
 	if (!configure()) {

@@ -52,7 +52,7 @@ void *take_more_memory(void *memory, size_t size)
 {
 	void *more = realloc(memory, size ? size : 1);
 	if (!more) {
-		die(EXIT_SYSTEM, "weir-php: out of memory (%zu bytes were asked for)", size);
+		die(EXIT_SYSTEM, "weir-php: out of memory (%zu bytes requested)", size);
 	}
 	return more;
 }

@@ -99,7 +99,7 @@ fn head(out: &mut Sheet, status: &Value, troubles: usize) {
     let reached = connections["limit_reached"].as_u64().unwrap_or(0);
     if reached > 0 {
         let line = format!(
-            "max_connections was reached {reached} times; {} idle connections were closed for new ones",
+            "max_connections was reached {reached} times; {} idle connections were closed to make room",
             text(&connections["closed_for_others"]),
         );
         out.wrap("", &line);
@@ -207,7 +207,7 @@ fn pool(out: &mut Sheet, pool: &Value) {
         false => String::new(),
     };
     let set = match workers["set_by_operator"] == true {
-        true => ", set by hand",
+        true => ", set by an operator",
         false => "",
     };
     let line = format!(
@@ -226,7 +226,7 @@ fn pool(out: &mut Sheet, pool: &Value) {
     let expected = match queue["waiting"].as_u64() {
         None | Some(0) => String::new(),
         Some(_) if expected.as_f64() > oldest.as_f64() => format!(
-            ", the first for {} so far, a new client would for {}",
+            ", the first for {} so far; expected wait of a new request {}",
             span(oldest),
             span(expected)
         ),
@@ -237,7 +237,7 @@ fn pool(out: &mut Sheet, pool: &Value) {
         false => "",
     };
     let line = format!(
-        "{} waiting of {} at most, for {} at most{expected}; {} at once so far, longest wait {}{overloaded}",
+        "{} waiting of at most {}, for at most {}{expected}; highest so far {}, longest wait {}{overloaded}",
         text(&queue["waiting"]),
         text(&queue["max"]),
         span(&queue["timeout"]),
@@ -305,7 +305,7 @@ fn pool(out: &mut Sheet, pool: &Value) {
     }
     for server in list(&pool["servers"]) {
         let line = format!(
-            "{}: {}, {} busy of {} at most; {} requests, {} failed, {} times down{}",
+            "{}: {}, {} busy of at most {}; {} requests, {} failed, {} times down{}",
             text(&server["name"]),
             text(&server["state"]),
             text(&server["busy"]),
@@ -433,7 +433,7 @@ fn listeners(out: &mut Sheet, status: &Value) {
         let queue = &listener["queue"];
         let waiting = match queue.is_object() {
             true => format!(
-                "; {} of {} in the kernel's queue, {} at once so far",
+                "; {} of {} in the kernel's queue, highest so far {}",
                 text(&queue["length"]),
                 text(&queue["limit"]),
                 text(&queue["most"]),
@@ -614,7 +614,7 @@ mod tests {
         );
         assert!(one_line.contains("longest wait 250.0 ms"), "{shown}");
         for line in [
-            "server 10.0.0.5:9000: up, 1 busy of 10 at most; 7 requests, 0 failed, 2 times down server",
+            "server 10.0.0.5:9000: up, 1 busy of at most 10; 7 requests, 0 failed, 2 times down server",
             "- times down; checked: status 500",
         ] {
             assert!(one_line.contains(line), "{line}: {shown}");

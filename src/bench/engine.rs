@@ -178,7 +178,11 @@ impl Running {
         for thread in self.threads {
             let part = match thread.join() {
                 Ok(part) => part?,
-                Err(_) => return Err(io::Error::other("a thread of the load has panicked")),
+                Err(_) => {
+                    return Err(io::Error::other(
+                        "internal error: a sending thread has panicked",
+                    ));
+                }
             };
             run.record.merge(part.record);
             run.cpu += part.cpu;

@@ -155,14 +155,14 @@ fn allow_descriptors(plan: &mut Plan) -> Result<(), Stop> {
     let most = u32::try_from(limit.saturating_sub(wanted - plan.connections())).unwrap_or(u32::MAX);
     if most > 0 && plan.limit_connections(most) {
         plan.notes.push(format!(
-            "{most} connections at a time, for this process may have {limit} descriptors (ulimit -n)"
+            "at most {most} connections at a time, because this process is limited to {limit} open files (ulimit -n)"
         ));
         return Ok(());
     }
     Err(Stop {
-        hint: format!("ulimit -n {wanted}, or have fewer users"),
+        hint: format!("run ulimit -n {wanted}, or use fewer users"),
         ..Stop::usage(format!(
-            "so many connections need {wanted} descriptors, and this process may have {limit}"
+            "this many connections need {wanted} open files, but this process is limited to {limit}"
         ))
     })
 }

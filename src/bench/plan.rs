@@ -100,11 +100,13 @@ impl Plan {
             None => None,
         };
         if time.is_some_and(|time| time <= args.warm_up) {
-            return Err(Stop::usage("-t 0 sends nothing: name a time, as -t 10s"));
+            return Err(Stop::usage(
+                "-t 0 sends nothing: give a time, for example -t 10s",
+            ));
         }
         if args.timeout.is_zero() {
             return Err(Stop::usage(
-                "--timeout 0 waits for no answer: name a time, as --timeout 2s",
+                "--timeout 0 does not wait for an answer: give a time, for example --timeout 2s",
             ));
         }
         let threads = match args.threads {
@@ -226,10 +228,10 @@ fn users(args: &BenchArgs) -> Result<u32, Stop> {
     match text.parse::<u32>() {
         Ok(users) if (1..=MOST_USERS).contains(&users) => Ok(users),
         _ if Path::new(text).exists() => Err(Stop::usage(format!(
-            "-c {text}: -c is the number of users; a configuration goes with --advise"
+            "-c {text}: -c is the number of users; it is a configuration file only with --advise"
         ))),
         _ => Err(Stop::usage(format!(
-            "-c {text}: the number of users is 1 to {MOST_USERS}"
+            "-c {text}: the number of users must be 1 to {MOST_USERS}"
         ))),
     }
 }
@@ -251,7 +253,7 @@ fn expect_own(url: &Url, places: &[Place]) -> Result<(), Stop> {
         _ => url.host.clone(),
     };
     Err(Stop {
-        hint: "if it is yours to load, say --yes".into(),
+        hint: "if you are allowed to send load to it, add --yes".into(),
         ..Stop::usage(format!("{far} is not this machine"))
     })
 }
@@ -373,7 +375,7 @@ fn body(text: Option<&str>) -> Result<Bytes, Stop> {
     match read {
         Err(error) => Err(Stop::usage(format!("--body @{file}: {error}"))),
         Ok(_) if bytes.len() as u64 > LARGEST_BODY => Err(Stop::usage(format!(
-            "--body @{file}: is larger than {} MB, and all of it is kept in memory",
+            "--body @{file}: is larger than {} MB, the limit because it is kept in memory",
             LARGEST_BODY >> 20
         ))),
         Ok(_) => Ok(bytes.into()),

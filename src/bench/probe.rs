@@ -50,7 +50,7 @@ async fn find(plan: &Plan) -> Result<Place, Stop> {
         }
     }
     Err(Stop {
-        hint: "start what is to be loaded, or look at the address".into(),
+        hint: "start the server, or check the address".into(),
         ..Stop::unavailable(format!(
             "{} cannot be reached: {}",
             plan.shown,
@@ -93,9 +93,9 @@ async fn first(plan: &Plan) -> Result<Option<String>, Stop> {
             )))
         }
         Outcome::Failed(failure) => Err(Stop {
-            hint: "--no-probe starts nevertheless".into(),
+            hint: "to start anyway, use --no-probe".into(),
             ..Stop::unavailable(format!(
-                "{} takes connections, and {what} is not answered: {}",
+                "{} accepts connections, but {what} is not answered: {}",
                 plan.shown,
                 no_answer(failure, plan.timeout)
             ))
@@ -105,11 +105,11 @@ async fn first(plan: &Plan) -> Result<Option<String>, Stop> {
 
 fn no_answer(failure: Failure, timeout: Duration) -> String {
     match failure {
-        Failure::Timeout => format!("nothing whole came within {timeout:?} (--timeout)"),
+        Failure::Timeout => format!("no complete answer within {timeout:?} (--timeout)"),
         Failure::Closed => "it closes the connection".into(),
         Failure::Reset => "it resets the connection".into(),
         Failure::Truncated => "the answer is cut off".into(),
-        Failure::BadResponse => "what comes is not HTTP/1.1".into(),
+        Failure::BadResponse => "the answer is not HTTP/1.1".into(),
         other => other.word().into(),
     }
 }
@@ -117,8 +117,8 @@ fn no_answer(failure: Failure, timeout: Duration) -> String {
 fn why(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "nothing is listening there".into(),
-        io::ErrorKind::NotFound => "there is no such socket".into(),
-        io::ErrorKind::TimedOut => "nobody takes the connection".into(),
+        io::ErrorKind::NotFound => "this socket does not exist".into(),
+        io::ErrorKind::TimedOut => "the connection is not accepted".into(),
         io::ErrorKind::WouldBlock => "its accept queue is full".into(),
         _ => error.to_string(),
     }

@@ -53,7 +53,7 @@ pub fn read(file: &Path, all: bool) -> Result<Replay, String> {
     let replay = of(BufReader::new(opened), all).map_err(|why| wrong(&why))?;
     if replay.log.is_empty() {
         return Err(wrong(&format!(
-            "there is nothing to send: {} lines are not combined, common or JSON, {} change something",
+            "there is nothing to send: {} lines are not in combined, common or JSON format, {} requests would change data",
             replay.unreadable, replay.unsafe_methods
         )));
     }
@@ -66,13 +66,13 @@ impl Replay {
         let mut notes = Vec::new();
         if self.unreadable > 0 {
             notes.push(format!(
-                "{} lines of the log were passed over: there is no request in them",
+                "{} lines of the log were skipped: they have no request",
                 self.unreadable
             ));
         }
         if self.unsafe_methods > 0 {
             notes.push(format!(
-                "{} requests of the log were passed over: they change something (--unsafe-methods sends them)",
+                "{} requests of the log were skipped: they change data (send them with --unsafe-methods)",
                 self.unsafe_methods
             ));
         }
@@ -112,9 +112,7 @@ fn of(reader: impl BufRead, all: bool) -> Result<Replay, String> {
             continue;
         }
         if times.len() >= MOST {
-            return Err(format!(
-                "there are more than {MOST} requests in it; cut it into pieces"
-            ));
+            return Err(format!("it has more than {MOST} requests; split it"));
         }
         let next = u32::try_from(replay.shots.len()).unwrap_or(u32::MAX);
         let which = *known

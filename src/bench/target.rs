@@ -47,7 +47,7 @@ impl Url {
         }
         if text.starts_with("https://") {
             return Err(format!(
-                "{text}: https is not built yet; load the plain listener, or the port behind the one that ends TLS"
+                "{text}: https is not built yet; use the http listener, or the port behind the TLS proxy"
             ));
         }
         let whole = match text.contains("://") {
@@ -58,7 +58,7 @@ impl Url {
         let whole = whole.split('#').next().unwrap_or_default();
         let uri: Uri = whole
             .parse()
-            .map_err(|error| format!("{text}: no URL: {error}; write http://HOST:PORT/PATH"))?;
+            .map_err(|error| format!("{text}: not a URL: {error}; write http://HOST:PORT/PATH"))?;
         if uri.scheme_str() != Some("http") {
             let scheme = uri.scheme_str().unwrap_or_default();
             return Err(format!("{text}: {scheme} is not http"));
@@ -68,16 +68,16 @@ impl Url {
         };
         if authority.as_str().contains('@') {
             return Err(format!(
-                "{text}: a name and a password go into a header: -H 'Authorization: Basic …'"
+                "{text}: write user and password as a header: -H 'Authorization: Basic …'"
             ));
         }
         let port = match authority.port() {
             Some(port) => port.as_u16(),
             None if authority.as_str().ends_with(authority.host()) => 80,
-            None => return Err(format!("{text}: the port is no number up to 65535")),
+            None => return Err(format!("{text}: the port is not a number up to 65535")),
         };
         if port == 0 {
-            return Err(format!("{text}: there is no port 0"));
+            return Err(format!("{text}: port 0 cannot be used"));
         }
         let host = authority.host();
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -99,7 +99,8 @@ impl Url {
             return Ok(vec![Place::Unix(path.clone())]);
         }
         let found = (self.host.as_str(), self.port).to_socket_addrs();
-        let found = found.map_err(|error| format!("{} is not known: {error}", self.host))?;
+        let found =
+            found.map_err(|error| format!("the host {} does not resolve: {error}", self.host))?;
         let mut places = Vec::new();
         for address in found {
             let address = SocketAddr::new(address.ip().to_canonical(), address.port());
@@ -145,7 +146,7 @@ fn is_own(ip: IpAddr) -> bool {
 
 fn of_socket(text: &str, unix: Option<&Path>) -> Result<Url, String> {
     if unix.is_some() {
-        return Err("the socket is named twice: in the URL, and by --unix".into());
+        return Err("the socket is given twice: in the URL and with --unix".into());
     }
     let (socket, path) = match text.split_once(":/") {
         Some((socket, path)) => (socket, format!("/{path}")),
@@ -153,12 +154,12 @@ fn of_socket(text: &str, unix: Option<&Path>) -> Result<Url, String> {
     };
     if socket.is_empty() {
         return Err(
-            "unix: what follows is the path of a socket: unix:/run/web.sock:/index.php".into(),
+            "unix: must be followed by the path of a socket: unix:/run/web.sock:/index.php".into(),
         );
     }
     let path = path
         .parse()
-        .map_err(|error| format!("unix:{text}: the path {path} is none: {error}"))?;
+        .map_err(|error| format!("unix:{text}: the path {path} is not valid: {error}"))?;
     Ok(Url {
         host: "localhost".to_owned(),
         port: 80,
@@ -255,11 +256,11 @@ mod tests {
         for (text, word) in [
             ("https://127.0.0.1/", "https"),
             ("ftp://127.0.0.1/", "ftp"),
-            ("http://", "no URL"),
+            ("http://", "not a URL"),
             ("http://a:b@127.0.0.1/", "Authorization"),
             ("http://127.0.0.1:0/", "port 0"),
             ("http://127.0.0.1:99999/", ""),
-            ("http://a b/", "no URL"),
+            ("http://a b/", "not a URL"),
             ("unix:", "socket"),
             ("unix:/a:/b c", "/b c"),
             ("", ""),

@@ -26,7 +26,7 @@ pub fn read(file: &Path, text: &str, base: &Url, usual: &Method) -> Result<Vec<S
         }
     }
     match shots.is_empty() {
-        true => Err(format!("{}: there is no URL in it", file.display())),
+        true => Err(format!("{}: the file has no URL", file.display())),
         false => Ok(shots),
     }
 }
@@ -35,26 +35,26 @@ fn shot(line: &str, base: &Url, usual: &Method) -> Result<Shot, String> {
     let mut words = line.split_whitespace();
     let (first, second) = (words.next().unwrap_or_default(), words.next());
     if words.next().is_some() {
-        return Err("write METHOD and URL, or the URL alone".into());
+        return Err("write METHOD and URL, or only the URL".into());
     }
     let (method, place) = match second {
         None => (usual.clone(), first),
         Some(place) => {
             let method = first
                 .parse()
-                .map_err(|_| format!("{first:?} is no method of HTTP"))?;
+                .map_err(|_| format!("{first:?} is not an HTTP method"))?;
             (method, place)
         }
     };
     let uri = match place.starts_with('/') {
         true => place
             .parse::<Uri>()
-            .map_err(|error| format!("{place}: no path: {error}"))?,
+            .map_err(|error| format!("{place}: not a valid path: {error}"))?,
         false => {
             let url = Url::read(place, None)?;
             if url.authority != base.authority {
                 return Err(format!(
-                    "{place} is of another host than {}; load one at a time",
+                    "{place} has another host than {}; test one host at a time",
                     base.authority
                 ));
             }
@@ -91,7 +91,7 @@ mod tests {
         for (text, words) in [
             ("/a\nhttp://192.0.2.1/b", ["urls:2", "another host"]),
             ("/a b c", ["urls:1", "METHOD"]),
-            ("G(T /a", ["urls:1", "no method"]),
+            ("G(T /a", ["urls:1", "not an HTTP method"]),
             ("https://127.0.0.1:81/", ["urls:1", "https"]),
             ("# nothing\n", ["urls", "no URL"]),
         ] {

@@ -84,7 +84,7 @@ pub fn main(flags: &Flags, window: Option<&Place>, named: bool) -> ExitCode {
         (true, false, Some(window)) => match listeners_of(window) {
             Ok(targets) => Some(targets),
             Err((error, code)) if named => {
-                return fail(&error, "--all shows everything that listens", code);
+                return fail(&error, "use --all to show all listening sockets", code);
             }
             Err(_) => None,
         },
@@ -123,7 +123,7 @@ fn run(flags: &Flags, watch: &mut Watch, signals: &Signals) -> Result<ExitCode, 
             for (address, why) in &sample.absent {
                 fail(&format!("{address}: {why}"), "", NOBODY);
             }
-            console::say("hint: --wait watches what is not there yet\n");
+            console::say("hint: with --wait, weir watch waits for missing listeners\n");
             return Ok(ExitCode::from(NOBODY));
         }
         screen.show(&sample).map_err(Ended::Reader)?;
@@ -232,7 +232,7 @@ fn listeners_of(window: &Place) -> Result<Vec<Target>, (String, u8)> {
     let address = |listener: &Value| Target::parse(listener["address"].as_str()?).ok();
     let targets: Vec<Target> = listeners.filter_map(address).collect();
     match targets.is_empty() {
-        true => Err(("the running weir says of no listener".into(), NOT_TOLD)),
+        true => Err(("the running weir reports no listeners".into(), NOT_TOLD)),
         false => Ok(targets),
     }
 }
@@ -240,15 +240,15 @@ fn listeners_of(window: &Place) -> Result<Vec<Target>, (String, u8)> {
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = weir_config::parse_duration(text)?;
     match interval < SHORTEST {
-        true => Err("looks at shorter intervals than 100ms are for a tracer".into()),
+        true => Err("the interval must be at least 100ms".into()),
         false => Ok(interval),
     }
 }
 
 fn not_told(error: &io::Error) -> ExitCode {
     fail(
-        &format!("the kernel does not tell of its queues (sock_diag): {error}"),
-        "it needs CONFIG_INET_DIAG and CONFIG_UNIX_DIAG, and a sandbox that allows AF_NETLINK; no rights",
+        &format!("the kernel gives no information on its queues (sock_diag): {error}"),
+        "the kernel needs CONFIG_INET_DIAG and CONFIG_UNIX_DIAG, and a sandbox must allow AF_NETLINK; no special rights are needed",
         NOT_TOLD,
     )
 }

@@ -34,7 +34,7 @@ pub fn table(sample: &Sample, every: &str, colour: bool, size: Option<(usize, us
     }
     if rows.len() > room {
         let more = rows.len() - room;
-        let line = format!("and {more} more, for which this terminal has no room");
+        let line = format!("and {more} more, which do not fit on this terminal");
         out.push(cut(&line, columns));
     }
     for (address, why) in absent {
@@ -95,7 +95,7 @@ fn clock(sample: &Sample) -> String {
 
 fn counters(sample: &Sample) -> String {
     let Some(all) = sample.overflows else {
-        return "what TCP turned away is not known: /proc/net/netstat cannot be read".into();
+        return "the number of dropped TCP connections is not known: /proc/net/netstat cannot be read".into();
     };
     let now = match (sample.new_overflows, sample.since) {
         (Some(new), Some(since)) => format!(
@@ -175,8 +175,8 @@ fn notes(sample: &Sample) -> Vec<String> {
     for row in &sample.rows {
         if row.is_full() {
             let then = match row.kind {
-                "tcp" => "more wait for seconds, or are refused",
-                _ => "more wait in connect(), or fail with EAGAIN",
+                "tcp" => "further connections wait for seconds or are refused",
+                _ => "further connections wait in connect(), or fail with EAGAIN",
             };
             notes.push(format!(
                 "{} is full: {then}. Its program accepts too slowly, or its backlog is too short",
@@ -186,7 +186,7 @@ fn notes(sample: &Sample) -> Vec<String> {
         if row.is_cut(sample.somaxconn) && row.max > row.limit() / 2 {
             let limit = sample.somaxconn.unwrap_or_default();
             notes.push(format!(
-                "the limit of {} is net.core.somaxconn ({limit}): if its program asked for more, {}, then restart it",
+                "the limit of {} is net.core.somaxconn ({limit}). If its program wants more, {}, then restart it",
                 row.address,
                 set_sysctl("net.core.somaxconn", "N")
             ));
@@ -194,7 +194,7 @@ fn notes(sample: &Sample) -> Vec<String> {
     }
     if sample.barred > 0 && sample.rows.iter().any(|row| row.processes.is_empty()) {
         notes.push(format!(
-            "{} processes of others may not be looked into: as root all are named",
+            "{} processes of other users are hidden; run as root to see all names",
             sample.barred
         ));
     }
@@ -302,7 +302,7 @@ mod tests {
             shown.lines().all(|line| line.chars().count() <= 60),
             "{shown}"
         );
-        assert!(shown.contains("more, for wh"), "{shown}");
+        assert!(shown.contains("more, which"), "{shown}");
     }
 
     #[test]

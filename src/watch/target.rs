@@ -62,7 +62,7 @@ impl Target {
             return match port.parse() {
                 Ok(port) if port > 0 => Ok(Self::Port(port)),
                 _ => Err(format!(
-                    "{port:?} is no port: write a number from 1 to 65535"
+                    "{port:?} is not a port: write a number from 1 to 65535"
                 )),
             };
         }
@@ -70,7 +70,7 @@ impl Target {
             Ok(addresses) => {
                 let addresses: Vec<SocketAddr> = addresses.collect();
                 match addresses.iter().any(|address| address.port() == 0) {
-                    true => Err("port 0 is no port: write a number from 1 to 65535".into()),
+                    true => Err("port 0 cannot be used: write a number from 1 to 65535".into()),
                     false => Ok(Self::Tcp(text.to_owned(), addresses)),
                 }
             }
@@ -127,13 +127,12 @@ impl fmt::Display for Absent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nobody => f.write_str(
-                "nothing is listening there; if a program in a container does, it is in another network namespace: \
-                 nsenter --net -t ITS_PID weir watch ...",
+                "nothing is listening there. A program in a container is in another network namespace: use nsenter --net -t ITS_PID weir watch ...",
             ),
             Self::NoFile => f.write_str("this file does not exist"),
-            Self::NotASocket => f.write_str("this is a file, and no socket"),
+            Self::NotASocket => f.write_str("this is a file, not a socket"),
             Self::Barred(error) => {
-                write!(f, "{error}; ask as root, or as a user who may enter that folder")
+                write!(f, "{error}; run this as root, or as a user who can enter that folder")
             }
         }
     }
@@ -149,7 +148,7 @@ pub fn name(name: &Name) -> String {
         Name::Tcp(address, _) => address.to_string(),
         Name::Path(path) => shown(path.as_os_str().as_bytes(), "unix:"),
         Name::Abstract(name) => shown(name, "@"),
-        Name::Unnamed => "unix: without a name".into(),
+        Name::Unnamed => "unix: needs a name".into(),
     }
 }
 

@@ -289,7 +289,7 @@ fn a_script_that_names_no_path_is_502() {
         let (weir, _responder) = answering(Setup::new(), format!("{field}\r\n\r\n"));
         let response = ask(&weir);
         assert_eq!(response.status, 502, "{field}: {response:?}");
-        weir.wait_for_error(&["bad_response", "no path"]);
+        weir.wait_for_error(&["bad_response", "not a path"]);
     }
 }
 

@@ -346,7 +346,7 @@ fn what_cannot_be_watched_is_told_with_its_reason() {
     let free = free_address().to_string();
     for (address, code, words) in [
         (free.as_str(), 69, "nothing is listening there"),
-        (file.to_str().expect("UTF-8"), 69, "no socket"),
+        (file.to_str().expect("UTF-8"), 69, "not a socket"),
         (
             stale.to_str().expect("UTF-8"),
             69,

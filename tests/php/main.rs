@@ -68,5 +68,5 @@ fn bytes_that_are_no_fastcgi_end_the_worker_with_a_message() {
     let mut worker = master.worker();
     worker.write(b"GET / HTTP/1.1\r\n\r\n");
     assert_eq!(master.end_of(&worker), End::Code(65));
-    master.said("the stream from the gateway is not FastCGI any more");
+    master.said("the gateway sent invalid FastCGI data");
 }

@@ -160,12 +160,12 @@ fn requests_that_are_none_end_the_worker() {
         (record(1, 1, &[0, 9, 1, 0, 0, 0, 0, 0]), "an unknown role"),
         (
             [begin.clone(), begin.clone()].concat(),
-            "a request within another",
+            "a request inside another request",
         ),
-        (record(4, 1, b""), "parameters of no request"),
+        (record(4, 1, b""), "parameters without a request"),
         (
             [begin.clone(), record(4, 2, b"")].concat(),
-            "parameters of no request",
+            "parameters without a request",
         ),
         (
             [begin.clone(), record(STDIN, 1, b"")].concat(),
@@ -173,11 +173,11 @@ fn requests_that_are_none_end_the_worker() {
         ),
         (
             [begin.clone(), record(4, 1, &[1]), record(4, 1, b"")].concat(),
-            "parameters that are none",
+            "invalid parameters",
         ),
         (
             [begin.clone(), record(4, 1, &[9, 9, 1]), record(4, 1, b"")].concat(),
-            "parameters that are none",
+            "invalid parameters",
         ),
         (
             [
@@ -186,7 +186,7 @@ fn requests_that_are_none_end_the_worker() {
                 record(4, 1, b""),
             ]
             .concat(),
-            "parameters that are none",
+            "invalid parameters",
         ),
         (
             [
@@ -195,9 +195,9 @@ fn requests_that_are_none_end_the_worker() {
                 record(4, 1, b""),
             ]
             .concat(),
-            "parameters that are none",
+            "invalid parameters",
         ),
-        (too_many, "parameters that are none"),
+        (too_many, "invalid parameters"),
         (too_large, "too many parameters"),
         (record(77, 0, b""), "an unknown type"),
         (
@@ -206,7 +206,7 @@ fn requests_that_are_none_end_the_worker() {
         ),
         (
             [good.clone(), record(9, 0, b"")].concat(),
-            "no body where one was to come",
+            "a missing request body",
         ),
     ] {
         let mut worker = master.worker();

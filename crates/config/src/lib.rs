@@ -3,7 +3,7 @@
 //! The parser is pure: it takes a text and an [`Environment`], and opens nothing. A second pass,
 //! [`check_environment`], checks what depends on the machine (users, programs, folders).
 //!
-//! One table of rows (`rows.rs`) defines every key: its parser, default and hints, and its part in [`to_toml`] and in
+//! One table of rows (`rows.rs` and `rows/`) defines every key: its parser, default and hints, and its part in [`to_toml`] and in
 //! the reference page, [`reference`].
 #![forbid(unsafe_code)]
 

@@ -237,7 +237,7 @@ fn demand(pool: &Value) -> Vec<String> {
         };
         // A predicted wait that is shorter than the present one is useless.
         let expected = match expected > oldest {
-            true => format!(", a new client would for {}", said(expected)),
+            true => format!("; expected wait of a new request {}", said(expected)),
             false => String::new(),
         };
         demand.push(format!(

@@ -118,9 +118,7 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
         usable.first(),
         usable.iter().max_by(|a, b| a.rate.total_cmp(&b.rate)),
     ) else {
-        return Err(
-            "no step was answered well: look at what the URL answers before it is loaded".into(),
-        );
+        return Err("no step got good answers: check what the URL answers without load".into());
     };
     let knee = usable
         .iter()
@@ -131,7 +129,7 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
     let service = facts.service.filter(|time| *time > 0.0);
     let service = service.unwrap_or(first.mean).max(1e-6);
     reasons.push(format!(
-        "a request alone keeps a worker for {}; more than {knee} users at once did not bring more than {} a second",
+        "a single request keeps a worker busy for {}; with more than {knee} users, the rate did not rise above {} a second",
         time(service),
         rate(best.rate)
     ));
@@ -158,7 +156,7 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
     };
     if let Some(cpu) = cpu {
         reasons.push(format!(
-            "it takes {} of processor time; the {} cores were {:.0} % busy at {} a second",
+            "it needs {} of processor time; the {} cores were {:.0} % busy at {} a second",
             time(cpu),
             facts.cores,
             (busy * 100.0).min(100.0),
@@ -174,8 +172,7 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
         if bound == Bound::Workers && workers > most {
             workers = most;
             doubts.push(format!(
-                "{wanted} workers would be what the processors can feed; that is far from the {now} that were measured: \
-                 go this far, and measure again"
+                "{wanted} workers would use the processors fully. That is far from the {now} that were measured: use this number, and measure again"
             ));
         }
     }
@@ -184,21 +181,18 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
     if crowded && workers < least {
         workers = least;
         doubts.push(format!(
-            "with other work on the processors the load could not show how many workers are of use: {least}, one for each \
-             processor, are the least that is worth having; measure again on a quiet machine"
+            "other programs used the processors, so the best number of workers could not be measured: {least}, one for each processor, is the minimum; measure again on a quiet machine"
         ));
     }
     reasons.push(match bound {
         Bound::Cpu if crowded => format!(
-            "the processors are the limit, and other work keeps {:.1} of {} busy: on a quiet machine they could do {} a \
-             second, by {workers} workers",
+            "the processors are the limit, and other programs keep {:.1} of {} busy: on a quiet machine they could do {} a second, with {workers} workers",
             facts.others,
             facts.cores,
             rate(possible)
         ),
         Bound::Cpu => format!(
-            "the processors are the limit: {} a second × {} × {ROOM} = {workers} workers keep them busy; more would only \
-             take turns",
+            "the processors are the limit: {} a second × {} × {ROOM} = {workers} workers keep them busy; more would only compete for them",
             rate(possible),
             time(service)
         ),
@@ -214,8 +208,7 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
             time(service)
         ),
         Bound::Elsewhere | Bound::Memory => format!(
-            "neither processors nor workers were the limit, but something behind them (a database, a lock, a disk, \
-             another host): {} a second × {} × {ROOM} = {workers} workers are all that it feeds",
+            "the limit was neither processors nor workers, but something behind them (a database, a lock, a disk, another host): {} a second × {} × {ROOM} = {workers} workers are enough for it",
             rate(possible),
             time(service)
         ),
@@ -224,11 +217,11 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
         (Some(each), Some(all)) => {
             let fit = u32::try_from(all / each).unwrap_or(u32::MAX);
             let relation = match fit < workers {
-                true => "fewer than would be of use",
+                true => "fewer than would be useful",
                 false => "which is enough",
             };
             reasons.push(format!(
-                "a worker costs {:.1} MB, so that {fit} fit into {} MB: {relation}",
+                "a worker needs {:.1} MB, so {fit} fit into {} MB: {relation}",
                 each as f64 / f64::from(1 << 20),
                 all >> 20
             ));
@@ -237,12 +230,11 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
                 bound = Bound::Memory;
             }
             if fit == 0 {
-                doubts.push("not even one worker fits into the memory that is left".into());
+                doubts.push("the free memory is not enough for even one worker".into());
             }
         }
         _ => doubts.push(
-            "what a worker costs in memory is not known from here: see that so many of them fit"
-                .into(),
+            "the memory of a worker could not be measured: check that this number fits".into(),
         ),
     }
     // With that many at work.
@@ -250,13 +242,13 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
     let timeout = round_time(facts.target_wait.max(MIN_TIMEOUT));
     if facts.target_wait < service {
         doubts.push(format!(
-            "a request itself takes {}, which is longer than the wait that is wanted",
+            "a request itself takes {}, which is longer than the target wait",
             time(service)
         ));
     }
     let max_queue = round_up(possible * timeout).max(u64::from(workers));
     reasons.push(format!(
-        "who waits {} is turned away; {} a second × {} = {max_queue} may wait, for more would not be served in time",
+        "requests that wait {} are refused; {} a second × {} = {max_queue} may wait, because more would not be served in time",
         time(timeout),
         rate(possible),
         time(timeout)
@@ -269,16 +261,17 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
         _ => String::new(),
     };
     reasons.push(format!(
-        "the accept queue holds what comes within a second of {FLASH} times that rate while nobody accepts: {backlog}{grants}"
+        "the accept queue takes the connections of one second at {FLASH} times that rate: {backlog}{grants}"
     ));
     if cpu.is_none() {
         doubts.push(
-            "how busy the processors were could not be seen: other work keeps them busy, or they are another machine's".into(),
+            "the processor use could not be measured: other programs keep the processors busy, or weir is on another machine".into(),
         );
     }
     if usable.len() < 3 {
-        doubts
-            .push("few steps could be used: measure for longer (-t), or without other load".into());
+        doubts.push(
+            "only a few steps could be used: measure for longer (-t), or without other load".into(),
+        );
     }
     if facts
         .steps
@@ -287,7 +280,7 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
         && knee >= MOST_USERS / 2
     {
         doubts.push(format!(
-            "the rate still grew at {MOST_USERS} users: this is a lower bound"
+            "the rate was still growing at {MOST_USERS} users: the real limit is higher"
         ));
     }
     Ok(Advice {
@@ -524,7 +517,7 @@ mod tests {
                 assert!(advice.workers >= 8, "{cpu:?} {service:?}: {advice:?}");
                 let told = advice.reasons.iter().chain(&advice.doubts);
                 let told: String = told.map(String::as_str).collect();
-                assert!(told.contains("other work"), "{told}");
+                assert!(told.contains("other programs"), "{told}");
                 // On a quiet machine the same answers show that the backend is the limit.
                 let quiet = decide(&Facts {
                     others: 0.0,
@@ -564,7 +557,7 @@ mod tests {
         assert!(
             none.doubts
                 .iter()
-                .any(|doubt| doubt.contains("not even one"))
+                .any(|doubt| doubt.contains("not enough for even one"))
         );
         let unknown = decide(&Facts {
             worker_memory: None,
@@ -634,7 +627,7 @@ mod tests {
                 .advice()
                 .doubts
                 .iter()
-                .any(|doubt| doubt.contains("lower bound"))
+                .any(|doubt| doubt.contains("the real limit is higher"))
         );
     }
 

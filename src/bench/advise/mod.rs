@@ -80,12 +80,12 @@ fn advise(args: &BenchArgs, known: &Known<'_>) -> Result<ExitCode, Stop> {
     let mut doubts = Vec::new();
     if let Err(why) = &after {
         doubts.push(format!(
-            "the running weir could not be asked ({why}): the time of a worker is taken from answers, its memory is not known"
+            "no figures from the running weir ({why}): the time of a worker is estimated from the answers, its memory is not known"
         ));
     }
     if let Scope::Tree(_, others) = scope {
         doubts.push(format!(
-            "{others:.1} of {} cores were busy with other work before the load began: measure on a quiet machine",
+            "other programs kept {others:.1} of {} cores busy before the test began: measure on a quiet machine",
             known.cores
         ));
     }
@@ -118,7 +118,7 @@ fn advise(args: &BenchArgs, known: &Known<'_>) -> Result<ExitCode, Stop> {
     let settings = fragment::settings(&advice, pool, listener(&plan, known));
     if let Err(wrong) = (known.accepts)(&fragment::merge(known.text, &settings)) {
         advice.doubts.push(format!(
-            "this does not fit what else stands in the configuration: {}",
+            "this conflicts with other values in the configuration: {}",
             wrong.trim().replace('\n', " ")
         ));
     }
@@ -197,7 +197,7 @@ fn named_pool<'a>(args: &BenchArgs, known: &Known<'a>) -> Result<Option<&'a Pool
     let Some(name) = &args.pool else {
         return match pools.len() {
             0 => Err(Stop::usage(
-                "the configuration has no pool to be advised on",
+                "the configuration has no pool that advice is possible for",
             )),
             1 => Ok(pools.first()),
             _ => Ok(None),
@@ -231,10 +231,10 @@ fn see_to_requests(
     }
     let whom = named.map_or("a pool".to_owned(), |pool| format!("pool {}", pool.name));
     Err(Stop {
-        hint: "load a URL that runs a script of the pool, of the weir that the configuration is of"
+        hint: "use a URL that runs a script of this pool, on the weir with this configuration"
             .to_owned(),
         ..Stop::usage(format!(
-            "none of the requests reached {whom}: the URL is a file, or of another weir"
+            "none of the requests reached {whom}: the URL is a file, or belongs to another weir"
         ))
     })
 }
@@ -248,8 +248,8 @@ fn pool<'a>(named: Option<&'a Pool>, seen: &Seen, known: &Known<'a>) -> Result<&
     let busiest = seen.busiest();
     let found = busiest.and_then(|name| pools.iter().find(|pool| pool.name == name));
     found.ok_or_else(|| Stop {
-        hint: format!("say --pool NAME: {}", names(pools)),
-        ..Stop::usage("it cannot be seen which pool answers that URL")
+        hint: format!("use --pool NAME: {}", names(pools)),
+        ..Stop::usage("the pool that answers this URL is not known")
     })
 }
 

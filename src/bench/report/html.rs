@@ -37,7 +37,7 @@ fn remarks(out: &mut String, summary: &Summary) {
     if let Some(unfinished) = summary.stopped {
         let _ = writeln!(
             out,
-            "<p class=\"warning\">Ended early; {unfinished} requests were under way and do not count.</p>"
+            "<p class=\"warning\">Ended early; {unfinished} unfinished requests are not counted.</p>"
         );
     }
     for warning in &summary.warnings {
@@ -126,7 +126,7 @@ fn over_time(out: &mut String, summary: &Summary) {
     );
     let goodput = Frame {
         id: "goodput",
-        title: "Goodput: answers a second",
+        title: "Goodput: answers per second",
         description: &description,
         value: count,
     };
@@ -159,7 +159,7 @@ fn over_time(out: &mut String, summary: &Summary) {
     );
     let frame = Frame {
         id: "waits",
-        title: "Waits: times of the answers that came in a second",
+        title: "Waits: times of the answers in each second",
         description: &description,
         value: span,
     };
@@ -179,8 +179,8 @@ fn distribution(out: &mut String, summary: &Summary) {
         .collect();
     let frame = Frame {
         id: "distribution",
-        title: "Distribution: good answers by their time, up to",
-        description: "How many good answers took how long; the scale of times grows in steps.",
+        title: "Distribution: number of good answers by time, up to",
+        description: "Number of good answers by time. The time scale grows in steps.",
         value: count,
     };
     let mut rows =

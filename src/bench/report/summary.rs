@@ -277,8 +277,7 @@ impl Summary {
         let mut doubts = Vec::new();
         if self.own.busiest >= BUSY {
             doubts.push(format!(
-                "the load generator was at its limit: a thread of {} was at work {:.0} % of the time; the server may be \
-                 able to do more (--threads, or another machine)",
+                "the load generator was at its limit: one of {} threads was busy {:.0} % of the time; the server may be able to do more (use --threads, or another machine)",
                 self.own.threads,
                 self.own.busiest * 100.0
             ));
@@ -286,8 +285,7 @@ impl Summary {
         let late = self.late.map_or(0.0, |late| late.percentiles[4]);
         if late >= LATE.as_secs_f64() {
             doubts.push(format!(
-                "the load generator fell behind: 1 of 100 requests was sent {:.0} ms late or more; their times count \
-                 from when they were due",
+                "the load generator was too slow: 1 of 100 requests was sent {:.0} ms late or more; their times count from when they were due",
                 late * 1000.0
             ));
         }
@@ -296,13 +294,12 @@ impl Summary {
             && most >= u64::from(*connections)
         {
             doubts.push(format!(
-                "all {connections} connections were busy (--max-connections), so that requests waited here; {} were \
-                 never sent",
+                "all {connections} connections were busy (--max-connections), so requests waited in the load generator; {} were never sent",
                 self.failures_for("not_sent")
             ));
         }
         for (word, what) in [
-            ("no_descriptor", "no descriptor was left (ulimit -n)"),
+            ("no_descriptor", "no file descriptor was left (ulimit -n)"),
             (
                 "no_port",
                 "no local port was left (net.ipv4.ip_local_port_range; --source has more, and kept connections need fewer)",
@@ -311,7 +308,7 @@ impl Summary {
             let count = self.failures_for(word);
             if count > 0 {
                 doubts.push(format!(
-                    "{count} requests failed here, not at the server: {what}"
+                    "{count} requests failed in the load generator, not at the server: {what}"
                 ));
             }
         }
@@ -504,16 +501,13 @@ mod tests {
             let doubts = doubts(change);
             assert!(doubts.len() == 1 && doubts[0].contains(word), "{doubts:?}");
         };
-        told(|run| run.busiest = 0.95, "at work 95 %");
-        told(
-            |run| run.record.late.saturating_record(50_000),
-            "fell behind",
-        );
+        told(|run| run.busiest = 0.95, "busy 95 %");
+        told(|run| run.record.late.saturating_record(50_000), "too slow");
         told(|run| run.most_connections = 10_000, "--max-connections");
         let no_port = |run: &mut Run| {
             run.record.reasons.insert((0, "no_port".into()), 7);
         };
-        told(no_port, "7 requests failed here");
+        told(no_port, "7 requests failed in the load generator");
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub fn text(summary: &Summary) -> String {
     if let Some(unfinished) = summary.stopped {
         let _ = writeln!(
             out,
-            "ended early; {unfinished} requests were under way and do not count"
+            "ended early; {unfinished} unfinished requests are not counted"
         );
     }
     out.push('\n');
@@ -110,9 +110,9 @@ fn failures(out: &mut String, summary: &Summary) {
 pub(super) fn come_again(summary: &Summary) -> String {
     let said = &summary.retry_after;
     match said.count {
-        0 => "no refusal says when to come again (Retry-After)".to_owned(),
+        0 => "no refusal has Retry-After".to_owned(),
         count => format!(
-            "{count} of {} refusals say when to come again: Retry-After {} to {} s",
+            "{count} of {} refusals have Retry-After: {} to {} s",
             summary.refused, said.soonest, said.latest
         ),
     }

@@ -68,11 +68,11 @@ fn what_is_proposed_is_taken_and_is_for_the_pool_that_was_loaded() {
         "[pool.app]\nmax_children = ",
         "[pool.app.queue]\nmaxconn = ",
         "timeout = \"1s\"",
-        "# - a worker costs",
+        "# - a worker needs",
     ] {
         assert!(fragment.contains(words), "{words}: {fragment}");
     }
-    assert!(!fragment.contains("does not fit"), "{fragment}");
+    assert!(!fragment.contains("conflicts"), "{fragment}");
     assert!(
         said.contains("8 users"),
         "the steps are told as they go: {said}"
@@ -157,12 +157,9 @@ fn without_a_running_weir_it_says_what_it_does_not_know() {
     let output = bench(&["--advise", "-c", &config, &server.url("/"), "-t", "200ms"]);
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(said.contains("no figures from the running weir"), "{said}");
     assert!(
-        said.contains("the running weir could not be asked"),
-        "{said}"
-    );
-    assert!(
-        said.contains("what a worker costs in memory is not known"),
+        said.contains("the memory of a worker could not be measured"),
         "{said}"
     );
     assert!(said.contains("[pool.app]\nmax_children = "), "{said}");
@@ -218,5 +215,5 @@ fn which_configuration_and_which_pool_is_meant_must_be_clear() {
         "100ms",
     ]);
     assert_eq!(output.status.code(), Some(69), "{}", text(&output.stdout));
-    assert!(text(&output.stderr).contains("no step was answered well"));
+    assert!(text(&output.stderr).contains("no step got good answers"));
 }

@@ -184,7 +184,7 @@ fn refusals_and_failures_are_told_apart_by_status_and_reason() {
     let text = text(&bench(&[&server.url("/"), "-c", "1", "-n", "40", "--no-probe"]).stdout);
     for word in [
         "503 queue_full",
-        "10 of 10 refusals say when to come again: Retry-After 1 to 1 s",
+        "10 of 10 refusals have Retry-After: 1 to 1 s",
         "Availability:",
         "50.00 %",
         "refused",

@@ -184,7 +184,10 @@ fn nobody_there_is_told_before_anything_is_sent() {
             vec![format!("http://{address}/")],
             "nothing is listening there",
         ),
-        (vec!["unix:/no/such.sock".to_owned()], "no such socket"),
+        (
+            vec!["unix:/no/such.sock".to_owned()],
+            "this socket does not exist",
+        ),
         (
             vec!["http://no-such-host.invalid/".to_owned()],
             "no-such-host.invalid",
@@ -296,7 +299,7 @@ fn descriptors_that_are_too_few_are_told_or_done_with() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(64), "{said}");
     assert!(
-        said.contains("descriptors") && said.contains("ulimit -n"),
+        said.contains("open files") && said.contains("ulimit -n"),
         "{said}"
     );
     let report = read(&limited(&["-r", "100", "-n", "20", "--json"]));
@@ -304,7 +307,7 @@ fn descriptors_that_are_too_few_are_told_or_done_with() {
     assert!(
         report["notes"][0]
             .as_str()
-            .is_some_and(|note| note.contains("descriptors")),
+            .is_some_and(|note| note.contains("open files")),
         "{report:#}"
     );
 }

@@ -266,5 +266,5 @@ fn a_rule_for_a_pool_lets_its_workers_call_and_tells_the_key_for_them_alone() {
     assert!(said.contains("not_allowed"), "{said}");
     sidecar
         .weir
-        .wait_for_error(&["for calls of pools app only", "pool blog calls"]);
+        .wait_for_error(&["only for calls of pools app", "pool blog calls"]);
 }

@@ -15,7 +15,7 @@ use super::{Diag, IPPROTO_TCP, NLM_F_REQUEST, bad, reply};
 
 impl Diag {
     /// The inode number of the TCP socket that is bound to `own` and connected to `peer`, as in `/proc/PID/fd`
-    /// (`socket:[N]`), of any process in this network namespace. `None`: there is no such socket, or no process holds
+    /// (`socket:[N]`), of any process in this network namespace. `None`: this socket does not exist, or no process holds
     /// it any more.
     ///
     /// # Errors

@@ -122,7 +122,7 @@ pub fn read(packet: &[u8], sequence: u32, found: &mut Vec<Listener>) -> Result<P
 /// if no process holds it or it is a listener. `None`: the packet answers another request.
 ///
 /// # Errors
-/// See [`Bad`]. `Kernel(ENOENT)`: there is no such socket.
+/// See [`Bad`]. `Kernel(ENOENT)`: this socket does not exist.
 pub fn connected(packet: &[u8], sequence: u32) -> Result<Option<u32>, Bad> {
     let mut rest = packet;
     while !rest.is_empty() {

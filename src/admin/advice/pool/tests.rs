@@ -49,7 +49,7 @@ fn each_cause_has_its_help() {
     has(
         &only(&pool(6, 12)),
         &[
-            "12 wait, the first for 250.0 ms so far, a new client would for 1.5 s",
+            "12 wait, the first for 250.0 ms so far; expected wait of a new request 1.5 s",
             "more workers did not finish more",
         ],
     );
