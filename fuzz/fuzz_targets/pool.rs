@@ -131,6 +131,7 @@ fn limits(seed: u8) -> Limits {
         } else {
             Order::Adaptive
         },
+        client_share: [100, 50, 34, 1][usize::from(seed >> 2 & 3)],
         reserve: Reserves::new(&reserves[..usize::from(seed >> 5 & 1) * 2])
             .unwrap_or(Reserves::NONE),
     }

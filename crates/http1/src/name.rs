@@ -176,7 +176,7 @@ mod tests {
             assert_eq!(Name::of(text.as_bytes()), Some(name));
             assert_eq!(Name::of(text.to_uppercase().as_bytes()), Some(name));
             assert_eq!(Name::of(text.to_lowercase().as_bytes()), Some(name));
-            assert_eq!(Name::of(text[1..].as_bytes()), None, "{text}");
+            assert_eq!(Name::of(&text.as_bytes()[1..]), None, "{text}");
         }
         for other in [
             "",
