@@ -101,6 +101,8 @@ static bool take(struct pool_config *config, const struct field *field)
 		config->no_ini = is_yes(field);
 	} else if (is_key(field, "figures")) {
 		config->figures = is_yes(field);
+	} else if (is_key(field, "apparmor_hat")) {
+		set_text(&config->apparmor_hat, field);
 	} else if (is_key(field, "dumpable")) {
 		config->dumpable = is_yes(field);
 	} else if (is_key(field, "clear_env")) {

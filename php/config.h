@@ -51,6 +51,8 @@ struct pool_config {
 	bool figures;
 	/* Workers may dump core, and debuggers may attach to them. */
 	bool dumpable;
+	/* AppArmor hat of the master and its workers; NULL: none. */
+	char *apparmor_hat;
 	/* Messages also go to standard error, in PHP-FPM's format, up to this level of the log (log.h). 0: they do not. */
 	unsigned log_level;
 	/* Maximum length of a message in PHP-FPM's format, bytes; 0: messages are not in that format. */

@@ -4,6 +4,7 @@
 #include "confine.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,8 +30,51 @@ static bool drop_capabilities(void)
 	return syscall(SYS_capset, &header, none) == 0;
 }
 
+/*
+ * Changes to the AppArmor profile PROFILE//HAT of this process's profile, by the kernel's files, as libapparmor does
+ * (aa_change_profile(2)). Workers inherit it.
+ */
+static bool put_on_hat(const char *hat, char *error, size_t size)
+{
+	/* Where several security modules are active, AppArmor has a folder of its own. */
+	const char *path = "/proc/self/attr/apparmor/current";
+	int file = open(path, O_RDWR | O_CLOEXEC);
+	if (file < 0) {
+		path = "/proc/self/attr/current";
+		file = open(path, O_RDWR | O_CLOEXEC);
+	}
+	char profile[1024];
+	ssize_t length = file < 0 ? -1 : read(file, profile, sizeof profile - 1);
+	if (length <= 0) {
+		snprintf(error, size, "apparmor_hat = %s: cannot read the AppArmor profile of this process (%s: %s); is AppArmor active?",
+			 hat, path, length == 0 ? "it is empty" : strerror(errno));
+		if (file >= 0) {
+			close(file);
+		}
+		return false;
+	}
+	profile[length] = '\0';
+	/* "NAME (enforce)", "unconfined". */
+	char *mode = strstr(profile, " (");
+	profile[mode ? (size_t)(mode - profile) : strcspn(profile, "\n")] = '\0';
+	char order[2048];
+	int wanted = snprintf(order, sizeof order, "changeprofile %s//%s", profile, hat);
+	bool fits = wanted > 0 && (size_t)wanted < sizeof order;
+	errno = ENAMETOOLONG;
+	bool done = fits && write(file, order, (size_t)wanted) == wanted;
+	if (!done) {
+		snprintf(error, size, "apparmor_hat = %s: cannot change to the AppArmor profile %s//%s: %s; the profile must exist, and \"change_profile -> %s//*\" must be allowed",
+			 hat, profile, hat, strerror(errno), profile);
+	}
+	close(file);
+	return done;
+}
+
 bool confine_master(const struct pool_config *config, char *error, size_t size)
 {
+	if (config->apparmor_hat && !put_on_hat(config->apparmor_hat, error, size)) {
+		return false;
+	}
 	if (config->chroot && (chroot(config->chroot) < 0 || chdir("/") < 0)) {
 		return failed(error, size, "chroot to", config->chroot);
 	}

@@ -10,7 +10,7 @@
 #include "config.h"
 
 /*
- * Changes to the folder of the pool's scripts, and drops all capabilities. Returns false, with the reason in `error`,
+ * Changes to the pool's AppArmor profile and to the folder of its scripts, and drops all capabilities. Returns false, with the reason in `error`,
  * on failure.
  */
 bool confine_master(const struct pool_config *config, char *error, size_t size);

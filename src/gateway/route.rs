@@ -544,6 +544,9 @@ impl Router {
         wanted: &Wanted<'_>,
         now: Instant,
     ) -> Option<Target<'static>> {
+        if space.root.is_remote() {
+            return None;
+        }
         cache::with(self.number, self.limits, |cache| {
             let id = space.root.id;
             let root = match cache.root(id, now) {
@@ -589,7 +592,8 @@ impl Router {
                     let root = trim_slash(space.root.path.as_os_str().as_bytes());
                     let target = rules.unchecked(&wanted, root);
                     let tried = || space.root.shown(space.inner(wanted.path));
-                    return (None, target.unwrap_or_else(|| missing_root(error, tried())));
+                    let target = target.unwrap_or_else(|| missing_root(error, tried()));
+                    return (None, true, target);
                 }
             };
             let mut walk = Walk {
@@ -607,9 +611,9 @@ impl Router {
                     tried: space.root.shown(space.inner(wanted.path)),
                 },
             };
-            (Some(root), target)
+            (Some(root), space.root.is_remote(), target)
         };
-        let (root, target) = match tokio::task::spawn_blocking(task).await {
+        let (root, is_remote, target) = match tokio::task::spawn_blocking(task).await {
             Ok(done) => done,
             Err(error) => {
                 let error = io::Error::other(error);
@@ -619,7 +623,7 @@ impl Router {
                 };
             }
         };
-        if let Some(root) = root {
+        if let Some(root) = root.filter(|_| !is_remote) {
             self.keep(id, space_id, root, &target, now);
         }
         target

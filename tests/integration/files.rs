@@ -555,3 +555,78 @@ fn many_clients_get_many_files_at_once() {
         }
     });
 }
+
+/// A folder mounted at another place by a FUSE daemon; unmounted when dropped.
+struct Mirror {
+    daemon: std::process::Child,
+    at: std::path::PathBuf,
+}
+
+impl Mirror {
+    fn of(folder: &std::path::Path, at: std::path::PathBuf) -> Mirror {
+        fs::create_dir_all(&at).expect("a folder");
+        // What is known of a file is asked for again each time, its name only after a while.
+        // weir runs as another user where root runs the tests.
+        let options = match crate::support::is_root() {
+            true => "cache.attr=0,cache.entry=600,allow_other",
+            false => "cache.attr=0,cache.entry=600",
+        };
+        let daemon = std::process::Command::new("mergerfs")
+            .args(["-f", "-o", options])
+            .args([folder, &at])
+            .spawn()
+            .expect("mergerfs");
+        let mirror = Mirror { daemon, at };
+        wait_until("it is mounted", || {
+            let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+            mounts.contains(&format!(" {} fuse", mirror.at.display()))
+        });
+        mirror
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.daemon);
+        rustix::process::kill_process(pid, signal).expect("a daemon");
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        self.signal(rustix::process::Signal::CONT);
+        // It unmounts, and ends.
+        self.signal(rustix::process::Signal::TERM);
+        self.daemon.wait().ok();
+    }
+}
+
+#[test]
+fn a_file_system_that_hangs_holds_up_only_who_wants_its_files() {
+    let setup = Setup::new().server("threads = 1").file("near.txt", "near");
+    let folder = setup.folder().to_owned();
+    let file = folder.join("original/far.txt");
+    write(&file, b"far");
+    // Old enough to be kept open.
+    let old = std::time::SystemTime::now() - Duration::from_secs(60);
+    let opened = File::options().write(true).open(&file).expect("a file");
+    opened.set_modified(old).expect("a time");
+    let mirror = Mirror::of(&folder.join("original"), folder.join("mirror"));
+    let weir = setup
+        .more(&format!(
+            "[site.far]\nhosts = [\"far.test\"]\nroot = \"{}\"\n",
+            mirror.at.display()
+        ))
+        .start();
+    let far = "GET /far.txt HTTP/1.1\r\nHost: far.test\r\n\r\n";
+    let mut client = weir.client();
+    for _ in 0..3 {
+        assert_eq!(client.send(far).response().expect(200).text(), "far");
+        assert_eq!(weir.get("/near.txt").expect(200).text(), "near");
+    }
+    mirror.signal(rustix::process::Signal::STOP);
+    client.send(far);
+    for _ in 0..20 {
+        assert_eq!(weir.get("/near.txt").expect(200).text(), "near");
+    }
+    mirror.signal(rustix::process::Signal::CONT);
+    assert_eq!(client.response().expect(200).text(), "far");
+}

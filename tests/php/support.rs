@@ -127,7 +127,7 @@ impl Site {
 }
 
 /// What weir speaks: PROTOCOL of src/machine/php.rs.
-pub const PROTOCOL: &str = "1";
+pub const PROTOCOL: &str = "2";
 
 /// What the CONFIG message says.
 #[derive(Clone, Default, Debug)]

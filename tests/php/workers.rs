@@ -489,6 +489,11 @@ fn a_master_that_cannot_start_says_why() {
             site.config().with("chroot", "/nowhere"),
             "chroot to /nowhere",
         ),
+        // Without AppArmor, and where its profile has no such hat: nothing runs unconfined.
+        (
+            site.config().with("apparmor_hat", "no-such-hat"),
+            "apparmor_hat = no-such-hat: cannot ",
+        ),
     ] {
         let master = Master::launch(&config, &[]);
         let told = master.told();

@@ -496,6 +496,7 @@ fn php(entries: &Entries, env: &Environment, sink: &mut Sink) -> Php {
         slowlog_depth: entries.number("request_slowlog_trace_depth") as u32,
         slowlog: entries.path("slowlog"),
         dumpable: entries.bool("process_dumpable"),
+        apparmor_hat: entries.text("apparmor_hat"),
         workers: workers(entries, "auto", env, sink),
     }
 }

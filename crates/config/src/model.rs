@@ -563,6 +563,8 @@ pub struct Php {
     pub slowlog: Option<PathBuf>,
     /// Debuggers of the same user may attach to the workers.
     pub dumpable: bool,
+    /// AppArmor hat of the pool's processes.
+    pub apparmor_hat: Option<String>,
     /// Number, user and environment of the workers.
     pub workers: Workers,
 }

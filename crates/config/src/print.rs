@@ -553,15 +553,13 @@ fn php(php: &Php, key: &str) -> Printed {
         "php_flag" => settings(false, true),
         "php_admin_value" => settings(true, false),
         "php_admin_flag" => settings(true, true),
-        "php_define" => {
-            let pairs = php.define.iter();
-            table(pairs.map(|(name, value)| (bare_dotted(name), quote(value))))
-        }
+        "php_define" => table((php.define.iter()).map(|(n, value)| (bare_dotted(n), quote(value)))),
         "watch_root" => plain(php.watch_root),
         "request_slowlog_timeout" => Value(duration(php.slowlog_timeout)),
         "request_slowlog_trace_depth" => plain(php.slowlog_depth),
         "slowlog" => option(php.slowlog.as_deref().map(path)),
         "process_dumpable" => plain(php.dumpable),
+        "apparmor_hat" => option(php.apparmor_hat.as_deref().map(quote)),
         "max_memory" => match php.workers.max_memory {
             0 => Absent,
             bytes => Value(size(bytes)),

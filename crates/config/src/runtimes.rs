@@ -5,7 +5,7 @@ pub(crate) const COMMAND_ONLY: [&str; 1] = ["command"];
 /// Keys that do not apply to weir's own PHP: there, weir decides how to use a worker's connection.
 pub(crate) const NOT_PHP: [&str; 2] = ["keep_conn", "max_reqs"];
 
-pub(crate) const PHP_ONLY: [&str; 15] = [
+pub(crate) const PHP_ONLY: [&str; 16] = [
     "php",
     "php_ini",
     "no_php_ini",
@@ -17,6 +17,7 @@ pub(crate) const PHP_ONLY: [&str; 15] = [
     "watch_root",
     "max_memory",
     "process_dumpable",
+    "apparmor_hat",
     "request_slowlog_timeout",
     "request_slowlog_trace_depth",
     "slowlog",

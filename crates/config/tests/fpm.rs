@@ -139,6 +139,7 @@ listen.backlog = 511
 listen.allowed_clients = 127.0.0.1, ::1
 process.priority = 3
 process.dumpable = yes
+apparmor_hat = shop
 pm = ondemand
 pm.max_children = 50
 pm.process_idle_timeout = 30s
@@ -222,6 +223,7 @@ php_admin_flag[log_errors] = on
     assert_eq!(php.slowlog_timeout, Duration::from_secs(5));
     assert_eq!(php.slowlog_depth, 10);
     assert!(php.dumpable);
+    assert_eq!(php.apparmor_hat.as_deref(), Some("shop"));
     let setting = |name: &str| {
         let settings: Vec<_> = php.settings.iter().filter(|s| s.name == name).collect();
         assert_eq!(settings.len(), 1, "{name}");
@@ -441,13 +443,13 @@ fn the_command_line_has_its_say() {
 #[test]
 fn what_has_no_meaning_here_is_named_once() {
     let text = DEBIAN.replace("[www]", "log_limit = 8192\nevents.mechanism = poll\n[www]");
-    let (_, checked, said) = translated(&Paper::with(format!("{text}apparmor_hat = x\n")));
+    let (_, checked, said) = translated(&Paper::with(text));
     assert_eq!(checked.config.log.error_limit, 8192);
     assert!(checked.config.log.error_buffering);
     assert_eq!(said.len(), 1);
     assert_eq!(
         said[0].text,
-        "weir has no use for, and passes over: apparmor_hat, events.mechanism"
+        "weir has no use for, and passes over: events.mechanism"
     );
 }
 

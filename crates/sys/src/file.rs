@@ -334,6 +334,38 @@ pub fn space(path: &Path) -> io::Result<Space> {
     })
 }
 
+/// Whether the file system of an open file is behind a network or another process, so that even stat(2) may wait for
+/// long.
+///
+/// # Errors
+/// As fstatfs(2), which itself may wait.
+pub fn is_remote(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let kind = fs::fstatfs(fd)?.f_type;
+    // The kernel's numbers have 32 bits; the type of the field may be signed.
+    Ok(REMOTE.contains(&(kind as u32)))
+}
+
+/// NFS, SMB (three numbers), FUSE, Ceph, AFS (two), Coda, 9P, Lustre, GPFS, OCFS2, GFS2, the shared folders of VirtualBox and
+/// VMware. See statfs(2) and linux/magic.h.
+const REMOTE: [u32; 16] = [
+    0x6969,
+    0x517b,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x6573_5546,
+    0x00c3_6400,
+    0x5346_414f,
+    0x6b41_4653,
+    0x7375_7245,
+    0x0102_1997,
+    0x0bd0_0bd0,
+    0x4750_4653,
+    0x7461_636f,
+    0x0116_1970,
+    0x786f_4256,
+    0xbacb_acbc,
+];
+
 /// See statfs(2).
 const TMPFS: u64 = 0x0102_1994;
 

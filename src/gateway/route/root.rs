@@ -14,7 +14,10 @@ use std::{
         unix::ffi::{OsStrExt, OsStringExt},
     },
     path::{Component, Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -43,6 +46,8 @@ pub(super) struct Root {
     /// Whether symbolic links may lead out of it.
     pub(super) follow_symlinks: bool,
     by: By,
+    /// Its file system may keep a lookup waiting for long ([`file::is_remote`]), or has not been looked at.
+    is_remote: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -101,7 +106,10 @@ impl Roots {
             path,
             follow_symlinks,
             by,
+            is_remote: AtomicBool::new(true),
         });
+        // Learns what kind of file system it is. A root that is missing now is looked at when it is first used.
+        root.open(false).ok();
         self.all.push(root.clone());
         Ok(root)
     }
@@ -151,6 +159,20 @@ impl Root {
     /// # Errors
     /// As open(2); `WouldBlock` with `cached_only`.
     pub(super) fn open(&self, cached_only: bool) -> io::Result<Arc<OpenRoot>> {
+        let root = self.open_now(cached_only)?;
+        if !cached_only {
+            self.is_remote
+                .store(file::is_remote(root.fd())?, Ordering::Relaxed);
+        }
+        Ok(root)
+    }
+
+    /// Whether its lookups must not run on a reactor, because its file system may keep them waiting for long.
+    pub(super) fn is_remote(&self) -> bool {
+        self.is_remote.load(Ordering::Relaxed)
+    }
+
+    fn open_now(&self, cached_only: bool) -> io::Result<Arc<OpenRoot>> {
         let (slash, path, chroot) = match &self.by {
             By::Opened(root) => return Ok(root.clone()),
             By::Path {

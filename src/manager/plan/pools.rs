@@ -399,6 +399,9 @@ fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Ve
     if php.dumpable {
         fields.push(("dumpable", yes()));
     }
+    if let Some(hat) = &php.apparmor_hat {
+        fields.push(("apparmor_hat", hat.clone().into()));
+    }
     fields
 }
 

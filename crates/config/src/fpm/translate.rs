@@ -404,9 +404,6 @@ impl Writer<'_> {
         // What waits in the kernel's queue waits, and is never refused but by the kernel.
         self.text("when_full", Some("wait"));
         self.text("order", Some("fifo"));
-        if written(&pool.apparmor_hat).is_some() {
-            self.unused.insert("apparmor_hat");
-        }
         Ok(())
     }
 
@@ -460,6 +457,7 @@ impl Writer<'_> {
         if pool.process_dumpable {
             self.line("process_dumpable", "true");
         }
+        self.text("apparmor_hat", written(&pool.apparmor_hat));
         match pool.catch_workers_output {
             false => self.text("output_log", Some("off")),
             true if !pool.decorate_workers_output => self.line("decorate_output", "false"),

@@ -93,6 +93,9 @@ pub(super) const POOL: &[Row] = &[
         .called(&["priority", "process.priority", "nice"]),
     key(&[Pool], "process_dumpable", Kind::Bool, Value("false"),
         "Allow debuggers of the same user to attach to the workers (php).").called(&["process.dumpable"]),
+    key(&[Pool], "apparmor_hat", Kind::Text, Absent("none"),
+        "AppArmor profile of the pool's processes, below the profile of weir: `PROFILE//HAT`, as PHP-FPM's `apparmor_hat`. weir's \
+         profile must allow `change_profile`. If the kernel refuses the change, the pool does not start (php)."),
     key(&[Pool], "output_log", Kind::LogTarget, Absent("the error log"),
         "Log for everything that workers print to standard output and error (php, command). There is \
          no `catch_workers_output`: the output is always logged.").begins("Logs and pages"),
