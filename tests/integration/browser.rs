@@ -66,7 +66,7 @@ fn the_example_site_works_in_a_browser() {
         picture.len()
     );
 
-    // All that the browser asked for was there.
+    // Every file that the browser requested exists.
     let log = weir.stdout() + &weir.stderr();
     assert!(log.contains("/style.css"), "{log}");
     assert!(

@@ -8,7 +8,7 @@ use crate::support::php::identity;
 use crate::support::weir::{mode, write};
 use crate::support::{Setup, wait_until};
 
-/// A pool of a command, for a site that runs everything below /app in it.
+/// A pool of a command, with a site that sends everything below /app to it.
 fn pool(command: &[&str], children: usize) -> String {
     format!(
         "runtime = \"command\"\ncommand = {command:?}\nmax_children = {children}\nlimit_extensions = []\n{}",
@@ -41,7 +41,8 @@ fn a_program_with_perls_fcgi() {
         );
         workers.push(words[1].to_owned());
     }
-    // The one that was used last is used first; the other may come up meanwhile, and then it is that one.
+    // weir uses the most recently used worker first. If the other worker starts meanwhile, weir may use that one
+    // instead.
     workers.dedup();
     assert!(workers.len() <= 2, "{workers:?}");
     let running: BTreeSet<String> = weir

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::{Client, Gate, LIMIT, Responder, Setup, Weir, wait_until};
 
-/// Sends a request for `run.php` from 127.0.0.`last`, and does not wait for its answer.
+/// Sends a request for `run.php` from 127.0.0.`last` without waiting for its answer.
 fn ask_from(weir: &Weir, last: u8, query: &str) -> Client {
     let source = IpAddr::V4(Ipv4Addr::new(127, 0, 0, last));
     let mut client = Client::connect_from(source, weir.address());
@@ -32,12 +32,12 @@ fn crowded(many: usize, queue: &str) -> (Weir, Responder, Gate, Vec<Client>) {
     let crowd = (0..many).map(|number| ask_from(&weir, 2, &format!("crowd{number}")));
     let crowd: Vec<Client> = crowd.collect();
     wait_until("four are at work", || responder.running() == 4);
-    // There is one reactor: what came before this was looked at before this is answered.
+    // There is one reactor. It has handled everything that came earlier before it answers this.
     weir.get("/text.txt").expect(200);
     (weir, responder, gate, crowd)
 }
 
-/// One request each of ten others.
+/// Sends one request each from ten other clients.
 fn ten(weir: &Weir) -> Vec<Client> {
     let others = (11..21).map(|last| ask_from(weir, last, &format!("other{last}")));
     let others = others.collect();
@@ -45,7 +45,7 @@ fn ten(weir: &Weir) -> Vec<Client> {
     others
 }
 
-/// How many were started before the last of the ten was, the four at work at first not counted.
+/// How many requests were started before the last of the ten, without the four that ran at first.
 fn turns_until_all_ten(responder: &Responder) -> usize {
     let uris = responder.uris();
     let last = uris.iter().rposition(|uri| uri.contains("other"));
@@ -61,7 +61,7 @@ fn one_client_with_very_many_requests_does_not_stand_before_ten_with_one_each() 
     for other in &mut others {
         other.response().expect(200);
     }
-    // Alone they would have had ten turns.
+    // Alone they would have needed ten turns.
     let turns = turns_until_all_ten(&responder);
     assert!(turns <= 30, "{turns} turns: {:?}", responder.uris());
 }
@@ -89,7 +89,7 @@ fn under_lasting_overload_those_who_still_wait_are_served_and_the_rest_is_told_a
     let pool = responder.pool(4);
     let weir = setup.pool(&pool).start();
     let url = format!("http://{}/run.php", weir.address());
-    // Three times what the pool can do, by people who wait for a second.
+    // Three times the capacity of the pool, from clients that wait for a second.
     let capacity = 4.0 / SERVICE.as_secs_f64();
     let rate = (3.0 * capacity).to_string();
     let seconds = 10;
@@ -115,8 +115,8 @@ fn under_lasting_overload_those_who_still_wait_are_served_and_the_rest_is_told_a
             panic!("{error}: {said}{}", String::from_utf8_lossy(&bench.stderr))
         });
         let count = |key: &str| report[key].as_u64().expect(key);
-        // A queue that serves whoever came first answers none of them after the first second: a tenth of what the pool can
-        // do. As it is, it is three quarters on a machine that does nothing else.
+        // A queue that serves in order of arrival answers no client in time after the first second, which is a tenth of
+        // the capacity. This queue reaches three quarters on an idle machine.
         let good = count("transactions") as f64 / (capacity * f64::from(seconds));
         let median = report["refused_time"]["p50"].as_f64();
         let is_well = good > 0.4
@@ -126,11 +126,11 @@ fn under_lasting_overload_those_who_still_wait_are_served_and_the_rest_is_told_a
             .then_some(())
             .ok_or(format!("{good:.2} of what it can do: {said}"))
     };
-    // A machine that is busy with something else may be late.
+    // A busy machine may be late, so there are several tries.
     let mut tries = (0..4).map(|_| overload());
     let last = tries.by_ref().find(Result::is_ok).unwrap_or_else(overload);
     assert!(last.is_ok(), "{last:?}");
-    // Nobody has to wait when it is over.
+    // No request has to wait when the overload is over.
     let begun = Instant::now();
     wait_until("nothing is left of it", || {
         weir.get("/run.php").status == 200

@@ -1,4 +1,5 @@
-//! Words for what is easily mistaken: folders, flags, protocols, `.htaccess` files, what `weir check` finds on the machine.
+//! Messages about common mistakes: folders, flags, protocols, `.htaccess` files, and what `weir check` finds on the
+//! machine.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -73,7 +74,7 @@ fn a_framework_s_folder_is_told_where_its_root_is() {
     );
 }
 
-/// DokuWiki's and Nextcloud's way to keep their data.
+/// How DokuWiki and Nextcloud store their data.
 #[test]
 fn a_folder_that_htaccess_denies_to_all_is_refused_by_serve() {
     let dokuwiki = "<IfModule mod_authz_core.c>\n    Require all denied\n</IfModule>\n\
@@ -267,7 +268,7 @@ fn serve_says_on_a_terminal_where_it_serves_and_logs() {
     while !shown().contains("stop with") && began.elapsed() < Duration::from_secs(30) {
         std::thread::sleep(Duration::from_millis(20));
     }
-    // It is stopped whatever it said.
+    // Stop it whether the check passed or not.
     signal(serving.pid, Signal::TERM);
     wait(&mut script, LIMIT).expect("it ends");
     let shown = shown();

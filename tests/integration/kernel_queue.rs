@@ -1,5 +1,5 @@
-//! The kernel's queue in front of listeners: `weir watch` on PHP-FPM, nginx and weir, weir's own warnings, and what a
-//! HAProxy in front is told by agent-check.
+//! The kernel's queue in front of listeners: `weir watch` on PHP-FPM, nginx and weir, weir's own warnings, and what
+//! agent-check tells a HAProxy in front.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,7 +21,7 @@ use crate::support::{
     Client, Gate, LIMIT, Responder, Setup, Weir, free_address, wait_for, wait_until,
 };
 
-/// `weir watch ARGUMENTS`, to its end.
+/// Runs `weir watch ARGUMENTS` to its end.
 fn watch(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_weir"))
         .arg("watch")
@@ -32,7 +32,7 @@ fn watch(arguments: &[&str]) -> Output {
         .expect("weir")
 }
 
-/// One look at a listener, as JSON.
+/// Looks once at a listener and returns the JSON.
 #[track_caller]
 fn look(address: &str) -> Value {
     let output = watch(&[address, "--once", "--json"]);
@@ -41,7 +41,7 @@ fn look(address: &str) -> Value {
     serde_json::from_slice(&output.stdout).expect("one object")
 }
 
-/// What is said of a listener that is the only one at its address.
+/// Looks at a listener that is the only one at its address.
 #[track_caller]
 fn listener(address: &str) -> Value {
     let mut seen = look(address);
@@ -50,7 +50,7 @@ fn listener(address: &str) -> Value {
     listeners.remove(0)
 }
 
-/// Connects without waiting for anything.
+/// Connects without waiting.
 fn connect(address: SocketAddr) -> OwnedFd {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
@@ -61,8 +61,8 @@ fn connect(address: SocketAddr) -> OwnedFd {
     }
 }
 
-/// A client whose connection is the only one of `max_connections` = 1, and not idle (an idle one makes room): half of its
-/// second head came with the first request, so weir had read it when it answered that.
+/// A client whose connection takes the only place of `max_connections` = 1 and is not idle (an idle one would be closed
+/// to make room). Half of its second head came with the first request, so weir had read it when it answered the first.
 fn holds_the_only_place(weir: &Weir) -> Client {
     let mut client = weir.client();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n");
@@ -70,13 +70,13 @@ fn holds_the_only_place(weir: &Weir) -> Client {
     client
 }
 
-/// Whatever becomes of the test, the process goes on.
+/// A stopped process. It continues when this is dropped, also if the test fails.
 struct Stopped(u32);
 
 impl Stopped {
     fn new(pid: u32) -> Stopped {
         signal(pid, Signal::STOP);
-        // Until then it may still accept.
+        // Until the process has stopped it may still accept.
         let stopped = Stopped(pid);
         wait_until("all of its threads stand still", || {
             let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
@@ -111,7 +111,7 @@ fn the_queue_of_php_fpm_is_seen_where_its_own_status_shows_nothing() {
     let address = format!("unix:{}", fpm.socket());
     wait_until("PHP-FPM is idle", || listener(&address)["length"] == 0);
 
-    // Its only child is busy; three more fit into a queue of two, and the fourth is refused.
+    // Its only child is busy. Three more connections fit into a queue of two, and the fourth is refused.
     let (path, root) = (Path::new(fpm.socket()), setup.root());
     let busy = std::thread::spawn({
         let (path, root) = (path.to_owned(), root.clone());
@@ -147,7 +147,7 @@ fn the_queue_of_php_fpm_is_seen_where_its_own_status_shows_nothing() {
     let page = ask();
     assert!(page.contains("listen queue:         0"), "{page}");
 
-    // The same for people, by its plain path.
+    // The same as text, for the plain path.
     let shown = watch(&[fpm.socket(), "--once"]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     let line = shown
@@ -207,7 +207,7 @@ fn each_socket_of_a_shared_address_is_counted() {
         "{seen}"
     );
     assert_eq!(seen["limit"], 21);
-    // By its port alone, which others of 127.0.0.0/8 may have too.
+    // Only the port is given. Other addresses of 127.0.0.0/8 may use it too.
     let seen = look(&format!(":{}", weir.address().port()));
     let listeners = seen["listeners"].as_array().expect("a list");
     let ours = weir.address().to_string();
@@ -253,14 +253,14 @@ fn weirs_own_queue_that_runs_over_is_seen_and_told() {
 fn a_queue_that_fills_at_max_connections_says_so_once() {
     let weir = Setup::new()
         .server("max_connections = 1\nthreads = 1")
-        // Room for those that tried whether weir accepts: they are no crowd.
+        // Leaves room for the connections that tested whether weir accepts. They must not count as a full queue.
         .listen("backlog = 4\nheader_timeout = \"300s\"")
         .start();
     let first = holds_the_only_place(&weir);
     let clients: Vec<OwnedFd> = (0..12).map(|_| connect(weir.address())).collect();
     let said = weir.wait_for_error(&["accept queue of listen.web"]);
     assert!(said.contains("max_connections = 1"), "{said}");
-    // It looks once a second, and would say it again by then.
+    // weir looks once a second. By then it would have logged the message again.
     let address = weir.address().to_string();
     let again = watch(&[&address, "--count", "3", "--json"]);
     assert_eq!(
@@ -287,7 +287,7 @@ fn a_backlog_that_the_kernel_cuts_is_told_at_the_start_with_what_mends_it() {
     assert_eq!(sockets[0]["limit"].to_string(), most.trim());
 }
 
-/// In a network namespace of the test's own, whose settings and counters are nobody else's.
+/// This test uses its own network namespace, so no other process changes its settings and counters.
 #[test]
 fn several_sockets_make_up_for_queues_that_the_kernel_cuts() {
     let setup = Setup::new().server("threads = 2").listen("backlog = 512");
@@ -421,7 +421,7 @@ fn a_terminal_is_left_as_it_was() {
         .spawn()
         .expect("script");
     let shown = || fs::read_to_string(&output).unwrap_or_default();
-    // Drawn, and drawn again in its place.
+    // The table is drawn, and then drawn again in the same place.
     wait_until("it is drawn again", || {
         shown().matches("\x1b[J").count() > 2
     });
@@ -450,7 +450,7 @@ fn without_an_address_the_running_weirs_listeners_are_meant() {
     let admin = format!("unix:{}/admin.sock", setup.folder().display());
     let weir = setup.server(&format!("admin = \"{admin}\"")).start();
     let admin_is = format!("--admin={admin}");
-    // Connections are taken before anybody answers there.
+    // The kernel accepts connections before weir answers them.
     weir.get("/").expect(404);
     let output = watch(&["--once", "--json", &admin_is]);
     let seen: Value = serde_json::from_slice(&output.stdout).expect("an object");
@@ -469,7 +469,7 @@ fn without_an_address_the_running_weirs_listeners_are_meant() {
     assert!(said.contains("no weir is running"), "{said}");
 }
 
-/// A weir whose pool's workers are this responder's, and which tells of it.
+/// A weir whose pool uses this responder, and whose agent reports on that pool.
 fn with_agent(pool: &str) -> (Weir, SocketAddr) {
     let agent = free_address();
     let weir = Setup::new()
@@ -482,7 +482,7 @@ fn with_agent(pool: &str) -> (Weir, SocketAddr) {
     (weir, agent)
 }
 
-/// The agent's line; empty where it is closed without one.
+/// The agent's line, or an empty string if it closes the connection without one.
 fn told(agent: SocketAddr) -> String {
     let mut stream = TcpStream::connect(agent).expect("an agent");
     stream.set_read_timeout(Some(LIMIT)).expect("a limit");
@@ -514,7 +514,7 @@ fn haproxy_follows_what_the_agent_tells() {
             agent.port(),
         ),
     );
-    // One row of `show stat`, by the names of its columns.
+    // One row of `show stat`, by column name.
     let server = |column: &str| {
         let mut socket = UnixStream::connect(&stats).expect("HAProxy's socket");
         socket.write_all(b"show stat\n").expect("asked");
@@ -536,7 +536,8 @@ fn haproxy_follows_what_the_agent_tells() {
         ("100".into(), "L7OK".into())
     );
 
-    // Four clients: three run in weir, the fourth waits in HAProxy. weir drains, and HAProxy sends nobody else.
+    // Four clients: three run in weir, the fourth waits in HAProxy. Then weir drains, and HAProxy sends it no more
+    // requests.
     let address = haproxy.address();
     let clients: Vec<std::thread::JoinHandle<u16>> = (0..3)
         .map(|_| {
@@ -589,7 +590,7 @@ fn agents_peers_that_hang_or_talk_do_not_keep_others_waiting() {
     let (weir, agent) = with_agent(&responder.pool(5));
     let line = "up ready 100% maxconn:5\n";
     assert_eq!(told(agent), line);
-    // As with agent-send, and as nobody should.
+    // The first client sends a line as with agent-send. The others do not follow the protocol.
     let mut talks = TcpStream::connect(agent).expect("an agent");
     talks.write_all(b"status\n").expect("sent");
     let mut said = String::new();
@@ -603,7 +604,7 @@ fn agents_peers_that_hang_or_talk_do_not_keep_others_waiting() {
     wait_until("a peer that talks for ever is closed", || {
         floods.write_all(&flood).is_err()
     });
-    // More than are answered at once, which neither read nor close.
+    // More connections than weir answers at once. They neither read nor close.
     let hang: Vec<OwnedFd> = (0..100).map(|_| connect(agent)).collect();
     wait_until("others are answered", || told(agent) == line);
     weir.get("/").expect(200);
@@ -624,7 +625,7 @@ fn who_may_ask_the_agent_is_said() {
     weir.wait_for_error(&["127.", "allowed_clients"]);
 }
 
-/// Netlink needs no file system; the counters were opened before.
+/// Netlink needs no file system, and weir opened the counters before.
 #[test]
 fn a_gateway_in_a_chroot_watches_its_queues_too() {
     if !crate::support::is_root() {
@@ -636,7 +637,7 @@ fn a_gateway_in_a_chroot_watches_its_queues_too() {
         .server(&format!(
             "chroot = \"{folder}\"\nadmin = \"unix:{folder}/admin.sock\"\nmax_connections = 1\nthreads = 1"
         ))
-        // Room for those that tried whether weir accepts: they are no crowd.
+        // Leaves room for the connections that tested whether weir accepts. They must not count as a full queue.
         .listen("backlog = 4\nheader_timeout = \"300s\"")
         .start();
     let first = holds_the_only_place(&weir);

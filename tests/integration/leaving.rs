@@ -1,4 +1,4 @@
-//! Clients that leave while their script runs: what becomes of the script, of its worker, and of everybody else.
+//! Clients that leave while their script runs: what happens to the script, to its worker, and to other requests.
 
 use std::fs;
 use std::net::Shutdown;
@@ -12,7 +12,7 @@ use crate::support::php::{self, Fpm, cgi_pool};
 use crate::support::weir::BINARY;
 use crate::support::{Client, Gate, Responder, Setup, Weir, wait_for, wait_until};
 
-/// Says that it has come, begins to answer if it is to, and waits at the gate; then says that it is done.
+/// Writes that it has started, begins to answer if asked to, and waits at the gate. Then it writes that it is done.
 const WAIT: &str = "<?php
     ignore_user_abort((bool)($_GET['ignore'] ?? 0));
     header('Content-Type: ' . ($_GET['type'] ?? 'text/plain'));
@@ -23,7 +23,7 @@ const WAIT: &str = "<?php
     echo 'done';
 ";
 
-/// Prints until somebody stops it.
+/// Prints without end until it is stopped.
 const ENDLESS: &str = "<?php
     set_time_limit(0);
     ignore_user_abort(true);
@@ -60,7 +60,7 @@ fn written(weir: &Weir, name: &str) -> String {
     })
 }
 
-/// The URL of a script that waits; `name` tells it from others.
+/// The URL of a script that waits. `name` distinguishes it from others.
 fn target(weir: &Weir, name: &str, query: &str) -> String {
     let path = |what: &str| {
         scratch(weir, &format!("{what}-{name}"))
@@ -93,7 +93,7 @@ fn is_done(weir: &Weir, name: &str) -> bool {
     scratch(weir, &format!("done-{name}")).exists()
 }
 
-/// The log's line of a client that left while its script ran and had not answered.
+/// The log line of a client that left while its script ran and had not yet answered.
 #[track_caller]
 fn expect_left(weir: &Weir, target: &str) {
     let line = weir.logged(target);
@@ -126,7 +126,7 @@ fn a_script_of_php_fpm_is_finished_whose_client_has_left() {
     let weir = setup.pool(&fpm.pool(1)).start();
     drop(ask(&weir, "a", ""));
     expect_left(&weir, &target(&weir, "a", ""));
-    // Its place is not free before it is.
+    // Its place is not free before that.
     let mut next = weir.client();
     next.send("GET /pid.php HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(next.quiet_for(Duration::from_millis(200)));
@@ -148,7 +148,7 @@ fn a_cancelled_script_ends_and_its_worker_is_replaced() {
             drop(client);
             let line = weir.logged(&target(&weir, name, query));
             assert_eq!(line["reason"], "client_left");
-            // It would end only at the gate.
+            // The script would end only at the gate.
             assert_ne!(pid(&weir), worker, "another worker");
             open(&weir, name);
             pid(&weir);
@@ -177,7 +177,7 @@ fn cancelled_scripts_are_counted_and_are_no_crashes() {
         assert_eq!(pool["workers"]["crashed"], 0);
     }
     assert!(!weir.stderr().contains("worker died"), "{}", weir.stderr());
-    // No pause before the next worker.
+    // There is no pause before the next worker.
     assert!(!weir.stderr().contains("workers die"), "{}", weir.stderr());
 }
 
@@ -269,7 +269,7 @@ fn a_client_that_leaves_while_its_request_waits_again_is_not_run_again() {
     let shut = gate.clone();
     let responder = Responder::unix(setup.folder(), move |request, answer| {
         shut.pass();
-        // The first closes the connection in place of an answer.
+        // The first worker closes the connection instead of answering.
         if request.param("QUERY_STRING") != "dies" {
             answer.page("ran");
         }
@@ -285,7 +285,7 @@ fn a_client_that_leaves_while_its_request_waits_again_is_not_run_again() {
     next.send("GET /run.php?next HTTP/1.1\r\nHost: a\r\n\r\n");
     weir.get("/none.txt").expect(404);
     gate.admit(1);
-    // The other one has its worker now, and it waits for the next.
+    // The other request has its worker now, and waits for the next.
     weir.wait_for_error(&["given to another worker"]);
     drop(dies);
     let line = weir.logged("/run.php?dies");
@@ -313,7 +313,7 @@ fn what_is_sent_behind_a_request_hides_no_end() {
             "GET {first} HTTP/1.1\r\nHost: a\r\n\r\nGET {second} HTTP/1.1\r\nHost: a\r\n\r\nGET /"
         ));
         written(&weir, "came-a");
-        // Some of it in another piece.
+        // A part of it comes in another piece.
         client.send("pid.php HTTP/1.1\r\n");
         client.stream().shutdown(ends).expect("shutdown");
         expect_left(&weir, &first);

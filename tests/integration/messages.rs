@@ -1,4 +1,5 @@
-//! Where a client's messages begin and end, and what their first lines may say: beside nginx, where nginx is the measure.
+//! Where a client's messages begin and end, and what their first lines may contain. Where nginx sets the standard, the
+//! tests compare with nginx.
 
 use std::io::Write;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use crate::support::front::WebServer;
 use crate::support::{Client, Responder, Response, Setup, Weir, wait_until};
 
-/// A text, and a script that says what it was told.
+/// A text file, and a script that prints the parameters it got.
 fn telling(more: impl Fn(Setup) -> Setup) -> (Weir, Responder) {
     let setup = Setup::new().file("text.txt", "a text").file("run.php", "");
     let responder = Responder::unix(setup.folder(), |request, answer| {
@@ -87,7 +88,7 @@ fn bare_line_feeds_in_chunks_and_trailers_are_400() {
         client.expect_closed();
     }
     assert_eq!(responder.uris(), [""; 0]);
-    // As they should be.
+    // Correct messages.
     let mut client = weir.client();
     client.send(format!(
         "{CHUNKED}5 ;a=b\r\nhello\r\n000;c\r\nX: y\r\nZ:\r\n\r\nGET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -121,7 +122,7 @@ fn a_length_and_an_encoding_are_400_whatever_follows() {
     weir.wait_for_error(&["400 bad_head: Content-Length and Transfer-Encoding"]);
 }
 
-/// Bytes that may stand in a target, or may not.
+/// Bytes that may or may not be allowed in a target.
 fn odd_bytes() -> impl Iterator<Item = Vec<u8>> {
     let one = (1..=255u8).filter(|byte| {
         !byte.is_ascii_alphanumeric() && !matches!(byte, b'\n' | b'/' | b'?' | b'%')
@@ -175,7 +176,7 @@ fn targets_are_taken_and_told_as_nginx_does() {
             assert_eq!(ours, theirs, "{shown}");
         }
     }
-    // What is logged is what came.
+    // The log contains the target as it was received.
     ask(
         weir.address(),
         b"GET /text.txt?\"#\xff HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
@@ -205,7 +206,7 @@ fn hosts_that_name_nobody_are_400_as_in_nginx() {
         let head = format!("GET /run.php HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         ask(weir.address(), head.as_bytes()).expect(200);
     }
-    // A client that knows no hosts.
+    // A client that does not know `Host`.
     ask(weir.address(), b"GET /run.php HTTP/1.0\r\n\r\n").expect(200);
 }
 
@@ -236,7 +237,7 @@ fn methods_in_another_case_or_that_nobody_knows_walk_around_no_rule() {
         assert_eq!(status(method), 200, "{method}");
     }
 
-    // Where there is no such rule there is nothing to walk around.
+    // Without such a rule there is nothing to bypass.
     let (weir, _responder) = telling(|setup| setup);
     let head = b"PURGE /run.php HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     assert!(
@@ -250,7 +251,7 @@ fn methods_in_another_case_or_that_nobody_knows_walk_around_no_rule() {
 #[test]
 fn an_interim_answer_of_a_pipelined_request_waits_for_the_answer_before_it() {
     let setup = Setup::new().file("run.php", "");
-    // Whatever the kernel's buffers take: of one of these a piece is left that fits hyper's.
+    // Sizes around the capacity of the kernel's buffers: for one of them the remaining piece fits into hyper's buffer.
     let sizes: Vec<usize> = (8..=16).map(|half| half << 19).collect();
     let setup = sizes.iter().fold(setup, |setup, size| {
         setup.file(&format!("{size}.bin"), vec![b'x'; *size])
@@ -283,8 +284,8 @@ fn an_interim_answer_of_a_pipelined_request_waits_for_the_answer_before_it() {
         ));
         clients.push((size, client));
     }
-    // Nothing is read until a hint could have been sent that did not wait for its file. If all of them wait, as they have
-    // to, this is over when the time is.
+    // Reads nothing until weir could have sent a hint that did not wait for its file. If all hints wait, as they must,
+    // the test ends when its time is over.
     std::thread::sleep(Duration::from_millis(700));
     for (size, client) in &mut clients {
         let file = client.response().expect(200);

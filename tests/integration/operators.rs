@@ -1,4 +1,4 @@
-//! The operator's window over TCP and in a browser; what operators change while weir runs; scrapers that misbehave.
+//! The operator's window over TCP and in a browser, changes by operators while weir runs, and misbehaving scrapers.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,7 +15,8 @@ use crate::support::{
 
 const TOKEN: &str = "a-token-of-some-length";
 
-/// A weir whose window is in its folder and on TCP, with a token if wanted; its pool's worker waits at the gate.
+/// A weir with its window in its folder and on TCP, with a token if the test wants one. The worker of its pool waits at
+/// the gate.
 struct Running {
     weir: Weir,
     responder: Responder,
@@ -42,7 +43,7 @@ fn start(maxconn: usize, queue: &str, server: &str, token: bool) -> Running {
     }
     let pool = format!("{}{queue}", responder.pool(maxconn));
     let weir = setup.server(&lines).pool(&pool).start();
-    // Its sockets are bound one after another; all of them are before anything is answered.
+    // weir binds its sockets one after another, but all of them before it answers the first request.
     weir.get("/text.txt").expect(200);
     Running {
         weir,
@@ -86,7 +87,7 @@ impl Running {
         serde_json::from_str(&json).expect("JSON")
     }
 
-    /// What the window says over TCP.
+    /// Asks the window over TCP.
     fn over_tcp(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
         let mut client = Client::connect(self.tcp);
         let host = self.tcp.to_string();
@@ -122,10 +123,10 @@ fn over_tcp_everybody_may_look_and_nobody_may_do_anything() {
         assert_eq!(status, 403, "{path}");
         assert!(why.contains("admin_token_file"), "{why}");
     }
-    // A browser that was made to take weir for another site.
+    // A browser that was tricked into using weir's address for another site's name (DNS rebinding).
     let (status, _) = running.over_tcp("GET", "/status", &[("Host", "evil.example")]);
     assert_eq!(status, 403);
-    // Whoever has the socket needs no token.
+    // A client of the socket needs no token.
     assert!(running.fine(&["status"]).contains("serving, "));
     let place = running.tcp.to_string();
     assert!(fine(&weir(&place, &["status"])).contains("pool app"));
@@ -249,7 +250,7 @@ fn a_drained_weir_is_not_ready_and_answers_and_stays_so_over_a_reload() {
     let (status, why) = running.over_tcp("GET", "/readyz", &[]);
     assert_eq!(status, 503);
     assert!(why.contains("drained"), "{why}");
-    // A connection that was kept gets its answer, and ends with it.
+    // A kept connection gets its answer and is then closed.
     client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(
         client.response().expect(200).header("connection"),
@@ -430,7 +431,7 @@ fn what_processes_take_is_told() {
 fn scrapers_that_never_read_and_never_ask_keep_nobody_out() {
     let running = start(1, "", "", false);
     let mut stuck: Vec<TcpStream> = Vec::new();
-    // More than there are places, some that say nothing, some that ask and do not read, some that go on and on.
+    // More connections than there are places. Some send nothing, some ask and do not read, some send without end.
     for number in 0..300 {
         let mut stream = TcpStream::connect(running.tcp).expect("a connection");
         stream
@@ -466,7 +467,7 @@ fn somebody_who_says_nothing_is_sent_away() {
 
 #[test]
 fn the_page_works_in_a_browser() {
-    // The browser may take its time.
+    // The browser may need some time.
     let running = start(
         1,
         "queue.timeout = \"300s\"\n",
@@ -514,7 +515,7 @@ fn the_page_works_in_a_browser() {
     };
     let page = browse("--dump-dom");
     assert!(page.contains("data-drawn=\"yes\""), "{page}");
-    // After ten seconds the servers count as stuck, which is said first.
+    // After ten seconds the servers count as stuck. The text says this first.
     assert!(
         page.contains("pool app: ") && page.contains("2 wait"),
         "{page}"

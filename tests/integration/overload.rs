@@ -22,19 +22,19 @@ fn gated(maxconn: usize, queue: &str) -> (Weir, Responder, Gate) {
     )
 }
 
-/// Sends a request for `run.php`, and does not wait for its answer.
+/// Sends a request for `run.php` without waiting for its answer.
 fn ask(weir: &Weir, query: &str) -> Client {
     let mut client = weir.client();
     client.send(format!("GET /run.php?{query} HTTP/1.1\r\nHost: a\r\n\r\n"));
     client
 }
 
-/// Sends requests one after another, each when the one before has been taken in.
+/// Sends requests one after another, each after weir has taken in the one before.
 fn ask_in_order(weir: &Weir, count: usize) -> Vec<Client> {
     let numbers = 0..count;
     let asked = numbers.map(|number| {
         let client = ask(weir, &number.to_string());
-        // There is one reactor: what came before this was looked at before this is answered.
+        // There is one reactor. It has handled everything that came earlier before it answers this.
         weir.get("/text.txt").expect(200);
         client
     });
@@ -68,7 +68,7 @@ fn a_full_queue_sheds_at_once() {
     let (weir, responder, gate) = gated(1, "queue.max_queue = 2\nqueue.timeout = \"60s\"\n");
     let _running = ask(&weir, "running");
     wait_until("one is at work", || responder.running() == 1);
-    // Two more fit; which of the next are those is not for us to say.
+    // Two more fit. The test does not depend on which two of the next requests those are.
     let mut clients: Vec<Client> = (0..6)
         .map(|number| ask(&weir, &number.to_string()))
         .collect();
@@ -176,7 +176,7 @@ fn a_kept_connection_gains_no_advantage() {
     });
     let pool = responder.pool(2);
     let weir = setup.pool(&pool).start();
-    // Forty clients that ask again as soon as they are answered: each gets its share.
+    // Forty clients that ask again as soon as they are answered. Each gets its share.
     let until = Instant::now() + Duration::from_secs(2);
     let counts: Vec<usize> = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..40)
@@ -233,7 +233,7 @@ fn a_client_that_is_reset_in_the_queue_never_starts_its_script() {
     let mut running = ask(&weir, "running");
     wait_until("one is at work", || responder.running() == 1);
     let left = ask(&weir, "left");
-    // A connection that is closed with SO_LINGER 0 is reset, not ended.
+    // A connection that is closed with SO_LINGER 0 is reset instead of ended normally.
     rustix::net::sockopt::set_socket_linger(left.stream(), Some(Duration::ZERO)).expect("linger");
     drop(left);
     assert_eq!(weir.logged("/run.php?left")["reason"], "client_left");
@@ -282,7 +282,7 @@ fn a_server_that_comes_back_is_used_again() {
 
 #[test]
 fn a_server_that_does_not_answer_costs_no_request() {
-    // Its accept queue is full: the kernel drops what else comes, and connect(2) waits.
+    // Its accept queue is full: the kernel drops further connections, and connect(2) waits.
     let deaf = TcpListener::bind("127.0.0.1:0").expect("bind");
     rustix::net::listen(&deaf, 0).expect("listen");
     let deaf = deaf
@@ -314,7 +314,7 @@ fn a_server_that_does_not_answer_costs_no_request() {
         }
         slow += usize::from(begin.elapsed() >= Duration::from_millis(1_900));
     }
-    // One at a time finds out whether it is there again.
+    // Only one request at a time tests whether the server is back.
     assert!((1..=3).contains(&slow), "{slow}");
 }
 

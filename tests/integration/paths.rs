@@ -1,10 +1,10 @@
-//! Paths that are written in unusual ways: what rules see of them, and what applications get.
+//! Paths that are written in unusual ways: what rules see, and what applications get.
 
 use crate::support::front::WebServer;
 use crate::support::weir::request;
 use crate::support::{Client, Responder, Setup};
 
-/// Tells what it was to run, and what the client has written.
+/// A responder that prints which script it was to run, and the target as the client wrote it.
 fn teller(setup: &Setup) -> Responder {
     Responder::unix(setup.folder(), |request, answer| {
         answer.page(format!(
@@ -220,7 +220,7 @@ fn an_encoded_slash_reaches_scripts_as_behind_nginx() {
         let (ours, theirs) = ask(path);
         assert_eq!((ours.0, theirs.0), (400, 400), "{path}");
     }
-    // Not as nginx: no file has such a name.
+    // Here weir differs from nginx: no file has such a name.
     for path in ["/docs%2Fa.txt", "/docs/%2e%2e%2Fstyle.css"] {
         let (ours, _) = ask(path);
         assert_eq!(ours.1, format!("/index.php||{path}"), "{path}");

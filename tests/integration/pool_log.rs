@@ -78,7 +78,7 @@ fn the_lines_are_php_fpms() {
         wait_for("all lines are written", || {
             let text = fs::read_to_string(path).unwrap_or_default();
             let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-            // The ping without a query is suppressed.
+            // The log omits the ping without a query.
             (lines.len() == requests.len() - 1).then_some(lines)
         })
     };

@@ -1,12 +1,12 @@
-//! What the queue foresees, whom it prefers, and for whom it keeps workers: with real requests. The rules themselves are
-//! tested in crates/pool.
+//! The queue's predictions, its priorities, and the workers that it reserves, tested with real requests. The tests in
+//! crates/pool cover the rules themselves.
 
 use std::time::Duration;
 
 use crate::support::{Client, Gate, Responder, Setup, Weir, wait_until};
 
-/// Workers behind a gate, with these lines for the site and the queue. `?ms=` is a request that passes the gate, and takes
-/// so long.
+/// Workers behind a gate, with these lines for the site and the queue. A request with `?ms=` passes the gate and takes
+/// that many milliseconds.
 fn gated(maxconn: usize, site: &str, queue: &str) -> (Weir, Responder, Gate) {
     let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
     let gate = Gate::default();
@@ -24,13 +24,13 @@ fn gated(maxconn: usize, site: &str, queue: &str) -> (Weir, Responder, Gate) {
     (setup.pool(&pool).start(), responder, gate)
 }
 
-/// Has a request wait in the queue, or work.
+/// Sends a request that then waits in the queue or runs.
 fn ask(weir: &Weir, query: &str, headers: &str) -> Client {
     let mut client = weir.client();
     client.send(format!(
         "GET /run.php?{query} HTTP/1.1\r\nHost: a\r\n{headers}\r\n"
     ));
-    // There is one reactor: what came before this was looked at before this is answered.
+    // There is one reactor. It has handled everything that came earlier before it answers this.
     weir.get("/text.txt").expect(200);
     client
 }
@@ -86,7 +86,7 @@ fn who_cannot_be_served_in_time_is_refused_before_it_has_waited() {
     for number in 0..50 {
         clients.push(ask(&weir, &format!("ms=1&{number}"), ""));
     }
-    // Behind them it would be five seconds.
+    // Behind the other requests the wait would be five seconds.
     let mut hurried = ask(&weir, "hurried", "X-Request-Timeout: 3\r\n");
     let refused = hurried
         .response()

@@ -1,5 +1,5 @@
-//! Requests that wait in the queue for so long that their connections keep nothing but them: what that costs, and that
-//! nobody notices it.
+//! Requests that wait in the queue for so long that weir keeps nothing but the request of their connection: what this
+//! costs, and that clients do not notice it.
 
 use std::net::Shutdown;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use rustix::process::Signal;
 use crate::support::process::resident;
 use crate::support::{Client, Gate, Responder, Response, Setup, Weir, wait_until};
 
-/// Some workers behind a gate, which say what they were asked, and one thread in front of them. A request with `early`
-/// has an interim answer, one with `long` a long one.
+/// Some workers behind a gate that print the request they got, and one thread in front of them. A request with `early`
+/// gets an interim answer, one with `long` a long answer.
 fn gated(site: &str, queue: &str) -> (Weir, Responder, Gate) {
     let setup = Setup::new()
         .file("run.php", "")
@@ -43,7 +43,7 @@ fn gated(site: &str, queue: &str) -> (Weir, Responder, Gate) {
     (setup.pool(&pool).start(), responder, gate)
 }
 
-/// All workers are busy, so the next request has to wait.
+/// Makes all workers busy, so that the next request has to wait.
 fn busy(weir: &Weir, responder: &Responder) -> Vec<Client> {
     let clients = (0..WORKERS).map(|_| ask(weir, "busy")).collect();
     wait_until("all are at work", || responder.running() == WORKERS);
@@ -60,7 +60,7 @@ fn get(query: &str, version: &str, headers: &str) -> String {
     format!("GET /run.php?{query} HTTP/{version}\r\nHost: a\r\n{headers}\r\n")
 }
 
-/// Waits until the gateway holds at most so many bytes for each of `clients` requests more than it did before.
+/// Waits until the gateway holds at most this many bytes more than before for each of the `clients` requests.
 fn wait_until_small(weir: &Weir, before: u64, clients: u64) {
     wait_until(
         "the requests that wait have put down what they do not need",
@@ -71,10 +71,10 @@ fn wait_until_small(weir: &Weir, before: u64, clients: u64) {
     );
 }
 
-/// A client, and how what it has asked for is looked at.
+/// A client, and the function that checks the answer to its request.
 type Asked = (Client, fn(&mut Client, &str));
 
-/// What clients do, each a little different.
+/// Requests of clients, each a little different.
 fn various(weir: &Weir, number: usize) -> Asked {
     let mut client = weir.client();
     let query = number.to_string();
@@ -86,7 +86,7 @@ fn various(weir: &Weir, number: usize) -> Asked {
             client.send(get(&query, "1.1", ""));
             |client, query| {
                 said(client.response(), "GET", query, 0, "");
-                // The connection is kept.
+                // This client keeps the connection.
                 client.send(get("again", "1.1", ""));
                 said(client.response(), "GET", "again", 0, "");
             }
@@ -125,7 +125,7 @@ fn various(weir: &Weir, number: usize) -> Asked {
             client.send(get(&query, "1.0", "Connection: keep-alive\r\n"));
             |client, query| {
                 let answer = client.response();
-                // Where the length was not known in time, the end of the connection says it.
+                // If the length was not known in time, the end of the connection marks the end of the answer.
                 let is_kept = answer.header("content-length").is_some();
                 said(answer, "GET", query, 0, "");
                 if is_kept {
@@ -186,7 +186,7 @@ fn many_wait_for_little_memory_and_are_answered_as_if_they_had_not() {
     for (number, (client, look)) in asked.iter_mut().enumerate() {
         look(client, &number.to_string());
     }
-    // Each has one line in the log, with all that it said.
+    // Each request has one line in the log, with all its fields.
     let line = weir.logged("/run.php?9");
     assert_eq!(line["status"], 200);
     assert_eq!(line["method"], "GET");
@@ -221,7 +221,7 @@ fn who_leaves_while_it_waits_is_not_run() {
     let stays = clients.pop().expect("one");
     for (number, client) in clients.iter_mut().enumerate() {
         if number % 3 == 1 {
-            // Something more, and then the end.
+            // Some more bytes, and then the end.
             client.send("GET /run.php?more HTTP/1.1\r\n");
         }
         let how = [Shutdown::Write, Shutdown::Both][number % 2];
@@ -270,7 +270,7 @@ fn interim_answers_long_ones_and_many_requests_behind_one_find_their_way() {
     let mut early = ask(&weir, "early");
     let mut long = ask(&weir, "long");
     let mut many = ask(&weir, "first");
-    // More than is read ahead of what is at work, and a part of one in a piece of its own.
+    // More than weir reads ahead while a request runs, and a part of a request in a separate piece.
     let next = get("next", "1.1", "");
     let behind = 40 * 1024 / next.len();
     let (half, rest) = next.split_at(next.len() / 2);
@@ -311,20 +311,20 @@ fn who_waits_when_weir_stops_is_answered_and_its_connection_closed() {
     assert_eq!(weir.wait_for_end().code(), Some(0));
 }
 
-/// Enough for the gateway to give freed memory back.
+/// Enough that the gateway gives freed memory back.
 const MANY: usize = 500;
 
 const WORKERS: usize = 2;
 
-/// Bytes, within which a request that waits is known to have no hyper, whose buffers alone are more. A debug build and a
-/// heap with gaps take more than what is asked of a release build for many.
+/// Bytes. A request that waits within this limit has no hyper connection any more: hyper's buffers alone are larger. A
+/// debug build and a heap with gaps need more than the limit for a release build with many requests.
 const MOST_EACH: u64 = 14 * 1024;
 
 /// The length of a long answer, bytes.
 const LONG: usize = 300_000;
 
-/// A client that pipelines and reads late: where an answer fits into buffers, the next request is at work before the
-/// kernel has taken all of it. That request is not taken for a pause between two.
+/// A client that pipelines and reads late. If an answer fits into buffers, the next request runs before the kernel has
+/// taken all of the answer. weir must not take that request for a pause between two requests.
 #[test]
 fn a_request_begun_before_the_last_answer_was_taken_is_answered() {
     let setup = Setup::new().file("run.php", "");
@@ -348,7 +348,7 @@ fn a_request_begun_before_the_last_answer_was_taken_is_answered() {
             (length, client)
         })
         .collect();
-    // Their readers are slow.
+    // The clients read slowly.
     std::thread::sleep(Duration::from_millis(500));
     for (length, mut client) in clients {
         assert_eq!(client.response().body.len(), length);

@@ -1,5 +1,5 @@
-//! WordPress from Debian's package on a MariaDB of the test's own: installed, logged in to, written in, and read,
-//! all over HTTP through weir.
+//! WordPress from Debian's package with a MariaDB of its own. The test installs it, logs in, writes a post and reads
+//! it, all over HTTP through weir.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -62,13 +62,13 @@ fn serve(setup: Setup, pool: &str) -> Weir {
         .start()
 }
 
-/// From the installer to a page with a picture.
+/// Goes through the site, from the installer to a page with a picture.
 pub fn walk_through(weir: &Weir, database: &Database) {
     let _witness = Witness(database);
     let mut visitor = Browser::new(weir);
     let mut author = Browser::new(weir);
 
-    // The installer. It tries by itself whether pretty permalinks work, by asking the site it runs on.
+    // The installer. It sends a request to its own site to test whether pretty permalinks work.
     let response = author.get("/").expect(302);
     assert!(
         response
@@ -100,7 +100,7 @@ pub fn walk_through(weir: &Weir, database: &Database) {
         .text();
     assert!(page.contains("Success!"), "{page}");
 
-    // Log in, the wrong way and the right way.
+    // Log in, first with a wrong password, then with the right one.
     author.get("/wp-login.php").expect(200);
     let login = |password| {
         [
@@ -129,7 +129,7 @@ pub fn walk_through(weir: &Weir, database: &Database) {
         .get("/wp-admin/options-permalink.php")
         .expect(200)
         .text();
-    // Without a server that it knows WordPress puts `/index.php` before every permalink.
+    // For an unknown server WordPress puts `/index.php` before every permalink.
     assert!(!page.contains("/index.php/"), "{page}");
     let nonce = field(&page, "_wpnonce");
     let structure = "/%year%/%monthnum%/%postname%/";
@@ -147,7 +147,7 @@ pub fn walk_through(weir: &Weir, database: &Database) {
         .get("/wp-admin/options-permalink.php?settings-updated=true")
         .expect(200);
 
-    // A picture, as the upload form sends it.
+    // Upload a picture as the upload form does.
     let (picture, path) = picture();
     let page = author.get("/wp-admin/media-new.php").expect(200).text();
     let fields = [
@@ -173,7 +173,7 @@ pub fn walk_through(weir: &Weir, database: &Database) {
         "{told:#}"
     );
 
-    // Read back: as a whole, in parts, and not again when it is known.
+    // Read the picture: the whole file, a part, and with a condition that gives 304.
     let whole = visitor.get(&url).expect(200);
     assert!(
         whole.body == picture,
@@ -194,14 +194,14 @@ pub fn walk_through(weir: &Weir, database: &Database) {
     visitor
         .request("GET", &url, &[("If-None-Match", &tag)], b"")
         .expect(304);
-    // The smaller ones that PHP made of it.
+    // The smaller sizes that PHP made of the picture.
     let thumbnail = &told["data"]["sizes"]["thumbnail"]["url"];
     let thumbnail = visitor
         .get(&local(weir, thumbnail.as_str().expect("a thumbnail")))
         .expect(200);
     assert_eq!(thumbnail.header("content-type"), Some("image/png"));
 
-    // A post with it, through the REST API, which lives behind the fallback.
+    // A post with the picture, through the REST API, which needs the fallback.
     let nonce = author
         .get("/wp-admin/admin-ajax.php?action=rest-nonce")
         .expect(200)
@@ -250,7 +250,7 @@ pub fn walk_through(weir: &Weir, database: &Database) {
             .contains("Water über the weir")
     );
 
-    // The front page's styles and scripts, and the administration's.
+    // The styles and scripts of the front page and of the administration.
     let mut count = 0;
     for page in [front, author.get("/wp-admin/").expect(200).text()] {
         for url in linked(&page) {
@@ -270,7 +270,7 @@ pub fn walk_through(weir: &Weir, database: &Database) {
     }
     assert!(count >= 5, "{count} styles and scripts");
 
-    // Nothing of the inside is served.
+    // Internal files are not served.
     for path in ["/wp-config.php.bak", "/.htaccess", "/wp-content/uploads/"] {
         assert!(visitor.get(path).status >= 403, "{path}");
     }
@@ -278,7 +278,7 @@ pub fn walk_through(weir: &Weir, database: &Database) {
     assert!(config.body.is_empty() || config.status >= 400);
 }
 
-/// A copy of WordPress as the document root. (Debian's is a tree of links into other packages.)
+/// Makes a copy of WordPress the document root. (Debian's package is a tree of links into other packages.)
 pub fn prepare(setup: Setup) -> Setup {
     let root = setup.root();
     let copied = Command::new("cp")
@@ -319,14 +319,14 @@ pub fn prepare(setup: Setup) -> Setup {
     setup
 }
 
-/// A MariaDB of the test's own, on a unix socket in its folder.
+/// A MariaDB for this test, on a unix socket in its folder.
 pub struct Database {
     child: Child,
     folder: PathBuf,
 }
 
 impl Database {
-    /// Starts it in this folder, with an empty database for WordPress.
+    /// Starts MariaDB in this folder, with an empty database for WordPress.
     pub fn start(folder: &Path) -> Database {
         let data = folder.join("database");
         fs::create_dir(&data).expect("mkdir");
@@ -339,14 +339,14 @@ impl Database {
                 .expect("chown");
             assert!(chown.success());
         }
-        // Two at once get into each other's way on a busy machine: one of them then fails without a word.
+        // Two at once can disturb each other on a busy machine: one of them then fails without a message.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let turn = ONE_AT_A_TIME.lock();
         let install = Command::new("mariadb-install-db")
             .args([
                 "--no-defaults",
                 "--skip-test-db",
-                // Its users are local: that the machine's own name resolves does not matter.
+                // Its users are local, so it does not matter whether the machine's own name resolves.
                 "--force",
                 "--auth-root-authentication-method=normal",
             ])
@@ -402,7 +402,7 @@ impl Database {
         fs::read_to_string(self.folder.join("database.log")).unwrap_or_default()
     }
 
-    /// What WordPress has it do now. There is no client of it here but PHP's.
+    /// The statements that WordPress runs now. PHP is the only client of the database here.
     fn statements(&self) -> io::Result<String> {
         let (script, answer) = (
             self.folder.join("statements.php"),
@@ -430,7 +430,7 @@ impl Database {
     }
 }
 
-/// Tells of the database where a test fails, before the programs that use it are ended.
+/// Prints the state of the database if a test fails, before the programs that use it are stopped.
 struct Witness<'a>(&'a Database);
 
 impl Drop for Witness<'_> {
@@ -448,17 +448,17 @@ impl Drop for Witness<'_> {
     }
 }
 
-/// Tables that are plain files, and nobody who waits until they have reached the disk: what the power would take does
-/// not matter here. As it comes (InnoDB), MariaDB is set up in a thousand waits for the disk, and the installer's tables
-/// are made in two hundred more, one after another. On a disk that others keep busy that is minutes.
+/// Use tables that are plain files, and do not wait until writes reach the disk: the test needs no protection against a
+/// power failure. With the default (InnoDB) the setup of MariaDB waits for the disk about a thousand times, and the
+/// installer's tables cost two hundred more waits, one after another. On a busy disk that takes minutes.
 const IN_HASTE: [&str; 3] = [
     "--skip-innodb",
     "--default-storage-engine=MyISAM",
     "--debug-no-sync",
 ];
 
-/// How long WordPress may take for an answer: its installer is half a second's work of an idle machine's core, and
-/// others may want that core too.
+/// How long WordPress may take for an answer. Its installer needs half a second of an idle core, and other processes
+/// may use that core too.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Drop for Database {
@@ -471,7 +471,7 @@ impl Drop for Database {
     }
 }
 
-/// A path that is short enough for a socket's address (108 bytes).
+/// Returns a path that is short enough for a socket's address (108 bytes).
 pub fn socket(folder: &Path) -> PathBuf {
     folder.join("database/sock")
 }
@@ -567,7 +567,7 @@ impl<'a> Browser<'a> {
     }
 }
 
-/// A picture that the package ships, large enough to be spooled.
+/// A picture from the package, large enough that weir spools it.
 fn picture() -> (Vec<u8>, PathBuf) {
     let found = Command::new("find")
         .args(["-L", "/usr/share/wordpress", "-name", "about-texture.png"])

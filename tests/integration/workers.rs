@@ -11,7 +11,7 @@ use crate::support::fcgi::{Answer, END_REQUEST, Request, STDERR, STDOUT, record}
 use crate::support::process::{resident, signal};
 use crate::support::{Responder, Setup, Weir, php, wait_until};
 
-/// A worker that does `wrong` for `/wrong.php` and answers everything else well.
+/// A worker that does `wrong` for `/wrong.php` and answers all other requests correctly.
 fn with(
     wrong: impl Fn(&Request, &mut Answer) + Send + Sync + 'static,
     pool: &str,
@@ -28,7 +28,7 @@ fn with(
     (setup.pool(&pool).start(), responder)
 }
 
-/// The next requests work, also on the connections that went wrong.
+/// The next requests work, also on the connections that were used for the wrong answer.
 #[track_caller]
 fn expect_recovered(weir: &Weir) {
     for _ in 0..3 {
@@ -36,7 +36,7 @@ fn expect_recovered(weir: &Weir) {
     }
 }
 
-/// The wrong answer is a 502 for this reason, in the log too, and the next request works.
+/// The wrong answer gives a 502 with this reason, also in the log, and the next request works.
 #[track_caller]
 fn expect_502(wrong: impl Fn(&Request, &mut Answer) + Send + Sync + 'static, reason: &str) {
     let (weir, _responder) = with(wrong, "");
@@ -139,7 +139,8 @@ fn a_worker_that_dies_after_its_answer_harms_nobody() {
 fn a_body_shorter_than_its_length_is_no_answer() {
     let (weir, _responder) = with(
         |_, answer| {
-            // In pieces, its head may have gone to the client before its end comes: then the connection is cut.
+            // If the answer comes in pieces, its head may have gone to the client before its end comes. Then weir cuts
+            // the connection.
             answer.at_once("Content-Type: text/plain\r\nContent-Length: 100\r\n\r\nshort");
         },
         "",
@@ -169,7 +170,7 @@ fn a_body_longer_than_its_length_leaves_the_connection_in_order() {
     } else {
         assert_eq!(response.status, 502);
     }
-    // Whatever was left over is no second answer: the next one is ours, or the connection is closed.
+    // weir must not take the rest as a second answer: the next answer is the right one, or the connection is closed.
     if client.try_send("GET /right.php HTTP/1.1\r\nHost: a\r\n\r\n")
         && let Some(head) = client.head()
     {
@@ -351,7 +352,7 @@ fn output_after_the_end_is_of_nobody() {
 
 #[test]
 fn output_of_the_last_request_never_reaches_the_next_client() {
-    // Output that comes late, when the connection waits for its next request.
+    // Output that comes late, while the connection waits for its next request.
     let (weir, _responder) = with(
         |request, answer| {
             answer.page("mine");
@@ -368,7 +369,8 @@ fn output_of_the_last_request_never_reaches_the_next_client() {
     for _ in 0..5 {
         assert_eq!(weir.get("/wrong.php").expect(200).text(), "mine");
         std::thread::sleep(Duration::from_millis(80));
-        // Idempotent, and not answered: it may be run again. Never is it answered with what was of nobody.
+        // The request is idempotent and has no answer yet, so weir may run it again. It must not get the output that
+        // belongs to no request.
         let response = weir.get("/right.php");
         assert!(
             !response.text().contains("of nobody"),
@@ -381,7 +383,7 @@ fn output_of_the_last_request_never_reaches_the_next_client() {
 
 #[test]
 fn an_end_that_says_overloaded_is_no_success() {
-    // FastCGI 1.0 §5.5: protocolStatus FCGI_OVERLOADED, and nothing was run.
+    // FastCGI 1.0 §5.5: protocolStatus FCGI_OVERLOADED. The worker ran nothing.
     let (weir, _responder) = with(
         |_, answer| {
             answer.record(END_REQUEST, &[0, 0, 0, 0, 2, 0, 0, 0]);
@@ -522,7 +524,7 @@ fn a_kept_connection_that_was_closed_is_not_the_clients_trouble() {
     let pool = responder.pool(2);
     let weir = setup.pool(&pool).start();
     for _ in 0..50 {
-        // A POST too: the connection was closed before it was sent, so nobody can have seen it.
+        // This also holds for a POST: the connection was closed before weir sent it, so no worker can have seen it.
         weir.request("POST", "/run.php", &[], b"x").expect(200);
         wait_until("the worker has hung up", || {
             responder.connections_now() == 0
@@ -533,7 +535,8 @@ fn a_kept_connection_that_was_closed_is_not_the_clients_trouble() {
 
 #[test]
 fn a_post_is_not_sent_into_a_connection_that_is_being_closed() {
-    // As PHP-FPM after pm.max_requests: it answers, and then closes what was to be kept, taking what comes meanwhile.
+    // Like PHP-FPM after pm.max_requests: it answers, then closes the connection although it was to be kept. It reads
+    // what arrives meanwhile.
     let setup = Setup::new().file("run.php", "");
     let responder = Responder::unix(setup.folder(), |_, answer| {
         answer.page("ok");
@@ -558,7 +561,8 @@ fn a_php_that_ends_after_so_many_requests_is_not_the_clients_trouble() {
         php::cgi_pool(1)
     );
     let weir = setup.pool(&pool).start();
-    // Whether its end is seen before the next request is written is chance; a GET is then given to the next one.
+    // It depends on timing whether weir sees the close before it writes the next request. weir then gives a GET to the
+    // next worker.
     let mut pids: Vec<String> = (0..60)
         .map(|_| weir.get("/pid.php").expect(200).text())
         .collect();
@@ -725,7 +729,7 @@ fn a_gateway_that_dies_is_replaced_and_the_sockets_stay() {
     for _ in 0..2 {
         let gateway = weir.gateway();
         signal(gateway.pid, Signal::KILL);
-        // Not one connection is refused meanwhile: they wait in the kernel's queue.
+        // No connection is refused meanwhile: connections wait in the kernel's queue.
         let mut client = weir.client();
         client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         wait_until("the old gateway is gone", || !gateway.runs());

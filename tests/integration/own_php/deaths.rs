@@ -1,4 +1,4 @@
-//! Workers that die, and workers that write to their stream what is not theirs to write.
+//! Workers that die, and workers that write bytes to their stream that they must not write.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -79,7 +79,7 @@ const WRITES: &str = "<?php
 fn a_worker_whose_stream_is_written_to_is_replaced() {
     let garbage: [&[u8]; 6] = [
         b"HTTP/1.1 200 OK\r\n\r\n",
-        // STDOUT of another request, a READY that is none, types that nobody knows, a record of another version.
+        // STDOUT of another request, an invalid READY, unknown types, a record of another version.
         &[1, 6, 0, 99, 0, 1, 0, 0, b'x'],
         &[1, 64, 0, 0, 0, 24, 0, 0, 0],
         &[1, 66, 0, 0, 0, 0, 0, 0],
@@ -100,7 +100,7 @@ fn a_worker_whose_stream_is_written_to_is_replaced() {
     }
 }
 
-/// Base64 (RFC 4648), for a query: the standard library has none.
+/// Base64 (RFC 4648) for a query. The standard library has no function for it.
 fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
@@ -180,7 +180,7 @@ fn children_of_a_worker_do_not_hold_its_request() {
         assert_eq!(weir.get(&path).expect(200).text(), before.to_string());
         assert_eq!(pid(&weir), before);
         end_child();
-        // Even where a child keeps the stream open, the worker's end is noticed.
+        // weir notices the worker's end even if a child of the worker keeps the stream open.
         let began = Instant::now();
         weir.get(&format!("{path}&die"))
             .expect(502)
@@ -223,7 +223,7 @@ fn what_is_said_between_two_requests_harms_neither() {
     expect_recovered(&weir, 1);
 }
 
-/// Kills a worker every now and then until told to stop; how many.
+/// Kills a worker again and again until `stop` is set. Returns how many it killed.
 fn murder(weir: &Weir, stop: &AtomicBool, pause: Duration) -> usize {
     let mut killed = 0;
     while !stop.load(Relaxed) {
@@ -262,7 +262,7 @@ fn workers_that_are_killed_at_random_lose_no_other_request_and_run_none_twice() 
                     let answer = weir.get("/get.php");
                     match answer.status {
                         200 => assert_eq!(answer.text(), "got"),
-                        // It was killed under this one.
+                        // A worker was killed during this request.
                         502 => lost += 1,
                         other => panic!("{other}"),
                     }
@@ -310,8 +310,8 @@ fn workers_that_are_killed_at_random_lose_no_other_request_and_run_none_twice() 
         let times = ran.get(id).copied().unwrap_or(0);
         match status {
             200 => assert_eq!(times, 1, "{id}"),
-            // One that was killed between reading the request and running the script's first line may have begun, for
-            // all that anybody knows: it is not run again.
+            // If a worker was killed after it read the request and before the script's first line ran, the script may
+            // have begun as far as weir knows. So weir does not run it again.
             502 => {
                 assert!(times <= 1, "{id} ran {times} times");
                 not_begun += usize::from(times == 0);

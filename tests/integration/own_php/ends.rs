@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{fixed, pid, scratch, workers, written};
 use crate::support::{Setup, wait_until, weir};
 
-/// Answers, and then waits for the file `gate`; writes to `done` what became of it.
+/// Answers, then waits for the file `gate`, and writes to `done` how that ended.
 const EARLY: &str = "<?php
     register_shutdown_function(fn() => file_put_contents($_GET['done'], getmypid() . ' ' . connection_status()));
     echo 'early';
@@ -67,7 +67,7 @@ fn another_worker_takes_the_next_request_while_one_runs_on() {
         .and_then(|pid| pid.parse().ok())
         .unwrap();
     assert!(!others.contains(&first), "{first} {others:?}");
-    // It is used again.
+    // weir uses the worker again.
     let gated = super::Gated::start(&weir, "both", 2);
     wait_until("both have one", || super::count(&weir, "came-both") == 2);
     assert_eq!(gated.open(), [200, 200]);
@@ -89,7 +89,7 @@ fn silence_after_an_early_answer_is_nobodys_business() {
     assert!(!weir.stderr().contains("terminate"), "{}", weir.stderr());
 }
 
-/// Says nothing while it waits for the file `gate`, whatever becomes of its client.
+/// Prints nothing while it waits for the file `gate`, even if its client leaves.
 const SILENT: &str = "<?php
     ignore_user_abort(true); set_time_limit(0);
     touch($_GET['came']);
@@ -127,7 +127,7 @@ fn a_script_that_says_nothing_for_read_timeout_is_not_killed() {
                 client.response().expect(504).expect_reason("terminated");
                 weir.wait_for_error(&["0.4 s", "read_timeout", "request_terminate_timeout"]);
             }
-            // Twice as long as it may be silent while somebody waits.
+            // Twice as long as a script may be silent while a client waits.
             std::thread::sleep(Duration::from_millis(900));
             fs::write(file("gate"), "").expect("the gate");
             assert_eq!(written(&file("done")), worker);
@@ -185,7 +185,7 @@ fn a_worker_that_dies_while_it_runs_on_is_replaced() {
     assert_ne!(pid(&weir), before);
 }
 
-/// Prints until it is told that nobody reads, or for as long as `gate` is not there.
+/// Prints until it notices that nobody reads, or until `gate` exists.
 const ENDLESS: &str = "<?php
     ignore_user_abort((bool)$_GET['ignore']);
     register_shutdown_function(fn() => file_put_contents($_GET['done'], getmypid() . ' ' . connection_aborted()));

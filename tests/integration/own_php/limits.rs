@@ -20,7 +20,7 @@ fn a_worker_is_replaced_after_as_many_requests_as_it_may_serve() {
     );
 }
 
-/// Each thread's requests, on a connection of its own; the pids that answered.
+/// Each thread sends its requests over its own connection. Returns the pids that answered.
 fn load(weir: &Weir, threads: usize, requests: usize) -> Vec<u32> {
     std::thread::scope(|scope| {
         let one = || {

@@ -1,5 +1,5 @@
-//! PHP in weir's own processes: what the gateway makes of workers that answer early, run for too long, die, write what
-//! they should not, and of more or fewer of them.
+//! PHP in weir's own processes: workers that answer early, run for too long, die or write invalid bytes, and changes of
+//! the number of workers.
 
 mod deaths;
 mod ends;
@@ -55,7 +55,7 @@ fn workers(weir: &Weir) -> Vec<Process> {
     forked
 }
 
-/// The masters: those that forked others, or will.
+/// The masters: processes that have forked workers or will.
 fn masters(weir: &Weir) -> Vec<Process> {
     let workers = workers(weir);
     let all = weir.processes().into_iter();
@@ -68,7 +68,7 @@ fn wait_for_workers(weir: &Weir, count: usize) {
     wait_until(&format!("{count} workers"), || workers(weir).len() == count);
 }
 
-/// What `weir status --json` says of the pool; `admin.sock` in weir's folder is its window.
+/// The pool in `weir status --json`. `admin.sock` in weir's folder is its window.
 fn status(weir: &Weir) -> Value {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["status", "--json"])
@@ -82,12 +82,12 @@ fn status(weir: &Weir) -> Value {
     status["pools"][0].clone()
 }
 
-/// A file that scripts may write, and what it is called in a query.
+/// A file that scripts may write, and its name in a query.
 fn scratch(weir: &Weir, name: &str) -> PathBuf {
     weir.folder().join("spool").join(name)
 }
 
-/// What a script has written there, once it is more than nothing.
+/// Waits until a script has written something there, and returns it.
 #[track_caller]
 fn written(path: &Path) -> String {
     wait_for(&format!("{}", path.display()), || {
@@ -97,7 +97,7 @@ fn written(path: &Path) -> String {
     })
 }
 
-/// How many files there are whose name begins so.
+/// How many files have a name that begins with this.
 fn count(weir: &Weir, prefix: &str) -> usize {
     let entries = fs::read_dir(weir.folder().join("spool")).expect("the spool");
     let names = entries.flatten().map(|entry| entry.file_name());
@@ -113,7 +113,7 @@ fn pid(weir: &Weir) -> u32 {
     text.parse().expect("a process id")
 }
 
-/// So many requests to scripts that wait at a gate, each in a thread.
+/// Requests to scripts that wait at a gate, each in its own thread.
 struct Gated {
     gate: PathBuf,
     threads: Vec<std::thread::JoinHandle<u16>>,
@@ -142,7 +142,7 @@ impl Gated {
         }
     }
 
-    /// Opens the gate; the answers' status.
+    /// Opens the gate and returns the status of each answer.
     fn open(self) -> Vec<u16> {
         fs::write(&self.gate, "").expect("the gate");
         let answers = self.threads.into_iter();
@@ -152,7 +152,7 @@ impl Gated {
     }
 }
 
-/// Milliseconds since then.
+/// Milliseconds since `since`.
 fn elapsed(since: Instant) -> u128 {
     since.elapsed().as_millis()
 }

@@ -1,4 +1,4 @@
-//! Scripts that call their own site through weir, while no worker is left for the call.
+//! Scripts that call their own site through weir when no worker is left for the call.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use super::{fixed, wait_for_workers, workers};
 use crate::support::sidecar::Outward;
 use crate::support::{LIMIT, Setup, Weir, free_address, wait_until, weir};
 
-/// Calls `$_GET['path']` of its own site over `$_GET['at']`, and prints what that says; `depth` calls one within the other.
+/// Calls `$_GET['path']` of its own site over `$_GET['at']` and prints the response. `depth` is the number of nested
+/// calls.
 const CALLS: &str = "<?php
     $depth = (int)($_GET['depth'] ?? 1);
     if (isset($_GET['came'])) {
@@ -76,7 +77,7 @@ fn callers_of_their_own_site_that_hold_all_workers_are_served_by_one_beside_them
         format!("tcp://{}", weir.address()),
         format!("unix://{}", socket.display()),
     ] {
-        // A call that waits for its time is 503.
+        // A call that waits for too long gets 503.
         let answers = call_at_once(&weir, &at, 4, 1);
         assert!(
             answers
@@ -91,7 +92,7 @@ fn callers_of_their_own_site_that_hold_all_workers_are_served_by_one_beside_them
             let _ = std::fs::remove_file(old.path());
         }
     }
-    // The one beside them goes when it is not needed.
+    // The additional worker ends when it is not needed any more.
     wait_for_workers(&weir, 4);
 }
 
@@ -128,7 +129,7 @@ fn calls_of_workers_go_before_what_others_ask() {
     let weir = site(2, "").start();
     wait_for_workers(&weir, 2);
     let at = format!("tcp://{}", weir.address());
-    // One caller, one worker that takes its time, and many who wait.
+    // One caller, one worker that needs some time, and many requests that wait.
     let file = |name: &str| super::scratch(&weir, name).display().to_string();
     let long = super::Gated::start(&weir, "long", 1);
     wait_until("it runs", || super::count(&weir, "came-long") == 1);
@@ -150,24 +151,24 @@ fn calls_of_workers_go_before_what_others_ask() {
     wait_until("the others wait", || waiting() == Some(6));
     std::fs::write(file("go"), "").expect("the gate");
     wait_until("the call waits", || waiting() == Some(7));
-    // It goes first as soon as it is known whose it is.
+    // The call is served first as soon as weir knows which script made it.
     let known = || super::status(&weir)["queue"]["waiting_own_calls"].as_u64();
     wait_until("its worker is found", || known() == Some(1));
-    // The others would hold both workers until their gate opens.
+    // The other requests would hold both workers until their gate opens.
     assert_eq!(long.open(), [200]);
     let said = caller.join().expect("an answer");
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
     assert_eq!(others.open(), [200; 6]);
 }
 
-/// Through `[egress]` the request comes over a connection of weir itself.
+/// Through `[egress]` the request comes over a connection that weir itself made.
 #[test]
 fn callers_of_their_own_site_through_egress_are_known() {
     let setup = site(2, "self_call_workers = 1\n");
     let at = format!("egress:/{}", setup.address());
     let outward = Outward::new().allow(&format!("\"http://{}\"", setup.address()));
     let weir = call_through_egress(setup, outward, &at);
-    // A word that nobody has given out is nothing, and no script sees it.
+    // An unknown token has no effect, and no script sees it.
     let answer = weir.request("GET", "/headers.php", &[("Weir-Call", "0")], b"");
     assert_eq!(answer.expect(200).text(), "");
 }
@@ -197,11 +198,11 @@ fn callers_of_their_own_site_through_egress_are_known_behind_a_proxy() {
     let outward = Outward::new().plain_name("shop.test", front);
     let at = format!("egress:/shop.test:{}", front.port());
     call_through_egress(setup, outward, &at);
-    // The thread that is the proxy ends.
+    // Ends the thread that acts as the proxy.
     let _ = TcpStream::connect(front);
 }
 
-/// Two callers that hold both workers are answered, by a worker beside them.
+/// Two callers hold both workers. An additional worker answers their calls.
 fn call_through_egress(setup: Setup, outward: Outward, at: &str) -> Weir {
     let socket = setup.folder().join("egress.sock");
     let sidecar = outward

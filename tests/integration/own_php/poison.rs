@@ -1,4 +1,4 @@
-//! Scripts that end their workers: they cost the others nothing, and are refused for a while.
+//! Scripts that crash their workers: other requests do not suffer, and weir refuses these scripts for a while.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -12,7 +12,8 @@ use crate::support::{Setup, Weir, wait_until};
 /// Recursion through a function of PHP's own runs out of the C stack: SIGSEGV, in PHP 8.2 and before.
 const CRASH: &str = "<?php function f() { array_map('f', [1]); } f();";
 
-/// Clients that ask for it, so that their number stays the same though each waits for its answer.
+/// The number of clients that ask for the crashing script. It is large enough to keep the rate although each client
+/// waits for its answer.
 const CRASHERS: u64 = 10;
 
 fn with_window(setup: Setup) -> Setup {
@@ -20,7 +21,8 @@ fn with_window(setup: Setup) -> Setup {
     setup.server(&admin)
 }
 
-/// Asks for `path` every `pause` for `time`; how many of how many answers were 200, and came soon.
+/// Requests `path` every `pause` for `time`. Returns how many answers were 200 and came soon, and how many there were
+/// in total.
 fn ask(weir: &Weir, path: &str, pause: Duration, time: Duration) -> (usize, usize) {
     let (began, mut good, mut all) = (Instant::now(), 0, 0);
     while began.elapsed() < time {
@@ -34,7 +36,7 @@ fn ask(weir: &Weir, path: &str, pause: Duration, time: Duration) -> (usize, usiz
     (good, all)
 }
 
-/// The share of good requests that are answered soon while others crash so often, in per mille.
+/// The share of good requests, in per mille, that are answered soon while others crash workers at this rate.
 fn good_beside(weir: &Weir, crashes_a_second: u64) -> usize {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -42,7 +44,7 @@ fn good_beside(weir: &Weir, crashes_a_second: u64) -> usize {
             scope.spawn(|| {
                 let pause = Duration::from_micros(CRASHERS * 1_000_000 / crashes_a_second);
                 while !stop.load(Relaxed) {
-                    // Once, and the rest of the pause.
+                    // Sends one request and waits for the rest of the pause.
                     ask(weir, "/crash.php", pause, pause);
                 }
             });
@@ -59,10 +61,10 @@ fn good_beside(weir: &Weir, crashes_a_second: u64) -> usize {
     })
 }
 
-/// How long it is tried.
+/// The duration of one measurement.
 const TIME: Duration = Duration::from_millis(1_500);
 
-/// Who waits for longer is as good as not served.
+/// A request that waits longer than this counts as not served.
 const SOON: Duration = Duration::from_millis(1_000);
 
 fn poisoned(setup: Setup) -> Setup {
@@ -77,12 +79,13 @@ fn a_script_that_crashes_costs_the_others_no_more_than_with_php_fpm() {
     let fpm = Fpm::unix(setup.folder(), 8);
     let pool = format!("{}retries = 0\nmax_fails = 0\n", fpm.pool(8));
     let behind = setup.pool(&pool).start();
-    // One with its defaults, and one that refuses nothing.
+    // One pool with its defaults, and one that refuses nothing.
     for (lines, rates) in [("", &[20, 50][..]), ("crash_limit = 0\n", &[50])] {
         let weir = poisoned(fixed(8, lines)).start();
         wait_for_workers(&weir, 8);
         for crashes in rates {
-            // In turns: a machine that is busy with something else is so for both, and may be late now and then.
+            // Measures the two in turns: if the machine is busy with something else, both suffer, and an answer may
+            // sometimes be late.
             let mut seen = Vec::new();
             let is_as_good = (0..8).any(|_| {
                 let theirs = good_beside(&behind, *crashes);
@@ -114,7 +117,7 @@ fn what_crashes_again_and_again_is_refused_by_its_path_named_and_tried_again() {
             .expect(502)
             .expect_reason("worker_died");
     }
-    // The last one may still be waited for.
+    // A client may still wait for the last answer.
     wait_until("it is refused", || weir.get("/bad?x=2").status == 503);
     let refused = weir.get("/bad?x=3").expect(503).expect_reason("crashing");
     let after: u64 = refused

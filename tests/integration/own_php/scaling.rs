@@ -51,7 +51,7 @@ fn pools_on_demand_have_workers_while_they_have_work() {
     wait_for("the master", || masters(&weir).pop());
     assert_eq!(workers(&weir).len(), 0);
     pid(&weir);
-    // On a busy machine it has been idle for long enough by now.
+    // On a busy machine the worker may have been idle for long enough by now.
     assert!(workers(&weir).len() <= 1);
     let gated = Gated::start(&weir, "all", 6);
     wait_until("three have one", || count(&weir, "came-all") == 3);
@@ -88,7 +88,7 @@ fn pools_that_choose_for_themselves_start_from_what_fits_the_memory() {
     let gated = Gated::start(&weir, "all", 6);
     weir.wait_for_error(&["memory is only enough for 1 workers"]);
     assert_eq!(workers(&weir).len(), 1);
-    // The one that there is needs far less, as is seen once it has lived for a while.
+    // The existing worker needs far less. weir sees this after the worker has lived for a while.
     wait_until("there are more", || workers(&weir).len() > 1);
     assert_eq!(gated.open(), [200; 6]);
 }
@@ -166,7 +166,7 @@ fn a_pool_whose_workers_die_at_once_is_not_tried_in_a_hurry() {
     wait_until("it serves again", || weir.get("/pid.php").status == 200);
 }
 
-/// Asks without pause until told to stop; the processes that answered.
+/// Sends requests without a pause until `stop` is set. Returns the processes that answered.
 fn ask_on(weir: &crate::support::Weir, stop: &AtomicBool) -> BTreeSet<u32> {
     let mut client = weir.client();
     let mut pids = BTreeSet::new();
@@ -197,7 +197,7 @@ fn a_pool_is_started_anew_beside_its_old_workers() {
         .start();
     wait_for_workers(&weir, 3);
     let before: BTreeSet<u32> = workers(&weir).iter().map(|worker| worker.pid).collect();
-    // One is busy for longer than all that.
+    // One worker stays busy for longer than all of this takes.
     let gated = Gated::start(&weir, "long", 1);
     wait_until("it has one", || count(&weir, "came-long") == 1);
     let stop = AtomicBool::new(false);
@@ -253,7 +253,7 @@ fn a_reload_loses_no_request() {
             }
             pids
         };
-        // On one connection, until an answer says that it is closed.
+        // Uses one connection until an answer says that it will be closed.
         let ask_on = || {
             let mut pids = BTreeSet::new();
             while !stop.load(Relaxed) {

@@ -1,5 +1,5 @@
-//! Requests of one session, which wait for its lock: in the queue, and not in workers. And of one client, which has no
-//! more than its share of the workers while others wait.
+//! Requests of one session wait for its lock in the queue, not in workers. One client gets no more than its share of
+//! the workers while others wait.
 
 use std::process::Command;
 
@@ -18,7 +18,7 @@ fn site(workers: usize, queue: &str) -> Setup {
     fixed(workers, queue).file("session.php", SESSION)
 }
 
-/// Asks with this session, without waiting for the answer.
+/// Sends a request with this session, without waiting for the answer.
 fn ask(weir: &Weir, session: &str, prefix: &str) -> Client {
     let path = format!(
         "/session.php?gate={}&came={}",
@@ -39,7 +39,7 @@ fn ten_requests_of_one_session_hold_one_worker_and_the_others_are_served() {
     wait_for_workers(&weir, 3);
     let mut mine: Vec<_> = (0..10).map(|_| ask(&weir, "one", "mine")).collect();
     wait_until("the first of them runs", || count(&weir, "came-mine") == 1);
-    // Another visitor, and one without a session, have workers.
+    // Another visitor and a visitor without a session get workers.
     let mut other = ask(&weir, "two", "other");
     wait_until("the other one runs", || count(&weir, "came-other") == 1);
     for _ in 0..20 {
@@ -82,7 +82,7 @@ fn a_route_may_say_otherwise_and_who_leaves_or_waits_too_long_holds_up_nobody() 
     std::fs::write(scratch(&weir, "gate-last"), "").expect("the gate");
     ask(&weir, "one", "last").response().expect(200);
     assert_eq!(count(&weir, "came-leaves") + count(&weir, "came-waits"), 0);
-    // The session's lock is PHP's own matter on that route: without it both would run.
+    // On that route weir leaves the session's lock to PHP. Without the lock both requests would run.
     let path = |name: &str| {
         let file = |kind: &str| {
             scratch(&weir, &format!("{kind}-{name}"))
@@ -106,8 +106,8 @@ fn status(weir: &Weir) -> serde_json::Value {
     serde_json::from_slice(&status.stdout).expect("JSON")
 }
 
-/// Four workers, which one visitor has with four requests; four more of it wait, and three of another one. Two of the
-/// first ones end. Tells how many of the one's and of the other's have begun then.
+/// One visitor has all four workers with four requests. Four more of its requests wait, and three of another visitor.
+/// Then two of the first four end. Returns how many requests of the first and of the second visitor have begun by then.
 fn after_two_have_ended(lines: &str) -> (usize, usize) {
     let site = "fair_by = \"header:X-Visitor\"\n";
     let lines = format!("queue.timeout = \"120s\"\n{lines}");
@@ -159,6 +159,6 @@ fn after_two_have_ended(lines: &str) -> (usize, usize) {
 #[test]
 fn one_client_has_no_more_than_half_of_the_workers_while_others_wait() {
     assert_eq!(after_two_have_ended(""), (4, 2));
-    // Without that limit they take turns.
+    // Without that limit the visitors take turns.
     assert_eq!(after_two_have_ended("queue.client_share = 100\n"), (5, 1));
 }

@@ -1,4 +1,4 @@
-//! Frameworks with a front controller: small applications on Debian's packages of them.
+//! Frameworks with a front controller: small applications that use Debian's packages.
 
 use super::*;
 

@@ -58,7 +58,7 @@ fn a_tls_proxy_in_front_tells_the_clients_address_and_https() {
     };
     let expected = "127.0.0.77 on 443 https shop.example ";
 
-    // nginx: the page's server block within a configuration of the test's.
+    // nginx: the page's server block, inside a configuration of the test.
     let server = block(heading, "nginx", 0);
     let server = server
         .trim()
@@ -236,7 +236,7 @@ fn phpmyadmin_as_the_page_sets_it_up() {
     );
     let page = browser.get("/phpmyadmin/").expect(200).text();
     assert!(page.contains("pma_username"), "{page}");
-    // Among them are some that the package links to other packages.
+    // Some of them are links into other packages.
     assert!(all_is_there(&mut browser, "/phpmyadmin/", &page) >= 5);
     assert!(page.contains("jquery.min.js"), "{page}");
 
@@ -275,7 +275,7 @@ fn phpmyadmin_as_the_page_sets_it_up() {
 fn dokuwiki_as_the_page_sets_it_up() {
     let recipe = Recipe::of("DokuWiki");
     let folder = recipe.setup.folder().to_owned();
-    // The package's configuration and pages, in a place of the test's.
+    // The package's configuration and pages, in folders of the test.
     let (conf, data) = (folder.join("conf"), folder.join("data"));
     run(Command::new("cp")
         .arg("-rL")
@@ -375,7 +375,7 @@ fn roundcube_as_the_page_sets_it_up() {
     let page = browser.get("/").expect(200).text();
     assert!(page.contains("rcmloginuser"), "{page}");
     assert!(all_is_there(&mut browser, "/", &page) >= 4);
-    // No mail server listens there: the application says so, in its own page.
+    // No mail server listens there. The application reports this in its own page.
     let token = field(&page, "_token");
     let fields = [
         ("_token", token.as_str()),
@@ -399,7 +399,7 @@ fn roundcube_as_the_page_sets_it_up() {
     }
 }
 
-/// A code span of the page's that begins so, without its quotes.
+/// Finds the code span of the page that begins with this, and returns it without its quotes.
 #[track_caller]
 fn page_inline(heading: &str, start: &str) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/recipes.md");

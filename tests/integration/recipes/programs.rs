@@ -1,4 +1,4 @@
-//! Programs that are no PHP: git, Python, Go, CGI scripts.
+//! Programs in other languages than PHP: git, Python, Go, CGI scripts.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn git_clones_and_pushes_as_the_page_sets_it_up() {
     fs::create_dir(&work).expect("mkdir");
     git(&work, &["clone", "-q", &url, "one"]);
     let one = work.join("one");
-    // More than git sends at once: it asks with a chunked body then.
+    // More than git sends at once, so it uses a chunked body.
     let noise: Vec<u8> = (0..3_000_000u32)
         .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect();
@@ -104,7 +104,7 @@ fn a_go_application_as_the_page_sets_it_up() {
     asks_the_application(&weir);
 }
 
-/// A file, and requests that are for the application, several times over: it has to live on.
+/// Requests a file and the application several times: the application must keep running.
 #[track_caller]
 fn asks_the_application(weir: &Weir) {
     assert_eq!(weir.get("/style.css").expect(200).text(), "a {}");
@@ -138,7 +138,7 @@ fn cgi_programs_as_the_page_sets_them_up() {
     weir.get("/none.cgi").expect(404);
 }
 
-/// The whole page is looked at: a recipe that is added has a test.
+/// Checks the whole page: each recipe on it must have a test.
 #[test]
 fn each_recipe_of_the_page_is_one_that_is_tested() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/recipes.md");
