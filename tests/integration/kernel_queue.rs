@@ -590,7 +590,7 @@ fn agents_peers_that_hang_or_talk_do_not_keep_others_waiting() {
     let (weir, agent) = with_agent(&responder.pool(5));
     let line = "up ready 100% maxconn:5\n";
     assert_eq!(told(agent), line);
-    // The first client sends a line as with agent-send. The others do not follow the protocol.
+    // The first peer sends a line as with agent-send. The second sends data without end, which is a mistake.
     let mut talks = TcpStream::connect(agent).expect("an agent");
     talks.write_all(b"status\n").expect("sent");
     let mut said = String::new();

@@ -1,4 +1,4 @@
-//! Certificates: an authority of the test's own, made by the openssl program when the test runs.
+//! Certificates: each test makes its own authority with the openssl program when it runs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,17 +14,17 @@ pub struct Authority {
     issued: std::cell::Cell<u32>,
 }
 
-/// A certificate and its key, each a file in PEM. They are gone with their [`Authority`].
+/// A certificate and its key, each a PEM file. The files are removed with their [`Authority`].
 #[derive(Debug, Clone)]
 pub struct Identity {
     /// The certificate.
     pub cert: PathBuf,
-    /// Its key, without a passphrase; anybody may read it.
+    /// Its key, without a passphrase. Everybody may read it.
     pub key: PathBuf,
 }
 
 impl Authority {
-    /// A new one.
+    /// Makes a new authority.
     pub fn new() -> Authority {
         let folder = TempDir::with_prefix("weir-ca-").expect("a temporary folder");
         super::weir::mode(folder.path(), 0o755);
@@ -34,7 +34,7 @@ impl Authority {
         };
         fs::write(authority.path("ca.cnf"), CONFIGURATION).expect("ca.cnf");
         fs::write(authority.path("index.txt"), "").expect("index.txt");
-        // Two of the same name would be taken for one another until a signature is looked at.
+        // Two authorities of the same name could not be told apart without checking a signature.
         let unique = authority.folder.path().file_name().expect("a name");
         let subject = format!("/CN=Authority {}", unique.display());
         authority.openssl(&[
@@ -71,7 +71,7 @@ impl Authority {
         self.issue(names, "serverAuth", &["-days", "30"])
     }
 
-    /// As [`Authority::server`], but its time was over years ago.
+    /// As [`Authority::server`], but the certificate expired years ago.
     pub fn expired(&self, names: &[&str]) -> Identity {
         let times = [
             "-startdate",
@@ -143,7 +143,7 @@ impl Authority {
 }
 
 impl Identity {
-    /// For rustls.
+    /// Loads the certificate and the key for rustls.
     pub fn load(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
         let certificates = CertificateDer::pem_file_iter(&self.cert).expect("a certificate");
         let key = PrivateKeyDer::from_pem_file(&self.key).expect("a key");
@@ -151,7 +151,7 @@ impl Identity {
     }
 }
 
-/// ca(1ssl): what a request asks for is issued.
+/// ca(1ssl): the authority issues what a request asks for.
 const CONFIGURATION: &str = "\
 [ca]
 default_ca = own

@@ -1,4 +1,4 @@
-//! A real browser that a test drives: it goes to a page, runs JavaScript there, and answers with what that says.
+//! A real browser for tests: it opens a page, runs JavaScript there, and returns the result.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -19,14 +19,14 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Opens `url`; `folder` takes what the browser writes.
+    /// Opens `url`. The browser writes its files to `folder`.
     pub fn open(folder: &Path, url: &str) -> Browser {
         let (to, from) = (folder.join("to-browser"), folder.join("from-browser"));
         for pipe in [&to, &from] {
             let made = Command::new("mkfifo").arg(pipe).status().expect("mkfifo");
             assert!(made.success());
         }
-        // The DevTools protocol goes over descriptors 3 and 4: one JSON text after another, each with a NUL behind it.
+        // The DevTools protocol uses descriptors 3 and 4. Each message is a JSON text followed by a NUL.
         let script = "exec timeout 120 chromium-headless-shell --no-sandbox --disable-gpu --disable-dev-shm-usage \
                       --no-first-run --no-proxy-server --remote-debugging-pipe --window-size=1000,1400 \
                       \"--user-data-dir=$3\" 3<\"$1\" 4>\"$2\"";
@@ -57,14 +57,14 @@ impl Browser {
         browser
     }
 
-    /// What a JavaScript expression is in the page.
+    /// The value of a JavaScript expression in the page.
     #[track_caller]
     pub fn run(&mut self, expression: &str) -> Value {
         self.try_run(expression)
             .unwrap_or_else(|error| panic!("{expression}: {error}"))
     }
 
-    /// Waits until an expression is true; where it fails, because the page is not there yet, it is not.
+    /// Waits until an expression is true. An expression that fails because the page is not there yet counts as false.
     #[track_caller]
     pub fn wait_until(&mut self, expression: &str) {
         super::wait_until(expression, || {

@@ -1,4 +1,4 @@
-//! A DNS server inside the test, that says what the test says: addresses, that there is none, nonsense, or nothing.
+//! A DNS server inside the test that returns what the test sets: addresses, "no such name", invalid bytes, or nothing.
 //!
 //! It writes its messages by hand (RFC 1035 §4), so that it can write wrong ones.
 
@@ -10,24 +10,24 @@ use std::time::Duration;
 
 use super::free_address;
 
-/// A name server on UDP. Dropped, it is gone.
+/// A name server on UDP. It stops when it is dropped.
 pub struct Dns {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
 
-/// What is said of a name.
+/// The answer for a name.
 #[derive(Debug, Clone)]
 pub enum Says {
-    /// These addresses, with this TTL in seconds. They are of one family; the other family has no addresses.
+    /// These addresses, with this TTL in seconds. They are all of one family. The other family has no addresses.
     Addresses(Vec<IpAddr>, u32),
     /// There is no such name.
     NoSuchName,
     /// The server has failed.
     Failure,
-    /// Nothing.
+    /// No answer.
     Silence,
-    /// Bytes that are no message.
+    /// Bytes that are not a message.
     Garbage,
 }
 
@@ -39,7 +39,7 @@ struct Shared {
 }
 
 impl Dns {
-    /// A server that knows no name.
+    /// Starts a server that knows no name.
     pub fn start() -> Dns {
         let socket = UdpSocket::bind((free_address().ip(), 0)).expect("bind");
         let address = socket.local_addr().expect("an address");
@@ -59,18 +59,18 @@ impl Dns {
         Dns { address, shared }
     }
 
-    /// As `resolver` names it.
+    /// The address, in the format of `resolver`.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// What it says of this name from now on.
+    /// Sets the answer for this name from now on.
     pub fn says(&self, name: &str, says: Says) {
         let mut names = self.shared.names.lock().expect("no holder panics");
         names.insert(name.to_owned(), says);
     }
 
-    /// Questions that it was asked.
+    /// The number of questions so far.
     pub fn asked(&self) -> usize {
         self.shared.asked.load(Ordering::SeqCst)
     }
@@ -111,11 +111,11 @@ fn answer(shared: &Shared, question: &[u8]) -> Option<Vec<u8>> {
         })
         .collect();
     let mut message = question[..2].to_vec();
-    // An answer, recursion available; one question.
+    // The header of an answer, with recursion available and one question.
     message.extend([0x81, 0x80 | code, 0, 1, 0, data.len() as u8, 0, 0, 0, 0]);
     message.extend(&question[12..end]);
     for data in data {
-        // The name of the question, class IN.
+        // The name of the question (a compression pointer), class IN.
         message.extend([0xC0, 12]);
         message.extend(kind.to_be_bytes());
         message.extend(1_u16.to_be_bytes());
@@ -126,7 +126,7 @@ fn answer(shared: &Shared, question: &[u8]) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// The name that is asked for, the type, and where the question ends.
+/// Returns the name of the question, the type, and where the question ends.
 fn read_question(message: &[u8]) -> Option<(String, u16, usize)> {
     let (mut at, mut labels) = (12, Vec::new());
     loop {

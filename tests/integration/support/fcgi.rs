@@ -1,4 +1,4 @@
-//! A FastCGI program inside the test, that does what the test says: right, late, wrong, or never.
+//! A FastCGI program inside the test that answers as the test wants: correctly, late, incorrectly, or never.
 //!
 //! It writes its records by hand (FastCGI 1.0 §3.3), so that it can write wrong ones, and so that it shares
 //! nothing with the code it tests.
@@ -27,13 +27,13 @@ pub const STDERR: u8 = 7;
 pub const GET_VALUES: u8 = 9;
 pub const GET_VALUES_RESULT: u8 = 10;
 
-/// A listening FastCGI program; each connection is served by a thread. Dropped, it closes them all.
+/// A listening FastCGI program. A thread serves each connection. When it is dropped, it closes all connections.
 pub struct Responder {
     place: Place,
     seen: Arc<Seen>,
 }
 
-/// A request as it came.
+/// A request as it arrived.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// Its number on the connection.
@@ -46,11 +46,11 @@ pub struct Request {
     pub stdin: Vec<u8>,
 }
 
-/// Where a handler writes its answer. What is written after the other side left is dropped.
+/// Where a handler writes its answer. What it writes after the other side has left is discarded.
 pub struct Answer<'a> {
     stream: &'a mut Stream,
-    /// Where it counts as running; none once its end is on its way. Who reads that end may send the next request before
-    /// this thread runs again.
+    /// The counter of running requests, or none once the end of the answer is on its way: a client that reads the end
+    /// may send the next request before this thread runs again.
     running: Option<&'a AtomicUsize>,
     id: u16,
     ended: bool,
@@ -153,7 +153,7 @@ impl Responder {
         responder
     }
 
-    /// As `servers` names it.
+    /// The address, in the format of `servers`.
     pub fn server(&self) -> String {
         match &self.place {
             Place::Unix(path) => format!("unix:{}", path.display()),
@@ -169,32 +169,32 @@ impl Responder {
         )
     }
 
-    /// REQUEST_URI of the requests that came whole, in the order of their coming.
+    /// REQUEST_URI of all complete requests, in order of arrival.
     pub fn uris(&self) -> Vec<String> {
         self.seen.uris.lock().expect("no holder panics").clone()
     }
 
-    /// Requests at work now.
+    /// How many requests run now.
     pub fn running(&self) -> usize {
         self.seen.running.load(Ordering::SeqCst)
     }
 
-    /// The most that were at work at once.
+    /// The largest number of requests that ran at once.
     pub fn most_running(&self) -> usize {
         self.seen.most_running.load(Ordering::SeqCst)
     }
 
-    /// Connections so far.
+    /// How many connections there were so far.
     pub fn connections(&self) -> usize {
         self.seen.connections.load(Ordering::SeqCst)
     }
 
-    /// Connections that are open.
+    /// How many connections are open.
     pub fn connections_now(&self) -> usize {
         self.seen.connections_now.load(Ordering::SeqCst)
     }
 
-    /// The most that were open at once.
+    /// The largest number of connections that were open at once.
     pub fn most_connections(&self) -> usize {
         self.seen.most_connections.load(Ordering::SeqCst)
     }
@@ -226,21 +226,21 @@ impl Drop for Responder {
 }
 
 impl Request {
-    /// A parameter, or nothing.
+    /// A parameter, or an empty string.
     pub fn param(&self, name: &str) -> &str {
         self.params.get(name).map_or("", String::as_str)
     }
 }
 
 impl Answer<'_> {
-    /// A whole answer: 200, plain text.
+    /// Sends a whole answer: 200, plain text.
     pub fn page(&mut self, body: impl AsRef<[u8]>) {
         self.stdout("Content-Type: text/plain\r\n\r\n");
         self.stdout(body);
         self.end();
     }
 
-    /// A short answer and its end, in one piece.
+    /// Sends a short answer with its end in one piece.
     pub fn at_once(&mut self, content: impl AsRef<[u8]>) {
         let parts: [(u8, &[u8]); 3] = [
             (STDOUT, content.as_ref()),
@@ -253,21 +253,21 @@ impl Answer<'_> {
         self.ended = true;
     }
 
-    /// STDOUT records.
+    /// Sends STDOUT records.
     pub fn stdout(&mut self, content: impl AsRef<[u8]>) {
         for part in content.as_ref().chunks(65_528) {
             self.record(STDOUT, part);
         }
     }
 
-    /// STDERR records.
+    /// Sends STDERR records.
     pub fn stderr(&mut self, content: impl AsRef<[u8]>) {
         for part in content.as_ref().chunks(65_528) {
             self.record(STDERR, part);
         }
     }
 
-    /// The end of STDOUT, and END_REQUEST.
+    /// Sends the end of STDOUT, and END_REQUEST.
     pub fn end(&mut self) {
         self.record(STDOUT, b"");
         self.runs_no_more();
@@ -275,27 +275,27 @@ impl Answer<'_> {
         self.ended = true;
     }
 
-    /// A record of this request.
+    /// Sends a record of this request.
     pub fn record(&mut self, kind: u8, content: &[u8]) {
         self.raw(record(kind, self.id, content));
     }
 
-    /// Any bytes.
+    /// Sends any bytes.
     pub fn raw(&mut self, bytes: impl AsRef<[u8]>) {
         self.gone |= self.gone || self.stream.write_all(bytes.as_ref()).is_err();
     }
 
-    /// Whether the other side has gone (as far as writing to it has shown).
+    /// Whether the other side has left, as far as writing to it has shown.
     pub fn gone(&self) -> bool {
         self.gone
     }
 
-    /// Closes the connection after this answer, although it was to be kept.
+    /// Closes the connection after this answer, although the client wanted to keep it.
     pub fn hang_up(&mut self) {
         self.closing = true;
     }
 
-    /// Waits until the other side closes or sends something; true: it closed.
+    /// Waits until the other side closes or sends something. Returns true if it closed.
     pub fn wait_for_close(&mut self) -> bool {
         matches!(self.stream.read(&mut [0]), Ok(0) | Err(_))
     }
@@ -325,7 +325,7 @@ pub fn record(kind: u8, id: u16, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Serves one connection. A handler that does not end its answer has died: the connection is closed.
+/// Serves one connection. A handler that returns without ending its answer counts as dead: the connection is closed.
 fn serve_connection(
     stream: &mut Stream,
     seen: &Seen,
@@ -361,7 +361,7 @@ fn serve_connection(
     }
 }
 
-/// Reads a whole request; none: the connection ends before.
+/// Reads a whole request. Returns none if the connection ends before.
 fn read_request(stream: &mut Stream) -> Option<Request> {
     let mut request = Request::default();
     let mut params = Vec::new();

@@ -1,4 +1,5 @@
-//! Web servers in front of weir: a hand-made one that can be as wrong as a test wants, and nginx, HAProxy and Apache.
+//! Web servers in front of weir: a hand-made one that can make every mistake a test needs, and nginx, HAProxy and
+//! Apache.
 
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Read, Write};
@@ -27,14 +28,14 @@ enum Stream {
     Unix(UnixStream),
 }
 
-/// What an application has answered to one request.
+/// The application's answer to one request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answered {
     /// All of STDOUT.
     pub stdout: Vec<u8>,
     /// All of STDERR.
     pub stderr: Vec<u8>,
-    /// The protocol's status in END_REQUEST; none: the connection was closed before.
+    /// The protocol's status in END_REQUEST, or none if the connection was closed before.
     pub ended: Option<u8>,
 }
 
@@ -59,7 +60,7 @@ impl Front {
         front.patience(LIMIT)
     }
 
-    /// Waits so long for bytes.
+    /// Sets how long it waits for bytes.
     pub fn patience(self, limit: Duration) -> Front {
         match &self.stream {
             Stream::Tcp(stream) => stream.set_read_timeout(Some(limit)),
@@ -76,7 +77,7 @@ impl Front {
         self
     }
 
-    /// Sends bytes; false: the other side does not take them any more.
+    /// Sends bytes. Returns false if the other side does not take them any more.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         match &mut self.stream {
             Stream::Tcp(stream) => stream.write_all(bytes.as_ref()),
@@ -85,7 +86,7 @@ impl Front {
         .is_ok()
     }
 
-    /// A whole request; number 1, kept. Reads its answer.
+    /// Sends a whole request with number 1 over a kept connection, and reads its answer.
     #[track_caller]
     pub fn ask(&mut self, params: &Params, body: &[u8]) -> Answered {
         self.send(request(1, true, params, body));
@@ -111,7 +112,7 @@ impl Front {
         answered
     }
 
-    /// Reads one record: type, number, content; none: closed.
+    /// Reads one record: type, number, content. Returns none if the connection is closed.
     #[track_caller]
     pub fn record(&mut self) -> Option<(u8, u16, Vec<u8>)> {
         let mut header = [0; 8];
@@ -129,7 +130,7 @@ impl Front {
         Some((header[1], id, content))
     }
 
-    /// The answer to a question about the application: names and values.
+    /// Asks about the application's values, and returns the names and values of the answer.
     #[track_caller]
     pub fn values(&mut self) -> Vec<(String, String)> {
         let (kind, id, content) = self.record().expect("an answer");
@@ -144,7 +145,7 @@ impl Front {
         values
     }
 
-    /// Fails unless the other side closes without another byte.
+    /// Fails unless the other side closes without sending another byte.
     #[track_caller]
     pub fn expect_closed(&mut self) {
         let mut byte = [0];
@@ -166,7 +167,7 @@ impl Front {
         matches!(peeked, Err(error) if is_timeout(&error))
     }
 
-    /// Closes the sending side.
+    /// Shuts down the sending side.
     pub fn shut(&mut self) {
         let _ = match &self.stream {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
@@ -210,7 +211,7 @@ impl Answered {
 pub struct Params(Vec<(String, String)>);
 
 impl Params {
-    /// GET for this script beneath a document root; `target` is its URL path, and may have a query.
+    /// GET for this script below a document root. `target` is its URL path, and may have a query.
     pub fn get(root: &Path, target: &str) -> Params {
         let (script, query) = target.split_once('?').unwrap_or((target, ""));
         let file = format!("{}{script}", root.display());
@@ -233,19 +234,19 @@ impl Params {
             .with("CONTENT_LENGTH", &length.to_string())
     }
 
-    /// With this parameter, in place of one of that name.
+    /// Sets this parameter, and replaces one of the same name.
     pub fn with(mut self, name: &str, value: &str) -> Params {
         self.0.retain(|(known, _)| known != name);
         self.0.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Whether there is one of this name.
+    /// Whether there is a parameter of this name.
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(known, _)| known == name)
     }
 
-    /// Encoded.
+    /// The parameters in FastCGI's encoding.
     pub fn encoded(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (name, value) in &self.0 {
@@ -282,16 +283,16 @@ pub fn head(id: u16, keep: bool, params: &Params) -> Vec<u8> {
     bytes
 }
 
-/// A weir whose pool is reached by FastCGI too, over TCP and at `front.sock`.
+/// A weir whose pool can also be reached by FastCGI, over TCP and at `front.sock`.
 pub struct Behind {
-    /// It.
+    /// The weir.
     pub weir: Weir,
-    /// Where it speaks FastCGI.
+    /// Where it accepts FastCGI.
     pub address: SocketAddr,
 }
 
 impl Behind {
-    /// Starts it with this pool, and these lines for the TCP listener.
+    /// Starts weir with this pool, and these lines for the TCP listener.
     pub fn start(setup: Setup, pool: &str, lines: &str) -> Behind {
         let address = free_address();
         let socket = setup.folder().join("front.sock");
@@ -309,7 +310,7 @@ impl Behind {
         Behind { weir, address }
     }
 
-    /// A connection of a web server's.
+    /// A connection as a web server makes it.
     pub fn front(&self) -> Front {
         Front::tcp(self.address)
     }
@@ -325,7 +326,7 @@ impl Behind {
     }
 }
 
-/// A web server of this test's own that listens on an address of its own.
+/// A web server for one test that listens on its own address.
 pub struct WebServer {
     child: Child,
     folder: PathBuf,
@@ -334,8 +335,8 @@ pub struct WebServer {
 }
 
 impl WebServer {
-    /// nginx with these lines in its `server`, and these beside it in `http`. Where the lines have their own `listen`,
-    /// `ADDRESS` in them is where it is to listen.
+    /// nginx with these lines in its `server`, and these others in `http`. If the lines have their own `listen`,
+    /// `ADDRESS` in them stands for the address where it listens.
     pub fn nginx(folder: &Path, server: &str, http: &str) -> WebServer {
         let (folder, address) = place(folder, "nginx");
         let user = match is_root() {
@@ -368,7 +369,7 @@ impl WebServer {
         WebServer::start(command, folder, address, Signal::QUIT)
     }
 
-    /// HAProxy with these sections; `ADDRESS` in them is where it is to listen.
+    /// HAProxy with these sections. `ADDRESS` in them stands for the address where it listens.
     pub fn haproxy(folder: &Path, sections: &str) -> WebServer {
         let (folder, address) = place(folder, "haproxy");
         let file = folder.join("haproxy.cfg");
@@ -378,7 +379,7 @@ impl WebServer {
         WebServer::start(command, folder, address, Signal::TERM)
     }
 
-    /// Apache with these directives and the modules that FastCGI takes.
+    /// Apache with these directives and the modules that FastCGI needs.
     pub fn apache(folder: &Path, directives: &str) -> WebServer {
         let (folder, address) = place(folder, "apache");
         let modules: String = ["mpm_event", "authz_core", "proxy", "proxy_fcgi"]
@@ -436,7 +437,7 @@ impl WebServer {
         self.address
     }
 
-    /// What it has logged.
+    /// Its log so far.
     pub fn log(&self) -> String {
         let read = |name| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
         read("said") + &read("error.log")
@@ -460,7 +461,7 @@ impl Drop for WebServer {
     }
 }
 
-/// A folder of the server's own, which its children may write too, and an address.
+/// A folder for the server in which its children may write too, and an address.
 fn place(folder: &Path, name: &str) -> (PathBuf, SocketAddr) {
     let folder = folder.join(name);
     fs::create_dir_all(&folder).expect("mkdir");

@@ -1,4 +1,4 @@
-//! An origin over HTTP/2 that says of each request what becomes of it.
+//! An origin over HTTP/2. A function of the test decides how it answers each request.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,41 +16,41 @@ use super::authority::Identity;
 use super::free_address;
 use super::oddity::tls;
 
-/// It listens until it is dropped.
+/// The origin listens until it is dropped.
 pub struct H2 {
     address: SocketAddr,
     shared: Arc<Shared>,
-    /// Dropped, everything ends.
+    /// When this is dropped, everything ends.
     _stop: watch::Sender<()>,
 }
 
-/// A request, as the test's function is asked about it.
+/// A request, as the test's function gets it.
 #[derive(Debug, Clone)]
 pub struct Asked {
     /// The connection's number, from 1.
     pub connection: usize,
     /// The request's number on it, from 1.
     pub number: usize,
-    /// The head: `:method`, `:authority` and so on by http's names.
+    /// The head, with `:method`, `:authority` and so on as the http crate stores them.
     pub request: Arc<Request<()>>,
 }
 
-/// What becomes of a request.
+/// How the origin answers a request.
 #[derive(Debug, Clone)]
 pub enum Turn {
-    /// A whole answer with this status and text, after the request's body.
+    /// A whole answer with this status and text, after it has read the request's body.
     Answer(u16, String),
-    /// The answer's head that promises ten bytes, five of them, and RST_STREAM.
+    /// The head of an answer that promises ten bytes, five of them, then RST_STREAM.
     Half,
-    /// RST_STREAM at once: REFUSED_STREAM says that nothing was done (RFC 9113 §8.7).
+    /// RST_STREAM at once. REFUSED_STREAM means that the origin did nothing (RFC 9113 §8.7).
     Reset(Reason),
-    /// GOAWAY: this request is answered with this text, the connection takes no other (RFC 9113 §6.8).
+    /// GOAWAY: this request gets this text, and the connection takes no other request (RFC 9113 §6.8).
     Last(String),
-    /// Nothing until the other side gives up.
+    /// No answer until the other side gives up.
     Silence,
     /// The connection ends at once, with all its streams.
     Cut,
-    /// That, after so long.
+    /// The given turn, after this time.
     Later(Duration, Box<Turn>),
 }
 
@@ -64,7 +64,7 @@ struct Shared {
 }
 
 impl H2 {
-    /// An origin with TLS, on an address of its own, that accepts this many concurrent streams per connection.
+    /// Starts an origin with TLS on its own address that accepts this many concurrent streams per connection.
     pub fn start(
         identity: &Identity,
         streams: u32,
@@ -108,22 +108,22 @@ impl H2 {
         self.address
     }
 
-    /// Connections that came through their handshake.
+    /// How many connections completed their handshake.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// All that it was asked.
+    /// All requests so far.
     pub fn asked(&self) -> Vec<Asked> {
         self.shared.asked.lock().expect("no holder panics").clone()
     }
 
-    /// The bodies of what was answered, in the order in which they ended.
+    /// The bodies of answered requests, in the order in which they ended.
     pub fn bodies(&self) -> Vec<Vec<u8>> {
         self.shared.bodies.lock().expect("no holder panics").clone()
     }
 
-    /// How many requests were there at the same time, at most.
+    /// The largest number of requests at the same time.
     pub fn most_at_once(&self) -> usize {
         self.shared.most_at_once.load(Ordering::SeqCst)
     }
@@ -148,7 +148,7 @@ async fn connection(
         return;
     };
     let of = shared.connections.fetch_add(1, Ordering::SeqCst) + 1;
-    // What the requests' own tasks want of the connection.
+    // What the tasks of the requests want from the connection.
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let mut number = 0;
     loop {
@@ -229,7 +229,7 @@ async fn play(
             let head = Response::builder().header("content-length", 10);
             if let Ok(mut stream) = answer.send_response(head.body(()).expect("a head"), false) {
                 let _ = stream.send_data(Bytes::from_static(b"half "), false);
-                // A reset takes with it what has not been sent.
+                // A reset discards what has not been sent yet.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 stream.send_reset(Reason::INTERNAL_ERROR);
             }

@@ -1,6 +1,6 @@
 //! An HTTP/1.1 client that sends exactly the bytes it is given and says exactly what came back.
 //!
-//! It is separate from the server's own HTTP on purpose: what both got wrong alike would not be seen.
+//! It does not use the server's own HTTP code on purpose: a test would not see a mistake that both make.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use super::LIMIT;
 pub struct Client {
     stream: TcpStream,
     buffer: Vec<u8>,
-    /// How long it waits for the next bytes.
+    /// How long the client waits for the next bytes.
     patience: Duration,
 }
 
@@ -23,9 +23,9 @@ pub struct Response {
     pub status: u16,
     /// The fields, names in lower case, in order.
     pub headers: Vec<(String, String)>,
-    /// The body, decoded; of a chunked one that was cut, what came.
+    /// The decoded body. If a chunked body was cut, the part that arrived.
     pub body: Vec<u8>,
-    /// Whether the body came to the end that its framing announced.
+    /// Whether the body is as complete as its framing announced.
     pub whole: bool,
     /// The interim answers before it (100, 103).
     pub interim: Vec<Head>,
@@ -47,7 +47,7 @@ impl Client {
         Client::on(TcpStream::connect_timeout(&address, LIMIT).expect("connect"))
     }
 
-    /// Connects from a loopback address of one's choice.
+    /// Connects from the given loopback address.
     pub fn connect_from(source: IpAddr, address: SocketAddr) -> Client {
         use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("socket");
@@ -67,7 +67,7 @@ impl Client {
         }
     }
 
-    /// Waits so long for bytes, in place of [`LIMIT`].
+    /// Sets how long the client waits for bytes, instead of [`LIMIT`].
     pub fn patient(mut self, patience: Duration) -> Client {
         self.stream
             .set_read_timeout(Some(patience))
@@ -83,17 +83,17 @@ impl Client {
         self
     }
 
-    /// Sends bytes; false: the other side does not take them any more.
+    /// Sends bytes. Returns false if the other side does not take them any more.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }
 
-    /// The socket, for what this client has no word for.
+    /// The socket, for operations that this client does not offer.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// Reads the answer to a request that was no HEAD.
+    /// Reads the answer to a request whose method is not HEAD.
     #[track_caller]
     pub fn response(&mut self) -> Response {
         self.response_to("GET")
@@ -106,7 +106,7 @@ impl Client {
             .expect("an answer before the connection is closed")
     }
 
-    /// Reads the answer; none: closed before a byte of it.
+    /// Reads the answer. Returns none if the connection was closed before the first byte.
     #[track_caller]
     pub fn response_if_any(&mut self, method: &str) -> Option<Response> {
         let mut interim = Vec::new();
@@ -152,7 +152,7 @@ impl Client {
         Some(response)
     }
 
-    /// Reads one head, interim or not; none: closed before a byte came.
+    /// Reads one head, interim or not. Returns none if the connection was closed before the first byte.
     #[track_caller]
     pub fn head(&mut self) -> Option<Head> {
         let mut lines = Vec::new();
@@ -189,7 +189,7 @@ impl Client {
         Some(Head { status, headers })
     }
 
-    /// Reads one line, without its CRLF; none: closed before its end.
+    /// Reads one line, without its CRLF. Returns none if the connection was closed before its end.
     pub fn line(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(at) = self.buffer.windows(2).position(|pair| pair == b"\r\n") {
@@ -202,7 +202,7 @@ impl Client {
         }
     }
 
-    /// Reads one chunk of a chunked body; none: the last, or closed.
+    /// Reads one chunk of a chunked body. Returns none at the last chunk, or if the connection was closed.
     pub fn chunk(&mut self) -> Option<Vec<u8>> {
         let line = self.line()?;
         let size = String::from_utf8_lossy(&line);
@@ -225,7 +225,7 @@ impl Client {
         Some(chunk)
     }
 
-    /// Waits for the other side to close; fails if it sends anything first.
+    /// Waits for the other side to close. Fails if it sends anything first.
     #[track_caller]
     pub fn expect_closed(&mut self) {
         let more = self.more();
@@ -247,12 +247,12 @@ impl Client {
         matches!(result, Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
     }
 
-    /// Whether nothing more is said: closed, or silent for a while.
+    /// Whether nothing more arrives: the connection is closed, or silent for a while.
     pub fn is_done(&mut self) -> bool {
         self.buffer.is_empty() && (self.quiet_for(Duration::from_millis(50)) || !self.more())
     }
 
-    /// Everything until the other side closes; whether it closed in order (no reset).
+    /// Everything until the other side closes, and whether it closed normally (no reset).
     pub fn rest(mut self) -> (Vec<u8>, bool) {
         let whole = self.until_closed();
         (self.buffer, whole)
@@ -309,7 +309,7 @@ impl Client {
         }
     }
 
-    /// Reads what is there; false: closed.
+    /// Reads the available bytes. Returns false if the connection is closed.
     fn more(&mut self) -> bool {
         let mut bytes = [0; 65536];
         loop {
@@ -332,7 +332,7 @@ impl Client {
 }
 
 impl Response {
-    /// The only field of this name (lower case); fails if there are two.
+    /// The only field of this name (lower case). Fails if there are two.
     #[track_caller]
     pub fn header(&self, name: &str) -> Option<&str> {
         let all = self.all(name);
@@ -351,7 +351,7 @@ impl Response {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Fails unless the answer is a whole one of this status.
+    /// Fails unless the answer is complete and has this status.
     #[track_caller]
     pub fn expect(self, status: u16) -> Response {
         assert_eq!(self.status, status, "{:?}\n{}", self.headers, self.text());
@@ -372,7 +372,7 @@ impl Response {
     }
 }
 
-/// One field of a form or a head, percent-encoded (RFC 3986 §2.1) but for letters, digits and `-._~`.
+/// One field of a form or a head, percent-encoded (RFC 3986 §2.1) except for letters, digits and `-._~`.
 pub fn encode(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {

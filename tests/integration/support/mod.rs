@@ -1,7 +1,7 @@
-//! What the tests share: a weir of their own, clients, FastCGI programs, and waiting that has a limit.
+//! What the tests share: a weir for each test, clients, FastCGI programs, and waits with a limit.
 //!
-//! Nothing is shared between two tests: each has its folder, its loopback address and its processes, and ends
-//! what it started by process id.
+//! Two tests share nothing: each has its own folder, loopback address and processes, and ends what it started by
+//! process id.
 
 pub mod authority;
 pub mod browser;
@@ -26,10 +26,10 @@ pub use fcgi::Responder;
 pub use http::{Client, Response};
 pub use weir::{Setup, Weir};
 
-/// How long a test waits for something that is to happen at once on a machine that is not busy.
+/// How long a test waits for something that happens at once on an idle machine.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// Waits until `done` says so; fails with `what` after [`LIMIT`].
+/// Waits until `done` returns true. Fails with `what` after [`LIMIT`].
 #[track_caller]
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -39,7 +39,7 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until `find` finds something; fails with `what` after [`LIMIT`].
+/// Waits until `find` finds something. Fails with `what` after [`LIMIT`].
 #[track_caller]
 pub fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let mut found = None;
@@ -50,8 +50,8 @@ pub fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     found.expect("wait_until returns only when it is there")
 }
 
-/// An address that nobody else uses: every call has a 127.x.y.z of its own, so that a port that was free a moment
-/// ago still is when the server binds it.
+/// An address that nothing else uses: every call returns another 127.x.y.z, so that a port that was free a moment ago
+/// is still free when the server binds it.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed) + 1;
@@ -77,7 +77,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A door that is shut until a test opens it: what a worker waits at.
+/// A gate that is closed until a test opens it. Workers wait at it.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<(Mutex<u64>, Condvar)>);
 
@@ -88,12 +88,13 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    /// Lets everybody through from now on.
+    /// Lets everything through from now on.
     pub fn open(&self) {
         self.admit(1 << 40);
     }
 
-    /// Waits to be let through; gives up after some [`LIMIT`]s and goes on, so that a failed test ends.
+    /// Waits until the gate lets it through. It gives up after some [`LIMIT`]s and continues, so that a failed test
+    /// ends.
     pub fn pass(&self) {
         let (count, changed) = &*self.0;
         let guard = count.lock().expect("no holder panics");

@@ -22,27 +22,27 @@ use tokio_rustls::rustls::{HandshakeKind, ServerConfig, ServerConnection, Stream
 use super::authority::Identity;
 use super::{LIMIT, free_address};
 
-/// It listens until it is dropped, and then ends every connection.
+/// The origin listens until it is dropped. Then it ends every connection.
 pub struct Oddity {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
 
-/// A connection, for the function that leads it. Closed in order when the function returns.
+/// A connection, for the function that runs it. It is closed normally when the function returns.
 pub struct Talk {
     /// The connection's number, from 1.
     pub number: usize,
     wire: Wire,
     buffer: Vec<u8>,
-    /// How it ends when its script has returned.
+    /// How the connection ends when its script has returned.
     end: End,
     shared: Arc<Shared>,
 }
 
 enum End {
-    /// TLS's goodbye, then TCP's, and all that still comes is read.
+    /// Sends TLS's close_notify, then closes TCP, and reads all that still arrives.
     InOrder,
-    /// By closing the socket and nothing else.
+    /// Closes the socket and does nothing else.
     Closed,
 }
 
@@ -59,17 +59,17 @@ struct Shared {
     resumed: AtomicUsize,
     names: Mutex<Vec<String>>,
     requests: Mutex<Vec<Vec<u8>>>,
-    /// Of the connections that are led now, by their number.
+    /// The connections that are open now, by number.
     sockets: Mutex<BTreeMap<usize, TcpStream>>,
 }
 
 impl Oddity {
-    /// In the clear; also for what is to be no TLS where TLS is expected.
+    /// Without TLS. Also for connections that send something else where TLS is expected.
     pub fn plain(script: impl Fn(&mut Talk) + Send + Sync + 'static) -> Oddity {
         Oddity::start(free_address(), None, script)
     }
 
-    /// Over TLS 1.2 and 1.3 with these protocols (ALPN); the script begins after the handshake.
+    /// Over TLS 1.2 and 1.3 with these protocols (ALPN). The script begins after the handshake.
     pub fn tls(
         identity: &Identity,
         protocols: &[&str],
@@ -78,7 +78,7 @@ impl Oddity {
         Oddity::start(free_address(), Some(tls(identity, protocols)), script)
     }
 
-    /// On an address of the test's choice.
+    /// On an address that the test chooses.
     pub fn start(
         address: SocketAddr,
         tls: Option<Arc<ServerConfig>>,
@@ -105,32 +105,32 @@ impl Oddity {
         self.address
     }
 
-    /// Connections that it was made.
+    /// How many connections others made to it.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// Connections that have not ended.
+    /// How many connections have not ended.
     pub fn open(&self) -> usize {
         self.shared.sockets.lock().expect("no holder panics").len()
     }
 
-    /// TLS handshakes that came to their end.
+    /// How many TLS handshakes were completed.
     pub fn handshakes(&self) -> usize {
         self.shared.handshakes.load(Ordering::SeqCst)
     }
 
-    /// Those of them that went on with an earlier session.
+    /// How many of these handshakes resumed an earlier session.
     pub fn resumed(&self) -> usize {
         self.shared.resumed.load(Ordering::SeqCst)
     }
 
-    /// The names of the handshakes (SNI), in their order; empty: none was said.
+    /// The names in the handshakes (SNI), in order. A name is empty if the handshake had none.
     pub fn names(&self) -> Vec<String> {
         self.shared.names.lock().expect("no holder panics").clone()
     }
 
-    /// What [`Talk::request`] has read, in its order, to the byte.
+    /// What [`Talk::request`] has read, in order, as exact bytes.
     pub fn requests(&self) -> Vec<Vec<u8>> {
         self.shared
             .requests
@@ -167,13 +167,14 @@ impl Drop for Oddity {
 }
 
 impl Talk {
-    /// Reads one request, its body too where it has `Content-Length` or is chunked; none: closed before its end.
+    /// Reads one request, with its body if it has `Content-Length` or is chunked. Returns none if the connection was
+    /// closed before its end.
     pub fn request(&mut self) -> Option<String> {
         let request = self.request_bytes()?;
         Some(String::from_utf8_lossy(&request).into_owned())
     }
 
-    /// As [`Talk::request`], to the byte.
+    /// As [`Talk::request`], as exact bytes.
     pub fn request_bytes(&mut self) -> Option<Vec<u8>> {
         let head = loop {
             match self.buffer.windows(4).position(|end| end == b"\r\n\r\n") {
@@ -214,7 +215,7 @@ impl Talk {
         Some(request)
     }
 
-    /// Sends bytes; false: the other side does not take them any more.
+    /// Sends bytes. Returns false if the other side does not take them any more.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         let stream = self.wire.stream();
         stream
@@ -223,7 +224,7 @@ impl Talk {
             .is_ok()
     }
 
-    /// 200 with this text, whole.
+    /// Sends a whole answer: 200 with this text.
     pub fn answer(&mut self, text: &str) -> bool {
         let length = text.len();
         self.send(format!(
@@ -231,7 +232,7 @@ impl Talk {
         ))
     }
 
-    /// Answers every request so, until the other side closes.
+    /// Answers every request like this, until the other side closes.
     pub fn answer_all(&mut self, text: &str) {
         while self.request().is_some() && self.answer(text) {}
     }
@@ -246,7 +247,7 @@ impl Talk {
         }
     }
 
-    /// Sends this again and again until the other side does not take it any more; how many bytes that were.
+    /// Sends this again and again until the other side does not take it any more. Returns the number of bytes.
     pub fn endless(&mut self, piece: &str) -> usize {
         let piece = piece.repeat(8192 / piece.len() + 1);
         let mut sent = 0;
@@ -263,20 +264,20 @@ impl Talk {
         }
     }
 
-    /// A reset (RST) ends the connection when the script returns.
+    /// Resets the connection (RST) when the script returns.
     pub fn reset(&mut self) {
         let socket = socket2::SockRef::from(self.wire.socket());
         socket.set_linger(Some(Duration::ZERO)).expect("SO_LINGER");
         self.end = End::Closed;
     }
 
-    /// Ends TCP in order, at once and without TLS's goodbye.
+    /// Closes TCP normally, at once and without TLS's close_notify.
     pub fn cut(&mut self) {
         let _ = self.wire.socket().shutdown(Shutdown::Write);
         self.end = End::Closed;
     }
 
-    /// Reads what comes next; none: closed, or nothing came for [`LIMIT`].
+    /// Reads what comes next. Returns none if the connection is closed, or if nothing came for [`LIMIT`].
     fn more(&mut self) -> Option<()> {
         let mut bytes = [0; 16384];
         match self.wire.stream().read(&mut bytes) {
@@ -289,7 +290,7 @@ impl Talk {
     }
 }
 
-/// A connection's life: the handshake, the script, the end.
+/// Runs a connection: the handshake, the script, the end.
 fn lead(
     socket: TcpStream,
     shared: Arc<Shared>,
@@ -331,12 +332,12 @@ fn lead(
             let _ = stream.flush();
         }
         let _ = talk.wire.socket().shutdown(Shutdown::Write);
-        // Closing a socket with unread bytes would be a reset.
+        // Closing a socket with unread bytes would reset the connection.
         talk.hold();
     }
 }
 
-/// The TLS handshake; none: it failed.
+/// The TLS handshake. Returns none if it failed.
 fn greet(
     mut socket: TcpStream,
     tls: Arc<ServerConfig>,
@@ -355,7 +356,7 @@ fn greet(
     Some(StreamOwned::new(connection, socket))
 }
 
-/// Takes the connection off the list when it has ended, however it did.
+/// Removes the connection from the list when it has ended, in whatever way.
 struct Leaving<'a> {
     number: usize,
     shared: &'a Shared,
@@ -390,7 +391,7 @@ impl Wire {
     }
 }
 
-/// What a server over TLS is configured by.
+/// The configuration of a TLS server.
 pub fn tls(identity: &Identity, protocols: &[&str]) -> Arc<ServerConfig> {
     let (certificates, key) = identity.load();
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))

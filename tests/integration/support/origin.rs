@@ -27,18 +27,18 @@ use super::{Client, GROUP, LIMIT, USER, free_address, is_root, wait_for, wait_un
 /// Bytes of `/large`.
 pub const LARGE: usize = 3_000_000;
 
-/// A running nginx. Dropped, it ends.
+/// A running nginx. It ends when it is dropped.
 pub struct Origin {
     folder: PathBuf,
     address: SocketAddr,
-    /// Where it counts connections, in the clear.
+    /// Where nginx shows its number of connections, without TLS.
     counter: SocketAddr,
     child: Option<Child>,
-    /// Connections that the test made itself, or that were before.
+    /// Connections that the test itself made, or that existed before.
     own: std::cell::Cell<u64>,
 }
 
-/// A request that it has answered: a line of its log.
+/// A request that the origin has answered: a line of its log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// The connection's number, from the start of this nginx.
@@ -49,22 +49,22 @@ pub struct Call {
     pub line: String,
     /// `Host`, or `:authority`.
     pub host: String,
-    /// The name in the TLS handshake; empty: none.
+    /// The name in the TLS handshake. Empty: none.
     pub sni: String,
-    /// The connection's TLS session went on with an earlier one.
+    /// Whether the connection resumed an earlier TLS session.
     pub resumed: bool,
     /// `TLSv1.3`, or empty.
     pub tls: String,
-    /// It came over HTTP/2.
+    /// Whether the request came over HTTP/2.
     pub http2: bool,
     /// The status.
     pub status: u16,
-    /// Subject of the client's certificate; empty: none.
+    /// Subject of the client's certificate. Empty: none.
     pub client: String,
 }
 
 impl Origin {
-    /// One over TLS with HTTP/1.1 and HTTP/2 on an address of its own; its folder is made in `folder`.
+    /// Starts an origin over TLS with HTTP/1.1 and HTTP/2 on its own address. Its folder is created in `folder`.
     pub fn tls(folder: &Path, identity: &Identity) -> Origin {
         Origin::start(
             folder,
@@ -74,7 +74,7 @@ impl Origin {
         )
     }
 
-    /// One over TLS that does not know HTTP/2.
+    /// Starts an origin over TLS without HTTP/2.
     pub fn tls_http1(folder: &Path, identity: &Identity) -> Origin {
         Origin::start(
             folder,
@@ -84,24 +84,24 @@ impl Origin {
         )
     }
 
-    /// One in the clear, HTTP/1.1.
+    /// Starts an origin with HTTP/1.1 and without TLS.
     pub fn plain(folder: &Path) -> Origin {
         Origin::start(folder, free_address(), "listen ADDRESS;", "")
     }
 
-    /// Lines of `server` for TLS: `ADDRESS` stands for where it listens.
+    /// Lines of `server` for TLS. `ADDRESS` stands for the address where it listens.
     pub fn listen_tls(identity: &Identity, http2: bool) -> String {
         let http2 = if http2 { "http2" } else { "" };
         let (cert, key) = (identity.cert.display(), identity.key.display());
         format!("listen ADDRESS ssl {http2}; ssl_certificate {cert}; ssl_certificate_key {key};")
     }
 
-    /// One on this address with these lines for `server`: how it listens, and more, which may change what is usual
-    /// (`keepalive_requests 3;`, `ssl_verify_client on;`, a location of one's own).
+    /// Starts an origin on this address with these lines for `server`: how it listens, and more lines, which may change
+    /// the defaults (`keepalive_requests 3;`, `ssl_verify_client on;`, an additional location).
     pub fn start(folder: &Path, address: SocketAddr, listen: &str, more: &str) -> Origin {
         let folder = folder.join(format!("origin-{}-{}", address.ip(), address.port()));
         fs::create_dir_all(&folder).expect("mkdir");
-        // Its worker is another user where the tests run as root.
+        // If the tests run as root, nginx's worker is another user.
         mode(&folder, 0o777);
         let counter = free_address();
         let text = &"All of this is text. ".repeat(334)[..7000];
@@ -135,7 +135,7 @@ impl Origin {
         self.address
     }
 
-    /// Ends it, with every connection; the address refuses until [`Origin::go`].
+    /// Stops it and closes all its connections. The address refuses connections until [`Origin::go`].
     pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let children = descendants(child.id());
@@ -150,7 +150,7 @@ impl Origin {
         }
     }
 
-    /// Starts it again on the same address. Numbers of connections begin anew; the log goes on.
+    /// Starts it again on the same address. Connection numbers begin again at the start. The log continues.
     pub fn go(&mut self) {
         assert!(self.child.is_none(), "it runs");
         let said = File::create(self.folder.join("said")).expect("a file");
@@ -172,18 +172,19 @@ impl Origin {
             TcpStream::connect(self.counter).is_ok()
         });
         self.child = Some(child);
-        // All that was accepted until now is this test's own asking.
+        // All connections accepted until now were made by this test.
         self.own.set(self.accepted());
     }
 
-    /// Connections that others have made to it since it started, also those without a request.
+    /// How many connections others have made to it since it started, including those without a request.
     pub fn connections(&self) -> u64 {
         let accepted = self.accepted();
         self.own.set(self.own.get() + 1);
         accepted - self.own.get() - self.inner()
     }
 
-    /// What it was asked, in the order of the answers' ends. The line of an answer may come a little after it.
+    /// The requests so far, in the order in which their answers ended. The line of an answer may come a little after
+    /// the answer.
     pub fn calls(&self) -> Vec<Call> {
         let text = fs::read_to_string(self.folder.join("access.log")).unwrap_or_default();
         let lines = text
@@ -201,19 +202,19 @@ impl Origin {
         })
     }
 
-    /// Connections that it has made to itself, for `/body`.
+    /// How many connections it has made to itself, for `/body`.
     fn inner(&self) -> u64 {
         let text = fs::read_to_string(self.folder.join("inner.log")).unwrap_or_default();
         text.lines().count() as u64
     }
 
-    /// What it has complained of.
+    /// Its error log.
     pub fn errors(&self) -> String {
         let read = |name| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
         read("said") + &read("error.log")
     }
 
-    /// Connections that the kernel gave it.
+    /// How many connections it has accepted.
     fn accepted(&self) -> u64 {
         let mut client = Client::connect(self.counter);
         client.send("GET / HTTP/1.1\r\nHost: counter\r\nConnection: close\r\n\r\n");
@@ -255,7 +256,8 @@ impl Call {
     }
 }
 
-/// `MORE` comes before the usual locations: of regular expressions the first that matches counts, of prefixes the longest.
+/// `MORE` comes before the usual locations: the first matching regular expression counts, and the longest matching
+/// prefix.
 const CONFIGURATION: &str = r#"
 USER daemon off; worker_processes 1; pid FOLDER/pid; error_log FOLDER/error.log info;
 events { worker_connections 4096; }

@@ -1,4 +1,4 @@
-//! PHP as Debian packages it: a private PHP-FPM, and php-cgi as a pool's command.
+//! PHP from Debian's packages: a private PHP-FPM, and php-cgi as a pool's command.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use super::process::{descendants, newest, signal, wait};
 use super::{GROUP, LIMIT, USER, free_address, is_root, wait_until};
 
-/// A PHP-FPM of this test's own.
+/// A PHP-FPM for one test.
 pub struct Fpm {
     child: Child,
     folder: PathBuf,
@@ -19,12 +19,12 @@ pub struct Fpm {
 }
 
 impl Fpm {
-    /// So many children on a unix socket in this folder.
+    /// A PHP-FPM with this many children on a unix socket in this folder.
     pub fn unix(folder: &Path, children: usize) -> Fpm {
         Fpm::unix_with(folder, children, "")
     }
 
-    /// So many children on a unix socket in this folder, with these lines for the pool, which is called `app`.
+    /// The same, with these lines for the pool, which is called `app`.
     pub fn unix_with(folder: &Path, children: usize, lines: &str) -> Fpm {
         let path = folder.join("fpm.sock");
         let fpm = Fpm::start(
@@ -38,7 +38,7 @@ impl Fpm {
         fpm
     }
 
-    /// So many children on TCP.
+    /// A PHP-FPM with this many children on TCP.
     pub fn tcp(folder: &Path, children: usize) -> Fpm {
         let address: SocketAddr = free_address();
         let text = address.to_string();
@@ -101,7 +101,7 @@ impl Fpm {
         )
     }
 
-    /// As `servers` names it.
+    /// The address, in the format of `servers`.
     pub fn server(&self) -> &str {
         &self.server
     }
@@ -118,7 +118,7 @@ impl Fpm {
         self.server.trim_start_matches("unix:")
     }
 
-    /// What it has logged.
+    /// Its log so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("fpm.log")).unwrap_or_default()
     }
@@ -176,5 +176,5 @@ pub fn identity() -> String {
     }
 }
 
-/// Takes the mail that an application sends: what the machine has for it may look up names, or deliver.
+/// Accepts the mail that an application sends. The machine's own mailer might look up names, or deliver the mail.
 const MAILER: &str = "/bin/true";

@@ -1,4 +1,4 @@
-//! Processes: what a process has started, and whether anything of it is left.
+//! Processes: what a process has started, and whether any of it still runs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A process that cannot be mistaken for a later one of the same number.
+/// A process that cannot be mistaken for a later one with the same number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
     /// Its number.
@@ -20,13 +20,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Whether it still runs (one that ended and was not waited for does not).
+    /// Whether it still runs. A process that ended and was not waited for does not.
     pub fn runs(&self) -> bool {
         stat(self.pid).is_some_and(|now| now.started == self.started && now.state != 'Z')
     }
 }
 
-/// All processes that `pid` started, and those started by them.
+/// All processes that `pid` started, and all that those started.
 pub fn descendants(pid: u32) -> Vec<Process> {
     let mut children: BTreeMap<u32, Vec<Process>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").expect("/proc").flatten() {
@@ -56,8 +56,8 @@ pub fn descendants(pid: u32) -> Vec<Process> {
     found
 }
 
-/// What a process and all that it has started are doing, thread by thread, for whoever has to find out why they did
-/// not get further: where in the kernel they wait, in which call with which descriptors, and the time they had.
+/// What each thread of a process and of its descendants does: where in the kernel it waits, in which call with which
+/// descriptors, and how much processor time it had. This helps to find out why a test got stuck.
 pub fn table(pid: u32) -> String {
     let read = |path: String| fs::read_to_string(path).unwrap_or_default();
     let mut text = format!("load {}\n", read("/proc/loadavg".to_owned()).trim_end());
@@ -94,13 +94,13 @@ pub fn table(pid: u32) -> String {
     text
 }
 
-/// Sends a signal; that the process is gone already is no error.
+/// Sends a signal. It is not an error if the process has already ended.
 pub fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid as i32).expect("a process id");
     let _ = kill_process(pid, signal);
 }
 
-/// Waits for the end of a child; none: it still runs after `limit`.
+/// Waits for the end of a child. Returns none if it still runs after `limit`.
 pub fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let began = Instant::now();
     loop {
@@ -122,7 +122,7 @@ pub fn resident(pid: u32) -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// The newest program whose path begins so and ends in a version, as Debian names them.
+/// The newest program whose path begins with this and ends in a version, as Debian names them.
 pub fn newest(folder: &str, prefix: &str) -> PathBuf {
     let mut found: Vec<PathBuf> = fs::read_dir(folder)
         .expect(folder)
@@ -144,7 +144,7 @@ struct Stat {
     name: String,
     state: char,
     parent: u32,
-    /// Processor time, in the kernel and out of it.
+    /// Processor time, in the kernel and in user mode.
     ticks: u64,
     started: u64,
 }
@@ -153,7 +153,7 @@ fn stat(pid: u32) -> Option<Stat> {
     stat_at(&format!("/proc/{pid}/stat"))
 }
 
-/// proc(5), /proc/PID/stat: the name is in brackets and may hold anything.
+/// proc(5), /proc/PID/stat: the name is in parentheses and may contain any character.
 fn stat_at(path: &str) -> Option<Stat> {
     let text = fs::read(path).ok()?;
     let text = String::from_utf8_lossy(&text);

@@ -1,4 +1,4 @@
-//! A weir with `[egress]`: names of the test's own, who may be called, and calls.
+//! A weir with `[egress]`: the test's own host names, rules about which hosts may be called, and calls.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,9 +8,9 @@ use super::dns::{Dns, Says};
 use super::weir::request;
 use super::{Client, Response, Setup, Weir, free_address, wait_until};
 
-/// What is prepared before weir starts.
+/// The configuration and the helpers that are prepared before weir starts.
 pub struct Outward {
-    /// The authority that is trusted for every name of [`Outward::name`].
+    /// The authority that weir trusts for every name of [`Outward::name`].
     pub authority: Authority,
     dns: Dns,
     address: SocketAddr,
@@ -22,20 +22,20 @@ pub struct Outward {
     tables: String,
 }
 
-/// A running weir that carries calls.
+/// A running weir that forwards outgoing calls.
 pub struct Sidecar {
-    /// It.
+    /// The weir.
     pub weir: Weir,
-    /// Whom it asks for addresses.
+    /// The name server that weir uses.
     pub dns: Dns,
-    /// Whom it trusts.
+    /// The authority that weir trusts.
     pub authority: Authority,
-    /// Where it takes calls.
+    /// Where weir takes calls.
     pub address: SocketAddr,
 }
 
 impl Outward {
-    /// Nobody may be called yet.
+    /// Allows no host yet.
     pub fn new() -> Outward {
         let address = free_address();
         Outward {
@@ -56,18 +56,18 @@ impl Outward {
         self.address
     }
 
-    /// Who is asked for addresses; knows what [`Outward::name`] told it.
+    /// The name server. It knows what [`Outward::name`] told it.
     pub fn dns(&self) -> &Dns {
         &self.dns
     }
 
-    /// The name leads to this address, may be called by https at its port, and is trusted if its certificate is of
+    /// The name has this address, may be called by https at its port, and is trusted if its certificate comes from
     /// [`Outward::authority`].
     pub fn name(self, name: &str, address: SocketAddr) -> Outward {
         self.lead(name, address, "")
     }
 
-    /// The same in the clear.
+    /// The same without TLS.
     pub fn plain_name(self, name: &str, address: SocketAddr) -> Outward {
         self.lead(name, address, "http://")
     }
@@ -82,13 +82,13 @@ impl Outward {
         self
     }
 
-    /// An entry of `allow` as it is written in weir.toml, with its quotes or braces.
+    /// Adds an entry of `allow` as it is written in weir.toml, with its quotes or braces.
     pub fn allow(mut self, entry: &str) -> Outward {
         self.allow.push(entry.to_owned());
         self
     }
 
-    /// Takes calls there too (`unix:PATH`).
+    /// Also takes calls at this address (`unix:PATH`).
     pub fn listen(mut self, address: &str) -> Outward {
         self.listen.push(format!("\"{address}\""));
         self
@@ -101,21 +101,21 @@ impl Outward {
         self
     }
 
-    /// Lines of the table that holds for every name of [`Outward::name`] (`[egress.host.usual]`).
+    /// Adds lines to the table that applies to every name of [`Outward::name`] (`[egress.host.usual]`).
     pub fn usual(mut self, lines: &str) -> Outward {
         self.usual.push_str(lines);
         self.usual.push('\n');
         self
     }
 
-    /// Whole tables. Of the host's tables the first that matches counts, and these come first.
+    /// Adds whole tables. weir uses the first matching host table, and these come first.
     pub fn tables(mut self, tables: &str) -> Outward {
         self.tables.push_str(tables);
         self.tables.push('\n');
         self
     }
 
-    /// Its part of weir.toml, `[server]`'s `resolver` aside.
+    /// Its part of weir.toml, without `resolver` of `[server]`.
     pub fn toml(&self) -> String {
         let mut text = format!("[egress]\nlisten = [{}]\n", self.listen.join(", "));
         text.push_str(&format!("allow = [\n{}\n]\n", self.allow.join(",\n")));
@@ -132,7 +132,7 @@ impl Outward {
         text
     }
 
-    /// All of it in a weir.
+    /// Adds all of this to a weir.
     pub fn prepare(&self, setup: Setup) -> Setup {
         let resolver = format!("resolver = [\"{}\"]", self.dns.address());
         setup.server(&resolver).more(&self.toml())
@@ -144,7 +144,7 @@ impl Outward {
         self.start_in(Setup::new())
     }
 
-    /// Starts a weir of which more is prepared.
+    /// Starts a weir with more preparations.
     #[track_caller]
     pub fn start_in(self, setup: Setup) -> Sidecar {
         let weir = self.prepare(setup).start();
@@ -161,20 +161,19 @@ impl Outward {
 }
 
 impl Sidecar {
-    /// A caller's connection.
+    /// Connects as a caller.
     #[track_caller]
     pub fn client(&self) -> Client {
         Client::connect(self.address)
     }
 
-    /// GET in the path form (`/api.test:8443/v1`) or the proxy form (`http://api.test/v1`), over a connection of its
-    /// own.
+    /// GET in the path form (`/api.test:8443/v1`) or the proxy form (`http://api.test/v1`), over a new connection.
     #[track_caller]
     pub fn get(&self, target: &str) -> Response {
         self.call("GET", target, &[], b"")
     }
 
-    /// Any call over a connection of its own.
+    /// Makes any call over a new connection.
     #[track_caller]
     pub fn call(
         &self,
@@ -183,7 +182,7 @@ impl Sidecar {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Response {
-        // As every client of a proxy: `Host` says the same as the target (RFC 9112 §3.2.2).
+        // As every client of a proxy sends it: `Host` is the same as in the target (RFC 9112 §3.2.2).
         let after = target.split_once("://").map(|(_, rest)| rest);
         let authority = after.map(|rest| rest.split('/').next().unwrap_or_default());
         let says_host = headers
@@ -196,7 +195,7 @@ impl Sidecar {
         client.response_to(method)
     }
 
-    /// The text of `/echo` and the like: the value of a key.
+    /// The value of a key in the text of `/echo` and similar paths.
     pub fn value(text: &str, key: &str) -> String {
         let mut lines = text.lines();
         let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
@@ -205,7 +204,7 @@ impl Sidecar {
             .to_owned()
     }
 
-    /// A file of the test's folder.
+    /// A file in the test's folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.weir.folder().join(name)
     }

@@ -1,4 +1,4 @@
-//! weir itself: a folder with a weir.toml and a document root, the real binary, and its logs.
+//! A real weir: a folder with a weir.toml and a document root, the binary, and its logs.
 
 use std::fs::{self, File, Permissions};
 use std::net::{SocketAddr, TcpStream};
@@ -28,7 +28,8 @@ pub struct Setup {
     traced: bool,
 }
 
-/// A running weir. It is stopped at the end of the test, which fails if it does not stop or leaves anything behind.
+/// A running weir. It is stopped at the end of the test. The test fails if weir does not stop or leaves anything
+/// behind.
 pub struct Weir {
     child: Child,
     stopped: bool,
@@ -37,13 +38,13 @@ pub struct Weir {
 }
 
 impl Setup {
-    /// A folder with an empty document root, and a site of it on an address of its own.
+    /// A folder with an empty document root, and a site for it on its own address.
     pub fn new() -> Setup {
         let folder = TempDir::with_prefix("weir-test-").expect("a temporary folder");
         for name in ["root", "log", "spool"] {
             fs::create_dir(folder.path().join(name)).expect("mkdir");
         }
-        // weir's gateway and workers may be other users than the tests'.
+        // weir's gateway and workers may run as other users than the tests.
         mode(folder.path(), 0o755);
         mode(&folder.path().join("spool"), 0o1777);
         Setup {
@@ -75,7 +76,7 @@ impl Setup {
         self.address
     }
 
-    /// A file below the document root, with the folders it needs.
+    /// Writes a file below the document root, and creates its folders.
     pub fn file(self, path: &str, content: impl AsRef<[u8]>) -> Setup {
         write(&self.root().join(path), content.as_ref());
         self
@@ -93,25 +94,25 @@ impl Setup {
         self
     }
 
-    /// Lines of the site. Tables of its own (`[[site.main.route]]`) go to [`Setup::more`].
+    /// Lines of the site. Its tables (`[[site.main.route]]`) belong in [`Setup::more`].
     pub fn site(mut self, lines: &str) -> Setup {
         self.site.push_str(&ended(lines));
         self
     }
 
-    /// A pool, and the site's scripts run in it.
+    /// Adds a pool. The site's scripts run in it.
     pub fn pool(mut self, lines: &str) -> Setup {
         self.site.push_str("pool = \"app\"\n");
         self.pools
             .push_str(&format!("[pool.app]\n{}", ended(lines)));
         if !says(lines, "queue.timeout") {
-            // Who waits in a test waits for something else than this.
+            // The tests wait for other things than the queue's timeout.
             self.pools.push_str("queue.timeout = \"60s\"\n");
         }
         self
     }
 
-    /// Lines of `[log]` in place of the JSON format.
+    /// Lines of `[log]`, instead of the JSON format.
     pub fn log(mut self, lines: &str) -> Setup {
         self.log = ended(lines);
         self
@@ -123,19 +124,19 @@ impl Setup {
         self
     }
 
-    /// A command that runs weir: its words come before weir's own.
+    /// A command that runs weir. Its words come before weir's own.
     pub fn under(mut self, words: &[&str]) -> Setup {
         self.wrapper = words.iter().map(|word| word.to_string()).collect();
         self
     }
 
-    /// The steps of each request are on stderr too, and told where the test fails.
+    /// Writes the steps of each request to stderr too, and shows them if the test fails.
     pub fn traced(mut self) -> Setup {
         self.traced = true;
         self
     }
 
-    /// The weir.toml that all this means. `access` and `error` are written here unless `[log]` says them itself.
+    /// The resulting weir.toml. It has `access` and `error` unless `[log]` sets them itself.
     pub fn toml(&self) -> String {
         let folder = self.folder.path().display();
         let mut server = self.server.clone();
@@ -148,7 +149,7 @@ impl Setup {
             }
         };
         defaults("spool_dir", format!("spool_dir = \"{folder}/spool\"\n"));
-        // All the tests' weirs have the same usual place for it.
+        // The default place would be the same for all the tests' weirs.
         defaults("admin", "admin = \"off\"\n".to_owned());
         defaults(
             "shutdown_timeout",
@@ -168,7 +169,8 @@ impl Setup {
         )
     }
 
-    /// Writes weir.toml and starts weir; returns when it serves, or, where its log does not say so, accepts connections.
+    /// Writes weir.toml and starts weir. Returns when weir serves, or, if its log does not show that, when it accepts
+    /// connections.
     #[track_caller]
     pub fn start(self) -> Weir {
         let file = self.write_toml();
@@ -179,13 +181,13 @@ impl Setup {
         let says_so = !self.log.contains("error") && !self.log.contains("level");
         let weir = self.start_with(&arguments);
         if says_so {
-            // The manager's sockets take connections before there is a gateway, or an operator's window.
+            // The manager's sockets accept connections before there is a gateway or an operator's window.
             weir.wait_for_error(&["serves (process"]);
         }
         weir
     }
 
-    /// Starts weir with this weir.toml in place of the one that the rest would make; it has to listen on [`Setup::address`].
+    /// Starts weir with this weir.toml instead of the generated one. It has to listen on [`Setup::address`].
     #[track_caller]
     pub fn start_toml(self, text: &str) -> Weir {
         let file = self.folder.path().join("weir.toml");
@@ -193,7 +195,7 @@ impl Setup {
         self.start_with(&["serve", "-c", file.to_str().expect("a path in UTF-8")])
     }
 
-    /// `weir serve FOLDER` of the document root, with `arguments` after it.
+    /// Runs `weir serve FOLDER` on the document root, followed by `arguments`.
     #[track_caller]
     pub fn start_folder(self, arguments: &[&str]) -> Weir {
         let listen = self.address.to_string();
@@ -204,7 +206,7 @@ impl Setup {
         self.start_with(&all)
     }
 
-    /// Starts weir and waits for its end, for starts that are to fail. Status, and what it said on stderr.
+    /// Starts weir and waits for its end, for starts that must fail. Returns the status and stderr.
     #[track_caller]
     pub fn start_in_vain(self) -> (ExitStatus, String) {
         let file = self.write_toml();
@@ -219,7 +221,7 @@ impl Setup {
         (status, said)
     }
 
-    /// Writes weir.toml; its path.
+    /// Writes weir.toml and returns its path.
     pub fn write_toml(&self) -> PathBuf {
         let file = self.folder.path().join("weir.toml");
         fs::write(&file, self.toml()).expect("weir.toml");
@@ -278,19 +280,19 @@ impl Weir {
         self.folder.path().join("root")
     }
 
-    /// A connection to it.
+    /// Opens a connection to it.
     #[track_caller]
     pub fn client(&self) -> Client {
         Client::connect(self.address)
     }
 
-    /// GET over a connection of its own.
+    /// Sends GET over a new connection.
     #[track_caller]
     pub fn get(&self, path: &str) -> Response {
         self.request("GET", path, &[], b"")
     }
 
-    /// Any request over a connection of its own.
+    /// Sends any request over a new connection.
     #[track_caller]
     pub fn request(
         &self,
@@ -332,29 +334,29 @@ impl Weir {
             .collect()
     }
 
-    /// What it has written to stderr, the error log of the tests.
+    /// Its stderr so far, which is the error log of the tests.
     pub fn stderr(&self) -> String {
         self.read("log/stderr")
     }
 
-    /// What it has written to stdout.
+    /// Its stdout so far.
     pub fn stdout(&self) -> String {
         self.read("log/stdout")
     }
 
-    /// A file of the test's folder as text; nothing if it is not there.
+    /// A file in the test's folder as text, or an empty string if it does not exist.
     pub fn read(&self, name: &str) -> String {
         let bytes = fs::read(self.folder.path().join(name)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Waits for a line on stderr that holds all these words; the line.
+    /// Waits for a line on stderr that contains all these words, and returns it.
     #[track_caller]
     pub fn wait_for_error(&self, words: &[&str]) -> String {
         self.wait_for_line("log/stderr", words)
     }
 
-    /// Waits for a line of a file that holds all these words; the line.
+    /// Waits for a line of a file that contains all these words, and returns it.
     #[track_caller]
     pub fn wait_for_line(&self, file: &str, words: &[&str]) -> String {
         wait_for(&format!("a line with {words:?} in {file}"), || {
@@ -366,7 +368,7 @@ impl Weir {
         })
     }
 
-    /// Waits for the access log's (JSON) line of this URI; its fields.
+    /// Waits for the line of this URI in the access log (JSON), and returns its fields.
     #[track_caller]
     pub fn logged(&self, uri: &str) -> Value {
         wait_for(&format!("{uri} in the access log"), || {
@@ -387,7 +389,7 @@ impl Weir {
         signal(self.child.id(), which);
     }
 
-    /// Waits for its end by itself.
+    /// Waits until it ends by itself.
     #[track_caller]
     pub fn wait_for_end(&mut self) -> ExitStatus {
         let status = wait(&mut self.child, LIMIT);
@@ -396,7 +398,7 @@ impl Weir {
         status
     }
 
-    /// Stops it gracefully; fails unless it ends well and leaves nothing running.
+    /// Stops it gracefully. Fails unless it ends without an error and leaves nothing running.
     #[track_caller]
     pub fn stop(&mut self) {
         let processes = self.processes();
@@ -443,7 +445,7 @@ impl Drop for Weir {
 /// The program under test.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_weir");
 
-/// A request as bytes: Host, Connection: close and the length are added.
+/// A request as bytes, with Host, Connection: close and the length added.
 pub fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut text = format!("{method} {path} HTTP/1.1\r\n");
     if !headers
@@ -470,7 +472,7 @@ pub fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) 
     bytes
 }
 
-/// Fails if one of these is still there a little later.
+/// Fails if one of these still runs a little later.
 #[track_caller]
 pub fn expect_gone(processes: &[Process]) {
     wait_until(&format!("all of {processes:?} have ended"), || {
@@ -478,7 +480,7 @@ pub fn expect_gone(processes: &[Process]) {
     });
 }
 
-/// Writes a file that everybody may read, with the folders it needs.
+/// Writes a file that everybody may read, and creates its folders.
 pub fn write(path: &Path, content: &[u8]) {
     fs::create_dir_all(path.parent().expect("a folder")).expect("mkdir");
     fs::write(path, content).expect("write");
