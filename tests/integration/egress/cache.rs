@@ -1,4 +1,4 @@
-//! Answers that are kept, joined and compressed, by the real binary between real clients and origins.
+//! Cached, shared and compressed answers of the real binary between real clients and origins.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -12,8 +12,8 @@ use crate::support::sidecar::{Outward, Sidecar};
 use crate::support::weir::request;
 use crate::support::{Gate, Response, Setup, wait_for, wait_until};
 
-/// An origin in the clear whose answers a function makes of path and request: head lines and body. It counts what it
-/// is asked.
+/// An origin without TLS. A function makes its answers (head lines and body) from path and request. It counts the
+/// requests.
 struct Maker {
     oddity: Oddity,
 }
@@ -44,7 +44,7 @@ impl Maker {
     }
 }
 
-/// `head` begins with the status, lines end with LF; the length is added where there is a body.
+/// `head` begins with the status, and its lines end with LF. The length is added if there is a body.
 fn send(talk: &mut Talk, asked: &str, head: &str, body: &[u8]) -> bool {
     let mut bytes = format!("HTTP/1.1 {}\r\n", head.trim_end().replace('\n', "\r\n")).into_bytes();
     if !head.starts_with("304") {
@@ -57,7 +57,7 @@ fn send(talk: &mut Talk, asked: &str, head: &str, body: &[u8]) -> bool {
     talk.send(bytes)
 }
 
-/// A weir whose answers from `api.test` are kept, with these lines more, and the name with its port.
+/// A weir that caches answers from `api.test`, with these additional lines. Also returns the name with its port.
 fn keeping(origin: &Maker, lines: &str) -> (Sidecar, String) {
     let address = origin.oddity.address();
     let outward = Outward::new()
@@ -67,20 +67,20 @@ fn keeping(origin: &Maker, lines: &str) -> (Sidecar, String) {
     (outward.start(), format!("/api.test:{}", address.port()))
 }
 
-/// A GET over a connection that stays.
+/// A GET over a connection that is kept.
 fn ask(path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
     let kept = [headers, &[("Connection", "keep-alive")]].concat();
     request("GET", path, &kept, b"")
 }
 
-/// What the cache says that it did.
+/// What the cache did, as the answer says.
 #[track_caller]
 fn cache_status(response: &Response) -> &str {
     let said = response.header("cache-status");
     said.unwrap_or_else(|| panic!("no Cache-Status: {response:?}"))
 }
 
-/// Waits until the call's line says what the cache did.
+/// Waits until the log line of the call says what the cache did.
 #[track_caller]
 fn expect_logged(sidecar: &Sidecar, path: &str, how: &str) {
     let words = [
@@ -107,7 +107,7 @@ fn what_is_kept_is_not_asked_for_again() {
         cache_status(&first),
         "weir; fwd=uri-miss; fwd-status=200; stored"
     );
-    // The caller can have its answer before the line between them is drawn.
+    // The caller may get its answer before the cache marks the next call as a hit.
     let second = wait_for("a hit", || {
         let response = sidecar.get(&kept).expect(200);
         cache_status(&response)
@@ -131,7 +131,7 @@ fn what_is_kept_is_not_asked_for_again() {
     let had = sidecar.call("GET", &kept, &[("If-None-Match", "\"one\"")], b"");
     assert_eq!((had.status, had.body.len()), (304, 0));
     assert_eq!(origin.calls().len(), 1);
-    // What says nothing of its age is asked for each time.
+    // An answer that says nothing about its age is requested from the origin each time.
     let echo = format!("/api.test:{}/echo", origin.address().port());
     for _ in 0..2 {
         sidecar.get(&echo).expect(200);
@@ -180,7 +180,7 @@ fn stale_answers_stand_in_for_an_origin_that_is_gone() {
     sidecar.get(&path).expect(200);
     sidecar.get(&path).expect(200);
     drop(origin);
-    // The listener's thread ends after it.
+    // The listener's thread ends after the origin.
     wait_until("the origin is gone", || {
         std::net::TcpStream::connect(address).is_err()
     });
@@ -192,7 +192,7 @@ fn stale_answers_stand_in_for_an_origin_that_is_gone() {
     );
     expect_logged(&sidecar, "/x", "stale");
     assert_eq!(sidecar.get(&format!("{api}/y")).status, 502);
-    // Nor does it take a fault of the connection: 503 is one as well.
+    // An error of the origin's that is not a connection error counts too: 503.
     let _origin = Oddity::start(address, None, |talk| {
         while let Some(asked) = talk.request() {
             send(talk, &asked, "503 Service Unavailable", b"no");
@@ -223,7 +223,7 @@ fn equal_calls_are_asked_once() {
         client.send(request("GET", &path, &[], b""));
     }
     wait_until("the first is at the origin", || origin.count("/x") == 1);
-    // Other paths do not wait for it, and go on while it does.
+    // Calls for other paths do not wait for it, and continue meanwhile.
     let other = sidecar
         .client()
         .send(request("GET", &format!("{api}/y"), &[], b""))
@@ -290,7 +290,7 @@ fn when_a_caller_leaves_another_one_asks() {
     for client in &mut others {
         client.send(request("GET", &path, &[], b""));
     }
-    // Whether they wait yet or come after it has left: one of them asks.
+    // It does not matter whether they wait yet or come after it has left: one of them asks the origin.
     drop(first);
     wait_until("another asks", || origin.count("/x") == 2);
     gate.open();
@@ -323,7 +323,7 @@ fn who_asks_and_how_decides_what_may_be_kept() {
             .expect(200)
             .text()
     };
-    // The same answer comes as soon as it is kept; never: another each time.
+    // The same answer comes as soon as it is cached. If it is never cached, each answer differs.
     let is_kept = |path: &str, headers: &[(&str, &str)]| {
         let first = get(path, headers);
         let next: BTreeSet<String> = (0..3).map(|_| get(path, headers)).collect();
@@ -353,7 +353,7 @@ fn who_asks_and_how_decides_what_may_be_kept() {
     );
     // A caller that identifies itself does not get a response that was cached for anonymous callers.
     assert_ne!(get("/1/plain", &[]), get("/1/plain", &[who]));
-    // A write makes it untrue.
+    // A write invalidates the cached answer.
     let before = get("/1/plain", &[]);
     assert_eq!(get("/1/plain", &[]), before);
     sidecar
@@ -410,7 +410,7 @@ fn memory_is_bounded() {
         let bytes = metric(&sidecar, "weir_egress_cache_bytes");
         assert!(bytes <= 1 << 20, "{bytes}");
     }
-    // The last are there, the first are not, and the long ones never were.
+    // The last answers are cached, the first are not any more, and the long ones never were.
     let answers = metric(&sidecar, "weir_egress_cache_answers");
     assert!((20..35).contains(&answers), "{answers}");
     for (path, count) in [("/99", 1), ("/0", 2), ("/long/99", 2)] {
@@ -440,7 +440,7 @@ fn half_an_answer_is_cut_and_not_kept() {
     assert_eq!(origin.asked().len(), 2);
 }
 
-/// curl, which undoes what it asked for; the headers and the body.
+/// Runs curl, which decodes the encoding that it asked for. Returns the headers and the body.
 fn curl(sidecar: &Sidecar, url: &str, words: &[&str]) -> (String, Vec<u8>) {
     let headers = sidecar.file("headers");
     let output = Command::new("curl")
@@ -481,16 +481,16 @@ fn curl_gets_what_was_sent_compressed() {
         let (_, raw) = curl(&sidecar, &large, &["-H", &accept]);
         assert!(raw.len() < LARGE / 100, "{coding}: {} bytes", raw.len());
     }
-    // Everything that curl knows: the one that costs least.
+    // curl accepts every encoding that it knows: weir uses the one that costs least.
     let (headers, _) = curl(&sidecar, &large, &["--compressed"]);
     assert!(headers.contains("content-encoding: zstd\r\n"), "{headers}");
-    // As it is where nothing else is asked for, and for what is a part of it.
+    // The answer is not compressed if the client asks for no encoding, or for a part.
     for words in [&[][..], &["-r", "0-99999", "-H", "Accept-Encoding: br"]] {
         let (headers, body) = curl(&sidecar, &large, words);
         assert!(!headers.contains("content-encoding"), "{headers}");
         assert!(body.iter().all(|&byte| byte == b'x') && body.len() >= 100_000);
     }
-    // What the origin has compressed is passed on, byte for byte, and once.
+    // weir passes on byte for byte what the origin has compressed, and does not compress it again.
     let accept = ["-H", "Accept-Encoding: gzip, br, zstd"];
     let (headers, passed) = curl(&sidecar, &format!("{api}/gzip"), &accept);
     assert_eq!(headers.matches("content-encoding:").count(), 1, "{headers}");
@@ -532,7 +532,7 @@ fn what_is_kept_is_compressed_for_each_caller() {
         assert!(headers.contains("cache-status: weir; hit"), "{headers}");
         assert_eq!(body, plain.body);
     }
-    // The tag of the compressed one is known.
+    // The client knows the tag of the compressed answer.
     let had = sidecar.call("GET", &path, &[("If-None-Match", "W/\"1\"")], b"");
     assert_eq!(had.status, 304);
     assert_eq!(origin.count("/x"), asked);
@@ -570,7 +570,7 @@ fn a_slow_stream_is_compressed_as_it_comes() {
     );
     let mut body = Vec::new();
     for _ in 0..3 {
-        // Comes though the origin says nothing more before it has come.
+        // The piece arrives although the origin sends nothing more before that.
         body.extend(client.chunk().expect("a piece"));
         gate.admit(1);
     }
@@ -587,8 +587,8 @@ fn a_slow_stream_is_compressed_as_it_comes() {
     assert_eq!(output.stdout, b"piece piece piece ");
 }
 
-/// Many callers at once, each of a few paths again and again, of which each answer says what it is: nobody gets what was
-/// meant for another, and the origin is asked about as often as answers become stale.
+/// Many callers at once. Each asks for a few paths again and again, and each answer says which request it belongs to.
+/// No caller gets another's answer, and weir asks the origin about as often as answers become stale.
 #[test]
 fn many_callers_get_what_they_asked_for() {
     let origin = Maker::start(|path, asked| {

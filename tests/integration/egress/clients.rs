@@ -1,5 +1,5 @@
-//! Programs that call other services, each in every way that it can: PHP's own functions, Guzzle, Symfony's HttpClient
-//! and curl. What docs/egress.md shows of them is taken from the page and run.
+//! Programs that call other services, each in every way that it supports: PHP's own functions, Guzzle, Symfony's
+//! HttpClient and curl. The tests run the examples of docs/egress.md as the page shows them.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -45,7 +45,7 @@ fn every_client_of_php_in_every_way() {
     scene.expect_stranger_is_not_asked();
 }
 
-/// An origin that does not know HTTP/2 is called just as well.
+/// Calls to an origin without HTTP/2 work as well.
 #[test]
 fn clients_of_php_and_an_origin_of_http_1() {
     let scene = Scene::start(Origin::tls_http1, |setup| {
@@ -58,7 +58,7 @@ fn clients_of_php_and_an_origin_of_http_1() {
     scene.expect_one_connection();
 }
 
-/// Three workers at once need three connections, or one of HTTP/2, however many scripts they run.
+/// Three workers at once need three connections, or one HTTP/2 connection, however many scripts they run.
 #[test]
 fn workers_share_connections() {
     for (origin, needed) in [
@@ -74,7 +74,7 @@ fn workers_share_connections() {
             let setup = setup.file("ten.php", script.replace("HOST", host));
             setup.pool(&own(3, ""))
         });
-        // Of an origin that nobody knows yet it is not known that its connection can be shared.
+        // For an unknown origin weir does not know yet whether calls can share its connection.
         let first = format!("/{}/echo", scene.host("api.test"));
         scene.sidecar.get(&first).expect(200);
         let workers: BTreeSet<String> = std::thread::scope(|scope| {
@@ -90,7 +90,7 @@ fn workers_share_connections() {
     }
 }
 
-/// All that a client may do with a call.
+/// Checks everything that a client may do with a call.
 fn expect_all(scene: &Scene, client: &str) {
     let ask = |method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]| {
         let path = format!(
@@ -115,7 +115,7 @@ fn expect_all(scene: &Scene, client: &str) {
     let header = |told: &Value, name: &str| told["headers"][name][0].as_str().map(str::to_owned);
     let text = |told: &Value| told["body"].as_str().unwrap_or_default().to_owned();
 
-    // Its headers and the query arrive; Host and SNI are the name's.
+    // Its headers and the query arrive. Host and SNI have the name.
     let sent = [
         ("X-Test", "one, two"),
         ("Authorization", "Bearer of-the-application"),
@@ -147,7 +147,7 @@ fn expect_all(scene: &Scene, client: &str) {
         );
     }
 
-    // Bodies, both ways.
+    // Bodies in both directions.
     let form = [("Content-Type", "application/x-www-form-urlencoded")];
     let told = ask("POST", &api("/body"), &form, b"a=1&b=two");
     let said = text(&told);
@@ -169,7 +169,7 @@ fn expect_all(scene: &Scene, client: &str) {
     let told = ask("GET", &api("/large"), &[], b"");
     assert_eq!(told["length"], LARGE, "{client}");
 
-    // What the origin says is passed on: redirects, errors, several fields of a name, what is compressed.
+    // weir passes on what the origin answers: redirects, errors, several fields of one name, compressed bodies.
     let told = ask("GET", &api("/redirect"), &[], b"");
     assert_eq!(told["status"], 302, "{client}");
     let to = header(&told, "location").unwrap_or_default();
@@ -208,7 +208,7 @@ fn expect_all(scene: &Scene, client: &str) {
         "{client}"
     );
 
-    // A certificate of an authority that nobody has named, and a host that nobody has allowed.
+    // A certificate of an unknown authority, and a host that is not allowed.
     let told = ask(
         "GET",
         &format!("{}/echo", scene.host("stranger.test")),
@@ -222,7 +222,7 @@ fn expect_all(scene: &Scene, client: &str) {
     assert_eq!(told["status"], 403, "{client}: {told}");
 }
 
-/// The environment of a pool is the environment of libcurl.
+/// The environment of a pool is also the environment of libcurl.
 #[test]
 fn php_curl_finds_http_proxy_in_its_environment() {
     let script = "<?php $curl = curl_init('http://HOST/echo'); curl_exec($curl);";
@@ -243,7 +243,7 @@ fn php_curl_finds_http_proxy_in_its_environment() {
     scene.expect_one_connection();
 }
 
-/// What the page shows, in the order of the page.
+/// The examples of the page, in the order of the page.
 #[test]
 fn the_page_s_scripts_run() {
     let scene = Scene::start(Origin::tls, |setup| setup);
@@ -273,7 +273,7 @@ fn the_page_s_scripts_run() {
     scene.expect_stranger_is_not_asked();
 }
 
-/// curl as the page shows it. What goes through CONNECT is encrypted by curl itself.
+/// curl as the page shows it. curl itself encrypts the calls through CONNECT.
 #[test]
 fn the_page_s_commands_run() {
     let scene = Scene::start(Origin::tls, |setup| setup);
@@ -303,11 +303,11 @@ fn the_page_s_commands_run() {
         names,
         ["curl", "curl-http-proxy", "curl-https-proxy", "curl-unix"]
     );
-    // One for all, and the tunnel's.
+    // One connection for all calls, and one for the tunnel.
     assert_eq!(scene.origin.connections(), 2);
 }
 
-/// Every weir.toml of the page is right, given the files that it names.
+/// Every weir.toml of the page is valid if the files that it names exist.
 #[test]
 fn the_page_s_configurations_are_right() {
     let setup = Setup::new();
@@ -345,7 +345,7 @@ fn the_page_s_configurations_are_right() {
     assert_eq!(snippets.len(), 7);
 }
 
-/// The defaults that the page tells are those of the reference page.
+/// The defaults on the page are those of the reference page.
 #[test]
 fn the_page_s_defaults_are_right() {
     let reference = read("docs/configuration.md");
@@ -369,7 +369,7 @@ fn the_page_s_defaults_are_right() {
     assert_eq!(count, 8);
 }
 
-/// WordPress's HTTP API, by the filter and through a proxy.
+/// WordPress's HTTP API, through the filter and through a proxy.
 #[test]
 fn wordpress_calls_others() {
     let script = "<?php\n\
@@ -393,7 +393,7 @@ fn wordpress_calls_others() {
     let scene = Scene::start_with(Origin::tls, |setup, outward, _| {
         let setup = wordpress::prepare(setup);
         database = Some(wordpress::Database::start(setup.folder()));
-        // One installation that is set up in both ways: which one is said in the request.
+        // One installation supports both ways. The request says which one to use.
         let config = setup.root().join("wp-config.php");
         let text = std::fs::read_to_string(&config).expect("wp-config.php");
         let proxy = snippet("wordpress-proxy");
@@ -443,7 +443,7 @@ fn wordpress_calls_others() {
     weir.get(&format!("/call.php?{query}")).expect(502);
     scene.expect_one_connection();
     scene.expect_stranger_is_not_asked();
-    // Through CONNECT, WordPress looks at certificates itself.
+    // Through CONNECT, WordPress checks certificates itself.
     expect(&format!(
         "proxy&with=wp_remote_get&url={}",
         url("https", "api.test")
@@ -459,9 +459,9 @@ fn wordpress_calls_others() {
     drop(database);
 }
 
-/// A weir with PHP workers, an origin that is trusted, and one that is not.
+/// A weir with PHP workers, a trusted origin, and one that is not trusted.
 struct Scene {
-    // Dropped in this order: the origins' logs are in the sidecar's folder.
+    // The fields are dropped in this order: the origins' logs are in the sidecar's folder.
     origin: Origin,
     stranger: Origin,
     upload: Oddity,
@@ -477,7 +477,7 @@ impl Scene {
         Scene::start_with(origin, |setup, _, _| prepare(setup).pool(&own(3, "")))
     }
 
-    /// `prepare` adds scripts and a pool; it is told of the egress, and of the origin's `HOST:PORT`.
+    /// `prepare` adds scripts and a pool. It gets the egress and the origin's `HOST:PORT`.
     fn start_with(
         origin: impl Fn(&Path, &Identity) -> Origin,
         prepare: impl FnOnce(Setup, &Outward, &str) -> Setup,
@@ -512,7 +512,7 @@ impl Scene {
             .name("upload.test", upload.address())
             .listen(&format!("unix:{}", socket.display()))
             .lines(&format!("upgrade = {upgraded:?}"))
-            // Each client is to find out by itself that the stranger's certificate is wrong.
+            // Each client must find out by itself that the stranger's certificate is wrong.
             .usual("max_fails = 0");
         let setup = prepare(setup, &outward, &upgraded[0]);
         let sidecar = outward.start_in(setup);
@@ -535,7 +535,7 @@ impl Scene {
         format!("{name}:{}", address.port())
     }
 
-    /// A text of the page with this test's names in it.
+    /// A text of the page, with the names of this test.
     fn localized(&self, text: &str, host: &str) -> String {
         text.replace("api.example.com", &self.host(host))
             .replace("127.0.0.1:8083", &self.sidecar.address.to_string())
@@ -545,7 +545,7 @@ impl Scene {
             )
     }
 
-    /// All workers' calls, one after another, went over one connection.
+    /// All calls of all workers, one after another, used one connection.
     #[track_caller]
     fn expect_one_connection(&self) {
         let calls = self.origin.calls();
@@ -561,7 +561,7 @@ impl Scene {
         }
     }
 
-    /// The certificate was looked at before anything was said.
+    /// weir checked the certificate before it sent anything.
     #[track_caller]
     fn expect_stranger_is_not_asked(&self) {
         assert!(self.stranger.connections() > 0);
@@ -569,7 +569,7 @@ impl Scene {
     }
 }
 
-/// What the page's snippets ask for.
+/// The path that the page's snippets request.
 const ASKED: &str = "/v1/orders?open=1";
 
 /// The page's script of this name.
@@ -581,7 +581,7 @@ fn snippet(name: &str) -> String {
         .1
 }
 
-/// The page's blocks of code of this language that have a name: name and code.
+/// The page's named code blocks in this language: name and code.
 fn snippets(language: &str) -> Vec<(String, String)> {
     let page = read("docs/egress.md");
     let start = format!("```{language} ");

@@ -45,7 +45,7 @@ fn callers_over_tcp_say_the_token() {
     let text = with(&format!("Bearer {TOKEN}")).expect(200).text();
     assert_eq!(Sidecar::value(&text, "proxy"), "", "it goes no further");
 
-    // As a URL has it, and over the socket, whose rights say who may call.
+    // In the form that a URL has, and over the socket, whose permissions decide who may call.
     let address = sidecar.address;
     let proxy = format!("http://any:{TOKEN}@{address}");
     let curl = |words: &[&str]| {
@@ -155,7 +155,7 @@ fn a_tunnel_can_be_refused() {
     sidecar.get(&format!("/{host}/echo")).expect(200);
 }
 
-/// A tunnel is a caller's connection as long as it lasts, and no reload ends it.
+/// A tunnel counts as a caller's connection as long as it lasts, and a reload does not end it.
 #[test]
 fn a_tunnel_counts_for_max_connections_and_outlives_a_reload() {
     let origin = Oddity::plain(|talk| talk.answer_all("through"));
@@ -172,7 +172,7 @@ fn a_tunnel_counts_for_max_connections_and_outlives_a_reload() {
     let asked = "GET / HTTP/1.1\r\nHost: api.test\r\n\r\n";
     tunnel.send(asked);
     assert_eq!(tunnel.response().expect(200).text(), "through");
-    // There is no place for another.
+    // There is no place for another connection.
     let mut other = sidecar.client();
     other.send(format!(
         "GET /api.test:{port}/ HTTP/1.1\r\nHost: weir\r\n\r\n"
@@ -191,7 +191,7 @@ fn a_tunnel_counts_for_max_connections_and_outlives_a_reload() {
     wait_until("the old gateway is gone", || !before.runs());
 }
 
-/// Asks by the way that `how` says, and says what came.
+/// Calls in the way that `how` says, and prints the result.
 const CALL: &str = "<?php
 $call = $_GET['how'] === 'unix'
     ? curl_init('http://weir/' . $_GET['target'])
@@ -202,7 +202,7 @@ $text = curl_exec($call);
 echo curl_getinfo($call, CURLINFO_RESPONSE_CODE), ' ', $text;
 ";
 
-/// A rule for the pool `app` and a rule for everybody to another path of the same host, whose key is for that pool alone.
+/// A rule for the pool `app`, and a rule for all callers to another path of the same host. Only that pool gets the key.
 #[test]
 fn a_rule_for_a_pool_lets_its_workers_call_and_tells_the_key_for_them_alone() {
     let setup = Setup::new()
@@ -255,7 +255,7 @@ fn a_rule_for_a_pool_lets_its_workers_call_and_tells_the_key_for_them_alone() {
             assert!(ask("blog", how, "/private").starts_with("403 "), "{how}");
         }
     }
-    // Somebody who is no worker: as if it were another pool.
+    // A caller that is not a worker is treated like another pool.
     let path = |path: &str| format!("/keyed.test:{port}{path}");
     assert_eq!(
         sidecar.get(&path("/public/x")).expect(200).text(),

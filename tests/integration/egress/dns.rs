@@ -36,7 +36,7 @@ fn path(port: u16) -> String {
     format!("/api.test:{port}/")
 }
 
-/// Who answers a call.
+/// Returns which origin answers a call.
 fn who(sidecar: &Sidecar, port: u16) -> String {
     sidecar.get(&path(port)).expect(200).text()
 }
@@ -53,7 +53,7 @@ fn calls_go_where_a_name_leads_by_now_and_none_fails() {
     let changed = Instant::now();
     wait_until("the new address is called", || {
         let answered = who(&sidecar, port);
-        // TTL, and what connections are looked at after, with room for a busy machine.
+        // The TTL plus the interval at which weir checks connections, with extra time for a busy machine.
         let late = changed.elapsed() > Duration::from_secs(10);
         assert!(answered == "1" || !late, "still called: {answered}");
         answered == "1"
@@ -77,7 +77,7 @@ fn an_origin_that_moves_and_ends_at_its_old_address_fails_no_call() {
     assert_eq!(who(&sidecar, port), "0");
     sidecar.dns.says("api.test", says(&ips));
     wait_until("both are known", || who(&sidecar, port) == "1");
-    // It ends while it is called; what was sent to it is tried again at the other address.
+    // The origin ends while it is called. weir sends the call again to the other address.
     let leaves = origins.remove(0);
     let ends = std::thread::spawn(move || drop(leaves));
     let (mut calls, mut at_new) = (0, 0);
@@ -101,7 +101,7 @@ fn an_origin_that_is_gone_is_looked_for_before_its_names_time_is_over() {
         .dns
         .says("api.test", Says::Addresses(vec![ips[1]], 60));
     drop(origins.remove(0));
-    // Not at once: its first answer has to be a second old.
+    // This does not happen at once: weir's first answer has to be a second old.
     wait_until("it is found", || sidecar.get(&path(port)).status == 200);
     assert_eq!(who(&sidecar, port), "1");
 }
@@ -200,7 +200,7 @@ fn a_family_that_does_not_answer_delays_only_the_first_call() {
     let socket = Socket::new(Domain::IPV6, Type::STREAM, None).expect("IPv6");
     let at = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
     socket.bind(&at.into()).expect("bind");
-    // Its queue is filled, and the kernel answers nobody else.
+    // Its queue is full, so the kernel answers no further connections.
     socket.listen(0).expect("listen");
     let deaf = TcpListener::from(socket);
     let at = deaf.local_addr().expect("an address");
@@ -230,7 +230,7 @@ fn a_family_that_does_not_answer_delays_only_the_first_call() {
         begun.elapsed()
     };
     assert!(took() >= Duration::from_millis(250));
-    // Those that follow know, as one of them shows on however busy a machine.
+    // The following calls know this already. The fastest of them shows it even on a busy machine.
     let fastest = (0..20).map(|_| took()).min().expect("twenty");
     assert!(fastest < Duration::from_millis(250), "{fastest:?}");
     assert!(origin.connections() >= 21);

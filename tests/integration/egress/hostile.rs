@@ -1,4 +1,4 @@
-//! Origins and callers whose bytes come to nothing: they end, and take nothing from the calls of others.
+//! Origins and callers that send bytes without a result: weir ends them, and they do not disturb the calls of others.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use crate::support::sidecar::{Outward, Sidecar};
 use crate::support::wait_until;
 use crate::support::weir::request;
 
-/// What an origin sends first, and then without an end.
+/// What an origin sends first, and what it then repeats without end.
 const ENDLESS: [(&str, &str, &str); 6] = [
     (
         "/zeros",
@@ -38,10 +38,10 @@ const ENDLESS: [(&str, &str, &str); 6] = [
     ("/interim", "", "HTTP/1.1 103 Early Hints\r\n\r\n"),
 ];
 
-/// Bytes that buffers of the kernel may take from a hostile side before it notices that nobody reads.
+/// Bytes that the kernel's buffers may take from a hostile side before it notices that weir does not read.
 const BUFFERED: usize = 32 << 20;
 
-/// One thread carries the calls to both.
+/// One thread handles the calls to both origins.
 fn two(script: impl Fn(&mut crate::support::oddity::Talk) + Send + Sync + 'static) -> Two {
     let (hostile, good) = (
         Oddity::plain(script),
@@ -99,13 +99,13 @@ fn an_origin_that_sends_nothing_but_framing_is_cut_off_and_freezes_no_other_call
             )],
             b"",
         ));
-        // Calls of others go on meanwhile.
+        // Other calls continue meanwhile.
         for _ in 0..20 {
             assert_eq!(two.sidecar.get(&two.good()).expect(200).text(), "good");
         }
         let answer = caller.response_if_any("GET");
         if begin.contains("\r\n\r\n") {
-            // Its head may have come before the reset.
+            // The head may have arrived before the reset.
             let whole = answer.is_some_and(|answer| answer.status != 200 || answer.whole);
             assert!(!whole, "{path}");
         } else {
@@ -165,7 +165,7 @@ fn a_caller_that_sends_nothing_but_framing_is_cut_off_and_freezes_no_other_call(
     );
 }
 
-/// What is limited is bytes that come to nothing, not those of a body, however small its pieces are.
+/// The limit applies to bytes without a result, not to the bytes of a body, however small its pieces are.
 #[test]
 fn a_long_body_in_small_pieces_comes_whole_both_ways() {
     const PIECES: usize = 60_000;

@@ -1,4 +1,4 @@
-//! What a limit keeps from an origin, and from those who call others: breakers, places, queues.
+//! How limits protect an origin and other callers: breakers, places, queues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -40,7 +40,7 @@ fn a_breaker_opens_after_failures_in_a_row_and_one_call_tries() {
         .weir
         .wait_for_error(&["api.test", "3 calls in a row failed"]);
     broken.store(false, Ordering::SeqCst);
-    // The first pause is a tenth of fail_timeout. Then one call goes, and no other while it does.
+    // The first pause is a tenth of fail_timeout. Then weir lets one call through, and no other until that one ends.
     let mut probe = goes(&sidecar, &origin, "/probe");
     assert!(began.elapsed() >= Duration::from_secs(2));
     let before = origin.asked().len();
@@ -59,7 +59,7 @@ fn a_breaker_opens_after_failures_in_a_row_and_one_call_tries() {
 
 #[test]
 fn a_breaker_that_is_open_answers_at_once_where_calls_hang() {
-    // With one place, which the call that tries has.
+    // There is only one place, and the probing call has it.
     let lines = "max_fails = 1\nfail_timeout = \"20s\"\nretries = 0\nmaxconn = 1";
     let (origin, sidecar) = oddity(lines, |talk| {
         let asked = talk.request().unwrap_or_default();
@@ -71,15 +71,15 @@ fn a_breaker_that_is_open_answers_at_once_where_calls_hang() {
     let ask = |path: &str| get(&sidecar, &url(&origin, path));
     refused(&ask("/fails"), 502, "connection_terminated", "terminated");
     let probe = goes(&sidecar, &origin, "/hangs");
-    // It does not wait for queue_timeout.
+    // The call does not wait for queue_timeout.
     let answer = ask("/meanwhile");
     refused(&answer, 503, "destination_unavailable", "breaker_open");
-    // Its caller leaves: another one may try.
+    // The caller leaves. Another call may then try.
     drop(probe);
     goes(&sidecar, &origin, "/next");
 }
 
-/// Calls until one gets to the origin; that one.
+/// Sends calls until one gets to the origin, and returns that one.
 fn goes(sidecar: &Sidecar, origin: &Oddity, path: &str) -> Client {
     let mut number = 0;
     wait_for("one call goes", || {
@@ -134,7 +134,7 @@ fn so_many_calls_as_maxconn_go_at_once_the_next_wait_and_more_are_refused() {
     wait_until("two are at work", || origin.asked().len() == 2);
     let mut leaves = calls(&sidecar, &url(&origin, "/leaves"), 1).remove(0);
     let mut stays = calls(&sidecar, &url(&origin, "/stays"), 1).remove(0);
-    // It is full when somebody is refused.
+    // The queue is full when a call is refused.
     let began = Instant::now();
     let answer = wait_for("the queue is full", || {
         let mut one = calls(&sidecar, &url(&origin, "/more"), 1).remove(0);
@@ -201,7 +201,7 @@ fn an_origin_that_hangs_delays_no_other() {
         talk.request();
         talk.hold();
     });
-    // Connections are made to it by the kernel until its queue is full, and by nobody then.
+    // The kernel accepts connections for it until its queue is full. After that nothing accepts them.
     let full = Socket::new(Domain::IPV4, Type::STREAM, None).expect("socket");
     let full_address = free_address();
     full.bind(&full_address.into()).expect("bind");
@@ -221,11 +221,11 @@ fn an_origin_that_hangs_delays_no_other() {
         .start();
     let target = |name: &str, port: u16| format!("http://{name}:{port}/");
     let good_url = target("good.test", good.address().port());
-    // The time that 95 of 100 calls take at most, each begun after others.
+    // The time within which 95 of 100 calls end, while calls to others run.
     let measure = |others: &[String]| {
         let mut times: Vec<Duration> = (0..200)
             .map(|_| {
-                // These callers leave when it is answered.
+                // These callers leave when the call is answered.
                 let others = others.iter().flat_map(|other| calls(&sidecar, other, 1));
                 let _others: Vec<Client> = others.collect();
                 let began = Instant::now();

@@ -1,10 +1,10 @@
-//! Messages whose framing or wishes ask for care: two lengths, `Expect: 100-continue`.
+//! Messages that need care because of their framing or their headers: two lengths, `Expect: 100-continue`.
 
 use crate::support::oddity::Oddity;
 use crate::support::sidecar::Outward;
 use crate::support::{free_address, wait_until};
 
-/// A caller that waits for `100 Continue` gets it when its body is wanted, and no earlier.
+/// A caller that waits for `100 Continue` gets it when the origin wants its body, and no earlier.
 #[test]
 fn a_caller_is_told_to_go_on_only_where_the_origin_will_be_called() {
     let origin = Oddity::plain(|talk| talk.answer_all("fine"));
@@ -45,7 +45,7 @@ fn a_caller_is_told_to_go_on_only_where_the_origin_will_be_called() {
     }
 }
 
-/// What follows a message with two lengths is no other message.
+/// The bytes after a message with two lengths are not another message.
 #[test]
 fn a_message_with_two_lengths_ends_its_connection() {
     let origin = Oddity::plain(|talk| {
@@ -76,7 +76,7 @@ fn a_message_with_two_lengths_ends_its_connection() {
     }
     wait_until("both were asked", || origin.asked().len() == 4);
     assert!(!origin.asked().iter().any(|asked| asked.contains("/hidden")));
-    // The chunks were read, whatever the length said, and only one length went on (RFC 9112 §6.1).
+    // weir read the chunks, whatever the length said, and passed on only one length (RFC 9112 §6.1).
     for asked in origin.asked().split_off(2) {
         let asked = asked.to_lowercase();
         assert!(
@@ -86,7 +86,8 @@ fn a_message_with_two_lengths_ends_its_connection() {
     }
 }
 
-/// A caller that is refused while it sends its body can send on until it has read the answer: its connection is not reset.
+/// A caller that is refused while it sends its body can continue to send until it has read the answer: weir does not
+/// reset its connection.
 #[test]
 fn a_refusal_reaches_a_caller_that_still_sends_its_body() {
     let sidecar = Outward::new().allow("\"api.test\"").start();
@@ -95,12 +96,12 @@ fn a_refusal_reaches_a_caller_that_still_sends_its_body() {
         caller.send(format!(
             "POST /other.test/x HTTP/1.1\r\nHost: weir\r\n{framing}\r\n\r\n"
         ));
-        // More than is read with the head, and than any buffer of the refusal.
+        // More than weir reads with the head, and more than any buffer of the refusal.
         caller.send(format!("F4240\r\n{}", "x".repeat(1_000_000)));
         let mut seen = [0; 1];
         let peeked = caller.stream().peek(&mut seen);
         assert_eq!(peeked.expect("an answer"), 1);
-        // The answer is here, and so would be the reset that follows it.
+        // The answer is here, so a reset after it would be here too.
         for _ in 0..20 {
             assert!(caller.try_send("x".repeat(10_000)), "{framing}: reset");
         }

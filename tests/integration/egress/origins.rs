@@ -1,4 +1,4 @@
-//! The origins of these tests, asked by curl without weir: they are what the tests take them for.
+//! curl calls the origins of these tests without weir, to check that they behave as the other tests assume.
 
 use std::process::Command;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::origin::{LARGE, Origin};
 use crate::support::sidecar::Sidecar;
 use crate::support::{Setup, wait_until};
 
-/// curl with this authority; status 0 where it failed, with what it said.
+/// curl with this authority. The status is 0 if it failed. Also returns its output.
 fn curl(authority: &Authority, words: &[&str]) -> (i32, String) {
     let output = Command::new("curl")
         .args(["-sS", "--noproxy", "*", "--max-time", "20", "--cacert"])
@@ -108,7 +108,7 @@ fn certificates_are_right_or_wrong() {
             Some(complaint) => assert!(code == 60 && text.contains(complaint), "{code} {text}"),
         }
     }
-    // One that asks for the client's.
+    // An origin that asks for the client's certificate.
     let (identity, client) = (authority.server(&names), authority.client("shop.test"));
     let more = format!(
         "ssl_verify_client on; ssl_client_certificate {};",

@@ -1,4 +1,5 @@
-//! The workers' own unix socket: there without configuration, for the workers alone, and who calls is known.
+//! The workers' own unix socket: it exists without configuration, only workers can use it, and weir knows which pool
+//! calls.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -14,7 +15,7 @@ use crate::support::sidecar::{Outward, Sidecar};
 use crate::support::weir::{mode, request, write};
 use crate::support::{Client, LIMIT, Setup, is_root, wait_until};
 
-/// Waits for `gate` if it is named, then calls as `how` says, and prints the status and what came.
+/// Waits for `gate` if it is given, then calls as `how` says, and prints the status and the result.
 const CALL: &str = "<?php
 if (isset($_GET['gate'])) {
     touch($_GET['gate'] . '.here');
@@ -31,11 +32,11 @@ $text = curl_exec($call);
 echo curl_getinfo($call, CURLINFO_RESPONSE_CODE), ' ', $text;
 ";
 
-/// Prints where the socket is.
+/// Prints the path of the socket.
 const WHERE: &str = "<?php echo getenv('WEIR_EGRESS_SOCKET');";
 
-/// Two pools of one user, `app` and `blog`. What is below `/app/` and `/blog/` runs in them. Those who are not root have their
-/// sockets in the test's folder.
+/// Two pools of one user, `app` and `blog`, for the paths below `/app/` and `/blog/`. If the tests do not run as root,
+/// the sockets are in the test's folder.
 fn two_pools(lines: &str) -> Setup {
     let dumpable = match is_root() {
         true => "",
@@ -93,7 +94,7 @@ fn workers_have_a_socket_of_their_own_by_which_their_pool_is_known() {
         (&"app".into(), &"unix".into()),
         "{line}"
     );
-    // Both pools have the same user, whose socket it is.
+    // Both pools have the same user, who owns the socket.
     let metadata = fs::symlink_metadata(&socket).expect("a socket");
     assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
     if is_root() {
@@ -123,7 +124,7 @@ fn workers_have_a_socket_of_their_own_by_which_their_pool_is_known() {
             .expect("setpriv");
         assert!(!stranger.status.success(), "a stranger may not connect");
     }
-    // It stays over a reload, and goes with weir.
+    // The socket stays during a reload. It is removed when weir ends.
     let before = metadata.ino();
     let gateway = sidecar.weir.gateway().pid;
     sidecar.weir.signal(Signal::HUP);
@@ -201,8 +202,8 @@ fn the_workers_socket_asks_for_the_token_as_tcp_does() {
     }
 }
 
-/// The script was begun by workers of a gateway that has no listening socket any more. Both pools have the same user, which so
-/// does not tell whose script it is.
+/// The script was started by workers of a gateway that has no listening socket any more. Both pools have the same user,
+/// so the user does not identify the script's pool.
 #[test]
 fn a_script_that_runs_on_after_a_reload_calls_for_its_pool() {
     let origin = origin();
@@ -252,11 +253,11 @@ fn a_script_that_runs_on_after_a_reload_calls_for_its_pool() {
     sidecar.weir.wait_for_error(&["pool blog calls"]);
 }
 
-/// From within a chroot the usual socket is out of reach: that is told, and the pool has none.
+/// A chroot cannot reach the usual socket: weir reports this, and the pool has no socket.
 #[test]
 fn a_pool_that_is_locked_in_is_told_that_it_cannot_reach_the_socket() {
     if !is_root() {
-        // Only root can lock a pool in.
+        // Only root can put a pool into a chroot.
         return;
     }
     let origin = origin();

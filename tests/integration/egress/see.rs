@@ -1,4 +1,4 @@
-//! What is seen of calls: their log, metrics and status; and whose they are.
+//! What operators see of calls: log, metrics and status, and which pool made a call.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ use crate::support::php::{cgi_pool, own};
 use crate::support::sidecar::{Outward, Sidecar};
 use crate::support::{Setup, free_address, is_root, wait_for, wait_until};
 
-/// `?how=unix|tcp&target=HOST:PORT/PATH`: calls, and says what came. `?env`: what a worker is told of the egress.
+/// `?how=unix|tcp&target=HOST:PORT/PATH` calls and prints the result. `?env` prints the worker's environment variables
+/// for the egress.
 const CALL: &str = "<?php
 if (isset($_GET['env'])) { echo getenv('WEIR_EGRESS'), ' ', getenv('WEIR_EGRESS_SOCKET'); exit; }
 if (isset($_GET['begin'])) { echo 'begun '; while (ob_get_level()) ob_end_flush(); flush(); }
@@ -42,7 +43,7 @@ fn origin() -> Oddity {
     })
 }
 
-/// The log's line of the call for this path.
+/// The log line of the call for this path.
 #[track_caller]
 fn line(weir: &crate::support::Weir, path: &str) -> Value {
     wait_for(&format!("the line of {path}"), || {
@@ -158,7 +159,7 @@ fn calls_may_have_a_log_of_their_own_which_is_opened_again() {
     fs::rename(&log, &moved).expect("a log");
     sidecar.weir.signal(Signal::USR1);
     wait_until("the log is there again", || log.exists());
-    // Lines go to the old file until the gateway has the new one.
+    // The lines go to the old file until the gateway has opened the new one.
     wait_until("a line in the new log", || {
         sidecar.get(&format!("/{host}/later")).expect(200);
         fs::read_to_string(&log)
@@ -202,7 +203,7 @@ fn workers_are_told_where_calls_are_taken() {
     assert_eq!(env("/cgi"), told);
     assert_eq!(env("/own"), "http://127.0.0.1:1 mine");
 
-    // A reload that moves it has new workers.
+    // A reload that moves the socket starts new workers.
     let file = sidecar.weir.folder().join("weir.toml");
     let text = fs::read_to_string(&file).expect("weir.toml");
     let other = free_address().to_string();
@@ -302,7 +303,7 @@ fn metrics_status_and_page_show_hosts() {
     ] {
         assert!(metrics.contains(&format!("{line}\n")), "{line}: {metrics}");
     }
-    // What a caller makes up is no label.
+    // A name that a caller makes up does not become a label.
     assert!(!metrics.contains("nobody.test"), "{metrics}");
     let file = sidecar.weir.folder().join("metrics.txt");
     fs::write(&file, &metrics).expect("a file");
@@ -338,7 +339,7 @@ fn without_egress_nothing_is_shown_of_it() {
     assert!(output.status.success() && !text.contains("calls"), "{text}");
 }
 
-/// A weir whose workers may call; the site has these lines, the pool those.
+/// A weir whose workers may call, with these lines for the site and the pool.
 fn with_workers(origin: &Oddity, site: &str, pool: &str) -> (Sidecar, String) {
     let setup = Setup::new().file("call.php", CALL);
     let socket: PathBuf = setup.folder().join("egress.sock");
@@ -378,7 +379,7 @@ fn a_call_over_the_unix_socket_belongs_to_its_worker() {
 #[test]
 fn a_call_over_tcp_that_lasts_belongs_to_its_worker() {
     let origin = origin();
-    // The gateway looks by itself where it may, else the manager does where that may.
+    // The gateway looks by itself if it may. If not, the manager does if it may.
     let pools = match is_root() {
         true => &["", "process_dumpable = true\n"][..],
         false => &["process_dumpable = true\n"],
@@ -402,7 +403,7 @@ fn a_call_over_tcp_that_lasts_belongs_to_its_worker() {
     }
 }
 
-/// A call lasts no longer than the request that it belongs to may.
+/// A call lasts no longer than its request may last.
 #[test]
 fn a_call_ends_with_the_time_of_its_request() {
     let origin = origin();
@@ -412,7 +413,7 @@ fn a_call_ends_with_the_time_of_its_request() {
     };
     for how in ["unix", "tcp"] {
         let (sidecar, api) = with_workers(&origin, "timeout = \"2s\"", dumpable);
-        // On a machine that is busy the worker may be stopped a little before.
+        // On a busy machine the worker may be stopped a little earlier.
         let call = wait_for("a call whose time is over", || {
             let before = sidecar.weir.read("log/access.log").len();
             let answer = sidecar.weir.get(&script(how, &format!("{api}/never")));
@@ -432,7 +433,7 @@ fn a_call_ends_with_the_time_of_its_request() {
     }
 }
 
-/// What `timeout` bounds is when an answer begins.
+/// `timeout` limits the time until an answer begins.
 #[test]
 fn a_request_whose_answer_has_begun_may_call_for_longer() {
     let origin = origin();

@@ -1,4 +1,4 @@
-//! Where calls are taken: sockets that the manager binds, keeps over reloads, and removes.
+//! The sockets that take calls: the manager binds them, keeps them during reloads, and removes them.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ fn path(origin: &Oddity) -> String {
     format!("/api.test:{}/", origin.address().port())
 }
 
-/// A call over a unix socket; its whole answer.
+/// Makes a call over a unix socket and returns its whole answer.
 fn over_unix(socket: &Path, path: &str) -> String {
     let mut stream = UnixStream::connect(socket).expect("weir takes calls there");
     let request = format!("GET {path} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n");
@@ -34,7 +34,7 @@ fn over_unix(socket: &Path, path: &str) -> String {
     answer
 }
 
-/// Writes weir.toml anew and has weir read it.
+/// Changes weir.toml and makes weir read it again.
 fn reload(sidecar: &Sidecar, change: impl FnOnce(String) -> String) {
     let file = sidecar.file("weir.toml");
     let text = change(fs::read_to_string(&file).expect("weir.toml"));
@@ -54,7 +54,7 @@ fn a_unix_socket_is_as_it_was_asked_for_stays_over_a_reload_and_is_removed() {
     let folder = setup.folder().join("sockets");
     fs::create_dir(&folder).expect("mkdir");
     let socket = folder.join("egress");
-    // Left behind by one that was killed.
+    // A killed weir left this socket behind.
     drop(UnixListener::bind(&socket).expect("bind"));
     let origin = origin();
     let mut sidecar = Outward::new()
@@ -62,7 +62,7 @@ fn a_unix_socket_is_as_it_was_asked_for_stays_over_a_reload_and_is_removed() {
         .listen(&format!("unix:{}", socket.display()))
         .lines("mode = \"0622\"")
         .start_in(setup);
-    // It is bound after the address that is waited for.
+    // weir binds it after the address for which the test waited.
     wait_until("weir listens there", || {
         UnixStream::connect(&socket).is_ok()
     });
@@ -110,8 +110,8 @@ fn nobody_is_refused_while_weir_reloads_or_its_gateway_dies() {
     assert!(callers.join().expect("nobody was refused") > 0);
 }
 
-/// New connections all the time while weir reloads: each is answered, also one that an old gateway had accepted and not yet
-/// read from, and one whose request comes a little after it.
+/// New connections all the time while weir reloads: each is answered, including one that an old gateway had accepted
+/// but not yet read from, and one whose request comes a little later.
 #[test]
 fn no_caller_is_dropped_by_reloads() {
     const RELOADS: usize = 6;
@@ -154,7 +154,7 @@ fn no_caller_is_dropped_by_reloads() {
     });
 }
 
-/// A connection that is kept may be closed by a reload, but not under a request that is there already.
+/// A reload may close a kept connection, but not while a request has already arrived on it.
 #[test]
 fn a_kept_connection_is_told_by_its_next_answer_that_weir_reloads() {
     let origin = origin();
@@ -167,7 +167,7 @@ fn a_kept_connection_is_told_by_its_next_answer_that_weir_reloads() {
     assert_eq!(caller.response().expect(200).header("connection"), None);
     let old = sidecar.weir.gateway();
     std::thread::scope(|scope| {
-        // Asked again and again, it is never at rest for long.
+        // This connection gets requests again and again, so it is never idle for long.
         let asking = scope.spawn(|| {
             wait_until("it is told", || {
                 caller.send(&asked);

@@ -1,5 +1,5 @@
-//! Calls that would reach what nobody allowed, as an application makes them that was given a URL by a stranger: each is
-//! refused, and nothing connects to where it would have gone.
+//! An application calls URLs that an attacker gave it, to reach hosts that are not allowed. weir refuses each call, and
+//! nothing connects to the target.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -37,7 +37,7 @@ impl Forbidden {
         self.address.port()
     }
 
-    /// A connection that was made would be in the kernel's queue before its maker answers.
+    /// Fails if there was a connection. A connection would be in the kernel's queue before its caller gets an answer.
     #[track_caller]
     fn is_untouched(&self) {
         match self.listener.accept() {
@@ -47,12 +47,12 @@ impl Forbidden {
     }
 }
 
-/// One that may be called, as `http://good.test:PORT`, and keeps what it was asked.
+/// An origin that may be called as `http://good.test:PORT`, and that records its requests.
 fn good() -> Oddity {
     Oddity::plain(|talk: &mut Talk| talk.answer_all("good"))
 }
 
-/// A sidecar that may call it and nobody else.
+/// A sidecar that may call only this origin.
 fn sidecar(good: &Oddity) -> Sidecar {
     Outward::new()
         .plain_name("good.test", good.address())
@@ -66,7 +66,7 @@ enum Why {
     ForbiddenAddress,
 }
 
-/// The status and what `Proxy-Status` says.
+/// The status, and the text of `Proxy-Status`.
 #[track_caller]
 fn refused(response: &Response, why: Why) {
     let (status, said) = match why {
@@ -90,7 +90,7 @@ fn refused(response: &Response, why: Why) {
     );
 }
 
-/// In path form and as a proxy is asked: both are refused, and the address is left alone.
+/// Calls in path form and in proxy form: weir refuses both, and nothing connects to the address.
 #[track_caller]
 fn both_are_refused(sidecar: &Sidecar, authority: &str, why: Why, forbidden: &Forbidden) {
     refused(&sidecar.get(&format!("/{authority}/secret")), why);
@@ -192,7 +192,7 @@ fn an_ipv4_address_that_is_written_as_ipv6_is_the_ipv4_address() {
         Why::NotAllowed,
         &forbidden,
     );
-    // Nor is it another where it is allowed.
+    // It is not another address where that address is allowed.
     let mapped = match name.address().ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
@@ -215,7 +215,7 @@ fn a_user_in_front_of_the_host_is_refused() {
     ] {
         both_are_refused(&sidecar, &authority, Why::BadRequest, &forbidden);
     }
-    // A backslash ends the host for some, a hash for others.
+    // Some parsers end the host at a backslash, others at a hash.
     for path in [
         format!("/{to}\\@good.test/"),
         format!("/{to}%40good.test/"),
@@ -223,7 +223,7 @@ fn a_user_in_front_of_the_host_is_refused() {
     ] {
         refused(&sidecar.get(&path), Why::BadRequest);
     }
-    // A password is not told on.
+    // The log does not show the password.
     sidecar.weir.wait_for_error(&["the host has a user"]);
     assert!(!sidecar.weir.stderr().contains("s3cret"));
     assert_eq!(good.connections(), 0);
@@ -292,7 +292,7 @@ fn a_name_that_leads_to_a_private_address_is_not_called() {
         &sidecar.get(&format!("/mapped.test:{port}/")),
         Why::ForbiddenAddress,
     );
-    // Nor by a tunnel.
+    // The same holds for a tunnel.
     for name in ["inside.test", "mapped.test", "other.test"] {
         let to = format!("{name}:{port}");
         refused(
@@ -339,7 +339,7 @@ fn cloud_metadata_is_not_called_by_address_or_by_name() {
         .wait_for_error(&["metadata.test", "where cloud metadata is"]);
 }
 
-/// Two addresses with one port that is free at both.
+/// Two addresses with a port that is free at both.
 fn two_addresses() -> (SocketAddr, SocketAddr) {
     let mut pairs = std::iter::repeat_with(|| {
         let first = free_address();
@@ -352,7 +352,7 @@ fn two_addresses() -> (SocketAddr, SocketAddr) {
 #[test]
 fn a_name_that_changes_its_address_after_it_was_judged_is_judged_again() {
     let (first, second) = two_addresses();
-    // Each answer ends its connection, so that each call makes one.
+    // Each answer ends its connection, so that each call makes a new one.
     let origin = Oddity::start(first, None, |talk: &mut Talk| {
         talk.request();
         talk.send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\ngood");
@@ -382,7 +382,7 @@ fn a_name_that_changes_its_address_after_it_was_judged_is_judged_again() {
     });
     refused(&last.expect("an answer"), Why::ForbiddenAddress);
     forbidden.is_untouched();
-    // Of two, only the one that may be called is.
+    // If there are two addresses, weir connects only to the allowed one.
     says(&sidecar.dns, &[second.ip(), first.ip()]);
     wait_until("the name leads to the origin, too", || {
         sidecar.get(&path).status == 200
@@ -439,7 +439,7 @@ fn a_line_break_in_the_path_reaches_nobody() {
             Why::BadRequest,
         );
     }
-    // As they are they end the line for hyper, or are no part of one.
+    // Unencoded, these bytes end the line for hyper, or are not allowed in it.
     for bytes in ["a\rb", "a\0b", "a\x0bb"] {
         let mut client = sidecar.client();
         client.send(format!(
@@ -448,7 +448,7 @@ fn a_line_break_in_the_path_reaches_nobody() {
         assert_eq!(client.response().status, 400, "{bytes:?}");
     }
     assert_eq!(good.connections(), 0);
-    // In a query they are what a text has.
+    // In a query they are part of the text.
     let query = "?text=one%0D%0Atwo%00";
     sidecar
         .get(&format!("/good.test:{port}/a{query}"))
@@ -491,7 +491,7 @@ fn as_a_proxy_another_host_than_the_targets_is_refused() {
         Why::BadRequest,
     );
     assert_eq!(good.connections(), 0);
-    // In path form it is weir's own, and the origin gets its own.
+    // In path form the header is for weir, and the origin gets its own.
     sidecar
         .call("GET", &format!("/{own}/"), &[("Host", &other)], b"")
         .expect(200);
@@ -654,7 +654,7 @@ fn a_rule_with_a_path_cannot_be_left_by_dots() {
     assert!(good.asked()[0].starts_with("GET /v1/a%20b?../ HTTP/1.1\r\n"));
 }
 
-/// Requests with two lengths or an odd one, behind which another is hidden that no rule allows.
+/// Requests with two lengths or an odd one, with another request hidden behind them that no rule allows.
 #[test]
 fn a_request_that_is_hidden_in_a_body_reaches_no_origin() {
     let good = good();
@@ -671,7 +671,7 @@ fn a_request_that_is_hidden_in_a_body_reaches_no_origin() {
     let hidden = "GET /admin HTTP/1.1\r\nHost: narrow.test\r\n\r\n";
     let length = format!("Content-Length: {}\r\n", hidden.len() + 5);
     let headers = [
-        // What a body is by its length is for hyper the end of a chunked one, and a request of its own.
+        // What is body according to the length is, for hyper, the end of a chunked body followed by another request.
         format!("{length}Transfer-Encoding: chunked\r\n"),
         format!("Transfer-Encoding: chunked\r\n{length}"),
         format!(
@@ -696,7 +696,7 @@ fn a_request_that_is_hidden_in_a_body_reaches_no_origin() {
         ));
         let status = client.response().status;
         assert!(matches!(status, 200 | 400), "{status} {headers}");
-        // Whatever was left on the origin's connection would be answered before this.
+        // Anything left on the origin's connection would be answered before this call.
         let after = sidecar.get(&format!("/narrow.test:{port}/v1/after"));
         assert_eq!(after.expect(200).text(), "good");
     }
@@ -716,7 +716,7 @@ fn a_request_that_is_hidden_in_a_body_reaches_no_origin() {
             !(has("content-length") && has("transfer-encoding")),
             "{asked}"
         );
-        // What is hidden arrives only within a body that is as long as is said: it was read as one by weir, too.
+        // The hidden request arrives only inside a body of the declared length, so weir also read it as one body.
         let whole = format!("\r\ncontent-length: {}\r\n", body.len());
         assert!(
             !asked.contains("/admin") || format!("{head}\r\n").contains(&whole),

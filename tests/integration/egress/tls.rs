@@ -1,4 +1,4 @@
-//! Whom weir trusts, what it shows, and what it says of certificates that are wrong.
+//! Which certificates weir trusts, which it presents, and what it reports about wrong ones.
 
 use std::fs;
 use std::io::Read;
@@ -27,7 +27,7 @@ fn path(name: &str, origin: &Oddity) -> String {
     format!("/{name}:{}/", origin.address().port())
 }
 
-/// One table for one origin; what [`Outward::name`] would say beside.
+/// A table for one origin, with the address lines that [`Outward::name`] would add.
 fn table(name: &str, origin: &Oddity, lines: &str) -> String {
     let host = format!("{name}.test:{}", origin.address().port());
     format!("[egress.host.{name}]\nhosts = [\"{host}\"]\n{lines}\n")
@@ -101,7 +101,7 @@ fn a_table_may_do_without_verification_and_the_log_says_so() {
     sidecar.get(&path("strict.test", &strict)).expect(502);
 }
 
-/// A server of TLS 1.3 or 1.2 that wants to see a certificate of this authority.
+/// A server with TLS 1.3 or 1.2 that requires a client certificate of this authority.
 fn demanding(authority: &Authority, identity: &Identity) -> Arc<ServerConfig> {
     let provider = Arc::new(ring::default_provider());
     let mut roots = RootCertStore::empty();
@@ -238,7 +238,7 @@ fn what_is_no_tls_is_told_as_that() {
 fn a_handshake_that_breaks_off_is_tried_again_and_told_as_that() {
     let listener = TcpListener::bind((free_address().ip(), 0)).expect("bind");
     let address = listener.local_addr().expect("an address");
-    // The first try and two more: each is heard, and then closed.
+    // The first try and two more: the origin accepts each and then closes it.
     let origin = std::thread::spawn(move || {
         for _ in 0..3 {
             let (mut stream, _) = listener.accept().expect("another try");
@@ -286,7 +286,7 @@ fn secrets_come_from_files_and_the_environment_and_are_not_in_logs() {
     let origin = Origin::plain(setup.folder());
     let token = setup.folder().join("token");
     weir::write(&token, b"hunter2\n");
-    // The gateway is another user by then, where the tests run as root.
+    // If the tests run as root, the gateway runs as another user by then.
     weir::mode(&token, 0o600);
     let outward = Outward::new().usual(&format!(
         "set_headers = {{ Authorization = \"Bearer ${{file:{}}}\", X-Test = \"${{env:WEIR_TEST_KEY}}\" }}",
@@ -305,14 +305,14 @@ fn secrets_come_from_files_and_the_environment_and_are_not_in_logs() {
     assert_eq!(Sidecar::value(&text, "authorization"), "Bearer hunter2");
     assert_eq!(Sidecar::value(&text, "x-test"), "swordfish");
 
-    // A gateway that is started anew is given them again, whatever has become of the file.
+    // A restarted gateway gets them again, whatever happened to the file.
     fs::remove_file(&token).expect("a file");
     let gateway = sidecar.weir.gateway();
     crate::support::process::signal(gateway.pid, Signal::KILL);
     sidecar.weir.wait_for_error(&["accepts connections again"]);
     assert_eq!(Sidecar::value(&call(), "authorization"), "Bearer hunter2");
 
-    // A reload reads them again, and is not done where that cannot be.
+    // A reload reads them again, and fails if it cannot.
     sidecar.weir.signal(Signal::HUP);
     sidecar.weir.wait_for_error(&["nothing was changed"]);
     sidecar.weir.wait_for_error(&["token", "No such file"]);
@@ -331,7 +331,7 @@ fn secrets_come_from_files_and_the_environment_and_are_not_in_logs() {
 #[test]
 fn what_lies_outside_of_the_gateways_chroot_is_there_for_it() {
     if !is_root() {
-        // Only root can lock itself in.
+        // Only root can use a chroot.
         return;
     }
     let setup = Setup::new();
@@ -425,6 +425,6 @@ fn keys_may_be_written_in_three_ways() {
             key.display()
         ));
     }
-    // It takes calls: all of them were read, and fit.
+    // weir takes calls, so all of them were read, and fit.
     outward.allow("\"api.test\"").start_in(setup);
 }

@@ -1,4 +1,5 @@
-//! Many callers at once: how many connections are made for them, and when; and what a try over another connection sends.
+//! Many callers at once: how many connections weir makes for them, and when, and what a retry over another connection
+//! sends.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -13,7 +14,8 @@ use crate::support::sidecar::Outward;
 use crate::support::weir::request;
 use crate::support::{Client, LIMIT, free_address, wait_until};
 
-/// Stands before origins: it lets connections wait until so many are there, then passes each on, or none but the first.
+/// Stands in front of origins: it holds connections until a given number is there. Then it passes each on, or only the
+/// first ones.
 struct Doorman {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -23,12 +25,12 @@ struct Doorman {
 struct Shared {
     stopping: AtomicBool,
     came: AtomicUsize,
-    /// Those that were not passed on and that their caller has closed.
+    /// Connections that were not passed on and that their caller has closed.
     given_up: AtomicUsize,
 }
 
 impl Doorman {
-    /// The connections are passed to these origins in turn; the last one gets all that are left, if `all` are to be passed on.
+    /// Passes the connections to these origins in turn. If `all` is set, the last origin gets all the remaining ones.
     fn start(least: usize, origins: &[SocketAddr], all: bool) -> Doorman {
         let address = free_address();
         let listener = TcpListener::bind(address).expect("bind");
@@ -92,7 +94,7 @@ fn pass_on(near: TcpStream, origin: SocketAddr) {
     }
 }
 
-/// Reads and says nothing until the other side closes.
+/// Reads, but sends nothing, until the other side closes.
 fn hold(mut stream: TcpStream, shared: Arc<Shared>) {
     thread::spawn(move || {
         let mut sink = [0; 4096];
@@ -101,7 +103,7 @@ fn hold(mut stream: TcpStream, shared: Arc<Shared>) {
     });
 }
 
-/// So many calls at once, each over a connection of its own; what they were answered.
+/// Makes this many calls at once, each over its own connection. Returns the answers.
 fn call_at_once(weir: SocketAddr, target: &str, count: usize) -> Vec<String> {
     let clients = (0..count).map(|_| {
         let mut client = Client::connect(weir).patient(LIMIT);
@@ -115,14 +117,14 @@ fn call_at_once(weir: SocketAddr, target: &str, count: usize) -> Vec<String> {
         .collect()
 }
 
-/// Who calls without weir makes a connection at once, and so does weir for each caller: no handshake waits for another one.
+/// A client without weir makes a connection at once. weir does so too for each caller: no handshake waits for another.
 #[test]
 fn callers_of_an_unknown_origin_over_http1_do_not_wait_for_the_first_ones_handshake() {
     const CALLERS: usize = 20;
     let outward = Outward::new();
     let identity = outward.authority.server(&["DNS:api.test"]);
     let origin = Oddity::tls(&identity, &["http/1.1"], |talk| talk.answer_all("fine"));
-    // No handshake goes on before all have connected.
+    // No handshake continues before all have connected.
     let doorman = Doorman::start(CALLERS, &[origin.address()], true);
     let sidecar = outward.name("api.test", doorman.address).start();
     let target = format!("/api.test:{}/", doorman.address.port());
@@ -133,7 +135,7 @@ fn callers_of_an_unknown_origin_over_http1_do_not_wait_for_the_first_ones_handsh
     assert_eq!(doorman.came(), CALLERS);
 }
 
-/// What was begun for callers that can share one connection is given up when that is known.
+/// weir gives up the connections it began for callers that can share one, as soon as it knows this.
 #[test]
 fn connections_beyond_the_one_that_all_can_share_are_given_up() {
     const CALLERS: usize = 20;
@@ -153,7 +155,7 @@ fn connections_beyond_the_one_that_all_can_share_are_given_up() {
     assert_eq!((doorman.came(), origin.connections()), (CALLERS, 1));
 }
 
-/// What an origin speaks is known beyond the origin itself, which is forgotten for others.
+/// weir remembers an origin's protocol even after it has forgotten the origin itself to make room for others.
 #[test]
 fn an_origin_that_is_known_to_speak_http2_gets_one_connection_for_many_callers() {
     const CALLERS: usize = 20;
@@ -179,7 +181,8 @@ fn an_origin_that_is_known_to_speak_http2_gets_one_connection_for_many_callers()
     assert_eq!(origin.connections(), 2);
 }
 
-/// A call that one connection refuses over HTTP/2 is made again over HTTP/1.1, with all that HTTP/2 says in other ways.
+/// An origin refuses a call on one HTTP/2 connection. weir repeats it over HTTP/1.1, and translates everything that
+/// HTTP/2 expresses differently.
 #[test]
 fn a_try_over_another_protocol_sends_the_request_as_its_caller_wrote_it() {
     let outward = Outward::new();
@@ -217,7 +220,7 @@ fn a_try_over_another_protocol_sends_the_request_as_its_caller_wrote_it() {
     assert!(asked.ends_with("\r\n\r\nbody"), "{asked}");
 }
 
-/// Calls that are answered from the cache make no load, and so earn no retries, which would double the load of others.
+/// Answers from the cache are no load for the origin, so they must not allow more retries, which would double the load.
 #[test]
 fn answers_that_are_kept_earn_no_retries() {
     const FAILING: usize = 40;
@@ -245,6 +248,7 @@ fn answers_that_are_kept_earn_no_retries() {
         sidecar.get(&format!("{path}/fails")).expect(502);
     }
     let failed = origin.asked().len() - 1;
-    // Ten retries are there at first, and one comes with ten calls or in ten seconds. The kept answers would have earned 60.
+    // There are ten retries at first, and one more for ten calls or ten seconds. The cached answers would have added
+    // 60.
     assert!((FAILING + 10..FAILING + 30).contains(&failed), "{failed}");
 }

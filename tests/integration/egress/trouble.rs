@@ -1,4 +1,4 @@
-//! Origins that fail: what a caller is told, what is tried again and what is not.
+//! Origins that fail: what weir tells the caller, what it tries again, and what it does not.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use crate::support::sidecar::{Outward, Sidecar};
 use crate::support::weir::request;
 use crate::support::{Client, Gate, Response, Setup, free_address, wait_for, wait_until};
 
-/// `http://api.test`, led by a function, and what holds for it.
+/// An origin `http://api.test` that a function controls, and a sidecar with these lines for it.
 pub(super) fn oddity(
     lines: &str,
     script: impl Fn(&mut Talk) + Send + Sync + 'static,
@@ -26,12 +26,12 @@ pub(super) fn oddity(
     (origin, sidecar)
 }
 
-/// In the proxy form.
+/// A URL in the proxy form.
 pub(super) fn url(origin: &Oddity, path: &str) -> String {
     format!("http://api.test:{}{path}", origin.address().port())
 }
 
-/// The status, and what it is said to be (RFC 9209).
+/// The status, and the error that `Proxy-Status` gives (RFC 9209).
 #[track_caller]
 pub(super) fn refused(answer: &Response, status: u16, error: &str, reason: &str) {
     assert_eq!(answer.status, status, "{answer:?}");
@@ -57,7 +57,7 @@ pub(super) fn logged(sidecar: &Sidecar, path: &str, count: usize) -> Vec<Value> 
     })
 }
 
-/// The line of the one call with this path.
+/// The line of the only call with this path.
 #[track_caller]
 pub(super) fn line(sidecar: &Sidecar, path: &str) -> Value {
     let mut lines = logged(sidecar, path, 1);
@@ -65,7 +65,7 @@ pub(super) fn line(sidecar: &Sidecar, path: &str) -> Value {
     lines.remove(0)
 }
 
-/// A call over a connection of its own, whose answer is not waited for.
+/// Begins a call over a new connection without waiting for the answer.
 fn begin(weir: SocketAddr, method: &str, target: &str) -> Client {
     let mut client = Client::connect(weir);
     // In the proxy form `Host` has to be the target's own.
@@ -132,7 +132,7 @@ fn only_what_is_idempotent_is_sent_again_after_a_reset() {
         if origin.connections() % 2 == 1 {
             get(&sidecar, &url(&origin, "/"));
         }
-        // Over none that is just being closed.
+        // No call must use a connection that is just being closed.
         wait_until("none is kept", || origin.open() == 0);
         let before = origin.asked().len();
         let path = format!("/reset/{method}");
@@ -176,7 +176,7 @@ fn half_an_answer_is_never_passed_off_as_whole() {
                 let (_, half) = half.expect("one of them");
                 talk.send(format!("HTTP/1.1 200 OK\r\n{half}"));
                 if reset {
-                    // What was sent is on its way before the reset.
+                    // Gives the sent bytes time to leave before the reset.
                     thread::sleep(Duration::from_millis(50));
                     talk.reset();
                 }
@@ -238,7 +238,7 @@ fn an_endless_head_is_a_502_and_is_read_to_its_limit_only() {
         let error = "http_response_header_section_size";
         refused(&answer, 502, error, "head_too_large");
         wait_until("weir has closed it", || origin.open() == 0);
-        // What the kernel takes on both sides, and no more.
+        // As much as the kernel takes on both sides, and no more.
         let sent = SENT.load(Ordering::SeqCst);
         assert!(sent < 32 << 20, "{sent} bytes");
         assert_eq!(line(&sidecar, path)["retries"], 0);
@@ -296,7 +296,7 @@ fn an_origin_that_stands_still_within_its_answer_is_cut() {
         talk.send("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nbegin ");
         match asked.contains(" /still ") {
             true => talk.hold(),
-            // It comes, and would take a day.
+            // The body arrives, but would take far too long.
             false => talk.drip([b'x'; 100_000], Duration::from_millis(20)),
         }
     });
@@ -323,7 +323,7 @@ fn a_refused_connection_is_a_502_that_says_so() {
     }
     let said = sidecar.weir.wait_for_error(&["api.test", "refuse"]);
     assert!(said.contains(&address.to_string()), "{said}");
-    // Nothing of it can have been seen, whatever the method.
+    // The origin cannot have seen anything of the request, whatever the method.
     for call in logged(&sidecar, "/a", 2) {
         assert_eq!(call["retries"], 2, "{call}");
     }
@@ -331,7 +331,7 @@ fn a_refused_connection_is_a_502_that_says_so() {
 
 #[test]
 fn a_handshake_that_breaks_off_is_tried_again_whatever_the_method() {
-    // Where TLS is expected.
+    // An origin without TLS where TLS is expected.
     let origin = Oddity::plain(|talk| talk.cut());
     let sidecar = Outward::new().name("api.test", origin.address()).start();
     let target = |path| format!("/api.test:{}{path}", origin.address().port());
@@ -354,7 +354,7 @@ fn an_origin_that_restarts_fails_no_idempotent_call() {
     let address = free_address();
     let listen = Origin::listen_tls(&identity, false);
     let mut origin = Origin::start(setup.folder(), address, &listen, "");
-    // So many tries last for seconds, should the machine be busy.
+    // This many tries last for seconds, in case the machine is busy.
     let lines = "retries = 6\nretry_budget = 100";
     let sidecar = outward.name("api.test", address).usual(lines).start();
     let target = format!("/api.test:{}/echo", address.port());
@@ -387,7 +387,7 @@ fn an_origin_that_restarts_fails_no_idempotent_call() {
     });
 }
 
-/// Says so however its scope ends.
+/// Sets the flag when its scope ends, in whatever way.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -398,7 +398,7 @@ impl Drop for Done<'_> {
 
 #[test]
 fn kept_connections_that_turn_out_dead_cost_no_idempotent_call() {
-    // The first request of each connection is answered, the second resets it: nothing of that is seen before.
+    // The origin answers the first request of each connection, and resets it on the second. Nothing shows this before.
     let gate = Gate::default();
     let script = gate.clone();
     let (origin, sidecar) = oddity("max_fails = 3", move |talk| {
@@ -410,7 +410,7 @@ fn kept_connections_that_turn_out_dead_cost_no_idempotent_call() {
             talk.reset();
         }
     });
-    // More of them than a call may be tried.
+    // More connections than a call may try.
     let mut callers = calls(&sidecar, &url(&origin, "/first"), 6);
     wait_until("each has its connection", || origin.asked().len() == 6);
     gate.open();
@@ -424,7 +424,7 @@ fn kept_connections_that_turn_out_dead_cost_no_idempotent_call() {
 
 #[test]
 fn a_post_is_sent_again_only_if_the_origin_cannot_have_seen_it() {
-    // A connection answers one request. Then it is closed, at once or when the next one is there.
+    // A connection answers one request. Then it is closed, either at once or when the next request arrives.
     let (origin, sidecar) = oddity("", |talk| {
         let asked = talk.request().unwrap_or_default();
         talk.answer("fine");
@@ -437,7 +437,7 @@ fn a_post_is_sent_again_only_if_the_origin_cannot_have_seen_it() {
     wait_until("weir has closed its side too", || origin.open() == 0);
     assert_eq!(post("/late").status, 200);
     assert_eq!(origin.asked().len(), 2, "each once");
-    // Kept, and closed under the next one, which it has read.
+    // The connection was kept, and closed after the origin had read the next request.
     let answer = post("/seen");
     refused(&answer, 502, "connection_terminated", "terminated");
     assert_eq!(line(&sidecar, "/seen")["connection"], "kept");
@@ -446,7 +446,7 @@ fn a_post_is_sent_again_only_if_the_origin_cannot_have_seen_it() {
         asked.iter().filter(|asked| asked.contains(path)).count()
     };
     assert_eq!(seen(" /seen "), 1);
-    // What is idempotent is sent again.
+    // weir sends an idempotent request again.
     assert_eq!(post("/late").status, 200);
     let answer = get(&sidecar, &url(&origin, "/get"));
     assert_eq!(answer.status, 200);
@@ -502,14 +502,15 @@ fn tries_again_are_no_more_than_the_budget_allows() {
             assert_eq!(get(&sidecar, &url(&origin, "/")).status, 502);
         }
         let asked = origin.asked().len();
-        // One comes back every ten seconds.
+        // One retry is added every ten seconds.
         let by_time = began.elapsed().as_secs() as usize / 10 + 1;
         assert!(asked >= 100 + most, "they are used: {asked}");
         assert!(asked <= 100 + most + by_time, "{asked}");
     }
 }
 
-/// nginx ends an HTTP/2 connection after `keepalive_requests` calls (GOAWAY), whatever else is on its way over it.
+/// nginx ends an HTTP/2 connection after `keepalive_requests` calls (GOAWAY), even if other calls are on their way over
+/// it.
 #[test]
 fn posts_survive_an_origin_that_ends_its_connections_after_some_calls() {
     const CALLERS: usize = 40;
@@ -525,7 +526,7 @@ fn posts_survive_an_origin_that_ends_its_connections_after_some_calls() {
     );
     let sidecar = outward
         .name("api.test", origin.address())
-        // Neither counts for what the origin has not begun.
+        // Neither limit applies to requests that the origin has not begun.
         .usual("retries = 0\nretry_budget = 0")
         .start_in(setup);
     let (port, address) = (origin.address().port(), sidecar.address);
@@ -536,7 +537,7 @@ fn posts_survive_an_origin_that_ends_its_connections_after_some_calls() {
                     let mut client = Client::connect(address);
                     let calls = (0..EACH).map(|number| {
                         let path = format!("/api.test:{port}/echo/{caller}/{number}");
-                        // Some bodies are longer than what is read first.
+                        // Some bodies are longer than the part that weir reads first.
                         let body = match number % 10 {
                             0 => vec![b'x'; 100_000],
                             _ => b"order".to_vec(),
@@ -576,11 +577,11 @@ fn posts_survive_an_origin_that_ends_its_connections_after_some_calls() {
         (CALLERS * EACH, CALLERS * EACH),
         "none is doubled"
     );
-    // weir has learnt how many calls a connection takes: few more are made than there have to be.
+    // weir has learned how many calls a connection takes: it makes few more connections than necessary.
     assert!(origin.connections() < (CALLERS * EACH / 20 * 2) as u64);
 }
 
-/// An origin that refuses whatever it is asked is not asked without an end.
+/// weir does not ask an origin without end if it refuses every request.
 #[test]
 fn an_origin_that_refuses_every_stream_is_given_up() {
     let outward = Outward::new();
@@ -606,7 +607,7 @@ fn an_origin_that_refuses_every_stream_is_given_up() {
     );
 }
 
-/// A busy origin over HTTP/1.1: as many connections as there are calls at once, and no others.
+/// A busy origin over HTTP/1.1: weir makes as many connections as there are calls at once, and no more.
 #[test]
 fn connections_in_use_are_kept_beyond_keepalive() {
     const CALLERS: usize = 50;
@@ -632,13 +633,13 @@ fn connections_in_use_are_kept_beyond_keepalive() {
     assert!(made <= 60, "{made} connections for {CALLERS} calls at once");
 }
 
-/// The origin reads nothing: that is its slowness, not the caller's.
+/// The origin reads nothing: weir must blame the origin, not the caller, for the delay.
 #[test]
 fn an_origin_that_takes_nothing_of_a_body_is_to_blame_and_not_its_caller() {
     let over = Gate::default();
     let is_over = over.clone();
     let (origin, sidecar) = oddity("read_timeout = \"500ms\"\nretries = 0", move |talk| {
-        // It reads nothing.
+        // The origin does not read until the test is over.
         is_over.pass();
         talk.reset();
     });
@@ -659,7 +660,7 @@ fn an_origin_that_takes_nothing_of_a_body_is_to_blame_and_not_its_caller() {
     sending.join().expect("it ends");
 }
 
-/// A host is forgotten for others, but not under a call whose caller is still sending.
+/// weir forgets a host to make room for others, but not during a call whose caller is still sending.
 #[test]
 fn a_host_that_is_called_slowly_is_not_forgotten_and_not_stormed() {
     let slow = Oddity::plain(|talk| talk.answer_all("slow"));
