@@ -1,9 +1,9 @@
-//! What applications need of a web server beside files and scripts: rewritten URLs, folders elsewhere, scripts that are
-//! no files here, a server's name that they know.
+//! What applications need from a web server besides files and scripts: rewritten URLs, folders in other places, scripts
+//! that are not files here, and the server's name.
 
 use crate::support::{Responder, Setup};
 
-/// Tells what it was to run.
+/// A responder that prints what it was to run.
 fn teller(setup: &Setup) -> Responder {
     Responder::unix(setup.folder(), |request, answer| {
         answer.page(format!(
@@ -121,7 +121,7 @@ fn a_prefix_may_stand_for_a_folder_elsewhere() {
     );
     weir.get("/javascript/missing.js").expect(404);
     weir.get("/javascript/app/.env").expect(404);
-    // With nginx's `location /javascript { alias …/shared/; }` the first of these leads out.
+    // With nginx's `location /javascript { alias …/shared/; }` the first of these leaves the folder.
     for path in [
         "/javascript../shared-secret/file",
         "/javascript-secret/file",
@@ -162,7 +162,7 @@ fn scripts_that_are_no_files_here_run_where_files_are_not_checked() {
         far.expect(200).text(),
         "/nowhere/here/deep/x.php|/deep/x.php|/y||/deep/x.php/y"
     );
-    // A script of PHP is a file, unless it is said that it is not.
+    // A PHP script is a file, unless the configuration says that it is not.
     let php = weir.request(
         "GET",
         "/no-such-script.php",

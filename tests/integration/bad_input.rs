@@ -1,5 +1,5 @@
-//! Input that is wrong, hostile or too much. What is guarded stands in each test's name; after each, the next
-//! request works. Wrong workers are in `workers`, slow and large requests in `http`.
+//! Input that is wrong, hostile or too large. Each test's name says what it protects. After each test the next request
+//! works. `workers` tests wrong workers, `http` tests slow and large requests.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::support::weir::write;
 use crate::support::{Client, LIMIT, Responder, Setup, Weir, is_root, wait_until};
 
-/// A root with a text and a script, secrets beside the root, and a worker that nothing wrong may reach.
+/// A root with a text and a script, secret files beside the root, and a worker that wrong requests must not reach.
 fn guarded() -> (Weir, Responder) {
     guarded_with(|setup| setup)
 }
@@ -31,8 +31,8 @@ fn guarded_with(more: impl Fn(Setup) -> Setup) -> (Weir, Responder) {
     (more(setup.pool(&pool)).start(), responder)
 }
 
-/// These bytes are refused, and nothing of them is taken for another request; no worker hears of them, and the
-/// next request works.
+/// weir refuses these bytes, and takes no part of them for another request. No worker gets them, and the next request
+/// works.
 #[track_caller]
 fn expect_refused(weir: &Weir, responder: &Responder, bytes: impl AsRef<[u8]>) {
     let bytes = bytes.as_ref();
@@ -137,7 +137,8 @@ fn lengths_that_are_none() {
 #[test]
 fn both_a_length_and_an_encoding_smuggle_nothing() {
     let (weir, responder) = guarded();
-    // RFC 9112 §6.1: refuse, or go by the encoding and close. Never is the rest a request.
+    // RFC 9112 §6.1: a server refuses the request, or uses the encoding and closes. The rest must never become a
+    // request.
     for order in [
         "Content-Length: 4\r\nTransfer-Encoding: chunked",
         "Transfer-Encoding: chunked\r\nContent-Length: 4",
@@ -356,7 +357,7 @@ fn paths_that_are_not_utf_8() {
     let (weir, _responder) = guarded();
     let name = std::ffi::OsStr::from_bytes(b"caf\xe9.txt");
     write(&weir.root().join(name), b"latin");
-    // Names are bytes: the file is served, or refused, and never another one.
+    // Names are bytes: weir serves the file or refuses it, but never serves another one.
     let response = weir.get("/caf%e9.txt");
     assert!(matches!(response.status, 200 | 400 | 404), "{response:?}");
     assert!(response.status != 200 || response.text() == "latin");
@@ -364,10 +365,10 @@ fn paths_that_are_not_utf_8() {
         let response = weir.get(path);
         assert!(matches!(response.status, 400 | 404), "{path}: {response:?}");
     }
-    // As path-info they are the script's affair.
+    // As path-info they are passed to the script.
     let response = weir.get("/run.php/%ff");
     assert!(matches!(response.status, 200 | 400), "{response:?}");
-    // Bytes that are not even encoded.
+    // Bytes that are not percent-encoded.
     let mut client = weir.client();
     client.send(b"GET /\xff\xfe HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     let response = client.response();
@@ -399,7 +400,7 @@ fn scripts_that_are_not_there() {
         assert!(matches!(response.status, 403 | 404), "{path}: {response:?}");
     }
     assert!(responder.uris().is_empty(), "{:?}", responder.uris());
-    // The path that was tried stands in the log.
+    // The log contains the path that weir tried.
     weir.wait_for_error(&["root/missing.php"]);
     expect_next(&weir);
 }
@@ -481,7 +482,7 @@ fn fields_that_would_forge_lines_of_the_log() {
         b"",
     )
     .expect(200);
-    // Each line is one whole JSON object, or `logged` fails.
+    // Each line is one complete JSON object. `logged` fails if it is not.
     weir.logged("/text.txt?forged");
     weir.get("/text.txt?after").expect(200);
     weir.logged("/text.txt?after");
@@ -564,7 +565,7 @@ fn a_full_disk_under_the_spool() {
     });
     assert!(!responder.uris().iter().any(|uri| uri.contains("large")));
 
-    // What was spooled of it is given back, and the next request works.
+    // weir frees the disk space of the aborted bodies, and the next request works.
     for _ in 0..3 {
         assert_eq!(
             weir.request("POST", "/run.php", &[], &body)
@@ -612,7 +613,7 @@ fn a_full_disk_under_the_access_log() {
         client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n");
         client.response().expect(200);
     }
-    // Lines are lost, not requests; it is said, and not five hundred times.
+    // weir loses log lines, but no requests. It reports this, but not five hundred times.
     weir.wait_for_error(&["access log", "space"]);
     let said = weir.stderr().matches("access log cannot").count();
     assert!(said < 20, "{}", weir.stderr());
@@ -624,7 +625,7 @@ fn descriptors_used_up() {
     let weir = setup.under(&["prlimit", "--nofile=100:100"]).start();
     weir.get("/text.txt").expect(200);
     let mut idle: Vec<Client> = (0..200).map(|_| weir.client()).collect();
-    // Those that are in are served; the others wait in the kernel's queue and harm nobody.
+    // weir serves the accepted connections. The others wait in the kernel's queue and do no harm.
     idle[0].send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n");
     let status = idle[0].response().status;
     assert!(matches!(status, 200 | 500 | 503), "{status}");
@@ -660,7 +661,7 @@ fn a_thousand_connections_that_say_nothing() {
 #[test]
 fn bytes_at_random() {
     let (weir, _responder) = guarded();
-    // A fixed seed: what fails once fails again.
+    // A fixed seed, so that a failure can be repeated.
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = || {
         state ^= state << 13;
@@ -688,8 +689,9 @@ fn bytes_at_random() {
     expect_next(&weir);
 }
 
-/// The words of a command that runs another with one megabyte of disk at `folder`: a file system of its own that
-/// goes away with the process. Where mounting is forbidden, as in many containers, files of its own end there.
+/// The words of a command that runs another command with one megabyte of disk at `folder`: a file system that
+/// disappears with the process. Where mounting is forbidden, as in many containers, the command limits the size of
+/// files instead.
 fn small_disk(folder: &str) -> Vec<String> {
     let user = rustix::process::geteuid().as_raw();
     let (sudo, back): (&[&str], _) = match is_root() {
@@ -722,7 +724,7 @@ fn small_disk(folder: &str) -> Vec<String> {
     if allowed.is_ok_and(|output| output.status.success()) {
         return words(&[&script, folder]);
     }
-    // In blocks of 512 bytes; without the signal that would end the process.
+    // In blocks of 512 bytes, and without the signal that would end the process.
     let limit = "trap '' XFSZ; ulimit -f 2048; exec \"$@\"";
     ["sh", "-c", limit, "sh"].map(str::to_owned).to_vec()
 }

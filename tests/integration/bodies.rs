@@ -1,11 +1,11 @@
-//! Bodies in both directions: spooled, read ahead, streamed, redirected; what holds a worker and what does not.
+//! Bodies in both directions: spooled, read ahead, streamed, redirected, and which of them occupy a worker.
 
 use std::time::Duration;
 
 use crate::support::weir::write;
 use crate::support::{Gate, Responder, Response, Setup, Weir, wait_until};
 
-/// A site whose `run.php` answers with this, a header and a body.
+/// A site whose `run.php` returns this answer: headers and a body.
 fn answering(setup: Setup, answer: impl Into<String>) -> (Weir, Responder) {
     let text = answer.into();
     let responder = Responder::unix(setup.folder(), move |_, answer| {
@@ -90,7 +90,7 @@ fn a_slow_reader_holds_no_worker() {
     let mut slow = weir.client();
     slow.send("GET /run.php?large HTTP/1.1\r\nHost: a\r\n\r\n");
     wait_until("the worker is asked", || responder.uris().len() == 1);
-    // Nothing was read of the large one, and its worker is free again.
+    // The clients read nothing of the large answer, and its worker is free again.
     for _ in 0..5 {
         weir.get("/run.php").expect(200);
     }
@@ -130,7 +130,7 @@ fn a_client_that_reads_nothing_holds_a_worker_no_longer_than_its_limit() {
     let mut slow = weir.client();
     slow.send("GET /run.php?large HTTP/1.1\r\nHost: a\r\n\r\n");
     wait_until("the worker is asked", || responder.uris().len() == 1);
-    // It waits in the queue until the worker is given up.
+    // The request waits in the queue until weir gives up the worker.
     assert_eq!(weir.get("/run.php").expect(200).text(), "small");
     weir.wait_for_error(&["request_terminate_timeout is over"]);
     let (received, _) = slow.rest();
@@ -270,7 +270,7 @@ fn a_local_redirect_is_answered_by_the_other_script() {
         "{} times",
         responder.uris().len()
     );
-    // Not local: the client goes there by itself.
+    // Not a local path, so the client follows the redirect itself.
     let response = weir.get("/run.php?away");
     assert_eq!(
         (response.status, response.header("location")),
@@ -349,13 +349,13 @@ fn early_hints_come_before_the_answer() {
     let response = client.response().expect(200);
     assert_eq!(response.text(), "the page");
     assert!(response.interim.is_empty());
-    // A client of HTTP/1.0 knows no interim answers (RFC 9110 §15.2).
+    // An HTTP/1.0 client does not know interim answers (RFC 9110 §15.2).
     let mut client = weir.client();
     client.send("GET /run.php HTTP/1.0\r\n\r\n");
     assert!(client.response().expect(200).interim.is_empty());
 }
 
-/// A file outside of the root, and a site that hands it out by X-Accel-Redirect and X-Sendfile.
+/// A file outside the root, and a site that serves it by X-Accel-Redirect and X-Sendfile.
 fn protected() -> Setup {
     let setup = Setup::new().file("open.txt", "open");
     let folder = setup.folder().display().to_string();
@@ -389,7 +389,7 @@ fn a_script_may_hand_out_a_file() {
             ),
             (None, None)
         );
-        // It is a file now, with all that files have.
+        // It is a file now, with everything that weir does for files.
         let part = weir
             .request("GET", "/run.php", &[("Range", "bytes=2-4")], b"")
             .expect(206);
@@ -424,7 +424,7 @@ fn a_file_handed_out_after_a_post_is_sent_whatever_the_client_has() {
             ("Range", "bytes=1-2"),
         ];
         for field in fields {
-            // What it has done is done.
+            // The script has already done its work.
             let done = weir.request("POST", "/run.php", &[field], b"x").expect(200);
             assert!(
                 done.whole && done.body.len() >= 4,

@@ -1,4 +1,4 @@
-//! The commands: what they print, their exit codes, starts that cannot work, signals and the end.
+//! The commands: output, exit codes, starts that cannot work, signals and the end.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -71,7 +71,7 @@ fn the_version_is_the_packages() {
     assert_eq!(output.status.code(), Some(0));
     let said = text(&output.stdout);
     let mut lines = said.lines();
-    // A commit is there in release builds.
+    // Release builds also show a commit.
     let first = lines.next().expect("a line");
     let (name, commit) = first
         .split_at_checked(5 + env!("CARGO_PKG_VERSION").len())
@@ -81,7 +81,7 @@ fn the_version_is_the_packages() {
         commit.is_empty() || (commit.starts_with(" (") && commit.ends_with(')')),
         "{said}"
     );
-    // PHP with all of its version, and where it is.
+    // The whole version of PHP, and its path.
     let php = lines.next().expect("PHP");
     let (version, place) = php.split_once(" (").expect("a place");
     let numbers = version
@@ -223,7 +223,7 @@ fn a_configuration_that_is_not_there_is_78() {
     }
 }
 
-/// A start that fails: exit code, one message that holds the words, and nothing left running.
+/// A start that fails: checks the exit code, that there is one message with these words, and that nothing still runs.
 #[track_caller]
 fn expect_vain_start(setup: Setup, codes: &[i32], words: &[&str]) {
     let began = Instant::now();
@@ -259,10 +259,10 @@ fn a_unix_socket_that_another_listens_on() {
     let taken = std::os::unix::net::UnixListener::bind(&path).expect("bind");
     let more = format!("[listen.local]\naddress = \"unix:{}\"\n", path.display());
     expect_vain_start(setup.more(&more), &[70, 78], &["taken.sock"]);
-    // The other one still listens.
+    // The other weir still listens.
     assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
     drop(taken);
-    // One that nobody listens on any more is in nobody's way.
+    // A socket on which nothing listens any more does not prevent the start.
     let setup = Setup::new();
     let path = setup.folder().join("left.sock");
     drop(std::os::unix::net::UnixListener::bind(&path).expect("bind"));
@@ -271,7 +271,7 @@ fn a_unix_socket_that_another_listens_on() {
     weir.get("/text.txt").expect(200);
 }
 
-/// As behind `weir serve FOLDER 2>&1 | head -1`: nobody reads what is said at the start any more.
+/// As with `weir serve FOLDER 2>&1 | head -1`: nothing reads the messages of the start any more.
 #[test]
 fn it_serves_though_nobody_reads_what_it_says() {
     let setup = Setup::new().file("text.txt", "here");
@@ -362,7 +362,7 @@ fn a_log_or_a_spool_that_cannot_be_written_has_its_place() {
             wrong("[log]\nerror = \"ROOT\"\n"),
             &["weir.toml:6:", "is a folder"],
         ),
-        // Nobody may make files there, be it as root.
+        // No user may create files there, not even root.
         (
             wrong("[server]\nspool_dir = \"/proc/1\"\n"),
             &["weir.toml:6:", "cannot create files in /proc/1"],
@@ -438,7 +438,7 @@ fn sigterm_lets_what_runs_finish() {
         wait_until("it is at work", || responder.running() == 1);
         let processes = weir.processes();
         weir.signal(which);
-        // Idle connections are not waited for, and new ones are not taken.
+        // weir does not wait for idle connections, and takes no new ones.
         idle.expect_closed();
         wait_until("nobody listens any more", || {
             std::net::TcpStream::connect(weir.address()).is_err()
@@ -463,7 +463,8 @@ fn sigterm_finishes_what_runs_also_where_the_manager_has_not_heard_of_its_gatewa
     let mut weir = setup.pool(&pool).start();
     let mut running = weir.client();
     running.send("GET /run.php HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    // Stopped when the gateway has just been started, the manager reads that it is ready after the signal.
+    // weir is stopped just after the gateway has started: the manager reads that the gateway is ready only after the
+    // signal.
     weir.gateway();
     weir.signal(Signal::STOP);
     wait_until("it is at work", || {

@@ -1,4 +1,4 @@
-//! Many connections, and slow ones: whose place is taken, and who is waited for.
+//! Many connections, and slow ones: which connections weir closes for others, and which it waits for.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr};
@@ -38,12 +38,12 @@ fn status(weir: &Weir) -> serde_json::Value {
 #[test]
 fn at_the_limit_the_connection_that_is_idle_for_longest_is_closed_for_a_newcomer() {
     let weir = limited("max_connections = 3\nthreads = 1\n").start();
-    // Who waited for weir's start was a client too.
+    // The check that waited for weir's start was a client too.
     wait_until("there is no connection", || {
         status(&weir)["connections"]["now"] == 0
     });
     let mut idle: Vec<Client> = (0..3).map(|_| kept(&weir)).collect();
-    // The first is used again: the second has been idle for longest.
+    // The first connection is used again, so the second has been idle for the longest time.
     idle[0].send(GET).response().expect(200);
     let began = Instant::now();
     let mut new = weir.client();
@@ -57,7 +57,7 @@ fn at_the_limit_the_connection_that_is_idle_for_longest_is_closed_for_a_newcomer
     for client in [0, 2] {
         idle[client].send(GET).response().expect(200);
     }
-    // Also of those that have put down all they can.
+    // Also idle connections that have freed all the memory they can.
     std::thread::sleep(Duration::from_millis(1500));
     weir.client().send(GET).response().expect(200);
     weir.wait_for_error(&["max_connections (3)", "idle longest"]);
@@ -216,7 +216,7 @@ fn a_reader_that_stops_is_cut_off_however_steady_it_was() {
         assert!(stream.read(&mut piece).expect("bytes") > 0);
         std::thread::sleep(Duration::from_millis(200));
     }
-    // The line is written when the exchange is over.
+    // weir writes the line when the exchange is over.
     let line = weir.logged("/large.bin");
     assert_eq!(line["reason"], "client_left", "{line}");
     assert!(line["bytes_out"].as_u64() < Some(512 << 20));
@@ -248,7 +248,7 @@ fn a_queue_of_four_hundred_addresses_that_is_full_harms_nobody_else() {
     let mut waiting: Vec<Client> = (2..=401).map(from).collect();
     wait_until("the queue is full", || {
         let mut another = from(500);
-        // One that finds room waits: it has left when the next one comes.
+        // A client that gets a place keeps waiting. It has left when the next one comes.
         !another.quiet_for(Duration::from_millis(20))
     });
     let began = Instant::now();

@@ -1,5 +1,5 @@
-//! `weir doctor`: verdicts, exit codes and JSON on real configurations, as whoever runs the tests and as nobody, with a
-//! weir that runs and without.
+//! `weir doctor`: verdicts, exit codes and JSON for real configurations, run by the tests' user and by nobody, with and
+//! without a running weir.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -217,7 +217,7 @@ fn a_folder_that_stops_the_gateway_or_the_workers_is_named() {
         .site(&format!("root = \"{}/public\"", shut.display()));
     let file = written(&setup);
     mode(&shut, 0o700);
-    // Who runs the tests owns it: only as somebody else is there anything in the way.
+    // The tests' user owns it, so only another user meets an obstacle.
     if is_root() {
         let report = report(&doctor(&["-c", &file, "--json"]));
         let barred = format!("{} (drwx------", shut.display());
@@ -249,7 +249,7 @@ fn a_folder_that_stops_the_gateway_or_the_workers_is_named() {
 #[test]
 fn an_ordinary_user_is_told_what_it_cannot_see() {
     if !is_root() {
-        // Whoever runs the tests is one: nothing of its own is out of its sight.
+        // The tests' user is an ordinary user, and can see everything of its own.
         let setup = well();
         let file = written(&setup);
         let report = report(&doctor(&["-c", &file, "--json"]));
@@ -260,13 +260,13 @@ fn an_ordinary_user_is_told_what_it_cannot_see() {
     let secret = setup.folder().join("secret");
     write(&secret.join("public/index.php"), "<?php echo 1;");
     mode(&secret, 0o700);
-    // Of its own user's folders it says what it says as root; of others' that they are out of sight.
+    // For its own user's folders it says the same as for root. Of other users' folders it says that it cannot see them.
     let setup = setup.pool(&php()).more(&format!(
         "[site.secret]\nhosts = [\"secret\"]\nroot = \"{}/public\"\npool = \"app\"\n",
         secret.display()
     ));
     let file = written(&setup);
-    // The binary may lie where nobody but root comes.
+    // The binary may be in a folder that only root may enter.
     let binary = setup.folder().join("weir");
     fs::copy(BINARY, &binary).expect("a copy");
     let mut command = Command::new(&binary);
@@ -355,7 +355,7 @@ fn a_php_fpm_configuration_is_looked_at_as_weir_fpm_would_run_it() {
         "break",
         &["[listen.www]", "/no does not exist"],
     );
-    // It only looks: PHP-FPM's own test makes its log.
+    // The doctor only reads: PHP-FPM's own test would create its log.
     assert!(!setup.folder().join("log/new.log").exists());
     write(&conf, "[www\n");
     assert_eq!(
@@ -366,7 +366,7 @@ fn a_php_fpm_configuration_is_looked_at_as_weir_fpm_would_run_it() {
     );
 }
 
-/// Users that no machine has, and what else docs/doctor.md shows.
+/// The users that exist on no machine, and the other parts of the output in docs/doctor.md.
 #[test]
 fn the_example_of_mistakes_can_be_read_and_breaks() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/mistakes.toml");

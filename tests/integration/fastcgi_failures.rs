@@ -1,9 +1,9 @@
-//! `protocol = "fastcgi"`: what a web server in front gets where a worker fails.
+//! `protocol = "fastcgi"`: what a web server in front gets if a worker fails.
 
 use crate::support::front::Behind;
 use crate::support::{Responder, Setup};
 
-/// What a worker may do wrong, and what the access log says of it.
+/// What a worker may do wrong, and what the access log says about it.
 const FAILURES: [(&str, u16, &str); 4] = [
     ("dies", 502, "worker_died"),
     ("nonsense", 502, "bad_response"),
@@ -29,7 +29,7 @@ fn failing(setup: &Setup) -> Responder {
     })
 }
 
-/// As a child of PHP-FPM's that has died: the web server tells its clients of it in its own way.
+/// Like a child of PHP-FPM that has died: the web server tells its clients in its own way.
 #[test]
 fn where_a_worker_fails_the_web_server_is_left_without_an_end() {
     let setup = Setup::new();
@@ -72,7 +72,7 @@ fn what_goes_wrong_at_a_worker_has_its_status() {
         );
         assert_eq!(behind.weir.logged(&target)["reason"], reason);
     }
-    // Half an answer is not ended as if it were whole.
+    // weir does not end half an answer as if it were complete.
     let answered = behind.front().ask(&behind.params("/run.php?cut"), b"");
     assert_eq!(answered.ended, None);
     assert_eq!(answered.stdout.len(), 2_000_008);

@@ -1,4 +1,4 @@
-//! Static files: types, conditions, ranges, compressed neighbours, large files, files that change.
+//! Static files: types, conditions, ranges, compressed copies, large files, and files that change.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -114,7 +114,7 @@ fn tags_come_before_dates() {
         .header("last-modified")
         .expect("Last-Modified")
         .to_owned();
-    // RFC 9110 §13.2.2: with If-None-Match there, If-Modified-Since is not looked at.
+    // RFC 9110 §13.2.2: If-None-Match makes weir ignore If-Modified-Since.
     let headers = [
         ("If-None-Match", "\"other\""),
         ("If-Modified-Since", date.as_str()),
@@ -148,7 +148,7 @@ fn a_part_of_a_file() {
             "{range}"
         );
     }
-    // RFC 9110 §14.4: none of it is there.
+    // RFC 9110 §14.4: no byte of the range exists.
     for range in ["bytes=10-", "bytes=10-20", "bytes=-0"] {
         let response = get(range).expect(416);
         assert_eq!(
@@ -157,7 +157,7 @@ fn a_part_of_a_file() {
             "{range}"
         );
     }
-    // RFC 9110 §14.2: what is no range is not looked at, or refused.
+    // RFC 9110 §14.2: an invalid range is ignored or refused.
     for range in [
         "bytes=3-1",
         "bytes=a-b",
@@ -176,7 +176,7 @@ fn a_part_of_a_file() {
             "{range}"
         );
     }
-    // Nor is it for anything but GET.
+    // Ranges apply only to GET.
     let head = weir.request("HEAD", "/digits.txt", &[("Range", "bytes=0-3")], b"");
     assert_eq!(head.expect(200).header("content-length"), Some("10"));
 }
@@ -222,7 +222,7 @@ fn several_parts_of_a_file() {
         );
         assert_eq!(content.trim_end_matches("\r\n"), body);
     }
-    // One that is not there is left out.
+    // A range that does not exist is left out.
     let response = weir
         .request(
             "GET",
@@ -436,7 +436,7 @@ fn a_file_that_is_cut_while_it_is_sent_is_never_passed_off_as_whole() {
         "{} bytes of a file that has fewer",
         rest.len()
     );
-    // The next request works, with the new length.
+    // The next request works and gets the new length.
     let response = weir.get("/large.bin").expect(200);
     assert_eq!(response.body.len(), 1 << 20);
 }
@@ -451,7 +451,7 @@ fn a_file_that_grows_while_it_is_sent_ends_where_it_ended() {
     client.send(
         "GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\nGET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n",
     );
-    // Once the head is there its length is said.
+    // Once the head is sent, it contains the length.
     assert!(!client.quiet_for(LIMIT));
     file.set_len(65 << 20).expect("grow");
     assert_eq!(client.response().expect(200).body.len(), 64 << 20);
@@ -465,14 +465,14 @@ fn a_file_that_was_replaced_is_seen() {
     for _ in 0..50 {
         assert_eq!(weir.get("/text.txt").expect(200).text(), "first");
     }
-    // Another file in its place, of the same length, as a deployment does.
+    // Another file of the same length takes its place, as in a deployment.
     let new = weir.root().join("new");
     write(&new, b"other");
     fs::rename(&new, &path).expect("rename");
     wait_until("the new file is served", || {
         weir.get("/text.txt").expect(200).text() == "other"
     });
-    // The same file, written again.
+    // The same file is written again.
     write(&path, b"longer than before");
     wait_until("the new content is served", || {
         weir.get("/text.txt").expect(200).text() == "longer than before"
@@ -556,7 +556,7 @@ fn many_clients_get_many_files_at_once() {
     });
 }
 
-/// A folder mounted at another place by a FUSE daemon; unmounted when dropped.
+/// A folder that a FUSE daemon mounts at another place. It is unmounted when this is dropped.
 struct Mirror {
     daemon: std::process::Child,
     at: std::path::PathBuf,
@@ -565,8 +565,8 @@ struct Mirror {
 impl Mirror {
     fn of(folder: &std::path::Path, at: std::path::PathBuf) -> Mirror {
         fs::create_dir_all(&at).expect("a folder");
-        // What is known of a file is asked for again each time, its name only after a while.
-        // weir runs as another user where root runs the tests.
+        // The kernel asks for a file's attributes again each time, but for its name only after a while. weir runs as
+        // another user if root runs the tests.
         let options = match crate::support::is_root() {
             true => "cache.attr=0,cache.entry=600,allow_other",
             false => "cache.attr=0,cache.entry=600",
@@ -593,7 +593,7 @@ impl Mirror {
 impl Drop for Mirror {
     fn drop(&mut self) {
         self.signal(rustix::process::Signal::CONT);
-        // It unmounts, and ends.
+        // The daemon unmounts the folder and ends.
         self.signal(rustix::process::Signal::TERM);
         self.daemon.wait().ok();
     }
@@ -605,7 +605,7 @@ fn a_file_system_that_hangs_holds_up_only_who_wants_its_files() {
     let folder = setup.folder().to_owned();
     let file = folder.join("original/far.txt");
     write(&file, b"far");
-    // Old enough to be kept open.
+    // Old enough that weir keeps it open.
     let old = std::time::SystemTime::now() - Duration::from_secs(60);
     let opened = File::options().write(true).open(&file).expect("a file");
     opened.set_modified(old).expect("a time");

@@ -1,4 +1,4 @@
-//! HTTP/1.1 and 1.0 as clients speak it: connections, framing, limits and times.
+//! HTTP/1.1 and 1.0 as clients use it: connections, framing, limits and times.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::support::weir::request;
 use crate::support::{Client, LIMIT, Responder, Setup, Weir, wait_until};
 
-/// A site with a text, and a pool whose worker tells what it got.
+/// A site with a text, and a pool whose worker prints what it got.
 fn site() -> (Responder, Setup) {
     let setup = Setup::new()
         .file("text.txt", "a text\n")
@@ -71,14 +71,14 @@ fn the_beginning_of_a_head_behind_a_request_is_kept() {
         let mut client = weir.client();
         client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\nGET /echo");
         assert_eq!(client.response().expect(200).text(), "a text\n");
-        // Longer than a connection is kept ready when it says nothing.
+        // Longer than weir keeps a connection ready that sends nothing.
         assert!(client.quiet_for(Duration::from_millis(1_600)));
         client
     };
     let mut client = begin(&weir);
     client.send(".php HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.response().expect(200).text(), "GET 0");
-    // It is a head that has begun, not a connection at rest.
+    // This is an incomplete head, not an idle connection.
     begin(&weir).response().expect(408);
 }
 
@@ -112,7 +112,8 @@ fn a_large_body_that_nobody_wants_does_not_drown_the_answer() {
         client.send(format!(
             "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 4000000\r\n\r\n"
         ));
-        // A connection closed with this in its queue would be reset, and the answer with it (RFC 9112 §9.6).
+        // Closing a connection with these bytes unread would reset it, and the client would lose the answer (RFC 9112
+        // §9.6).
         client.send(vec![b'x'; 4_000_000]);
         let response = client.response();
         assert!(matches!(response.status, 404 | 405), "{response:?}");
@@ -178,7 +179,7 @@ fn head_has_the_fields_of_get_and_no_body() {
     let setup = Setup::new().file("text.txt", "a text").file("page.php", "");
     let responder = Responder::unix(setup.folder(), |request, answer| {
         assert_eq!(request.param("REQUEST_METHOD"), "HEAD");
-        // A program that does not know better sends a body all the same.
+        // Some programs send a body here although they must not.
         answer.stdout("Content-Type: text/x\r\nContent-Length: 4\r\n\r\nbody");
         answer.end();
     });
@@ -191,7 +192,7 @@ fn head_has_the_fields_of_get_and_no_body() {
     client.send("HEAD /page.php HTTP/1.1\r\nHost: a\r\n\r\n");
     let response = client.response_to("HEAD").expect(200);
     assert_eq!(response.header("content-type"), Some("text/x"));
-    // Were a body sent, this answer would not parse.
+    // If weir sent a body, this answer would not parse.
     client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert_eq!(client.response().expect(200).text(), "a text");
     client.expect_closed();
@@ -323,7 +324,7 @@ fn a_head_that_is_too_large_is_431() {
         let mut client = weir.client();
         client.try_send(&head);
         assert_eq!(client.response().status, 431);
-        // What was sent is not a second request.
+        // The body that was sent is not a second request.
         client.expect_closed();
     }
     weir.wait_for_line("log/access.log", &["head_too_large"]);
@@ -355,11 +356,11 @@ fn too_many_fields_are_431() {
 fn a_body_that_is_too_large_is_413() {
     let (responder, setup) = site();
     let weir = setup.site("max_body = \"100K\"").start();
-    // Said at once, without reading the body.
+    // weir refuses at once, without reading the body.
     let mut client = weir.client();
     client.send("POST /echo.php HTTP/1.1\r\nHost: a\r\nContent-Length: 102401\r\n\r\n");
     client.response().expect(413);
-    // Found out on the way.
+    // weir notices this while it reads the body.
     let mut client = weir.client();
     client.send("POST /echo.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
     let chunk = format!("{:x}\r\n{}\r\n", 10_000, "x".repeat(10_000));
@@ -368,7 +369,7 @@ fn a_body_that_is_too_large_is_413() {
     }
     client.response().expect(413);
     assert!(responder.uris().is_empty(), "no worker has seen them");
-    // To the last byte it fits.
+    // A body of exactly the limit fits.
     let body = vec![b'x'; 102_400];
     assert_eq!(
         weir.request("POST", "/echo.php", &[], &body)
@@ -387,7 +388,7 @@ fn a_head_that_comes_too_slowly_is_408() {
     let mut client = weir.client();
     client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n");
     let began = Instant::now();
-    // A field now and then does not help: the time is the head's, not a line's.
+    // Sending a field from time to time does not help: the limit is for the whole head, not for a line.
     while began.elapsed() < LIMIT && client.quiet_for(Duration::from_millis(100)) {
         client.try_send("X-Drop: 1\r\n");
     }
@@ -426,7 +427,7 @@ fn a_kept_connection_that_is_idle_is_closed_in_time() {
         .listen("idle_timeout = \"400ms\"")
         .start();
     let mut client = weir.client();
-    // The server's own time begins with its answer, which may be read late.
+    // The server measures its own time from its answer, which the client may read late.
     let began = Instant::now();
     client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n");
     client.response().expect(200);
@@ -445,7 +446,7 @@ fn a_client_that_does_not_read_is_cut_off_in_time() {
     large.set_len(512 << 20).expect("a sparse file");
     let mut client = weir.client();
     client.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
-    // The line is written when the exchange is over.
+    // weir writes the line when the exchange is over.
     weir.logged("/large.bin");
     assert!(!client.response().whole);
 }
@@ -483,7 +484,7 @@ fn more_connections_of_one_address_are_closed_at_once() {
     }
     from(2).expect_closed();
     from(3).response().expect(200);
-    // A place that is given back is free again.
+    // A place is free again after its connection has ended.
     kept.pop();
     wait_until("a place is free again", || {
         from(2).head().is_some_and(|head| head.status == 200)

@@ -72,7 +72,7 @@ fn the_json_format_has_every_field_of_the_contract() {
     wait_until("the first is at work", || responder.running() == 1);
     let mut second = weir.client();
     second.send("GET /run.php?second HTTP/1.1\r\nHost: shop.example\r\nUser-Agent: me\r\n\r\n");
-    // There is one reactor: what came before this was read before this is answered.
+    // There is one reactor. It has read everything that came earlier before it answers this.
     weir.get("/text.txt?between").expect(200);
     assert!(second.quiet_for(Duration::from_millis(300)));
     gate.open();
@@ -150,7 +150,7 @@ fn the_time_of_a_slow_head_is_its_own() {
     let weir = setup.server("threads = 1").start();
     let mut client = weir.client();
     client.send("GET /text.txt HTTP/1.1\r\n");
-    // There is one reactor: what came before this was read before this is answered.
+    // There is one reactor. It has read everything that came earlier before it answers this.
     weir.get("/text.txt?between").expect(200);
     std::thread::sleep(Duration::from_millis(300));
     client.send("Host: a\r\n\r\n");
@@ -209,7 +209,7 @@ fn files_are_opened_again_at_sigusr1() {
     weir.logged("/text.txt?before");
     weir.get("/missing?before").expect(404);
     let log = weir.folder().join("log");
-    // As logrotate does: move away, then ask for new ones.
+    // As logrotate does: move the files away, then ask for new ones.
     fs::rename(log.join("access.log"), log.join("access.log.1")).expect("rename");
     fs::rename(&errors, log.join("error.log.1")).expect("rename");
     weir.signal(Signal::USR1);

@@ -1,4 +1,4 @@
-//! The real binary against real programs. One module a subject; `support` is what they share.
+//! The real binary against real programs. There is one module for each subject. `support` has what they share.
 //!
 //! `cargo test --test integration http::` runs one subject. The programs come from Debian's packages:
 //! `setup/install.sh test` installs what is missing. A test whose program is missing fails.

@@ -1,4 +1,4 @@
-//! PHP itself, in the three ways weir meets it: PHP-FPM on a unix socket and on TCP, and php-cgi as a command.
+//! PHP itself, in the three ways weir uses it: PHP-FPM on a unix socket and on TCP, and php-cgi as a command.
 
 use std::process::Command;
 
@@ -182,8 +182,8 @@ fn a_script_is_not_told_what_would_deceive_it() {
     );
 }
 
-/// What a client sends to be taken for what the operator, or a proxy in front, has set: PHP makes `_` of `.`, and cuts
-/// names at `[`.
+/// Headers with which a client tries to imitate what the operator or a proxy in front has set: PHP turns `.` into `_`,
+/// and cuts names at `[`.
 const IMPOSTORS: [(&str, &str); 7] = [
     ("X.Real.IP", "6.6.6.6"),
     ("X-Real.IP", "6.6.6.6"),
@@ -198,7 +198,7 @@ const IMPOSTORS: [(&str, &str); 7] = [
 fn no_other_spelling_of_a_header_overrides_what_is_set() {
     let expect = |weir: &Weir, set: &str| {
         for impostor in IMPOSTORS {
-            // Before and behind the true one.
+            // Before and after the real header.
             for first in [true, false] {
                 let mut headers = vec![("X-Real-IP", "10.0.0.1")];
                 headers.insert(usize::from(!first), impostor);
@@ -224,7 +224,7 @@ fn no_other_spelling_of_a_header_overrides_what_is_set() {
         let setup = Setup::new().file("dump.php", DUMP).site(set);
         expect(&setup.pool(&cgi_pool(1)).start(), set);
     }
-    // As a proxy in front has set it.
+    // As a proxy in front sets it.
     with_each(
         || Setup::new().file("dump.php", DUMP),
         |weir| expect(weir, ""),
@@ -538,7 +538,7 @@ fn a_script_that_is_not_there_is_404_and_its_path_is_logged() {
 
 #[test]
 fn a_picture_with_a_scripts_name_behind_it_is_not_run() {
-    // The old trap of cgi.fix_pathinfo: /upload.jpg/x.php runs upload.jpg.
+    // A known problem of cgi.fix_pathinfo: /upload.jpg/x.php runs upload.jpg.
     with_each(
         || {
             Setup::new()
@@ -558,7 +558,7 @@ fn a_picture_with_a_scripts_name_behind_it_is_not_run() {
                     "{path}: {response:?}"
                 );
             }
-            // Neither is its source sent: no picture begins so.
+            // weir does not send its source either: no picture begins like this.
             weir.get("/upload.jpg").expect(403);
         },
     );
@@ -566,7 +566,7 @@ fn a_picture_with_a_scripts_name_behind_it_is_not_run() {
 
 #[test]
 fn a_script_with_a_pictures_name_behind_it_runs_the_script() {
-    // Of a php-cgi with cgi.fix_pathinfo=0 it is PATH_TRANSLATED that runs: /fine.php/upload.jpg ran upload.jpg.
+    // A php-cgi with cgi.fix_pathinfo=0 runs PATH_TRANSLATED: /fine.php/upload.jpg ran upload.jpg.
     let files = || {
         Setup::new()
             .file("upload.jpg", "<?php echo 'run';")
@@ -685,7 +685,7 @@ fn a_command_has_the_environment_of_its_pool_and_no_other() {
         .start();
     let told = json(weir.get("/env.php"));
     assert_eq!(told["APP_KEY"], "key");
-    // What the tests' own environment has, and no worker needs.
+    // Variables of the tests' own environment that no worker needs.
     for name in ["CARGO", "CARGO_MANIFEST_DIR", "HOME", "NO_COLOR"] {
         assert!(told[name].is_null(), "{name}");
     }
@@ -700,7 +700,7 @@ fn a_worker_has_no_descriptor_of_anybody_else() {
         .start();
     let told = json(weir.get("/fds.php"));
     let told = told.as_object().expect("descriptors");
-    // The listening socket and the connection, the pipe that its stderr goes to, and what it opened itself.
+    // The listening socket and the connection, the pipe for its stderr, and the files it opened itself.
     for (fd, what) in told {
         let what = what.as_str().unwrap_or_default();
         let own = what.contains("fds.php") || what.contains("/.Zend") || what.contains("/proc/");
@@ -755,7 +755,7 @@ fn a_trace_says_that_a_client_has_left_the_queue() {
     running.response().expect(200);
 }
 
-/// The sum as md5sum gives it.
+/// The checksum as md5sum prints it.
 fn md5(weir: &Weir, bytes: &[u8]) -> String {
     let file = weir.folder().join("md5");
     std::fs::write(&file, bytes).expect("write");
@@ -764,7 +764,7 @@ fn md5(weir: &Weir, bytes: &[u8]) -> String {
     text.split(' ').next().expect("a sum").to_owned()
 }
 
-/// What curl got; it must have been a success.
+/// What curl received. curl must have succeeded.
 fn curl(arguments: &[&str]) -> Vec<u8> {
     let output = Command::new("curl")
         .args([

@@ -1,5 +1,5 @@
-//! docs/recipes.md: each configuration of the page is run as it stands there, with the application that it is for. Only
-//! addresses, users and folders are the test's own.
+//! docs/recipes.md: the tests run each configuration as it is on the page, with its application. Only addresses, users
+//! and folders are replaced.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ impl Recipe {
         }
     }
 
-    /// What stands in the page is here something else.
+    /// Replaces a text of the page with another one.
     #[track_caller]
     fn with(mut self, from: &str, to: &str) -> Recipe {
         assert!(self.text.contains(from), "{from} in {}", self.text);
@@ -38,14 +38,14 @@ impl Recipe {
         self
     }
 
-    /// A folder of the page is this one of the test's.
+    /// Replaces a folder of the page with this one of the test.
     #[track_caller]
     fn folder(self, from: &str, to: &Path) -> Recipe {
         let to = to.to_str().expect("a path in UTF-8").to_owned();
         self.with(from, &to)
     }
 
-    /// A line more for the PHP pool.
+    /// Adds a line to the PHP pool.
     #[track_caller]
     fn pool_line(self, line: &str) -> Recipe {
         self.with(
@@ -61,7 +61,7 @@ impl Recipe {
         let mut text = String::new();
         for line in self.text.lines() {
             if line.starts_with("user = ") {
-                // The page's users are not here; www-data is, and its files are readable for it alone.
+                // The page's users do not exist here. www-data does, and only www-data can read its files.
                 let user = if line.contains("www-data") {
                     "www-data"
                 } else {
@@ -93,7 +93,7 @@ impl Recipe {
     }
 }
 
-/// The page's block number `index` of this language below this heading.
+/// The block number `index` in this language below this heading of the page.
 #[track_caller]
 fn block(heading: &str, language: &str, index: usize) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/recipes.md");
@@ -111,7 +111,7 @@ fn block(heading: &str, language: &str, index: usize) -> String {
     format!("{}\n", &block[..end])
 }
 
-/// Runs a command to its end; fails with what it said unless it ends well.
+/// Runs a command to its end. Fails with its output if it does not succeed.
 #[track_caller]
 fn run(command: &mut Command) -> String {
     let output = command.output().expect("a command");
@@ -124,14 +124,14 @@ fn run(command: &mut Command) -> String {
     said
 }
 
-/// The folder and all in it belong to this user where the tests run as root.
+/// Gives the folder and everything in it to this user if the tests run as root.
 fn give(folder: &Path, user: &str) {
     if is_root() {
         run(Command::new("chown").arg("-R").arg(user).arg(folder));
     }
 }
 
-/// All styles and scripts that a page loads are there.
+/// Fails unless all styles and scripts that a page loads exist.
 #[track_caller]
 fn all_is_there(browser: &mut Browser, base: &str, page: &str) -> usize {
     let urls = linked(page);

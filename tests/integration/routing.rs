@@ -1,9 +1,9 @@
-//! From host and path to a file, a script or an answer.
+//! How weir gets from host and path to a file, a script or an answer.
 
 use crate::support::php::identity;
 use crate::support::{Client, Responder, Setup, free_address, wait_for};
 
-/// A responder that tells which script it was to run, and with what path-info.
+/// A responder that prints which script it was to run, and its path-info.
 fn teller(setup: &Setup) -> Responder {
     Responder::unix(setup.folder(), |request, answer| {
         let root = request.param("DOCUMENT_ROOT");
@@ -135,7 +135,7 @@ fn a_folder_without_its_slash_is_redirected() {
             .ends_with("/docs/?a=b&c"),
         "{response:?}"
     );
-    // The method stays with 308 (RFC 9110 §15.4.9).
+    // 308 keeps the method (RFC 9110 §15.4.9).
     let response = weir.request("POST", "/docs", &[], b"x").expect(308);
     assert!(
         response
@@ -578,7 +578,7 @@ fn dot_segments_are_resolved_within_the_root() {
     assert_eq!(weir.get("/a/./one.txt").expect(200).text(), "one");
     assert_eq!(weir.get("/a/../two.txt").expect(200).text(), "two");
     assert_eq!(weir.get("/a/b/../../two.txt").expect(200).text(), "two");
-    // A name that only looks like one.
+    // This name only looks like a special one.
     assert_eq!(weir.get("/...").status, 404);
 }
 
@@ -642,7 +642,7 @@ fn two_pools_are_two_queues() {
 
 #[test]
 fn the_gateway_gives_up_its_rights() {
-    // As an ordinary user there is nothing to give up; the words are then not written either.
+    // An ordinary user has no root rights to give up. The words are then not written either.
     let weir = Setup::new().file("text.txt", "x").start();
     weir.get("/text.txt").expect(200);
     let status = std::fs::read_to_string(format!("/proc/{}/status", weir.gateway().pid))

@@ -1,4 +1,4 @@
-//! PHP-FPM's status page and ping page as weir answers them, beside those of a real PHP-FPM.
+//! The status page and ping page of PHP-FPM as weir answers them, compared with those of a real PHP-FPM.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -20,7 +20,7 @@ fn front(address: SocketAddr, lines: &str) -> String {
 
 fn head_and_body(answered: &Answered) -> (String, String) {
     let (head, body) = answered.text();
-    // Whether PHP says its version is up to its php.ini.
+    // php.ini decides whether PHP shows its version.
     let head: Vec<&str> = head
         .lines()
         .filter(|line| !line.starts_with("X-Powered-By"))
@@ -28,7 +28,7 @@ fn head_and_body(answered: &Answered) -> (String, String) {
     (head.join("\n"), body)
 }
 
-/// A page without its values: what has to be the same.
+/// A page without its values: this part must be the same.
 fn shape(format: &str, page: &str) -> String {
     let replace = |text: &str, pattern: &str, with: &str| {
         let regex = Regex::new(pattern).expect("a pattern");
@@ -75,7 +75,7 @@ fn the_pages_are_laid_out_as_php_fpms() {
         let of_weir = Front::tcp(address).ask(&params, b"");
         (head_and_body(&of_fpm), head_and_body(&of_weir))
     };
-    // Workers that have worked: their figures are there.
+    // The workers have served requests, so the figures exist.
     for _ in 0..4 {
         both("/show.php?a=1&b=2", "GET");
     }
@@ -115,7 +115,7 @@ fn the_pages_are_laid_out_as_php_fpms() {
     assert_eq!(of_weir, of_fpm);
     let (of_fpm, of_weir) = both("/status?json", "HEAD");
     assert_eq!((of_weir.1, of_fpm.1), (String::new(), String::new()));
-    // A path that only begins so is a script's.
+    // A longer path that begins like this belongs to a script.
     let (of_fpm, of_weir) = both("/status/more", "GET");
     assert!(
         of_fpm.0.starts_with("Status: 404") && of_weir.0.starts_with("Status: 404"),
@@ -208,7 +208,7 @@ fn nobody_sees_the_pages_where_they_are_not_configured_or_a_route_says_no() {
     let (weir, _responder, _gate, _) = gated(Setup::new().more(route), "");
     weir.get("/status").expect(403);
     weir.get("/ping").expect(200);
-    // A site without the pool has not its pages.
+    // A site that does not use the pool does not have its pages.
     weir.request("GET", "/ping", &[("Host", "other.example")], b"")
         .expect(404);
 }

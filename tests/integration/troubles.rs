@@ -1,4 +1,4 @@
-//! What operators are told when something is not well: readiness, `weir status`, its exit codes, the page.
+//! What weir tells operators about problems: readiness, `weir status`, its exit codes, the page.
 
 mod machine;
 
@@ -12,7 +12,7 @@ use crate::support::browser::Browser;
 use crate::support::process::signal;
 use crate::support::{Client, Gate, Responder, Setup, Weir, free_address, php, wait_until};
 
-/// With a window in its folder.
+/// A setup with a window in its folder.
 fn with_window(setup: Setup, lines: &str) -> Setup {
     let admin = format!("admin = \"unix:{}/admin.sock\"\n", setup.folder().display());
     setup.server(&format!("{admin}{lines}"))
@@ -58,7 +58,7 @@ fn troubles(weir: &Weir) -> Vec<Value> {
     json(weir)["troubles"].as_array().cloned().expect("a list")
 }
 
-/// Waits until a trouble has all these parts, and answers with what it is and what helps.
+/// Waits until a trouble contains all these parts. Returns what it says is wrong and what helps.
 #[track_caller]
 fn wait_for_trouble(weir: &Weir, parts: &[&str]) -> String {
     let mut found = None;
@@ -79,7 +79,7 @@ fn wait_for_trouble(weir: &Weir, parts: &[&str]) -> String {
     found.unwrap_or_else(|| panic!("{parts:?} in none of {last:#?}"))
 }
 
-/// What the window answers to `GET PATH`.
+/// The window's answer to `GET PATH`.
 fn window_get(weir: &Weir, path: &str) -> (u16, String) {
     let output = Command::new("curl")
         .args(["--silent", "--max-time", "30", "--unix-socket"])
@@ -93,7 +93,7 @@ fn window_get(weir: &Weir, path: &str) -> (u16, String) {
     (code.parse().expect("a status"), body.to_owned())
 }
 
-/// Sends a request, and does not wait for its answer.
+/// Sends a request without waiting for its answer.
 fn begin(weir: &Weir, path: &str) -> Client {
     let mut client = weir.client();
     client.send(crate::support::weir::request("GET", path, &[], b""));
@@ -135,7 +135,7 @@ fn workers_that_are_all_stuck_are_told_with_their_script_and_make_it_not_ready()
     );
     assert!(shown.contains("running 2 now, the oldest for"), "{shown}");
 
-    // It is over as soon as one of them ends.
+    // The trouble is over as soon as one of them ends.
     fs::write(weir.root().join("gate"), "").expect("a file");
     wait_until("it is ready", || window_get(&weir, "/readyz").0 == 200);
     wait_until("nothing is wrong", || troubles(&weir).is_empty());
@@ -206,7 +206,7 @@ fn answers_of_500_are_a_trouble_while_they_last() {
     );
     let pool = &json(&weir)["pools"][0];
     assert_eq!(pool["failures"][0]["total"], 4);
-    // What was counted in the last minute is counted since the start, too.
+    // Everything counted in the last minute is also counted since the start.
     assert_eq!(pool["last_minute"]["times"]["total"]["count"], 4);
     assert_eq!(pool["times"]["total"]["count"], 4);
 }
@@ -380,7 +380,7 @@ fn the_page_keeps_focus_selection_and_what_is_unfolded_while_it_updates() {
          window.was = document.getElementById('facts').textContent; \
          window.selected = document.getSelection().toString(); selected",
     );
-    // It has drawn again when the time since the start has changed.
+    // The display has been drawn again when the time since the start has changed.
     weir.get("/pid.php").expect(200);
     browser.wait_until("document.getElementById('facts').textContent !== was");
     browser.run("was = document.getElementById('facts').textContent");
@@ -528,7 +528,7 @@ fn busy_workers_are_counted_while_they_are_busy() {
         value.parse().expect("a number")
     };
     let stuck = begin(&weir, "/stuck.php");
-    // It grows although the request has not ended.
+    // The number grows although the request has not ended.
     wait_until("half a second is counted", || busy() > 0.5);
     wait_until("half of the pool is in use", || {
         json(&weir)["pools"][0]["load"]["ratio"].as_f64() > Some(0.05)

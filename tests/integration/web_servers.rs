@@ -1,4 +1,4 @@
-//! nginx, HAProxy, Apache and a plain client in front of weir, as they would be in front of PHP-FPM.
+//! nginx, HAProxy, Apache and a simple client in front of weir, as they would be in front of PHP-FPM.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::support::front::{Behind, WebServer};
 use crate::support::php::cgi_pool;
 use crate::support::{Client, Setup, wait_until};
 
-/// The script that the web servers ask for.
+/// The script that the web servers request.
 const SHOW: &str = r#"<?php
 header('X-Powered-By: a script');
 error_log('said ' . ($_GET['say'] ?? 'nothing'));
@@ -23,7 +23,7 @@ fn shown(method: &str, rest: &str, body: &str, sum: &str) -> String {
 
 const EMPTY: &str = "d41d8cd98f00b204e9800998ecf8427e";
 
-/// What a web server in front has to be able to do, whichever it is.
+/// Checks what every web server in front must be able to do.
 fn expect_all(address: SocketAddr, behind: &Behind) {
     let ask = |method: &str, target: &str, body: &[u8]| {
         let mut client = Client::connect(address);
@@ -41,7 +41,7 @@ fn expect_all(address: SocketAddr, behind: &Behind) {
     let page = ask("POST", "/show.php", b"four").expect(200);
     let sum = "8cbad96aced40b3838dd9f07f6ef5772";
     assert_eq!(page.text(), shown("POST", "/show.php - ", "four", sum));
-    // In chunks, and with nothing in them.
+    // In chunks, with and without content.
     for (chunks, body) in [("", ""), ("4\r\nfour\r\n", "four")] {
         let request = format!(
             "POST /show.php HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n"
@@ -51,7 +51,7 @@ fn expect_all(address: SocketAddr, behind: &Behind) {
         let page = page.expect(200).text();
         assert_eq!(page, shown("POST", "/show.php - ", body, sum));
     }
-    // More than weir keeps in memory, there and back.
+    // More than weir keeps in memory, in both directions.
     let large = vec![b'x'; 3_000_000];
     let page = ask("POST", "/show.php?lines=300000", &large).expect(200);
     assert!(page.text().contains(" 3000000 "), "{}", &page.text()[..80]);
@@ -79,7 +79,7 @@ fn expect_all(address: SocketAddr, behind: &Behind) {
     );
 }
 
-/// Every kind of worker of PHP's that weir can run.
+/// Every kind of PHP worker that weir can run.
 fn php_pools() -> [String; 2] {
     let own = format!(
         "runtime = \"php\"\npm = \"static\"\nmax_children = 2\n{}",
@@ -135,7 +135,7 @@ fn nginx_in_front() {
     }
 }
 
-/// A crash and a time limit are nginx's to tell: its own 502, its error page, its error log.
+/// nginx reports a crash and a time limit itself: its own 502, its error page, its error log.
 #[test]
 fn nginx_tells_of_a_worker_that_fails_as_with_php_fpm() {
     let setup = Setup::new()
@@ -202,7 +202,7 @@ fn haproxy_in_front() {
 
 #[test]
 fn apache_in_front() {
-    // php-cgi takes the script's name as it is; PHP-FPM, and weir's own PHP, know what Apache puts before it.
+    // php-cgi takes the script's name as it is. PHP-FPM and weir's own PHP know the prefix that Apache adds.
     for (pool, backend) in php_pools().into_iter().zip(["GENERIC", "FPM"]) {
         let behind = Behind::start(Setup::new().file("show.php", SHOW), &pool, "");
         let (root, address) = (behind.weir.root(), behind.address);
@@ -241,7 +241,7 @@ fn a_plain_client_over_tcp_and_a_unix_socket() {
             text.contains("X-Powered-By: a script") && text.ends_with(&expected),
             "{output:?}"
         );
-        // Without REQUEST_URI the log has what can be known.
+        // Without REQUEST_URI the log shows the parts of the URI that are known.
         behind.weir.logged("/show.php?x=1");
     }
 }

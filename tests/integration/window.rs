@@ -72,7 +72,7 @@ fn the_status_is_for_people_and_for_programs() {
     assert_eq!(status["listeners"][0]["serves"][0], "main");
 }
 
-/// What the window answers to `GET PATH`, with its status.
+/// The window's answer to `GET PATH`, with its status.
 fn window_get(weir: &Weir, path: &str) -> (u16, String) {
     let output = Command::new("curl")
         .args([
@@ -128,7 +128,7 @@ fn promtool_finds_nothing_wrong_with_the_metrics() {
 #[test]
 fn nobody_but_its_owner_may_come_in() {
     let weir = setup().start();
-    // It is made for nobody, and then given to its owner.
+    // The socket is created without rights for anybody, and then gets its owner.
     let mode = || fs::metadata(socket(&weir)).map(|metadata| metadata.permissions().mode() & 0o777);
     wait_until("its owner may use it", || {
         mode().is_ok_and(|mode| mode != 0)
@@ -226,9 +226,9 @@ fn who_loses_patience_with_a_stop_asks_again() {
 
 #[test]
 fn a_weir_that_hangs_is_not_waited_for() {
-    // The manager is not to replace it meanwhile.
+    // The manager must not replace the gateway meanwhile.
     let weir = setup().server("gateway_timeout = \"10m\"").start();
-    // Its manager has heard that it is ready: one that is not in time is given up.
+    // The manager must have heard that the gateway is ready: it gives up a gateway that is not ready in time.
     weir.wait_for_error(&["serves"]);
     let gateway = weir.gateway();
     signal(gateway.pid, Signal::STOP);
@@ -247,7 +247,7 @@ fn a_weir_that_hangs_is_not_waited_for() {
             "{said}"
         );
     }
-    // A reload goes past it: another gateway answers.
+    // A reload still works: another gateway answers.
     fine(&ask(&weir, &["reload"]));
     fine(&ask(&weir, &["status"]));
     signal(gateway.pid, Signal::CONT);
@@ -270,7 +270,7 @@ fn two_weirs_have_two_windows() {
 #[test]
 fn it_outlives_the_gateway() {
     let weir = setup().start();
-    // One that dies before it was ready is not started again.
+    // A gateway that dies before it is ready is not started again.
     weir.wait_for_error(&["serves"]);
     let gateway = weir.gateway();
     crate::support::process::signal(gateway.pid, rustix::process::Signal::KILL);

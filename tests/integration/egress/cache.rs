@@ -107,7 +107,7 @@ fn what_is_kept_is_not_asked_for_again() {
         cache_status(&first),
         "weir; fwd=uri-miss; fwd-status=200; stored"
     );
-    // The caller may get its answer before the cache marks the next call as a hit.
+    // The caller may get its answer before the answer is in the cache.
     let second = wait_for("a hit", || {
         let response = sidecar.get(&kept).expect(200);
         cache_status(&response)

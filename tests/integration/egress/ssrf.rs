@@ -192,7 +192,7 @@ fn an_ipv4_address_that_is_written_as_ipv6_is_the_ipv4_address() {
         Why::NotAllowed,
         &forbidden,
     );
-    // It is not another address where that address is allowed.
+    // An allowed address is also allowed in this form.
     let mapped = match name.address().ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,

@@ -27,7 +27,7 @@ fn path(name: &str, origin: &Oddity) -> String {
     format!("/{name}:{}/", origin.address().port())
 }
 
-/// A table for one origin, with the address lines that [`Outward::name`] would add.
+/// A table for one origin, with the `hosts` line that [`Outward::name`] would add.
 fn table(name: &str, origin: &Oddity, lines: &str) -> String {
     let host = format!("{name}.test:{}", origin.address().port());
     format!("[egress.host.{name}]\nhosts = [\"{host}\"]\n{lines}\n")

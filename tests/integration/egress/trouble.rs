@@ -410,7 +410,7 @@ fn kept_connections_that_turn_out_dead_cost_no_idempotent_call() {
             talk.reset();
         }
     });
-    // More connections than a call may try.
+    // More connections than a call has tries.
     let mut callers = calls(&sidecar, &url(&origin, "/first"), 6);
     wait_until("each has its connection", || origin.asked().len() == 6);
     gate.open();

@@ -1,4 +1,4 @@
-//! Who gets a request.
+//! Which server gets a request.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ fn leastconn_gives_the_next_to_the_least_busy() {
 fn first_fills_one_server_after_the_other() {
     three("balance = \"first\"", |weir| {
         assert_eq!(tally(weir, "/who.php", 10), counts([("a", 10)]));
-        // No more than its share of the limit.
+        // No server gets more than its share of the limit.
         let load = Load::start(weir, 3, "/sleep.php?ms=50");
         wait_until("the second is used", || {
             status(weir)["servers"][1]["requests"].as_u64() > Some(5)
@@ -96,7 +96,7 @@ fn hash_stays_with_its_server() {
     let used: std::collections::BTreeSet<&String> = homes.iter().collect();
     assert_eq!(used.len(), 3, "{homes:?}");
     assert_eq!((0..30).map(home).collect::<Vec<_>>(), homes);
-    // One dies: its sessions go elsewhere, the others stay.
+    // One server dies: its sessions move to others, and the other sessions stay.
     drop(fpms.remove(1));
     for (session, before) in homes.iter().enumerate() {
         let now = home(session);
@@ -144,7 +144,7 @@ fn a_hot_key_spreads_within_its_bound() {
         .collect();
     let running = || servers.iter().map(Responder::running).collect::<Vec<_>>();
     wait_until("all are at work", || running().iter().sum::<usize>() == 8);
-    // Of eight, 125 % of a quarter, rounded up.
+    // Of eight requests, 125 % of a quarter, rounded up.
     assert!(running().iter().all(|count| *count <= 3), "{:?}", running());
     gate.open();
     for client in &mut clients {

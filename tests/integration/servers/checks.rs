@@ -42,7 +42,7 @@ fn a_stopped_fpm_is_found_out_by_its_ping_page() {
 fn a_busy_fpm_is_not_taken_for_a_dead_one() {
     let setup = site();
     let fpms = fpms(&setup, &[1]);
-    // A ping waits behind scripts, longer than a check may take.
+    // A ping waits behind scripts for longer than a check may take.
     let lines = "check = \"fastcgi\"\ncheck_interval = \"50ms\"\ncheck_timeout = \"300ms\"\nfall = 1\nqueue.maxconn = 3";
     let weir = setup.pool(&pool(&plain(&fpms), lines)).start();
     let load = Load::start(&weir, 6, "/sleep.php?ms=200");
@@ -71,7 +71,7 @@ fn kept_connections_leave_a_worker_for_the_check() {
     });
     let seen = load.end();
     assert!(seen.iter().all(|(status, _)| *status == 200), "{seen:?}");
-    // Nothing is asked for from here on, and the connections stay.
+    // From here on there are no requests, and the connections stay open.
     let mut times = Vec::new();
     wait_until("it was checked again and again", || {
         let check = status(&weir)["servers"][0]["last_check"].clone();
@@ -137,7 +137,7 @@ fn whatever_a_server_says_to_a_check_is_survived() {
             assert_eq!(request.param("SCRIPT_FILENAME"), "/fpm-ping");
             assert!(!request.keep);
             asked.fetch_add(1, Ordering::SeqCst);
-            // A check wants the head, and no more.
+            // A check needs only the head.
             answer.stdout("Status: 302 Found\r\nLocation: /\r\n\r\n");
             while !answer.gone() {
                 answer.record(STDOUT, &[b'x'; 1024]);

@@ -22,7 +22,7 @@ fn a_server_that_dies_under_load_loses_no_request_and_comes_back_slowly() {
     second.signal(rustix::process::Signal::KILL);
     drop(second);
     weir.wait_for_error(&["server unix:", "/b/fpm.sock is down"]);
-    // What it could not serve is not given to the others beyond what they bear.
+    // The other servers do not get more load than they can take.
     assert_eq!(status(&weir)["workers"]["limit"], 8);
     let second = fpm_again(&weir, 'b', 4);
     weir.wait_for_error(&["/b/fpm.sock is up again after", "starts slowly"]);
@@ -96,11 +96,11 @@ fn kept_connections_follow_their_servers() {
     wait_until("both are used", || busy(0) > Some(20) && busy(1) > Some(20));
     let seen = load.end();
     assert!(seen.iter().all(|(status, _)| *status == 200));
-    // No more than children, and they are used by all kinds of requests.
+    // No more kept connections than children, and all kinds of requests use them.
     wait_until("they are kept", || kept(0) > Some(0) && kept(1) > Some(0));
     assert!(kept(0) <= Some(2) && kept(1) <= Some(2));
     for _ in 0..6 {
-        // A new connection, where all children hang on kept ones: one of these goes.
+        // All children are bound to kept connections, so a new connection replaces one of them.
         weir.request("POST", "/who.php", &[], b"a=1").expect(200);
     }
     let second = fpms.remove(1);

@@ -1,4 +1,4 @@
-//! The limit of servers whose number of workers nobody has said.
+//! The limit for servers whose number of workers is not configured.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Several servers behind one pool: who gets a request, who is left out, who comes back, and how much each is given. The
-//! servers are real PHP-FPMs where it matters, and programs inside the test where they have to misbehave.
+//! Several servers behind one pool: which server gets a request, which is excluded, which returns, and how much each
+//! gets. The servers are real PHP-FPMs where it matters, and programs inside the test where they have to misbehave.
 
 mod balance;
 mod checks;
@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::support::php::Fpm;
 use crate::support::{Client, Setup, Weir};
 
-/// A PHP-FPM for each number of children, called `a`, `b` and so on; `who.php` says which it is.
+/// A PHP-FPM for each number of children, called `a`, `b` and so on. `who.php` prints its name.
 fn fpms(setup: &Setup, children: &[usize]) -> Vec<Fpm> {
     let names = ('a'..='z').take(children.len());
     names
@@ -32,7 +32,7 @@ fn fpm(setup: &Setup, name: char, children: usize) -> Fpm {
     fpm_in(setup.folder(), name, children)
 }
 
-/// One that has ended, started again.
+/// Starts a PHP-FPM again that has ended.
 fn fpm_again(weir: &Weir, name: char, children: usize) -> Fpm {
     fpm_in(weir.folder(), name, children)
 }
@@ -68,7 +68,7 @@ fn plain(fpms: &[Fpm]) -> Vec<String> {
         .collect()
 }
 
-/// What `weir status --json` says of the first pool.
+/// The first pool in `weir status --json`.
 fn status(weir: &Weir) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["status", "--json"])
@@ -92,7 +92,7 @@ fn states(weir: &Weir) -> Vec<String> {
     servers.iter().map(state).collect()
 }
 
-/// So many answers to a path, one after the other, by what they say.
+/// Requests a path this many times, one after the other, and counts the answers by their text.
 fn tally(weir: &Weir, path: &str, requests: usize) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for _ in 0..requests {
@@ -102,7 +102,7 @@ fn tally(weir: &Weir, path: &str, requests: usize) -> BTreeMap<String, usize> {
     counts
 }
 
-/// Clients that ask for a path one after the other, until it is stopped.
+/// Clients that request a path again and again until the load is stopped.
 struct Load {
     stop: Arc<AtomicBool>,
     clients: Vec<JoinHandle<Vec<(u16, String)>>>,
@@ -130,7 +130,7 @@ impl Load {
         }
     }
 
-    /// Status and text of all answers.
+    /// Stops the load, and returns status and text of all answers.
     fn end(self) -> Vec<(u16, String)> {
         self.stop.store(true, Ordering::SeqCst);
         let all = self.clients.into_iter();

@@ -1,4 +1,4 @@
-//! Servers that are written as a name.
+//! Servers that are configured by name.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::Command;
@@ -172,7 +172,7 @@ fn addresses_outlive_reloads_and_gateways_while_dns_is_away() {
         wait_until("it is reloaded", || reloads() == count);
         assert_eq!(tally(&weir, "/who.php", 4)["0"], 4);
     }
-    // Those before it may still be there for a moment.
+    // Earlier gateways may still exist for a moment.
     let is_gateway = |pid: u32| {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
         name.is_ok_and(|name| name == "weir-gateway\n")
@@ -185,7 +185,7 @@ fn addresses_outlive_reloads_and_gateways_while_dns_is_away() {
     signal(gateways()[0], Signal::KILL);
     weir.wait_for_error(&["accepts connections again"]);
     assert_eq!(tally(&weir, "/who.php", 4)["0"], 4);
-    // When it can be looked up again, it is.
+    // weir uses the addresses again as soon as it can look up the name.
     dns.says("php.test", Says::Addresses(ips[1..].to_vec(), 1));
     weir.wait_for_error(&["is no longer in DNS", &ips[0].to_string()]);
     assert_eq!(tally(&weir, "/who.php", 4)["1"], 4);
