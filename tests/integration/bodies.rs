@@ -90,7 +90,7 @@ fn a_slow_reader_holds_no_worker() {
     let mut slow = weir.client();
     slow.send("GET /run.php?large HTTP/1.1\r\nHost: a\r\n\r\n");
     wait_until("the worker is asked", || responder.uris().len() == 1);
-    // The clients read nothing of the large answer, and its worker is free again.
+    // The client has read nothing of the large answer, and its worker is free again.
     for _ in 0..5 {
         weir.get("/run.php").expect(200);
     }

@@ -1,4 +1,5 @@
-//! `protocol = "fastcgi"`: what a web server in front may ask, and front ends that are wrong, slow or gone.
+//! `protocol = "fastcgi"`: what a web server in front may request, and web servers that make mistakes, are slow or have
+//! left.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +12,7 @@ use crate::support::fcgi::{ABORT_REQUEST, BEGIN_REQUEST, GET_VALUES, PARAMS, STD
 use crate::support::front::{Behind, Front, Params, head, request};
 use crate::support::{Gate, LIMIT, Responder, Setup, wait_until};
 
-/// A pool of `maxconn` whose worker waits at the gate and then says the request's URI.
+/// A pool of `maxconn` whose worker waits at the gate and then prints the request's URI.
 fn gated(maxconn: usize, pool: &str, lines: &str) -> (Behind, Responder, Gate) {
     let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
     let gate = Gate::default();
@@ -118,7 +119,8 @@ fn a_body_without_a_length_gets_one() {
     }
 }
 
-/// HAProxy sends none behind an empty body that came in chunks. PHP-FPM reads no further than CONTENT_LENGTH says.
+/// HAProxy sends no CONTENT_LENGTH with an empty body that came in chunks. PHP-FPM reads no further than CONTENT_LENGTH
+/// says.
 #[test]
 fn a_request_whose_body_is_there_waits_for_no_record_that_ends_it() {
     let setup = Setup::new();
@@ -164,7 +166,7 @@ fn a_request_whose_body_is_there_waits_for_no_record_that_ends_it() {
         let text = answered.text().1;
         assert_eq!(text.trim_end(), expected.trim_end(), "{params:?}, {stdin}");
     }
-    // What ends the body comes late, and is nobody's.
+    // The end of the body comes late, and belongs to no request.
     kept.send(record(STDIN, 1, b"late"));
     kept.send(record(STDIN, 1, b""));
     let answered = kept.ask(&post("4"), b"next");
@@ -190,7 +192,7 @@ fn questions_about_the_application_are_answered() {
     front.send(record(200, 0, b"x"));
     let (kind, id, content) = front.record().expect("an answer");
     assert_eq!((kind, id, content[0]), (11, 0, 200));
-    // The connection goes on.
+    // The connection continues to work.
     assert_eq!(
         front.ask(&behind.params("/run.php"), b"").text().1,
         "/run.php"
@@ -206,7 +208,7 @@ fn what_weir_does_not_play_is_refused_in_the_protocols_words() {
         front.send(record(BEGIN_REQUEST, 3, &[0, role, 1, 0, 0, 0, 0, 0]));
         assert_eq!(front.answer(3).ended, Some(3));
     }
-    // A second request on the same connection: FCGI_CANT_MPX_CONN; the first goes on.
+    // A second request on the same connection gets FCGI_CANT_MPX_CONN. The first continues.
     front.send(request(1, true, &behind.params("/run.php?first"), b""));
     wait_until("the first is at work", || responder.running() == 1);
     front.send(request(2, true, &behind.params("/run.php?second"), b""));
@@ -214,7 +216,7 @@ fn what_weir_does_not_play_is_refused_in_the_protocols_words() {
     gate.open();
     assert_eq!(front.answer(1).text().1, "/run.php?first");
     assert_eq!(responder.uris(), ["/run.php?first"]);
-    // A role that is unknown ends the connection where it is not to be kept.
+    // An unknown role ends the connection if it is not to be kept.
     front.send(record(BEGIN_REQUEST, 4, &[0, 2, 0, 0, 0, 0, 0, 0]));
     assert_eq!(front.answer(4).ended, Some(3));
     front.expect_closed();
@@ -232,7 +234,7 @@ fn a_request_that_is_given_up_while_it_waits_never_starts() {
     leaves.send(request(1, true, &behind.params("/run.php?left"), b""));
     let mut halves = behind.front();
     halves.send(request(1, true, &behind.params("/run.php?half"), b""));
-    // One reactor: they were looked at before this is answered.
+    // There is one reactor. It has handled them before it answers this.
     behind.weir.get("/text.txt").expect(200);
     aborts.send(record(ABORT_REQUEST, 1, b""));
     let answered = aborts.answer(1);
@@ -249,7 +251,7 @@ fn a_request_that_is_given_up_while_it_waits_never_starts() {
     }
     gate.open();
     assert_eq!(running.answer(1).text().1, "/run.php?running");
-    // The connection on which a request was aborted serves another.
+    // The connection on which a request was aborted serves another one.
     let next = aborts.ask(&behind.params("/run.php?next"), b"");
     assert_eq!(next.text().1, "/run.php?next");
     assert_eq!(responder.uris(), ["/run.php?running", "/run.php?next"]);
@@ -307,7 +309,7 @@ fn no_worker_is_taken_before_the_body_is_there() {
         .ask(&behind.params("/run.php?fast"), b"")
         .text();
     assert_eq!(responder.uris(), ["/run.php?fast"]);
-    // Nothing more comes: 408, and the connection is closed.
+    // Nothing more arrives: weir answers 408 and closes the connection.
     let answered = slow.answer(1);
     assert!(
         answered.text().0.starts_with("Status: 408 Request Timeout"),
@@ -342,7 +344,7 @@ fn a_body_for_which_there_is_no_room_is_refused() {
         "{answered:?}"
     );
     assert_eq!(behind.weir.logged("/run.php")["reason"], "spool_failed");
-    // What it took is given back.
+    // weir frees the disk space that the body took.
     let body = vec![b'x'; 500_000];
     let params = Params::post(&behind.weir.root(), "/run.php?small", body.len());
     assert_eq!(behind.front().ask(&params, &body).text().1, "served");
@@ -397,7 +399,7 @@ fn a_web_server_that_reads_slowly_holds_no_worker() {
     let behind = Behind::start(setup, &responder.pool(1), "");
     let mut slow = behind.front();
     slow.send(request(1, true, &behind.params("/run.php?large"), b""));
-    // The one worker serves others while nobody has read a byte of the 8 MB.
+    // The one worker serves others although the client has not read a byte of the 8 MB.
     assert_eq!(
         behind
             .front()
@@ -503,12 +505,12 @@ fn what_is_no_fastcgi_is_closed() {
         "closed a connection from 127.0.0.1 to listen.front",
         "header_timeout",
     ]);
-    // One parameter that no record of PHP's could hold is refused, not passed on.
+    // weir refuses a parameter that does not fit into a record of its PHP, and does not pass it on.
     let params = behind.params("/run.php?long").with("HTTP_COOKIE", &long);
     let (head, _) = behind.front().ask(&params, b"").text();
     assert!(head.starts_with("Status: 431 "), "{head}");
     assert_eq!(responder.uris(), [] as [&str; 0]);
-    // Nothing of this has harmed anybody.
+    // None of this has done any harm.
     behind.front().ask(&behind.params("/run.php"), b"").text();
 }
 
@@ -518,7 +520,7 @@ fn a_client_that_asks_for_ever_is_left() {
     gate.open();
     let mut front = behind.front();
     let questions = record(GET_VALUES, 0, b"\x0e\x00FCGI_MAX_CONNS").repeat(1000);
-    // Nobody reads the answers: sooner or later nobody reads the questions either.
+    // The web server reads no answers, so weir stops reading its requests sooner or later.
     let began = Instant::now();
     while front.try_send(&questions) {
         assert!(began.elapsed() < LIMIT, "it is still listened to");
@@ -546,7 +548,7 @@ fn only_allowed_clients_may_connect() {
         front.try_send(request(1, true, &behind.params("/run.php"), b""));
         assert_eq!(front.record(), None);
         behind.weir.wait_for_error(&[said]);
-        // The unix socket has its permissions.
+        // The unix socket has the configured permissions.
         let socket = behind.socket();
         let mut front = Front::unix(Path::new(&socket));
         front.ask(&behind.params("/run.php"), b"").text();
@@ -558,10 +560,10 @@ fn a_kept_connection_ends_with_an_answer_when_weir_reloads() {
     let (behind, _responder, gate) = gated(2, "", "");
     gate.open();
     let done = AtomicBool::new(false);
-    // Connections of each, and the last of them over which an answer came.
+    // The connections that each has made, and the last connection that brought an answer.
     let made = [AtomicUsize::new(0), AtomicUsize::new(0)];
     let answered = [AtomicUsize::new(0), AtomicUsize::new(0)];
-    // As a web server does: on one connection, until its end has come with an answer.
+    // Like a web server: it uses one connection until that ends, after an answer.
     let ask = |number: usize| {
         while !done.load(Relaxed) {
             let mut kept = behind.front();
@@ -580,7 +582,7 @@ fn a_kept_connection_ends_with_an_answer_when_weir_reloads() {
         let asking = [0, 1].map(|number| scope.spawn(move || ask(number)));
         let _done = Done(&done);
         for round in 1..=5 {
-            // What still waits to be accepted is the next gateway's, which keeps it.
+            // Connections that still wait to be accepted belong to the next gateway, which keeps them.
             wait_until("each has had an answer", || {
                 let answered = answered.each_ref().map(|number| number.load(Relaxed));
                 let made = made.each_ref().map(|number| number.load(Relaxed));
@@ -603,7 +605,7 @@ fn a_kept_connection_ends_with_an_answer_when_weir_reloads() {
     });
 }
 
-/// Says so however its scope ends.
+/// Sets the flag when its scope ends, in whatever way.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -653,7 +655,7 @@ fn scripts_of_other_extensions_do_not_run() {
 #[test]
 fn a_socket_has_its_access_control_list() {
     if !crate::support::is_root() {
-        // Who is not root can give rights to himself only: the unit tests of crates/sys do.
+        // A user that is not root can give rights only to itself. The unit tests of crates/sys cover that.
         return;
     }
     let setup = Setup::new();
@@ -697,7 +699,7 @@ fn a_socket_has_its_access_control_list() {
     drop(weir);
 }
 
-/// Records in any order, right and wrong, cut anywhere: whatever comes of it, the next web server is served.
+/// Sends records in any order, valid and invalid, cut anywhere. Afterwards weir still serves the next web server.
 #[test]
 fn no_sequence_of_records_does_any_harm() {
     let (behind, _responder, gate) =
@@ -720,7 +722,7 @@ fn no_sequence_of_records_does_any_harm() {
                 id,
                 &[0, (number >> 16) as u8, 1, 0, 0, 0, 0, 0],
             ),
-            // A name of its own: the worker of the test takes none twice.
+            // Each parameter has a different name: the test's worker accepts no name twice.
             4..6 => record(PARAMS, id, format!("\x14\x01{number:020}x").as_bytes()),
             6 => record(PARAMS, id, b""),
             7 => record(STDIN, id, b"x"),
@@ -730,7 +732,7 @@ fn no_sequence_of_records_does_any_harm() {
             _ => record((number >> 16) as u8, id, &number.to_be_bytes()),
         }
     };
-    // xorshift64: each run is the same.
+    // xorshift64, so that each run is the same.
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut random = || {
         state ^= state << 13;
@@ -745,7 +747,7 @@ fn no_sequence_of_records_does_any_harm() {
             bytes.truncate((random() % 60) as usize);
         }
         front.try_send(&bytes);
-        // Some leave at once, some wait for what comes.
+        // Some clients leave at once, and some wait for the answer.
         if random() % 3 == 0 {
             front.shut();
             while front.record().is_some() {}

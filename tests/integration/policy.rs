@@ -1,4 +1,4 @@
-//! What a site, a route or a FastCGI listener says a request is worth: deadlines, and who tells them.
+//! What a site, a route or a FastCGI listener sets for a request: deadlines, priorities, and who may set them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::support::front::{Behind, Params, WebServer, head};
 use crate::support::php::{self, Fpm, cgi_pool};
 use crate::support::{Client, Gate, Responder, Setup, Weir, wait_until};
 
-/// Begins to answer if it is to, and waits at the gate.
+/// Begins to answer if asked to, and waits at the gate.
 const WAIT: &str = "<?php
     if ($_GET['answers'] ?? 0) { echo str_repeat('begun ', 2000), \"\\r\\n\"; flush(); }
     file_put_contents($_GET['came'], getmypid());
@@ -17,7 +17,7 @@ const WAIT: &str = "<?php
     echo 'done';
 ";
 
-/// How long the script is told that it has, in seconds.
+/// The remaining time that weir tells the script, in seconds.
 const LEFT: &str = "<?php
     $deadline = $_SERVER['REQUEST_DEADLINE'] ?? null;
     echo $deadline === null ? 'none' : sprintf('%.3f', $deadline - microtime(true));
@@ -53,7 +53,7 @@ fn pid(weir: &Weir) -> String {
     weir.get("/pid.php").expect(200).text()
 }
 
-/// Seconds that the script was told it has; none: no deadline.
+/// The remaining seconds that weir told the script, or none without a deadline.
 #[track_caller]
 fn left(text: &str) -> Option<f64> {
     (text != "none").then(|| text.parse().expect("seconds"))
@@ -88,7 +88,7 @@ fn a_late_server_is_left_alone() {
     let weir = setup.pool(&fpm.pool(2)).site("timeout = \"700ms\"").start();
     let target = target(&weir, "a", "");
     weir.get(&target).expect(504).expect_reason("terminated");
-    // PHP-FPM goes on with it: nobody told it not to.
+    // PHP-FPM continues to run the script: weir has not told it to stop.
     fs::write(scratch(&weir, "gate-a"), "").expect("the gate");
     weir.get("/pid.php").expect(200);
 }
@@ -158,7 +158,7 @@ fn a_late_script_behind_a_web_server_is_stopped() {
     assert!(head.contains("Status: 504"), "{head}");
     assert!(head.contains("details=\"terminated\""), "{head}");
     assert_ne!(pid(&behind.weir), worker);
-    // The script is told, whatever the web server says of that itself.
+    // weir tells the script the deadline, whatever the web server says about it.
     let params = behind.params("/left.php").with("REQUEST_DEADLINE", "1");
     let (_, text) = behind.front().ask(&params, b"").text();
     let left = left(&text).expect("a deadline");
@@ -238,7 +238,7 @@ fn a_deadline_holds_over_local_redirects_and_not_for_files() {
              [[site.main.route]]\npath = \"/sends.php\"\ntimeout = \"2s\"\n",
         )
         .start();
-    // The sooner of both.
+    // The earlier of the two deadlines.
     let told = left(&weir.get("/goes.php").expect(200).text()).expect("a deadline");
     assert!((10.0..60.01).contains(&told), "{told}");
     let sent = weir.get("/sends.php?to=/left.php").expect(200).text();
@@ -246,7 +246,7 @@ fn a_deadline_holds_over_local_redirects_and_not_for_files() {
     assert!(told < 2.01, "{told}");
     weir.get("/sends.php?ms=60000&to=/files/large.txt")
         .expect(504);
-    // What the client takes of a file in its own time is not its script's.
+    // The time that the client takes to read a file does not count for its script.
     let mut client = weir.client();
     client.send("GET /sends.php?to=/files/large.txt HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(!client.quiet_for(Duration::from_secs(20)));
@@ -287,7 +287,7 @@ fn a_request_that_is_refused_says_when_to_come_again() {
         if method != "HEAD" {
             assert_eq!(answer.text(), "<h1>Soon</h1>");
         }
-        // The web server in front passes it on.
+        // The web server in front passes the header on.
         let mut client = Client::connect(nginx.address());
         client.send(crate::support::weir::request(method, "/run.php", &[], b""));
         let answer = client.response_to(method).expect(503);
@@ -362,7 +362,7 @@ fn what_a_request_is_worth_is_logged_and_traced() {
     fs::write(scratch(&weir, "gate-a"), "").expect("the gate");
 }
 
-/// One worker behind a gate, that says what it was asked for.
+/// One worker behind a gate that prints the request it got.
 fn gated(site: &str) -> (Weir, Responder, Gate) {
     let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
     let gate = Gate::default();
@@ -376,18 +376,18 @@ fn gated(site: &str) -> (Weir, Responder, Gate) {
     (weir, responder, gate)
 }
 
-/// Has a request wait in the queue, or work.
+/// Sends a request that then waits in the queue or runs.
 fn ask_for(weir: &Weir, query: &str, headers: &str) -> Client {
     let mut client = weir.client();
     client.send(format!(
         "GET /run.php?{query} HTTP/1.1\r\nHost: a\r\n{headers}\r\n"
     ));
-    // There is one reactor: what came before this was looked at before this is answered.
+    // There is one reactor. It has handled everything that came earlier before it answers this.
     weir.get("/text.txt").expect(200);
     client
 }
 
-/// In which order they were given to the worker.
+/// The order in which the worker got the requests.
 fn order(responder: &Responder) -> Vec<String> {
     let uris = responder.uris().into_iter();
     uris.map(|uri| uri.replace("/run.php?", "")).collect()
@@ -523,7 +523,7 @@ fn clients_of_a_web_server_in_front_are_told_apart() {
 
 #[test]
 fn a_server_that_takes_no_connection_keeps_nobody_past_the_deadline() {
-    // Its accept queue is full: the kernel drops what else comes, and connect(2) waits.
+    // Its accept queue is full: the kernel drops further connections, and connect(2) waits.
     let deaf = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
     rustix::net::listen(&deaf, 0).expect("listen");
     let address = deaf.local_addr().expect("an address");
@@ -568,7 +568,7 @@ fn clients_in_a_hurry_cost_no_more_workers_than_may_be_started() {
             });
         }
     });
-    // Who has time is served.
+    // A request with enough time is served.
     weir.get("/slow.php").expect(200);
     let seconds = began.elapsed().as_secs() + 1;
     let replaced = weir.stderr().matches("worker ended: SIGKILL").count() as u64;

@@ -642,7 +642,7 @@ fn two_pools_are_two_queues() {
 
 #[test]
 fn the_gateway_gives_up_its_rights() {
-    // An ordinary user has no root rights to give up. The words are then not written either.
+    // As an ordinary user weir has no rights to give up.
     let weir = Setup::new().file("text.txt", "x").start();
     weir.get("/text.txt").expect(200);
     let status = std::fs::read_to_string(format!("/proc/{}/status", weir.gateway().pid))

@@ -1,4 +1,4 @@
-//! What still runs when a gateway dies or weir stops: neither waited for by others, nor ended before its time.
+//! Work that still runs when a gateway dies or weir stops: others do not wait for it, and it does not end too early.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::support::*;
 
-/// Runs for `seconds`, whatever becomes of its client.
+/// Runs for `seconds`, whether its client stays or leaves.
 fn long(seconds: u32) -> String {
     format!(
         "<?php ignore_user_abort(true); file_put_contents(__DIR__ . '/started', getmypid()); \
@@ -17,7 +17,7 @@ fn long(seconds: u32) -> String {
     )
 }
 
-/// As long as it takes to see two of them at two workers.
+/// Long enough that two requests at once reach two workers.
 const HELD: &str = "<?php usleep(200000); echo 'pid=', getmypid(), ' ';";
 
 #[test]
@@ -71,7 +71,7 @@ fn a_php_that_ends_after_so_many_requests_loses_none_when_the_gateway_was_replac
     }
     signal(weir.gateway(), "KILL");
     weir.log_line("accepts connections again");
-    // A POST that is lost is not sent again.
+    // A lost POST is not sent again.
     let pids: Vec<u32> = (0..12)
         .map(|_| pid_in(&request(weir.port, "POST", "/pid.php", b"x")))
         .collect();
@@ -85,7 +85,7 @@ fn a_php_that_ends_after_so_many_requests_loses_none_when_the_gateway_was_replac
 #[test]
 fn a_graceful_stop_waits_for_a_script_whose_client_has_left() {
     let site = Site::new();
-    // Longer than workers get to end once nothing is left to do.
+    // Longer than the time that workers get to end when there is nothing left to do.
     fs::write(site.path("site/long.php"), long(7)).unwrap();
     let mut weir = Weir::start(&site);
     start_script(&weir, &site, "/long.php");
@@ -100,7 +100,7 @@ fn a_graceful_stop_waits_for_half_a_head_no_longer_than_a_second() {
     let mut weir = Weir::start(&site);
     let mut half = weir.connect();
     half.write_all(b"GET /a.txt HTTP/1.1\r\nHo").unwrap();
-    // Accepted after the first, so that the first is known too.
+    // weir accepts this after the first request, so it has received the first one too.
     weir.get("/a.txt");
     let start = Instant::now();
     signal(weir.process.id(), "TERM");
@@ -113,7 +113,7 @@ fn a_graceful_stop_waits_for_half_a_head_no_longer_than_a_second() {
     assert!(took < Duration::from_secs(9), "{took:?}");
 }
 
-/// Has a script started whose client leaves at once; answers who runs it.
+/// Starts a script whose client leaves at once. Returns the process that runs it.
 fn start_script(weir: &Weir, site: &Site, path: &str) -> u32 {
     let mut client = weir.connect();
     let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -127,7 +127,7 @@ fn start_script(weir: &Weir, site: &Site, path: &str) -> u32 {
     pid.unwrap()
 }
 
-/// Who answers two requests that are made at the same time.
+/// The processes that answer two requests made at the same time.
 fn pids_of_two(weir: &Weir) -> [u32; 2] {
     let port = weir.port;
     let ask = move || pid_in(&get(port, "/held.php"));

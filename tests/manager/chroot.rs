@@ -1,5 +1,5 @@
-//! A gateway that is locked into a folder: what lies inside is found by its path from outside, what lies outside was
-//! opened before. Only root can lock a process in.
+//! A gateway in a chroot: it finds what lies inside by the path from outside, and it opened what lies outside before.
+//! Only root can use a chroot.
 
 use std::{
     fs,
@@ -115,7 +115,7 @@ fn a_servers_socket_is_reached_inside_of_a_chroot_and_one_outside_is_told_at_the
     weir.stop();
 }
 
-/// A FastCGI server that is not weir's.
+/// A FastCGI server that does not belong to weir.
 struct Php(Child);
 
 impl Php {

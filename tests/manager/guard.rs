@@ -1,4 +1,4 @@
-//! What somebody who may do something as a pool's user cannot have root do, or do to the gateway.
+//! What an attacker with the rights of a pool's user cannot make root do, and cannot do to the gateway.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::support::*;
 
-/// A folder that is the pool's user's, and a file of root's that nobody else may write. Both are next to the site.
+/// A folder that the pool's user owns, and a file of root that nobody else may write. Both are next to the site.
 fn folder_of_the_pool(site: &Site) -> (PathBuf, PathBuf) {
     let (folder, secret) = (site.path("logs"), site.path("secret"));
     fs::create_dir(&folder).unwrap();
@@ -73,7 +73,7 @@ fn root_writes_to_no_link_pipe_or_second_name_in_a_folder_of_the_pools_user_at_t
     make_fifo(&log);
     refused("is no regular file");
     assert_eq!(fs::read_to_string(&secret).unwrap(), "as it was\n");
-    // An ordinary file there is written, and a link elsewhere is what root made.
+    // weir writes to an ordinary file there, and to a link elsewhere that root created.
     let weir = Weir::start_with(&site, &texts[0]);
     weir.get("/a.txt");
     wait_until("there is a line", || {
@@ -133,7 +133,7 @@ fn root_follows_no_link_at_sigusr1_and_turns_the_other_logs_over_all_the_same() 
     let line = weir.log_line("access_log");
     assert!(line.contains("is a symbolic link"), "{line}");
     weir.log_line("logs reopened");
-    // The gateway reopens its own log a moment later than the manager's line says.
+    // The gateway reopens its own log a moment after the manager's line.
     wait_until("the log that is root's own goes on", || {
         weir.get("/pid.php?after");
         fs::read_to_string(&own).is_ok_and(|text| text.contains("/pid.php?after"))
@@ -143,7 +143,7 @@ fn root_follows_no_link_at_sigusr1_and_turns_the_other_logs_over_all_the_same() 
     assert_eq!(fs::read_to_string(&secret).unwrap(), "as it was\n");
 }
 
-/// Sends a signal, and says whether it may. Shows what it is allowed of the gateway's priority, too.
+/// Sends a signal and prints whether that is allowed. Also prints whether it may change the gateway's priority.
 const KILL: &str = "<?php error_reporting(0); $p = (int)$_GET['pid']; \
     echo json_encode([posix_kill($p, 0), posix_kill($p, (int)$_GET['signal']), \
     (bool)fopen(\"/proc/$p/mem\", 'r'), posix_getuid()]);";
@@ -175,7 +175,7 @@ fn a_script_of_a_pool_without_user_cannot_stop_or_kill_the_gateway() {
         );
     }
     assert_eq!(weir.gateway(), gateway);
-    // Nobody's number, and the files of its user all the same.
+    // No other process has the gateway's user id. Its supplementary groups still give it access to its user's files.
     let status = fs::read_to_string(format!("/proc/{gateway}/status")).unwrap();
     let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let uids: Vec<u32> = uids
@@ -258,14 +258,14 @@ fn a_second_weir_with_the_same_pid_file_refuses_and_leaves_it_alone() {
     assert!(said.contains(&who), "{said}");
     assert_eq!(fs::read_to_string(&pid_file).unwrap(), written);
     assert_eq!(fs::metadata(&pid_file).unwrap().ino(), inode);
-    // One that a crash has left behind is taken over.
+    // weir takes over a file that a crash has left behind.
     weir.stop();
     assert!(!pid_file.exists());
     fs::write(&pid_file, "1\n").unwrap();
     let weir = Weir::start(&site);
     let written = fs::read_to_string(&pid_file).unwrap();
     assert_eq!(written.trim(), weir.process.id().to_string());
-    // Somebody else's file of that name is left where it is.
+    // weir leaves another user's file of that name where it is.
     fs::remove_file(&pid_file).unwrap();
     fs::write(&pid_file, "somebody's\n").unwrap();
     weir.stop();
@@ -294,7 +294,7 @@ fn a_unix_listener_and_a_window_that_were_removed_are_made_again_at_a_reload() {
         let status = weir_says(&["status", "--admin", &format!("unix:{}", window.display())]);
         assert!(status.contains("serving"), "{status}");
     }
-    // What somebody else has put there is not ours to remove, and is said as what it is.
+    // weir does not remove what another user has put there, and says what it is.
     fs::remove_file(&socket).unwrap();
     fs::write(&socket, "mine").unwrap();
     reload("a file that is not a socket exists there");

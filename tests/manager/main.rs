@@ -1,4 +1,5 @@
-//! The manager: what it starts, keeps alive, replaces and leaves behind. The real binary, with php-cgi as workers.
+//! The manager: what it starts, keeps alive, replaces and leaves behind. The tests use the real binary, with php-cgi as
+//! workers.
 
 mod busy;
 mod chroot;
@@ -30,13 +31,13 @@ use support::*;
 fn the_gateway_is_preferred_to_the_workers_that_it_feeds() {
     let nice = |pid: u32| -> i32 {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        // proc_pid_stat(5): the 19th field; the name, which may hold blanks, is the second.
+        // proc_pid_stat(5): the value is the 19th field. The name, which may contain blanks, is the second.
         let after_name = stat.rsplit(") ").next().unwrap();
         after_name.split(' ').nth(16).unwrap().parse().unwrap()
     };
     let own = nice(std::process::id());
     let weir = Weir::start(&Site::new());
-    // Where the tests' user may not put anything first, and in a container without the right, it is as good as others.
+    // If the tests' user may not raise a priority, or a container lacks that right, the gateway has the usual priority.
     assert!([own, own - 5].contains(&nice(weir.gateway())));
     weir.stop();
     if !is_root() {
@@ -47,7 +48,7 @@ fn the_gateway_is_preferred_to_the_workers_that_it_feeds() {
         .text()
         .replace("[server]", "[server]\nprocess_priority = 3");
     let weir = Weir::start_with(&site, &text);
-    // The same where the tests themselves run with a lower priority: a container may lack the right to raise it.
+    // The same if the tests themselves run with a lower priority: a container may lack the right to raise it.
     assert!([3, 3.max(own)].contains(&nice(weir.gateway())));
     weir.stop();
 }
@@ -56,7 +57,7 @@ fn the_gateway_is_preferred_to_the_workers_that_it_feeds() {
 fn a_gateway_killed_is_replaced_and_queued_connections_are_answered() {
     let weir = Weir::start(&Site::new());
     let first = weir.gateway();
-    // Stopped, it cannot accept: the connection waits in the kernel's queue, and its gateway dies.
+    // The stopped gateway cannot accept: the connection waits in the kernel's queue, and the gateway dies.
     signal(first, "STOP");
     wait_until("all of its threads are stopped", || {
         let threads = fs::read_dir(format!("/proc/{first}/task")).unwrap();
@@ -233,7 +234,7 @@ fn a_reload_changes_the_configuration_without_losing_a_connection() {
     let weir = Weir::start(&site);
     weir.get_until("/pid.php", |answer| answer.contains("pid="));
     let before = weir.gateway();
-    // A client that was accepted before the reload, one that hammers during it.
+    // One client was accepted before the reload. Another sends requests all the time during it.
     let mut kept = weir.connect();
     let port = weir.port;
     let (stop, stopped) = channel::<()>();
@@ -444,7 +445,7 @@ fn the_gateway_has_no_descriptor_that_it_was_not_given() {
         .into_iter()
         .filter(|pid| *pid != weir.gateway());
     for worker in workers {
-        // Its listening socket, its output twice, the connection.
+        // Its listening socket, its output twice, and the connection.
         let files = opened(worker);
         let sockets = files
             .iter()
@@ -471,7 +472,7 @@ fn a_root_that_the_gateway_cannot_enter_is_told_at_the_start() {
     let line = weir.log_line("cannot open");
     assert!(line.contains("/site"), "{line}");
     weir.stop();
-    // So that its owner can remove it.
+    // So that its owner can remove the folder.
     fs::set_permissions(site.path("site"), PermissionsExt::from_mode(0o700)).unwrap();
 }
 

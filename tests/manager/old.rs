@@ -1,4 +1,5 @@
-//! Configurations that were replaced: they finish what they began, are shown with what holds them, and end in time.
+//! Replaced configurations: they finish what they began, weir shows them and what keeps them alive, and they end in
+//! time.
 
 use std::{fs, process::Command, thread};
 
@@ -22,7 +23,7 @@ fn status(site: &Site) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Gateways that have the listening socket.
+/// How many gateways have the listening socket.
 fn accepting(weir: &Weir) -> usize {
     let port = format!(":{:04X}", weir.port);
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
@@ -47,7 +48,7 @@ fn accepting(weir: &Weir) -> usize {
     weir.children().iter().filter(|pid| has_it(pid)).count()
 }
 
-/// A script that runs until a file is there.
+/// A script that runs until a file exists.
 const HELD: &str = "<?php touch(__DIR__ . '/started-' . $_GET['n']); \
     while (!file_exists(__DIR__ . '/go')) usleep(20000); echo 'held done';";
 
@@ -74,7 +75,7 @@ fn more_reloads_cut_nothing_that_an_older_configuration_still_does() {
             wait_until("only the new gateway accepts", || accepting(&weir) == 1);
         }
     }
-    // The third one waits, and so do those after it: they become one.
+    // The third reload waits, and so do the later ones: they become one reload.
     let line = weir.log_line("the reload waits: 2 older configurations");
     assert!(line.contains("max_old_generations = 2"), "{line}");
     weir.log_line("has been finishing for");

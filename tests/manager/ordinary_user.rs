@@ -1,4 +1,5 @@
-//! Who weir is: root that makes ordinary users of its processes, or an ordinary user, who has the same but for that.
+//! The users that weir runs as: as root it gives its processes ordinary users. As an ordinary user it works the same
+//! except for that.
 
 use std::{
     fs,
@@ -8,17 +9,17 @@ use std::{
 
 use crate::support::*;
 
-/// The user that is nobody, on Debian.
+/// The user `nobody` on Debian.
 const NOBODY: u32 = 65_534;
 
 #[test]
 fn all_that_root_is_promised_an_ordinary_user_is_promised_too() {
     if !is_root() {
-        // This is the run that root's run of this test starts.
+        // This is the second run, which the test starts when it runs as root.
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // Where the build lies others may not look.
+    // Other users may not enter the folder of the build.
     let copy = |from: &std::path::Path, name: &str| {
         let path = folder.path().join(name);
         fs::copy(from, &path).unwrap();
@@ -74,7 +75,7 @@ fn as_root_gateway_and_workers_are_ordinary_users() {
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
     assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
     let manager = fs::read_to_string(format!("/proc/{}/status", weir.process.id())).unwrap();
-    // One that acts, and one that writes the error log.
+    // One thread that acts, and one that writes the error log.
     assert!(manager.contains("Threads:\t2\n"), "{manager}");
     weir.stop();
 }

@@ -1,4 +1,5 @@
-//! Pools of weir's own PHP: masters and workers as processes, what they may, what they leave, and how they are replaced.
+//! Pools of weir's own PHP: masters and workers as processes, their rights, what they leave behind, and how they are
+//! replaced.
 
 mod builds;
 mod life;
@@ -13,7 +14,7 @@ use std::{
 
 use crate::support::*;
 
-/// A site whose scripts weir's own PHP runs; `pool` is what its pool says beside that.
+/// A site whose scripts weir's own PHP runs. `pool` has the other lines of its pool.
 pub fn php_site(pool: &str) -> (Site, String) {
     let site = Site::new();
     let script = |name: &str, text: &str| old_script(&site.path("site").join(name), text);
@@ -35,7 +36,7 @@ pub fn text_of(site: &Site, pool: &str) -> String {
     format!("{before}[pool.php]\nruntime = \"php\"\n{pool}\n[log]{log}level = \"debug\"\n")
 }
 
-/// Writes a script that OPcache takes: it leaves out those that changed just now.
+/// Writes a script that OPcache caches. OPcache skips scripts that changed just now.
 pub fn old_script(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
     let past = SystemTime::now() - Duration::from_secs(3_600);
@@ -48,7 +49,7 @@ pub fn body(answer: &str) -> &str {
     answer.split_once("\r\n\r\n").map_or("", |(_, body)| body)
 }
 
-/// What a script says of itself: `who.php`.
+/// A number that a script prints about itself: `who.php`.
 pub fn number(answer: &str, name: &str) -> u32 {
     let (_, rest) = answer
         .split_once(&format!("{name}="))
@@ -56,7 +57,7 @@ pub fn number(answer: &str, name: &str) -> u32 {
     rest.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// All processes beneath one, itself left out.
+/// All descendants of a process, without the process itself.
 pub fn offspring(pid: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let children = children.unwrap_or_default();

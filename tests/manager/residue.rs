@@ -1,4 +1,4 @@
-//! What many reloads and deaths leave in the manager: nothing.
+//! Many reloads and deaths must leave nothing in the manager.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ fn fifty_reloads_leave_no_descriptor_process_or_memory_behind() {
         weir.log_line("reloaded: the new configuration serves");
         settled(&weir, 2);
     };
-    // The first ones fill what is kept: the allocator's pages, the log's buffers.
+    // The first reloads fill what the manager keeps: the allocator's pages, the log's buffers.
     (0..10).for_each(|_| reload());
     weir.get_until("/pid.php", |answer| answer.contains("pid="));
     let (files, memory) = (descriptors(&weir), resident(&weir));
@@ -31,13 +31,13 @@ fn fifty_deaths_of_workers_leave_no_descriptor_or_process_behind() {
     let workers = 25;
     let weir = Weir::start(&Site::new().workers(workers));
     settled(&weir, workers + 1);
-    // A worker takes four, and one more until it has accepted its connection.
+    // A worker takes four descriptors, and one more until it has accepted its connection.
     wait_until("most are ready", || descriptors(&weir) < 5 * workers);
     let files = descriptors(&weir);
     for _ in 0..2 {
         let gateway = weir.gateway();
         let before = weir.children();
-        // All at once: of their signals only the first is sure to come.
+        // Kill all at once: only the first of their signals is certain to arrive.
         before
             .iter()
             .filter(|pid| **pid != gateway)
@@ -60,7 +60,7 @@ fn fifty_deaths_of_workers_leave_no_descriptor_or_process_behind() {
 
 #[test]
 fn what_a_worker_has_started_does_not_outlive_it_for_nothing() {
-    // A shell that waits for a PHP, which has its socket too.
+    // A shell that waits for a PHP. The PHP has the shell's socket too.
     let site = Site::new()
         .workers(1)
         .command(&["/bin/sh", "-c", "php-cgi; true"]);
@@ -90,7 +90,7 @@ fn descriptors(weir: &Weir) -> usize {
     fs::read_dir(folder).unwrap().count()
 }
 
-/// KiB.
+/// Resident memory in KiB.
 fn resident(weir: &Weir) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", weir.process.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));

@@ -1,4 +1,4 @@
-//! What stands still: gateways, managers, pipes, machines without memory. None of them holds up what could go on.
+//! Things that stop: gateways, managers, pipes, machines without memory. None of them delays what can continue.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use std::{
 
 use crate::support::*;
 
-/// With a limit for gateways that say nothing, and a window.
+/// A configuration with a limit for silent gateways, and a window.
 fn watched(site: &Site, limit: &str) -> String {
     let window = site.path("admin.sock");
     site.text().replace(
@@ -23,7 +23,7 @@ fn watched(site: &Site, limit: &str) -> String {
     )
 }
 
-/// Stops a process, all of its threads.
+/// Stops a process with all of its threads.
 fn stop(pid: u32) {
     signal(pid, "STOP");
     wait_until("all of its threads are stopped", || {
@@ -52,10 +52,10 @@ fn ask(site: &Site, what: &[&str]) -> (bool, String) {
 #[test]
 fn a_gateway_that_is_stopped_is_noticed_and_replaced() {
     let site = Site::new();
-    // Longer than a busy machine lets a process wait.
+    // Longer than a busy machine makes a process wait.
     let weir = Weir::start_with(&site, &watched(&site, "4s"));
     let first = weir.gateway();
-    // One that waits and one that works are not taken for dead.
+    // weir does not take a waiting gateway or a working one for dead.
     weir.get_until("/slow.php", |answer| answer.contains("slow done"));
     std::thread::sleep(Duration::from_millis(4_500));
     assert_eq!(weir.gateway(), first);
@@ -95,7 +95,7 @@ fn a_reload_reaches_the_manager_past_a_gateway_that_hangs() {
         "{said}"
     );
     assert!(weir.get("/b.txt").contains("other"));
-    // A wrong one is said as such.
+    // A wrong configuration is reported as wrong.
     let second = weir
         .children()
         .into_iter()
@@ -133,7 +133,7 @@ fn a_manager_that_stands_still_is_told_by_readyz_and_stops_no_files() {
     });
     assert!(weir.get("/a.txt").contains("hello"));
     signal(weir.process.id(), "CONT");
-    // It has stood still itself: that the gateway was not heard of meanwhile is not held against it.
+    // The manager itself was stopped, so it must not blame the gateway for being silent meanwhile.
     let gateway = weir.gateway();
     wait_until("it is ready again", || ready().starts_with("HTTP/1.1 200 "));
     assert_eq!(weir.gateway(), gateway);
@@ -192,7 +192,7 @@ fn a_pipe_as_output_log_that_nobody_reads_stops_no_worker() {
     weir.get_until("/pid.php", |answer| {
         answer.contains("pid=") && pid_in(answer) != worker
     });
-    // Who begins to read gets what was kept.
+    // A reader that begins now gets the lines that weir kept.
     let mut reader = fs::File::open(&pipe).unwrap();
     let mut line = [0; 30];
     reader.read_exact(&mut line).unwrap();
@@ -280,7 +280,7 @@ fn a_drain_accepts_what_waits_also_after_it_was_out_of_descriptors() {
     let mut weir = Weir::of(command, &site);
     let gateway = weir.gateway();
     stop(gateway);
-    // More than there are descriptors for, and than a turn accepts.
+    // More connections than there are descriptors, and more than weir accepts in one turn.
     let mut clients: Vec<_> = (0..300).map(|_| weir.connect()).collect();
     for client in &mut clients {
         client
@@ -298,7 +298,8 @@ fn a_drain_accepts_what_waits_also_after_it_was_out_of_descriptors() {
     assert!(weir.wait().success());
 }
 
-/// A control group of memory, if we may make one: its folder, and the names of its limit and of its list of processes.
+/// A control group for memory, if the tests may create one: its folder, and the names of its limit and of its list of
+/// processes.
 fn group(site: &Site, limit: u64) -> Option<std::path::PathBuf> {
     let name = format!("weir-test-{}", std::process::id());
     for (root, file) in [
@@ -320,7 +321,8 @@ fn group(site: &Site, limit: u64) -> Option<std::path::PathBuf> {
 #[test]
 fn workers_that_the_kernel_ends_for_want_of_memory_are_errors_and_counted() {
     let site = Site::new().workers(2);
-    // Only who may make control groups can have the kernel end a process of theirs and of nobody else's.
+    // The kernel kills only the test's processes if they have their own control group, so the test needs the right to
+    // create one.
     let Some(folder) = group(&site, 400 << 20) else {
         return;
     };
@@ -357,7 +359,7 @@ fn workers_that_the_kernel_ends_for_want_of_memory_are_errors_and_counted() {
         let (_, status) = ask(&site, &["status"]);
         status.contains("processes of weir because memory ran out")
     });
-    // One that somebody kills is not one of them.
+    // A worker that was killed by hand does not count as one of them.
     let worker = pid_in(&weir.get_until("/pid.php", |answer| answer.contains("pid=")));
     signal(worker, "KILL");
     weir.log_line("worker died: SIGKILL");

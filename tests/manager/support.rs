@@ -1,4 +1,4 @@
-//! A site to serve, a weir that serves it, and what is asked of both.
+//! A site to serve, a weir that serves it, and requests to it.
 
 use std::{
     cell::RefCell,
@@ -13,10 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Every wait of these tests ends after so long.
+/// The time limit of every wait in these tests.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Names another weir to test than the one that was built beside these tests.
+/// The environment variable that names another weir to test than the one built with these tests.
 pub const PROGRAM: &str = "WEIR_UNDER_TEST";
 
 /// A folder with a site and a configuration.
@@ -32,7 +32,7 @@ pub struct Site {
 impl Site {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // The gateway and the workers are other users.
+        // The gateway and the workers run as other users.
         fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let site = Self {
             folder: folder.into(),
@@ -134,14 +134,14 @@ error = "stderr"
     }
 }
 
-/// A weir that runs; killed with all its children when the test fails.
+/// A running weir. It is killed with all its children when the test fails.
 pub struct Weir {
     pub process: Child,
     pub port: u16,
     lines: Receiver<String>,
-    /// Lines that came and were not waited for.
+    /// Lines that were received and that no test has waited for yet.
     log: RefCell<Vec<String>>,
-    /// Kept as long as it is served.
+    /// Kept as long as weir serves it.
     _site: Site,
 }
 
@@ -154,7 +154,7 @@ impl Weir {
         Self::of(command(site, text), site)
     }
 
-    /// One whose error log is `error.log` in the site's folder.
+    /// Starts a weir whose error log is `error.log` in the site's folder.
     pub fn start_quietly(site: &Site, text: &str) -> Self {
         let mut weir = Self::launch(command(site, text), site);
         let log = site.path("error.log");
@@ -172,7 +172,7 @@ impl Weir {
         weir
     }
 
-    /// One that serves a folder, and says nothing of it in its log.
+    /// Starts a weir that serves a folder and writes nothing about it to its log.
     pub fn of_folder(command: Command, site: &Site) -> Self {
         let mut weir = Self::launch(command, site);
         let pid = weir.process.id();
@@ -184,7 +184,7 @@ impl Weir {
         weir
     }
 
-    /// One whose standard error nobody reads.
+    /// Starts a weir whose standard error is not read.
     pub fn unheard(command: &mut Command, site: &Site) -> (Self, std::process::ChildStderr) {
         let mut process = command.spawn().unwrap();
         let stderr = process.stderr.take().unwrap();
@@ -221,7 +221,7 @@ impl Weir {
         }
     }
 
-    /// Waits for a line of the error log, which is then taken from it.
+    /// Waits for a line of the error log, and removes it from there.
     pub fn log_line(&self, part: &str) -> String {
         let until = Instant::now() + LIMIT;
         let mut log = self.log.borrow_mut();
@@ -294,7 +294,7 @@ impl Weir {
         status.unwrap()
     }
 
-    /// Stops it gracefully, and nothing may be left.
+    /// Stops it gracefully. Nothing may still run.
     pub fn stop(mut self) {
         let children = self.children();
         signal(self.process.id(), "TERM");
@@ -311,12 +311,12 @@ impl Drop for Weir {
     }
 }
 
-/// The weir that is tested.
+/// The tested weir.
 pub fn program() -> PathBuf {
     std::env::var_os(PROGRAM).map_or_else(|| env!("CARGO_BIN_EXE_weir").into(), PathBuf::from)
 }
 
-/// The programs of weir's own PHP, as they were built or lie beside the weir that is tested.
+/// The programs of weir's own PHP, from the build or beside the tested weir.
 pub fn php_programs() -> Vec<PathBuf> {
     let own = program().parent().unwrap().to_owned();
     let built = own.parent().unwrap().join("php");
@@ -338,7 +338,7 @@ pub fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// Whom weir is told to become: somebody else where it can, else who it is.
+/// The user that weir is told to become: another user if it can, its own user if not.
 pub fn user() -> String {
     if is_root() {
         return "www-data".into();
@@ -363,7 +363,7 @@ pub fn command_of(program: &Path, site: &Site, text: &str) -> Command {
     command
 }
 
-/// Runs weir with a configuration that cannot work: how it ended, and what it said.
+/// Runs weir with a configuration that cannot work. Returns how it ended, and its messages.
 pub fn run(site: &Site, text: &str) -> (ExitStatus, String) {
     ended(command(site, text))
 }
@@ -377,12 +377,12 @@ pub fn ended(mut command: Command) -> (ExitStatus, String) {
         status.is_some()
     });
     let mut said = String::new();
-    // Ends when nobody has it open any more: nothing is left running.
+    // This ends when no process has it open any more, so nothing still runs.
     stderr.read_to_string(&mut said).unwrap();
     (status.unwrap(), said)
 }
 
-/// Containers often let everybody listen on any port.
+/// Containers often let every user listen on any port.
 pub fn low_ports_are_free() -> bool {
     let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap();
     first.trim().parse::<u16>().unwrap() <= 80

@@ -1,4 +1,4 @@
-//! `weir bench --advise`: it measures, and what it proposes is a configuration that weir takes.
+//! `weir bench --advise`: it measures, and weir accepts the configuration that it proposes.
 
 use std::fs;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::support::{Setup, Weir};
 use super::server::{Server, answer};
 use super::{bench, number, text};
 
-/// A weir with four workers whose script takes 20 ms without working, and a window.
+/// A weir with four workers whose script sleeps for 20 ms, and a window.
 fn sleepy() -> Weir {
     let setup = Setup::new()
         .file("run.php", "<?php usleep(20000); echo 'x';")
@@ -23,7 +23,7 @@ fn sleepy() -> Weir {
     setup.server(&server).pool(&pool).start()
 }
 
-/// Puts each `key = value` of a fragment into a weir.toml, where it stands or else into its table.
+/// Puts each `key = value` of a fragment into a weir.toml: it replaces an existing line, or adds the line to its table.
 fn merge(toml: &str, fragment: &str) -> String {
     let mut lines: Vec<String> = toml.lines().map(str::to_owned).collect();
     let mut table = String::new();
@@ -107,7 +107,7 @@ fn what_is_proposed_is_taken_and_is_for_the_pool_that_was_loaded() {
     let advice: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(advice["pool"], "app");
     assert_eq!(advice["timeout"], 0.25);
-    // A script that sleeps keeps its worker that long, whatever else this machine does.
+    // A script that sleeps occupies its worker for that time, whatever else this machine does.
     let service = advice["service_time"].as_f64().expect("a time");
     assert!((0.02..2.0).contains(&service), "{advice:#}");
     assert!(number(&advice["worker_memory"]) > 100_000, "{advice:#}");
@@ -116,7 +116,7 @@ fn what_is_proposed_is_taken_and_is_for_the_pool_that_was_loaded() {
         steps.len() >= 3 && number(&steps[1]["users"]) == 2,
         "{advice:#}"
     );
-    // Four workers of 20 ms cannot do more.
+    // Four workers with 20 ms for each request cannot serve more.
     assert!(
         advice["rate_measured"].as_f64().expect("a rate") < 220.0,
         "{advice:#}"
@@ -202,7 +202,7 @@ fn which_configuration_and_which_pool_is_meant_must_be_clear() {
         assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
         assert!(said.contains(says), "{words:?}: {said}");
     }
-    // A server that only fails is no ground for advice.
+    // A server that only fails is no basis for advice.
     let failing = Server::always(answer("500 Internal Server Error", "", ""));
     let output = bench(&[
         "--advise",

@@ -1,4 +1,4 @@
-//! What is counted is what happened: the server's own log has the same.
+//! The counts of `weir bench` are those of the server's own log.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn lines(file: &Path) -> Vec<String> {
     whole.map(str::to_owned).collect()
 }
 
-/// Loads of each kind against a server whose log is `log`; `url` has a page, `missing` has none.
+/// Runs each kind of load against a server whose log is `log`. `url` has a page, `missing` has none.
 #[track_caller]
 fn compare(url: &str, missing: &str, log: &Path) {
     let mut before = lines(log).len() as u64;
@@ -40,7 +40,7 @@ fn compare(url: &str, missing: &str, log: &Path) {
                 assert_eq!(number(&report["transactions"]), ended, "{report:#}");
                 assert_eq!(report["availability"], 100.0);
                 assert_eq!(number(&report["statuses"]["200"]), ended);
-                // Six bytes each.
+                // Six bytes for each answer.
                 assert_eq!(number(&report["bytes"]), ended * 6);
             }
             false => assert_eq!(number(&report["statuses"]["404"]), ended, "{report:#}"),
@@ -142,7 +142,7 @@ fn the_probe_is_one_request_more_and_tells_its_status() {
         said.contains("GET /x is answered with 404 Not Found"),
         "{said}"
     );
-    // What changes something is not done once more than was asked for.
+    // A request that changes something is not sent more often than it was asked for.
     let server = Server::always(answer("200 OK", "", "yes"));
     report(&[&server.url("/x"), "-n", "3", "--body", "a=b"]);
     assert_eq!(server.requests().len(), 3);

@@ -1,4 +1,4 @@
-//! Servers that close, cut off, babble, are silent or never end, and limits that are reached.
+//! Servers that close, cut off, send nonsense, stay silent or never end, and limits that are reached.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::support::{process, wait_until, weir::BINARY};
 use super::server::{Server, answer};
 use super::{bench, failures, finish, number, read, report, start, text};
 
-/// Four requests of two users to a server that answers each with `serve`: all fail, for this reason.
+/// Sends four requests of two users to a server that handles each with `serve`: all fail, for this reason.
 #[track_caller]
 fn expect_failures(reason: &str, serve: impl Fn(&mut super::server::Talk) + Send + Sync + 'static) {
     let server = Server::start(move |talk| {
@@ -61,11 +61,11 @@ fn garbage_is_told_as_such() {
 #[test]
 fn who_gives_up_closes_the_connection() {
     let server = Server::start(|talk| {
-        // Who is late may give up before its request has come.
+        // A client that is late may give up before its request has arrived.
         talk.request();
         talk.wait_for_close();
     });
-    // And who is later still, before it has connected.
+    // A client that is even later may give up before it has connected.
     let all_have_left = || server.left() == server.connections();
     let url = server.url("/");
     let words = ["-c", "2", "-n", "4", "--timeout", "200ms", "--no-probe"];
@@ -91,7 +91,7 @@ fn who_gives_up_closes_the_connection() {
 
 #[test]
 fn kept_connections_that_the_server_closes_are_no_failures() {
-    // It answers, and closes without having said so.
+    // The server answers, and closes without having announced it.
     let server = Server::start(|talk| {
         if talk.request().is_some() {
             talk.say(answer("200 OK", "", "once"));
@@ -102,7 +102,8 @@ fn kept_connections_that_the_server_closes_are_no_failures() {
     assert_eq!(number(&closing["generator"]["connections"]), 60);
     assert_eq!(server.connections(), 60);
 
-    // It closes when it has read the second request: a GET is sent again, a POST may have done something.
+    // The server closes when it has read the second request. `weir bench` sends a GET again, but not a POST, which may
+    // have changed something.
     let server = || {
         Server::start(|talk| {
             if talk.request().is_some() {
@@ -144,7 +145,7 @@ fn answers_of_all_shapes_are_read_whole() {
         assert_eq!(number(&report["transactions"]), 6, "{report:#}");
         assert_eq!(number(&report["bytes"]), bytes * 6);
     }
-    // The end of the connection is the end of the answer.
+    // The end of the connection marks the end of the answer.
     let server = Server::start(|talk| {
         if talk.request().is_some() {
             talk.say("HTTP/1.0 200 OK\r\n\r\nup to the end");
@@ -232,7 +233,7 @@ fn an_interrupt_ends_with_the_report_so_far() {
     assert!(number(&report["transactions"]) > 90, "{report:#}");
     assert!(report["elapsed"].as_f64().expect("seconds") < 300.0);
     assert!(report["rate"].as_f64().expect("a rate") > 0.0);
-    // Also while all of them wait.
+    // This also holds while all of them wait.
     let server = Server::start(|talk| talk.wait_for_close());
     let child = start(&[
         &server.url("/"),
@@ -255,7 +256,7 @@ fn an_interrupt_ends_with_the_report_so_far() {
 fn before_the_load_an_interrupt_just_ends_it() {
     let silent = Server::start(|talk| talk.wait_for_close());
     let child = start(&[&silent.url("/"), "--timeout", "600s"]);
-    // The probe asks on its second connection; the first only knocks.
+    // The probe sends its request on its second connection. The first only tests whether the server accepts.
     wait_until("it asks", || silent.connections() == 2);
     process::signal(child.id(), Signal::INT);
     let output = finish(child);
@@ -278,7 +279,7 @@ fn who_looks_sees_how_far_it_is() {
         "{said}"
     );
     assert!(said.contains("Availability:"), "{said}");
-    // Elsewhere it would only be in the way.
+    // If the output is not a terminal, it would only disturb.
     let output = bench(&[&server.url("/"), "-c", "2", "-t", "1200ms"]);
     assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
 }
@@ -338,7 +339,7 @@ fn requests_beyond_the_limit_of_connections_wait_here_and_that_is_told() {
     let patient = report(&all);
     assert_eq!(number(&patient["transactions"]), 40, "{patient:#}");
     assert_eq!(server.connections(), 2);
-    // 40 requests, two at a time, 50 ms each: the last has waited for nearly a second.
+    // 40 requests, two at a time, 50 ms each: the last has waited for almost a second.
     assert!(
         patient["response_time"]["max"].as_f64() > Some(0.8),
         "{patient:#}"

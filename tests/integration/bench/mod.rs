@@ -1,4 +1,4 @@
-//! `weir bench`: what it counts, what it survives, what it refuses to do, what it tells.
+//! `weir bench`: what it counts, which failures it survives, what it refuses to do, and what it prints.
 
 mod advise;
 mod counts;
@@ -15,15 +15,15 @@ use serde_json::Value;
 
 use crate::support::{process, weir::BINARY};
 
-/// Runs `weir bench` with these words to its end.
+/// Runs `weir bench` with these arguments to its end.
 #[track_caller]
 fn bench(words: &[&str]) -> Output {
     finish(start(words))
 }
 
-/// Starts it.
+/// Starts `weir bench`.
 fn start(words: &[&str]) -> Child {
-    // As from a terminal: the environment of the tests may ignore Ctrl-C.
+    // As started from a terminal: the environment of the tests may ignore Ctrl-C.
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", BINARY, "bench"]);
     command.args(words);
@@ -35,7 +35,7 @@ fn start(words: &[&str]) -> Child {
     command.spawn().expect("weir")
 }
 
-/// Waits for its end. What it writes fits into a pipe.
+/// Waits for its end. Its output fits into a pipe.
 #[track_caller]
 fn finish(mut child: Child) -> Output {
     if process::wait(&mut child, Duration::from_secs(120)).is_none() {
@@ -45,7 +45,7 @@ fn finish(mut child: Child) -> Output {
     child.wait_with_output().expect("output")
 }
 
-/// Its report for programs; it ended well.
+/// Its JSON report, after it has succeeded.
 #[track_caller]
 fn report(words: &[&str]) -> Value {
     let mut all = words.to_vec();
@@ -61,7 +61,7 @@ fn read(output: &Output) -> Value {
         .unwrap_or_else(|error| panic!("{error}: {}{said}", text(&output.stdout)))
 }
 
-/// How many failed without an answer, for this reason.
+/// How many requests failed without an answer for this reason.
 fn failures(report: &Value, reason: &str) -> u64 {
     let all = report["failures"].as_array().expect("failures");
     let same = all.iter().filter(|entry| entry["reason"] == reason);

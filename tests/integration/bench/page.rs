@@ -9,7 +9,7 @@ use crate::support::{LIMIT, process};
 use super::server::{Server, answer};
 use super::{bench, report};
 
-/// What the browser makes of a page without a network, and what it says about it.
+/// How the browser shows a page without a network, and the errors that it reports.
 fn browse(folder: &Path, page: &Path, more: &[&str]) -> (String, String) {
     let (out, err) = (folder.join("page.out"), folder.join("browser.err"));
     let mut child = Command::new("chromium-headless-shell")
@@ -87,7 +87,7 @@ fn the_page_opens_without_a_network_and_without_complaints() {
         "{text}"
     );
     for place in ["http://", "https://", "//"] {
-        // Nothing is taken from anywhere; the URL that was loaded is text, and a namespace is a name.
+        // The page loads nothing from other places. The tested URL is only text, and a namespace is only a name.
         for attribute in ["src=\"", "href=\"", "url("] {
             assert!(
                 !text.contains(&format!("{attribute}{place}")),

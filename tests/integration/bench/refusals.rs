@@ -1,4 +1,4 @@
-//! What it does not do unless it is clearly told to.
+//! What `weir bench` does not do unless it is explicitly told to.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ fn another_machine_needs_a_word() {
         64,
         &["192.0.2.1 is not this machine", "--yes"],
     );
-    // TEST-NET-1 in the coat of IPv6.
+    // TEST-NET-1 as an IPv4-mapped IPv6 address.
     expect_refusal(&["http://[::ffff:192.0.2.1]/"], 64, &["--yes"]);
     expect_refusal(
         &["http://192.0.2.1/", "--replay", "/dev/null"],

@@ -1,4 +1,4 @@
-//! A web server that does what a test says, a thread for each connection.
+//! A web server that does what a test says, with a thread for each connection.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::support::{LIMIT, free_address};
 
-/// It. What it has started ends with it.
+/// The server. Everything that it has started ends with it.
 pub struct Server {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -20,9 +20,9 @@ pub struct Server {
 struct Shared {
     ends: AtomicBool,
     connections: AtomicUsize,
-    /// Heads of requests, and when each had come.
+    /// Heads of requests, and when each had arrived.
     requests: Mutex<Vec<(Instant, String)>>,
-    /// Connections that the client closed while it was waited for.
+    /// How many connections the client closed while the server waited for that.
     left: AtomicUsize,
     peers: Mutex<Vec<SocketAddr>>,
 }
@@ -35,7 +35,7 @@ pub struct Talk {
 }
 
 impl Server {
-    /// Answers each connection with `serve`.
+    /// Handles each connection with `serve`.
     pub fn start(serve: impl Fn(&mut Talk) + Send + Sync + 'static) -> Server {
         let address = free_address();
         let listener = TcpListener::bind(address).expect("bind");
@@ -83,17 +83,17 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// Connections so far.
+    /// How many connections there were so far.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(SeqCst)
     }
 
-    /// Clients that closed a connection on which they waited.
+    /// How many clients closed a connection while the server waited for that.
     pub fn left(&self) -> usize {
         self.shared.left.load(SeqCst)
     }
 
-    /// The requests so far: when, and the first line.
+    /// The requests so far: their time and first line.
     pub fn requests(&self) -> Vec<(Instant, String)> {
         let all = lock(&self.shared.requests);
         let line = |head: &str| head.lines().next().unwrap_or_default().to_owned();
@@ -106,12 +106,12 @@ impl Server {
         all.iter().map(|(_, head)| head.clone()).collect()
     }
 
-    /// Where connections came from.
+    /// The addresses from which connections came.
     pub fn peers(&self) -> Vec<SocketAddr> {
         lock(&self.shared.peers).clone()
     }
 
-    /// Listens no more; connections stay.
+    /// Stops listening. Connections stay open.
     pub fn shut(&mut self) {
         self.shared.ends.store(true, SeqCst);
         let _ = TcpStream::connect(self.address);
@@ -128,7 +128,8 @@ impl Drop for Server {
 }
 
 impl Talk {
-    /// The next request's head, its body read and dropped; none: the connection has ended.
+    /// Returns the head of the next request, after it has read and dropped the body. Returns none if the connection has
+    /// ended.
     pub fn request(&mut self) -> Option<String> {
         let end = loop {
             if let Some(at) = find(&self.held, b"\r\n\r\n") {
@@ -151,7 +152,7 @@ impl Talk {
         Some(head)
     }
 
-    /// Writes; false: the client has gone.
+    /// Writes. Returns false if the client has left.
     pub fn say(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }

@@ -1,4 +1,4 @@
-//! Times: from when a request should have been sent; a log's own; what does not count.
+//! Times: measured from the moment when a request should have been sent, the times of a log, and what does not count.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::support::{Setup, wait_until, weir};
 use super::server::{Server, answer};
 use super::{number, report};
 
-/// Number of good responses that took longer than this many seconds, from the histogram.
+/// The number of good responses that took longer than this many seconds, from the histogram.
 fn slower(report: &Value, seconds: f64) -> u64 {
     let bars = report["histogram"].as_array().expect("bars");
     let slow = bars
@@ -20,7 +20,7 @@ fn slower(report: &Value, seconds: f64) -> u64 {
     slow.map(|bar| number(&bar["count"])).sum()
 }
 
-/// A server that stands still for `stall`, once, from its hundredth request on: all connections at the same time.
+/// A server that stops for `stall` once, from its hundredth request on, for all connections at the same time.
 fn stalling(stall: Duration) -> Server {
     let door = Arc::new(RwLock::new(0_u32));
     let count = Arc::new(Mutex::new(0_u32));
@@ -48,7 +48,7 @@ fn a_server_that_stands_still_is_seen_by_all_who_would_have_come() {
     let server = stalling(Duration::from_secs(1));
     let open = report(&[&server.url("/"), "-r", "200", "-t", "2s", "--no-probe"]);
     assert_eq!(number(&open["transactions"]), 400, "{open:#}");
-    // A second of requests came meanwhile; half of them had to wait for more than half of it.
+    // The requests of one second came meanwhile. Half of them had to wait for more than half a second.
     assert!(slower(&open, 0.5) >= 95, "{open:#}");
     assert!(
         open["response_time"]["max"].as_f64() >= Some(0.95),
@@ -58,7 +58,7 @@ fn a_server_that_stands_still_is_seen_by_all_who_would_have_come() {
         open["response_time"]["p90"].as_f64() >= Some(0.5),
         "{open:#}"
     );
-    // The same with two connections only: those that wait here count as those that wait there.
+    // The same with only two connections: requests that wait in `weir bench` count like those that wait at the server.
     let server = stalling(Duration::from_secs(1));
     let narrow = report(&[
         &server.url("/"),
@@ -72,7 +72,7 @@ fn a_server_that_stands_still_is_seen_by_all_who_would_have_come() {
     ]);
     assert_eq!(number(&narrow["transactions"]), 400, "{narrow:#}");
     assert!(slower(&narrow, 0.5) >= 95, "{narrow:#}");
-    // A waiting user sends no requests meanwhile, so a closed loop does not measure that time.
+    // A user that waits sends no requests meanwhile, so a closed loop does not measure that time.
     let server = stalling(Duration::from_secs(1));
     let closed = report(&[&server.url("/"), "-c", "1", "-n", "400", "--no-probe"]);
     assert!(
@@ -85,7 +85,7 @@ fn a_server_that_stands_still_is_seen_by_all_who_would_have_come() {
 
 #[test]
 fn warming_up_does_not_count() {
-    // Slow for the first quarter of a second.
+    // The server is slow for the first quarter of a second.
     let began = Instant::now();
     let server = Server::start(move |talk| {
         while talk.request().is_some() {
@@ -159,7 +159,7 @@ fn a_logs_requests_come_as_far_apart_as_they_were() {
         order,
         ["GET /a HTTP/1.1", "GET /b HTTP/1.1", "GET /c HTTP/1.1"]
     );
-    // Never early; a busy machine may be late, with the first too.
+    // A request is never early. A busy machine may be late, also with the first one.
     let apart = requests[2].0 - requests[0].0;
     assert!(apart >= Duration::from_millis(500), "{apart:?}");
 }

@@ -1,4 +1,4 @@
-//! What the machine refuses: processor time, room on the disk, processes. What operators are told of it.
+//! Resources that the machine refuses: processor time, disk space, processes. What weir tells operators about this.
 
 use std::os::unix::{fs::MetadataExt, process::CommandExt};
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::*;
 use crate::support::process::wait;
 use crate::support::{LIMIT, is_root};
 
-/// The value of a metric whose line begins so.
+/// The value of a metric whose line begins with this.
 fn metric(weir: &Weir, begin: &str) -> Option<f64> {
     let (status, page) = window_get(weir, "/metrics");
     assert_eq!(status, 200, "{page}");
@@ -28,7 +28,7 @@ fn thread(pid: u32, name: &str) -> String {
 
 #[test]
 fn a_reactor_that_stands_still_is_told_and_makes_it_not_ready() {
-    // Only who may trace any process can stop one thread of it.
+    // Only a user that may trace any process can stop one thread of it.
     if !is_root() {
         return;
     }
@@ -94,7 +94,7 @@ fn a_full_spool_is_told_with_what_helps_and_counted() {
         said.contains("max_spool") && said.contains("1024 KiB"),
         "{said}"
     );
-    // Another one finds no room.
+    // There is no space for another body.
     post(900_000)
         .response()
         .expect(503)
@@ -112,7 +112,7 @@ fn a_full_spool_is_told_with_what_helps_and_counted() {
 
 #[test]
 fn workers_that_cannot_be_forked_are_told_and_are_there_once_they_can() {
-    // A user of the test's own, who has no other process.
+    // A user for this test alone, who has no other process.
     if !is_root() {
         return;
     }
@@ -135,7 +135,7 @@ fn workers_that_cannot_be_forked_are_told_and_are_there_once_they_can() {
     let processes = |most: &str| {
         let pid = masters[0].pid.to_string();
         let limit = format!("--nproc={most}");
-        // As that user, who may do it whatever root may here.
+        // Run as that user, who may do this whatever root may do here.
         let status = Command::new("prlimit")
             .args(["--pid", &pid, &limit])
             .uid(user)
@@ -165,7 +165,7 @@ fn lines_that_the_managers_log_has_lost_are_counted_and_told() {
     let made = Command::new("mkfifo").arg(&pipe).status();
     assert!(made.expect("mkfifo").success());
     crate::support::weir::mode(&pipe, 0o666);
-    // Held open, and not read until there is nothing to be lost any more.
+    // The pipe stays open, and nothing reads it until there is nothing more to lose.
     let reader = fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -186,7 +186,7 @@ fn lines_that_the_managers_log_has_lost_are_counted_and_told() {
     wait_until("it has started", || {
         ask(&weir, &["status"]).status.success()
     });
-    // More than the pipe holds and the manager keeps.
+    // More than the pipe and the manager's buffer hold.
     weir.get("/loud.php").expect(200);
     let lost = || {
         metric(
@@ -208,7 +208,7 @@ fn lines_that_the_managers_log_has_lost_are_counted_and_told() {
         of_manager.is_some_and(|log| log["lost"].as_u64() > Some(0)),
         "{logs:?}"
     );
-    // Somebody reads to the end, so that weir can.
+    // Reads to the end, so that weir can finish.
     std::thread::spawn(move || std::io::copy(&mut { reader }, &mut std::io::sink()));
     wait_until("the last lines are out", || {
         let logs = json(&weir)["logs"].clone();
@@ -219,5 +219,5 @@ fn lines_that_the_managers_log_has_lost_are_counted_and_told() {
     });
 }
 
-/// Of a thousand bytes each: 20 MB.
+/// Lines of a thousand bytes each: 20 MB.
 const LINES: usize = 20_000;

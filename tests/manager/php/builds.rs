@@ -1,4 +1,5 @@
-//! A weir-php of another build than weir: both speak about requests in records that only builds of one source agree on.
+//! A weir-php from another build than weir: they exchange requests in records that only builds of the same source
+//! understand.
 
 use std::{
     io::{BufRead, BufReader},
@@ -11,12 +12,12 @@ use super::*;
 
 const SPEAKS: &[u8] = b"weir-php speaks protocol ";
 
-/// weir and its PHP in a folder of their own, where weir finds no other: the folder, weir, and where its PHP is.
+/// weir and its PHP in a separate folder, where weir finds no other PHP: the folder, weir, and the path of its PHP.
 fn install(site: &Site) -> (PathBuf, PathBuf) {
     let bin = folder(site, "bin");
     let weir = bin.join("weir");
     if fs::hard_link(program(), &weir).is_err() {
-        // Not by ourselves: a program cannot be started while a child of another test has it open for writing.
+        // `cp` copies it: a program cannot be started while a child of another test has it open for writing.
         let copied = Command::new("cp").arg(program()).arg(&weir).status();
         assert!(copied.unwrap().success());
     }
@@ -30,7 +31,7 @@ fn write_program(path: &Path, bytes: &[u8]) {
     fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
-/// The program, which says something else than it does where it names what it speaks.
+/// The program, with another text in place of the version of its records.
 fn saying(number: &[u8], words: &[u8]) -> Vec<u8> {
     let mut bytes = fs::read(php_programs().pop().unwrap()).unwrap();
     let found = bytes.windows(SPEAKS.len()).position(|at| at == SPEAKS);
@@ -50,7 +51,7 @@ fn says(weir: &Path, what: &str, site: &Site) -> (bool, String) {
         .unwrap();
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
-    // It may be wrapped for reading.
+    // The text may be wrapped.
     let words: Vec<&str> = text.split_whitespace().collect();
     (output.status.success(), words.join(" "))
 }
@@ -113,7 +114,7 @@ fn a_script_that_starts_a_weir_php_of_another_build_is_found_out_by_the_first_me
     ] {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
-    // One of the same build may be started so.
+    // A PHP of the same build may be started like this.
     write_program(&real, &saying(b"", SPEAKS));
     let weir = Weir::of(command_of(&weir, &site, &text), &site);
     let answer = weir.get_until("/hello.php", |answer| answer.starts_with("HTTP/1.1 200 "));

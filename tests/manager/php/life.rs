@@ -1,4 +1,4 @@
-//! What becomes of masters and workers: deaths, limits, output.
+//! What happens to masters and workers: deaths, limits, output.
 
 use std::{fs, time::Duration};
 
@@ -93,7 +93,7 @@ fn all_pools_together_have_no_more_workers_than_process_max() {
     );
     let weir = Weir::start_with(&site, &text);
     weir.log_line("process_max");
-    // A gateway, two masters, three workers.
+    // One gateway, two masters, three workers.
     wait_until("as many as may be", || {
         offspring(weir.process.id()).len() == 6
     });
@@ -115,11 +115,11 @@ fn a_master_that_a_script_has_stopped_goes_on_when_it_is_needed() {
     script("hang.php", &format!("{stop} while (true);"));
     let weir = Weir::start_with(&site, &text);
     let master = number(&weir.get("/who.php"), "master");
-    // There is nobody to take the next request but a worker that it must fork.
+    // No worker is left for the next request: the master must fork one.
     assert!(weir.get("/stop.php").ends_with("stopped"));
     wait_until("no worker is left", || offspring(master).is_empty());
     assert_eq!(number(&weir.get("/who.php"), "master"), master);
-    // Nor to end a script that it must kill.
+    // The same for a script that it must kill.
     let answer = weir.get("/hang.php");
     assert!(answer.starts_with("HTTP/1.1 504"), "{answer}");
     wait_until("its worker is gone", || offspring(master).is_empty());

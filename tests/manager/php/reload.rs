@@ -1,4 +1,4 @@
-//! Reloads, and pools that are started anew: what OPcache holds is kept or carried over, and no request is lost.
+//! Reloads, and pools that are restarted: OPcache's contents are kept or carried over, and no request is lost.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use std::{
 
 use super::*;
 
-/// How many times OPcache has had to compile: `misses`; and whether it has this script.
+/// How many times OPcache had to compile: `misses`. Also whether it has this script.
 const CACHE: &str = "<?php $s = opcache_get_status(true); echo 'misses=', $s['opcache_statistics']['misses'], ' ', \
                      json_encode(array_keys($s['scripts']), JSON_UNESCAPED_SLASHES), ' ';";
 
@@ -28,7 +28,7 @@ fn a_reload_keeps_the_master_of_a_pool_that_did_not_change() {
     let after = weir.get("/who.php");
     assert_eq!(number(&after, "master"), number(&before, "master"));
     assert_ne!(number(&after, "pid"), number(&before, "pid"));
-    // PHP-FPM's signal starts PHP anew, as there.
+    // PHP-FPM's signal restarts PHP, as it does there.
     signal(weir.process.id(), "USR2");
     weir.log_line("reloaded: the new configuration serves");
     weir.get_until("/who.php", |answer| {
@@ -100,7 +100,7 @@ fn a_pool_whose_php_cannot_be_loaded_ends_the_reload_and_the_old_one_goes_on() {
     let after = weir.get("/who.php");
     assert_eq!(number(&after, "pid"), number(&before, "pid"));
     wait_until("what was tried is gone", || {
-        // The gateway, the master.
+        // The gateway and the master.
         weir.children().len() == 2
     });
     weir.stop();
@@ -140,7 +140,7 @@ fn a_root_that_is_switched_starts_a_watched_pool_anew_with_its_scripts_compiled(
     }
     let cache = weir.get("/cache.php");
     assert!(cache.contains("/releases/two/who.php"), "{cache}");
-    // A request that was on its way may have brought its own script along; nothing was carried over.
+    // A request that was on its way may have brought its own script along. Nothing was carried over.
     assert!(!cache.contains("/releases/one/who.php"), "{cache}");
     weir.stop();
 }
@@ -172,14 +172,14 @@ fn a_library_that_was_replaced_is_seen_at_a_reload_also_where_the_manager_may_no
  {
     let (site, text) = php_site("max_children = 1");
     let library = site.path("preloaded.so");
-    // Any library: one that these tests have loaded is there.
+    // Any library works: this test process has loaded one that exists.
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let mut loaded = maps
         .lines()
         .filter_map(|line| Some(&line[line.find('/')?..]));
     let any = loaded.find(|path| path.contains("libgcc_s.so")).unwrap();
     fs::copy(any, &library).unwrap();
-    // PHP is started with weir's own environment.
+    // PHP starts with weir's own environment.
     let mut command = command(&site, &text);
     command.env("LD_PRELOAD", &library);
     let weir = Weir::of(command, &site);
@@ -193,7 +193,7 @@ fn a_library_that_was_replaced_is_seen_at_a_reload_also_where_the_manager_may_no
     };
     let first = number(&weir.get("/who.php"), "master");
     assert_eq!(reload(), first, "nothing has changed");
-    // As an upgrade does it.
+    // As an upgrade replaces it.
     let new = site.path("new.so");
     fs::copy(any, &new).unwrap();
     fs::rename(&new, &library).unwrap();
@@ -209,7 +209,8 @@ fn a_library_that_was_replaced_is_seen_at_a_reload_also_where_the_manager_may_no
     weir.stop();
 }
 
-/// Workers of a gateway end with it. Many that end at once take the processors from those that the next one starts.
+/// Workers of a gateway end with it. If many end at once, they take processor time from the workers that the next
+/// gateway starts.
 #[test]
 fn idle_workers_of_a_reload_do_not_all_end_at_once() {
     let (site, text) = php_site("pm = \"static\"\nmax_children = 80");

@@ -1,4 +1,4 @@
-//! Who workers are, what they may, and what they cannot reach.
+//! The users of workers, their rights, and what they cannot reach.
 
 use std::{
     fs,
@@ -35,7 +35,7 @@ fn a_worker_has_its_limits_priority_environment_and_folder() {
     weir.stop();
 }
 
-/// The value of the test process itself.
+/// The nice value of the test process itself.
 fn own_nice_value() -> i64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let (_, rest) = stat.rsplit_once(')').unwrap();
@@ -160,7 +160,7 @@ fn workers_in_a_chroot_find_their_scripts_and_nothing_outside() {
     });
     let jailed: Vec<_> = status.filter(|(root, _)| *root == jail).collect();
     assert_eq!(jailed.len(), 1, "the master is inside");
-    // The right that it used to get there is gone.
+    // The right that it would usually get there is gone.
     assert!(
         jailed[0].1.contains("CapPrm:\t0000000000000000"),
         "{}",
@@ -197,7 +197,7 @@ fn a_program_in_a_chroot_is_found_and_run_there() {
         return;
     }
     let site = Site::new().workers(1);
-    // A program that needs nothing else: linked statically.
+    // A program that needs no other files: linked statically.
     let jail = folder(&site, "jail");
     let source = site.path("end.c");
     fs::write(
@@ -232,7 +232,7 @@ fn a_version_of_php_that_is_not_there_is_said_with_those_that_are() {
         "{said}"
     );
     assert!(said.contains("libphp5.3-embed"), "{said}");
-    // Beside a weir that was put elsewhere there is none at all.
+    // A weir that was copied elsewhere has no PHP beside it.
     let copy = site.path("weir");
     fs::copy(program(), &copy).unwrap();
     let (site, text) = php_site("");
