@@ -119,8 +119,8 @@ fn a_body_without_a_length_gets_one() {
     }
 }
 
-/// HAProxy sends no CONTENT_LENGTH with an empty body that came in chunks. PHP-FPM reads no further than CONTENT_LENGTH
-/// says.
+/// HAProxy sends no record that ends the body after an empty body that came in chunks. PHP-FPM reads no further than
+/// CONTENT_LENGTH says.
 #[test]
 fn a_request_whose_body_is_there_waits_for_no_record_that_ends_it() {
     let setup = Setup::new();

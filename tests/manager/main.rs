@@ -384,7 +384,7 @@ fn a_unix_socket_in_use_or_a_file_in_its_place_is_left_alone() {
     assert_eq!(status.code(), Some(78), "{said}");
     assert!(said.contains("listening there"), "{said}");
     drop(live);
-    // Now it is left behind by nobody: replaced.
+    // Nothing listens there any more: weir replaces the socket.
     Weir::start(&site).stop();
 }
 

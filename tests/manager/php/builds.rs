@@ -31,7 +31,8 @@ fn write_program(path: &Path, bytes: &[u8]) {
     fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
-/// The program, with another text in place of the version of its records.
+/// The program with a changed text: `words` replace the start of the text that names its protocol, and `number` what
+/// follows that text.
 fn saying(number: &[u8], words: &[u8]) -> Vec<u8> {
     let mut bytes = fs::read(php_programs().pop().unwrap()).unwrap();
     let found = bytes.windows(SPEAKS.len()).position(|at| at == SPEAKS);

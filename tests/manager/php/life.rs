@@ -115,11 +115,11 @@ fn a_master_that_a_script_has_stopped_goes_on_when_it_is_needed() {
     script("hang.php", &format!("{stop} while (true);"));
     let weir = Weir::start_with(&site, &text);
     let master = number(&weir.get("/who.php"), "master");
-    // No worker is left for the next request: the master must fork one.
+    // The next request needs a worker that the stopped master must fork.
     assert!(weir.get("/stop.php").ends_with("stopped"));
     wait_until("no worker is left", || offspring(master).is_empty());
     assert_eq!(number(&weir.get("/who.php"), "master"), master);
-    // The same for a script that it must kill.
+    // Only the stopped master could kill this script.
     let answer = weir.get("/hang.php");
     assert!(answer.starts_with("HTTP/1.1 504"), "{answer}");
     wait_until("its worker is gone", || offspring(master).is_empty());

@@ -160,7 +160,7 @@ fn workers_in_a_chroot_find_their_scripts_and_nothing_outside() {
     });
     let jailed: Vec<_> = status.filter(|(root, _)| *root == jail).collect();
     assert_eq!(jailed.len(), 1, "the master is inside");
-    // The right that it would usually get there is gone.
+    // The master has dropped its capabilities there.
     assert!(
         jailed[0].1.contains("CapPrm:\t0000000000000000"),
         "{}",
