@@ -1,6 +1,7 @@
-//! More than a pool can do, for as long as it lasts: who is served, who is told at once, and who can still see it.
+//! A load above the capacity of a pool that lasts: which clients weir serves, which it refuses at once, and whether
+//! operators can still look at the pool.
 //!
-//! `overload` has the queue's rules one by one; here they are together, under a load that does not end.
+//! `overload` tests the queue's rules one by one. Here they work together, under a load that does not end.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
@@ -18,7 +19,7 @@ fn ask_from(weir: &Weir, last: u8, query: &str) -> Client {
     client
 }
 
-/// A pool of four workers that wait at the gate, with this many requests of 127.0.0.2 in its queue.
+/// A pool of four workers that wait at the gate, with this many requests from 127.0.0.2 in its queue.
 fn crowded(many: usize, queue: &str) -> (Weir, Responder, Gate, Vec<Client>) {
     let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
     let gate = Gate::default();

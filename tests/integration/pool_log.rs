@@ -1,4 +1,4 @@
-//! A pool's own log (`access_log`, `access_format`) beside that of a real PHP-FPM.
+//! A pool's own log (`access_log`, `access_format`), compared with that of a real PHP-FPM.
 
 use std::fs;
 use std::os::unix::net::UnixStream;

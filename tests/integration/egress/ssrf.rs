@@ -9,7 +9,7 @@ use crate::support::oddity::{Oddity, Talk};
 use crate::support::sidecar::{Outward, Sidecar};
 use crate::support::{Response, free_address, wait_until};
 
-/// A target that must not be reached. It listens, so a call that is not refused does connect; it never responds.
+/// A target that must not be reached. It listens, so a call that is not refused does connect. It never responds.
 struct Forbidden {
     listener: TcpListener,
     address: SocketAddr,

@@ -1,5 +1,5 @@
-//! An origin that does what a test wants, right or wrong: each connection is led by a function of the test's, which
-//! reads requests and sends bytes as it likes. What was asked is kept to the byte.
+//! An origin that behaves as a test wants, correctly or not: a function of the test controls each connection. It reads
+//! requests and sends any bytes. The origin records the exact bytes of the requests.
 //!
 //! ```ignore
 //! // Half an answer, and the end.

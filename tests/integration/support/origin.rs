@@ -1,14 +1,14 @@
-//! An origin as there are many: nginx over TLS, HTTP/1.1 and HTTP/2, that says what it was asked and how.
+//! A typical origin: nginx over TLS, HTTP/1.1 and HTTP/2. Its answers show what it was asked and how.
 //!
 //! | path | answer |
 //! |---|---|
-//! | `/echo` and all that is not below | what the origin knows of the request: `key=value` a line |
-//! | `/body` | `length=…`, `body=…`: of a short text without line ends, of whatever method |
-//! | `/gzip` | 7000 bytes of text, compressed where the request takes gzip |
+//! | `/echo` and all paths not listed here | what the origin knows about the request: one `key=value` per line |
+//! | `/body` | `length=…`, `body=…` of a short text without line ends, for any method |
+//! | `/gzip` | 7000 bytes of text, compressed if the request accepts gzip |
 //! | `/large` | [`LARGE`] bytes |
 //! | `/redirect` | 302 to `/echo?redirected` of the same host, absolute |
 //! | `/cookies` | two `Set-Cookie` |
-//! | `/kept` | may be kept for an hour, has an ETag, another text each time it is made |
+//! | `/kept` | may be cached for an hour, has an ETag and a new text each time |
 //! | `/status/404`, `/status/500`, `/status/503` | that status |
 
 use std::fs::{self, File};
