@@ -28,7 +28,7 @@ fn report(output: &Output) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{said}"))
 }
 
-/// The checks of a subject, each as verdict, finding and remedy.
+/// The checks of a subject, each as `verdict: what; fix`.
 fn checks(report: &Value, subject: &str) -> Vec<String> {
     let checks = report["checks"].as_array().expect("checks");
     let of_subject = checks.iter().filter(|check| check["subject"] == subject);
