@@ -1,4 +1,4 @@
-//! Whatever the text: no panic, and every diagnostic can be shown.
+//! For every text: the parser does not panic, and every diagnostic can be shown.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use weir_config::{Environment, read, to_toml};
@@ -22,7 +22,7 @@ proptest! {
         look_at(&lines.join("\n"));
     }
 
-    /// Rules that could stand in `allow`, and what is not far from them.
+    /// Rules that could stand in `allow`, and texts that are almost such rules.
     #[test]
     fn any_rules(rules in vec(rule(), 0..6), slip in "\\PC{0,2}", at in any::<prop::sample::Index>()) {
         let mut rules: Vec<String> = rules.iter().map(|rule| format!("{rule:?}")).collect();

@@ -1,7 +1,7 @@
-//! Case files: `cases/NAME.toml` is read, and `cases/NAME.expected` is what `weir check --print` says about it:
-//! every diagnostic, or the warnings and what is in force.
+//! Case files: the test reads `cases/NAME.toml`. `cases/NAME.expected` holds what `weir check --print` says about it:
+//! every diagnostic, or the warnings and the settings in force.
 //!
-//! After a wanted change, write the expected files again and read the difference:
+//! After an intended change, write the expected files again and read the difference:
 //!
 //! ```text
 //! WEIR_REFRESH=1 cargo test -p weir-config --test cases && git diff crates/config/tests/cases
@@ -56,7 +56,7 @@ fn cases() {
     );
 }
 
-/// No expected file is left behind by a case that is gone.
+/// Every expected file has a case.
 #[test]
 fn every_expectation_has_its_case() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");

@@ -1,5 +1,5 @@
-//! PHP-FPM's configuration: what becomes of it in weir's terms, and that no text, however wrong, does harm.
-//! That it is read as PHP-FPM reads it is tested beside the real php-fpm (tests/fpm of the main crate).
+//! PHP-FPM's configuration: how it is translated into weir's settings, and that no text causes a panic. tests/fpm of
+//! the main crate compares it with the real php-fpm.
 
 #[allow(
     unreachable_pub,
@@ -24,7 +24,7 @@ fn translated(paper: &Paper) -> (String, Checked, Vec<Message>) {
     }
 }
 
-/// As where it is started, not tested.
+/// A start as usual, not with `-t`.
 fn listening() -> Start {
     Start {
         listens: true,
@@ -43,7 +43,7 @@ fn refused(text: &str) -> String {
     }
 }
 
-/// Debian's own file, as short as it is without its comments.
+/// Debian's own file without its comments.
 const DEBIAN: &str = "
 [global]
 pid = /run/php/php8.2-fpm.pid

@@ -1,4 +1,4 @@
-//! The pass that asks the machine, with a machine that is made up.
+//! The pass that asks the machine, run with an invented machine.
 
 use std::path::{Path, PathBuf};
 
@@ -306,7 +306,7 @@ weir.toml:20:10: error: /logs is a folder
     assert_eq!(said(text), expected);
 }
 
-/// What both passes have to say.
+/// The diagnostics of both passes.
 fn said(text: &str) -> String {
     let checked = checked(text);
     let mut all: Diagnostics = checked.warnings.clone();
@@ -324,7 +324,7 @@ fn checked(text: &str) -> Checked {
     read("weir.toml", text, &environment).unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
-/// A machine where only a few things are.
+/// A machine where only a few things exist.
 struct Made;
 
 impl Machine for Made {

@@ -1,4 +1,4 @@
-//! `docs/configuration.md` is what the rows say. To write it again:
+//! Checks that `docs/configuration.md` agrees with the rows. To write it again:
 //!
 //! ```text
 //! WEIR_REFRESH=1 cargo test -p weir-config --test reference

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use weir_fcgi::record::{HEADER_LEN, Header};
 use weir_fcgi::{ProtocolStatus, RecordType, Role, client, nv, server};
 
-/// A record of a response as an application may send it: what is in it, and its padding.
+/// A record of a response as an application may send it: its content and its padding.
 #[derive(Clone, Debug)]
 enum Piece {
     Stdout(Vec<u8>, u8),
@@ -199,7 +199,7 @@ fn piece() -> impl Strategy<Value = Piece> {
     ]
 }
 
-/// Records that are nearly right: mostly of version 1, of few requests, of short contents, of any order.
+/// Records that are almost valid: mostly of version 1, with few request numbers, short contents, and in any order.
 fn records() -> impl Strategy<Value = Vec<u8>> {
     let content = prop_oneof![
         Just(Vec::new()),
@@ -216,7 +216,7 @@ fn records() -> impl Strategy<Value = Vec<u8>> {
     );
     let head = vec(prop_oneof![0..20_u8, any::<u8>()], 12);
     (head, vec(record, 0..30)).prop_map(|(head, records)| {
-        // What the checks read first: the request's number, limits and cuts.
+        // The checks read this first: the request's number, the limits and the cuts.
         let mut out = head;
         for (version, kind, id, content, padding_len) in records {
             let header = Header {

@@ -1,4 +1,4 @@
-//! Messages and their verdicts, one by one.
+//! Single messages, and whether they are accepted.
 
 #[allow(dead_code, unreachable_pub, reason = "shared with other tests")]
 mod checks;
@@ -8,7 +8,7 @@ use weir_http1::{
     Error, Event, Expect, Limits, Method, Name, RequestHead, Target, Version, client, server,
 };
 
-/// The head of the one request that this is.
+/// The head of the one request in this text.
 #[track_caller]
 fn head(wire: impl AsRef<[u8]>) -> Result<RequestHead, Error> {
     let mut decoder = server::Decoder::new(Limits::default());
@@ -88,7 +88,7 @@ fn first_lines_are_taken_apart() {
         head("GET / HTTP/1.7\r\nHost: x\r\n\r\n").unwrap().version(),
         Version::Http11
     );
-    // HTTP/1.0 needs no host.
+    // HTTP/1.0 needs no Host field.
     assert_eq!(
         head("GET / HTTP/1.0\r\n\r\n").unwrap().version(),
         Version::Http10
@@ -129,7 +129,7 @@ fn first_lines_that_are_none_are_refused() {
             "{line:?}"
         );
     }
-    // At the first line, before the head is whole.
+    // The error comes with the first line, before the head is complete.
     assert_eq!(refused("nonsense\r\n"), Error::StartLine);
     assert_eq!(refused("GET / HTTP/1.1\n"), Error::BareLf);
 }
@@ -246,7 +246,7 @@ fn limits_are_kept_and_have_their_status() {
         read(&format!("{CHUNKED}{}", "0".repeat(37))),
         Some((Error::ChunkExtensions, 400))
     );
-    // The limit is that of a body, not of a chunk.
+    // The limit applies to the body, not to one chunk.
     assert_eq!(
         read(&format!("{CHUNKED}{}", "1;\r\nx\r\n".repeat(21))),
         Some((Error::ChunkExtensions, 400))

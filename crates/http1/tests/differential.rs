@@ -1,5 +1,5 @@
-//! The same bytes to hyper's server and to this crate: both take them and read the same, both refuse them, or a row of
-//! [`DIFFERENCES`] says why not.
+//! Gives the same bytes to hyper's server and to this crate. Both accept them and read the same, or both refuse them,
+//! or a row of [`DIFFERENCES`] gives the reason for the difference.
 
 #[allow(dead_code, unreachable_pub, reason = "shared with other tests")]
 mod checks;
@@ -14,11 +14,10 @@ use proptest::{collection::vec, prelude::*};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weir_http1::{Error, Limits};
 
-/// A request as both tell it: method, target, values of the fields that count, body.
+/// A request in a form that both sides produce: method, target, values of the compared fields, body.
 type Told = (Vec<u8>, Vec<u8>, Vec<Vec<u8>>, Vec<u8>);
 
-/// What hyper makes of the bytes: the requests that it gave to its service, whole ones only, and whether it went on to the
-/// end.
+/// How hyper reads the bytes: the complete requests that it gave to its service, and whether it reached the end.
 fn hyper(wire: &[u8]) -> (Vec<Told>, bool) {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.unwrap_or_else(|error| panic!("{error}"));
@@ -61,7 +60,7 @@ fn hyper(wire: &[u8]) -> (Vec<Told>, bool) {
     })
 }
 
-/// What this crate makes of them.
+/// How this crate reads the bytes.
 fn weir(wire: &[u8]) -> (Vec<Told>, Option<Error>) {
     let (messages, error) = requests(wire, &[], Limits::default());
     let mut told = Vec::new();
@@ -78,7 +77,7 @@ fn weir(wire: &[u8]) -> (Vec<Told>, Option<Error>) {
     (told, error)
 }
 
-/// What this crate refuses and hyper takes.
+/// What this crate refuses and hyper accepts.
 const DIFFERENCES: &[(Error, &str)] = &[
     (
         Error::BareLf,
@@ -107,20 +106,20 @@ const DIFFERENCES: &[(Error, &str)] = &[
     (Error::CodingRepeated, "hyper takes several as one list"),
 ];
 
-/// What hyper refuses and this crate takes, by a piece that the bytes have.
+/// What hyper refuses and this crate accepts, recognized by a part of the bytes.
 const TAKEN: &[(&str, &str)] = &[(
     " HTTP/1.2\r\n",
     "RFC 9110 §2.5: a higher minor version is taken as the highest known",
 )];
 
-/// Compares, and returns what differs.
+/// Compares both, and returns the differences.
 fn compare(wire: &[u8]) -> Result<(), String> {
     let (by_hyper, goes_on) = hyper(wire);
     let (by_weir, error) = weir(wire);
     let text = String::from_utf8_lossy(wire);
     let common = by_hyper.len().min(by_weir.len());
     for (one, other) in by_hyper.iter().zip(&by_weir) {
-        // hyper adds the slash that an absolute target may leave out.
+        // hyper adds the slash that an absolute target may omit.
         let (mut one, other) = (one.clone(), other.clone());
         if one.1.ends_with(b"/") && other.1.len() + 1 == one.1.len() {
             one.1.pop();

@@ -7,14 +7,14 @@ use checks::{Message, requests, responses};
 use proptest::{collection::vec, prelude::*};
 use weir_http1::{Limits, Method, RequestHead, client, server};
 
-/// Small, so that generated messages reach them.
+/// Small limits, so that generated messages reach them.
 const LIMITS: Limits = Limits {
     head: 300,
     fields: 6,
     chunk_extensions: 12,
 };
 
-/// Pieces that messages are made of, good and bad: a sequence of them is often nearly a message.
+/// Good and bad parts of messages. A sequence of them is often almost a message.
 const PARTS: &[&str] = &[
     "GET ",
     "POST ",
@@ -93,7 +93,7 @@ proptest! {
     fn requests_are_the_same_however_they_are_cut(wire in wire(), cuts in vec(1..40_usize, 1..6)) {
         let (whole, error) = requests(&wire, &[], LIMITS);
         let (cut, cut_error) = requests(&wire, &cuts, LIMITS);
-        // Of a message that is wrong in two ways, the first to be seen is told.
+        // If a message has two errors, the parser reports the one that it sees first.
         prop_assert_eq!(error.is_some(), cut_error.is_some(), "{:?} {:?}", error, cut_error);
         prop_assert_eq!(whole, cut);
     }

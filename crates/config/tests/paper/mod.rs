@@ -1,4 +1,4 @@
-//! A machine on paper, and what is made of PHP-FPM's configuration there. The fuzz targets use it, too.
+//! An invented machine in memory, and how PHP-FPM's configuration is translated on it. The fuzz targets use it, too.
 
 use std::{
     collections::HashMap,
@@ -16,12 +16,12 @@ use weir_config::{
 #[derive(Default)]
 pub struct Paper {
     files: HashMap<String, Vec<u8>>,
-    /// Who asks is not root.
+    /// The user who asks is not root.
     pub ordinary: bool,
 }
 
 impl Paper {
-    /// With this php-fpm.conf.
+    /// A machine with this php-fpm.conf.
     pub fn with(text: impl AsRef<[u8]>) -> Self {
         let mut paper = Self::default();
         paper.add("/etc/php/8.2/fpm/php-fpm.conf", text);
@@ -126,7 +126,7 @@ impl Outside for Paper {
     }
 }
 
-/// Nothing said on the command line.
+/// No options on the command line.
 pub fn options() -> Options {
     Options {
         php: (8, 2),
@@ -138,7 +138,8 @@ pub fn options() -> Options {
     }
 }
 
-/// All of a start but the start; the text of weir.toml, what it means, and what was said.
+/// Does everything that a start does except the start itself. Returns the text of weir.toml, what it means, and the
+/// messages.
 pub fn translate_as(
     paper: &Paper,
     options: &Options,
@@ -159,7 +160,7 @@ pub fn translate_as(
     };
     match read("made of php-fpm.conf", &translated.text, &environment) {
         Ok(checked) => Ok((translated.text, checked, said.messages)),
-        // weir takes no control characters, which PHP-FPM does; nobody means them.
+        // weir refuses control characters, PHP-FPM accepts them. Nobody uses them on purpose.
         Err(wrong) if wrong.to_string().contains("control characters") => {
             said.messages.push(Message {
                 level: None,
@@ -171,7 +172,7 @@ pub fn translate_as(
     }
 }
 
-/// Whatever it is: it is refused with a reason, or it has a meaning that survives being printed.
+/// Any text is either refused with a reason, or it has a meaning that stays the same when it is printed and read again.
 pub fn look_at(text: &[u8]) {
     match translate_as(&Paper::with(text), &options(), &Start::default()) {
         Err(said) => assert!(!said.is_empty()),

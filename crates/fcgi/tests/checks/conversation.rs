@@ -1,5 +1,5 @@
-//! A client and an application talk over one connection, in operations that are taken from bytes: requests one after
-//! the other, some ended by the application before it has read them, delivered in pieces of any size.
+//! A client and an application talk over one connection. The operations come from bytes: requests follow each other,
+//! the application ends some of them before it has read them, and the bytes arrive in pieces of any size.
 
 use super::Source;
 use weir_fcgi::client::{self, ResponseDecoder};
@@ -8,7 +8,7 @@ use weir_fcgi::record::FCGI_MPXS_CONNS;
 use weir_fcgi::server::{self, RequestDecoder};
 use weir_fcgi::{ProtocolStatus, Role};
 
-/// Plays the conversation; panics where one side reads something else than the other has written.
+/// Runs the conversation. Panics where one side reads something else than the other side has written.
 pub fn conversation(data: &[u8]) {
     let mut source = Source(data);
     let mut talk = Talk::new();
@@ -48,11 +48,11 @@ struct Talk {
     to_client: Wire,
     requests: RequestDecoder,
     responses: ResponseDecoder,
-    /// The client's request, until it has read its end.
+    /// The client's request, until the client has read the end of its response.
     asking: Option<u16>,
     written: Said,
     read: Said,
-    /// Whether the application has begun to read the request, until it ends it.
+    /// Whether the application has begun to read the request. Reset when the application ends the request.
     working: bool,
     params_read: bool,
     answer_written: Answered,
@@ -116,7 +116,7 @@ impl Talk {
         let mut params = client::Params::new(out, id);
         for _ in 0..source.byte() % 8 {
             let (name, mut value) = text(source);
-            // A value now and then that fills records.
+            // Sometimes a value that fills several records.
             if source.byte().is_multiple_of(16) {
                 value.resize(source.number() * 2, b'v');
             }
@@ -152,7 +152,7 @@ impl Talk {
         }
     }
 
-    /// The answer must not come after the end of a request, where the client takes nothing more.
+    /// The answer must come before the end of a request: after that, the client accepts nothing more.
     fn question(&mut self) {
         if self.asking.is_some() && !self.answer_ended && !self.working {
             client::get_values(&mut self.to_application.bytes, &[FCGI_MPXS_CONNS]);
@@ -178,7 +178,7 @@ impl Talk {
         }
     }
 
-    /// Ends the request, whether it has been read or not, once every question is answered.
+    /// Ends the request once every question is answered, even if the application has not read all of it.
     fn end_answer(&mut self, status: u8) {
         let Some(id) = self.asking.filter(|_| self.working) else {
             return;
@@ -262,7 +262,7 @@ impl Talk {
         }
     }
 
-    /// What was read of the request is what was written, or its beginning where the application ended it early.
+    /// The application must have read what the client wrote, or the beginning of it if it ended the request early.
     fn compare_request(&self) {
         assert!(self.read.aborts <= self.written.aborts);
         assert!(self.written.stdin.starts_with(&self.read.stdin));

@@ -1,8 +1,8 @@
-//! Reads whole conversations, cut anywhere: for the tests here and for the fuzz targets.
+//! Reads whole conversations that are cut anywhere. The tests here and the fuzz targets use this.
 
 use weir_http1::{Error, Event, Limits, Method, RequestHead, ResponseHead, client, server};
 
-/// A message that was read, and whether it came to its end.
+/// A message that was read, and whether its end was reached.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Message {
     /// The first line's parts, and then each field's name and value.
@@ -15,8 +15,8 @@ pub struct Message {
     pub is_persistent: bool,
 }
 
-/// Reads the requests in `wire`, which comes in pieces of these sizes, each answered once it is whole; up to one that
-/// ends the connection.
+/// Reads the requests in `wire`, which arrives in pieces of these sizes. Answers each request when it is complete, and
+/// stops at one that ends the connection.
 pub fn requests(wire: &[u8], cuts: &[usize], limits: Limits) -> (Vec<Message>, Option<Error>) {
     let mut decoder = server::Decoder::new(limits);
     let mut head = RequestHead::default();
@@ -54,7 +54,7 @@ pub fn requests(wire: &[u8], cuts: &[usize], limits: Limits) -> (Vec<Message>, O
     (messages, error)
 }
 
-/// Reads the responses in `wire` to requests of these methods, which are sent one after the other.
+/// Reads the responses in `wire` to requests of these methods, which are sent one after another.
 pub fn responses(
     wire: &[u8],
     cuts: &[usize],
@@ -111,7 +111,7 @@ pub fn responses(
     (messages, error)
 }
 
-/// Gives the bytes to a reader as a connection does: what it leaves comes again, with more behind it.
+/// Gives the bytes to a reader as a connection does: bytes that it does not use come again, followed by more.
 fn feed(
     wire: &[u8],
     cuts: &[usize],
@@ -154,7 +154,7 @@ fn push_fields(to: &mut Vec<Vec<u8>>, fields: &weir_http1::Fields) {
     }
 }
 
-/// What is true of all fields that were read.
+/// Checks what must hold for all fields.
 fn check_fields(fields: &weir_http1::Fields) {
     let bad = |byte: &u8| matches!(byte, b'\r' | b'\n' | 0);
     for (known, name, value) in fields.iter() {
@@ -169,8 +169,8 @@ fn check_fields(fields: &weir_http1::Fields) {
     }
 }
 
-/// Any bytes, as requests and as responses: nothing panics, and how they are cut changes nothing. The first two bytes say
-/// where they are cut.
+/// Reads any bytes as requests and as responses: nothing panics, and the result does not depend on how the bytes are
+/// cut. The first two bytes say where they are cut.
 pub fn any(data: &[u8]) {
     const LIMITS: Limits = Limits {
         head: 300,

@@ -1,25 +1,25 @@
-//! What happens when: events in the order of their times, millions of them.
+//! Millions of events, in the order of their times.
 //!
-//! A heap for what is due within a millisecond, and a list for each millisecond to come: so an event costs about the
-//! same however many there are.
+//! Events that are due within a millisecond are in a heap. Later events are in one list for each millisecond. So the
+//! cost of an event hardly depends on the number of events.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use weir_pool::Micros;
 
-/// Events to come; those of the same time in the order in which they were put in.
+/// Future events. Events with the same time keep the order in which they were put in.
 #[derive(Debug)]
 pub(crate) struct Calendar<E> {
     near: BinaryHeap<Reverse<(u64, u64, E)>>,
     later: Vec<Vec<(u64, u64, E)>>,
-    /// Milliseconds up to and including which everything is in `near`.
+    /// `near` holds everything up to and including this millisecond.
     opened: u64,
     count: u64,
 }
 
 impl<E: Ord> Calendar<E> {
-    /// Nothing yet, at time 0.
+    /// An empty calendar at time 0.
     pub(crate) fn new() -> Self {
         Self {
             near: BinaryHeap::new(),
@@ -29,7 +29,7 @@ impl<E: Ord> Calendar<E> {
         }
     }
 
-    /// `event` happens at `at`, which is less than a minute away.
+    /// Adds an event that happens at `at`, less than a minute from now.
     pub(crate) fn put(&mut self, at: Micros, event: E) {
         self.count += 1;
         let entry = (at.0, self.count, event);
@@ -62,5 +62,5 @@ impl<E: Ord> Calendar<E> {
     }
 }
 
-/// Milliseconds that a calendar looks ahead.
+/// How many milliseconds a calendar looks ahead.
 const SPAN: u64 = 65_536;

@@ -1,11 +1,12 @@
-//! A fleet of nodes through two minutes with dying nodes and a crowd, on a virtual clock; docs/fleet.md explains it.
+//! Simulates a fleet of nodes for two minutes, with nodes that die and a crowd of clients, on a virtual clock.
+//! docs/fleet.md explains it.
 //!
 //! ```text
 //! cargo run --release -p weir-pool --example fleet -- [SEED [FILE.svg]]
 //! ```
 //!
-//! Prints the course as a table, and writes the picture of it. The same seed gives the same course. `world.rs` is the
-//! fleet, `calendar.rs` its clock, `picture.rs` the picture; `tests/fleet.rs` holds a small fleet to its promises.
+//! Prints the run as a table, and draws a picture of it. The same seed gives the same run. `world.rs` is the fleet,
+//! `calendar.rs` its clock, `picture.rs` the picture. `tests/fleet.rs` checks the promises with a small fleet.
 #![forbid(unsafe_code)]
 
 mod calendar;
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
     let file = args.next();
     let begun = Instant::now();
     let (pool, backlog) = std::thread::scope(|scope| {
-        // A queue without an end would fill the memory of this machine on as many nodes.
+        // An unlimited queue on the full number of nodes would fill the memory of this machine.
         let backlog = scope.spawn(|| Fleet::new(plan(Rules::Backlog, 20), seed).run());
         let pool = Fleet::new(plan(Rules::Pool, 200), seed).run();
         (pool, backlog.join())
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The two minutes, for this many nodes.
+/// The plan of the two minutes for this number of nodes.
 fn plan(rules: Rules, nodes: usize) -> Plan {
     let tenth = nodes / 10;
     let loss = |first, from, until| Loss {

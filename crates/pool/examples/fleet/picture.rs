@@ -1,10 +1,10 @@
-//! The course of two fleets as a picture (SVG 1.1).
+//! Draws the runs of two fleets as a picture (SVG 1.1).
 
 use std::fmt::Write as _;
 
 use crate::world::{Plan, Second};
 
-/// Requests and answers per node above, waits below; the first fleet's and the second one's.
+/// Draws the requests and answers per node above and the waits below, for the first fleet and for the second.
 pub(crate) fn draw(plan: &Plan, course: &[Second], other_plan: &Plan, other: &[Second]) -> String {
     let mut svg = String::new();
     let _ = write!(
@@ -105,7 +105,7 @@ struct Panel {
     top: f64,
     bottom: f64,
     seconds: f64,
-    /// A value's height, 0 to 1.
+    /// Turns a value into its height, 0 to 1.
     scale: Box<dyn Fn(f64) -> f64>,
 }
 
@@ -118,7 +118,7 @@ impl Panel {
         self.bottom - (self.bottom - self.top) * (self.scale)(value)
     }
 
-    /// What happens when, the lines of the scale, and the seconds.
+    /// Draws the marks of the events, the lines of the scale, and the seconds.
     fn ground(&self, svg: &mut String, plan: &Plan, marks: &[(f64, &str)]) {
         let (_, from, until) = plan.crowd;
         self.shade(svg, from as f64, until as f64, "#fff0d8");
@@ -166,7 +166,7 @@ impl Panel {
         );
     }
 
-    /// A value for each second; where there is none, the line is broken.
+    /// Draws a line through the value of each second. The line has a gap where there is no value.
     fn curve(&self, svg: &mut String, values: &[Option<f64>], colour: &str, dashes: &str) {
         let mut path = String::new();
         let mut command = 'M';

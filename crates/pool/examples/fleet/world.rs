@@ -1,11 +1,11 @@
-//! A fleet on a virtual clock: nodes with a pool each, gateways that choose between them, and people who wait for so
-//! long and no longer.
+//! A fleet on a virtual clock: nodes with one pool each, gateways that choose between the nodes, and clients with
+//! limited patience.
 //!
-//! The nodes' decisions are those of [`weir_pool::Pool`], the gateways' those of [`weir_pool::Balancer`]. What is
-//! made up is the rest: when people come, how long scripts take, how people take a refusal. One seed is one course.
+//! [`weir_pool::Pool`] decides for the nodes, [`weir_pool::Balancer`] for the gateways. The rest is invented: when
+//! clients come, how long scripts take, and how clients react to a refusal. The same seed gives the same run.
 //!
-//! [`Rules::Backlog`] puts something else in the place of the pool: a queue without a limit or a deadline, which does
-//! not notice that a client has left, as the backlog of a listening socket is.
+//! [`Rules::Backlog`] replaces the pool by a queue without a limit or a deadline. Like the backlog of a listening
+//! socket, it does not notice that a client has left.
 
 use std::collections::VecDeque;
 
@@ -16,78 +16,78 @@ use weir_pool::{
 
 use crate::calendar::Calendar;
 
-/// Who decides on a node.
+/// What decides on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rules {
-    /// weir's pool, as its options are by default.
+    /// weir's pool with the default options.
     Pool,
-    /// A queue without an end.
+    /// An unlimited queue.
     Backlog,
 }
 
-/// What happens.
+/// The plan of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Who decides.
+    /// What decides on the nodes.
     pub(crate) rules: Rules,
     /// How many nodes there are.
     pub(crate) nodes: usize,
-    /// Workers of each.
+    /// Workers of each node.
     pub(crate) workers: usize,
-    /// Gateways in front of them.
+    /// Gateways in front of the nodes.
     pub(crate) gateways: usize,
-    /// Requests a second for each node there should be, before anybody asks again.
+    /// First requests a second, for each node of the plan. Repeated requests are not included.
     pub(crate) rate: f64,
-    /// Seconds of all of it.
+    /// Length of the run in seconds.
     pub(crate) seconds: u64,
-    /// These nodes are gone from the first second to the second one.
+    /// The losses of nodes.
     pub(crate) losses: Vec<Loss>,
-    /// So many times the rate, from the first second to the second one.
+    /// The rate is multiplied by the first number, from the first second to the second one.
     pub(crate) crowd: (f64, u64, u64),
 }
 
-/// Some nodes die, and are there again later, empty.
+/// Some nodes die. They come back later, with an empty queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Loss {
-    /// How many, counted from the node that has this number.
+    /// The number of the first of these nodes.
     pub(crate) first: usize,
-    /// So many.
+    /// How many nodes.
     pub(crate) nodes: usize,
-    /// From then,
+    /// Begin of the loss, in seconds.
     pub(crate) from: u64,
-    /// until then, in seconds.
+    /// End of the loss, in seconds.
     pub(crate) until: u64,
 }
 
-/// A second of the course.
+/// One second of the run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Second {
-    /// Requests that came, those that came again included.
+    /// Requests that came, including repeated ones.
     pub(crate) asked: u64,
-    /// Answers to people who still waited.
+    /// Answers to clients who still waited.
     pub(crate) good: u64,
     /// Refusals.
     pub(crate) refused: u64,
-    /// People who went while they waited.
+    /// Clients who left while they waited.
     pub(crate) gave_up: u64,
-    /// Requests that were lost with a node, and could not be had elsewhere.
+    /// Requests that were lost with a node and that no other node answered.
     pub(crate) lost: u64,
-    /// Answers that the nodes there are could give.
+    /// How many answers the living nodes could give.
     pub(crate) capacity: u64,
-    /// Times of the good answers, and of the refusals.
+    /// Times of the good answers.
     pub(crate) waits: Waits,
-    /// From a request to its refusal.
+    /// Times from a request to its refusal.
     pub(crate) refusals: Waits,
 }
 
-/// Times, counted by size: each is told to 3 % of itself.
+/// A histogram of times. The error of a time is at most 3 %.
 #[derive(Debug, Clone)]
 pub(crate) struct Waits {
     counts: Vec<u32>,
     total: u64,
 }
 
-/// The course of a plan.
+/// The run of a plan.
 pub(crate) struct Fleet {
     plan: Plan,
     random: Random,
@@ -97,7 +97,7 @@ pub(crate) struct Fleet {
     gateways: Vec<Balancer>,
     calls: Vec<Call>,
     unused: Vec<u32>,
-    /// Who gives up when, by patience.
+    /// When each client gives up, by patience.
     patience: [VecDeque<(Micros, u32, u32)>; PATIENCE.len()],
     refused: Vec<Refused>,
     course: Vec<Second>,
@@ -120,11 +120,11 @@ struct Node {
     desk: Desk,
     life: u32,
     up: bool,
-    /// By worker: its call.
+    /// The call of each worker.
     running: Vec<u32>,
 }
 
-/// Where a node's requests go.
+/// What receives a node's requests.
 enum Desk {
     Pool(Box<Pool>),
     Backlog {
@@ -133,9 +133,9 @@ enum Desk {
     },
 }
 
-/// A request that somebody waits for, or has waited for.
+/// A request. Its client waits for it, or has waited.
 struct Call {
-    /// Which use of this place it is.
+    /// Counts how often this place was used.
     number: u32,
     asked_at: Micros,
     node: u32,
@@ -149,7 +149,7 @@ struct Call {
 }
 
 impl Fleet {
-    /// Everything as it is before the first second.
+    /// The state before the first second.
     pub(crate) fn new(plan: Plan, seed: u64) -> Self {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let gateways = (0..plan.gateways).map(|_| {
@@ -186,7 +186,7 @@ impl Fleet {
         fleet
     }
 
-    /// Lets it happen. A second of the course for each second.
+    /// Runs the plan. Returns one entry for each second.
     pub(crate) fn run(mut self) -> Vec<Second> {
         let end = Micros::from_secs(self.plan.seconds);
         for second in 0..self.plan.seconds {
@@ -210,7 +210,7 @@ impl Fleet {
         self.course
     }
 
-    /// Losses and returns of this second.
+    /// Plans the losses and returns of this second.
     fn plan_second(&mut self, second: u64) {
         let now = self.now;
         for (number, loss) in self.plan.losses.iter().enumerate() {
@@ -223,7 +223,7 @@ impl Fleet {
         }
     }
 
-    /// Microseconds until the next one comes.
+    /// Microseconds until the next client comes.
     fn pause(&mut self, second: u64) -> f64 {
         let (times, from, until) = self.plan.crowd;
         let crowd = if (from..until).contains(&second) {
@@ -235,7 +235,7 @@ impl Fleet {
             .exponential(1e6 / (self.plan.rate * self.plan.nodes as f64 * crowd))
     }
 
-    /// Everything that happens before then.
+    /// Processes all events before `until`.
     fn catch_up(&mut self, until: Micros) {
         while let Some((at, event)) = self.calendar.next_before(until) {
             self.leave_until(at);
@@ -251,7 +251,7 @@ impl Fleet {
         self.leave_until(until);
     }
 
-    /// Those whose patience ends before then go.
+    /// Removes the clients whose patience ends before `until`.
     fn leave_until(&mut self, until: Micros) {
         for class in 0..PATIENCE.len() {
             while let Some((at, call, number)) = self.patience[class].front().copied() {
@@ -306,7 +306,7 @@ impl Fleet {
         self.send(call);
     }
 
-    /// The gateway looks for a node; one that is gone refuses its connections.
+    /// The gateway chooses a node. A dead node refuses connections.
     fn send(&mut self, call: u32) {
         let mut tried = Vec::new();
         while tried.len() <= RETRIES {
@@ -399,7 +399,7 @@ impl Fleet {
         }
     }
 
-    /// A refusal. It says when to come again, and some do.
+    /// Refuses a call. The refusal says when to try again, and some clients do.
     fn refuse(&mut self, call: u32) {
         let now = self.now;
         let (node, attempt, asked_at) = {
@@ -414,13 +414,13 @@ impl Fleet {
             Desk::Backlog { .. } => Micros::ZERO,
         };
         self.end(call, Some(Finish::Answered));
-        // Seconds, as the header has it, and as exactly as people and programs are.
+        // Whole seconds, as in the header, with the precision of people and programs.
         let seconds = after.0.div_ceil(1_000_000).clamp(1, 30) * 1_000_000;
         let pause = seconds + self.random.next() % 1_000_000;
         self.perhaps_again(attempt, Micros(pause));
     }
 
-    /// Patience is over.
+    /// The client's patience is over.
     fn give_up(&mut self, call: u32, number: u32) {
         let now = self.now;
         let place = &mut self.calls[call as usize];
@@ -438,7 +438,7 @@ impl Fleet {
                 self.end(call, Some(Finish::Unknown));
             }
         }
-        // Who is tired of waiting asks anew at once, or never.
+        // A client who gives up asks again soon, or never.
         let pause = self.random.next() % 500_000;
         self.perhaps_again(attempt, Micros(pause));
     }
@@ -452,10 +452,10 @@ impl Fleet {
         }
     }
 
-    /// Nodes die with all that they have. What nobody has answered yet is asked of another one, once.
+    /// Nodes die with all their requests. A request without an answer goes to another node, once.
     fn lose(&mut self, loss: Loss) {
         for node in loss.first..loss.first + loss.nodes {
-            // It comes back as it is now: empty.
+            // The node comes back empty.
             let life = self.nodes[node].life + 1;
             self.nodes[node] = Node::new(&self.plan, self.now);
             (self.nodes[node].life, self.nodes[node].up) = (life, false);
@@ -489,7 +489,7 @@ impl Fleet {
         }
     }
 
-    /// Those whose time in a queue is up are refused.
+    /// Refuses the requests whose time in a queue is over.
     fn tick(&mut self) {
         let now = self.now;
         let mut refused = std::mem::take(&mut self.refused);
@@ -507,7 +507,7 @@ impl Fleet {
         self.calendar.put(now.after(TICK), Event::Tick);
     }
 
-    /// A call is over for its gateway, and its place free.
+    /// The call is over for its gateway, and its place is free.
     fn end(&mut self, call: u32, finish: Option<Finish>) {
         let place = &mut self.calls[call as usize];
         if let (Some(chosen), Some(finish)) = (place.chosen.take(), finish) {
@@ -524,7 +524,7 @@ impl Fleet {
 }
 
 impl Plan {
-    /// Answers a second that one node can give.
+    /// How many answers a second one node can give.
     pub(crate) fn capacity(&self) -> f64 {
         self.workers as f64 * 1e6 / MEAN.0 as f64
     }
@@ -564,7 +564,7 @@ impl Waits {
         self.total += 1;
     }
 
-    /// The wait that this share of all did not exceed; none where there were none.
+    /// The wait that this share of all waits did not exceed. `None` if there were no waits.
     pub(crate) fn quantile(&self, share: f64) -> Option<Micros> {
         let mut left = (self.total as f64 * share).ceil().max(1.0) as u64;
         let found = self.counts.iter().position(|&count| {
@@ -598,7 +598,7 @@ fn value(slot: usize) -> u64 {
     (32 + rest) << power
 }
 
-/// Random numbers that are the same for the same seed (xorshift64*, Vigna 2016).
+/// Random numbers; the same seed gives the same numbers (xorshift64*, Vigna 2016).
 struct Random(u64);
 
 impl Random {
@@ -629,21 +629,21 @@ fn balancing(plan: &Plan) -> Balancing {
     }
 }
 
-/// How long a script takes: at least, on average, at most.
+/// The time of a script: minimum, mean, maximum.
 const SHORTEST: Micros = Micros::from_millis(4);
 const MEAN: Micros = Micros::from_millis(20);
 const LONGEST: Micros = Micros::from_secs(5);
-/// How long people wait: a third of them each.
+/// How long clients wait. A third of them has each value.
 const PATIENCE: [Micros; 3] = [
     Micros::from_secs(1),
     Micros::from_secs(2),
     Micros::from_secs(4),
 ];
-/// Of a hundred who got nothing, so many ask again; so often at most.
+/// How many of a hundred clients without an answer ask again, and the maximum number of attempts.
 const ASK_AGAIN: u64 = 50;
 const ATTEMPTS: u8 = 3;
-/// Other nodes that a gateway tries.
+/// How many other nodes a gateway tries.
 const RETRIES: usize = 3;
-/// How exact the nodes' timers are.
+/// The precision of the nodes' timers.
 const TICK: Micros = Micros::from_millis(10);
 const NOBODY: u32 = u32::MAX;
