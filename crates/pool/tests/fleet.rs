@@ -1,4 +1,4 @@
-//! A small fleet keeps its promises: the simulator of `examples/fleet` with few nodes and few seconds.
+//! Checks that a small fleet keeps its promises: the simulator of `examples/fleet` with few nodes and few seconds.
 #![forbid(unsafe_code)]
 
 #[path = "../examples/fleet/calendar.rs"]
@@ -9,7 +9,7 @@ mod world;
 use weir_pool::Micros;
 use world::{Fleet, Loss, Plan, Rules, Second};
 
-/// Ten nodes: from 4 s one is gone for 4 s; from 12 s there is a crowd for 8 s.
+/// Ten nodes. One node is gone from 4 s for 4 s. From 12 s a crowd comes for 8 s.
 fn plan(rules: Rules) -> Plan {
     Plan {
         rules,
@@ -42,7 +42,7 @@ fn a_lost_node_costs_what_was_on_it_at_most() {
     assert!(lost <= 16, "{lost}");
 }
 
-/// From the third second of the crowd on: until then nobody can know how long people wait.
+/// From the third second of the crowd on. Before that, the pool cannot know how long clients wait.
 #[test]
 fn in_a_crowd_everything_that_is_done_is_for_somebody_who_waits() {
     let course = Fleet::new(plan(Rules::Pool), 1).run();
@@ -57,7 +57,7 @@ fn in_a_crowd_everything_that_is_done_is_for_somebody_who_waits() {
             "second {number}: {told:?}"
         );
     }
-    // Those who were asked to come again have come by then.
+    // By then, the clients that were asked to try again have done so.
     for (number, second) in course.iter().enumerate().skip(35) {
         assert_eq!(second.refused, 0, "second {number}");
         assert!(
@@ -81,7 +81,7 @@ fn one_seed_is_one_course() {
     assert_ne!(good(7), good(8));
 }
 
-/// What the picture compares with: the model of people is one under which a queue without an end does fall.
+/// The comparison in the picture: with this model of clients, an unlimited queue does fail.
 #[test]
 fn a_queue_without_an_end_serves_nobody() {
     let course = Fleet::new(plan(Rules::Backlog), 1).run();

@@ -1,4 +1,4 @@
-//! `auto`: as many workers as do some good, whatever the scripts do.
+//! `auto`: finds the number of workers that is useful, for any kind of script.
 
 use weir_pool::{Decision, Limits, Micros, Mode, Scaling};
 
@@ -60,7 +60,7 @@ fn scripts_that_wait_have_as_many_workers_as_they_can_use() {
 
 #[test]
 fn scripts_that_do_both_have_enough_workers_to_keep_the_cores_busy_and_not_many_more() {
-    // With two cores, more than 10 and more than 6 workers are of no use.
+    // With two cores, workers above 10 (or 6) are of no use.
     for (cpu, io, enough) in [(10_000, 40_000, 10), (20_000, 40_000, 6)] {
         let load = Load::from(SECOND, Clients::Closed(60), cpu, io).uneven();
         let plan = |mode| Plan {
@@ -115,8 +115,8 @@ fn an_api_that_becomes_slow_has_more_workers_at_once() {
     assert!(after(15) >= 16, "{}", after(15));
 }
 
-/// A database that takes 5 s in place of 30 ms: the machine is idle, and dynamic, which has a worker for each, refuses
-/// nobody.
+/// A database that takes 5 s instead of 30 ms. The machine is idle. `dynamic`, which has a worker for each client,
+/// refuses nobody.
 #[test]
 fn a_dependency_that_becomes_slow_costs_nobody_more_than_with_dynamic() {
     let quick = Load::from(0, Clients::Random(50_000), 2_000, 28_000).until(30 * SECOND);
@@ -147,7 +147,7 @@ fn a_dependency_that_becomes_slow_costs_nobody_more_than_with_dynamic() {
     assert!(longest[1] <= 500 * MILLISECOND, "{longest:?}");
 }
 
-/// What was learnt while it was slow is of no use when it is quick again.
+/// What the pool learned while the database was slow is of no use when it is fast again.
 #[test]
 fn a_crowd_after_a_slow_phase_is_not_refused_for_what_requests_took_then() {
     for max_children in [8, 200] {
@@ -253,7 +253,7 @@ fn endless_overload_is_probed_ever_more_rarely() {
         ..Plan::calm(2, auto(2), 20)
     };
     let got = run(&plan, 1);
-    // Holds of 10, 20, 40, 80, 160, 300 s, and three workers a time.
+    // It holds for 10, 20, 40, 80, 160, 300 s, and starts three workers each time.
     let starts = got.started_within(20 * SECOND, plan.until);
     assert!(starts <= 30, "{starts}");
     let mean = got.mean_workers(20 * SECOND, plan.until);
@@ -337,7 +337,7 @@ fn under_pressure_the_idle_leave_first_then_the_busy_as_they_finish() {
     let got = run(&plan, 1);
     let before = got.workers_at(12 * SECOND - 1);
     assert!(before >= 20, "{before}");
-    // One each 100 ms until the idle are gone.
+    // One every 100 ms until the idle workers are gone.
     assert_eq!(got.workers_at(12_950 * MILLISECOND), before - 10);
     assert!(got.workers_at(13_500 * MILLISECOND) >= 4);
     assert!(got.workers_at(15 * SECOND) <= 4);
@@ -420,7 +420,7 @@ fn the_mode_may_change_while_it_runs() {
 }
 
 impl Outcome {
-    /// Time with this many workers.
+    /// How long the pool had each number of workers.
     fn spent_with(&self, from: u64, until: u64) -> Vec<(usize, u64)> {
         let mut spent = std::collections::BTreeMap::new();
         let ends = self.workers.iter().skip(1).map(|next| next.0);

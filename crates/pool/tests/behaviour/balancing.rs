@@ -1,4 +1,4 @@
-//! What the balancer promises: who gets a request, who is left out, and who comes back.
+//! What the balancer promises: which server gets a request, which server is left out, and which one comes back.
 
 use weir_pool::{
     Algorithm, Balancer, Balancing, Capacity, Change, Chosen, Finish, LimitBounds, Micros,
@@ -40,7 +40,7 @@ fn with(settings: Balancing, weights: &[u32]) -> Balancer {
     balancer
 }
 
-/// So many requests, one at a time, by server.
+/// Sends this many requests one at a time, and counts them by server.
 fn spread(balancer: &mut Balancer, requests: u64, keyed: bool) -> Vec<u64> {
     let mut counts = vec![0; balancer.count()];
     for number in 0..requests {
@@ -53,7 +53,7 @@ fn spread(balancer: &mut Balancer, requests: u64, keyed: bool) -> Vec<u64> {
     counts
 }
 
-/// So many requests that all run, by server.
+/// Starts this many requests without ending any, and counts them by server.
 fn pile(balancer: &mut Balancer, requests: usize, key: Option<u64>) -> Vec<usize> {
     let mut counts = vec![0; balancer.count()];
     for _ in 0..requests {
@@ -95,7 +95,7 @@ fn turns_are_evenly_mixed_by_weight() {
 fn the_least_busy_for_its_weight_comes_first() {
     let mut balancer = with(settings(Algorithm::LeastConn), &[100, 200, 100]);
     assert_eq!(pile(&mut balancer, 40, None), [10, 20, 10]);
-    // Those that are idle take turns.
+    // Idle servers take turns.
     let mut balancer = with(settings(Algorithm::LeastConn), &[100, 100, 100]);
     assert_eq!(spread(&mut balancer, 300, false), [100, 100, 100]);
 }
@@ -107,7 +107,7 @@ fn the_first_is_filled_first() {
     let mut balancer = with(settings, &[1, 1, 1]);
     assert_eq!(pile(&mut balancer, 10, None), [10, 0, 0]);
     assert_eq!(pile(&mut balancer, 15, None), [0, 10, 5]);
-    // More than all of them have room for goes somewhere.
+    // Requests beyond the room of all servers still go to a server.
     assert_eq!(pile(&mut balancer, 6, None).iter().sum::<usize>(), 6);
 }
 
@@ -208,7 +208,7 @@ fn a_share_is_kept_and_leaves_with_its_server() {
     assert_eq!(balancer.limit(Micros(2)), 3);
     balancer.share(18);
     assert_eq!(balancer.limit(Micros(2)), 6);
-    // Fewer than servers: the common limit holds.
+    // Fewer requests than servers: the common limit still holds.
     settings.capacity = Capacity::Shared(1);
     assert_eq!(with(settings, &[100; 5]).limit(Micros(1)), 1);
     assert_eq!(Balancer::new(settings, 0).limit(Micros(1)), 0);
@@ -250,7 +250,7 @@ fn backups_serve_only_while_no_other_is_up() {
     ));
     assert!(!balancer.is_down());
     assert_eq!(pile(&mut balancer, 5, None), [0, 5]);
-    // After the pause one request finds out, and then it is the server's again.
+    // After the pause one request tests the server. After that the server is used again.
     let later = Micros(2 + SECOND);
     let probe = balancer.choose(later, None, &[]).expect("a server");
     assert!(probe.probe && probe.server == ServerId(0));
@@ -286,7 +286,7 @@ fn failures_in_a_row_take_a_server_out_and_pauses_grow() {
     );
     assert_eq!(fail(&mut balancer, 4, Finish::Failed), None);
     assert_eq!(fail(&mut balancer, 5, Finish::Failed), None);
-    // Too long after the first.
+    // Too long after the first failure.
     let late = 5 + 10 * SECOND;
     assert_eq!(fail(&mut balancer, late, Finish::Failed), None);
     assert_eq!(fail(&mut balancer, late, Finish::Failed), None);
@@ -358,7 +358,7 @@ fn checks_take_servers_out_and_bring_them_back_slowly() {
     let mut balancer = with(settings, &[100, 100]);
     let first = ServerId(0);
     let check = |balancer: &mut Balancer, now, good| balancer.checked(Micros(now), first, good);
-    // One that was never seen well is down at once; of the other it takes more.
+    // A server that never succeeded is down at once. The other server needs more failures.
     assert!(matches!(
         check(&mut balancer, 1, false),
         Some(Change::Down {
@@ -385,7 +385,7 @@ fn checks_take_servers_out_and_bring_them_back_slowly() {
         assert_eq!(check(&mut balancer, 20 * SECOND + now, false), None);
     }
     assert!(check(&mut balancer, 21 * SECOND, false).is_some());
-    // Failures take out as well, and answers alone do not bring back what is checked.
+    // Failures of requests also take a server out, and answers alone do not bring back a server with health checks.
     let second = balancer
         .choose(Micros(22 * SECOND), None, &[])
         .expect("one");
@@ -431,7 +431,7 @@ fn limits_that_are_found_out_add_up() {
     assert_eq!(balancer.limit(Micros(2)), 17);
 }
 
-/// Everything at random: the books always balance, and what is chosen is there.
+/// Random operations: the counts are always consistent, and the chosen server is available.
 #[test]
 fn any_course_of_events_is_survived() {
     for seed in 0..300 {

@@ -1,4 +1,5 @@
-//! What a breaker promises: each cell of its table, a naive model beside it, and origins that go down and come back.
+//! What a breaker promises: each cell of its table, a comparison with a simple model, and origins that fail and
+//! recover.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -45,12 +46,12 @@ fn call(breaker: &mut Breaker, now: u64, outcome: Outcome) -> Option<BreakerChan
     breaker.ended(Micros(now), attempt, outcome)
 }
 
-/// Open since 1 s, for a second.
+/// A breaker that opened at 1 s, with a pause of one second.
 fn opened() -> Breaker {
     opened_beside(0).0
 }
 
-/// The same, with so many calls that began before.
+/// The same, with this many calls that began before.
 fn opened_beside(others: usize) -> (Breaker, Vec<Attempt>) {
     let mut breaker = Breaker::new(RULES);
     let begun = (0..others).map(|_| go(&mut breaker, SECOND)).collect();
@@ -101,7 +102,7 @@ fn closed_all_calls_go_and_only_a_row_of_failures_opens() {
     let fails = |breaker: &Breaker| breaker.state(Micros(Micros::MAX.0));
     assert_eq!(fails(&breaker), BreakerState::Closed { fails: 0 });
     call(&mut breaker, 400, Outcome::Failure);
-    // A row is one however long it takes.
+    // Failures in a row count however much time is between them.
     call(&mut breaker, 4_000 * SECOND, Outcome::Failure);
     assert_eq!(fails(&breaker), BreakerState::Closed { fails: 2 });
     assert_eq!((breaker.opened(), breaker.refused()), (0, 0));
@@ -160,7 +161,7 @@ fn each_probe_that_fails_doubles_the_pause_up_to_fail_timeout() {
         assert_eq!(refused(&mut breaker, now), pause * SECOND);
         now += pause * SECOND;
     }
-    // The next outage begins with a short one.
+    // The next outage begins with a short pause.
     let attempt = probe(&mut breaker, now);
     assert!(
         breaker
@@ -189,7 +190,7 @@ fn a_probe_whose_caller_left_is_given_back() {
 #[test]
 fn a_probe_that_takes_too_long_has_failed_and_closes_all_the_same_if_it_succeeds() {
     for outcome in ALL {
-        // The pause after it is 2 s, from 12 s on; then another one tries.
+        // The pause after it is 2 s, from 12 s on. Then another call is the probe.
         for now in [12 * SECOND, 14 * SECOND, 15 * SECOND] {
             let mut breaker = opened();
             let late = probe(&mut breaker, 2 * SECOND);
@@ -201,7 +202,7 @@ fn a_probe_that_takes_too_long_has_failed_and_closes_all_the_same_if_it_succeeds
                 Outcome::Success => {
                     let after = Micros(now - SECOND);
                     assert_eq!(change, Some(BreakerChange::Closed { after }));
-                    // The other one is of before.
+                    // The other probe began before the change.
                     if let Some(other) = other {
                         assert_eq!(breaker.ended(Micros(now), other, Outcome::Failure), None);
                     }
@@ -220,7 +221,7 @@ fn a_probe_that_takes_too_long_has_failed_and_closes_all_the_same_if_it_succeeds
 #[test]
 fn calls_that_began_before_the_last_change_change_nothing() {
     for outcome in ALL {
-        // In each state: pausing, pause over, half open, closed again.
+        // In each state: in the pause, after the pause, half open, closed again.
         for now in [1, 2, 3, 4] {
             let now = now * SECOND + 1;
             let (mut breaker, begun) = opened_beside(50);
@@ -235,7 +236,7 @@ fn calls_that_began_before_the_last_change_change_nothing() {
                 assert_eq!(breaker.ended(Micros(now), attempt, outcome), None);
                 assert_eq!(breaker.state(Micros(now)), before);
             }
-            // Nor do they count beside those that come.
+            // They do not count beside new calls either.
             if now > 4 * SECOND {
                 assert_eq!(call(&mut breaker, now, Outcome::Failure), None);
                 assert_eq!(call(&mut breaker, now, Outcome::Failure), None);
@@ -287,7 +288,7 @@ fn nine_failures_in_ten_open_it_though_no_row_is_long_enough() {
         })
     };
     assert_eq!(calls(&|number| number % 20 == 5, 1_000), Some(40));
-    // It was fine for long before.
+    // Before that, it worked for a long time.
     let opened = calls(&|number| number < 1_000 || number % 20 == 5, 2_000);
     assert!(
         opened.is_some_and(|number| (1_040..1_400).contains(&number)),
@@ -305,14 +306,14 @@ fn time_that_runs_backwards_stands_still() {
     is_open(&breaker, 0, 4 * SECOND);
 }
 
-/// The same rules, from all that has ever happened.
+/// The same rules, computed from everything that has happened.
 struct Model {
     rules: BreakerRules,
     now: u64,
     step: u64,
     state: ModelState,
     changed: u64,
-    /// Of calls that ended since the last change: the steps in which they began and ended, and whether they succeeded.
+    /// Calls that ended since the last change: the steps in which they began and ended, and whether they succeeded.
     ends: Vec<(u64, u64, bool)>,
 }
 
@@ -382,7 +383,7 @@ impl Model {
         }
     }
 
-    /// Whether it opened or closed.
+    /// Ends a call, and returns whether the breaker opened or closed.
     fn ended(&mut self, began: u64, outcome: Outcome) -> bool {
         if began < self.changed {
             return false;
@@ -500,11 +501,11 @@ fn it_does_what_a_naive_model_does() {
     }
 }
 
-/// An origin, and callers of it.
+/// An origin and its callers.
 struct World {
     random: Random,
     breaker: Breaker,
-    /// When calls end, by the time of their end: how, and which.
+    /// How each call ends, and which call it is, by the time of the end.
     ends: BinaryHeap<Reverse<(u64, usize)>>,
     calls: Vec<Option<(Attempt, Outcome)>>,
     figures: Figures,
@@ -515,7 +516,7 @@ struct Figures {
     good: u64,
     bad: u64,
     refused: u64,
-    /// Probes that were made at each time.
+    /// The number of probes at each time.
     probes: Vec<u64>,
     most_probes_at_once: usize,
     closed_at: Vec<u64>,
@@ -535,7 +536,7 @@ impl World {
         }
     }
 
-    /// Lets calls end up to a time.
+    /// Ends the calls that end before this time.
     fn until(&mut self, now: u64) {
         while let Some(Reverse((at, call))) = self.ends.peek().copied()
             && at <= now
@@ -554,7 +555,7 @@ impl World {
         }
     }
 
-    /// A call, which would take so long and end like this. False: it is refused.
+    /// Makes a call that takes this long and ends like this. Returns false if the breaker refuses it.
     fn call(&mut self, now: u64, takes: u64, outcome: Outcome) -> bool {
         self.until(now);
         let attempt = match self.breaker.ask(Micros(now)) {
@@ -575,7 +576,7 @@ impl World {
     }
 }
 
-/// Calls of an origin that is down from 60 s to 120 s, and refuses connections, or takes them and never answers.
+/// Calls to an origin that is down from 60 s to 120 s. It refuses connections, or accepts them and never answers.
 fn outage(seed: u64, silent: bool) -> Figures {
     let mut world = World::new(seed);
     let mut now = 0;
@@ -622,12 +623,13 @@ fn an_origin_that_goes_down_for_a_minute_is_left_alone_and_taken_back() {
             let figures = outage(seed, silent);
             let case = format!("seed {seed}, silent {silent}: {figures:?}");
             assert_eq!(figures.most_probes_at_once, 1, "{case}");
-            // Ten in a row, after the last that began before; where they are silent, 200 a second for five seconds.
+            // Ten in a row, after the last call that began before. If the origin is silent, 200 a second for five
+            // seconds.
             let most = if silent { 1_200 } else { 60 };
             assert!(figures.bad <= most, "{case}");
-            // Pauses of 1, 2, 4, 8, 10, 10, 10, 10 s; some probes' callers leave.
+            // Pauses of 1, 2, 4, 8, 10, 10, 10, 10 s; the callers of some probes leave.
             assert!((3..=14).contains(&figures.probes.len()), "{case}");
-            // Back within the pause and a probe, of which one in twenty is left by its caller.
+            // It closes after at most one pause and one probe. The caller of one in twenty probes leaves.
             let [closed] = figures.closed_at[..] else {
                 panic!("closed once: {case}")
             };
@@ -637,7 +639,7 @@ fn an_origin_that_goes_down_for_a_minute_is_left_alone_and_taken_back() {
     }
 }
 
-/// Users who call one after another for ten minutes, of an origin that fails so many of 1,000 calls, after so long.
+/// Users who call one after another for ten minutes. The origin fails `fails` of 1,000 calls, each after `failing` µs.
 fn shares(fails: u64, failing: u64, users: usize) -> Figures {
     let mut world = World::new(fails);
     let mut next: BinaryHeap<Reverse<(u64, usize)>> = (0..users)
@@ -662,16 +664,16 @@ fn shares(fails: u64, failing: u64, users: usize) -> Figures {
     world.figures
 }
 
-/// What a lower share would do: `nine_failures_in_ten…` guards the number, this the reason. An origin that answers half of
-/// its calls is called on; of one that answers hardly any, those who call get their time back.
+/// Shows why the share is not lower; `nine_failures_in_ten…` checks the number itself. An origin that answers half of
+/// its calls is still called. If an origin answers hardly any calls, the breaker saves the callers' time.
 #[test]
 fn an_origin_that_answers_half_of_the_calls_is_called_on() {
-    // With a share of 50 %, 1 in 25 of these good answers is left.
+    // With a share of 50 %, only 1 in 25 of these good answers would be left.
     let fast = shares(500, 5_000, 20);
     assert!(fast.good > 30_000 && fast.good > fast.refused, "{fast:?}");
     let slow = shares(500, 5 * SECOND, 20);
     assert!(slow.good > 1_800 && slow.refused == 0, "{slow:?}");
-    // Timeouts of a minute for nearly all: successes come first, and break the rows.
+    // Nearly all calls time out after a minute: successes end earlier, and interrupt the rows of failures.
     let timeouts = shares(950, 60 * SECOND, 50);
     assert!(timeouts.refused > 50 * timeouts.bad, "{timeouts:?}");
 }

@@ -6,7 +6,7 @@ use crate::random::Random;
 
 const SECOND: u64 = 1_000_000;
 
-/// Of a call that may be tried again for ever, as far as it is concerned.
+/// A call that can be repeated without harm, any number of times.
 const HARMLESS: Failure = Failure {
     idempotent: true,
     sent: Sent::Maybe,
@@ -91,12 +91,12 @@ fn time_brings_back_the_floor_and_no_more() {
     assert_eq!(left(&mut budget, 25 * SECOND), 1);
     assert_eq!(left(&mut budget, 31 * SECOND), 1);
     assert_eq!(left(&mut budget, 1_000_000 * SECOND), 10);
-    // While the floor is there, time adds nothing for later.
+    // While the floor gives retries, time adds nothing for later.
     let mut budget = RetryBudget::new(20, 100);
     budget.call(Micros(1_000 * SECOND));
     assert_eq!(left(&mut budget, 1_000 * SECOND), 10);
     assert_eq!(left(&mut budget, 1_009 * SECOND), 0);
-    // Time that runs backwards is none.
+    // Time that goes backwards counts as no time.
     assert_eq!(left(&mut budget, 1), 0);
     assert_eq!(left(&mut budget, 1_010 * SECOND), 1);
 }
@@ -110,7 +110,7 @@ fn in_a_long_outage_an_origin_is_called_by_so_many_percent_more_often() {
         let mut budget = RetryBudget::new(percent, most as usize);
         let every = 1 + random.below(200_000);
         let (mut now, mut tries) = (1, 0_u64);
-        // Good times, which fill it.
+        // A time without failures, which fills the budget.
         for _ in 0..random.below(5_000) {
             now += random.around(every);
             budget.call(Micros(now));

@@ -1,8 +1,9 @@
-//! A pool beside a naive model of its rules: each answer is foretold by the model, each state compared with it.
+//! A pool beside a simple model of its rules. The model predicts each answer, and each state is compared with it.
 //!
-//! The model is written for being obviously right (ordered sets, searches through all workers), and shares no code with
-//! the pool. What the pool has learned (how long requests take, how long clients wait, whether it is overloaded) it takes from
-//! the pool's figures: a newcomer that is refused because of it is believed where these say that it can be so.
+//! The model is written to be obviously correct (ordered sets, searches through all workers), and shares no code with
+//! the pool. It does not learn by itself how long requests take, how long clients wait, and whether the pool is
+//! overloaded: it reads that from the pool's figures. If the pool refuses a new request for such a reason, the model
+//! accepts that when the figures allow it.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use weir_pool::{
 
 use crate::line::Line;
 
-/// How a request ended; each ends once.
+/// How a request ended. Each request ends once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Answered,
@@ -22,14 +23,14 @@ pub(crate) enum End {
     LostItsWorker,
 }
 
-/// Something that happened to a request without being asked for, in the order in which it did.
+/// Something that happened to a request without a call for it, in the order of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Started(Assignment),
     Shed(RequestId, ShedReason),
 }
 
-/// It waits behind this many requests.
+/// The request waits behind this many requests.
 pub(crate) fn waits(position: usize) -> Admission {
     Admission::Wait {
         position,
@@ -45,7 +46,7 @@ pub(crate) struct Checked {
     workers: BTreeMap<WorkerId, ModelWorker>,
     line: Line,
     running: BTreeMap<RequestId, WorkerId>,
-    /// Of the running ones.
+    /// The tickets of running requests.
     tickets: BTreeMap<RequestId, Ticket>,
     learned: Stats,
     ended: BTreeMap<RequestId, End>,
@@ -57,7 +58,7 @@ pub(crate) struct Checked {
 #[derive(Debug, Clone, Copy)]
 struct ModelWorker {
     home: u16,
-    /// None: free, since step `used`, or leaving.
+    /// `None`: the worker is free since step `used`, or it is leaving.
     request: Option<RequestId>,
     used: u64,
     since: Micros,
@@ -108,7 +109,7 @@ impl Checked {
         self.ended.get(&request).copied()
     }
 
-    /// It is up or leaving.
+    /// The worker is up or leaving.
     pub(crate) fn is_there(&self, worker: WorkerId) -> bool {
         self.workers.contains_key(&worker)
     }
@@ -117,13 +118,13 @@ impl Checked {
         self.running.get(&request).copied()
     }
 
-    /// When the longest waiting was first admitted.
+    /// When the request that has waited longest was first admitted.
     pub(crate) fn oldest(&self) -> Option<Micros> {
         self.line.oldest()
     }
 
-    /// Who is pushed out, or gets a worker because the limit grows with who waits, is in
-    /// [`take_outcomes`](Self::take_outcomes).
+    /// [`take_outcomes`](Self::take_outcomes) returns the requests that are pushed out or that get a worker because the
+    /// limit grows with the number of waiting requests.
     pub(crate) fn admit(&mut self, now: Micros, ticket: &Ticket) -> Admission {
         self.tick(now);
         let stale_last = self.learned.overloaded;
@@ -184,7 +185,7 @@ impl Checked {
             (answer, None) => panic!("admit {ticket:?}: {answer:?}"),
         }
         self.admitted(answer, ticket, self.clock, start_by, false);
-        // The limit grows with those who wait.
+        // The limit grows with the number of waiting requests.
         if let Admission::Wait { .. } = answer
             && !self.line.places.contains_key(&request)
         {
@@ -198,7 +199,7 @@ impl Checked {
         self.gives_back(now, worker, End::Answered)
     }
 
-    /// Its client has left before the worker has begun its request.
+    /// The client has left before the worker began its request.
     pub(crate) fn abandon(&mut self, now: Micros, worker: WorkerId) -> Released {
         self.gives_back(now, worker, End::LeftWhileWaiting)
     }
@@ -268,7 +269,7 @@ impl Checked {
         answer
     }
 
-    /// True: it leaves at once.
+    /// Returns true if the worker leaves at once.
     pub(crate) fn retire(&mut self, now: Micros, worker: WorkerId) -> bool {
         self.tick(now);
         let foretold = self.withdraw_one(worker);
@@ -288,7 +289,7 @@ impl Checked {
         self.settled();
     }
 
-    /// Tells who leaves at once.
+    /// Returns the workers that leave at once.
     pub(crate) fn withdraw(&mut self, now: Micros, orders: &Orders) -> Vec<WorkerId> {
         self.tick(now);
         let mut foretold = Vec::new();
@@ -348,7 +349,7 @@ impl Checked {
         coldest.map(|(worker, known)| (*worker, known.since))
     }
 
-    /// A worker fails its request and is still to end. Then the rest is dealt with, as every caller must.
+    /// A worker fails its request but has not ended yet. Then handles the rest, as every caller must.
     pub(crate) fn lose(
         &mut self,
         now: Micros,
@@ -371,8 +372,8 @@ impl Checked {
         (lost, outcomes)
     }
 
-    /// A worker goes down; `retry` says of the request that it had, if any, with which ticket and first admission it comes
-    /// back. Then the free place and an abandoned queue are dealt with, as every caller must.
+    /// A worker goes down. If it had a request, `retry` decides with which ticket and first admission the request comes
+    /// back. Then handles the free place and an abandoned queue, as every caller must.
     pub(crate) fn worker_down(
         &mut self,
         now: Micros,
@@ -439,7 +440,7 @@ impl Checked {
         answer
     }
 
-    /// In whichever order, each once.
+    /// The refusals may come in any order, each once.
     fn expired(&mut self, answer: &[Refused], foretold: BTreeMap<RequestId, ShedReason>) {
         let told: BTreeMap<_, _> = answer
             .iter()
@@ -613,7 +614,7 @@ impl Checked {
         }
     }
 
-    /// `more`: requests that count in the load and are not here.
+    /// `more`: requests that count in the load but are not in this pool.
     fn may_run(&self, priority: i16, more: usize) -> bool {
         let (busy, up) = (self.running.len(), self.up());
         let (maxconn, limit) = (self.limits.maxconn, self.limit(more));
@@ -637,7 +638,7 @@ impl Checked {
             })
     }
 
-    /// Requests that may run at once; `more` count in the load and are not here.
+    /// Requests that may run at once. `more` counts in the load but is not in this pool.
     fn limit(&self, more: usize) -> usize {
         let Limits {
             maxconn,
@@ -652,7 +653,7 @@ impl Checked {
         }
     }
 
-    /// It has as many workers as one client may have while others wait.
+    /// The client has as many workers as one client may have while others wait.
     fn has_its_share(&self, client: u64) -> bool {
         let share = usize::from(self.limits.client_share);
         let workers = self.up().min(self.limit(0));
@@ -679,7 +680,7 @@ impl Checked {
     fn tick(&mut self, now: Micros) {
         self.clock = self.clock.max(now);
         self.steps += 1;
-        // What has been learned until now, before anything happens.
+        // Reads what the pool has learned, before anything happens.
         self.pool.pass(now);
         self.learned = self.pool.stats();
         assert!(self.limits.order == Order::Adaptive || !self.learned.overloaded);
@@ -691,7 +692,7 @@ impl Checked {
         }
     }
 
-    /// What holds after each call that left the pool in order.
+    /// Checks what must hold after each call.
     fn settled(&self) {
         let stats = self.pool.stats();
         assert!(stats.agree(), "the figures do not agree: {stats:?}");

@@ -1,5 +1,5 @@
-//! Crowds of clients before a pool, with a virtual clock: who is answered in time, who waits for how long, and who is
-//! refused. One seed, one course of events.
+//! Crowds of clients before a pool, with a virtual clock: who gets an answer in time, how long clients wait, and who is
+//! refused. The same seed gives the same events.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -11,7 +11,7 @@ use weir_pool::{
 
 use crate::random::Random;
 
-/// What happens. Times are microseconds.
+/// The plan of a run. Times are microseconds.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) workers: u32,
@@ -19,7 +19,7 @@ pub(crate) struct Plan {
     pub(crate) groups: Vec<Group>,
     /// Between these two times, this many workers finish no request.
     pub(crate) stuck: (u64, u64, u32),
-    /// Nobody comes any more.
+    /// After this time no client comes.
     pub(crate) until: u64,
 }
 
@@ -29,27 +29,27 @@ pub(crate) struct Group {
     pub(crate) arrive: Arrive,
     pub(crate) from: u64,
     pub(crate) until: u64,
-    /// What a script takes.
+    /// How long a script takes.
     pub(crate) script: u64,
     pub(crate) spread: Spread,
     /// A client disconnects after this time; 0: never.
     pub(crate) patience: u64,
-    /// What it says to the pool of that; 0: nothing.
+    /// The deadline that the client tells the pool; 0: none.
     pub(crate) deadline: u64,
     pub(crate) priority: i16,
     pub(crate) who: Who,
-    /// Its scripts wait for one lock, as those of one session do, and each holds it while it runs.
+    /// Its scripts wait for one lock, like the scripts of one session. A script holds the lock while it runs.
     pub(crate) has_lock: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Arrive {
-    /// So many, each asking again when it has its answer, or a second after it was refused.
+    /// This many clients. Each sends its next request when it has its answer, or a second after a refusal.
     Closed(u64),
-    /// One in so many microseconds, at random or exactly.
+    /// One client per this many microseconds, at random or at equal distances.
     Random(u64),
     Even(u64),
-    /// So many at once.
+    /// This many clients at once.
     Burst(u64),
 }
 
@@ -57,31 +57,31 @@ pub(crate) enum Arrive {
 pub(crate) enum Spread {
     Constant,
     Exponential,
-    /// One in a hundred takes fifty times as long.
+    /// One in a hundred scripts takes fifty times as long.
     HeavyTail,
-    /// The first of each worker takes so many times as long.
+    /// The first script of each worker takes this many times as long.
     Cold(u64),
 }
 
-/// Whose requests they are.
+/// Which client a request belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Who {
     Nobody,
     One(u64),
-    /// Each is another client's.
+    /// Each request comes from a different client.
     Each,
 }
 
-/// What came of a group.
+/// The results of a group.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome {
-    /// When each answer came that its client was there for, how long it waited for a worker, and for the answer.
+    /// For each answer that its client waited for: when it came, the wait for a worker, and the wait for the answer.
     pub(crate) answers: Vec<(u64, u64, u64)>,
-    /// When answers came that nobody waited for.
+    /// When answers came that no client waited for.
     pub(crate) wasted: Vec<u64>,
-    /// When each was refused, after how long, and why.
+    /// For each refusal: when it came, after how long, and why.
     pub(crate) refused: Vec<(u64, u64, ShedReason)>,
-    /// When each of them was told to come again.
+    /// When each refused client was told to try again.
     pub(crate) told: Vec<u64>,
     /// When clients left while they waited.
     pub(crate) left: Vec<u64>,
@@ -89,13 +89,13 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Answers in that time that somebody waited for.
+    /// Answers in that time that a client still waited for.
     pub(crate) fn answered(&self, from: u64, until: u64) -> u64 {
         let answers = self.answers.iter().map(|(at, ..)| at);
         answers.filter(|at| (from..until).contains(at)).count() as u64
     }
 
-    /// The longest wait for a worker of those that were answered in that time.
+    /// The longest wait for a worker among the requests answered in that time.
     pub(crate) fn longest_wait(&self, from: u64, until: u64) -> u64 {
         let answers = self.answers.iter();
         let inside = answers.filter(|(at, ..)| (from..until).contains(at));
@@ -109,7 +109,7 @@ impl Outcome {
 }
 
 impl Plan {
-    /// Nobody is there.
+    /// A pool without clients.
     pub(crate) fn calm(workers: u32) -> Self {
         Self {
             workers,
@@ -125,7 +125,7 @@ impl Plan {
 }
 
 impl Group {
-    /// During the whole run, clients with equal load and no timeout.
+    /// Clients with equal scripts and no timeout, during the whole run.
     pub(crate) fn new(arrive: Arrive, script: u64) -> Self {
         Self {
             arrive,
@@ -142,7 +142,7 @@ impl Group {
     }
 }
 
-/// Leads the crowds to the pool. After each second `each_second` sees the pool.
+/// Sends the crowds to the pool. Calls `each_second` with the pool after each second.
 pub(crate) fn run_watched(
     plan: &Plan,
     seed: u64,
@@ -182,7 +182,7 @@ struct World {
     requests: BTreeMap<RequestId, Request>,
     next_request: u64,
     served: Vec<u64>,
-    /// Of each group: when its lock is free.
+    /// For each group: when its lock is free.
     lock_free_at: Vec<u64>,
     outcomes: Vec<Outcome>,
 }
@@ -190,7 +190,7 @@ struct World {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Arrival(usize),
-    /// One of a closed group asks again.
+    /// A client of a closed group sends its next request.
     Again(usize),
     Done(WorkerId),
     Leaves(RequestId),

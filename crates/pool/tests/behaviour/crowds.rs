@@ -1,4 +1,4 @@
-//! What crowds of clients get from a pool: bursts, floods, classes, and workers that are stuck.
+//! How a pool serves crowds of clients: bursts, floods, classes, and stuck workers.
 
 use weir_pool::{
     Admission, Limits, Micros, Order, Pool, RequestId, Reserve, Reserves, ShedReason, Ticket,
@@ -10,7 +10,7 @@ use crate::overload::overload;
 const MILLISECOND: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
 
-// Everybody waits, and nobody leaves
+// All clients wait, and none leaves
 
 /// `siege -c 100` over 20 workers, and `ab -c 300` on a page that takes 10 ms of one of two processors.
 #[test]
@@ -103,7 +103,7 @@ fn of_a_burst_that_cannot_be_served_in_time_the_rest_is_refused_at_once() {
     assert_eq!(stats.overloads, 0, "{stats:?}");
 }
 
-// Workers that are stuck
+// Stuck workers
 
 #[test]
 fn while_all_workers_are_stuck_newcomers_are_told_at_once_and_after_that_served_at_once() {
@@ -215,7 +215,7 @@ fn a_flood_of_new_clients_takes_no_more_memory_than_its_requests() {
         groups: vec![flood],
         ..Plan::calm(4)
     };
-    // The queue's own check compares the number of flows with what waits.
+    // The queue's own check compares the number of flows with the waiting requests.
     let (_, stats) = run(&plan, 1);
     assert!(stats.max_waiting <= 1_000);
     assert!(stats.shed() > 90_000);
@@ -339,7 +339,7 @@ fn a_deadline_that_passes_while_waiting_is_kept_to_the_microsecond() {
     );
 }
 
-// What is told
+// Retry times
 
 #[test]
 fn who_comes_again_when_it_was_told_to_finds_a_place() {

@@ -1,5 +1,5 @@
-//! A pool before several servers whose limits are found out: pool, balancer and limits together, as the gateway joins
-//! them, with a virtual clock.
+//! A pool before several servers with limits that are learned. Joins pool, balancer and limits as the gateway does,
+//! with a virtual clock.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -11,7 +11,7 @@ use weir_pool::{
 
 use crate::random::Random;
 
-/// A server: number of workers, a queue in front of them, and whether it accepts connections.
+/// A server: its number of workers, the queue in front of them, and whether it accepts connections.
 struct Remote {
     workers: usize,
     mean: u64,
@@ -25,12 +25,12 @@ struct Farm {
     remotes: HashMap<ServerId, Remote>,
     random: Random,
     now: u64,
-    /// Requests that run, by their end.
+    /// Running requests, by the time of their end.
     ends: BinaryHeap<Reverse<(u64, u64)>>,
     running: HashMap<u64, (Chosen, u64)>,
     number: u64,
     answered: HashMap<ServerId, u64>,
-    /// Requests that found no server that took them, at all.
+    /// Requests that no server accepted.
     lost: u64,
     changes: Vec<Change>,
 }
@@ -80,7 +80,7 @@ impl Farm {
         farm
     }
 
-    /// There are always requests: as many as the servers may have.
+    /// Keeps the number of running and waiting requests at the total limit of the servers.
     fn feed(&mut self) {
         while self.running.len() + self.waiting() < self.balancer.limit(Micros(self.now)) {
             let mut tried = Vec::new();
@@ -174,7 +174,7 @@ const ADAPTIVE: Capacity = Capacity::Adaptive(LimitBounds {
 
 #[test]
 fn each_server_is_given_what_it_can_bear() {
-    // Two small ones and a large one, which nobody has said.
+    // Two small servers and a large one. The sizes are not configured.
     let mut farm = Farm::new(
         Algorithm::LeastConn,
         ADAPTIVE,

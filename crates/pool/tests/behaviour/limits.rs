@@ -1,4 +1,5 @@
-//! The adaptive limit before servers of many kinds: so many workers, so many processors, scripts of so many lengths.
+//! The adaptive limit with servers of many kinds: different numbers of workers and processors, and scripts of different
+//! lengths.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -7,10 +8,10 @@ use weir_pool::{Begun, Ended, LimitBounds, Limiter, Micros};
 
 use crate::random::Random;
 
-/// A server: workers that take requests in the order of their coming, on processors that they share.
+/// A server: its workers take requests in the order of arrival, and share the processors.
 struct Remote {
     workers: usize,
-    /// 0: scripts wait for something else than a processor.
+    /// 0: scripts wait for something other than a processor.
     cores: usize,
 }
 
@@ -18,9 +19,9 @@ struct Remote {
 #[derive(Clone, Copy)]
 enum Scripts {
     Alike(u64),
-    /// Exponentially around this.
+    /// Exponentially distributed around this mean.
     Around(u64),
-    /// One in so many takes the second time.
+    /// One in this many scripts takes the second time.
     Mixed(u64, u64, u64),
 }
 
@@ -30,15 +31,15 @@ struct World {
     scripts: Scripts,
     random: Random,
     now: u64,
-    /// Requests that a worker has, with the work that is left (ns of a processor, or of time).
+    /// Requests that workers have, with the remaining work (ns of a processor, or of time).
     running: Vec<(u64, Begun)>,
     backlog: VecDeque<Begun>,
-    /// None: there is always a request. Else so many a second come.
+    /// `None`: there is always a request. Otherwise this many requests arrive a second.
     rate: Option<u64>,
     waiting: usize,
     arrivals: BinaryHeap<Reverse<u64>>,
     answered: u64,
-    /// Limits seen, weighted with time, since the last look.
+    /// The limits, weighted with time, since the last report.
     limits: (u128, u64),
 }
 
@@ -76,7 +77,7 @@ impl World {
         self.running.len() + self.backlog.len()
     }
 
-    /// Nanoseconds of work that each running one is done in a nanosecond, as a divisor.
+    /// The divisor of the speed: each running request gets 1/slowness ns of work in one nanosecond.
     fn slowness(&self) -> u64 {
         match self.remote.cores {
             0 => 1,
@@ -117,7 +118,7 @@ impl World {
         }
     }
 
-    /// Lets so many seconds pass; requests answered a second, and the mean of the limit.
+    /// Runs for this many seconds. Returns the answered requests a second, and the mean of the limit.
     fn pass(&mut self, seconds: u64) -> (u64, f64) {
         let end = self.now + seconds * 1_000_000;
         (self.answered, self.limits) = (0, (0, 0));
@@ -228,7 +229,7 @@ fn it_follows_a_server_that_changes() {
         let (rate, large) = world.pass(30);
         assert!(large >= 25.0, "seed {seed}: {large:.1} for 40 workers");
         assert!(rate >= 1_300, "seed {seed}: {rate}/s of 2000");
-        // All scripts take four times as long from now on: nothing waits longer for a worker.
+        // From now on all scripts take four times as long, but no request waits longer for a worker.
         world.scripts = Scripts::Around(80_000);
         world.pass(120);
         let (rate, large) = world.pass(30);
@@ -247,7 +248,7 @@ fn a_load_that_fits_is_not_held_back() {
             cores: 0,
         };
         let mut world = World::new(remote, Scripts::Around(20_000), seed);
-        // Half of what it can do.
+        // Half of the server's capacity.
         world.rate = Some(500);
         world.pass(30);
         let (rate, limit) = world.pass(60);

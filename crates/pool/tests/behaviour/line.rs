@@ -1,24 +1,24 @@
-//! A queue for the model: written for being obviously right, with searches through everything.
+//! A queue for the model. It is written to be obviously correct, and searches through everything.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use weir_pool::{Micros, RequestId, Ticket};
 
-/// Who waits, and in which order.
+/// The waiting requests and their order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Line {
-    /// By priority.
+    /// The classes by priority.
     classes: BTreeMap<i16, Class>,
     pub(crate) places: BTreeMap<RequestId, Place>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Class {
-    /// In the order of admission, then of arrival here.
+    /// In the order of admission, then of arrival in this queue.
     retries: Vec<RequestId>,
     /// The oldest first.
     stale: Vec<RequestId>,
-    /// The clients that have something waiting, in the order of their turns.
+    /// The clients that have waiting requests, in the order of their turns.
     turns: VecDeque<u64>,
     fresh: BTreeMap<u64, VecDeque<RequestId>>,
 }
@@ -113,7 +113,8 @@ impl Line {
         }
     }
 
-    /// Who is next, of those whose priority `may` run; clients that have `enough` workers after the others of their class.
+    /// The next request whose priority `may` run. Clients that have `enough` workers come after the others of their
+    /// class.
     pub(crate) fn next(
         &self,
         stale_last: bool,
@@ -137,20 +138,20 @@ impl Line {
         class.stale.last().copied().filter(|_| may(*priority))
     }
 
-    /// Takes out who is next, whose client's turn is over then.
+    /// Removes the next request. This ends the turn of its client.
     pub(crate) fn serve(&mut self, request: RequestId) -> Place {
         let place = self.places[&request];
         let client = place.ticket.client;
         if !place.is_retry && !place.is_stale {
             let class = self.classes.get_mut(&place.ticket.priority).unwrap();
-            // Those before it were passed over, and have lost their turn.
+            // The clients before it were passed over, and lose their turn.
             let place = class.turns.iter().position(|other| *other == client);
             class.turns.rotate_left(place.expect("its client") + 1);
         }
         self.remove(request)
     }
 
-    /// All in the order in which they would be served, if all may run.
+    /// All requests in the order in which they are served if all may run.
     pub(crate) fn in_order(&self) -> Vec<RequestId> {
         let (mut line, mut order) = (self.clone(), Vec::new());
         while let Some(request) = line.next(false, |_| true, |_| false) {
@@ -204,7 +205,7 @@ impl Line {
         before + earlier.count()
     }
 
-    /// Those of whom one gives way to a newcomer where no more may wait.
+    /// The requests from which one gives way to a new request when the queue is full.
     pub(crate) fn who_may_give_way(&self, ticket: &Ticket) -> Vec<RequestId> {
         let stale = self.places.values().filter(|place| place.is_stale);
         let oldest = stale.min_by_key(|place| (place.admitted_at, place.step));

@@ -1,5 +1,5 @@
-//! A machine with processors, memory and a virtual clock, on which the workers of a pool run, and the pool and its
-//! scaler in the hands of a gateway and a manager that do as they should. One seed, one course of events.
+//! A machine with processors, memory and a virtual clock that runs the workers of a pool. The gateway and the manager
+//! use the pool and its scaler correctly. The same seed gives the same events.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -12,7 +12,7 @@ use weir_pool::{
 use crate::random::Random;
 use crate::scaled::{Death, Look, Scaled};
 
-/// What happens on a machine. Times are microseconds, chances are per mille.
+/// The plan of a machine. Times are microseconds, chances are per mille.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) scaling: Scaling,
@@ -22,29 +22,29 @@ pub(crate) struct Plan {
     /// Time from asking for a worker until it is up.
     pub(crate) fork: u64,
     pub(crate) loads: Vec<Load>,
-    /// When each is given to the scaler.
+    /// When the scaler gets each value.
     pub(crate) memory: Option<Memory>,
-    /// A worker dies instead of answering.
+    /// The chance that a worker dies instead of answering.
     pub(crate) death_chance: u64,
-    /// From then until then, each worker dies as soon as it is up.
+    /// Between these two times, each worker dies as soon as it is up.
     pub(crate) broken: (u64, u64),
-    /// A worker cannot be forked.
+    /// The chance that a fork fails.
     pub(crate) fork_failure_chance: u64,
-    /// From then until then, none can.
+    /// Between these two times, every fork fails.
     pub(crate) no_forks: (u64, u64),
     /// A new generation of workers begins.
     pub(crate) renewals: Vec<u64>,
     /// The master is lost, and comes back 50 ms later.
     pub(crate) master_lost: Vec<u64>,
-    /// Other bounds from then on.
+    /// New bounds from these times on.
     pub(crate) changes: Vec<(u64, Scaling)>,
-    /// No worker dies at work and every fork succeeds from then on.
+    /// From this time on, no worker dies at work and every fork succeeds.
     pub(crate) calm_from: u64,
-    /// The scaler is told of idle processors.
+    /// Whether the scaler is told about idle processors.
     pub(crate) is_told_of_processors: bool,
     /// Requests that a worker serves before it is replaced; 0: no limit.
     pub(crate) max_requests: u64,
-    /// Nothing is looked at after that.
+    /// The end of the run.
     pub(crate) until: u64,
 }
 
@@ -54,50 +54,50 @@ pub(crate) struct Load {
     pub(crate) from: u64,
     pub(crate) until: u64,
     pub(crate) clients: Clients,
-    /// What a script computes and for what it waits, in so many turns.
+    /// The time a script computes, the time it waits, and the number of turns.
     pub(crate) cpu: u64,
     pub(crate) io: u64,
     pub(crate) turns: u64,
-    /// All scripts take exactly that.
+    /// All scripts take exactly these times.
     pub(crate) is_constant: bool,
-    /// Each ends its worker in place of answering.
+    /// Each script ends its worker instead of answering.
     pub(crate) is_deadly: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Clients {
-    /// So many, each asking again when it has its answer.
+    /// This many clients. Each sends its next request when it has its answer.
     Closed(u64),
-    /// One in so many microseconds on average, or exactly.
+    /// One client per this many microseconds, on average or exactly.
     Random(u64),
     Even(u64),
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Memory {
-    /// Bytes for workers, from when on.
+    /// The bytes for workers, and from when on.
     pub(crate) room: Vec<(u64, u64)>,
     pub(crate) worker: u64,
     pub(crate) every: u64,
 }
 
-/// What came of it.
+/// The results of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) stats: Stats,
     pub(crate) max_children_reached: u64,
     /// Each change of the number of workers that are up.
     pub(crate) workers: Vec<(u64, usize)>,
-    /// Each start, with how many.
+    /// When workers were started, and how many.
     pub(crate) starts: Vec<(u64, usize)>,
-    /// Each withdrawal of a worker.
+    /// When each worker was withdrawn.
     pub(crate) withdrawals: Vec<u64>,
     /// When a request was given to a worker, and how long it had waited.
     pub(crate) waits: Vec<(u64, u64)>,
     /// When each request was finished.
     pub(crate) answers: Vec<u64>,
     pub(crate) decisions: Vec<(u64, Decision)>,
-    /// Of each load: requests that came, and that were answered.
+    /// For each load: requests that came, and requests that were answered.
     pub(crate) of_loads: BTreeMap<usize, (u64, u64)>,
 }
 
@@ -108,7 +108,7 @@ impl Outcome {
         before.last().map_or(0, |(_, workers)| *workers)
     }
 
-    /// When so many were up for the first time.
+    /// When this many workers were up for the first time.
     pub(crate) fn first_with(&self, workers: usize) -> Option<u64> {
         let found = self.workers.iter().find(|(_, up)| *up >= workers);
         found.map(|(at, _)| *at)
@@ -142,7 +142,7 @@ impl Outcome {
 }
 
 impl Plan {
-    /// Nothing goes wrong, and nobody is there.
+    /// A plan without failures and without clients.
     pub(crate) fn calm(cores: u64, mode: Mode, max_children: usize) -> Self {
         Self {
             scaling: Scaling {
@@ -176,7 +176,7 @@ impl Plan {
     }
 }
 
-/// Leads the machine through the course that the seed chooses.
+/// Runs the machine through the plan, with this seed.
 pub(crate) fn run(plan: &Plan, seed: u64) -> Outcome {
     let mut machine = Machine::new(plan.clone(), seed);
     machine.live();
@@ -197,13 +197,13 @@ struct Machine {
     next_request: u64,
     clients: BTreeMap<RequestId, Client>,
     processors: Processors,
-    /// Counts what a worker went through, so that events meant for its past are not taken for its present.
+    /// Counts the lives of a worker, so that an event for an earlier life does not affect the present one.
     lives: BTreeMap<WorkerId, u64>,
     /// Counts the workers that a slot has had.
     births: BTreeMap<WorkerId, u64>,
-    /// Forks of an earlier master are lost.
+    /// Counts the masters: forks of an earlier master are lost.
     master: u64,
-    /// When processors were looked at last, and what they had done by then.
+    /// The time of the last look at the processors, and how much they had worked by then.
     looked: (u64, u64),
     outcome: Outcome,
 }
@@ -211,13 +211,13 @@ struct Machine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Arrival(usize),
-    /// A worker has waited for long enough.
+    /// The worker's wait is over.
     Waited(WorkerId, u64),
-    /// Somebody is done computing, if nothing has changed since.
+    /// A worker has finished computing, if nothing has changed since.
     Computed(u64),
     Forked(u64),
     ForkFailed(u64),
-    /// A worker that was told to has ended.
+    /// A worker that was told to end has ended.
     Ended(WorkerId, u64),
     DiesYoung(WorkerId, u64),
     Look,
@@ -239,16 +239,16 @@ struct Client {
     dies: bool,
 }
 
-/// They are shared by all who compute, in equal parts, none of them more than one processor.
+/// All computing workers share the processors in equal parts; none gets more than one processor.
 struct Processors {
     count: u64,
-    /// What each of those who compute has got since the beginning, in 1/1024 µs.
+    /// What each computing worker has got since the beginning, in 1/1024 µs.
     got: u64,
     at: u64,
-    /// Who computes, by what everybody will have got when it is done.
+    /// The computing workers, by the value of `got` at which each is done.
     work: BTreeSet<(u64, WorkerId)>,
     version: u64,
-    /// Time of all processors that was used.
+    /// Used time of all processors.
     used: u64,
 }
 
@@ -446,7 +446,7 @@ impl Machine {
         self.turn(worker);
     }
 
-    /// A script computes, or is at its end.
+    /// A script computes, or has ended.
     fn turn(&mut self, worker: WorkerId) {
         let request = self.gateway.pool.running(worker).expect("it works");
         let client = self.clients.get_mut(&request).expect("a client");
@@ -497,18 +497,18 @@ impl Machine {
         }
     }
 
-    /// A client has its answer, or will get none.
+    /// A client has its answer, or will not get one.
     fn on_end(&mut self, request: RequestId) {
         let client = self.clients.remove(&request).expect("a client");
         if let Clients::Closed(_) = self.plan.loads[client.load].clients {
-            // The next one is asked for over the same wire; who is refused comes back later.
+            // The client sends the next request on the same connection. A refused client comes back later.
             let is_answered = self.outcome.answers.last() == Some(&self.now);
             let pause = if is_answered { 100 } else { 100_000 };
             self.schedule(pause, Event::Arrival(client.load));
         }
     }
 
-    /// As a gateway does: a tenth of a second after the last look, if somebody wants to know.
+    /// Looks at the processors as a gateway does: a tenth of a second after the last look, if the scaler needs it.
     fn look_at_processors(&mut self) {
         let (at, used) = self.looked;
         let span = self.now - at;
@@ -621,7 +621,7 @@ impl Processors {
         self.version += 1;
     }
 
-    /// Who is done by now; one of them.
+    /// Returns one worker that is done by now.
     fn done(&mut self, now: u64) -> Option<WorkerId> {
         self.pass(now);
         self.version += 1;
@@ -633,7 +633,7 @@ impl Processors {
         Some(first.1)
     }
 
-    /// When the next is done, if nothing changes.
+    /// When the next worker is done, if nothing changes.
     fn next(&self, now: u64) -> Option<(u64, u64)> {
         let missing = self.work.first()?.0.saturating_sub(self.got);
         let (sharing, count) = (self.work.len() as u64, self.count);

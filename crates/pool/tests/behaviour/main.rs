@@ -1,6 +1,6 @@
-//! What a pool promises, checked in four ways: against a naive model of the same rules after every step
+//! What a pool promises, checked in four ways: against a simple model of the same rules after every step
 //! (`checked.rs`), in a world with a virtual clock and a seed (`world.rs`, `simulation.rs`), by random sequences of
-//! operations that no sane caller would send (`sequences.rs`), and in scenarios that a person can follow
+//! operations that a correct caller would not send (`sequences.rs`), and in scenarios that a person can follow
 //! (`scenarios.rs`).
 
 mod auto;

@@ -1,5 +1,5 @@
-//! Overload that lasts: what is done is for clients that still wait, from the first second to the last, and who cannot be
-//! served is told at once.
+//! Overload that lasts: from the first second to the last, the pool works for clients that still wait. Clients that it
+//! cannot serve are told at once.
 
 use weir_pool::{Order, Stats};
 
@@ -8,7 +8,7 @@ use crate::crowd::{Arrive, Group, Outcome, Plan, Spread, run, run_watched};
 const MILLISECOND: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
 
-/// Scenario 5: 1.5 and 3 times what can be done, for 60 s, clients that give up after 2 s, and half of it after that.
+/// Scenario 5: 1.5 and 3 times the capacity for 60 s, with clients that give up after 2 s, and then half the capacity.
 #[test]
 fn overload_that_lasts_costs_nothing_of_what_is_done_and_is_over_when_it_is_over() {
     for (workers, script, spread) in [
@@ -35,7 +35,7 @@ fn overload_that_lasts_costs_nothing_of_what_is_done_and_is_over_when_it_is_over
                         .count()
                 };
                 assert_eq!(late(&got[0]), 0, "{what}: refused at once");
-                // It does not go to and fro.
+                // The pool does not switch between overload and normal state again and again.
                 assert!(stats.overloads <= 2, "{what}: {}", stats.overloads);
                 let longest = got[1].longest_wait(61 * SECOND, 75 * SECOND);
                 let normal = (4 * script).max(150 * MILLISECOND);
@@ -49,8 +49,8 @@ fn overload_that_lasts_costs_nothing_of_what_is_done_and_is_over_when_it_is_over
     }
 }
 
-/// Those who are there before anybody knows how long people wait are not served in vain either: of what is done in a
-/// second, and in any five, nearly everything is for somebody who still waits.
+/// The first clients come before the pool knows how long clients wait. They are not served in vain either: in each
+/// second, and in any five seconds, nearly all work is for clients that still wait.
 #[test]
 fn no_second_at_the_start_of_lasting_overload_is_lost() {
     for (workers, script, spread) in [
@@ -85,9 +85,9 @@ fn no_second_at_the_start_of_lasting_overload_is_lost() {
                     let wasted = wasted.filter(|at| (from..until).contains(at)).count() as u64;
                     (good, wasted)
                 };
-                // Where few more come than can be served, it takes longer to be sure.
+                // If only a few more come than can be served, it takes longer to be sure.
                 let (of_a_second, of_five) = if percent < 150 { (30, 10) } else { (7, 5) };
-                // Those of whom it is learned, and what runs meanwhile.
+                // The requests from which the pool learns, and those that run meanwhile.
                 let learning = 16 + 2 * u64::from(workers);
                 for second in 0..20 {
                     let (good, wasted) = done(second, 1);
@@ -122,7 +122,7 @@ fn clients_that_come_one_after_the_other_and_wait_their_turn_are_not_refused() {
     assert_eq!(refused.count(), 0, "{stats:?}");
 }
 
-/// Chance makes queues of some length where nearly as many come as can be served.
+/// If nearly as many come as can be served, random arrivals make queues of some length.
 #[test]
 fn as_many_as_can_be_served_are_served_however_they_come() {
     for (workers, script, spread, percent) in [
@@ -151,7 +151,7 @@ fn first_come_first_served_would_have_lost_nearly_everything() {
     assert_eq!((stats.overloads, stats.shed_overload), (0, 0));
 }
 
-/// Deadlines that are told take the place of clients that leave.
+/// Deadlines that clients tell have the same effect as clients that leave.
 #[test]
 fn overload_by_requests_with_deadlines_is_seen_as_well() {
     for percent in [150, 300] {
@@ -181,7 +181,7 @@ fn clients_that_stay_are_refused_at_once_too_when_more_come_than_can_be_served()
     assert_eq!(stats.left, 0);
 }
 
-/// 300 clients that are refused come again a second later: it looks as if they were many more.
+/// 300 refused clients come again a second later, so there seem to be many more clients.
 #[test]
 fn a_pause_of_all_workers_does_not_leave_a_closed_loop_refused_for_ever() {
     let group = Group {
@@ -244,7 +244,7 @@ fn a_thousand_at_once_who_give_up_after_two_seconds_are_over_when_they_are_gone(
     };
     let (got, stats) = run(&plan, 1);
     assert!(got[1].answers.len() + got[0].answered(5 * SECOND, 7 * SECOND) as usize >= 390);
-    // Until 9 s those are served who came meanwhile.
+    // Until 9 s the pool serves the requests that came in the meantime.
     let after = 9 * SECOND..20 * SECOND;
     let refused = got[0].refused.iter().filter(|(at, ..)| after.contains(at));
     assert_eq!(refused.count(), 0, "{stats:?}");
@@ -252,7 +252,7 @@ fn a_thousand_at_once_who_give_up_after_two_seconds_are_over_when_they_are_gone(
     assert!(longest <= 50 * MILLISECOND, "{longest}");
 }
 
-/// So many percent of what can be done for a minute, by clients that give up after 2 s, and half of it after that.
+/// This share of the capacity (in percent) for a minute, by clients that give up after 2 s, and then half the capacity.
 pub(crate) fn overload(workers: u32, script: u64, spread: Spread, percent: u64) -> Plan {
     let every = script * 100 / u64::from(workers) / percent;
     let group = Group {

@@ -5,7 +5,7 @@ pub(crate) struct Random(u64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        // Neighbouring seeds shall not begin alike, and the state must not be zero.
+        // Similar seeds must not begin alike, and the state must not be zero.
         let mut random = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         for _ in 0..8 {
             random.next();

@@ -1,5 +1,5 @@
-//! A pool and its scaler as a gateway uses them, beside a manager that keeps count of the processes. After each step
-//! the promises of [`weir_pool::Scaler`] are checked against what the manager sees.
+//! A pool and its scaler as a gateway uses them, and a manager that counts the processes. After each step the test
+//! compares the promises of [`weir_pool::Scaler`] with what the manager sees.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ pub(crate) struct Scaled {
     pub(crate) pool: Pool,
     pub(crate) scaler: Scaler,
     scaling: Scaling,
-    /// What is asked for and not yet there, as the manager counts it.
+    /// Workers that were ordered and are not up yet, as the manager counts them.
     starting: usize,
     processes: BTreeMap<WorkerId, Process>,
     is_ready: bool,
     generation: u32,
-    /// More may be there, because `max_children` was lowered.
+    /// There may be more workers than `max_children`, because it was lowered.
     lowered_from: usize,
-    /// What is left of the spawn rate, if the workers of the start do not count, and if they do.
+    /// What is left of the spawn rate: once without counting the first workers, once with them.
     tokens: Tokens,
     strict_tokens: Tokens,
     counts: Counts,
     looks: u64,
-    /// Workers that leave since the last look.
+    /// Workers that have been leaving since the last look.
     leaving: Vec<WorkerId>,
 }
 
@@ -43,23 +43,23 @@ struct Process {
     served: u64,
     generation: u32,
     leaves: bool,
-    /// It leaves because it has served enough.
+    /// The worker leaves because it has served enough requests.
     is_spent: bool,
 }
 
-/// What the death of a worker brought about.
+/// The results of a worker's death.
 pub(crate) struct Death {
     pub(crate) lost: Option<RequestId>,
     pub(crate) started: Vec<Assignment>,
 }
 
-/// What a look brought about.
+/// The results of a look.
 pub(crate) struct Look {
-    /// So many workers are to be started.
+    /// This many workers must be started.
     pub(crate) start: usize,
-    /// These are to be ended.
+    /// These workers must be ended.
     pub(crate) leaving: Vec<WorkerId>,
-    /// Nobody will come for them.
+    /// No worker will come for these requests.
     pub(crate) refused: Vec<RequestId>,
 }
 
@@ -82,7 +82,7 @@ impl Scaled {
         }
     }
 
-    /// Processes that are there or on their way.
+    /// Processes that are up or starting.
     pub(crate) fn processes(&self) -> usize {
         self.processes.len() + self.starting
     }
@@ -147,7 +147,7 @@ impl Scaled {
         self.scaler.start_failed(now, count);
     }
 
-    /// A worker that was told to has ended.
+    /// A worker that was told to end has ended.
     pub(crate) fn ended(&mut self, now: Micros, worker: WorkerId) {
         let process = self.processes.remove(&worker).expect("a process");
         assert!(process.leaves);
@@ -191,7 +191,7 @@ impl Scaled {
         self.scaler.ready(now, true);
     }
 
-    /// The master is lost, and with it all that are starting; those that are up die at once, and are returned.
+    /// The master is lost, and with it all starting workers. The workers that are up die at once, and are returned.
     pub(crate) fn master_lost(&mut self, now: Micros) -> Vec<WorkerId> {
         self.is_ready = false;
         self.counts.failed += self.starting as u64;
@@ -204,7 +204,7 @@ impl Scaled {
         self.scaler.memory(now, view);
     }
 
-    /// A new generation: all that are there are to be replaced.
+    /// A new generation: all present workers must be replaced.
     pub(crate) fn renew(&mut self, now: Micros) {
         self.generation += 1;
         for (worker, process) in &self.processes {
@@ -225,7 +225,7 @@ impl Scaled {
         self.scaler.set(now, scaling);
     }
 
-    /// Looks, and does what is to be done.
+    /// Looks, and does what the scaler orders.
     pub(crate) fn look(&mut self, now: Micros) -> Look {
         let orders = self.scaler.look(now, &self.pool);
         if !orders.are_none() {
@@ -338,7 +338,7 @@ struct Tokens {
     rate: f64,
     level: f64,
     since: u64,
-    /// Starts that do not count.
+    /// Starts that are not counted.
     exempt: usize,
 }
 

@@ -1,4 +1,4 @@
-//! How many workers there are in situations that have a name: PHP-FPM's three modes, and what holds for all.
+//! The number of workers in named situations: PHP-FPM's three modes, and what holds for all modes.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::machine::{Clients, Load, Outcome, Plan, run};
 pub(crate) const MILLISECOND: u64 = 1_000;
 pub(crate) const SECOND: u64 = 1_000_000;
 
-/// Scenario of the crowds below: PHP-FPM's example.
+/// The mode of the scenario with crowds below: PHP-FPM's example.
 const DYNAMIC: Mode = Mode::Dynamic {
     start: 2,
     min_spare: 2,
@@ -20,8 +20,8 @@ const DYNAMIC: Mode = Mode::Dynamic {
 
 // Growing
 
-/// PHP-FPM looks once a second and then starts no more than are missing in spares: one, and then two a second. From 2
-/// to 20 takes it ten seconds.
+/// PHP-FPM looks once a second and starts at most as many workers as spares are missing: one, and then two a second. It
+/// needs ten seconds to go from 2 to 20.
 #[test]
 fn a_crowd_for_20_workers_has_all_20_at_work_at_once() {
     for mode in [DYNAMIC, Mode::OnDemand] {
@@ -39,7 +39,7 @@ fn a_crowd_for_20_workers_has_all_20_at_work_at_once() {
     }
 }
 
-/// `siege -c 100` on a script that prints a line 1,000 times, over 20 children at most, 2 at first, 2 to 5 spare.
+/// `siege -c 100` on a script that prints a line 1,000 times. At most 20 children, 2 at the start, 2 to 5 spare.
 #[test]
 fn an_overload_of_a_small_pool_is_served_at_full_rate_and_in_turn() {
     let script = 450;
@@ -77,7 +77,7 @@ fn spare_workers_are_there_before_they_are_needed() {
     assert_eq!(got.withdrawals, []);
 }
 
-/// A worker that stands idle because it is kept for others is no spare one.
+/// An idle worker that is kept for other requests is not a spare one.
 #[test]
 fn a_reserve_does_not_keep_a_pool_from_growing() {
     for mode in [
@@ -103,7 +103,7 @@ fn a_reserve_does_not_keep_a_pool_from_growing() {
         };
         let got = run(&plan, 1);
         assert_eq!(got.workers_at(plan.until), 8, "{mode:?}");
-        // Six of them work for these.
+        // Six of the workers serve these.
         let rate = got.rate(20 * SECOND, plan.until);
         assert!((110..=118).contains(&rate), "{mode:?}: {rate}");
         assert_eq!(got.stats.busy, 6);
@@ -324,8 +324,8 @@ fn workers_that_serve_one_request_each_are_replaced_faster_than_the_spawn_rate()
     assert!(rate > 500, "{rate}");
 }
 
-/// How many of `workers` idle ones leave, and when, µs, where each takes 20 ms to end: of those that are `outdated`, and have successors, or of those
-/// that have nothing to do.
+/// How many of `workers` idle workers leave, and when, in µs, if each takes 20 ms to end. The workers are `outdated`
+/// and have successors, or they have nothing to do.
 fn leaving(workers: u32, outdated: bool) -> Vec<(u64, usize)> {
     let max_children = workers as usize * 2;
     let mut pool = Pool::new(Limits {
@@ -368,10 +368,10 @@ fn leaving(workers: u32, outdated: bool) -> Vec<(u64, usize)> {
     told
 }
 
-/// What the end of a process takes.
+/// How long the end of a process takes.
 const END: Micros = Micros::from_millis(20);
 
-/// The end of a process takes time of the processors: 400 at once would keep them from those that serve or start.
+/// The end of a process takes processor time: 400 ends at once would take it from workers that serve or start.
 #[test]
 fn idle_and_replaced_workers_leave_a_few_at_a_time_and_all_within_seconds() {
     for (workers, outdated, within) in [
@@ -420,7 +420,7 @@ fn a_crash_loop_is_paced_and_told_once_and_so_is_its_end() {
             ..Plan::calm(2, mode, 20)
         };
         let got = run(&plan, 1);
-        // Each is replaced once, and then one is tried after 100 ms, 200 ms, … 25.6 s.
+        // Each is replaced once. Then one is tried after 100 ms, 200 ms, … 25.6 s.
         assert!(got.started_within(0, 60 * SECOND) <= 50, "{:?}", got.starts);
         assert!(got.started_within(SECOND, 60 * SECOND) <= 8);
         let paused = got.told(|told| matches!(told, Decision::Pausing { died: true, .. }));
@@ -450,7 +450,7 @@ fn workers_that_die_under_their_first_request_are_replaced_at_once() {
     }
 }
 
-/// PHP-FPM replaces a child that crashes at once, and answers all others.
+/// PHP-FPM replaces a child that crashes at once, and answers all other requests.
 #[test]
 fn a_script_that_crashes_5_20_or_50_times_a_second_costs_the_others_nothing() {
     let good = Load::from(SECOND, Clients::Random(SECOND / 150), 2_000, 8_000).uneven();
@@ -485,7 +485,7 @@ fn a_script_that_crashes_5_20_or_50_times_a_second_costs_the_others_nothing() {
     }
 }
 
-/// One request in two is of a script that crashes: the others are served all the same.
+/// Half of the requests run a script that crashes. The pool still serves the others.
 #[test]
 fn who_finds_a_script_that_crashes_does_not_stop_the_others() {
     for mode in [Mode::Static, DYNAMIC, Mode::OnDemand, crate::auto::auto(2)] {
@@ -522,7 +522,7 @@ fn workers_that_cannot_be_forked_are_not_tried_without_pause() {
     let recovered = got.told(|told| matches!(told, Decision::Recovered { .. }));
     assert_eq!((paused.len(), recovered.len()), (1, 1));
     assert!(recovered[0].0 <= 62 * SECOND);
-    // Who came meanwhile was not made to wait for nothing.
+    // Requests that came meanwhile did not wait in vain.
     assert!(got.stats.shed_no_worker > 1_000, "{:?}", got.stats);
 }
 
@@ -588,7 +588,7 @@ impl Load {
         }
     }
 
-    /// Each script ends its worker in place of answering.
+    /// Each script ends its worker instead of answering.
     pub(crate) fn deadly(self) -> Self {
         Self {
             is_deadly: true,

@@ -1,4 +1,4 @@
-//! What a pool does in situations that have a name.
+//! What a pool does in named situations.
 
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ fn overload_of_3_times_is_refused_at_once_and_the_rest_is_served_at_full_rate() 
     assert_eq!(report.refusals.iter().max(), Some(&0), "refused at once");
     let longest = *report.waits.iter().max().unwrap();
     assert!(longest <= 110 * MILLISECOND, "40 / 400 a second, {longest}");
-    // The load ends and so do the waits.
+    // When the load ends, the waits end too.
     assert!(report.ended_at <= 60 * SECOND + 120 * MILLISECOND);
 }
 
@@ -266,7 +266,7 @@ fn all_workers_die_and_none_comes_back_so_everybody_is_told_in_turn() {
     }
     let refused = Admission::Shed(ShedReason::NoWorker);
     assert_eq!(pool.admit(at(9), &Ticket::new(RequestId(9), 0)), refused);
-    // A worker that nobody expected any more is welcome all the same.
+    // The pool accepts a worker that was no longer expected.
     pool.worker_up(at(10), worker(0), 0);
     started(pool.admit(at(11), &Ticket::new(RequestId(10), 0)));
 }
@@ -463,7 +463,7 @@ fn a_hundred_thousand_clients_leave_from_anywhere_in_no_time_and_their_memory_is
     for step in 0..CLIENTS {
         assert!(pool.leave(at(1), RequestId(step * 7_919 % CLIENTS)));
     }
-    // A scan for each would be ten thousand million steps.
+    // A scan for each would take ten thousand million steps.
     assert!(
         begin.elapsed() < Duration::from_secs(30),
         "{:?}",
@@ -608,7 +608,7 @@ fn without_a_queue_there_is_run_or_refuse() {
     }
 }
 
-// What racing or mistaken callers may do
+// What callers may do in a race or by mistake
 
 #[test]
 fn late_words_about_workers_change_nothing_and_are_counted() {
@@ -709,7 +709,7 @@ fn workers(count: u32, limits: Limits) -> Checked {
     pool
 }
 
-/// It comes back, and was first admitted then.
+/// The request comes back; it was first admitted at this time.
 fn again(admitted_at: Micros) -> impl FnOnce(RequestId) -> Option<(Ticket, Micros)> {
     move |request| Some((Ticket::new(request, 0), admitted_at))
 }

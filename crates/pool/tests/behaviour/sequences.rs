@@ -1,4 +1,5 @@
-//! Random sequences of operations, in any order and with any arguments, shrunk to the shortest that fails.
+//! Random sequences of operations, in any order and with any arguments. A failing sequence is reduced to the shortest
+//! one.
 
 use proptest::prelude::*;
 use weir_pool::{
@@ -179,7 +180,7 @@ proptest! {
         }
     }
 
-    /// A scaler that is told anything, in any order, keeps to its bounds and does not panic.
+    /// A scaler that gets any events in any order stays within its bounds and does not panic.
     #[test]
     fn any_sequence_of_events_keeps_the_scaler_within_its_bounds(
         events in prop::collection::vec((0..16_u8, 0..40_u64), 1..300),
@@ -211,7 +212,7 @@ proptest! {
                 }
                 4 | 5 => drop(pool.release(now, worker).next),
                 6 | 7 => {
-                    // One that came without being asked for counts too.
+                    // A worker that came without an order counts too.
                     if scaler.figures().starting > 0 || number > 36 {
                         pool.worker_up(now, worker, 0);
                         scaler.came(now);

@@ -8,7 +8,7 @@ use crate::crowd::{Arrive, Group, Outcome, Plan, Spread, Who, run};
 const MILLISECOND: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
 
-/// One visitor whose ten requests wait for one session's lock, beside visitors with short requests.
+/// One visitor whose ten requests wait for one session's lock, and visitors with short requests.
 fn session(share: u8, script: u64) -> Vec<Outcome> {
     let plan = Plan {
         groups: vec![
@@ -42,19 +42,20 @@ fn one_visitor_whose_ten_requests_wait_for_a_lock_costs_the_others_no_refusal() 
         let (mine, others) = (&with[0], &with[1]);
         assert_eq!(others.refused.len() + others.left.len(), 0);
         assert_eq!(others.answers.len() as u64, others.came);
-        // They wait for the end of one of its scripts, at most: it may have all workers while nobody else waits.
+        // They wait at most for the end of one of its scripts: it may have all workers while no other client waits.
         let longest = others.longest_wait(0, u64::MAX);
         assert!(longest <= script, "{longest}");
-        // It loses nothing: its lock is what it waits for.
+        // It loses nothing, because it waits for its lock anyway.
         assert_eq!(mine.answers.len(), without[0].answers.len());
-        // Without a limit they wait for its lock in nearly every worker, again and again.
+        // Without a limit, nearly every worker waits for the lock, again and again, and the others wait for the
+        // workers.
         let before = without[1].longest_wait(0, u64::MAX);
         let lost = without[1].refused.len();
         assert!(before > longest && lost >= lost_without, "{before} {lost}");
     }
 }
 
-/// A pool with workers that are all busy with requests 1, 2, … of client 1, which has as many waiting.
+/// A pool whose workers are all busy with requests 1, 2, … of client 1. The same number of its requests wait.
 fn captured(workers: u32, limits: Limits) -> Checked {
     let maxconn = workers as usize;
     let mut pool = Checked::new(Limits { maxconn, ..limits });
@@ -76,7 +77,7 @@ fn ticket(request: u64, client: u64) -> Ticket {
     }
 }
 
-/// Ends requests of client 1 (below 1,000), the oldest first, and tells whose requests begin then.
+/// Ends requests of client 1 (below 1,000), the oldest first, and returns the clients whose requests begin then.
 fn handed_over(pool: &mut Checked, count: u64) -> Vec<u64> {
     let mut got = Vec::new();
     for step in 0..count {
@@ -135,7 +136,7 @@ fn requests_that_cannot_be_told_apart_have_no_limit() {
     for request in 1_000..1_004 {
         pool.admit(Micros(0), &ticket(request, 2));
     }
-    // In turns, as if there were two clients.
+    // They take turns, as if there were two clients.
     let next: Vec<u64> = (0..4)
         .filter_map(|worker| pool.release(Micros(1), WorkerId(worker)).next)
         .map(|next| next.request.0 / 1_000)
@@ -158,7 +159,7 @@ fn a_better_class_goes_first_whatever_its_client_has() {
 
 #[test]
 fn clients_that_all_have_their_share_take_turns_and_no_worker_is_idle() {
-    // Of three workers, a third each: both have it, and both wait.
+    // Three workers, a third for each client: both have their share, and both wait.
     let mut pool = captured(
         3,
         Limits {
@@ -173,7 +174,7 @@ fn clients_that_all_have_their_share_take_turns_and_no_worker_is_idle() {
     assert_eq!(pool.pool.stats().busy, 3);
 }
 
-/// All visitors behind a proxy have its address; a few come directly.
+/// All visitors behind a proxy have its address. A few visitors come directly.
 #[test]
 fn a_proxy_with_many_visitors_has_what_the_others_leave() {
     let through_proxy = Group {

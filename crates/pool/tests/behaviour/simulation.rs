@@ -1,5 +1,5 @@
-//! Many seeds through worlds where everything goes wrong. `WEIR_POOL_SEED=n` replays one of them;
-//! `WEIR_POOL_SEEDS=n` runs n seeds.
+//! Runs many seeds through worlds with every kind of failure. `WEIR_POOL_SEED=n` replays one seed; `WEIR_POOL_SEEDS=n`
+//! runs n seeds.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ fn all_promises_hold_in_worlds_where_everything_goes_wrong() {
         }
     }
     println!("{seen:?}");
-    // A simulation in which something never happens proves nothing about it.
+    // A simulation in which an event never happens proves nothing about that event.
     if std::env::var(SEED).is_err() {
         for (name, times) in &seen.happened {
             assert!(*times > 0, "{name} never happened");
@@ -59,8 +59,8 @@ fn the_same_seed_is_the_same_course_of_events() {
     }
 }
 
-/// What is promised at each step is checked by [`crate::scaled::Scaled`]; here it is seen to that all of it happens, and
-/// that it comes to rest when nothing goes wrong any more.
+/// [`crate::scaled::Scaled`] checks the promises at each step. This test checks that every event happens, and that the
+/// pool comes to rest when nothing fails any more.
 #[test]
 fn all_promises_of_the_scaling_hold_on_machines_where_everything_goes_wrong() {
     let mut happened = BTreeMap::new();
@@ -139,7 +139,8 @@ fn seeds(usual: u64) -> impl Iterator<Item = u64> {
     from..from + count
 }
 
-/// From a sleepy pool of one to three times more than it can do; with every kind of trouble, or without it.
+/// From an almost idle pool to one with up to three times its capacity; with every kind of failure, or without
+/// failures.
 fn any_course(seed: u64) -> Course {
     let mut random = Random::new(seed ^ 0x5EED);
     let mut one_of = |choices: &[u64]| choices[random.below(choices.len() as u64) as usize];
@@ -258,7 +259,7 @@ fn any_plan(seed: u64) -> Plan {
         let at = one_of(&[4_000_000, 10_000_000]);
         plan.changes.push((at, any_scaling(&mut random, cores)));
     }
-    // Crashes are over by then, and the longest pause too.
+    // By then the crashes are over, and the longest pause too.
     plan.calm_from = 20_000_000;
     plan.until = until + 5_000_000;
     plan
@@ -289,7 +290,7 @@ fn any_scaling(random: &mut Random, cores: u64) -> Scaling {
     }
 }
 
-/// Nothing goes wrong from then on; the last pauses are over.
+/// From this time on nothing fails, and the last pauses are over.
 const CALM: u64 = 65_000_000;
-/// Requests that come then.
+/// Requests that come after that.
 const LATE: usize = 5;

@@ -1,4 +1,4 @@
-//! The simulator: clients, workers and a virtual clock around a [`Checked`] pool. One seed, one course of events.
+//! The simulator: clients, workers and a virtual clock around a [`Checked`] pool. The same seed gives the same events.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -11,46 +11,46 @@ use weir_pool::{
 use crate::checked::{Checked, End, Outcome};
 use crate::random::Random;
 
-/// What happens in a world. Times are microseconds, chances are per mille.
+/// The plan of a world. Times are microseconds, chances are per mille.
 #[derive(Debug, Clone)]
 pub(crate) struct Course {
     pub(crate) limits: Limits,
     pub(crate) workers: u32,
     pub(crate) reactors: u16,
-    /// Clients that are there at the start, all at once.
+    /// Clients that come at the start, all at once.
     pub(crate) at_start: u64,
-    /// Mean time between arrivals; 0: nobody comes after the start.
+    /// Mean time between arrivals; 0: no client comes after the start.
     pub(crate) every: u64,
-    /// Arrivals are evenly spaced rather than random.
+    /// Arrivals are at equal distances instead of random.
     pub(crate) evenly: bool,
-    /// Nobody comes after this.
+    /// No client comes after this time.
     pub(crate) until: u64,
-    /// An arrival is one of `burst` at the same moment.
+    /// The chance that an arrival is a burst of `burst` clients at once.
     pub(crate) burst_chance: u64,
     pub(crate) burst: u64,
     /// Mean time of a script.
     pub(crate) script: u64,
-    /// All scripts take exactly that.
+    /// All scripts take exactly this time.
     pub(crate) script_is_constant: bool,
-    /// A script takes 50 times as long.
+    /// The chance that a script takes 50 times as long.
     pub(crate) slow_chance: u64,
-    /// So many different clients there are; 0: nobody in particular.
+    /// The number of different clients; 0: requests have no client.
     pub(crate) clients: u64,
     /// Each request has one of these priorities.
     pub(crate) priorities: &'static [i16],
-    /// A request has a deadline of its own, after so long on average; 0: none has.
+    /// A request has its own deadline, this long after arrival on average; 0: no request has one.
     pub(crate) deadline: u64,
-    /// A client waits so long for its answer (mean, or exactly where arrivals are even); 0: for ever.
+    /// How long a client waits for its answer (mean, or exactly if arrivals are even); 0: without limit.
     pub(crate) patience: u64,
-    /// A worker dies under a request.
+    /// The chance that a worker dies during a request.
     pub(crate) death_chance: u64,
     /// Mean time until a dead worker is replaced.
     pub(crate) restart: u64,
-    /// Mean time between the deaths of one worker, whatever it does; 0: never.
+    /// Mean time between the deaths of one worker, whatever it is doing; 0: never.
     pub(crate) murder_every: u64,
     /// Mean time between the deaths of all workers at once; 0: never.
     pub(crate) disaster_every: u64,
-    /// Mean time between withdrawals of one worker or some, whatever they do; 0: never.
+    /// Mean time between withdrawals of one or several workers, whatever they are doing; 0: never.
     pub(crate) retire_every: u64,
     /// Mean time between changes of the limits; 0: never.
     pub(crate) reload_every: u64,
@@ -61,7 +61,7 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// Workers that never die, clients that never leave, nobody there.
+    /// Workers that never die, clients that never leave, and no client at the start.
     pub(crate) fn calm(workers: u32, limits: Limits) -> Self {
         Self {
             limits,
@@ -92,26 +92,26 @@ impl Course {
     }
 }
 
-/// What came of it.
+/// The results of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) stats: Stats,
-    /// Answers that a client still waited for, those it did not, and failures.
+    /// Answers that a client still waited for, answers that no client waited for, and failures.
     pub(crate) good: u64,
     pub(crate) wasted: u64,
     pub(crate) failed: u64,
     /// Workers that were withdrawn.
     pub(crate) withdrawn: u64,
-    /// Arrival to (last) start, of each that was started.
+    /// Time from arrival to the (last) start, for each started request.
     pub(crate) waits: Vec<u64>,
-    /// Arrival to refusal.
+    /// Time from arrival to refusal.
     pub(crate) refusals: Vec<u64>,
     /// When the last request ended.
     pub(crate) ended_at: u64,
     pub(crate) queue_capacity: usize,
 }
 
-/// Leads a pool through the course that the seed chooses, until nobody is there any more.
+/// Runs a pool through the plan with this seed, until no client is left.
 pub(crate) fn run(course: &Course, seed: u64) -> Report {
     let mut world = World::new(course.clone(), seed);
     world.live();
@@ -129,10 +129,10 @@ struct World {
     timer_at: Option<u64>,
     clients: BTreeMap<RequestId, Client>,
     next_request: u64,
-    /// Counts what a worker slot went through, so that events meant for its past are not taken for its present.
+    /// Counts the lives of a worker slot, so that an event for an earlier life does not affect the present one.
     lives: Vec<u64>,
     report: Report,
-    /// The last events, told if a check fails.
+    /// The last events; printed if a check fails.
     diary: VecDeque<(u64, String)>,
 }
 
@@ -158,7 +158,7 @@ enum Event {
 struct Client {
     ticket: Ticket,
     arrived: u64,
-    /// As the pool knows it: its clock may have been ahead.
+    /// The time as the pool knows it: its clock may have been ahead.
     admitted_at: Micros,
     idempotent: bool,
     attempts: u32,
@@ -197,7 +197,7 @@ impl World {
     }
 
     fn live(&mut self) {
-        // Those who were there at the start wait too.
+        // The clients that came at the start wait too.
         self.watch_deadlines();
         while let Some(Reverse((at, _, event))) = self.events.pop() {
             assert!(at >= self.now);
@@ -240,8 +240,8 @@ impl World {
             Event::Starts(worker, life) if self.lives[worker.0 as usize] == life => {
                 self.start_worker(worker);
             }
-            // A race that was lost: the worker is dead, or has another request. Where it is down, and only there, the
-            // pool can tell; it is told of it now and then.
+            // A lost race: the worker is dead, or has another request. The pool can only notice it if the worker is
+            // down. It is told about it sometimes.
             Event::Ended(worker, life) if self.lives[worker.0 as usize] == life => {
                 self.kill(worker);
             }
@@ -475,7 +475,7 @@ impl World {
         self.report.ended_at = self.now;
     }
 
-    /// Sets the timer as a caller would, and sees that nobody is forgotten by it.
+    /// Sets the timer as a caller would, and checks that the timer covers every request.
     fn watch_deadlines(&mut self) {
         let late = self.course.timer_lag + self.course.clock_skew;
         let Some(deadline) = self.pool.pool.next_deadline() else {
