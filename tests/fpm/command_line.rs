@@ -79,7 +79,7 @@ fn a_test_tells_what_weir_alone_refuses() {
     assert_eq!(weir.code, Some(78), "{}", weir.text);
     assert!(weir.text.contains("path is too long"), "{}", weir.text);
     if is_root() {
-        // PHP-FPM finds out when it starts, so a test of what it would refuse is told nothing.
+        // PHP-FPM notices this only when it starts, so `-t` reports no error.
         let (fpm, weir) = test("listen = 9000\nuser = root", &[]);
         assert_eq!(weir, fpm);
         let (fpm, weir) = test("listen = 9000\nuser = root", &["-R"]);
@@ -129,7 +129,7 @@ fn php_tells_its_version_modules_and_settings_itself() {
     assert_eq!(unbuilt(&weir.text), unbuilt(&fpm.text));
     assert!(weir.text.contains("(fpm-fcgi) (built: "), "{}", weir.text);
 
-    // Debian builds PHP for embedding with more modules than php-fpm.
+    // Debian builds the embed library with more modules than php-fpm.
     let (fpm, weir) = place.both(&["-m"]);
     let missing = fpm
         .text

@@ -1,10 +1,10 @@
-//! Configurations that people write, right and wrong: both say the same of them, and mean the same by them.
+//! Configurations that people write, right and wrong: weir and php-fpm give the same messages and the same settings.
 
 use std::path::PathBuf;
 
 use crate::support::{Place, Said, is_root, user};
 
-/// A pool that is right, before anything is written into it.
+/// A valid pool without further settings.
 const POOL: &str = "[global]
 error_log = @/error.log
 [www]
@@ -27,7 +27,7 @@ fn pool(lines: &str) -> String {
     format!("{POOL}user = {}\n{lines}\n", user())
 }
 
-/// Both take it, and show the same of it.
+/// Both accept it, and show the same settings.
 #[track_caller]
 fn both_take(lines: &str) {
     let said = same(&pool(lines));
@@ -35,7 +35,7 @@ fn both_take(lines: &str) {
     assert!(said.text.contains("test is successful"), "{}", said.text);
 }
 
-/// Both refuse it, and say the same of it.
+/// Both refuse it, with the same messages.
 #[track_caller]
 fn both_refuse(lines: &str, why: &str) {
     let said = same(&pool(lines));
@@ -421,7 +421,7 @@ fn includes_are_found_as_php_fpm_finds_them() {
     assert_eq!(weir.code, Some(0), "{}", weir.text);
 }
 
-/// Lines are counted on behind an include by PHP-FPM; weir counts them rightly.
+/// PHP-FPM continues its count of lines after an include; weir counts the lines of each file correctly.
 #[test]
 fn lines_behind_an_include_are_counted_rightly() {
     let place = Place::new();
@@ -436,7 +436,7 @@ fn lines_behind_an_include_are_counted_rightly() {
     );
 }
 
-/// PHP-FPM takes any bytes as values.
+/// PHP-FPM accepts any bytes as values.
 #[test]
 fn values_that_are_no_utf_8_are_refused() {
     let place = Place::new();

@@ -1,7 +1,7 @@
-//! Debian's own php-fpm: its configuration and its scripts, without a changed line, with weir in php-fpm's place.
+//! Debian's own php-fpm configuration and scripts, without any change, with weir in the place of php-fpm.
 //!
-//! Mounts that nobody else sees put a program in the place of /usr/sbin/php-fpm8.2, and empty folders in the places
-//! of those that it writes to. That takes root.
+//! Private mounts put a program in the place of /usr/sbin/php-fpm8.2, and empty folders in the places of the folders
+//! that it writes to. That requires root.
 
 use std::{
     fs,
@@ -18,8 +18,8 @@ struct Machine {
     place: Place,
 }
 
-/// `$1`: the program; `$2`: where it belongs; `$3`: weir-php. The scripts of Debian look for processes by program, and
-/// those of other tests run the same ones: hence copies.
+/// `$1`: the program; `$2`: where it belongs; `$3`: weir-php. Debian's scripts look for processes by program, and other
+/// tests run the same programs: so these are copies.
 const MOUNTS: &str = "set -e
 mount --make-rprivate / 2>/dev/null || true
 for folder in /run /var/log /usr/local/lib; do mount -t tmpfs -o mode=755 tmpfs $folder; done
@@ -55,7 +55,7 @@ impl Machine {
         Some(Self { keeper, place })
     }
 
-    /// A file there, seen from here.
+    /// The path outside of the mounts for a file inside.
     fn path(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.keeper.id()))
     }
@@ -64,7 +64,7 @@ impl Machine {
         fs::read_to_string(self.path(path)).unwrap_or_default()
     }
 
-    /// Runs a program there; its exit code.
+    /// Runs a program inside the mounts, and returns its exit code.
     fn run(&self, command: &[&str]) -> Option<i32> {
         let keeper = self.keeper.id().to_string();
         let mut child = Command::new("nsenter")
@@ -131,7 +131,7 @@ fn debian_s_scripts_start_reload_and_stop_it() {
         let ready = || machine.log().matches("ready to handle").count();
         wait_until("it is ready again", || ready() == 2);
         assert!(machine.log().contains("NOTICE: Reloading in progress ..."));
-        // PHP-FPM goes into the background a second time.
+        // PHP-FPM starts a second time in the background.
         let pid = machine.pid();
         let answer = get(&socket, &script, "/a.php");
         assert!(answer.out.ends_with("www-datafpm-fcgi"), "{answer:?}");

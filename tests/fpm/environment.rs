@@ -1,4 +1,4 @@
-//! What php.ini and scripts find of the environment that php-fpm was started with, in both.
+//! Which variables of php-fpm's environment php.ini and scripts see, in both programs.
 
 use std::fs;
 
@@ -24,7 +24,7 @@ foreach ([INFO_GENERAL, INFO_GENERAL | INFO_LICENSE] as $what) {
 
 const SCAN_DIR: &str = "PHP_INI_SCAN_DIR";
 
-/// The same answer under both, started with this environment.
+/// Starts both with this environment, and checks that the answers are equal.
 fn same(place: &Place, arguments: &[&str], environment: &[(&str, String)]) -> String {
     let environment: Vec<(&str, &str)> = environment
         .iter()
@@ -42,7 +42,7 @@ fn same(place: &Place, arguments: &[&str], environment: &[(&str, String)]) -> St
         drop(running);
         answer.out
     });
-    // PHP-FPM writes its title where the variable was, before its workers tell of it.
+    // PHP-FPM writes its process title over the variable, before its workers read it.
     let asked = |told: &str| {
         let is_asked = |line: &&str| {
             !line.contains("Scan this dir")

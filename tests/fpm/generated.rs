@@ -1,8 +1,8 @@
-//! Configurations that nobody would write: made by chance, and the same to both all the same.
+//! Random configurations that nobody would write. Both programs must still treat them alike.
 
 use crate::support::{Place, user};
 
-/// Numbers by chance, the same in every run (Knuth's multiplier).
+/// Random numbers, the same in every run (Knuth's multiplier).
 struct Chance(u64);
 
 impl Chance {
@@ -40,7 +40,7 @@ fn values_of_any_characters() {
         for _ in 0..chance.below(12) + 1 {
             line.push_str(chance.of(PIECES));
         }
-        // A dollar takes the end of the line into the value, which php-fpm then shows as it is.
+        // After a dollar, the value includes the end of the line, and php-fpm then shows it unchanged.
         line.push('x');
         line
     });

@@ -1,4 +1,4 @@
-//! Where both listen, and what they say where they cannot.
+//! Where both programs listen, and their messages if they cannot.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ fn port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// The addresses that are listened on with that port, as the kernel lists them, each once.
+/// The addresses with this port on which somebody listens, as the kernel lists them, each once.
 fn listened_on(port: u16) -> Vec<String> {
     const LISTEN: &str = "0A";
     let mut found = Vec::new();
@@ -47,7 +47,7 @@ fn of_tcp(listen: &str) -> String {
     )
 }
 
-/// Starts one of the two there: what the kernel lists, who can connect, and the log.
+/// Starts one of the two programs with this address. Returns what the kernel lists, who can connect, and the log.
 fn started(weir: bool, listen: &str, port: u16, ips: &[&str]) -> (Vec<String>, Vec<bool>, String) {
     let place = Place::new();
     place.write("php-fpm.conf", of_tcp(listen));
@@ -100,7 +100,7 @@ fn every_form_of_listen_is_the_same_sockets() {
     }
 }
 
-/// PHP-FPM goes from both kinds to IPv4, and from one address of a name to the next.
+/// PHP-FPM falls back from both kinds of addresses to IPv4, and from one address of a name to the next.
 #[test]
 fn what_is_taken_is_passed_over_as_by_php_fpm() {
     for (taken, free, form) in [
@@ -160,7 +160,7 @@ fn what_cannot_be_listened_on_is_told_as_php_fpm_tells_it() {
     }
 }
 
-/// The queue is full: who comes waits in the kernel's, and nobody is told 503.
+/// The queue is full: new clients wait in the kernel's queue, and none gets 503.
 #[test]
 fn nobody_is_refused_while_workers_are_busy() {
     for weir in [false, true] {
@@ -179,7 +179,7 @@ fn nobody_is_refused_while_workers_are_busy() {
                 let (socket, script) = (place.path("fpm.sock"), place.path("waits.php"));
                 let connected = connected.clone();
                 thread::spawn(move || {
-                    // Where the kernel's queue is full this waits, too.
+                    // If the kernel's queue is full, this waits, too.
                     let stream = UnixStream::connect(socket).unwrap();
                     stream.set_read_timeout(Some(LIMIT)).unwrap();
                     connected.send(()).unwrap();
@@ -193,7 +193,7 @@ fn nobody_is_refused_while_workers_are_busy() {
                 })
             })
             .collect();
-        // One at work and three that wait: more than may wait in weir.
+        // One is running and three wait: more than weir's queue may hold.
         for _ in 0..4 {
             connects.recv_timeout(LIMIT).unwrap();
         }

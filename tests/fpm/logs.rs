@@ -1,4 +1,4 @@
-//! What is in the error log, byte for byte: what PHP says, and what scripts and their children write.
+//! The bytes of the error log: the messages of PHP, and what scripts and their children write.
 
 use std::{fs, process::Stdio};
 
@@ -9,7 +9,7 @@ use crate::{
     transcript::{Subject, assert_same},
 };
 
-/// Settings that decide how it looks: of all pools, and of one.
+/// Settings that change the format of the log: global ones, and ones of the pool.
 const WAYS: &[(&str, &str)] = &[
     ("", ""),
     ("log_limit = 512", ""),
@@ -62,7 +62,7 @@ fn what_php_says_is_in_the_log_as_php_fpm_writes_it() {
         let mut both = [false, true].map(|weir| Subject::start(weir, global, pool, SPEAKS));
         let mut uris: Vec<String> = SPEAKS.iter().map(|(name, _)| format!("/{name}")).collect();
         uris.push("/missing.php".into());
-        // Around the limits.
+        // Lengths around the limits.
         for tens in [48, 75, 98, 99, 100, 101, 197, 330] {
             for rest in ["", "abcdefg"] {
                 uris.push(format!("/long.php?tens={tens}&rest={rest}"));
@@ -80,7 +80,7 @@ fn what_php_says_is_in_the_log_as_php_fpm_writes_it() {
     }
 }
 
-/// Numbers by chance, the same in every run (Knuth's multiplier).
+/// Random numbers, the same in every run (Knuth's multiplier).
 struct Chance(u64);
 
 impl Chance {
@@ -120,14 +120,14 @@ fn text(chance: &mut Chance, length: usize, newlines: usize) -> Vec<u8> {
             _ => text.extend(PIECES[chance.below(PIECES.len())].as_bytes()),
         }
     }
-    // PHP-FPM may take half of its mark for a whole one where a write ends so.
+    // If a write ends like this, PHP-FPM may take a half of its mark for a whole one.
     while text.last() == Some(&0) {
         text.pop();
     }
     text
 }
 
-/// Writes to one of the two, in pieces, as the query says.
+/// Writes to standard output or standard error, in pieces, as the query says.
 const WRITES: &str = "<?php
     $to = fopen('php://' . $_GET['to'], 'w');
     foreach (explode(' ', file_get_contents(__DIR__ . '/writes')) as $write) fwrite($to, base64_decode($write));";
@@ -163,7 +163,7 @@ fn what_scripts_write_is_cut_and_joined_as_php_fpm_does() {
     }
 }
 
-/// Every length around what PHP-FPM reads at once and around its limit.
+/// Every length around the size that PHP-FPM reads at once, and around its limit.
 #[test]
 fn writes_of_all_lengths_around_the_limits_are_as_php_fpm_s() {
     for (global, pool) in [
@@ -191,7 +191,8 @@ fn writes_of_all_lengths_around_the_limits_are_as_php_fpm_s() {
     }
 }
 
-/// Once more where they differ: PHP-FPM's own bytes may depend on when it reads, and lengths on those of process ids.
+/// Tries once more if they differ: PHP-FPM's own bytes may depend on when it reads, and lengths on those of process
+/// ids.
 #[track_caller]
 fn compare(both: &mut [Subject; 2], writes: &str, to: &str, what: &str) {
     for attempt in 0..4 {
@@ -224,7 +225,7 @@ fn base64(bytes: &[u8]) -> String {
     out
 }
 
-/// What a worker says with its last breath: PHP-FPM reads it together with the end of the pipe.
+/// The last output of a worker that ends: PHP-FPM reads it together with the end of the pipe.
 #[test]
 fn the_last_words_of_a_worker_are_told_as_php_fpm_tells_them() {
     let scripts = [(
@@ -243,7 +244,8 @@ fn the_last_words_of_a_worker_are_told_as_php_fpm_tells_them() {
             let mut subject = Subject::start(weir, global, "pm.status_path = /status", &scripts);
             let worker = worker(subject.running.pid, weir);
             if weir {
-                // Its gateway has to have the worker before the manager is stopped. Its page asks no worker, which PHP-FPM's does.
+                // The gateway must have the worker before the test stops the manager. weir's page needs no worker,
+                // PHP-FPM's does.
                 wait_until("the gateway has the worker", || {
                     subject
                         .ask("/status?json")
@@ -262,7 +264,7 @@ fn the_last_words_of_a_worker_are_told_as_php_fpm_tells_them() {
             } else {
                 subject.ask(&format!("/dies.php?says={says}"));
             }
-            // All of its threads: one that still ends has the pipe open.
+            // All of its threads must have ended: a thread that is still ending keeps the pipe open.
             let threads =
                 || fs::read_dir(format!("/proc/{worker}/task")).map_or(0, Iterator::count);
             wait_until("the worker is dead", || {
@@ -271,7 +273,7 @@ fn the_last_words_of_a_worker_are_told_as_php_fpm_tells_them() {
             subject.running.signal(Signal::CONT);
             let news = subject.news();
             let lines = news.split_inclusive(|byte| *byte == b'\n');
-            // What it says of the request itself is weir's own.
+            // weir's own messages about the request differ from PHP-FPM's.
             let lines =
                 lines.filter(|line| !line.windows(15).any(|part| part == b"502 worker_died"));
             lines.collect::<Vec<_>>().concat()
@@ -280,7 +282,7 @@ fn the_last_words_of_a_worker_are_told_as_php_fpm_tells_them() {
     }
 }
 
-/// The process of the pool's only worker.
+/// The process id of the pool's only worker.
 fn worker(master: u32, weir: bool) -> u32 {
     let mut found = None;
     wait_until("there is a worker", || {
@@ -297,7 +299,7 @@ fn worker(master: u32, weir: bool) -> u32 {
     found.unwrap()
 }
 
-/// What goes on when the request is over: a process that the script has started.
+/// Output after the end of the request: from a process that the script has started.
 #[test]
 fn what_children_of_a_script_write_later_is_told() {
     let scripts = [(
@@ -405,7 +407,7 @@ fn a_reload_is_told_with_its_command_and_its_sockets() {
     );
 }
 
-/// Whoever stops the worker of a test by its number.
+/// A process that stops the worker of a test by its number.
 #[test]
 fn a_worker_that_ends_while_it_writes_loses_no_line_before() {
     let scripts = [(

@@ -1,4 +1,4 @@
-//! weir in PHP-FPM's place, beside the real php-fpm: the same command lines, the same files, the same signals.
+//! Compares weir, called as php-fpm, with the real php-fpm: the same command lines, the same files, the same signals.
 
 mod command_line;
 mod configurations;

@@ -1,4 +1,4 @@
-//! Status and ping pages, access logs, and what lists of processes show.
+//! Status and ping pages, access logs, and the names in process lists.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::{
     transcript::{Subject, assert_same},
 };
 
-/// A request with parameters beside the usual ones.
+/// A request with more parameters than the usual ones.
 fn request(place: &Place, uri: &str, method: &str, more: &[(&str, &str)], body: &str) -> Answer {
     let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
     let script = place.path(&path[1..]);
@@ -28,7 +28,8 @@ fn request(place: &Place, uri: &str, method: &str, more: &[(&str, &str)], body: 
 
 const PAGES: &str = "pm.status_path = /status\nping.path = /ping\n";
 
-/// `start since: 3` → `start since: N`; a page's own request is not a worker's here, as it is there.
+/// Replaces times: `start since: 3` → `start since: N`. In weir no worker handles the page's own request, in PHP-FPM a
+/// worker does.
 fn without_moments(page: &str) -> String {
     let own = [
         "start time",
@@ -62,7 +63,7 @@ fn pages_are_php_fpm_s_with_the_fields_and_headers_of_this_php() {
         let pool = format!("{PAGES}{pool}");
         let mut both = [false, true].map(|weir| Subject::start(weir, "", &pool, &[]));
         for subject in &mut both {
-            // There is a worker by then.
+            // By then, there is a worker.
             subject.news();
         }
         for uri in [
@@ -88,7 +89,7 @@ fn pages_are_php_fpm_s_with_the_fields_and_headers_of_this_php() {
     }
 }
 
-/// The figures that count requests count these, too.
+/// The counters of requests include these, too.
 #[test]
 fn status_and_ping_are_counted_as_php_fpm_counts_them() {
     let mut both = [false, true].map(|weir| Subject::start(weir, "", PAGES, &[]));
@@ -177,7 +178,7 @@ fn the_access_log_takes_what_is_declared_and_has_numbers_for_what_is_measured() 
     });
     assert_same(weir.as_bytes(), fpm.as_bytes(), "the access log");
     for log in &logs {
-        // Its own work, which both have measured; how much of the time that was, the machine's load decides.
+        // Both have measured the same work. The load of the machine decides how much time it took.
         let [total, user, _, again, memory, kilo, mega, _] = log[0].1[..] else {
             unreachable!()
         };
@@ -187,7 +188,7 @@ fn the_access_log_takes_what_is_declared_and_has_numbers_for_what_is_measured() 
     }
 }
 
-/// `ps -C php-fpm8.2`, `pgrep -x`, `killall`: they look at what the kernel calls a process.
+/// `ps -C php-fpm8.2`, `pgrep -x`, `killall`: they look at the process name in the kernel.
 #[test]
 fn lists_of_processes_show_php_fpm_s_names() {
     let names = [false, true].map(|weir| {
@@ -212,7 +213,7 @@ fn lists_of_processes_show_php_fpm_s_names() {
     assert_eq!(names[1].len(), 2, "{names:?}");
 }
 
-/// What a unit starts as `weir fpm` is called the same.
+/// A unit's process that is started as `weir fpm` has the same name.
 #[test]
 fn weir_fpm_is_called_as_php_fpm_is() {
     let place = Subject::place(true, "", "", &[]);
@@ -231,6 +232,6 @@ fn weir_fpm_is_called_as_php_fpm_is() {
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     child.wait().unwrap();
-    // The newest PHP that there is a weir-php for.
+    // The newest PHP for which a weir-php exists.
     assert!(name.starts_with("php-fpm8."), "{name}");
 }

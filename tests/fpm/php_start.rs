@@ -1,10 +1,10 @@
-//! What PHP says when it is started, and a PHP that does not start, in both.
+//! The messages of PHP at its start, and a PHP that does not start, in both programs.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use crate::support::{PHP_FPM, Place, Running, is_root, say};
 
-/// What PHP says when it is started is told before anything else, and what keeps PHP from starting keeps php-fpm from it.
+/// The messages of PHP's start come before all others. If PHP cannot start, php-fpm does not start either.
 #[test]
 fn what_php_says_at_its_start_is_told_and_a_fatal_error_ends_it() {
     let user = if is_root() { "user = www-data" } else { "" };
@@ -66,7 +66,7 @@ fn what_php_says_at_its_start_is_told_and_a_fatal_error_ends_it() {
     }
 }
 
-/// php.ini is fine, and the pool's own settings keep its PHP from starting.
+/// php.ini is valid, but the pool's own settings prevent the start of its PHP.
 #[test]
 fn a_pool_whose_php_cannot_start_is_never_ready() {
     let user = if is_root() { "user = www-data" } else { "" };

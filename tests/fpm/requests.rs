@@ -1,4 +1,4 @@
-//! Requests: what scripts find, and what is told of them.
+//! Requests: what scripts see, and what the logs say about the requests.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ use crate::{
     support::{Answer, PHP_FPM, Place, Running, get, user, wait_until},
 };
 
-/// Runs the same with both; what it returns must be the same.
+/// Runs the same function with both programs; the results must be equal.
 #[track_caller]
 fn same<T: PartialEq + std::fmt::Debug>(
     global: &str,
@@ -120,7 +120,7 @@ fn status_and_ping_are_where_the_pool_says() {
             let body = text.split("\r\n\r\n").nth(1).unwrap_or_default();
             let names = body.lines().filter_map(|line| line.split_once(':'));
             let names = names.map(|(name, _)| name.to_owned());
-            // Newer PHP-FPMs than this one end with it.
+            // Newer PHP-FPM versions have this field as the last one.
             names.filter(|name| name != "memory peak").collect()
         };
         let there = get(&place.path("status.sock"), Path::new("/status"), "/status");
@@ -182,7 +182,7 @@ fn a_script_that_takes_too_long_is_ended_and_told() {
     assert!(out, "{lines:?}");
 }
 
-/// Nothing is answered: what the web server makes of that is its own.
+/// The script gives no answer. Each web server reacts to that in its own way.
 #[test]
 fn a_script_that_kills_its_child_is_answered_by_nothing() {
     let scripts = [
@@ -212,7 +212,7 @@ fn a_slow_script_is_told_with_its_stack() {
         ask(place, "/slow.php?a=b");
         running.wait_for_log("finished trace of");
         let log = running.log();
-        // The addresses are the process's own.
+        // The addresses differ between the processes.
         let slow = place.read("slow.log");
         let entry: Vec<String> = slow
             .lines()
@@ -221,7 +221,7 @@ fn a_slow_script_is_told_with_its_stack() {
                 _ => line.to_owned(),
             })
             .collect();
-        // In this order: who looks for a cause reads from top to bottom.
+        // The messages must have this order, because people read them from top to bottom.
         let about = ["too slow", "trac"];
         let lines = log
             .lines()
@@ -284,15 +284,15 @@ fn too_many_crashes_start_php_anew() {
         running.wait_for_log("failed processes threshold");
         running.wait_for_logs("ready to handle connections", 2);
         wait_until("it serves", || ask(place, "/a.php").out.ends_with("here"));
-        // The program is another one.
+        // The paths of the programs differ.
         let log = running.log();
         let program = running.program.display().to_string();
         let log = log.replace(&program, "PROGRAM");
         let restart = log.split_once("failed processes").unwrap().1;
         let restart = restart.split_once("ready to handle").unwrap().0;
-        // What it says of requests is weir's own.
+        // weir's own messages about requests differ from PHP-FPM's.
         let lines = restart.lines().filter(|line| !line.contains("worker_died"));
-        // It goes on serving until the new ones are there.
+        // The old workers serve until the new ones are there.
         let lines = lines.filter(|line| !line.contains("started"));
         told(place, &lines.collect::<Vec<_>>().join("\n"), "")
     });
@@ -327,7 +327,7 @@ fn what_workers_print_is_told_where_that_is_asked_for() {
         told(place, &log, "to stderr")
     });
     assert_eq!(lines, ["to stderr"]);
-    // Without it, nothing is logged. Waiting for another line shows that.
+    // Without the setting, nothing is logged. The wait for another line shows that.
     same("", "", &scripts, |place, running| {
         ask(place, "/a.php");
         running.signal(rustix::process::Signal::USR1);
@@ -357,7 +357,7 @@ fn a_pool_whose_workers_are_all_busy_is_told_once() {
     assert!(!lines.is_empty());
 }
 
-/// PHP-FPM sends SIGTERM again and again, and such a script runs on.
+/// PHP-FPM sends SIGTERM repeatedly, but such a script continues to run.
 #[test]
 fn a_script_that_ignores_sigterm_is_killed() {
     let place = Place::new();
@@ -373,7 +373,7 @@ fn a_script_that_ignores_sigterm_is_killed() {
     let running = Running::start(&place.weir(), &place, &[]);
     let answer = get(&place.path("fpm.sock"), &script, "/ignores.php");
     assert_eq!(answer.out, "");
-    // The pool's only worker is another one.
+    // The pool's only worker has been replaced.
     let answer = get(&place.path("fpm.sock"), &other, "/other.php");
     assert!(answer.out.ends_with("served"), "{answer:?}");
     running.wait_for_log("exited on signal 9 (SIGKILL)");
@@ -383,7 +383,7 @@ fn a_script_that_ignores_sigterm_is_killed() {
     assert!(timed_out < killed, "{log}");
 }
 
-/// What php-fpm.conf cannot say.
+/// Values that php-fpm.conf cannot express.
 #[test]
 fn the_environment_says_what_a_web_server_gets_for_a_dead_worker() {
     for (value, status) in [("answer", "Status: 502"), ("close", "")] {

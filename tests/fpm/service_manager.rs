@@ -1,4 +1,4 @@
-//! What systemd hears of both (sd_notify(3)), and what its watchdog asks for.
+//! The messages of both programs to systemd (sd_notify(3)), and its watchdog.
 
 use std::{os::unix::net::UnixDatagram, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::{
     transcript::Subject,
 };
 
-/// Numbers that depend on when something happens: `0.97req/sec`, processes that are just being counted.
+/// Replaces numbers that depend on time: `0.97req/sec`, and numbers of processes that are still changing.
 fn without_rate(message: &str) -> String {
     match message.rsplit_once("Traffic: ") {
         Some((before, rate)) => {
@@ -21,7 +21,7 @@ fn without_rate(message: &str) -> String {
     }
 }
 
-/// Starts one of the two; its first message, and the first that tells of three requests.
+/// Starts one of the two programs. Returns its first message, and the first one that mentions three requests.
 fn heard(weir: bool, global: &str, environment: &[(&str, &str)]) -> [String; 2] {
     let place = Place::new();
     place.write("php-fpm.conf", configuration(global, ""));

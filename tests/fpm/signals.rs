@@ -1,4 +1,4 @@
-//! What signals do, to both.
+//! The effect of signals on both programs.
 
 use std::{fs, thread};
 
@@ -9,7 +9,7 @@ use crate::{
     support::{PHP_FPM, Place, Running, children, command_line, get, is_alive, wait_until},
 };
 
-/// Starts either with a script that takes its time.
+/// Starts one of the two programs, with a slow script.
 fn start(place: &Place, weir: bool, global: &str, pool: &str) -> Running {
     place.write("php-fpm.conf", configuration(global, pool));
     place.write(
@@ -26,7 +26,7 @@ fn start(place: &Place, weir: bool, global: &str, pool: &str) -> Running {
     Running::start(&program, place, &[])
 }
 
-/// What the script prints.
+/// Returns the output of the script.
 fn ask(place: &Place, script: &str) -> String {
     let answer = get(
         &place.path("fpm.sock"),
@@ -40,7 +40,7 @@ fn ask(place: &Place, script: &str) -> String {
     body.unwrap_or_default()
 }
 
-/// Has the slow script run; its answer comes from the thread.
+/// Starts the slow script; the thread returns its answer.
 fn begin_slow(place: &Place) -> thread::JoinHandle<String> {
     let (socket, script) = (place.path("fpm.sock"), place.path("slow.php"));
     let slow = thread::spawn(move || get(&socket, &script, "/slow.php").out);
@@ -91,7 +91,7 @@ fn term_and_int_end_at_once() {
     }
 }
 
-/// The process and all that come of it.
+/// The process and all its descendants.
 fn tree(pid: u32) -> Vec<u32> {
     let below = children(pid);
     let below = below.into_iter().flat_map(|(child, _)| tree(child));
@@ -112,7 +112,7 @@ fn quit_for_all_processes_finishes_what_runs() {
         let place = Place::new();
         let mut running = start(&place, weir, "process_control_timeout = 20s", "");
         let slow = begin_slow(&place);
-        // Twice, as an impatient operator does.
+        // Twice, like an impatient operator.
         signal_all(running.pid, Signal::QUIT);
         signal_all(running.pid, Signal::QUIT);
         let status = running.end().unwrap();
@@ -139,7 +139,7 @@ fn term_for_all_processes_ends_at_once() {
     }
 }
 
-/// PHP-FPM's children die of these.
+/// These signals kill PHP-FPM's children.
 #[test]
 fn usr1_and_usr2_for_all_processes_lose_no_request() {
     let place = Place::new();
@@ -157,7 +157,7 @@ fn usr1_and_usr2_for_all_processes_lose_no_request() {
     assert!(!log.contains("exited on signal"), "{log}");
 }
 
-/// As PHP-FPM's child: it is replaced when its request is answered.
+/// Like PHP-FPM's child: the worker is replaced when its request is answered.
 #[test]
 fn quit_for_a_worker_finishes_its_request() {
     for weir in [false, true] {
@@ -171,7 +171,7 @@ fn quit_for_a_worker_finishes_its_request() {
         let slow = begin_slow(&place);
         let worker: u32 = {
             let all = tree(running.pid);
-            // The youngest: of weir's, the one that has no children below the pool's master.
+            // The youngest process: in weir, the one without children below the pool's master.
             let worker = |pid: &&u32| {
                 command_line(**pid) == "php-fpm: pool www" && children(**pid).is_empty()
             };
@@ -233,7 +233,7 @@ fn usr2_takes_the_configuration_again_and_starts_php_anew() {
         wait_until("the new configuration holds", || {
             ask(&place, "who.php").ends_with(" after")
         });
-        // Also with nothing changed, as people do to be rid of what OPcache holds.
+        // Also without a change: people reload to empty OPcache.
         let before = ask(&place, "who.php");
         running.signal(Signal::USR2);
         running.wait_for_logs("ready to handle connections", 3);
@@ -244,7 +244,7 @@ fn usr2_takes_the_configuration_again_and_starts_php_anew() {
     }
 }
 
-/// PHP-FPM ends there; weir goes on with what it has.
+/// PHP-FPM ends; weir continues with the configuration that it has.
 #[test]
 fn a_wrong_configuration_changes_nothing() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Starts, in the foreground and in the background, and what is left behind.
+//! Starts in the foreground and in the background, and what remains afterwards.
 
 use std::{
     fs,
@@ -47,7 +47,7 @@ fn a_start_in_the_foreground_is_told_and_seen_as_php_fpm_s() {
             let below: Vec<_> = all.iter().flat_map(|(child, _)| children(*child)).collect();
             all.extend(below);
             let workers = all.iter().filter(|(_, line)| line == "php-fpm: pool www");
-            // weir's count one more: who forks the others.
+            // weir has one process more: the one that forks the workers.
             workers.count() >= 2 + usize::from(weir)
         });
         running.signal(rustix::process::Signal::TERM);
@@ -101,7 +101,8 @@ fn a_daemon_is_ready_when_its_starter_ends() {
     }
 }
 
-/// The same words for a start that cannot be, and 78 in the foreground, 70 from who started a daemon.
+/// Both give the same messages for a start that fails. The exit code is 78 in the foreground, and 70 from the process
+/// that started a daemon.
 #[test]
 fn what_keeps_it_from_starting_is_told_as_php_fpm_tells_it() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -137,7 +138,7 @@ fn a_pool_that_would_be_root_s_is_refused() {
         assert_eq!(weir, fpm, "{pool}");
         assert!(weir.text.contains("other than root"), "{}", weir.text);
     }
-    // PHP-FPM would run it.
+    // PHP-FPM would start with it.
     let file = place.write("php-fpm.conf", configuration("", "user = root"));
     let weir = say(&place.weir(), &["-F", "-R", "-y", file.to_str().unwrap()]);
     assert_eq!(weir.code, Some(78));

@@ -1,4 +1,4 @@
-//! php-fpm, weir called as php-fpm, and what both are asked.
+//! Runs php-fpm and weir called as php-fpm, and asks both.
 
 use std::{
     fs,
@@ -11,10 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Every wait of these tests ends after so long.
+/// The limit of every wait of these tests.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The real one: `/usr/sbin/php-fpm8.2`.
+/// The real program: `/usr/sbin/php-fpm8.2`.
 pub static PHP_FPM: LazyLock<PathBuf> = LazyLock::new(|| {
     let entries = fs::read_dir("/usr/sbin").expect("/usr/sbin");
     let names = entries.flatten().map(|entry| entry.path());
@@ -35,7 +35,7 @@ pub fn version() -> String {
     name.strip_prefix("php-fpm").unwrap().to_owned()
 }
 
-/// Who scripts run as: root's pools name somebody, others are who they are.
+/// The user of scripts: pools of root name a user, other pools run as the current user.
 pub fn user() -> String {
     match rustix::process::geteuid().is_root() {
         true => "www-data".into(),
@@ -58,7 +58,7 @@ pub struct Place {
 impl Place {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // Workers are another user.
+        // The workers run as another user.
         fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let weir = env!("CARGO_BIN_EXE_weir");
         let place = Self { folder };
@@ -93,13 +93,13 @@ impl Place {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// `-tt` of a configuration, said by both.
+    /// The output of both for `-tt` with this configuration.
     pub fn test_both(&self, text: impl AsRef<[u8]>) -> (Said, Said) {
         let file = self.write("php-fpm.conf", text);
         self.both(&["-tt", "-y", file.to_str().unwrap()])
     }
 
-    /// The same arguments to both.
+    /// Runs both with the same arguments.
     pub fn both(&self, arguments: &[&str]) -> (Said, Said) {
         (
             say(PHP_FPM.as_path(), arguments),
@@ -108,7 +108,7 @@ impl Place {
     }
 }
 
-/// What a program said on its standard output and error, without times, and how it ended.
+/// The standard output and error of a program, without times, and its exit status.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Said {
     pub code: Option<i32>,
@@ -150,9 +150,9 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Either of the two, running.
+/// One of the two programs, running.
 pub struct Running {
-    /// Whoever was started; a daemon is another process.
+    /// The started process; a daemon is another process.
     child: Option<Child>,
     pub pid: u32,
     pub program: PathBuf,
@@ -165,7 +165,7 @@ impl Running {
         Self::start_in(program, place, arguments, &[])
     }
 
-    /// Likewise, with more in its environment.
+    /// The same, with more variables in the environment.
     pub fn start_in(
         program: &Path,
         place: &Place,
@@ -176,7 +176,7 @@ impl Running {
         Self::launch(program, place, arguments, more, Stdio::piped(), "error.log")
     }
 
-    /// Likewise, where its log is the file `log`.
+    /// The same, with the log in the file `log`.
     pub fn start_with(
         program: &Path,
         place: &Place,
@@ -246,7 +246,7 @@ impl Running {
         }
     }
 
-    /// A log of errors only does not say so: somebody listens.
+    /// A log with errors only does not have that line: then check whether somebody listens.
     fn is_quietly_ready(&self) -> bool {
         let folder = self.log.parent().unwrap();
         let configured = fs::read_to_string(folder.join("php-fpm.conf")).unwrap_or_default();
@@ -255,7 +255,7 @@ impl Running {
             && UnixStream::connect(folder.join("fpm.sock")).is_ok()
     }
 
-    /// The error log as it is.
+    /// The error log without changes.
     pub fn raw_log(&self) -> Vec<u8> {
         fs::read(&self.log).unwrap_or_default()
     }
@@ -330,7 +330,7 @@ impl Drop for Running {
 
 pub fn is_alive(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Whoever has ended and was not waited for is a zombie.
+    // A process that has ended and was not waited for is a zombie.
     status
         .rsplit(')')
         .next()
@@ -359,7 +359,7 @@ pub fn command_line(pid: u32) -> String {
     text.trim().to_owned()
 }
 
-/// What a FastCGI server answers: its output and its error stream.
+/// The answer of a FastCGI server: its output and its error stream.
 #[derive(Debug)]
 pub struct Answer {
     pub out: String,

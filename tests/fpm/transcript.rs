@@ -1,4 +1,4 @@
-//! The bytes of logs, of both: what is the same in every run, and what is not.
+//! The bytes of both logs: removes what differs in every run.
 
 use std::{path::PathBuf, time::Instant};
 
@@ -7,7 +7,7 @@ use crate::{
     support::{Answer, LIMIT, PHP_FPM, Place, Running, get},
 };
 
-/// One of the two, with one worker, and how much of its log was looked at.
+/// One of the two programs with one worker, and how much of its log was read.
 pub struct Subject {
     pub place: Place,
     pub running: Running,
@@ -15,7 +15,7 @@ pub struct Subject {
     asked: usize,
 }
 
-/// Logs so that it is seen that all before is in the log, too.
+/// Writes a line to the log. When it is there, everything before it is there, too.
 const DONE: &str = "<?php error_log('done-' . $_GET['n']);";
 
 impl Subject {
@@ -59,7 +59,7 @@ impl Subject {
         )
     }
 
-    /// What the log has more than before when all is there that was said until now.
+    /// Returns the new part of the log, when all messages until now are in it.
     pub fn news(&mut self) -> Vec<u8> {
         self.asked += 1;
         let done = format!("done-{}", self.asked);
@@ -67,7 +67,7 @@ impl Subject {
         let until = Instant::now() + LIMIT;
         loop {
             let log = self.running.raw_log();
-            // Its line is whole, and so is what is before it.
+            // The line is complete, and so is everything before it.
             let place = log[self.seen..]
                 .windows(done.len())
                 .position(|bytes| bytes == done.as_bytes())
@@ -85,7 +85,7 @@ impl Subject {
         }
     }
 
-    /// Without times, process ids and the folder.
+    /// The log without times, process ids and the folder.
     pub fn plain(&self, log: &[u8]) -> Vec<u8> {
         let folder = self.place.path("").to_str().unwrap().to_owned();
         let log = replace(log, folder.as_bytes(), b"@/");
@@ -145,7 +145,7 @@ fn replace(text: &[u8], what: &[u8], by: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Fails where both are not the same, and shows where they part.
+/// Fails if the two differ, and shows the first difference.
 #[track_caller]
 pub fn assert_same(weir: &[u8], fpm: &[u8], what: &str) {
     if weir == fpm {

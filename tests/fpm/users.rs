@@ -1,10 +1,11 @@
-//! Users and groups by number, with and without an entry among the machine's, and limits of open files, in both.
+//! Users and groups by number, with and without an entry in the machine's lists, and limits of open files, in both
+//! programs.
 
 use std::{fs, os::unix::fs::MetadataExt};
 
 use crate::support::{PHP_FPM, Place, Running, get, is_root, say};
 
-/// Numbers that are nobody's.
+/// Numbers that no user and no group has.
 const UID: &str = "54321";
 const GID: &str = "56789";
 
@@ -14,7 +15,7 @@ var_export([getenv('USER'), getenv('HOME')]);
 preg_match('~Max open files\s+(\d+)\s+(\d+)~', file_get_contents('/proc/self/limits'), $files);
 echo ' ', $files[1], ' ', $files[2];"#;
 
-/// What both tell of a start with this configuration: how it went, the socket's rights, and what a script sees.
+/// The results of a start with this configuration: whether it worked, the socket's rights, and what a script sees.
 fn told(program: &std::path::Path, place: &Place) -> String {
     let file = place.path("php-fpm.conf");
     let _ = fs::remove_file(place.path("error.log"));
@@ -49,7 +50,7 @@ fn same(global: &str, pool: &str) {
     );
     let theirs = told(&PHP_FPM, &place);
     let ours = told(&place.weir(), &place);
-    // weir says it once more, without a file's name, where standard error is the log.
+    // weir writes the message once more, without a file name, if the log is standard error.
     assert_eq!(theirs, ours, "{global} {pool}");
 }
 
@@ -75,7 +76,7 @@ fn users_and_groups_may_be_numbers_that_are_nobodys() {
     }
 }
 
-/// PHP-FPM takes no numbers there.
+/// PHP-FPM accepts no numbers here.
 #[test]
 fn access_control_lists_may_name_numbers_that_are_nobodys() {
     if !is_root() {
@@ -116,7 +117,7 @@ fn access_control_lists_may_name_numbers_that_are_nobodys() {
     );
 }
 
-/// More than the hard limit: of the whole it is an error, of a pool it is passed over.
+/// More than the hard limit: a global setting is an error, a setting of a pool is ignored.
 #[test]
 fn rlimit_files_beyond_the_hard_limit_is_as_in_php_fpm() {
     let pool = if is_root() { "user = www-data" } else { "" };

@@ -115,7 +115,7 @@ fn bodies_of_requests() {
             post("multipart/form-data", &multipart),
             post("multipart/form-data; boundary=", &multipart),
             post(kind, b"--LIMIT\r\nnothing"),
-            // Lengths that are wrong, or missing.
+            // Wrong or missing lengths.
             post("text/plain", b"longer than said").with("CONTENT_LENGTH", "4"),
             post("text/plain", b"no length").without("CONTENT_LENGTH"),
             post("text/plain", b"no length").with("CONTENT_LENGTH", ""),
@@ -124,7 +124,7 @@ fn bodies_of_requests() {
             post(form, b"a=b").with("REQUEST_METHOD", "GET"),
             post(form, b"a=b").with("REQUEST_METHOD", "BREW"),
             post(form, b"a=b").with("QUERY_STRING", "first=1"),
-            // A script that does not read, and none at all.
+            // A script that does not read the body, and no script at all.
             Request::post(&both.site, "/deaf.php", "text/plain", large.clone()),
             Request::post(&both.site, "/none.php", "text/plain", large.clone()),
         ];
@@ -307,7 +307,7 @@ fn the_time_limit_counts_the_cpu_of_one_request_only() {
         "sleeps.php",
         "<?php sleep(1); usleep(300000); echo 'through';",
     );
-    // What one request has used does not count for the next, whether its timer was started or not.
+    // The time of one request does not count for the next, whether its timer was started or not.
     site.script(
         "busy.php",
         "<?php function used() {

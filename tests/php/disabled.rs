@@ -1,16 +1,16 @@
-//! Functions and classes that the front end disables for a request, beside what OPcache and its JIT hold.
+//! Functions and classes that the front end disables for a request, with OPcache and its JIT.
 
 use std::os::unix::fs::PermissionsExt;
 
 use super::{fpm::Fpm, support::*};
 
-/// Calls a function often enough that the JIT compiles it, in a way that looks at nothing when it is cached.
+/// Calls a function so often that the JIT compiles it. The compiled call does no further checks.
 const CALL: &str = "<?php
     function name() { return gethostname(); }
     for ($i = 0; $i < 200; $i++) try { $x = name(); } catch (Error $e) { echo $e->getMessage(); break; }
     echo isset($x) ? 'called' : '';";
 
-/// Has a function of its own where PHP's is not.
+/// Defines its own function if PHP's function is disabled.
 const OWN: &str = "<?php
     if (!function_exists('gethostname')) { function gethostname() { return 'of the script'; } }
     for ($i = 0; $i < 200; $i++) $x = gethostname();
@@ -86,7 +86,7 @@ fn what_is_disabled_for_a_request_is_out_of_reach_for_cached_scripts_and_the_jit
     }
 }
 
-/// Where all requests disable the same, OPcache serves them; who disables something else gets on without it.
+/// If all requests disable the same functions, OPcache serves them. A request that disables others runs without it.
 #[test]
 fn requests_that_disable_what_the_first_did_use_opcache() {
     let site = Site::new();

@@ -1,4 +1,4 @@
-//! PHP-FPM beside weir-php: what one answers, the other has to answer too.
+//! PHP-FPM beside weir-php: both must give the same answers.
 
 use std::{
     fmt::Write as _,
@@ -22,7 +22,7 @@ pub struct Both {
 }
 
 impl Both {
-    /// Starts both; `settings` as -d.
+    /// Starts both; passes `settings` as -d.
     pub fn start(settings: &[&str]) -> Both {
         let site = Site::new();
         let mut config = site.config();
@@ -45,10 +45,10 @@ impl Both {
         }
     }
 
-    /// Asks both, finds the same answer, and gives it.
+    /// Asks both, checks that the answers are equal, and returns the answer.
     pub fn same(&mut self, request: &Request) -> Answer {
         let (theirs, ours) = self.ask(request);
-        // What failed before a folder was taken for a script decides which of these they say.
+        // Which of the two messages comes depends on what failed before a folder was taken for a script.
         let [theirs, told] = [&theirs, &ours].map(|answer| {
             answer
                 .told()
@@ -63,7 +63,7 @@ impl Both {
         ours
     }
 
-    /// The answer of PHP-FPM, and of weir-php.
+    /// The answers of PHP-FPM and of weir-php.
     pub fn ask(&mut self, request: &Request) -> (Answer, Answer) {
         let theirs = self.fpm.ask(request);
         self.worker.send(request);
@@ -83,7 +83,7 @@ impl Both {
     }
 }
 
-/// A PHP-FPM with one child. Dropped, it is ended.
+/// A PHP-FPM with one child. It ends when it is dropped.
 pub struct Fpm {
     process: Child,
     socket: PathBuf,
@@ -159,7 +159,7 @@ impl Fpm {
         let mut stream = UnixStream::connect(&self.socket).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let mut records = request.records();
-        // The connection is not kept.
+        // Clears FCGI_KEEP_CONN: the connection is not kept.
         records[10] = 0;
         let mut writer = stream.try_clone().unwrap();
         std::thread::spawn(move || {
@@ -185,7 +185,7 @@ impl Fpm {
 
 impl Drop for Fpm {
     fn drop(&mut self) {
-        // Its child leaves when the master is gone only if it is told to: SIGTERM does.
+        // The child leaves after its master only if it is told to: by SIGTERM.
         let pid = rustix::process::Pid::from_child(&self.process);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let _ = self.process.wait();
@@ -196,7 +196,7 @@ impl Drop for Fpm {
     }
 }
 
-/// The lines that only one of them has, with one before.
+/// The lines that only one of them has, each with the line before.
 fn difference(theirs: &str, ours: &str) -> String {
     let mut text = String::new();
     for (who, one, other) in [("PHP-FPM", theirs, ours), ("weir-php", ours, theirs)] {
@@ -214,7 +214,7 @@ fn difference(theirs: &str, ours: &str) -> String {
     text
 }
 
-/// The newest php-fpm that is installed.
+/// The newest installed php-fpm.
 fn newest_fpm() -> PathBuf {
     let found = fs::read_dir("/usr/sbin").unwrap().flatten();
     let mut found: Vec<PathBuf> = found

@@ -1,4 +1,4 @@
-//! Settings: of the pool, of the front end, of php.ini's sections, of the folders.
+//! Settings of the pool, of the front end, of php.ini's sections, and of the folders.
 
 use super::{fpm::Both, support::*};
 
@@ -54,7 +54,7 @@ fn values_of_the_front_end() {
         ("PHP_ADMIN_VALUE", "disable_functions=strrev"),
         ("PHP_VALUE", "memory_limit"),
     ] {
-        // PHP-FPM leaves these values to the requests that follow.
+        // In PHP-FPM, these values remain for the following requests.
         let fpm = super::fpm::Fpm::start(&both.site, &both.config);
         let theirs = fpm.ask(&plain.clone().with(name, value));
         let ours = both.worker.ask(&plain.clone().with(name, value));
@@ -84,7 +84,8 @@ fn values_of_the_front_end_are_gone_with_the_request() {
 
 #[test]
 fn values_of_php_ini_sections_and_user_ini() {
-    /// Document roots below the folder of a variant; what was read of a folder is remembered, so each has its own.
+    /// Document roots below the folder of a variant. Each variant has its own, because PHP caches what it reads of a
+    /// folder.
     const ROOTS: &[&str] = &[
         "",
         "/",

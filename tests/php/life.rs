@@ -1,4 +1,4 @@
-//! The life of a request: output as it comes, clients that leave, scripts that go on, and nothing left behind.
+//! The life of a request: output in steps, clients that leave, scripts that go on, and no effects on later requests.
 
 use super::{fpm::Both, support::*};
 
@@ -127,7 +127,7 @@ fn a_small_response_is_one_write_and_a_large_one_few() {
     );
 }
 
-/// Waits, flushing, until its client is gone; then tells what happened.
+/// Waits and flushes until the client has left; then reports what happened.
 const WAITING: &str = "<?php register_shutdown_function(function () {
         file_put_contents(__DIR__ . '/told', connection_status() . (int) connection_aborted() . ' down');
     });
@@ -158,7 +158,7 @@ fn an_abort_is_seen_at_the_next_flush() {
         assert_eq!(site.path("through").exists(), through);
         assert_eq!(worker.get(&site, "/hello.php").body(), "hello");
     }
-    // One that comes too late is passed over.
+    // An abort that comes too late is ignored.
     worker.write(&record(ABORT_REQUEST, 1, b""));
     assert_eq!(worker.get(&site, "/hello.php").body(), "hello");
 }

@@ -1,8 +1,8 @@
-//! Scripts find under weir-php what they find under PHP-FPM: the same requests to both give the same answers.
+//! Scripts see the same values under weir-php as under PHP-FPM: equal requests to both give equal answers.
 
 use super::{fpm::Both, support::*};
 
-/// Tells all that a script is told; values that differ from run to run are left out.
+/// Prints all values that a script gets, except those that differ in every run.
 const DUMP: &str = r#"<?php
 foreach (['REQUEST_TIME', 'REQUEST_TIME_FLOAT'] as $time) {
     if (abs($_SERVER[$time] - microtime(true)) > 60) echo "wrong $time\n";
@@ -60,7 +60,7 @@ fn functions_classes_and_settings() {
     for script in [
         "<?php var_export(get_extension_funcs('cgi-fcgi')); var_export(extension_loaded('cgi-fcgi'));",
         "<?php foreach (get_extension_funcs('cgi-fcgi') as $f) echo new ReflectionFunction($f);",
-        // The embed library has more built in than Debian's php-fpm.
+        // The embed library has more functions built in than Debian's php-fpm.
         "<?php $a = get_defined_functions()['internal']; sort($a);
          $a = array_filter($a, fn($f) => !str_starts_with($f, 'pcntl_') && $f !== 'chroot');
          echo implode(\"\\n\", $a);",
@@ -76,7 +76,7 @@ fn functions_classes_and_settings() {
     }
 }
 
-/// What a script is told of its path.
+/// Prints what a script is told about its path.
 const PATHS: &str = r#"<?php
 foreach ($_SERVER as $name => $value) if (preg_match('~^(ORIG_|PATH|SCRIPT|PHP_SELF|DOCUMENT_ROOT|REDIRECT|FCGI)~', $name)) echo "$name=$value\n";
 echo __FILE__, getcwd(), "\n";
@@ -101,7 +101,7 @@ fn the_script_is_found_as_php_fpm_finds_it() {
         let plain = Request::get(site, "/a.php");
         let file = |path: &str| plain.clone().with("SCRIPT_FILENAME", path);
         let requests = [
-            // A trailing part that the front end has, or has not, cut off.
+            // A path after the script, which the front end has split off or not.
             file(&format!("{a}/more")),
             file(&format!("{a}/more")).with("PATH_INFO", "/more"),
             file(&format!("{a}/more")).with("SCRIPT_NAME", "/a.php/more"),
@@ -136,7 +136,7 @@ fn the_script_is_found_as_php_fpm_finds_it() {
                 .clone()
                 .with("PATH_INFO", "/info")
                 .with("PATH_TRANSLATED", &format!("{root}/info")),
-            // Nothing there.
+            // No such file.
             file(&format!("{root}/none.php")),
             file(&format!("{root}/none.php/a")),
             file(&format!("{root}/none/none.php")),
@@ -147,18 +147,18 @@ fn the_script_is_found_as_php_fpm_finds_it() {
             file("a.php"),
             file("relative/a.php"),
             plain.clone().without("SCRIPT_FILENAME"),
-            // Parts that lead up.
+            // Paths with `..`.
             file(&format!("{root}/b/../a.php")),
             file(&format!("{root}/b/..a.php")),
             file("../a.php"),
             file(&format!("{root}/b/..")),
-            // Only the path that was translated.
+            // Only PATH_TRANSLATED.
             plain
                 .clone()
                 .without("SCRIPT_FILENAME")
                 .with("PATH_TRANSLATED", &a),
             plain.clone().with("PATH_TRANSLATED", &c),
-            // Apache, by an Action.
+            // Apache, with an Action.
             file("/usr/lib/cgi-bin/php")
                 .with("PATH_TRANSLATED", &c)
                 .with("REDIRECT_URL", "/b/c.php")
@@ -173,7 +173,7 @@ fn the_script_is_found_as_php_fpm_finds_it() {
                 .with("REDIRECT_URL", "/x")
                 .with("PATH_INFO", "/y")
                 .with("PATH_TRANSLATED", &format!("{root}/y")),
-            // Apache, by mod_proxy_fcgi and mod_proxy_balancer.
+            // Apache, with mod_proxy_fcgi and mod_proxy_balancer.
             file(&format!("proxy:fcgi://127.0.0.1:9000{a}")),
             file(&format!("PROXY:FCGI://127.0.0.1:9000{a}?x=y")),
             file(&format!("proxy:fcgi://127.0.0.1:9000{a}/more"))
@@ -204,10 +204,10 @@ fn the_script_is_found_as_php_fpm_finds_it() {
                 .clone()
                 .with("SERVER_SOFTWARE", "Microsoft-IIS/7.5")
                 .with("PATH_INFO", "/a.php"),
-            // No request of HTTP.
+            // Not an HTTP request.
             plain.clone().without("REQUEST_METHOD"),
         ];
-        // PHP-FPM's child dies of it.
+        // It kills PHP-FPM's child.
         let empty = file("");
         for request in requests {
             both.same(&request);

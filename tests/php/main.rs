@@ -1,4 +1,4 @@
-//! weir-php by itself: the real program, spoken to as the manager and the gateway speak to it.
+//! Tests weir-php alone: the real program. The tests speak to it as the manager and the gateway do.
 
 mod answers;
 mod disabled;

@@ -1,4 +1,4 @@
-//! The stream itself: status, pieces of any size, and what must not be there.
+//! The stream: status, pieces of any size, and messages that are not allowed.
 
 use super::support::*;
 
@@ -20,7 +20,7 @@ fn the_status_is_asked_of_the_gateway() {
     let form = "application/x-www-form-urlencoded";
     for request in [
         Request::get(&site, "/status.php"),
-        // The answer comes behind the body.
+        // The answer comes after the body.
         Request::post(&site, "/status.php", "text/plain", vec![b'x'; 300_000]),
         Request::post(&site, "/status.php", form, "a=b"),
         Request::get(&site, "/status.php?finish=1"),
@@ -54,7 +54,7 @@ fn the_status_is_asked_of_the_gateway() {
         };
         assert_eq!(told[1], length);
     }
-    // What is no array is false, and so is no answer.
+    // A value that is not an array gives false, and a missing answer too.
     for answer in [&b"7"[..], b"{", b"null"] {
         worker.send(&Request::get(&site, "/status.php"));
         assert_eq!(worker.next().unwrap().kind, STATUS);
@@ -93,7 +93,7 @@ fn a_request_may_come_in_pieces_of_any_size() {
         }
         assert_eq!(worker.answer().body(), expected, "pieces of {size}");
     }
-    // Padded, and with parameters that go over from record to record.
+    // With padding, and with parameters that continue in the next record.
     let head = request.head();
     let (begin, rest) = head.split_at(16);
     let mut pairs = Vec::new();
@@ -123,7 +123,7 @@ fn a_request_may_come_in_pieces_of_any_size() {
         }
         assert_eq!(worker.answer().body(), expected, "pieces of {size}");
     }
-    // A value that no record can hold; PHP-FPM closes the connection.
+    // A value that no record can hold. PHP-FPM closes the connection.
     let long = request.with("HTTP_X", &"z".repeat(200_000));
     assert!(worker.ask(&long).body().ends_with("200000"));
 }
@@ -214,7 +214,7 @@ fn requests_that_are_none_end_the_worker() {
         assert_eq!(master.end_of(&worker), End::Code(65), "{why}");
         master.said(why);
     }
-    // A stream that ends early is no fault of the worker's.
+    // A stream that ends early is not the worker's fault.
     for at in [1, 8, 15, 16, 17, 100] {
         let mut worker = master.worker();
         worker.write(&good[..at]);
@@ -232,7 +232,7 @@ fn random_bytes_never_crash_a_worker() {
     );
     let master = Master::start(&site.config());
     let whole = Request::post(&site, "/a.php", "text/plain", vec![b'x'; 500]).records();
-    // A generator of numbers that are always the same (xorshift).
+    // A random number generator that always gives the same numbers (xorshift).
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut random = move |limit: usize| {
         state ^= state << 13;

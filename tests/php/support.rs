@@ -1,7 +1,7 @@
-//! A master of weir-php and its workers, driven by hand: the test is the manager and the gateway.
+//! A master of weir-php and its workers. The test takes the place of the manager and the gateway.
 //!
-//! Records and messages are read and written here by hand (FastCGI 1.0 §3.3), so that nothing is shared with the code
-//! that will speak to them. Every wait has a limit.
+//! The test reads and writes records and messages with its own code (FastCGI 1.0 §3.3), so it shares nothing with the
+//! code that it tests. Every wait has a limit.
 
 use std::{
     cell::RefCell,
@@ -21,7 +21,7 @@ use std::{
 use tempfile::TempDir;
 use weir_sys::{message, poll};
 
-/// Longer than anything takes on a slow machine.
+/// Longer than any step takes on a slow machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -32,7 +32,7 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether the process runs; one that has ended and was not waited for does not.
+/// Whether the process runs. A process that has ended and was not waited for does not run.
 pub fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')')
@@ -44,7 +44,7 @@ pub fn kill(pid: u32) {
     weir_sys::process::kill(pid).unwrap();
 }
 
-/// The program, built from the sources as they are now.
+/// The program, built from the current sources.
 pub fn program() -> PathBuf {
     static BUILT: Once = Once::new();
     let folder = Path::new(env!("CARGO_BIN_EXE_weir"))
@@ -73,7 +73,7 @@ pub fn program() -> PathBuf {
     programs.pop().expect("a weir-php was built")
 }
 
-/// The environment of the programs that are tested: little, and the same for all.
+/// The environment of the tested programs: few variables, the same for all.
 pub fn environment(command: &mut Command) {
     command
         .env_clear()
@@ -83,7 +83,7 @@ pub fn environment(command: &mut Command) {
         .env("PROCESS_VALUE", "of the process");
 }
 
-/// A folder with scripts, and one beside it for everything else.
+/// A folder with scripts, and a folder beside it for all other files.
 pub struct Site {
     folder: TempDir,
     beside: TempDir,
@@ -115,7 +115,7 @@ impl Site {
         fs::write(path, text).unwrap();
     }
 
-    /// Settings that suit most tests: no php.ini, what PHP says goes to the response's error messages.
+    /// Settings for most tests: no php.ini, and PHP's messages go to the error stream of the response.
     pub fn config(&self) -> Config {
         Config::default()
             .with("pool", "test")
@@ -126,10 +126,10 @@ impl Site {
     }
 }
 
-/// What weir speaks: PROTOCOL of src/machine/php.rs.
+/// The version of the protocol: PROTOCOL of src/machine/php.rs.
 pub const PROTOCOL: &str = "2";
 
-/// What the CONFIG message says.
+/// The content of the CONFIG message.
 #[derive(Clone, Default, Debug)]
 pub struct Config {
     fields: Vec<(String, String)>,
@@ -162,7 +162,7 @@ impl Config {
     }
 }
 
-/// What a master tells.
+/// A message of a master.
 #[derive(Debug, PartialEq)]
 pub enum Told {
     Ready(String),
@@ -179,7 +179,7 @@ pub enum End {
     Signal(u32),
 }
 
-/// A master. Dropped, it is killed, and its workers with it.
+/// A master. When it is dropped, it is killed together with its workers.
 pub struct Master {
     process: Child,
     channel: Option<OwnedFd>,
@@ -189,7 +189,7 @@ pub struct Master {
 }
 
 impl Master {
-    /// Starts one and waits until it is ready.
+    /// Starts a master and waits until it is ready.
     pub fn start(config: &Config) -> Master {
         let master = Master::launch(config, &[]);
         match master.told() {
@@ -199,8 +199,8 @@ impl Master {
         master
     }
 
-    /// Starts one with a slow log and, as the manager would, with no descriptor that whoever runs the tests has left
-    /// open; waits until it is ready, and gives the slow log's end too.
+    /// Starts a master with a slow log, and waits until it is ready. As with the manager, the master inherits no
+    /// descriptor that the test runner has left open. Returns the slow log's end, too.
     pub fn start_alone_with_slow_log(config: &Config) -> (Master, OwnedFd) {
         let (ours, theirs) = message::pair().unwrap();
         let mut command = Command::new("bash");
@@ -210,7 +210,7 @@ impl Master {
         (master, ours)
     }
 
-    /// Starts one with a slow log, and waits until it is ready: gives the slow log's end too.
+    /// Starts a master with a slow log, and waits until it is ready. Returns the slow log's end, too.
     pub fn start_with_slow_log(config: &Config) -> (Master, OwnedFd) {
         let (ours, theirs) = message::pair().unwrap();
         let master = Master::launch(config, &[theirs]);
@@ -218,12 +218,12 @@ impl Master {
         (master, ours)
     }
 
-    /// Starts one, and waits for nothing.
+    /// Starts a master, and does not wait.
     pub fn launch(config: &Config, attached: &[OwnedFd]) -> Master {
         Master::launch_by(Command::new(program()), config, attached)
     }
 
-    /// Starts one by another program, which becomes it.
+    /// Starts a master through another program, which then executes it.
     pub fn launch_by(mut command: Command, config: &Config, attached: &[OwnedFd]) -> Master {
         let (ours, theirs) = message::pair().unwrap();
         environment(&mut command);
@@ -252,12 +252,12 @@ impl Master {
         self.process.id()
     }
 
-    /// What master and workers have written to standard output and error.
+    /// The standard output and error of the master and its workers.
     pub fn output(&self) -> String {
         self.output.lock().unwrap().clone()
     }
 
-    /// Waits until they have written this.
+    /// Waits until they have written this text.
     pub fn said(&self, what: &str) {
         let start = Instant::now();
         while !self.output().contains(what) {
@@ -285,7 +285,7 @@ impl Master {
         }
     }
 
-    /// Orders a child; gives its number.
+    /// Orders a child, and returns its number.
     pub fn fork(&self, kind: u8, more: &[u8], attached: OwnedFd) -> u32 {
         let number = self.next.replace_with(|next| *next + 1);
         let body = [&number.to_be_bytes()[..], &[kind], more].concat();
@@ -293,7 +293,7 @@ impl Master {
         number
     }
 
-    /// Its process, when it is there.
+    /// Waits for a child, and returns its process id.
     pub fn forked(&self, wanted: u32) -> u32 {
         let told =
             self.told_when(|told| matches!(told, Told::Forked { number, .. } if *number == wanted));
@@ -341,7 +341,7 @@ impl Master {
         self.receive()
     }
 
-    /// The first message that is wanted; the others are kept.
+    /// Returns the first message that is wanted, and keeps the others.
     pub fn told_when(&self, wanted: impl Fn(&Told) -> bool) -> Told {
         let mut passed_over = self.passed_over.borrow_mut();
         if let Some(at) = passed_over.iter().position(&wanted) {
@@ -395,7 +395,7 @@ impl Master {
         self.channel = None;
     }
 
-    /// Waits for its end; gives its exit code.
+    /// Waits for its end, and returns the exit code.
     pub fn wait(&mut self) -> Option<i32> {
         let start = Instant::now();
         loop {
@@ -429,12 +429,12 @@ fn collect(pipe: impl Read + Send + 'static, output: &Arc<Mutex<String>>) {
     });
 }
 
-/// A worker: the test is its gateway.
+/// A worker. The test takes the place of its gateway.
 pub struct Worker {
     pub number: u32,
     pub pid: u32,
     stream: UnixStream,
-    /// What was read and not taken yet.
+    /// Bytes that were read and not used yet.
     read: Vec<u8>,
 }
 
@@ -447,7 +447,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// The first record of these bytes, if it is whole, and what follows it.
+    /// The first record of these bytes, if it is complete, and the bytes after it.
     pub fn split(bytes: &[u8]) -> Option<(Record, &[u8])> {
         let (head, rest) = bytes.split_first_chunk::<8>()?;
         assert_eq!(head[0], 1, "FastCGI's version");
@@ -471,14 +471,14 @@ pub const STDERR: u8 = 7;
 pub const READY: u8 = 64;
 pub const STATUS: u8 = 65;
 
-/// A request as it goes out.
+/// A request to be sent.
 #[derive(Clone)]
 pub struct Request {
     pub params: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
 
-/// An answer: all up to READY.
+/// An answer: everything up to READY.
 #[derive(Debug, Default)]
 pub struct Answer {
     pub stdout: Vec<u8>,
@@ -533,20 +533,20 @@ impl Request {
         request
     }
 
-    /// Sets a parameter.
+    /// Adds or replaces a parameter.
     pub fn with(mut self, name: &str, value: &str) -> Request {
         self.params.retain(|(known, _)| known != name);
         self.params.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Without a parameter.
+    /// Removes a parameter.
     pub fn without(mut self, name: &str) -> Request {
         self.params.retain(|(known, _)| known != name);
         self
     }
 
-    /// The records of BEGIN_REQUEST and PARAMS.
+    /// The records BEGIN_REQUEST and PARAMS.
     pub fn head(&self) -> Vec<u8> {
         let mut pairs = Vec::new();
         for (name, value) in &self.params {
@@ -567,7 +567,7 @@ impl Request {
         bytes
     }
 
-    /// All of its records.
+    /// All records of the request.
     pub fn records(&self) -> Vec<u8> {
         let mut bytes = self.head();
         for content in self.body.chunks(65_535) {
@@ -615,17 +615,17 @@ impl Worker {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Writes as much as the worker takes: it may end before all of it.
+    /// Writes as many bytes as the worker reads: it may end before it has read all.
     pub fn write_some(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// Nothing more will be written.
+    /// Ends writing on the stream.
     pub fn end_writing(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }
 
-    /// The next record; none: the worker has closed the stream.
+    /// The next record. `None`: the worker has closed the stream.
     pub fn next(&mut self) -> Option<Record> {
         loop {
             if let Some((record, rest)) = Record::split(&self.read) {
@@ -643,12 +643,12 @@ impl Worker {
         }
     }
 
-    /// What is left of the answer.
+    /// The rest of the answer.
     pub fn answer(&mut self) -> Answer {
         self.answer_or_none().expect("the worker closed the stream")
     }
 
-    /// What is left of the answer; none: the worker closes the stream before its end.
+    /// The rest of the answer. `None`: the worker closes the stream before the end of the answer.
     pub fn answer_or_none(&mut self) -> Option<Answer> {
         let mut answer = Answer::default();
         let mut ended = false;
@@ -684,14 +684,14 @@ impl Worker {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Whether nothing is to be read, and nothing comes while the other condition is waited for.
+    /// Whether nothing can be read, and nothing comes until the other condition holds.
     pub fn is_silent(&self) -> bool {
         self.read.is_empty() && !weir_sys::socket::peer_closed(self.stream.as_fd())
     }
 }
 
 impl Answer {
-    /// All that a client or a log would see.
+    /// Everything that a client or a log would see.
     pub fn told(&self) -> String {
         let text = String::from_utf8_lossy(&self.stdout);
         format!("{text}\n[stderr] {}", self.stderr)
@@ -713,12 +713,12 @@ impl Answer {
         self.split().1
     }
 
-    /// The value of `Status`, or nothing.
+    /// The value of `Status`, or an empty text.
     pub fn status(&self) -> String {
         self.header("Status")
     }
 
-    /// A header's value, or nothing.
+    /// A header's value, or an empty text.
     pub fn header(&self, name: &str) -> String {
         let head = self.head();
         let line = head
@@ -728,7 +728,8 @@ impl Answer {
     }
 }
 
-/// A bash script that becomes the program in its first argument, with standard input, output and error and nothing else.
+/// A bash script that executes the program in its first argument, with standard input, output and error and no other
+/// descriptor.
 const CLOSE_AND_EXEC: &str = r#"
 for file in /proc/$$/fd/*; do
     number=${file##*/}

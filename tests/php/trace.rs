@@ -15,7 +15,7 @@ struct Slow {
 }
 
 impl Slow {
-    /// Runs a script until it has said that it is where it shall be traced: `mark()` does.
+    /// Runs a script until it reports that the trace can begin; `mark()` reports this.
     fn run(script: &str, config: impl Fn(Config) -> Config) -> Slow {
         let site = Site::new();
         let text = format!("<?php\nfunction mark() {{ touch(__DIR__ . '/marked'); }}\n{script}");
@@ -32,7 +32,7 @@ impl Slow {
         }
     }
 
-    /// The trace: what follows the name of the script, addresses and folders left out.
+    /// The trace: the text after the name of the script, without addresses and folders.
     fn trace(&self) -> String {
         self.master.trace(&self.worker);
         self.next()
@@ -67,11 +67,11 @@ fn a_script_that_sleeps() {
         "function f() {\n g(1);\n}\nfunction g($x) {\n mark(); $left = sleep(2);\n echo $left;\n}\nf();",
         plain,
     );
-    // `mark` has returned when sleep() is there: it is asked until then.
+    // `mark` returns before sleep() begins: ask again until then.
     let expected = "sleep() /a.php:7\ng() /a.php:4\nf() /a.php:10\n";
     wait_until("it sleeps", || slow.trace() == expected);
     assert_eq!(slow.trace(), expected);
-    // It sleeps as long as it should.
+    // It sleeps for the full time.
     assert_eq!(slow.worker.answer().body(), "0");
 }
 
@@ -83,7 +83,7 @@ fn a_script_in_a_loop() {
     );
     wait_until("it is in the loop", || slow.trace() == "f() /a.php:7\n");
     let slow = Slow::run("mark();\nwhile (true) {\n $a = md5('x');\n}", plain);
-    // PHP-FPM says nothing at all of it.
+    // PHP-FPM writes no trace of this script.
     wait_until("it is in the loop", || {
         let trace = slow.trace();
         assert!(trace.lines().count() == 1, "{trace}");
@@ -108,7 +108,7 @@ fn a_deep_recursion_is_cut_at_the_depth_that_is_set() {
         });
         assert_eq!(frames(&slow.trace()), expected);
     }
-    // Without a depth, one packet is the limit.
+    // Without a depth, only the size of a packet limits the trace.
     let slow = Slow::run(script, |config| config.with("trace_depth", "0"));
     wait_until("it sleeps", || slow.trace().starts_with("sleep() "));
     assert!(frames(&slow.trace()) > 500);
@@ -150,7 +150,7 @@ fn callbacks_methods_includes_and_generators() {
 
 #[test]
 fn a_script_in_a_long_function_of_php_or_behind_a_program() {
-    // No safe point is reached in either: the memory is read as it is.
+    // Neither reaches a safe point: the memory is read without one.
     let sorting = "function f($a) { usort($a, 'cmp'); }\nfunction cmp($a, $b) { return $a <=> $b; }\n\
                    mark(); f(range(1, 100)); $x = str_repeat('a', 60);\n\
                    ini_set('pcre.backtrack_limit', '1000000000'); ini_set('pcre.jit', '0'); preg_match('~^(a+)+$~', $x . 'b');";

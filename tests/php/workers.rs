@@ -1,4 +1,4 @@
-//! Workers as processes: how they end, what their scripts start, what they cost.
+//! Workers as processes: how they end, what their scripts start, and how much they cost.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use std::{
 
 use super::support::*;
 
-/// Tells that it runs, and waits until it may end.
+/// Reports that it runs, and waits until it may end.
 const WAITING: &str = "<?php touch(__DIR__ . '/started'); while (!file_exists(__DIR__ . '/go')) usleep(1000); echo 'done';";
 
 #[test]
@@ -40,7 +40,7 @@ fn a_busy_worker_that_is_asked_to_stop_answers_first_and_is_not_ready_again() {
     worker.send(&Request::get(&site, "/a.php"));
     wait_until("it runs", || site.path("started").exists());
     master.signal(&worker, 15);
-    // The order is there once a later one has been obeyed.
+    // When a later order has been carried out, the first one has been, too.
     let other = master.worker();
     master.signal(&other, 15);
     master.end_of(&other);
@@ -129,7 +129,7 @@ fn a_worker_that_crashes_is_told_with_its_signal_and_the_others_serve_on() {
 #[test]
 fn a_worker_inherits_what_it_needs_and_its_programs_nothing() {
     let site = Site::new();
-    // The files of the worker itself, and those of a program that it starts in each of PHP's ways.
+    // The descriptors of the worker, and those of a program that it starts in each way that PHP has.
     site.script(
         "a.php",
         "<?php
@@ -155,12 +155,11 @@ fn a_worker_inherits_what_it_needs_and_its_programs_nothing() {
     let own: std::collections::BTreeMap<String, String> = serde_json::from_str(lines[0]).unwrap();
     assert_eq!(own["0"], "/dev/null");
     let sockets = own.values().filter(|to| to.starts_with("socket:")).count();
-    // The stream and the slow log; standard output and error, and the pipe of orders.
+    // The sockets are the stream and the slow log. There are also standard output and error, and the pipe of orders.
     assert_eq!(sockets, 2, "{own:?}");
     let pipes = own.values().filter(|to| to.starts_with("pipe:")).count();
     assert_eq!(pipes, 3, "{own:?}");
-    // 3 is what ls lists with.
-    // PHP itself leaves the script open, which it reads without OPcache.
+    // ls lists the folder through descriptor 3. PHP itself leaves the script open, which it reads without OPcache.
     let script = own.iter().find(|(_, to)| to.ends_with("/a.php"));
     let script = script.map(|(number, _)| number.as_str());
     for line in &lines[1..5] {
@@ -170,8 +169,8 @@ fn a_worker_inherits_what_it_needs_and_its_programs_nothing() {
             .collect();
         assert_eq!(open, ["0", "1", "2", "3"]);
     }
-    // No signal is blocked. SIGPIPE is ignored, as under PHP-FPM, and what the C library's popen ignores: its own 32
-    // and 33. More may be where the tests are run, of which PHP sets some back.
+    // No signal is blocked. SIGPIPE is ignored, as under PHP-FPM, and also 32 and 33, which the C library's popen
+    // ignores. The environment of the tests may ignore more signals; PHP resets some of them.
     let (blocked, ignored) = lines[5].split_once(" SigIgn:\t").unwrap();
     assert_eq!(blocked, "SigBlk:\t0000000000000000");
     let set = |text: &str| u64::from_str_radix(text, 16).unwrap();
@@ -224,7 +223,7 @@ fn a_process_that_a_script_forks_never_speaks_to_the_gateway() {
         assert_eq!(answer.body(), format!("before {status} down of parent"));
         assert_eq!(answer.stderr, "");
     }
-    // One that lives on does not keep the stream open.
+    // A process that continues to run does not keep the stream open.
     site.script(
         "b.php",
         "<?php if (pcntl_fork() === 0) { sleep(60); exit; } echo 'parent';",
@@ -303,7 +302,7 @@ fn what_one_master_has_compiled_another_compiles_before_its_first_request() {
     let expected: String = (0..20).map(|at| format!("{root}/old/{at}.php\0")).collect();
     assert_eq!(text, expected);
 
-    // What is not there, or does not compile, is passed over.
+    // A file that is missing or does not compile is skipped.
     site.script("new/broken.php", "<?php if (");
     fs::remove_file(site.path("new/7.php")).unwrap();
     let text = text.replace("/old/3.php", "/old/broken.php") + "/none.php\0relative.php\0";
@@ -422,7 +421,7 @@ fn scripts_run_in_a_chroot_and_without_capabilities() {
         .with("chroot", &site.root())
         .with("chdir", "/www");
     if !weir_sys::identity::is_root() {
-        // Nobody else may; that it is said so is all there is to see.
+        // No other user may do this. The test can only check the message.
         let master = Master::launch(&config, &[]);
         assert!(matches!(master.told(), Told::Failed(why) if why.contains("chroot")));
         return;
@@ -434,7 +433,7 @@ fn scripts_run_in_a_chroot_and_without_capabilities() {
     let master = Master::start(&config);
     assert_eq!(master.worker().ask(&request).body(), expected);
 
-    // As the manager starts it: an ordinary user who was left this one capability.
+    // Started as by the manager: as an ordinary user with only this capability.
     fs::set_permissions(site.path(""), fs::Permissions::from_mode(0o755)).unwrap();
     let mut setpriv = Command::new("setpriv");
     setpriv
@@ -465,7 +464,7 @@ fn a_master_that_cannot_start_says_why() {
     fs::write(&broken, "<?php nothing();").unwrap();
     let config = preloading(&site, &broken);
     let mut master = Master::launch(&config, &[]);
-    // PHP ends the process itself; what it says is in the log.
+    // PHP itself ends the process; its message is in the log.
     assert_ne!(master.wait(), Some(0));
     master.said("nothing");
     for (config, why) in [
@@ -473,7 +472,7 @@ fn a_master_that_cannot_start_says_why() {
             site.config().with("ini", "nonsense"),
             "a wrong value for ini",
         ),
-        // What weir speaks comes first, whatever else it says.
+        // The version of the protocol is checked before all other settings.
         (
             site.config()
                 .with("ini", "nonsense")
@@ -489,7 +488,7 @@ fn a_master_that_cannot_start_says_why() {
             site.config().with("chroot", "/nowhere"),
             "chroot to /nowhere",
         ),
-        // Without AppArmor, and where its profile has no such hat: nothing runs unconfined.
+        // Without AppArmor, or if its profile has no such hat: nothing runs unconfined.
         (
             site.config().with("apparmor_hat", "no-such-hat"),
             "apparmor_hat = no-such-hat: cannot ",
