@@ -1,4 +1,4 @@
-//! What a line of the access log costs the thread that answers requests: made, and handed to the sink.
+//! How much a line of the access log costs the thread that answers requests: to format it and to hand it to the sink.
 //!
 //! `cargo bench --bench access_log`
 #![allow(dead_code, unused_imports, missing_docs)]
@@ -89,7 +89,7 @@ fn main() {
         );
         let log = AccessLog::new(format, sink);
         let mut out = Vec::with_capacity(4096);
-        // The clock moves as it does at 100,000 requests a second.
+        // The clock moves as at 100,000 requests a second.
         let start = SystemTime::now();
         let at = |n: u32| start + Duration::from_micros(u64::from(n) * 10);
         let made = best_of(|n| {
@@ -106,7 +106,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds a call, in the best of some rounds.
+/// Nanoseconds per call, in the best of several rounds.
 fn best_of(mut call: impl FnMut(u32)) -> f64 {
     const CALLS: u32 = 200_000;
     let mut best = f64::INFINITY;

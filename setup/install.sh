@@ -1,10 +1,10 @@
 #!/bin/sh
-# Installs what is missing of the Debian packages listed in setup/LIST.packages.
+# Installs those of the Debian packages in setup/LIST.packages that are missing.
 #
 #   setup/install.sh LIST...
 #
-# Installs nothing, and needs no rights, where everything is there already. Otherwise it works as root, or with
-# sudo. Services that come with the packages are neither started nor enabled, and none that runs is touched.
+# If all packages are there, it installs nothing and needs no privileges. Otherwise it works as root, or with sudo. It
+# neither starts nor enables services that come with the packages, and does not touch running ones.
 set -eu
 
 here=$(dirname "$0")
@@ -24,7 +24,7 @@ main() {
     fi
     command -v apt-get >/dev/null || die "this is no Debian (apt-get is missing); install by hand:$missing"
 
-    # One set-up at a time: the file that keeps services from starting is the machine's.
+    # Only one set-up at a time: the file that keeps services from starting exists once per machine.
     exec 9>/run/lock/weir-setup.lock
     flock 9
     missing=$(missing_of $wanted)
@@ -43,7 +43,7 @@ main() {
     rm -f "$before"
 }
 
-# The names given that are not installed, each with a space before it.
+# The given names that are not installed, each after a space.
 missing_of() {
     for package in "$@"; do
         state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
@@ -52,7 +52,7 @@ missing_of() {
 }
 
 apt() {
-    # Without lists apt knows no package at all.
+    # Without lists apt knows no packages.
     ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 || apt_update
     DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=600 \
         -o Dpkg::Use-Pty=0 "$@" </dev/null
@@ -66,7 +66,7 @@ installed() {
     dpkg-query -W -f '${binary:Package}\n' | LC_ALL=C sort
 }
 
-# Debian asks this program before it starts a service; 101 means no. One that is there already stays.
+# Debian runs this program before it starts a service; 101 means no. An existing program stays.
 keep_services_from_starting() {
     policy=/usr/sbin/policy-rc.d
     [ ! -e "$policy" ] || return 0
@@ -76,7 +76,7 @@ keep_services_from_starting() {
     chmod 755 "$policy"
 }
 
-# The servers among what was just installed (names on standard input) shall not start with the machine either.
+# The newly installed servers (names on standard input) must not start with the machine either.
 disable_services() {
     command -v systemctl >/dev/null || return 0
     while read -r package; do

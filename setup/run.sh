@@ -1,10 +1,10 @@
 #!/bin/sh
-# Serves a folder and says what to try: setup/run.sh WEIR FOLDER ADDRESS
+# Serves a folder and prints what to try: setup/run.sh WEIR FOLDER ADDRESS
 set -eu
 weir=$1 folder=$2 listen=$3
 
-# Started by root, weir serves as an ordinary user (the folder's owner, else www-data), who may be kept out of the
-# checkout: then a copy is served, from a folder that everybody may read.
+# If root starts it, weir serves as an ordinary user (the folder's owner, else www-data). That user may have no access
+# to the checkout: then the script serves a copy in a folder that every user may read.
 readable() {
     [ "$(id -u)" -eq 0 ] || return 0
     user=$(stat -c %U "$folder")
@@ -17,7 +17,7 @@ if ! readable; then
     copy=$(mktemp -d /tmp/weir-site.XXXXXX)
     cp -R "$folder/." "$copy/"
     chmod -R u=rwX,go=rX "$copy"
-    # Removed when this process, which becomes weir, has ended.
+    # Removed when this process has ended. This process becomes weir.
     (
         trap '' INT TERM HUP
         tail --pid=$$ -f /dev/null

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every check, one step after another, each with the time it took. Stops at the first that fails.
+# Runs every check, one after another, and prints the time of each. Stops at the first check that fails.
 set -eu
 
 cargo=${CARGO:-cargo}
@@ -22,7 +22,7 @@ step() {
 started=$(date +%s)
 step formatting "$cargo" fmt --all --check
 step lints "$cargo" clippy --locked --workspace --all-targets -- -D warnings
-# Nothing else compiles them: a target that no longer fits the code would be noticed by nobody.
+# No other step compiles them, so only this step notices a target that no longer fits the code.
 step "fuzz targets" "$cargo" check --locked --quiet --manifest-path fuzz/Cargo.toml --no-default-features --target-dir target
 step "unit tests" "$cargo" test --locked --workspace --lib --bins --quiet
 step "examples in the documentation" "$cargo" test --locked --workspace --doc --quiet

@@ -1,4 +1,5 @@
-//! weir.toml: any text is a configuration or a list of what is wrong with it; a configuration survives being printed.
+//! weir.toml: every text gives a configuration or a list of errors. A configuration stays the same when it is printed
+//! and read again.
 #![no_main]
 
 use weir_config::{Environment, parse, to_toml};

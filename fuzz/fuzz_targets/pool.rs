@@ -1,4 +1,4 @@
-//! The pool and its scaler: any sequence of events leaves them in order, two bytes an event.
+//! The pool and its scaler stay consistent after any sequence of events. An event has two bytes.
 #![no_main]
 
 use weir_pool::{
@@ -90,7 +90,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             19 => drop(pool.set_limits(time, limits(argument))),
             20 => pool.client_left(time, Micros(u64::from(argument) << (argument & 31))),
             21 => pool.workers_soon(argument.into()),
-            // As under overload: time passes while somebody waits.
+            // As in overload: time passes while a request waits.
             22 => now += u64::from(argument) * 1_000,
             _ => now += u64::from(argument),
         }
@@ -137,7 +137,7 @@ fn limits(seed: u8) -> Limits {
     }
 }
 
-/// What the scaler orders can be done, and is done.
+/// What the scaler orders is possible, and is done.
 fn look(scaler: &mut Scaler, now: Micros, pool: &mut Pool, max_children: usize) {
     let (before, starting) = (pool.stats(), scaler.figures().starting);
     let orders = scaler.look(now, pool);

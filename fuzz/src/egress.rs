@@ -1,4 +1,4 @@
-//! Whom calls are for and which are allowed: the part of the egress that reads what callers write, without the rest.
+//! The targets of calls, and which calls are allowed: only the part of the egress that reads what callers write.
 #![allow(dead_code, missing_docs)]
 
 #[path = "../../src/egress/checks.rs"]

@@ -1,4 +1,4 @@
-//! Messages survive their way, and what is no message is refused.
+//! Messages are the same after encoding and decoding, and invalid messages are refused.
 
 use super::{wire::MAX_TEXT, *};
 use proptest::prelude::*;
@@ -82,7 +82,7 @@ fn owner() -> impl Strategy<Value = Owner> {
     ]
 }
 
-/// A number stands for the descriptor.
+/// A number takes the place of the descriptor.
 fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
     let numbers = || (any::<u16>(), any::<u32>(), any::<u32>());
     prop_oneof![
@@ -311,7 +311,7 @@ proptest! {
         let (bytes, attached) = message.encode();
         let attached = attached.copied();
         prop_assert_eq!(ToGateway::decode(&bytes, attached), Ok(message.clone()));
-        // Cut short, lengthened, or with a descriptor too many or too few, it is no message.
+        // If it is cut short, lengthened, or has one descriptor too many or too few, it is not a message.
         prop_assert_eq!(ToGateway::decode(&bytes[..bytes.len() - 1], attached), Err(BadMessage));
         let longer = [bytes.as_slice(), &[0]].concat();
         prop_assert_eq!(ToGateway::decode(&longer, attached), Err(BadMessage));

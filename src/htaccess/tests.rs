@@ -1,4 +1,4 @@
-//! What applications write into their `.htaccess`, and what Apache makes of it.
+//! What applications write into their `.htaccess`, and how weir reads it compared with Apache.
 
 use proptest::prelude::*;
 
@@ -92,7 +92,7 @@ fn what_lets_somebody_in_is_no_denial() {
     }
 }
 
-/// Whether the routes that a tree of such files makes deny a path.
+/// Whether the routes from a tree of such files deny a path.
 fn denied(files: &[(&str, &str)], path: &str) -> bool {
     let files: Vec<Htaccess> = files
         .iter()
@@ -162,7 +162,7 @@ fn the_same_is_refused_by_routes() {
     }
 }
 
-/// Where an expression over a name cannot be said exactly, more is denied, never less.
+/// If an expression over a name cannot be translated exactly, more is denied, never less.
 #[test]
 fn anchors_within_an_expression_deny_more() {
     let text =
@@ -172,7 +172,7 @@ fn anchors_within_an_expression_deny_more() {
         assert!(denied(&tree, path), "{path}");
     }
     assert!(!denied(&tree, "/x.html"));
-    // What opens something is never taken for more than it is.
+    // A rule that allows something never allows more than it says.
     let open = [(
         "/",
         "Require all denied\n<FilesMatch \"(^a|b$)\">\nRequire all granted\n</FilesMatch>",

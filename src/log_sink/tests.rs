@@ -1,4 +1,4 @@
-//! What a log's way out promises, against files, pipes and disks that do not play along.
+//! What the output of a log promises, with files, pipes and disks that fail or block.
 
 use std::fs::{self, OpenOptions};
 use std::io::Read;
@@ -10,7 +10,7 @@ use std::sync::mpsc;
 
 use super::*;
 
-/// fcntl.h, on Linux but for a few rare machines.
+/// fcntl.h; the value on Linux, except for a few rare architectures.
 const O_NONBLOCK: i32 = 0o4000;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -24,7 +24,7 @@ fn appending(path: &Path) -> OwnedFd {
         .into()
 }
 
-/// Reports of the log with that name, in order.
+/// The reports of all logs in order, each with the name of its log.
 static REPORTS: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 
 fn keep_report(name: &str, trouble: &Trouble) {
@@ -66,7 +66,7 @@ fn line(who: usize, n: usize) -> Vec<u8> {
     format!("{who} {n} {}\n", "x".repeat(n % 200)).into_bytes()
 }
 
-/// How many lines of each of `writers` the text has; all whole, in order, none twice.
+/// How many lines of each of the `writers` the text has. All lines must be complete, in order, and none twice.
 fn counted(text: &[u8], writers: usize) -> Vec<usize> {
     let mut seen = vec![None; writers];
     let mut counts = vec![0; writers];
@@ -169,7 +169,7 @@ fn reopened_under_load_nothing_is_lost() {
 fn a_pipe_that_nobody_reads_blocks_nobody() {
     let (mut reader, writer) = io::pipe().unwrap();
     let sink = Sink::start("unread pipe", Target::Fd(writer.into()), quick()).unwrap();
-    // Much more than pipe and buffer hold; would never end if a push waited.
+    // Much more than the pipe and the buffer hold. If a push waited, the test would never end.
     let all = 30_000;
     (0..all).for_each(|n| sink.push(&line(0, n)));
     let lost = sink.lost() as usize;
@@ -184,7 +184,7 @@ fn a_pipe_that_nobody_reads_blocks_nobody() {
         "losing is told once an interval"
     );
 
-    // When somebody reads again, all that was kept comes, and what is logged from then on.
+    // When somebody reads again, all kept lines arrive, and the lines that are logged from then on.
     let (send, read) = mpsc::channel();
     let collecting = thread::spawn(move || {
         let mut text = Vec::new();
@@ -215,7 +215,7 @@ fn a_pipe_that_nobody_reads_blocks_nobody() {
 
 #[test]
 fn a_full_pipe_that_does_not_block_is_waited_for() {
-    // A reopened pipe has flags of its own.
+    // A reopened pipe has its own flags.
     let (mut reader, writer) = io::pipe().unwrap();
     let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
     let non_blocking = OpenOptions::new()
@@ -267,7 +267,7 @@ fn a_full_disk_loses_lines_and_tells_it() {
         "{:?}",
         reports("full disk")
     );
-    // What is kept while the disk is full is written when there is room.
+    // Lines that are kept while the disk is full are written when there is room.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     sink.reopen(appending(&path));
@@ -325,7 +325,7 @@ fn a_closed_pipe_is_told() {
 
 #[test]
 fn a_line_that_was_written_in_part_is_written_again_whole() {
-    // A socket takes a part of what is written, as a disk does that is nearly full.
+    // A socket accepts a part of a write, like a disk that is nearly full.
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     let sink = Sink::start("in part", Target::Fd(ours.into()), quick()).unwrap();

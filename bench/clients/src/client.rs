@@ -1,4 +1,4 @@
-//! One client: a connection, a request at a time, and what became of each.
+//! One client: a connection, one request at a time, and the result of each request.
 
 use std::{
     io,
@@ -15,32 +15,32 @@ use rustix::{
 
 use crate::response::{Progress, Response};
 
-/// What to ask, and what a right answer is.
+/// What to request, and what a right answer is.
 pub(crate) struct Plan {
     pub(crate) server: SocketAddr,
     pub(crate) path: String,
     /// A connection per request, as ab and siege do.
     pub(crate) close: bool,
-    /// POST with a number of its own in each body, which the script has to give back.
+    /// POST with a unique number in each body, which the script must return.
     pub(crate) post: bool,
     pub(crate) expected: Expected,
     /// A request that takes longer has failed.
     pub(crate) timeout: Duration,
 }
 
-/// The body that is asked for.
+/// The expected body.
 pub(crate) enum Expected {
-    /// Any.
+    /// Any body.
     Any,
     /// These bytes.
     Exactly(Vec<u8>),
-    /// These bytes somewhere.
+    /// These bytes anywhere in the body.
     Containing(Vec<u8>),
 }
 
 /// The end of a request.
 pub(crate) struct Outcome {
-    /// From the moment that it was first meant to be sent.
+    /// The time since the request was first meant to be sent.
     pub(crate) waited: Duration,
     /// What went wrong.
     pub(crate) failure: Option<String>,
@@ -52,25 +52,25 @@ pub(crate) struct Outcome {
 pub(crate) enum Wants {
     Room,
     Answer,
-    /// Nothing: it has no request under way.
+    /// The client has no request under way.
     Nothing,
 }
 
 pub(crate) struct Client {
     number: usize,
     socket: Option<OwnedFd>,
-    /// Whether the socket is new, so that its observer has to hear of it.
+    /// Whether the socket is new and must be registered for observation.
     pub(crate) is_new: bool,
-    /// What its observer looks for.
+    /// The events that are observed on the socket.
     pub(crate) observed: EventFlags,
     request: Vec<u8>,
     sent: usize,
     response: Response,
     begun: Instant,
-    /// Whether an answer came on this connection already: only then may the server have closed it as idle.
+    /// Whether an answer already came on this connection. Only then the server may have closed it because it was idle.
     used: bool,
     under_way: bool,
-    /// Requests so far, the one under way included.
+    /// Requests so far, including the current one.
     pub(crate) asked: u64,
     pub(crate) longest: Duration,
     /// Requests that were sent again because the server had closed the kept connection (RFC 9112 §9.3.1).
@@ -108,12 +108,12 @@ impl Client {
         }
     }
 
-    /// The name of the POST under way, or of the last one.
+    /// The name of the current POST, or of the last one.
     pub(crate) fn post_name(&self) -> String {
         format!("{}-{}", self.number, self.asked)
     }
 
-    /// Begins the next request. An outcome at once is a failure.
+    /// Begins the next request. An outcome that is returned at once is a failure.
     pub(crate) fn begin(&mut self, plan: &Plan, now: Instant) -> Option<Outcome> {
         self.asked += 1;
         self.begun = now;
@@ -124,13 +124,13 @@ impl Client {
         self.send(plan)
     }
 
-    /// Goes on where the socket has room or bytes; an outcome is the end of the request.
+    /// Continues when the socket has room or bytes. An outcome is the end of the request.
     pub(crate) fn go_on(&mut self, plan: &Plan, buffer: &mut [u8]) -> Option<Outcome> {
         match self.wants() {
             Wants::Room => self.write(plan),
             Wants::Answer => self.read(plan, buffer),
             Wants::Nothing => {
-                // The server closed a kept connection, or says what nobody asked.
+                // The server closed a kept connection, or sent bytes without a request.
                 self.disconnect();
                 None
             }
@@ -143,7 +143,7 @@ impl Client {
         late.then(|| self.fail("no answer in time".to_owned()))
     }
 
-    /// Ends a request that nobody waits for any longer.
+    /// Ends a request that nobody waits for any more.
     pub(crate) fn give_up(&mut self) -> Option<Outcome> {
         self.under_way
             .then(|| self.fail("unanswered at the end".to_owned()))
@@ -176,7 +176,7 @@ impl Client {
         None
     }
 
-    /// A connection that is not there yet may never be.
+    /// The connection does not exist yet, and may never exist.
     fn refused(&mut self) -> Option<Outcome> {
         let socket = self.socket.as_ref()?;
         match sockopt::socket_error(socket) {
@@ -208,8 +208,8 @@ impl Client {
         }
     }
 
-    /// The connection ended before an answer began. Where it was a kept one, the server may have closed it as the
-    /// request was on its way: a GET is then sent again, once more for each new connection.
+    /// The connection ended before an answer began. If it was a kept connection, the server may have closed it while
+    /// the request was on its way. Then a GET is sent again, once more for each new connection.
     fn broken(&mut self, plan: &Plan, why: &str) -> Option<Outcome> {
         if self.used && !self.response.has_begun() && !plan.post {
             self.disconnect();
@@ -229,7 +229,7 @@ impl Client {
         self.end(failure, bytes)
     }
 
-    /// What is wrong with a whole answer.
+    /// What is wrong with a complete answer.
     fn fault(&self, plan: &Plan) -> Option<String> {
         if self.response.status != 200 {
             return Some(format!("status {}", self.response.status));
@@ -263,7 +263,7 @@ impl Client {
         }
     }
 
-    /// Closing a socket ends its observation too.
+    /// Closes the socket. That ends its observation too.
     fn disconnect(&mut self) {
         self.socket = None;
         self.is_new = false;

@@ -1,8 +1,9 @@
-//! Clients that ask for one page again and again, each as soon as it has its answer, and check every one.
+//! Clients that request one page again and again. Each sends its next request when it has its answer, and checks every
+//! answer.
 //!
-//! Unlike the usual load generators it looks at each body, knows every client's longest wait, and does not forget the
-//! clients that were never answered. One thread, so that it takes as little as can be from the servers it shares a
-//! machine with.
+//! Unlike the usual load generators, this program checks each body, knows the longest wait of every client, and counts
+//! the clients that never got an answer. It uses one thread, to take little processor time from the servers on the same
+//! machine.
 //!
 //! ```text
 //! weir-bench-clients http://HOST:PORT/PATH [--clients N] [--seconds S | --requests N] [--close true]
@@ -46,15 +47,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the command line asks for.
+/// The options of the command line.
 struct Options {
     plan: Plan,
     clients: usize,
-    /// New requests are started for this time,
+    /// New requests start for this time,
     seconds: Duration,
-    /// or until this many were started.
+    /// or until this many have started.
     requests: u64,
-    /// How long after that an answer is waited for.
+    /// How long to wait for answers after that.
     drain: Duration,
     progress: u64,
 }
@@ -115,22 +116,22 @@ impl Options {
     }
 }
 
-/// What happened.
+/// The results.
 #[derive(Default)]
 struct Figures {
     /// Answers, right and wrong ones.
     requests: u64,
-    /// Of those, the ones that came before no more were asked for.
+    /// Answers that came while new requests were still started.
     in_time: u64,
     bytes: u64,
-    /// As long as requests were begun.
+    /// The time during which requests were started.
     seconds: f64,
     /// Waits for right answers, microseconds.
     waits: Vec<u32>,
     errors: BTreeMap<String, u64>,
     failed_posts: Vec<String>,
     sent_again: u64,
-    /// Of each client: right and wrong answers, longest wait.
+    /// For each client: its right and wrong answers, and its longest wait.
     clients: Vec<(u64, Duration)>,
 }
 
@@ -144,7 +145,7 @@ struct Loop<'a> {
     options: &'a Options,
     epoll: OwnedFd,
     clients: Vec<Client>,
-    /// Numbers of clients that rest for a moment, because the server refuses connections.
+    /// Numbers of clients that pause for a moment because the server refuses connections.
     resting: Vec<usize>,
     begin: Instant,
     begun: u64,
@@ -210,7 +211,7 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// The next request of a client, if there is to be one.
+    /// Starts the next request of a client, if there is one.
     fn next(&mut self, number: usize) -> io::Result<()> {
         if self.begun >= self.options.requests {
             self.over.get_or_insert_with(Instant::now);
@@ -223,12 +224,12 @@ impl<'a> Loop<'a> {
         self.after(number, outcome)
     }
 
-    /// Observes the client's socket for what it wants now, or goes on with its next request.
+    /// Observes the client's socket for what the client needs now, or starts its next request.
     fn after(&mut self, number: usize, outcome: Option<Outcome>) -> io::Result<()> {
         if let Some(outcome) = outcome {
             let failed = outcome.failure.is_some();
             self.count(number, outcome);
-            // A server that refuses is not asked again at once, and a right answer ends in no recursion.
+            // After a failure the client pauses before its next request. A right answer does not lead to a recursion.
             if failed {
                 self.resting.push(number);
                 return Ok(());
@@ -240,7 +241,7 @@ impl<'a> Loop<'a> {
         let Some(socket) = client.socket() else {
             return Ok(());
         };
-        // Every client but one that still connects waits for its answer: that is the only change there is.
+        // Every client except one that is still connecting waits for its answer. So this is the only change.
         let flags = match wants {
             Wants::Room => epoll::EventFlags::OUT,
             Wants::Answer | Wants::Nothing => epoll::EventFlags::IN,
@@ -342,7 +343,7 @@ fn print(figures: &Figures) -> io::Result<()> {
     )
 }
 
-/// Address and path of an http URL; the address is one of numbers.
+/// Address and path of an http URL. The address must be numeric.
 fn parts(url: &str) -> Option<(SocketAddr, String)> {
     let rest = url.strip_prefix("http://")?;
     let (server, path) = rest.split_at(rest.find('/')?);
@@ -350,11 +351,11 @@ fn parts(url: &str) -> Option<(SocketAddr, String)> {
 }
 
 const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
-/// How often clients that rest or wait too long are looked at.
+/// How often the program checks the clients that pause or wait too long.
 const TICK: Duration = Duration::from_millis(10);
-/// Events taken at once.
+/// How many events are taken at once.
 const EVENTS: usize = 512;
-/// Failed POSTs that are named; the rest is counted only.
+/// How many failed POSTs are named; the others are only counted.
 const MOST_NAMES: usize = 10_000;
 
 #[cfg(test)]

@@ -1,29 +1,29 @@
 //! Reads an HTTP/1.1 response from the bytes that have come so far (RFC 9112 §6).
 //!
-//! Only what a client of its own benchmark needs: status, the body's bytes and where they end, and whether the
-//! connection stays open. No sockets here.
+//! It reads only what a client of this benchmark needs: the status, the bytes of the body, where they end, and whether
+//! the connection stays open. It does not use sockets.
 
-/// A head that is longer is refused: no server of a benchmark sends it.
+/// A longer head is refused: no server of the benchmark sends one.
 const MAX_HEAD: usize = 64 * 1024;
-/// Longest line that announces a chunk.
+/// The longest line that announces a chunk.
 const MAX_CHUNK_LINE: usize = 1024;
 
-/// What is known of a response after the bytes that came.
+/// The state of a response after the bytes so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// More bytes are needed.
     Partial,
-    /// It is all there.
+    /// The response is complete.
     Whole,
 }
 
-/// Why bytes are no response.
+/// Why the bytes are not a valid response.
 pub(crate) type Malformed = &'static str;
 
-/// One response, fed piece by piece.
+/// One response, read piece by piece.
 #[derive(Debug, Default)]
 pub(crate) struct Response {
-    /// 0 until the head is there.
+    /// 0 until the head is complete.
     pub(crate) status: u16,
     /// The body without its framing.
     pub(crate) body: Vec<u8>,
@@ -47,7 +47,7 @@ enum State {
 }
 
 impl Response {
-    /// Makes it ready for the next response; buffers keep their room.
+    /// Prepares for the next response; the buffers keep their capacity.
     pub(crate) fn reset(&mut self) {
         self.status = 0;
         self.body.clear();
@@ -55,7 +55,7 @@ impl Response {
         self.state = State::Head;
     }
 
-    /// Whether a byte of it has come.
+    /// Whether any byte of the response has come.
     pub(crate) fn has_begun(&self) -> bool {
         self.status != 0 || !self.input.is_empty()
     }
@@ -63,11 +63,12 @@ impl Response {
     /// Takes the next bytes.
     ///
     /// # Errors
-    /// What is wrong with them; bytes after the end of a response are wrong too, for nobody asked for more.
+    /// What is wrong with them. Bytes after the end of a response are an error too, because no request was sent for
+    /// them.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<Progress, Malformed> {
         let mut input = std::mem::take(&mut self.input);
         let result = if input.is_empty() {
-            // Most responses come in one piece: they are not copied first.
+            // Most responses come in one piece: then they are not copied first.
             let used = self.parse(bytes);
             used.map(|used| input.extend_from_slice(&bytes[used..]))
         } else {
@@ -84,7 +85,7 @@ impl Response {
         }
     }
 
-    /// The end of the stream: the end of the response too if nothing else says where it ends.
+    /// The end of the stream. It is also the end of the response if nothing else marks the end.
     pub(crate) fn end_of_stream(&self) -> Progress {
         match self.state {
             State::UntilClose => Progress::Whole,
@@ -92,7 +93,7 @@ impl Response {
         }
     }
 
-    /// Parses as far as it goes; how many bytes were used.
+    /// Parses as far as possible. Returns the number of used bytes.
     fn parse(&mut self, input: &[u8]) -> Result<usize, Malformed> {
         let mut at = 0;
         loop {
@@ -174,7 +175,7 @@ impl Response {
         }
         let status = first.get(9..12).and_then(number).ok_or("no status")?;
         if (100..200).contains(&status) {
-            // What is meant comes after it (RFC 9110 §15.2).
+            // The final response comes after it (RFC 9110 §15.2).
             return Ok(());
         }
         let (mut length, mut chunked, mut keep) = (None, false, !old);
@@ -207,7 +208,7 @@ impl Response {
     }
 }
 
-/// The line that `input` begins with, without its end; none while it is incomplete.
+/// The first line of `input`, without its end. `None` while it is incomplete.
 fn line(input: &[u8]) -> Result<Option<&[u8]>, Malformed> {
     match memchr::memmem::find(input, b"\r\n") {
         Some(end) => Ok(Some(&input[..end])),
@@ -277,7 +278,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the network cuts it, the same comes out.
+        /// The result does not depend on how the network cuts the response.
         #[test]
         fn pieces_make_no_difference(
             chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..300), 0..5),
@@ -294,12 +295,12 @@ mod tests {
             let (progress, response) = read(&bytes, &cuts).unwrap();
             prop_assert_eq!(progress, Progress::Whole);
             prop_assert_eq!(response.body, chunks.concat());
-            // And it is not whole before its last byte.
+            // The response is not complete before its last byte.
             let (progress, _) = read(&bytes[..bytes.len() - 1], &cuts).unwrap();
             prop_assert_eq!(progress, Progress::Partial);
         }
 
-        /// Whatever comes is an answer or an error, and nothing else.
+        /// Any bytes give an answer or an error, and no panic.
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..2000), cut in 0usize..2000) {
             let _ = read(&bytes, &[cut]);

@@ -1,16 +1,16 @@
 //! A FastCGI responder that does nothing.
 //!
-//! It answers every request with the same short page in one write, on as many kept connections as the gateway
-//! likes, so that what a benchmark sees is the gateway. It reads the protocol by itself rather than through
-//! `weir-fcgi`: a mistake in that crate must not be invisible because both ends share it.
+//! It answers every request with the same short page in one write, on as many kept connections as the gateway likes, so
+//! a benchmark measures the gateway. It does not use `weir-fcgi` to read the protocol: if both ends shared that crate,
+//! a mistake in it would stay hidden.
 //!
 //! ```text
 //! weir-bench-responder [--listen PATH] [--counters PATH] [--threads N] [--body BYTES]
 //! ```
 //!
-//! Without `--listen` the listening socket is descriptor 0, as FastCGI 1.0 §2.2 has it. Whoever connects to the
-//! `--counters` socket is told how many connections were accepted, are open, and how many requests were answered:
-//! the proof that a gateway keeps its connections.
+//! Without `--listen` the listening socket is descriptor 0, as in FastCGI 1.0 §2.2. A client that connects to the
+//! `--counters` socket reads how many connections were accepted, how many are open, and how many requests were
+//! answered. This shows whether a gateway keeps its connections.
 
 #![forbid(unsafe_code)]
 
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the command line asks for.
+/// The options of the command line.
 struct Options {
     listen: Option<String>,
     counters: Option<String>,
@@ -113,7 +113,7 @@ fn run(options: Options) -> Result<(), String> {
     Ok(())
 }
 
-/// Binds a unix socket that every user may connect to (gateways drop their rights).
+/// Binds a unix socket that every user may connect to (gateways drop their privileges).
 fn bind(path: &str) -> Result<StdListener, String> {
     let listener = StdListener::bind(path).map_err(|e| format!("{path}: {e}"))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o666))
@@ -129,7 +129,7 @@ fn tell_counters(listener: &StdListener) {
             OPEN.load(Relaxed),
             REQUESTS.load(Relaxed)
         );
-        // The asker may have gone; there is nobody else to tell.
+        // The client may have left; then the error does not matter.
         let _ = stream.and_then(|mut s| s.write_all(text.as_bytes()));
     }
 }
@@ -143,8 +143,8 @@ fn serve(listener: StdListener, page: Vec<u8>) -> io::Result<()> {
         let listener = UnixListener::from_std(listener)?;
         loop {
             let (stream, _) = listener.accept().await?;
-            // For reading only: a responder that is woken each time that the gateway has taken an answer would cost
-            // the gateway that wake-up.
+            // For reading only. Otherwise the responder would wake up each time the gateway has read an answer, and
+            // that costs the gateway time.
             let stream = Watched::for_reading(stream.into_std()?.into())?;
             let page = page.clone();
             tokio::spawn(async move {
@@ -159,7 +159,7 @@ fn serve(listener: StdListener, page: Vec<u8>) -> io::Result<()> {
     })
 }
 
-/// One connection, until the gateway closes it or a request without FCGI_KEEP_CONN has been answered.
+/// Serves one connection, until the gateway closes it or a request without FCGI_KEEP_CONN has been answered.
 async fn converse(stream: Watched, mut page: Vec<u8>) -> io::Result<()> {
     let mut input = vec![0; INPUT];
     let mut filled = 0;
@@ -201,7 +201,7 @@ async fn converse(stream: Watched, mut page: Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// Sends an answer, which is small: where it does not fit the socket, the gateway has stopped to read.
+/// Sends an answer, which is small. If it does not fit into the socket, the gateway has stopped reading.
 fn answer(stream: &Watched, bytes: &[u8]) -> io::Result<()> {
     match send_now(stream.as_fd(), bytes)? {
         sent if sent == bytes.len() => Ok(()),
@@ -219,7 +219,7 @@ struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record that `input` begins with; none while it is incomplete.
+    /// The first record of `input`. `None` while it is incomplete.
     fn first(input: &'a [u8]) -> io::Result<Option<Self>> {
         let Some(header) = input.first_chunk::<HEADER>() else {
             return Ok(None);
@@ -245,7 +245,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The whole answer to request 0: a STDOUT record, and END_REQUEST as PHP sends it (no empty STDOUT record).
+/// The complete answer to request 0: a STDOUT record, and END_REQUEST as PHP sends it (no empty STDOUT record).
 fn page(body: usize) -> Vec<u8> {
     let mut content = b"Content-Type: text/plain; charset=utf-8\r\n\r\n".to_vec();
     content.extend(b"nothing was done \n".iter().cycle().take(body));
@@ -289,11 +289,11 @@ const STDOUT: u8 = 6;
 const GET_VALUES: u8 = 9;
 const KEEP_CONN: u8 = 1;
 const END_REQUEST_LEN: usize = 16;
-/// GET_VALUES_RESULT that knows no name (FastCGI 1.0 §4.1).
+/// A GET_VALUES_RESULT without any name (FastCGI 1.0 §4.1).
 const NO_VALUES: &[u8] = &[VERSION, 10, 0, 0, 0, 0, 0, 0];
-/// Bytes of a connection's buffer: more than the largest record with its padding.
+/// Size of a connection's buffer in bytes: more than the largest record with its padding.
 const INPUT: usize = 66 * 1024;
-/// Largest page body, bytes: with its head it fits one record.
+/// Largest body of a page in bytes: together with its head it fits into one record.
 const MAX_BODY: usize = 60_000;
 
 #[cfg(test)]
