@@ -4,7 +4,7 @@ from . import crowds, overload
 from .php_table import STACKS
 from .table import Figure, failures, short
 
-# Waits are back to normal where they are no longer than so many times those of the same load before, or this much longer.
+# Waits are normal again if they are at most this many times, or this much longer than, those of the same load before.
 NORMAL, NORMAL_MS = 2, 20
 
 
@@ -85,7 +85,7 @@ def asked(summary, samples):
                    Figure(probes["max_ms"], f"{probes['max_ms']:.1f} ({_counts(probes['statuses'])})"), 50, True)
 
 
-# Ten thousand connections in turn are colder than ten.
+# Ten thousand connections that take turns use the caches less well than ten.
 UNCHANGED = 1.25
 
 
@@ -96,7 +96,7 @@ def goodput(flooded, flood):
     for moment in flood["flood"]["series"]:
         if moment["at"] < seconds:
             moments[int(moment["at"])] += moment["good"]
-    # The first second's first answers take as long as an answer takes.
+    # The first answers of the first second are late by the time of one answer.
     moments = moments[1:] or moments
     sums = [sum(moments[at:at + 5]) / min(5, len(moments)) for at in range(max(1, len(moments) - 4))]
     return sum(moments) / len(moments) / capacity, min(sums) / capacity, min(moments) / capacity

@@ -14,7 +14,7 @@ import time
 from . import backends, load, measure, php, processes
 from .php_works import OWN, Computing, PhpWork, Shaped
 
-# Twice as many workers as there are cores, and a thread in front that leaves them the rest.
+# Twice as many workers as cores, and one thread in front, which leaves the other processor time to them.
 FITTED = backends.Pool("static", 2 * os.cpu_count(), 1, 1, 1, threads=1)
 
 
@@ -78,7 +78,7 @@ class Flood(Crowd):
                 "workers_us_per_good": (result["workers"]["total_us"] / good) if good else None,
                 "gateway_us_per_request": result["gateway"]["total_us"] / result["requests"],
             })
-            # What is left of it ends before the next begins.
+            # The rest of this load must end before the next begins.
             time.sleep(self.patience)
         return figures
 
@@ -140,7 +140,7 @@ class Fairness(Crowd):
     def crowd(self, stack, context, seconds, sources):
         url, programs = stack.url(self.path), context.settings.programs
         with Generators() as generators:
-            # It is there for two seconds before the others come, and for as long as they stay.
+            # It starts two seconds before the others come, and runs as long as they do.
             many = generators.add(load.bench_argv(programs, url, seconds + 3, users=self.many, sources=["127.0.0.2"]))
             time.sleep(2.0)
             few = generators.add(load.bench_argv(programs, url, seconds, users=self.few, sources=sources))

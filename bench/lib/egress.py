@@ -22,7 +22,7 @@ from .sidecars import Application, Called, Sidecar, Way
 DELAY_MS = 150
 ORIGIN, TROUBLED, DNS_PORT = "10.99.0.11", "10.99.0.12", 53
 NAMESERVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nameserver.py")
-# Nothing listens there.
+# No program listens there.
 CLOSED = 9099
 
 WEIR = Way("weir")
@@ -146,7 +146,7 @@ class Delay(Egress):
     hosts = [f"{NAMES[0]}:{TLS}"]
     idle = 6
     ways = (Way("weir", "preconnect 2", preconnect=2, keepalive_timeout=f"{idle - 2}s"), WEIR, PUBLISHED, TUNED, HAPROXY)
-    # How direct calls go: which port, and whether names are known without asking.
+    # For direct calls: the port, and whether names are known without a lookup.
     direct = {"TLS 1.2": (TLS12, {}), "TLS 1.3": (TLS, {}), "TLS 1.3, name known": (TLS, {"address": ORIGIN})}
 
     def network(self, context):
@@ -170,7 +170,7 @@ class Delay(Egress):
         try:
             ready = lambda: shared.origins.accepted() - before >= way.preconnect
             processes.wait_for(ready, 10, f"{way.name} did not open {way.preconnect} connections")
-            # What is left of TLS; connections that are ready are kept from now on.
+            # The remaining work of TLS; ready connections are kept from now on.
             time.sleep(1.5)
             query = {"via": application.via, "hosts": self.hosts[0]}
             seen = {"round_trip_ms": shared.round_trip_ms, "how": shared.network.how, "direct": shared.direct_calls,
@@ -203,14 +203,14 @@ class Workers(Delay):
         query = ({"via": application.via, "hosts": ",".join(hosts)} if way.peer
                  else shared.direct(hosts, address=ORIGIN))
         try:
-            # All workers are there, and have compiled the script.
+            # Now all workers run, and have compiled the script.
             self.crowd(application, dict(query, calls=0))
             batches = []
             for number in range(2):
                 time.sleep(self.pause if number else 0)
                 before, seen = shared.origins.accepted(), len(shared.origins.calls())
                 calls = self.crowd(application, dict(query, calls=self.calls))
-                # The origin's log has a call when it is over there.
+                # The origin writes a call to its log when the call is over.
                 processes.wait_for(lambda: len(shared.origins.calls()) >= seen + len(calls), 5, "the origin's log is too short")
                 logged = shared.origins.calls()[seen:]
                 batches.append({
@@ -262,7 +262,8 @@ class Near(Egress):
             page(application, **direct)
             page(application, **through)
             seen = {}
-            # The one is warm from the beginning, and the machine the same for both: half of it before, half after.
+            # The sidecar is warm from the beginning. Half of the direct load runs before and half after, so that both
+            # see the same machine.
             loads = {"direct": [], "through": []}
             for which, query in (("direct", direct), ("through", through), ("through", through), ("direct", direct)):
                 loads[which].append(self.pages(application, query, context, seconds, shared))
@@ -280,7 +281,7 @@ class Near(Egress):
         result = measure.measured(attack, gateway, workers, [gateway], others=[shared.origins.tree, sidecar], every=1.0)
         spent = processes.CpuTime(sidecar).since(spent)
         if not result["report"] or result["errors"]:
-            # Says what is wrong.
+            # Reports the error.
             page(application, **query)
             raise processes.Failed(f"{application.way.name}: {result['errors'] or result.get('output')}")
         return {"pages": result["requests"], "seconds": result["seconds"], "mean_ms": result["report"]["response_time"]["mean"] * 1e3,

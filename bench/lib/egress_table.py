@@ -6,10 +6,10 @@ from . import egress, sidecars
 from .origins import CERTIFICATES, TROUBLE
 from .table import Figure, short
 
-# What a call may take beside its round trip.
+# The time that a call may take in addition to its round trip.
 OVERHEAD_MS = 5
-# A good origin's p99 beside those that misbehave is unaffected where it is at most so many times that of before, or so
-# much longer: the load generators of the others take processor time too.
+# Misbehaving origins do not affect a good one if its p99 is at most this many times, or this much longer than, the p99
+# before: the load generators of the others take processor time too.
 UNAFFECTED, UNAFFECTED_MS = 1.5, 2
 
 
@@ -89,7 +89,8 @@ def _asked_delay(way, seen):
             for name, direct in one["direct"].items():
                 trips = direct["ms"] / len(direct["calls"]) / one["round_trip_ms"]
                 ratio = one["calls"]["ms"] / direct["ms"]
-                # One round trip a call is the least that any proxy can do: where that is a quarter, it proves nothing.
+                # One round trip per call is the least that any proxy needs: if that is already a quarter, the result
+                # proves nothing.
                 if 1 / trips <= 0.24:
                     yield ("egress-delay", f"{way}: total ÷ direct ({name}, {trips:.1f} round trips a call), at most 0.25",
                            Figure(ratio, f"{ratio:.3f}"), 0.25, True)

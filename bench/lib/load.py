@@ -155,7 +155,7 @@ def bench(programs, url, seconds, **options):
 def bench_result(output, finished=True):
     """What `weir bench --json` printed."""
     try:
-        # Warnings of the program go to the same place, before it.
+        # The program's warnings come before the report in the same output.
         report = json.loads(output[output.index("{\n"):])
     except ValueError:
         return dict(_nothing(output, finished), report=None)

@@ -26,7 +26,7 @@ def measured(load, gateway, workers, memory_of, others=(), every=0.25):
     result["rate"] = result.get("in_time", result["requests"]) / result["seconds"] if result["seconds"] else 0
     now_used, now_stolen = machine.busy_seconds()
     now = os.times()
-    # Load generator and sampling are our own and our children's time.
+    # The load generator and the sampling run in this process and its children.
     ours = sum(now[:4]) - sum(own[:4])
     busy = sum(part["total_us"] for part in spent) / 1e6 + ours
     result["machine"] = {

@@ -6,7 +6,7 @@ import ssl
 import struct
 import sys
 
-# Nobody is kept for longer, seconds.
+# Connections are kept at most this long, seconds.
 PATIENCE = 600
 LINE = b"X-More: " + b"and more " * 100 + b"\r\n"
 
@@ -35,13 +35,13 @@ async def answer(kind, reader, writer):
 
 
 async def nothing(reader, writer):
-    # Until the other side has enough of it.
+    # Until the other side closes.
     while await reader.read(65536):
         pass
 
 
 async def reset(_reader, writer):
-    # Closing with no time to linger is a reset.
+    # A close with a linger time of zero sends a reset.
     linger = struct.pack("ii", 1, 0)
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
@@ -55,7 +55,7 @@ async def half(_reader, writer):
 
 async def endless_head(_reader, writer):
     writer.write(b"HTTP/1.1 200 OK\r\n")
-    # More than anybody takes soon; then slowly, or the machine would be busy with this alone.
+    # First more than a client reads soon; then slowly, or this program would keep the machine busy.
     for number in range(PATIENCE * 100):
         if writer.transport.is_closing():
             return

@@ -33,7 +33,7 @@ def answer(question, names):
     name = ".".join(labels)
     addresses = [address for suffix, address in names if name == suffix or name.endswith(f".{suffix}")][:1]
     found = addresses if kind == A else []
-    # An answer, recursion desired and available; one question.
+    # An answer with the flags "recursion desired" and "recursion available", and one question.
     head = question[:2] + bytes([0x81, 0x80 | (0 if addresses else NO_SUCH_NAME)]) + struct.pack("!HHHH", 1, len(found), 0, 0)
     # The name of the question, class IN.
     records = [b"\xc0\x0c" + struct.pack("!HHIH", A, 1, TTL, 4) + socket.inet_aton(address) for address in found]

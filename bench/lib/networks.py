@@ -16,7 +16,7 @@ import time
 from . import processes
 
 NEAR, PREFIX = "10.99.0.1", 24
-# Origins have the addresses after it, the name server the last one.
+# The origins have the addresses after this one, the name server has the last one.
 NAME_SERVER = "10.99.0.53"
 RELAY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "relay.py")
 
@@ -81,7 +81,7 @@ class Distant:
                 _run("ip", "link", "delete", "way")
                 return None
             _run("ip", "link", "delete", "near")
-            # A network is named by a process in it.
+            # A network is identified by a process in it.
             with self.far():
                 holder = processes.Tree("holder", ["sleep", "infinity"], f"{self.folder}/relay.log")
             try:
@@ -120,7 +120,7 @@ def resolv_conf(path):
     """A function that has a process, before it becomes a program, and what that starts see `path` as /etc/resolv.conf."""
     def prepare():
         _check(_libc.unshare(_CLONE_NEWNS))
-        # Changes of mounts go no further.
+        # Mounts that change here do not change elsewhere.
         _check(_libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
         _check(_libc.mount(os.fsencode(path), b"/etc/resolv.conf", None, _MS_BIND, None))
     return prepare
@@ -139,7 +139,7 @@ def _tunnel(name, addresses):
     fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TUN | _IFF_NO_PI))
     os.set_blocking(descriptor, False)
     _addresses(name, addresses)
-    # None is dropped for want of room.
+    # No packet is dropped because the queue is full.
     _run("ip", "link", "set", name, "txqueuelen", "10000")
     return descriptor
 

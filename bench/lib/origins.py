@@ -14,17 +14,17 @@ import sys
 from . import processes
 from .template import render
 
-# Names of origins that answer; all of them have one address.
+# Names of origins that answer; all have the same address.
 NAMES = ("api1.bench.test", "api2.bench.test", "api3.bench.test")
 SUFFIX = "bench.test"
 TLS, TLS12, HTTP2, PLAIN, COUNTERS = 8443, 8444, 8445, 8080, 8081
-# What GET /1k answers.
+# The answer to GET /1k.
 BODY = b"0123456789abcdef" * 64
 # Names of origins whose certificate is wrong, and what is wrong with it.
 CERTIFICATES = {"expired": "certificate has expired", "wrong-name": "certificate of another name",
                 "unknown-ca": "certificate of an unknown CA"}
 MISBEHAVE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "misbehave.py")
-# What misbehave.py can do: at which port, and what it is.
+# The kinds of misbehave.py: the port and the description.
 TROUBLE = {"silent": (9001, "accepts, says nothing, not even TLS"), "no-answer": (9002, "takes the request, never answers"),
            "reset": (9003, "takes the request, resets the connection"), "half": (9004, "answers half, and closes"),
            "endless-head": (9005, "answers with a head that never ends")}
@@ -42,7 +42,7 @@ class Certificates:
         self.issue("good", f"*.{SUFFIX}")
         self.issue("wrong-name", "another.example")
         self.issue("unknown-ca", f"*.{SUFFIX}", by="stranger")
-        # It ends with the second in which it begins.
+        # This certificate ends in the second in which it begins.
         self.issue("expired", f"*.{SUFFIX}", days=0)
 
     def issue(self, name, host, by="ca", days=1):

@@ -10,7 +10,7 @@ from . import backends, load, php, processes
 from .php_works import DYNAMIC, OWN, Computing, Scripted, Shaped
 
 HELLO = b"hello world\n" * 1000
-# PHP-FPM's own, and what the kernel left of it in the scenario.
+# PHP-FPM's own value, and the kernel's limit in the scenario.
 BACKLOG, CUT = 511, 128
 
 
@@ -126,7 +126,8 @@ class ListenQueues:
 
     def _watch(self):
         while not self.over.wait(0.5):
-            # Of the thread: a process's own view is that of its first thread. Of a listener, rx_queue is the accept queue.
+            # The view of the thread: the process's view is that of its first thread. For a listener, rx_queue is the
+            # accept queue.
             with open("/proc/thread-self/net/tcp", encoding="ascii") as file:
                 rows = [line.split() for line in file]
             queues = [int(row[4].split(":")[1], 16) for row in rows[1:] if row[1].endswith(self.port) and row[3] == "0A"]

@@ -31,10 +31,10 @@ PACKAGES = {
     "libphp": "libphp-embed",
     "mariadbd": "mariadb-server-core",
     "mariadb-install-db": "mariadb-server-core",
-    # Said together with what it accepts as web server and PHP, so that nothing larger is chosen.
+    # Named together with the web server and PHP that it accepts, so that apt chooses nothing larger.
     "wordpress": "wordpress wordpress-theme-twentytwentythree php-gd php-mysql php-fpm nginx-light",
 }
-# What is no program in PATH.
+# Files that are not programs in PATH.
 ELSEWHERE = {
     "php-curl": "/usr/lib/php/[0-9]*/curl.so",
     "mod_php": "/usr/lib/apache2/modules/libphp*.so",
@@ -95,8 +95,8 @@ def build(weir=None):
     result = subprocess.run(argv, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
     if result.returncode:
         raise Missing("cargo build --release failed")
-    # weir-php, for each PHP that can be embedded here. A weir of this repository that is given finds it too, and must not
-    # meet one of an older source.
+    # weir-php, for each PHP that can be embedded here. If a weir of this repository is given, it finds this weir-php
+    # too, and must not find one of an older source.
     if find("php-config"):
         if subprocess.run(["make", "--no-print-directory", "-C", f"{REPOSITORY}/php"], stdout=sys.stderr).returncode:
             raise Missing("weir-php could not be built")

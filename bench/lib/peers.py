@@ -20,14 +20,15 @@ class Peer:
 
     name = ""
     serves_files = True
-    # What its configuration says where it is left to its own default; nginx's packages say auto, which is the cores.
+    # The number of threads if the configuration uses the server's default; nginx's packages say auto: the number of
+    # cores.
     own_threads = os.cpu_count()
     stop_signal = signal.SIGTERM
-    # Of a name of a process: that one and its descendants are PHP, not gateway.
+    # Names of processes: such a process and its descendants are PHP, not gateway.
     php_processes = ()
-    # A function that runs in its process before it does.
+    # A function that runs in the server's process before the server starts.
     prepare = None
-    # Of a line of its access log: the status.
+    # Finds the status in a line of its access log.
     status = re.compile(rb'" (\d{3}) ')
 
     def __init__(self, settings, backend, folder, fallback="", cores=None, as_packaged=False):

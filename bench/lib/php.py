@@ -11,10 +11,10 @@ import subprocess
 from . import processes
 
 SITE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "peers", "site")
-# Answered by scripts that say one line.
+# The answer of scripts that print one line.
 LINE = b"hello world\n"
 POSTS_LOG = "posts.log"
-# What page.php costs, and how large it is: scenario 4.
+# The cost and the size of page.php: scenario 4.
 PAGE_US, PAGE_BYTES = 10_000, 55_757
 
 

@@ -96,7 +96,7 @@ def _asked_of_trials(samples):
         yield "kill", "weir's failed GETs, none", _failed({"loads": {"GET": loads["GET"]}}), 0, True
         for text, count, limit in (
                 ("weir's POSTs that began twice, none", kill["posts_begun_twice"], 0),
-                # A worker may die after it has read a request and before the script's first line.
+                # A worker may die after it has read a request and before the first line of the script.
                 (f"of weir's {kill['posts_failed']} failed POSTs those not begun, at most 1 and 2 %",
                  kill["posts_failed_unbegun"], 1 + 0.02 * kill["posts_failed"])):
             yield "kill", text, Figure(count, f"{count}"), limit, True

@@ -11,9 +11,9 @@ from . import backends, load, measure, php, processes, stacks, wordpress, works
 
 # The pool of scenario 1: two at the start, twenty at most.
 DYNAMIC = backends.Pool("dynamic", 20, 2, 2, 5)
-# weir's as it is without a word about it.
+# weir's pool with the default settings.
 OWN = backends.Pool("auto", None, 1, 1, 1, queue_timeout=None)
-# Memory is looked at so often (seconds): with many processes that takes its time.
+# How often memory is read (seconds): with many processes each reading takes time.
 LOOK_EVERY = 1.0
 
 
@@ -27,7 +27,7 @@ class Nothing:
 class PhpWork:
     """A script, a pool, a load, and the stacks that are compared."""
 
-    # What weir-php is built from is among them.
+    # The files that weir-php is built from are among them.
     programs = ("php-fpm", "php-cgi", "php-config", "libphp")
     path = "/line.php"
     expected = php.LINE
@@ -58,7 +58,7 @@ class PhpWork:
             self.check(stack)
         finally:
             stack.stop()
-        # The log is whole only now.
+        # The log is complete only now.
         statuses = stack.server.statuses()
         for result in results:
             result["statuses"] = {s: n for s, n in statuses.items() if s != 499 or n > self.cut_off(context)}

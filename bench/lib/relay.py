@@ -10,19 +10,19 @@ import select
 import sys
 import time
 
-# Packets under way in one direction at most; more are dropped, as routers do.
+# The most packets under way in one direction; more are dropped, as routers do.
 MOST = 100_000
 LARGEST = 65_536
 
 
 def main():
     ends, delay = (int(sys.argv[1]), int(sys.argv[2])), float(sys.argv[3]) / 1e3
-    # It has to be on time though the machine is busy; where it may not, it is as it is.
+    # It must be on time even on a busy machine. If it lacks the right to this, it runs with normal priority.
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except OSError:
         pass
-    # What came in at an end, and when it is to go out at the other one.
+    # For each end: the packets that came in, and when each must leave at the other end.
     under_way = {end: collections.deque() for end in ends}
     while True:
         due = min((queue[0][0] for queue in under_way.values() if queue), default=None)

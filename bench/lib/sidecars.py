@@ -12,7 +12,7 @@ from . import backends, peers, processes, stacks
 from .origins import SUFFIX
 from .template import render, text
 
-# Connections to an origin that are kept by those who are told how many.
+# The number of connections to an origin that are kept, for proxies with such a setting.
 KEPT = 100
 
 

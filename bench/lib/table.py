@@ -69,7 +69,7 @@ class Figure:
         self.value, self.text = value, text or f"{value:,.2f}"
 
 
-# Kept for a run whose two sides differ by noise only.
+# Used for a run if its two sides differ only by noise.
 NOISE = 0.05
 
 

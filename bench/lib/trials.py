@@ -40,7 +40,7 @@ class Burst(PhpWork):
             limit = time.monotonic() + 15
             while time.monotonic() < limit and len(stack.workers.pids()) < self.pool.workers:
                 time.sleep(0.05)
-            # What runs in a full pool has to end before it is known to have run.
+            # A script in a full pool must end before the test knows that it has run.
             time.sleep(1.0)
         finally:
             crowd.leave()
@@ -114,7 +114,7 @@ class Reload(PhpWork):
 
     def measure(self, stack, folder, shared, context):
         seconds = context.options.trial_seconds
-        # weir and Apache reload all that they are; PHP-FPM alone where there is one.
+        # weir and Apache reload completely; where PHP-FPM runs, only PHP-FPM reloads.
         pid, how = {"weir": (stack.server.tree.process.pid, signal.SIGHUP),
                     "prefork": (stack.server.tree.process.pid, signal.SIGUSR1)}.get(stack.name, (None, None))
         if stack.fpm:
@@ -156,7 +156,7 @@ class Kill(PhpWork):
         failed = results["POST"].pop("failed_posts", [])
         calm = time.monotonic()
         processes.wait_for(lambda: stack.get(self.path)[0] == 200, 30, f"{stack.name} does not answer after the kills")
-        # 502 with a lost answer is right for what had begun, and for nothing else; nothing runs twice.
+        # 502 for a lost answer is right for requests that had begun, and only for these; no script runs twice.
         return [{"kill": {
             "killed": killed, "seconds": seconds, "recovered_seconds": time.monotonic() - calm, **_sums(results),
             "posts_failed": len(failed),

@@ -10,7 +10,7 @@ from . import processes
 from .template import FOLDER, render
 
 PACKAGE = "/usr/share/wordpress"
-# At the end of every whole page.
+# The end of every complete page.
 MARK = "</html>"
 # The database's user, where the benchmark runs as root.
 USER = "www-data"
@@ -41,7 +41,7 @@ class Database:
         """Runs it, on these `cores` only."""
         self.tree = processes.Tree("mariadbd", [
             self.programs["mariadbd"], "--no-defaults", "--skip-networking", "--skip-log-bin",
-            # What is lost with the power does not matter here, and waiting for disks does.
+            # Data that a power failure would lose does not matter here, but waiting for disks would.
             "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M", "--innodb-use-native-aio=0",
             f"--datadir={self.folder}/data", f"--socket={self.socket}", f"--pid-file={self.folder}/mariadb.pid",
             f"--init-file={self.folder}/init.sql", *self._identity()], f"{self.folder}/mariadb.log", cores)

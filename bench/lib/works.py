@@ -11,7 +11,7 @@ from . import backends, idle, load, measure, peers, php, processes
 KB_FILE, LARGE_FILE, HUGE_FILE = "/1k.bin", "/100k.bin", "/100m.bin"
 SIZES = {KB_FILE: 1024, LARGE_FILE: 100 * 1024, HUGE_FILE: 100 * 1024 * 1024}
 IDLE_CLIENTS = 10_000
-# How long they have been so when their memory is looked at.
+# How long connections have been idle when memory is read.
 IDLE_SECONDS = 3
 PHP_CLIENTS = 300
 
@@ -129,7 +129,7 @@ def sample(work, name, backend, context):
             results = [_measure(work, server, backend, context)]
     finally:
         server.stop()
-    # The log is whole only now. It holds the warm-up too; what counts is that nothing but 200 is in it.
+    # The log is complete only now. It includes the warm-up; the check is that it contains only 200.
     statuses = _without_cut_off(server.statuses(), work)
     for result in results:
         result["statuses"] = statuses
@@ -142,7 +142,7 @@ def _with_and_without_idle(work, server, backend, context):
     before = processes.memory(server.tree)
     clients = idle.Clients(server.port, IDLE_CLIENTS, work.path)
     try:
-        # A connection is idle when nothing has come for a while; what a server gives back then, it has given back.
+        # A connection is idle when nothing has come for a while. By then a server has released what it releases.
         time.sleep(IDLE_SECONDS)
         during = processes.memory(server.tree)
         with_idle = dict(_measure(work, server, backend, context), phase="with")
