@@ -27,7 +27,7 @@ class Responder:
         return {}
 
     def counters(self):
-        """{"accepted", "open", "requests"} since it was started."""
+        """{"accepted", "open", "requests"} since its start."""
         with socket.socket(socket.AF_UNIX) as s:
             s.settimeout(2)
             s.connect(self.counters_socket)

@@ -1,4 +1,4 @@
-"""Tables of `overload`'s kernel queues and of the works in `crowds.py`, and what was asked of all these."""
+"""Tables of `overload`'s kernel queues and of the works in `crowds.py`, and their demands."""
 
 from . import crowds, overload
 from .php_table import STACKS
@@ -43,7 +43,7 @@ def tables(samples):
 
 
 def asked(summary, samples):
-    """(work, what is asked, Figure or None, limit, at most?), as table.asked."""
+    """(work, demand, Figure or None, limit, at most?), as table.asked."""
     yield from _asked_overload(summary)
     yield from _asked_backlog(summary, samples)
     mine = {work: {s["shape"]: s[work] for s in samples if s["work"] == work and s["peer"] == "weir"} for work in crowds.WORKS}
@@ -90,7 +90,7 @@ UNCHANGED = 1.25
 
 
 def goodput(flooded, flood):
-    """Good answers ÷ what the pool can do: of the whole flood, of its worst 5 seconds, of its worst second."""
+    """Good answers ÷ the pool's capacity: of the whole flood, of its worst 5 seconds, of its worst second."""
     seconds, capacity = flooded["seconds"], flooded["capacity"]
     moments = [0] * seconds
     for moment in flood["flood"]["series"]:
@@ -103,7 +103,7 @@ def goodput(flooded, flood):
 
 
 def back_to_normal(flood):
-    """Seconds after the fall until every further second's waits are as they were before, and nobody is turned away."""
+    """Seconds after the fall until the waits of every further second are as before, and nobody is refused."""
     calm = flood["calm"]["response_time"]["max"]
     limit = max(NORMAL * calm, calm + NORMAL_MS / 1e3)
     late = [int(moment["at"]) + 1 for moment in flood["after"]["series"]
@@ -187,7 +187,7 @@ def _window(figures, name):
 
 
 def _told(flood):
-    """(refusals with Retry-After, refusals) of those that were looked at one by one."""
+    """(refusals with Retry-After, refusals), of the refusals that were checked one by one."""
     refusals = [retry_after for status, retry_after, _ in flood["asked_by_hand"] if status == 503]
     return sum(retry_after is not None for retry_after in refusals), len(refusals)
 

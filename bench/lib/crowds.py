@@ -48,7 +48,7 @@ class Crowd(Computing):
 
 
 class Flood(Crowd):
-    """Scenario 5: more than the pool can do, for long, by clients that give up; then less."""
+    """Scenario 5: more load than the pool's capacity for a long time, by clients that give up; then less."""
 
     patience = 2.0
     factors, after = (1.5, 3.0), 0.5
@@ -83,7 +83,7 @@ class Flood(Crowd):
         return figures
 
     def flood(self, stack, context, rate, rate_after, seconds, refusals):
-        """A load, and a smaller one that begins as it ends."""
+        """A load, and a smaller one that begins when the first one ends."""
         url, programs = stack.url(self.path), context.settings.programs
         with Generators() as generators:
             first = generators.add(load.bench_argv(programs, url, seconds, rate=rate, timeout=self.patience, kept=False))
@@ -101,7 +101,7 @@ class Flood(Crowd):
 
 
 def refusal(stack, path, timeout):
-    """[status, Retry-After or None, ms] of one request; status 0 where no answer came."""
+    """[status, Retry-After or None, ms] of one request; status 0 if no answer came."""
     begin = time.monotonic()
     connection = http.client.HTTPConnection("127.0.0.1", stack.server.port, timeout=timeout)
     try:
@@ -151,7 +151,7 @@ class Fairness(Crowd):
 
 
 class Waiting(Crowd):
-    """Ten thousand requests that wait: what they take of memory, and what a request costs the gateway beside them."""
+    """Ten thousand waiting requests: how much memory they take, and what another request costs the gateway."""
 
     path = "/sleep.php?ms=5"
     many, few = 10_000, 10
@@ -171,7 +171,7 @@ class Waiting(Crowd):
         return {"before": before, "few": few, "many": many}
 
     def watch(self, stack, context, users):
-        """What the gateway takes while so many users wait, once all of them do."""
+        """What the gateway uses while this many users wait, from the moment when all of them wait."""
         seconds, settling = (4, 3) if context.options.quick else (10, 5)
         sources = [f"127.0.1.{number}" for number in range(1, min(users, 250) + 1)]
         with Generators() as generators:
@@ -193,7 +193,7 @@ class Waiting(Crowd):
 
 
 class Window(Crowd):
-    """What an operator sees of a stack all of whose workers are busy, and how soon."""
+    """What an operator sees of a stack whose workers are all busy, and how soon."""
 
     users, probes = 300, 200
     shapes = {"weir": {"defaults": OWN}, "nginx": {"PHP-FPM's status page": FITTED}}
@@ -224,7 +224,7 @@ class Window(Crowd):
         return seen
 
     def probe(self, stack, path):
-        """The status that was answered, or 0."""
+        """The status of the answer, or 0."""
         try:
             if stack.name != "weir":
                 return stack.get(path)[0]
@@ -251,7 +251,7 @@ class OverUnix(http.client.HTTPConnection):
 
 
 class Generators:
-    """`weir bench`, several at once; none outlives the block."""
+    """Several `weir bench` at once; all end with the block."""
 
     def __init__(self):
         self.processes = []

@@ -59,11 +59,11 @@ class Egress:
         return shared
 
     def network(self, context):
-        """Where all of it is."""
+        """The network in which everything runs."""
         return networks.Local([ORIGIN, TROUBLED, NAME_SERVER])
 
     def prepare(self, shared, context):
-        """What is measured once for all."""
+        """Measures what is needed once for all."""
 
     def sample(self, name, shared, context):
         results = []
@@ -81,7 +81,7 @@ class Egress:
 
 
 class Others:
-    """How busy the machine was with what is not the benchmark's: {"other_cores", "stolen_cores"} as `found`."""
+    """How busy the machine was with other work than the benchmark: {"other_cores", "stolen_cores"} as `found`."""
 
     def __enter__(self):
         self.begin, self.used, self.own = time.monotonic(), machine.busy_seconds(), self.ours()
@@ -93,7 +93,7 @@ class Others:
         self.found = {"other_cores": max(0.0, busy) / elapsed, "stolen_cores": (stolen - self.used[1]) / elapsed}
 
     def ours(self):
-        """CPU seconds of what runs and of what has ended."""
+        """CPU seconds of running and ended processes."""
         return sum(os.times()[:4]) + processes.ticks()
 
 
@@ -120,7 +120,7 @@ class Surroundings:
             raise
 
     def called(self, hosts):
-        """What a sidecar is told of whom it may call."""
+        """The settings that tell a sidecar which origins it may call."""
         at = lambda host: TROUBLED if host.partition(".")[0] in TROUBLE else ORIGIN
         return Called({host: at(host) for host in hosts}, self.certificates.ca, f"{NAME_SERVER}:{DNS_PORT}")
 
@@ -130,7 +130,7 @@ class Surroundings:
         return Application(way, self.called(hosts), context, workers, prepare)
 
     def direct(self, hosts, **more):
-        """What calls.php is told for calls without a sidecar."""
+        """The settings that calls.php gets for calls without a sidecar."""
         return {"hosts": ",".join(hosts), "ca": self.certificates.ca, **more}
 
     def stop(self):
@@ -185,7 +185,7 @@ class Delay(Egress):
 
 
 class Workers(Delay):
-    """The same of twenty workers at once that call three origins; handshakes are counted there."""
+    """The same with twenty workers at once that call three origins; handshakes are counted there."""
 
     workers, calls, pause = 20, 9, 3
     ways = (WEIR, Way("weir", "HTTP/2", port=HTTP2), PUBLISHED, TUNED, HAPROXY)
@@ -224,7 +224,7 @@ class Workers(Delay):
             application.stop()
 
     def crowd(self, application, query):
-        """The calls of so many pages that are asked for at once."""
+        """The calls of this many pages that are requested at once."""
         calls, failures = [], []
 
         def ask():
@@ -243,7 +243,7 @@ class Workers(Delay):
 
 
 class Near(Egress):
-    """No delay: five users of a page that calls ten times; then the sidecars by themselves."""
+    """No delay: five users of a page that calls ten times; then the sidecars alone."""
 
     programs = (*Egress.programs, "wrk")
     hosts = [f"{name}:{TLS}" for name in NAMES]
@@ -274,7 +274,7 @@ class Near(Egress):
         return seen
 
     def pages(self, application, query, context, seconds, shared):
-        """Users of the page, and what it costs whom."""
+        """Users of the page, and the cost for each process."""
         gateway, workers, sidecar = application.parts()
         attack = lambda: load.bench(context.settings.programs, application.url(**query), seconds, users=self.users)
         spent = processes.CpuTime(sidecar)
@@ -302,14 +302,14 @@ class Near(Egress):
         return works.Running({"gateway": sidecar.tree, "workers": shared.origins.tree}, loaded, sidecar.stop)
 
     def attack(self, sidecar, context):
-        """A load for a sidecar that is warm."""
+        """A load for a warm sidecar."""
         url = sidecar.url(self.hosts[0], "/1k")
         check(url)
         load.wrk(context.settings.programs, url, self.connections, 1)
         return lambda: load.wrk(context.settings.programs, url, self.connections, context.seconds)
 
     def alone(self, way, shared, context):
-        """What a call costs the sidecar, by callers that keep their connections."""
+        """What a call costs the sidecar, with callers that keep their connections."""
         sidecar = Sidecar(way, shared.called(self.hosts), context)
         try:
             attack = self.attack(sidecar, context)
@@ -322,7 +322,7 @@ class Near(Egress):
 
 
 class Rate(Egress):
-    """So many calls a second, on one core; origin and callers are on another one."""
+    """This many calls a second, on one core; origin and callers are on another one."""
 
     hosts = [f"{NAMES[0]}:{TLS}"]
     rate = 5000
@@ -365,7 +365,7 @@ class Rate(Egress):
 
 
 class Misbehaving(Egress):
-    """Origins that misbehave: what the caller is told and when, and what others notice."""
+    """Misbehaving origins: what the caller is told and when, and how they affect others."""
 
     good = f"{NAMES[0]}:{TLS}"
     hosts = {**{kind: f"{kind}.{SUFFIX}:{port}" for kind, (port, _) in TROUBLE.items()},
@@ -408,7 +408,7 @@ class Misbehaving(Egress):
 
 
 def page(application, **query):
-    """What calls.php says: {"ms", "calls": [{"host", "begin", "end", "ms"}]}; Failed where a call failed."""
+    """The result of calls.php: {"ms", "calls": [{"host", "begin", "end", "ms"}]}; Failed if a call failed."""
     url = application.url(**query)
     status, body = application.stack.get(url[url.index("/calls.php"):], timeout=60)
     try:
@@ -423,7 +423,7 @@ def page(application, **query):
 
 
 def most_at_once(calls):
-    """How many of them were under way at one moment, at most."""
+    """How many of them were under way at the same time, at most."""
     changes = sorted([(call["begin"], 1) for call in calls] + [(call["end"], -1) for call in calls])
     running = most = 0
     for _, change in changes:
@@ -433,7 +433,7 @@ def most_at_once(calls):
 
 
 def merged(loads):
-    """Of some loads, one with their sums and means."""
+    """One load from several, with their sums and means."""
     pages = sum(one["pages"] for one in loads)
     mean = lambda field: sum(one[field] * one["pages"] for one in loads) / pages
     per_page = lambda field: sum(one[field] for one in loads) / pages
@@ -443,7 +443,7 @@ def merged(loads):
 
 
 def check(url):
-    """Failed where it does not answer with what the origin says."""
+    """Failed if the answer differs from the origin's."""
     port, path = re.fullmatch(r"http://127\.0\.0\.1:(\d+)(/.*)", url).groups()
     answer = call(int(port), path)
     if answer["status"] != 200 or answer["body"] != BODY:
@@ -458,7 +458,7 @@ def one_call(port, host):
 
 
 def call(port, path):
-    """One request; status 0 where no answer came, body None where it was cut off."""
+    """One request; status 0 if no answer came, body None if it was cut off."""
     begin = time.monotonic()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=15)
     status, said, body = 0, None, None
@@ -481,7 +481,7 @@ def longest(report):
 
 
 class on_cores:
-    """This process, and what it starts, on these cores for a while."""
+    """Runs this process, and the processes that it starts, on these cores for a while."""
 
     def __init__(self, cores):
         self.cores = cores

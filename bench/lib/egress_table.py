@@ -1,4 +1,4 @@
-"""Tables of the works in `egress.py`, and what was asked of them."""
+"""Tables of the works in `egress.py`, and their demands."""
 
 import statistics
 
@@ -34,7 +34,7 @@ def tables(samples):
 
 
 def asked(samples):
-    """(work, what is asked, Figure or None, limit, at most?), as table.asked."""
+    """(work, demand, Figure or None, limit, at most?), as table.asked."""
     for way, seen in _mine(samples, "egress-delay"):
         yield from _asked_delay(way, seen)
     for way, seen in _mine(samples, "egress-workers"):

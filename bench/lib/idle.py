@@ -27,7 +27,7 @@ class Clients:
         self.opened = json.loads(self.process.stdout.readline() or "{}")
 
     def close(self):
-        """{"open": so many were still connected}"""
+        """{"open": the number of clients that were still connected}"""
         try:
             output, _ = self.process.communicate(timeout=30)
             return json.loads(output or "{}")
@@ -69,7 +69,7 @@ def _connect(port, number):
 
 
 def _status(connection):
-    """Reads a whole answer (of known length, or chunked); its status as text, or what went wrong."""
+    """Reads a complete answer (of known length, or chunked); returns its status as text, or the error."""
     data = b""
     try:
         while not _whole(data):

@@ -28,7 +28,7 @@ def wrk(programs, url, connections, seconds, threads=1):
 
 
 def ab(programs, url, connections, requests, seconds):
-    """So many requests by so many clients, a connection each; given up after `seconds`."""
+    """`requests` by this many clients, one connection each; stops after `seconds`."""
     argv = [programs["ab"], "-q", "-r", "-s", "30", "-n", str(requests), "-c", str(connections), url]
     output, finished = _bounded(argv, seconds)
     complete = _number(output, r"Complete requests:\s+(\d+)")
@@ -80,7 +80,7 @@ def _kept(content, path):
 
 
 def clients_result(output, finished=True):
-    """What the last line of its output says."""
+    """The result in the last line of its output."""
     try:
         result = json.loads(output.strip().rpartition("\n")[2])
     except ValueError:
@@ -147,7 +147,7 @@ def bench_argv(programs, url, seconds, rate=None, users=None, timeout=30.0, sour
 
 
 def bench(programs, url, seconds, **options):
-    """`weir bench`, as bench_argv; its result has what it says as `report`."""
+    """`weir bench`, as bench_argv; `report` in its result is the program's own report."""
     output, finished = _bounded(bench_argv(programs, url, seconds, **options), seconds + options.get("timeout", 30) + 15)
     return bench_result(output, finished)
 
@@ -172,7 +172,7 @@ def bench_result(output, finished=True):
 
 
 def download(url, connections, seconds, size):
-    """Whole files one after the other on kept connections; every byte of `size` has to come."""
+    """Complete files one after another on kept connections; every byte of `size` must come."""
     argv = [sys.executable, os.path.join(FOLDER, "download.py"), url, str(connections), str(seconds), str(size)]
     output, finished = _bounded(argv, seconds + 30)
     try:
@@ -182,7 +182,7 @@ def download(url, connections, seconds, size):
 
 
 def _bounded(argv, seconds, environment=None):
-    """(output, True) of a program, or (what it wrote so far, False) when it had to be killed."""
+    """(output, True) of a program, or (the output so far, False) if it had to be killed."""
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                text=True, errors="replace", env=environment)
     try:
@@ -207,5 +207,5 @@ def _number(text, pattern):
 
 
 def _duration(seconds):
-    """wrk takes whole seconds only."""
+    """wrk accepts only whole seconds."""
     return f"{max(1, round(seconds))}s"

@@ -1,4 +1,4 @@
-"""The machine: its description for the record, and how busy it is with other people's work."""
+"""The machine: its description for the record, and how busy it is with other work."""
 
 import os
 import platform

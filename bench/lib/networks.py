@@ -43,15 +43,15 @@ class Distant:
                     os.close(descriptor)
 
     def near(self):
-        """What is started in this block is where the application is."""
+        """Processes that are started in this block run where the application is."""
         return _within(self.near_handle)
 
     def far(self):
-        """What is started in this block is where the origins are."""
+        """Processes that are started in this block run where the origins are."""
         return _within(self.far_handle)
 
     def round_trip_ms(self, address, port, times=3):
-        """How long it takes to connect, the least of some times."""
+        """How long a connect takes: the shortest of several."""
         taken = []
         with self.near():
             for _ in range(times):
@@ -72,7 +72,7 @@ class Distant:
         return "relay"
 
     def _netem(self, far_addresses):
-        """A pair of devices whose queues the kernel delays; None where this kernel cannot."""
+        """A pair of devices whose queues the kernel delays; None if this kernel cannot do that."""
         with self.near():
             if not _try("ip", "link", "add", "way", "type", "veth", "peer", "name", "yaw"):
                 return None
@@ -107,7 +107,7 @@ class Local:
             _addresses("lo", [NEAR, *addresses])
 
     def near(self):
-        """What is started in this block is in it."""
+        """Processes that are started in this block run in this network."""
         return _within(self.handle)
 
     far = near
@@ -127,14 +127,14 @@ def resolv_conf(path):
 
 
 def _new_network():
-    """A handle of a network with a loopback, in which this thread is from now on."""
+    """A handle of a new network with a loopback device. From now on, this thread is in that network."""
     _check(_libc.unshare(_CLONE_NEWNET))
     _run("ip", "link", "set", "lo", "up")
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _tunnel(name, addresses):
-    """A device whose packets a program sees: its descriptor."""
+    """Creates a device whose packets a program reads; returns its descriptor."""
     descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
     fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TUN | _IFF_NO_PI))
     os.set_blocking(descriptor, False)
@@ -159,7 +159,7 @@ def _within(handle):
 
 @contextlib.contextmanager
 def _home():
-    """Back to the network that it is in now, afterwards."""
+    """Returns to the present network afterwards."""
     if os.geteuid() != 0:
         raise processes.Failed("networks of its own take root")
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)

@@ -88,7 +88,7 @@ class Origins:
         processes.wait_for(lambda: self._listens(), 10, "origin did not listen", self.tree)
 
     def accepted(self):
-        """Connections that it has taken since it was started, but for those that asked for this."""
+        """How many connections it has accepted since its start, without those for this question."""
         self._asked = getattr(self, "_asked", 0) + 1
         with socket.create_connection((self.address, COUNTERS), timeout=10) as s:
             s.sendall(b"GET /counters HTTP/1.0\r\n\r\n")

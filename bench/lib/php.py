@@ -1,4 +1,4 @@
-"""PHP for all stacks alike: the same php.ini, the same scripts, and what the engine costs by itself."""
+"""PHP for all stacks: the same php.ini, the same scripts, and the cost of the engine alone."""
 
 import glob
 import json
@@ -27,7 +27,7 @@ def version(fpm):
 
 
 def write_ini(folder, of_version):
-    """php.ini-production with the few lines that a benchmark needs; its path."""
+    """Writes php.ini-production with a few more lines for the benchmark; returns its path."""
     production = f"/usr/lib/php/{of_version}/php.ini-production"
     path = f"{folder}/php.ini"
     shutil.copy(production, path)

@@ -1,4 +1,4 @@
-"""Tables of the works that run PHP, and what was asked of them."""
+"""Tables of the works that run PHP, and their demands."""
 
 from . import overload, php_works, trials
 from .table import Figure, failures, ratio, short
@@ -9,7 +9,7 @@ STACKS = {"weir": "weir", "nginx": "nginx + PHP-FPM", "haproxy": "HAProxy + PHP-
 
 
 def loaded_tables(summary, facts):
-    """Markdown: one table a work."""
+    """Markdown: one table for each work."""
     parts = []
     for work in dict.fromkeys(key[0] for key in summary if key[0] in LOADED):
         lines = [f"### {work}: {LOADED[work].title}", "",
@@ -56,7 +56,7 @@ def trial_tables(samples):
 
 
 def asked(summary, samples):
-    """(work, what is asked, Figure or None, limit, at most?), as table.asked."""
+    """(work, demand, Figure or None, limit, at most?), as table.asked."""
     def weir_over(peer, work, field, phase=""):
         return ratio(summary, work, field, ("weir", phase), (peer, phase))
 

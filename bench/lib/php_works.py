@@ -43,7 +43,7 @@ class PhpWork:
         return options.rounds
 
     def begin(self, context):
-        """What the samples share, with a `stop`."""
+        """The state that the samples share, with a `stop`."""
         return Nothing()
 
     def root(self, context, shared):
@@ -95,7 +95,7 @@ class PhpWork:
             raise processes.Failed(f"{stack.name} answers {self.path} with {status} and {len(body)} bytes: {body[:200]!r}")
 
     def measure(self, stack, folder, shared, context):
-        """A list of results."""
+        """Returns a list of results."""
         self.load(stack, folder, context, 1)
         return [self.measured(stack, lambda: self.load(stack, folder, context, context.seconds))]
 

@@ -78,7 +78,7 @@ class Tree:
             _running.remove(self)
 
     def output(self, limit=2000):
-        """The end of what it wrote."""
+        """The end of its output."""
         try:
             with open(self.log, encoding="utf-8", errors="replace") as file:
                 return file.read()[-limit:].strip()
@@ -87,13 +87,13 @@ class Tree:
 
 
 def stop_all():
-    """Ends everything that was started and not stopped."""
+    """Ends every process that was started and not stopped."""
     for tree in list(reversed(_running)):
         tree.stop(patience=2.0)
 
 
 def wait_for(condition, seconds, what, tree=None):
-    """Polls `condition` until it is true; Failed when time is up or `tree` has ended."""
+    """Polls `condition` until it is true; Failed if the time is over or `tree` has ended."""
     deadline = time.monotonic() + seconds
     while not condition():
         if tree is not None and not tree.alive():

@@ -40,7 +40,7 @@ def main():
 
 
 def take(end, queue, delay):
-    """All packets that wait at an end."""
+    """All packets that wait at one end."""
     while True:
         try:
             packet = os.read(end, LARGEST)

@@ -26,7 +26,7 @@ class Way:
 
     @property
     def name(self):
-        """As tables say it."""
+        """The name in tables."""
         return ", ".join(filter(None, (NAMES[self.peer], self.shape)))
 
 
@@ -166,14 +166,14 @@ def egress_section(way, called, port):
 
 
 def free_port():
-    """One of loopback that nobody listens on."""
+    """A port of loopback on which nobody listens."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
 
 
 def listens(port):
-    """Whether somebody does."""
+    """Whether somebody listens there."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
         return True

@@ -43,7 +43,7 @@ class Stack:
         return self.server.url(path)
 
     def get(self, path, timeout=10):
-        """(status, body); status 0 where no answer came, with the reason as body."""
+        """(status, body); status 0 if no answer came, with the reason as body."""
         try:
             return self.server.get(path, timeout)
         except (OSError, http.client.HTTPException) as error:

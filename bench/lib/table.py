@@ -1,4 +1,4 @@
-"""Medians over the rounds, the tables, and what was asked against what was measured."""
+"""Medians over the rounds, the tables, and the demands with the measured values."""
 
 import statistics
 
@@ -177,7 +177,7 @@ def failures(row):
 
 
 def short(value):
-    """Three digits or so; nothing where nothing was measured."""
+    """About three digits; an empty text if nothing was measured."""
     if value is None:
         return "–"
     return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"

@@ -198,7 +198,7 @@ def kill_one(stack, running):
 
 
 class Soak(PhpWork):
-    """Very many requests: whether what stays grows."""
+    """Very many requests: whether memory that is not released grows."""
 
     peers = ("weir", "nginx")
 
@@ -238,7 +238,7 @@ def resident(stack):
 
 
 class Loads:
-    """Load generators that run beside something else; none outlives the block."""
+    """Load generators that run beside other work; all end with the block."""
 
     def __init__(self, context):
         self.context, self.processes = context, []
@@ -262,7 +262,7 @@ class Loads:
 
 
 def _sums(results):
-    """What tables show of some loads at once."""
+    """The sums of several loads, for tables."""
     return {"loads": {name: {key: result.get(key) for key in ("requests", "seconds", "errors", "sent_again", "longest_ms",
                                                               "p50_ms", "p99_ms")} for name, result in results.items()}}
 
@@ -281,7 +281,7 @@ def _posts(log):
 
 
 def _lines(process, seconds):
-    """Lines as they come, for so long."""
+    """Reads lines as they come, for this long."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if select.select([process.stdout], [], [], 1.0)[0]:
@@ -293,7 +293,7 @@ def _lines(process, seconds):
 
 
 def _identity(pid):
-    """(parent's number, when it was started), or None."""
+    """(parent's number, time of the start), or None."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -303,7 +303,7 @@ def _identity(pid):
 
 
 def _field(path, name):
-    """The first word after `name` at the begin of a line, or None."""
+    """The first word after `name` at the beginning of a line, or None."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:

@@ -88,7 +88,7 @@ def linked(get):
 
 
 def _run(argv):
-    """What a program wrote; Failed if it failed."""
+    """The output of a program; Failed if the program failed."""
     result = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=120)
     if result.returncode:
         raise processes.Failed(f"{argv[0]} ended with {result.returncode}: {(result.stdout + result.stderr)[-1000:]}")

@@ -21,15 +21,15 @@ class Work(collections.namedtuple("Work", "key title backend path load peers con
 
     @property
     def programs(self):
-        """What it needs to be installed, besides the servers."""
+        """The programs that it needs, besides the servers."""
         return {"ab": ("ab", "php-fpm"), "download": ()}.get(self.load, ("wrk",))
 
     def rounds(self, options):
-        """Ten thousand connections, and files of 100 MB, take their time: fewer rounds."""
+        """The number of rounds: fewer for ten thousand connections and for files of 100 MB, which take long."""
         return max(1, options.rounds // 2) if self.load in ("idle", "download") else options.rounds
 
     def begin(self, context):
-        """What its samples share, with a `stop`."""
+        """The state that its samples share, with a `stop`."""
         return start_backend(self, context)
 
     def sample(self, name, backend, context):
@@ -80,7 +80,7 @@ class Context(collections.namedtuple("Context", "settings folder options php_req
         return self.options.seconds
 
     def new_folder(self, name):
-        """The path of a folder that is not there yet."""
+        """The path of a new folder, which does not exist yet."""
         return os.path.join(self.folder, f"{next(self.counter)}-{name}")
 
 
@@ -168,7 +168,7 @@ def _measure(work, server, backend, context):
 
 
 def _warm_up(work, server, context):
-    """Connections opened, caches filled, scripts compiled."""
+    """Opens connections, fills caches, compiles scripts."""
     _load(work, server, context.settings.programs, 1, work.connections)
 
 
@@ -190,7 +190,7 @@ def _without_cut_off(statuses, work):
 
 
 def _check(work, server):
-    """The server gives the right answer before it is measured."""
+    """Checks before a measurement that the server gives the right answer."""
     status, body = server.get(work.path)
     expected = SIZES.get(work.path)
     if status != 200 or (expected is not None and len(body) != expected) or not body:
