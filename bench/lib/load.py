@@ -28,7 +28,7 @@ def wrk(programs, url, connections, seconds, threads=1):
 
 
 def ab(programs, url, connections, requests, seconds):
-    """`requests` by this many clients, one connection each; stops after `seconds`."""
+    """`requests` requests by `connections` clients, one connection per request; stops after `seconds`."""
     argv = [programs["ab"], "-q", "-r", "-s", "30", "-n", str(requests), "-c", str(connections), url]
     output, finished = _bounded(argv, seconds)
     complete = _number(output, r"Complete requests:\s+(\d+)")

@@ -69,7 +69,7 @@ class Figure:
         self.value, self.text = value, text or f"{value:,.2f}"
 
 
-# Used for a run if its two sides differ only by noise.
+# The difference that noise may cause between two equal sides.
 NOISE = 0.05
 
 
