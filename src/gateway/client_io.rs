@@ -778,7 +778,7 @@ fn is_placeholder(slice: &IoSlice<'_>) -> bool {
 mod tests {
     use super::*;
 
-    /// Each connection has one for as long as it is open. What is rare, or the same for all, belongs elsewhere.
+    /// Each open connection has one of these. Data that is rare, or the same for all connections, belongs elsewhere.
     #[test]
     fn what_is_kept_of_each_connection_is_small() {
         assert!(size_of::<Conn>() <= 288, "{}", size_of::<Conn>());

@@ -83,7 +83,7 @@ mod tests {
         let (mut peer, large) = UnixStream::pair().unwrap();
         peer.set_nonblocking(true).unwrap();
         runtime.block_on(async {
-            // A blocked thread, so that nothing else is closed meanwhile.
+            // Blocks the thread, so that nothing else is closed meanwhile.
             let busy = tokio::task::spawn_blocking(move || held.recv());
             drop(OpenFile::new(large.into(), LARGE));
             let error = peer.read(&mut [0]).unwrap_err();

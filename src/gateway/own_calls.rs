@@ -323,7 +323,7 @@ mod tests {
         let looks = |now| (0..1_000).filter(|_| calls.turn(now)).count();
         assert_eq!(looks(60_000_000), 201);
         assert!(calls.turn(60_005_000) && !calls.turn(60_005_001));
-        // Clients that are no workers cost less and less.
+        // Clients that are not workers cost less and less.
         (0..1_000).for_each(|_| calls.looked(false));
         assert!(calls.turn(61_000_000));
         let in_a_second = (0..1_000)

@@ -269,7 +269,7 @@ mod tests {
             now: now * MB,
             most: most * MB,
         };
-        // Nothing is measured: as many as fit with the guess.
+        // Nothing is measured: as many workers as fit with the estimate.
         assert_eq!(
             reckon(None, false, 32 * MB, 0, 200 * MB),
             (32 * MB, 200 * MB)
@@ -280,7 +280,7 @@ mod tests {
             reckon(fresh, false, 32 * MB, 4, 192 * MB),
             (32 * MB, (192 - 4 * 30) * MB)
         );
-        // Every second one has once needed much.
+        // Every second worker once needed much memory.
         let grown = mean(&[cost(8, 8), cost(8, 40), cost(8, 8), cost(8, 40)]);
         assert_eq!(grown, Some(cost(8, 40)));
         assert_eq!(

@@ -545,7 +545,7 @@ mod tests {
             (Bound::Memory, 20),
             "{advice:?}"
         );
-        // What 20 workers do: 20 ÷ 102 ms.
+        // The rate of 20 workers: 20 ÷ 102 ms.
         assert!((advice.rate - 196.0).abs() < 1.0, "{advice:?}");
         assert_eq!(advice.max_queue, 200);
         let none = decide(&Facts {
@@ -573,7 +573,7 @@ mod tests {
 
     #[test]
     fn what_is_behind_is_not_hurried_by_more_workers() {
-        // A database that serves 80 a second, 50 ms each.
+        // A database that serves 80 requests a second, each in 50 ms.
         let advice = World {
             cpu: 0.001,
             idle: 0.05,
@@ -650,7 +650,7 @@ mod tests {
             })
             .is_err()
         );
-        // A machine that is not ours to look at.
+        // A machine that the program cannot examine.
         let blind = Facts {
             steps: WORLD
                 .facts()

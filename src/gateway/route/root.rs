@@ -302,7 +302,7 @@ mod tests {
     fn a_chroot_is_taken_off_to_open_and_put_back_to_show() {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().canonicalize().unwrap();
-        // As in a chroot at / that is /jail outside: the inner path is the real one.
+        // As in a chroot whose / is /jail outside: the inner path is the real one.
         let reach = Reach {
             chroot: Some(PathBuf::from("/jail")),
             ..Reach::default()
