@@ -446,7 +446,7 @@ mod tests {
         assert!(look(1, 128, 7));
         assert!(!look(2, 129, 10));
         assert!(!look(3, 0, 1));
-        // No overflow for a long time: the next one is a new incident.
+        // The queue is not full for a long time: the next time is a new incident.
         assert!(!look(10_000, 0, 0));
         assert!(look(10_001, 129, 0));
         assert!(!look(10_002, 129, 5));

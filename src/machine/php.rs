@@ -216,7 +216,7 @@ mod tests {
         for old in ["\x7fELF\0nothing", &file("x"), &file("99999999999")] {
             assert!(cause(old).ends_with("speaks protocol none that it names"));
         }
-        // Settings that only matter at the start.
+        // A script that only starts it.
         assert_eq!(check("#!/bin/sh\n"), Ok(()));
         assert_eq!(check_build(&folder.path().join("none")), Ok(()));
     }
