@@ -593,7 +593,7 @@ impl Router {
                     let target = rules.unchecked(&wanted, root);
                     let tried = || space.root.shown(space.inner(wanted.path));
                     let target = target.unwrap_or_else(|| missing_root(error, tried()));
-                    return (None, true, target);
+                    return (None, target);
                 }
             };
             let mut walk = Walk {
@@ -611,9 +611,10 @@ impl Router {
                     tried: space.root.shown(space.inner(wanted.path)),
                 },
             };
-            (Some(root), space.root.is_remote(), target)
+            // Nothing about a remote file system is cached.
+            ((!space.root.is_remote()).then_some(root), target)
         };
-        let (root, is_remote, target) = match tokio::task::spawn_blocking(task).await {
+        let (root, target) = match tokio::task::spawn_blocking(task).await {
             Ok(done) => done,
             Err(error) => {
                 let error = io::Error::other(error);
@@ -623,7 +624,7 @@ impl Router {
                 };
             }
         };
-        if let Some(root) = root.filter(|_| !is_remote) {
+        if let Some(root) = root {
             self.keep(id, space_id, root, &target, now);
         }
         target

@@ -1,5 +1,4 @@
-//! [`Config`] → weir.toml: the configuration in force, defaults included. Reading the result gives the same
-//! configuration.
+//! [`Config`] → weir.toml: the configuration in force, with defaults. Reading the result gives the same configuration.
 
 mod egress;
 
@@ -553,7 +552,10 @@ fn php(php: &Php, key: &str) -> Printed {
         "php_flag" => settings(false, true),
         "php_admin_value" => settings(true, false),
         "php_admin_flag" => settings(true, true),
-        "php_define" => table((php.define.iter()).map(|(n, value)| (bare_dotted(n), quote(value)))),
+        "php_define" => {
+            let pairs = php.define.iter();
+            table(pairs.map(|(name, value)| (bare_dotted(name), quote(value))))
+        }
         "watch_root" => plain(php.watch_root),
         "request_slowlog_timeout" => Value(duration(php.slowlog_timeout)),
         "request_slowlog_trace_depth" => plain(php.slowlog_depth),

@@ -26,18 +26,12 @@ pub fn requests(wire: &[u8], cuts: &[usize], limits: Limits) -> (Vec<Message>, O
         while !is_over && let Some(event) = decoder.next(input, &mut head)? {
             match event {
                 Event::Head => {
-                    let mut message = Message {
-                        is_persistent: head.is_persistent(),
-                        ..Message::default()
-                    };
-                    message.head.push(head.method_bytes().to_vec());
-                    message.head.push(head.target_bytes().to_vec());
-                    message
-                        .head
-                        .push(format!("{:?}", head.version()).into_bytes());
-                    push_fields(&mut message.head, head.fields());
-                    check_fields(head.fields());
-                    messages.push(message);
+                    let first_line = vec![
+                        head.method_bytes().to_vec(),
+                        head.target_bytes().to_vec(),
+                        format!("{:?}", head.version()).into_bytes(),
+                    ];
+                    messages.push(begun(first_line, head.fields(), head.is_persistent()));
                 }
                 event => take(messages.last_mut(), event),
             }
@@ -74,14 +68,8 @@ pub fn responses(
         while !is_over && let Some(event) = decoder.next(input, &mut head)? {
             match event {
                 Event::Head => {
-                    let mut message = Message {
-                        is_persistent: head.is_persistent(),
-                        ..Message::default()
-                    };
-                    message.head.push(head.status().to_string().into_bytes());
-                    push_fields(&mut message.head, head.fields());
-                    check_fields(head.fields());
-                    messages.push(message);
+                    let first_line = vec![head.status().to_string().into_bytes()];
+                    messages.push(begun(first_line, head.fields(), head.is_persistent()));
                 }
                 event => take(messages.last_mut(), event),
             }
@@ -144,6 +132,18 @@ fn take(message: Option<&mut Message>, event: Event<'_>) {
         }
         Event::End => message.is_whole = true,
         Event::Head => {}
+    }
+}
+
+/// A message of which the head has been read.
+fn begun(first_line: Vec<Vec<u8>>, fields: &weir_http1::Fields, is_persistent: bool) -> Message {
+    check_fields(fields);
+    let mut head = first_line;
+    push_fields(&mut head, fields);
+    Message {
+        head,
+        is_persistent,
+        ..Message::default()
     }
 }
 
