@@ -134,6 +134,9 @@ pub enum ToGateway<F = OwnedFd> {
         pid: u32,
         /// How it ended.
         exit: Exit,
+        /// It got SIGKILL or SIGTERM from somebody else, not from weir, and not from the kernel because memory ran out.
+        /// So its request is not the cause.
+        killed: bool,
     },
     /// No worker of the pool can start. The next `Worker` message ends this state.
     PoolDown {

@@ -136,9 +136,11 @@ impl<F> ToGateway<F> {
                 worker,
                 pid,
                 exit,
+                killed,
             } => {
                 out.of_pool(10, *pool, *worker);
                 out.u32(*pid);
+                out.u8((*killed).into());
                 let (kind, number) = match *exit {
                     Exit::Code(code) => (0, code),
                     Exit::Signal(signal) => (1, signal),
@@ -401,6 +403,7 @@ impl<F> ToGateway<F> {
                 pool: from.u16()?,
                 worker: from.u32()?,
                 pid: from.u32()?,
+                killed: from.flag()?,
                 exit: match (from.u8()?, from.u32()?.cast_signed()) {
                     (0, code) => Exit::Code(code),
                     (1, signal) => Exit::Signal(signal),

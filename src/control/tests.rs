@@ -189,12 +189,13 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
                 connection,
             }
         ),
-        (numbers(), exit()).prop_map(|((pool, worker, pid), exit)| {
+        (numbers(), exit(), any::<bool>()).prop_map(|((pool, worker, pid), exit, killed)| {
             ToGateway::WorkerExited {
                 pool,
                 worker,
                 pid,
                 exit,
+                killed,
             }
         }),
         (any::<u16>(), ".*").prop_map(|(pool, message)| ToGateway::PoolDown { pool, message }),

@@ -14,6 +14,7 @@
 //! [`scaling`] decides after each change how many workers there are; [`servers`] has the workers that others run.
 
 mod cancels;
+mod exits;
 mod lease;
 mod limits;
 mod own;
@@ -36,7 +37,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 use tokio::sync::{Notify, oneshot};
@@ -190,8 +191,8 @@ struct State {
     /// `None` if weir runs the workers.
     farm: Option<Farm>,
     suspects: Suspects,
-    /// How the last processes ended.
-    exits: VecDeque<(u32, Exit)>,
+    /// How the last processes ended, and whether somebody else killed them.
+    exits: VecDeque<(u32, Exit, bool)>,
     waiting: HashMap<RequestId, Waiting>,
     expired: Vec<Refused>,
     /// When the pool's task wakes next ([`clock::now`]).
@@ -442,12 +443,12 @@ impl PoolHandle {
     }
 
     /// A worker's process has ended.
-    pub(crate) fn worker_exited(self: &Arc<Self>, worker: u32, exit: Exit) {
+    pub(crate) fn worker_exited(self: &Arc<Self>, worker: u32, exit: Exit, killed: bool) {
         self.change(|state, now, after| {
             if state.exits.len() == REMEMBERED_EXITS {
                 state.exits.pop_front();
             }
-            state.exits.push_back((worker, exit));
+            state.exits.push_back((worker, exit, killed));
             let known = state
                 .slots
                 .iter()
@@ -467,29 +468,6 @@ impl PoolHandle {
             }
         });
         self.exits.notify_waiters();
-    }
-
-    /// How a worker's process ended, once the manager has reported it; `None` if no report comes in time, or the
-    /// process still runs.
-    pub(crate) async fn exit(&self, process: Option<u32>) -> Option<Exit> {
-        let process = process?;
-        let told = async {
-            loop {
-                let mut exits = std::pin::pin!(self.exits.notified());
-                exits.as_mut().enable();
-                let known = self
-                    .state()
-                    .exits
-                    .iter()
-                    .find(|(worker, _)| *worker == process)
-                    .copied();
-                match known {
-                    Some((_, exit)) => return exit,
-                    None => exits.await,
-                }
-            }
-        };
-        tokio::time::timeout(EXIT_NOTICE, told).await.ok()
     }
 
     /// The expected number of seconds (1 to 60) after which a new request will get a place.
@@ -784,9 +762,6 @@ impl std::fmt::Debug for Manager {
         f.write_str("Manager")
     }
 }
-
-/// How long the gateway waits to learn how a worker's process ended, before it answers the client without that.
-const EXIT_NOTICE: Duration = Duration::from_millis(250);
 
 /// How many decisions the operator's window shows.
 const REMEMBERED_DECISIONS: usize = 20;

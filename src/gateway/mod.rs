@@ -101,7 +101,7 @@ use self::{
 use crate::{
     clock,
     control::{Heritage, NameFiles, ToGateway, ToManager},
-    error_log::{self, About, tell},
+    error_log,
     log_sink::{Sink, Target},
     pulse::{Pulses, Thread},
     resolver::{self, Resolver},
@@ -706,19 +706,18 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                 }
             }
             ToGateway::WorkerExited {
-                pool, worker, exit, ..
+                pool,
+                worker,
+                exit,
+                killed,
+                ..
             } => {
                 if let Some(pool) = gateway.pools.get(usize::from(pool)) {
-                    pool.worker_exited(worker, exit);
+                    pool.worker_exited(worker, exit, killed);
                 }
             }
             ToGateway::PoolDown { pool, message } => {
                 if let Some(pool) = gateway.pools.get(usize::from(pool)) {
-                    let about = About {
-                        pool: Some(&pool.settings.name),
-                        ..About::default()
-                    };
-                    tell!(error, about, "no worker can start: {message}");
                     pool.down(message);
                 }
             }

@@ -395,9 +395,9 @@ fn refuse_what_crashes(record: &Record, pool: &Arc<PoolHandle>) -> Result<(), Re
 }
 
 /// Whether a request has ended its worker, as far as that can be known: it was sent, the connection is closed, and
-/// the process is gone. Such a request is not given to another worker, which it would end as well. A program that
-/// ended with code 0 and did not read the whole request had reached its end when the request came. For a worker of a
-/// server, nothing is known.
+/// the process is gone. Such a request is not given to another worker, which it would end as well. If
+/// somebody else killed the worker, the request is not the cause. A program that ended with code 0 and did not read the
+/// whole request had reached its end when the request came. For a worker of a server, nothing is known.
 async fn cost_a_worker(
     pool: &PoolHandle,
     process: Option<u32>,
@@ -408,7 +408,7 @@ async fn cost_a_worker(
         return false;
     }
     if pool.settings.php().is_some() {
-        return true;
+        return !pool.was_killed(process).await;
     }
     match pool.exit(process).await {
         Some(Exit::Code(0)) => error.is_none(),
@@ -426,7 +426,12 @@ fn again(record: &mut Record, pool: &PoolHandle, idempotent: bool, sent: Sent, w
         false => {
             let earlier = record.earlier.retries - record.earlier.unread;
             let retries = record.retries - record.unread - earlier;
-            (retries, pool.settings.retries)
+            // A script can kill itself, which looks like a kill by somebody else: no more than two workers for it.
+            let most = match pool.settings.php() {
+                Some(_) => pool.settings.retries.min(1),
+                None => pool.settings.retries,
+            };
+            (retries, most)
         }
     };
     let verdict = may_retry(&weir_pool::Failure {

@@ -350,10 +350,7 @@ impl Pools {
         if let Some((pool, index)) = self.find(pool, worker) {
             let pool = &mut self.list[pool];
             let worker = &mut pool.workers[index];
-            if worker.why == Ending::Unasked {
-                worker.why = Ending::Killed;
-            }
-            worker.kill(&pool.name, masters);
+            worker.kill(Ending::Killed, &pool.name, masters);
         }
     }
 
@@ -535,7 +532,7 @@ impl Pools {
         for pool in &mut self.list {
             pool.quota.wanted = 0;
             for worker in &mut pool.workers {
-                worker.kill(&pool.name, masters);
+                worker.kill(Ending::Asked, &pool.name, masters);
             }
         }
     }
@@ -715,10 +712,11 @@ impl Worker {
         }
     }
 
-    /// Kills it.
-    fn kill(&mut self, pool: &str, masters: &mut Masters) {
-        if self.why == Ending::Unasked {
-            self.why = Ending::Asked;
+    /// Kills it. The gateway asks for this also when a connection has closed: if the worker has begun to end by itself,
+    /// `why` is not the reason.
+    fn kill(&mut self, why: Ending, pool: &str, masters: &mut Masters) {
+        if self.why == Ending::Unasked && !self.pid.is_some_and(process::is_ending) {
+            self.why = why;
         }
         self.until
             .get_or_insert_with(|| Instant::now() + RETIRE_LIMIT);

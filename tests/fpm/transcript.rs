@@ -116,7 +116,12 @@ fn pass_change_of_pid_width() {
     const MARGIN: u32 = 300;
     let last = || -> u32 {
         let load = fs::read_to_string("/proc/loadavg").unwrap();
-        load.split_whitespace().last().unwrap().parse::<u32>().unwrap().max(1)
+        load.split_whitespace()
+            .last()
+            .unwrap()
+            .parse::<u32>()
+            .unwrap()
+            .max(1)
     };
     let digits = last().ilog10() + 1;
     while last().ilog10() + 1 == digits && 10u32.pow(digits) - last() < MARGIN {

@@ -279,14 +279,39 @@ pub fn parent() -> u32 {
 /// # Errors
 /// As open(2): `NotFound` if the process has ended. `InvalidData` if the file has another format.
 pub fn parent_of(pid: u32) -> io::Result<u32> {
+    stat_field(pid, PARENT)
+}
+
+/// Whether a process has begun to end, or is gone. It has no open files any more a moment later, so whoever saw its
+/// connections close gets `true`. `false` if /proc does not tell.
+#[must_use]
+pub fn is_ending(pid: u32) -> bool {
+    match stat_field(pid, FLAGS) {
+        Ok(flags) => flags & PF_EXITING != 0,
+        // ESRCH: it ended between open(2) and read(2).
+        Err(error) => {
+            error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+        }
+    }
+}
+
+/// A number of a process (proc_pid_stat(5)), by its place after the name.
+fn stat_field(pid: u32, place: usize) -> io::Result<u32> {
     let stat = std::fs::read(format!("/proc/{pid}/stat"))?;
     // The process name is in parentheses and may itself contain parentheses.
     let behind = stat.iter().rposition(|byte| *byte == b')');
     let fields = behind.and_then(|at| str::from_utf8(&stat[at + 1..]).ok());
     let mut fields = fields.unwrap_or_default().split_ascii_whitespace();
-    let parent = fields.nth(1).and_then(|parent| parent.parse().ok());
-    parent.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let field = fields.nth(place).and_then(|field| field.parse().ok());
+    field.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
+
+/// Places of the parent and the kernel's flags, after the name.
+const PARENT: usize = 1;
+const FLAGS: usize = 6;
+
+/// The flag of a process that ends (include/linux/sched.h).
+const PF_EXITING: u32 = 4;
 
 /// The process itself or the nearest above it that `is_one`, at most [`GENERATIONS`] steps up: what a worker has started
 /// belongs to it.
@@ -582,6 +607,20 @@ mod tests {
         let pid = spawn.start().unwrap();
         assert_eq!(output(out), "/usr\nthis\n77\n0\n7\n");
         assert_eq!(wait_for(pid), Exit::Code(3));
+    }
+
+    #[test]
+    fn a_process_that_ends_is_known_before_it_is_reaped() {
+        let _one = CHILDREN.lock();
+        let (spawn, out) = shell("sleep 60");
+        let pid = spawn.start().unwrap();
+        assert!(!is_ending(pid) && !is_ending(std::process::id()));
+        kill(pid).unwrap();
+        // Its output ends when its files are closed.
+        assert_eq!(output(out), "");
+        assert!(is_ending(pid));
+        assert_eq!(wait_for(pid), Exit::Signal(9));
+        assert!(is_ending(pid));
     }
 
     #[test]

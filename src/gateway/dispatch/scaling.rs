@@ -190,6 +190,11 @@ impl PoolHandle {
     /// No worker can be started, so no request waits for one. A program is tried again after the scaling's pauses,
     /// PHP when its master is up, which [`ready`](Self::ready) reports.
     pub(crate) fn down(self: &Arc<Self>, why: String) {
+        let about = About {
+            pool: Some(&self.settings.name),
+            ..About::default()
+        };
+        tell!(error, about, "no worker can start: {why}");
         self.change(|state, now, _| {
             if let Some(scaling) = &mut state.scaling {
                 scaling.down = true;

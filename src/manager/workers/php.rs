@@ -13,6 +13,7 @@ use super::{Claim, Link, Pool, Started, Worker, about_pool, master::Php};
 use crate::{
     control::ToGateway,
     error_log::tell,
+    events,
     manager::{
         output::Outputs,
         php::{MasterId, Masters, News, Report, Task, What},
@@ -140,7 +141,7 @@ impl Pool {
             return;
         };
         if stopping || worker.until.is_some() {
-            return worker.kill(&self.name, masters);
+            return worker.kill(events::Ending::Asked, &self.name, masters);
         }
         worker.claim = Claim::Given;
         news.push(ToGateway::Worker {

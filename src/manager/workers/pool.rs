@@ -161,12 +161,14 @@ impl Pool {
         if matches!(why, Ending::Unasked | Ending::Killed) {
             self.lost = (self.lost + 1).min(self.quota.most);
         }
+        let by_signal = matches!(exit, Exit::Signal(SIGTERM | SIGKILL));
         match worker.claim {
             Claim::Given => news.push(ToGateway::WorkerExited {
                 pool: self.id,
                 worker: worker.number,
                 pid,
                 exit,
+                killed: by_signal && !no_memory && why == Ending::Unasked,
             }),
             Claim::Asked => news.push(self.failed(1)),
             Claim::None => {}
@@ -244,7 +246,7 @@ impl Pool {
                     about(&self.name, worker.pid.unwrap_or_default()),
                     "the worker does not end, {waited:.1} s after its start: killed"
                 );
-                worker.kill(&self.name, masters);
+                worker.kill(Ending::Asked, &self.name, masters);
                 // Try again later, in case this does not help.
                 worker.until = Some(now + RETIRE_LIMIT);
             }

@@ -182,7 +182,8 @@ pub(super) const POOL: &[Row] = &[
     key(&[Pool], "retries", Kind::Count { min: 0, max: 100 }, Value("3"),
         "How many other workers a request is given to if the connection closes before the answer. This is done only if the worker \
          cannot have read the request, or its method is idempotent. A request that has killed one of weir's own workers is never tried \
-         on a second one (php, command).")
+         on a second one (php, command). If somebody else killed the PHP worker by SIGKILL or SIGTERM, the request is given to one \
+         other worker.")
         .called(&["fastcgi_next_upstream_tries", "next_upstream_tries", "lb_retries", "option_redispatch"]),
     key(&[Pool], "crash_limit", Kind::Count { min: 0, max: 100_000 }, Value("10"),
         "A path is refused with 503 when its script has killed this number of workers within `crash_window` and has answered \
