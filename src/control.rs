@@ -231,6 +231,8 @@ pub enum ToGateway<F = OwnedFd> {
         id: u32,
         /// The worker's process and the NAME of its pool.
         found: Option<(u32, String)>,
+        /// The manager had no time to look: to be asked again.
+        later: bool,
     },
     /// An earlier configuration that is finishing; part of the answer to [`ToManager::Measure`].
     OldGeneration(OldGeneration),
@@ -337,7 +339,7 @@ pub enum ToManager {
     },
     /// Measure what the processes use. The answer is `PoolUse` for each pool, then `OwnUse`.
     Measure,
-    /// Which of these workers has a socket open? Answered with [`ToGateway::Owner`]; the answer is `Nobody` also if
+    /// Which of these workers has a socket open? Answered with [`ToGateway::Owner`]; the answer is `Later` if
     /// the manager has spent too much time on such questions recently.
     FindOwner {
         /// Returned in the answer.

@@ -293,9 +293,10 @@ impl<F> ToGateway<F> {
                 out.text(text);
                 None
             }
-            Self::Former { id, found } => {
+            Self::Former { id, found, later } => {
                 out.u8(75);
                 out.u32(*id);
+                out.u8((*later).into());
                 out.u8(found.is_some().into());
                 if let Some((pid, pool)) = found {
                     out.u32(*pid);
@@ -310,6 +311,7 @@ impl<F> ToGateway<F> {
                     Owner::Nobody => (0, 0),
                     Owner::Barred => (1, 0),
                     Owner::Process(pid) => (2, pid),
+                    Owner::Later => (3, 0),
                 };
                 out.u8(kind);
                 out.u32(pid);
@@ -361,6 +363,7 @@ impl<F> ToGateway<F> {
             60 => Self::EgressLog(take()?),
             75 => Self::Former {
                 id: from.u32()?,
+                later: from.flag()?,
                 found: match from.u8()? {
                     0 => None,
                     1 => Some((from.u32()?, from.text()?)),
@@ -373,6 +376,7 @@ impl<F> ToGateway<F> {
                     (0, 0) => Owner::Nobody,
                     (1, 0) => Owner::Barred,
                     (2, pid) => Owner::Process(pid),
+                    (3, 0) => Owner::Later,
                     _ => return Err(BadMessage),
                 },
             },

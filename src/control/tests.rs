@@ -78,6 +78,7 @@ fn owner() -> impl Strategy<Value = Owner> {
     prop_oneof![
         Just(Owner::Nobody),
         Just(Owner::Barred),
+        Just(Owner::Later),
         any::<u32>().prop_map(Owner::Process)
     ]
 }
@@ -105,8 +106,12 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
         any::<u8>().prop_map(ToGateway::AccessLog),
         any::<u8>().prop_map(ToGateway::EgressLog),
         (any::<u32>(), owner()).prop_map(|(id, owner)| ToGateway::Owner { id, owner }),
-        (any::<u32>(), prop::option::of((any::<u32>(), ".*")))
-            .prop_map(|(id, found)| ToGateway::Former { id, found }),
+        (
+            any::<u32>(),
+            prop::option::of((any::<u32>(), ".*")),
+            any::<bool>()
+        )
+            .prop_map(|(id, found, later)| ToGateway::Former { id, found, later }),
         any::<u8>().prop_map(ToGateway::ErrorLog),
         (any::<u16>(), any::<u8>()).prop_map(|(pool, file)| ToGateway::PoolLog { pool, file }),
         any::<u8>().prop_map(ToGateway::SpoolDir),

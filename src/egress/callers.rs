@@ -185,7 +185,7 @@ impl Callers {
                 match proc.finder.owner(inode, &pids, MOST_LINKS) {
                     Owner::Process(pid) => Found::Worker(pid),
                     Owner::Barred => Found::Barred(inode),
-                    Owner::Nobody => Found::Nobody { inode: Some(inode) },
+                    Owner::Nobody | Owner::Later => Found::Nobody { inode: Some(inode) },
                 }
             }
         }

@@ -33,10 +33,18 @@ pub(super) struct Owners {
 
 #[derive(Default)]
 struct Asked {
-    waiting: HashMap<u32, oneshot::Sender<u32>>,
-    former: HashMap<u32, oneshot::Sender<(u32, String)>>,
+    waiting: HashMap<u32, oneshot::Sender<Told<u32>>>,
+    former: HashMap<u32, oneshot::Sender<Told<(u32, String)>>>,
     /// When the next question may be asked ([`clock::now`]).
     next_at: u64,
+}
+
+/// An answer of the manager. If there is nothing to tell, the question is dropped instead.
+#[derive(Debug, PartialEq, Eq)]
+enum Told<T> {
+    Found(T),
+    /// It had no time to look.
+    Later,
 }
 
 /// The workers of all pools.
@@ -62,19 +70,27 @@ impl Owners {
         match (owner, asker) {
             (Owner::Process(pid), Some(asker)) => {
                 // The task that asked may have ended meanwhile.
-                let _ = asker.send(pid);
+                let _ = asker.send(Told::Found(pid));
+            }
+            (Owner::Later, Some(asker)) => {
+                let _ = asker.send(Told::Later);
             }
             (Owner::Barred, _) => self.barred.store(true, Relaxed),
-            (Owner::Process(_) | Owner::Nobody, _) => {}
+            (Owner::Process(_) | Owner::Nobody | Owner::Later, _) => {}
         }
     }
 
     /// The manager has answered of a worker of an earlier configuration.
-    pub(super) fn told_former(&self, id: u32, found: Option<(u32, String)>) {
+    pub(super) fn told_former(&self, id: u32, found: Option<(u32, String)>, later: bool) {
         let asker = self.asked().former.remove(&id);
-        if let (Some(asker), Some(found)) = (asker, found) {
+        let told = match (found, later) {
+            (Some(found), _) => Told::Found(found),
+            (None, true) => Told::Later,
+            (None, false) => return,
+        };
+        if let Some(asker) = asker {
             // Whoever asked may have gone meanwhile.
-            let _ = asker.send(found);
+            let _ = asker.send(told);
         }
     }
 
@@ -97,7 +113,7 @@ impl Owners {
         Some(turn)
     }
 
-    fn ask_former(&self, whose: Whose) -> oneshot::Receiver<(u32, String)> {
+    fn ask_former(&self, whose: Whose) -> oneshot::Receiver<Told<(u32, String)>> {
         let id = self.next.fetch_add(1, Relaxed);
         let receiver = {
             let mut asked = self.asked();
@@ -110,7 +126,7 @@ impl Owners {
         receiver
     }
 
-    fn ask(&self, inode: u32, workers: Vec<(u16, u32)>) -> oneshot::Receiver<u32> {
+    fn ask(&self, inode: u32, workers: Vec<(u16, u32)>) -> oneshot::Receiver<Told<u32>> {
         let id = self.next.fetch_add(1, Relaxed);
         let receiver = {
             let mut asked = self.asked();
@@ -185,33 +201,53 @@ impl Workers for AtWork {
     fn former(&self, whose: Whose) -> Task<Option<(u32, Arc<str>)>> {
         let gateway = self.gateway.clone();
         Box::pin(async move {
-            let turn = gateway.owners.any_turn(clock::now())?;
-            let wait = Duration::from_micros(turn.saturating_sub(clock::now()));
-            tokio::time::sleep(wait).await;
-            let asked = gateway.owners.ask_former(whose);
-            let found = tokio::time::timeout(MANAGERS_TIME, asked).await;
-            let (pid, pool) = found.ok()?.ok()?;
-            Some((pid, pool.into()))
+            for _ in 0..MOST_TRIES {
+                let turn = gateway.owners.any_turn(clock::precise())?;
+                until(turn).await;
+                let asked = gateway.owners.ask_former(whose);
+                let told = tokio::time::timeout(MANAGERS_TIME, asked).await;
+                match told.ok()?.ok()? {
+                    Told::Found((pid, pool)) => return Some((pid, pool.into())),
+                    Told::Later => tokio::time::sleep(LATER).await,
+                }
+            }
+            None
         })
     }
 }
 
 /// The process id of the busy worker that has the socket with this inode open, as the manager sees it.
 pub(super) async fn owner_of(gateway: Arc<Gateway>, inode: u32) -> Option<u32> {
-    let turn = gateway.owners.turn(clock::now())?;
-    let wait = Duration::from_micros(turn.saturating_sub(clock::now()));
+    for _ in 0..MOST_TRIES {
+        let turn = gateway.owners.turn(clock::precise())?;
+        until(turn).await;
+        let pools = gateway.pools.iter();
+        let workers = pools.flat_map(|pool| {
+            let workers = pool.at_work().into_iter();
+            workers.map(|(number, _)| (pool.id, number))
+        });
+        let workers = workers.take(ToManager::MOST_ASKED).collect();
+        match gateway.owners.ask(inode, workers).await.ok()? {
+            Told::Found(pid) => return Some(pid),
+            Told::Later => tokio::time::sleep(LATER).await,
+        }
+    }
+    None
+}
+
+/// Waits until this time ([`clock::now`]).
+async fn until(turn: u64) {
+    let wait = Duration::from_micros(turn.saturating_sub(clock::precise()));
     tokio::time::sleep(wait).await;
-    let pools = gateway.pools.iter();
-    let workers = pools.flat_map(|pool| {
-        let workers = pool.at_work().into_iter();
-        workers.map(|(number, _)| (pool.id, number))
-    });
-    let workers = workers.take(ToManager::MOST_ASKED).collect();
-    gateway.owners.ask(inode, workers).await.ok()
 }
 
 /// Minimum time between two questions, µs: 200 per second.
 const PAUSE: u64 = 5_000;
+
+/// How often a question is asked if the manager has no time, and the pause before the next try. The manager answers a
+/// question after 20 times what the one before took, which is less than a millisecond.
+const MOST_TRIES: u32 = 100;
+const LATER: Duration = Duration::from_millis(20);
 
 /// The manager has so long for an answer.
 const MANAGERS_TIME: Duration = Duration::from_secs(1);
@@ -247,7 +283,21 @@ mod tests {
         owners.told(2, Owner::Process(9));
         assert!(asker.try_recv().is_err());
         owners.told(1, Owner::Process(99));
-        assert_eq!(asker.try_recv(), Ok(99));
+        assert_eq!(asker.try_recv(), Ok(Told::Found(99)));
+    }
+
+    #[test]
+    fn a_manager_that_has_no_time_is_asked_again_and_has_not_told_of_nobody() {
+        let (owners, _) = owners();
+        let mut asker = owners.ask(7, vec![(0, 3)]);
+        owners.told(1, Owner::Later);
+        assert_eq!(asker.try_recv(), Ok(Told::Later));
+        let mut asker = owners.ask_former(Whose::Process(9));
+        owners.told_former(2, None, true);
+        assert_eq!(asker.try_recv(), Ok(Told::Later));
+        let mut asker = owners.ask_former(Whose::Process(9));
+        owners.told_former(3, None, false);
+        assert!(asker.try_recv().is_err());
     }
 
     #[test]

@@ -196,7 +196,7 @@ impl OwnCalls {
         match proc.finder.owner(inode, busy, MOST_LINKS) {
             Owner::Process(pid) => Found::Worker(pid),
             Owner::Barred => Found::Barred(inode),
-            Owner::Nobody => Found::Nobody,
+            Owner::Nobody | Owner::Later => Found::Nobody,
         }
     }
 }
@@ -263,7 +263,11 @@ impl Gateway {
             Ok(Found::Worker(pid)) => Some(pid),
             Ok(Found::Barred(inode)) => {
                 let asked = callers::owner_of(self.clone(), inode);
-                tokio::time::timeout(LONGEST, asked).await.ok().flatten()
+                match tokio::time::timeout(LONGEST, asked).await {
+                    Ok(found) => found,
+                    // That tells nothing about the client.
+                    Err(_) => return None,
+                }
             }
             Ok(Found::Nobody) | Err(_) => None,
         };
@@ -300,7 +304,7 @@ const AT_ONCE: u64 = 200;
 const MOST_LINKS: usize = 2_000;
 
 /// How long the manager may take to answer.
-const LONGEST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {

@@ -377,17 +377,18 @@ impl Generation {
         workers: &[(u32, String)],
     ) {
         let pids: Vec<u32> = workers.iter().map(|(pid, _)| *pid).collect();
-        let pid = match whose {
-            _ if pids.is_empty() => None,
-            Whose::Process(pid) => process::nearest(pid, |pid| pids.contains(&pid)),
-            Whose::Socket(inode) => match self.owners.find(now, inode, &pids) {
-                Owner::Process(pid) => Some(pid),
-                Owner::Barred | Owner::Nobody => None,
-            },
+        let owner = match whose {
+            _ if pids.is_empty() => Owner::Nobody,
+            Whose::Process(pid) => process::nearest(pid, |pid| pids.contains(&pid))
+                .map_or(Owner::Nobody, Owner::Process),
+            Whose::Socket(inode) => self.owners.find(now, inode, &pids),
         };
-        let found = pid.and_then(|pid| workers.iter().find(|(other, _)| *other == pid));
-        let found = found.cloned();
-        self.gateway.send(ToGateway::Former { id, found });
+        let found = match owner {
+            Owner::Process(pid) => workers.iter().find(|(other, _)| *other == pid).cloned(),
+            Owner::Barred | Owner::Nobody | Owner::Later => None,
+        };
+        let later = owner == Owner::Later;
+        self.gateway.send(ToGateway::Former { id, found, later });
     }
 
     /// The workers of its pools: process, and the pool's NAME.

@@ -1,7 +1,7 @@
 //! Finds the worker that has a socket: the gateway may not inspect most workers, but the manager may if it is root.
 //!
 //! Only workers of this weir are checked, and the cost is limited: while an earlier question has taken more than
-//! 1/[`SHARE`] of the time since, a new one is answered with nobody.
+//! 1/[`SHARE`] of the time since, a new one is to be asked again later.
 
 use std::time::{Duration, Instant};
 
@@ -21,9 +21,9 @@ impl Owners {
     /// Finds which of these processes has the socket.
     pub(super) fn find(&mut self, now: Instant, inode: u32, pids: &[u32]) -> Owner {
         if self.due.is_some_and(|due| due > now) {
-            return Owner::Nobody;
+            return Owner::Later;
         }
-        // Not by the clock: on a busy machine most of that time is others', and all callers would be told of nobody.
+        // Not by the clock: on a busy machine most of that time is others', and all callers would have to ask again.
         let began = cpu::of_thread();
         let owner = self.finder.owner(inode, pids, MOST_LINKS);
         let taken = cpu::of_thread().saturating_sub(began);
@@ -49,13 +49,13 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn who_asks_too_often_is_told_of_nobody() {
+    fn who_asks_too_often_is_to_ask_again_later_and_not_told_of_nobody() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let inode = weir_sys::sock_diag::inode(socket.as_fd()).unwrap();
         let (mut owners, us) = (Owners::default(), std::process::id());
         let now = Instant::now();
         assert_eq!(owners.find(now, inode, &[us]), Owner::Process(us));
-        assert_eq!(owners.find(now, inode, &[us]), Owner::Nobody);
+        assert_eq!(owners.find(now, inode, &[us]), Owner::Later);
         let later = owners.due.expect("a time");
         assert_eq!(owners.find(later, inode, &[us]), Owner::Process(us));
     }

@@ -78,6 +78,8 @@ pub enum Owner {
     Nobody,
     /// Unknown: we had no permission to inspect some processes, and one of them may have it.
     Barred,
+    /// Unknown: whoever was asked had no time to look. A [`Finder`] always looks.
+    Later,
 }
 
 impl Finder {
