@@ -25,12 +25,17 @@ pub struct ThisMachine;
 
 /// The usual place of the operator's window; `None`: the user has no folder for such sockets.
 pub fn usual_window() -> Option<PathBuf> {
-    Some(runtime_folder()?.join("admin.sock"))
+    Some(runtime_folder(identity::is_root())?.join("admin.sock"))
 }
 
 /// Where the egress usually has its workers' socket. Its name has the first TCP address, which no other weir of this machine
 /// has, so that it is the same after each start. None: see [`usual_window`].
 pub fn usual_egress(egress: &Egress) -> Option<PathBuf> {
+    usual_egress_of(egress, identity::is_root())
+}
+
+/// The same, for a weir that root starts or not.
+pub fn usual_egress_of(egress: &Egress, root: bool) -> Option<PathBuf> {
     let tcp = egress.listen.iter().find_map(|address| match address {
         Address::Tcp(address) => Some(*address),
         Address::Unix(_) => None,
@@ -41,12 +46,12 @@ pub fn usual_egress(egress: &Egress) -> Option<PathBuf> {
         }
         _ => "egress.sock".to_owned(),
     };
-    Some(runtime_folder()?.join(name))
+    Some(runtime_folder(root)?.join(name))
 }
 
 /// The folder for weir's own sockets. It may have to be made.
-fn runtime_folder() -> Option<PathBuf> {
-    let folder = match identity::is_root() {
+fn runtime_folder(root: bool) -> Option<PathBuf> {
+    let folder = match root {
         true => PathBuf::from("/run"),
         false => {
             PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty())?)

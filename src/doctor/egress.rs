@@ -1,6 +1,8 @@
 //! `[egress]`: whether its sockets can be created and reached, which callers are allowed, which files it needs, and
 //! whether names can be resolved.
 
+mod socket;
+
 use std::{
     fs,
     net::ToSocketAddrs,
@@ -33,7 +35,8 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             Address::Tcp(address) => tcp(egress, *address, notes),
         }
     }
-    locked_in(case, egress, notes);
+    let own = socket::look(case, egress, notes);
+    locked_in(case, egress, own.as_deref(), notes);
     allowed(egress, notes);
     secrets(case, egress, notes);
     certificates(egress, notes);
@@ -134,7 +137,7 @@ fn tcp(egress: &Egress, address: std::net::SocketAddr, notes: &mut Notes) {
 }
 
 /// Pools in a chroot from which no address can be reached.
-fn locked_in(case: &Case<'_>, egress: &Egress, notes: &mut Notes) {
+fn locked_in(case: &Case<'_>, egress: &Egress, own: Option<&Path>, notes: &mut Notes) {
     let has_tcp = (egress.listen.iter()).any(|address| matches!(address, Address::Tcp(_)));
     for pool in &case.config.pools {
         let Some(chroot) = pool.workers().and_then(|workers| workers.chroot.as_ref()) else {
@@ -142,7 +145,8 @@ fn locked_in(case: &Case<'_>, egress: &Egress, notes: &mut Notes) {
         };
         let reaches =
             |address: &Address| matches!(address, Address::Unix(path) if path.starts_with(chroot));
-        if !has_tcp && !egress.listen.iter().any(reaches) {
+        let own_reaches = own.is_some_and(|own| own.starts_with(chroot));
+        if !has_tcp && !own_reaches && !egress.listen.iter().any(reaches) {
             notes.warn(
                 format!(
                     "[pool.{}] has the chroot {}, and no socket of [egress] is inside it",

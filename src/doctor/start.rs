@@ -18,7 +18,7 @@ use super::{
     rights::quoted,
     servers::connect_unix,
 };
-use crate::manager::listen;
+use crate::manager::listen::{self, LONGEST_PATH};
 
 /// Everything that matters first at a start.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
@@ -235,10 +235,10 @@ fn unix(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
         path.display()
     );
     let length = path.as_os_str().len();
-    if length > LONGEST_SOCKET {
+    if length > LONGEST_PATH {
         notes.breaks(
             format!("{label} is {length} bytes long"),
-            format!("a socket's path can have at most {LONGEST_SOCKET} bytes; weir does not start"),
+            format!("a socket's path can have at most {LONGEST_PATH} bytes; weir does not start"),
             "use a shorter path",
         );
         return;
@@ -347,9 +347,6 @@ fn listening(line: &str, six: bool, address: SocketAddr) -> Option<String> {
 fn number(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
-
-/// `sun_path` without its end (unix(7)).
-const LONGEST_SOCKET: usize = 107;
 
 #[cfg(test)]
 mod tests {

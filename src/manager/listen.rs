@@ -381,7 +381,7 @@ fn unix_problem(wanted: &Wanted<'_>, path: &Path, error: UnixError) -> Problem {
             "remove it if it is not needed, or use another path".into(),
         ),
         UnixError::TooLong => (
-            "a socket's path can be 107 bytes long at most".to_owned(),
+            format!("a socket's path can be {LONGEST_PATH} bytes long at most"),
             "use a shorter path".into(),
         ),
         UnixError::Owner(error) => (
@@ -462,6 +462,9 @@ pub fn owner_of_socket(inode: &str) -> Option<String> {
     }
     None
 }
+
+/// The longest path of a unix socket, bytes: `sun_path` without its end (unix(7)).
+pub(crate) const LONGEST_PATH: usize = 107;
 
 #[cfg(test)]
 mod tests {

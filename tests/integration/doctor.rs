@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::support::weir::BINARY;
-use crate::support::{GROUP, Setup, USER, free_address, is_root};
+use crate::support::{GROUP, Setup, USER, free_address, goes_on_as_root, is_root};
 
 fn doctor(arguments: &[&str]) -> Output {
     let mut command = Command::new(BINARY);
@@ -254,6 +254,8 @@ fn an_ordinary_user_is_told_what_it_cannot_see() {
         let file = written(&setup);
         let report = report(&doctor(&["-c", &file, "--json"]));
         finds(&report, "sites", "ok", &["[site.main]", "can enter it"]);
+    }
+    if !goes_on_as_root() {
         return;
     }
     let setup = Setup::new().file("index.php", "<?php echo 1;");
@@ -317,6 +319,93 @@ fn a_weir_that_runs_is_asked_for_its_figures() {
         "ok",
         &["[pool.app] 1 × ", "(measured; 1 of them run)"],
     );
+}
+
+/// The same site with `[egress]`, which has these lines.
+fn calling(lines: &str) -> Setup {
+    let listen = format!("listen = [\"{}\"]", free_address());
+    well().more(&format!(
+        "[egress]\n{listen}\nallow = [\"localhost\"]\n{lines}"
+    ))
+}
+
+#[test]
+fn the_socket_by_which_workers_call_is_looked_at() {
+    let setup = calling("");
+    let folder = setup.folder().join("egress");
+    let line = |folder: &Path| format!("socket = \"unix:{}/own.sock\"", folder.display());
+    let named = setup.more(&line(&folder));
+    let file = written(&named);
+    let find = |verdict: &str, words: &[&str]| {
+        let output = doctor(&["-c", &file, "--json"]);
+        finds(&report(&output), "egress", verdict, words);
+        output.status.code()
+    };
+    let install = format!("install -d {}", folder.display());
+    assert_eq!(
+        find("break", &["own.sock", "egress does not exist", &install]),
+        Some(1)
+    );
+    fs::create_dir(&folder).expect("mkdir");
+    mode(&folder, 0o755);
+    find("ok", &["own.sock", "can create it"]);
+    assert_eq!(
+        find("ok", &["own.sock", "[pool.app]", "can connect"]),
+        Some(0)
+    );
+    // Only the workers' user meets this obstacle.
+    if is_root() {
+        mode(&folder, 0o700);
+        let barred = format!("{} (drwx------", folder.display());
+        let words = ["own.sock", "[pool.app]", "cannot reach it", &barred];
+        find("warn", &words);
+        mode(&folder, 0o755);
+    }
+    let socket = folder.join("own.sock");
+    fs::write(&socket, "").expect("a file");
+    assert_eq!(find("break", &["own.sock", "not a socket", "rm "]), Some(1));
+    fs::remove_file(&socket).expect("rm");
+    let other = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+    let us = format!("process {} is listening", std::process::id());
+    assert_eq!(find("break", &["own.sock", &us]), Some(1));
+    drop(other);
+    // One that its weir has left, or uses, stands in nobody's way.
+    find("ok", &["own.sock", "can create it"]);
+    fs::remove_file(&socket).expect("rm");
+    let admin = format!("admin = \"unix:{}/admin.sock\"", named.folder().display());
+    let weir = named.server(&admin).start();
+    find("ok", &["own.sock", "can create it"]);
+    drop(weir);
+}
+
+/// weir does without the usual socket where it cannot make it.
+#[test]
+fn a_usual_socket_for_calls_with_too_long_a_path_is_told() {
+    let setup = calling("");
+    // Root's is in /run.
+    let folder = setup.folder().join("long").join("x".repeat(90));
+    fs::create_dir_all(&folder).expect("mkdir");
+    mode(&folder, 0o777);
+    let file = written(&setup);
+    let text = fs::read_to_string(&file).expect("it");
+    let text: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with("user =") && !line.starts_with("group ="))
+        .collect();
+    fs::write(&file, text.join("\n")).expect("write");
+    // The binary may be in a folder that only root may enter.
+    let copy = setup.folder().join("weir");
+    fs::copy(BINARY, &copy).expect("a copy");
+    let mut command = Command::new(&copy);
+    command
+        .args(["doctor", "-c", &file, "--json"])
+        .env("XDG_RUNTIME_DIR", &folder);
+    if is_root() {
+        command.uid(65_534).gid(65_534);
+    }
+    let report = report(&command.output().expect("weir doctor"));
+    let long = "that of a socket can have 107 at most";
+    finds(&report, "egress", "warn", &["[egress] socket (unix:", long]);
 }
 
 #[test]

@@ -235,6 +235,7 @@ root = "/srv"
 spool_dir = "/tmp"
 [egress]
 listen = ["127.0.0.1:8083", "unix:/nowhere/egress.sock"]
+socket = "unix:/nowhere/own.sock"
 owner = "wier"
 token_file = "/tmp/token"
 allow = ["a.example"]
@@ -254,53 +255,58 @@ weir.toml:8:10: error: /nowhere: not there
       |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 hint: mkdir -p /nowhere, or correct the path
 
-weir.toml:9:9: error: user \"wier\" does not exist
-    9 | owner = \"wier\"
+weir.toml:9:10: error: /nowhere: not there
+    9 | socket = \"unix:/nowhere/own.sock\"
+      |          ^^^^^^^^^^^^^^^^^^^^^^^^
+hint: mkdir -p /nowhere, or correct the path
+
+weir.toml:10:9: error: user \"wier\" does not exist
+   10 | owner = \"wier\"
       |         ^^^^^^
 hint: useradd --system --no-create-home wier
 
-weir.toml:10:14: warning: everybody can read /tmp/token
-   10 | token_file = \"/tmp/token\"
+weir.toml:11:14: warning: everybody can read /tmp/token
+   11 | token_file = \"/tmp/token\"
       |              ^^^^^^^^^^^^
 hint: chmod o-rwx /tmp/token
 
-weir.toml:12:11: error: /nowhere/ca.pem: not there
-   12 | ca_file = \"/nowhere/ca.pem\"
+weir.toml:13:11: error: /nowhere/ca.pem: not there
+   13 | ca_file = \"/nowhere/ca.pem\"
       |           ^^^^^^^^^^^^^^^^^
 hint: correct the path, or create the file
 
-weir.toml:14:14: warning: everybody can read /tmp/key.pem
-   14 | client_key = \"/tmp/key.pem\"
+weir.toml:15:14: warning: everybody can read /tmp/key.pem
+   15 | client_key = \"/tmp/key.pem\"
       |              ^^^^^^^^^^^^^^
 hint: chmod o-rwx /tmp/key.pem
 
-weir.toml:17:17: error: /nowhere/a: not there
-   17 | set_headers = { X-A = \"${file:/nowhere/a} ${env:KEY}\", X-B = \"${file:/tmp/b}${env:NONE}\", X-C = \"${file:/locked/c}\" }
+weir.toml:18:17: error: /nowhere/a: not there
+   18 | set_headers = { X-A = \"${file:/nowhere/a} ${env:KEY}\", X-B = \"${file:/tmp/b}${env:NONE}\", X-C = \"${file:/locked/c}\" }
       |                 ^^^
 hint: correct the path, or create the file
 
-weir.toml:17:56: error: the variable NONE is not set
-   17 | set_headers = { X-A = \"${file:/nowhere/a} ${env:KEY}\", X-B = \"${file:/tmp/b}${env:NONE}\", X-C = \"${file:/locked/c}\" }
+weir.toml:18:56: error: the variable NONE is not set
+   18 | set_headers = { X-A = \"${file:/nowhere/a} ${env:KEY}\", X-B = \"${file:/tmp/b}${env:NONE}\", X-C = \"${file:/locked/c}\" }
       |                                                        ^^^
 hint: set it in weir's environment (systemd: Environment=, EnvironmentFile=), or use ${file:…}
 
-weir.toml:17:56: warning: everybody can read /tmp/b
-   17 | set_headers = { X-A = \"${file:/nowhere/a} ${env:KEY}\", X-B = \"${file:/tmp/b}${env:NONE}\", X-C = \"${file:/locked/c}\" }
+weir.toml:18:56: warning: everybody can read /tmp/b
+   18 | set_headers = { X-A = \"${file:/nowhere/a} ${env:KEY}\", X-B = \"${file:/tmp/b}${env:NONE}\", X-C = \"${file:/locked/c}\" }
       |                                                        ^^^
 hint: chmod o-rwx /tmp/b
 
-weir.toml:17:91: error: /locked/c: not for you
-   17 | …Y}\", X-B = \"${file:/tmp/b}${env:NONE}\", X-C = \"${file:/locked/c}\" }
+weir.toml:18:91: error: /locked/c: not for you
+   18 | …Y}\", X-B = \"${file:/tmp/b}${env:NONE}\", X-C = \"${file:/locked/c}\" }
       |                                          ^^^
 hint: give the user who starts weir read access
 
-weir.toml:19:10: error: the user who runs this check cannot write /locked/access.log
-   19 | access = \"/locked/access.log\"
+weir.toml:20:10: error: the user who runs this check cannot write /locked/access.log
+   20 | access = \"/locked/access.log\"
       |          ^^^^^^^^^^^^^^^^^^^^
 hint: give the user who starts weir write access there
 
-weir.toml:20:10: error: /logs is a folder
-   20 | egress = \"/logs\"
+weir.toml:21:10: error: /logs is a folder
+   21 | egress = \"/logs\"
       |          ^^^^^^^
 ";
     assert_eq!(said(text), expected);

@@ -15,7 +15,7 @@ use weir_sys::{
 };
 
 use super::{Problem, Us, check_folder};
-use crate::{control::path_inside, machine};
+use crate::{control::path_inside, machine, manager::listen::LONGEST_PATH};
 
 /// The address of the egress: `http://ADDR` of its first TCP listener, which is both the beginning of a URL and a
 /// value for `http_proxy`; without one, `unix:PATH`.
@@ -97,7 +97,12 @@ pub(super) fn own_path(egress: &Egress, problems: &mut Vec<Problem>) -> Option<P
 
 /// Why weir cannot make the socket at its default path.
 fn obstacle(path: &Path) -> Option<String> {
-    let folder = path.parent()?;
+    let (folder, length) = (path.parent()?, path.as_os_str().len());
+    if length > LONGEST_PATH {
+        return Some(format!(
+            "the path is {length} bytes long, and that of a socket can have {LONGEST_PATH} at most"
+        ));
+    }
     // The folder is made together with the socket.
     let to_write = if folder.exists() {
         folder
@@ -222,6 +227,15 @@ mod tests {
             .into_iter()
             .map(|(name, value)| (name, text(value)))
             .collect()
+    }
+
+    #[test]
+    fn a_usual_socket_whose_path_is_too_long_is_done_without() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(obstacle(&folder.path().join("weir/egress.sock")), None);
+        let long = folder.path().join("x".repeat(100)).join("egress.sock");
+        let cause = obstacle(&long).expect("an obstacle");
+        assert!(cause.contains("107 at most"), "{cause}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::{Obstacle, Pass};
-use crate::model::{Address, HostSettings, SecretPiece};
+use crate::model::{Address, HostSettings, SecretPiece, Window};
 
 impl Pass<'_> {
     pub(super) fn egress(&mut self) {
@@ -15,6 +15,9 @@ impl Pass<'_> {
             if let Address::Unix(path) = address {
                 self.parent("egress.listen", path);
             }
+        }
+        if let Window::At(path) = &egress.socket {
+            self.parent("egress.socket", path);
         }
         self.names(
             "egress.owner",
