@@ -5,6 +5,9 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+#[cfg(test)]
+#[path = "../tests/shared/as_root.rs"]
+mod as_root;
 mod bench;
 mod cli;
 mod clock;

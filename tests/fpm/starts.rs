@@ -7,7 +7,8 @@ use std::{
 };
 
 use crate::support::{
-    PHP_FPM, Place, Running, children, command_line, get, is_alive, is_root, say, user, wait_until,
+    PHP_FPM, Place, Running, children, command_line, get, goes_on_as_root, is_alive, say, user,
+    wait_until,
 };
 
 pub fn configuration(global: &str, pool: &str) -> String {
@@ -128,7 +129,7 @@ fn what_keeps_it_from_starting_is_told_as_php_fpm_tells_it() {
 
 #[test]
 fn a_pool_that_would_be_root_s_is_refused() {
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     let place = Place::new();

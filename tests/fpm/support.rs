@@ -11,6 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub use crate::as_root::goes_on_as_root;
+
 /// The limit of every wait of these tests.
 pub const LIMIT: Duration = Duration::from_secs(60);
 

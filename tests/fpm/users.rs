@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::fs::MetadataExt};
 
-use crate::support::{PHP_FPM, Place, Running, get, is_root, say};
+use crate::support::{PHP_FPM, Place, Running, get, goes_on_as_root, is_root, say};
 
 /// Numbers that no user and no group has.
 const UID: &str = "54321";
@@ -56,7 +56,7 @@ fn same(global: &str, pool: &str) {
 
 #[test]
 fn users_and_groups_may_be_numbers_that_are_nobodys() {
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     for pool in [
@@ -79,7 +79,7 @@ fn users_and_groups_may_be_numbers_that_are_nobodys() {
 /// PHP-FPM accepts no numbers here.
 #[test]
 fn access_control_lists_may_name_numbers_that_are_nobodys() {
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     let place = Place::new();

@@ -9,7 +9,9 @@ use rustix::process::Signal;
 
 use crate::support::php::cgi_pool;
 use crate::support::weir::{BINARY, expect_gone};
-use crate::support::{Client, Gate, Responder, Setup, free_address, is_root, process, wait_until};
+use crate::support::{
+    Client, Gate, Responder, Setup, free_address, goes_on_as_root, process, wait_until,
+};
 
 fn weir(arguments: &[&str]) -> Output {
     let mut command = Command::new(BINARY);
@@ -555,7 +557,7 @@ fn the_pid_file_is_written_and_taken_away() {
 
 #[test]
 fn the_gateway_may_live_in_a_chroot() {
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     let setup = Setup::new()

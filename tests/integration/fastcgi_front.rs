@@ -654,8 +654,7 @@ fn scripts_of_other_extensions_do_not_run() {
 
 #[test]
 fn a_socket_has_its_access_control_list() {
-    if !crate::support::is_root() {
-        // A user that is not root can give rights only to itself. The unit tests of crates/sys cover that.
+    if !crate::support::goes_on_as_root() {
         return;
     }
     let setup = Setup::new();

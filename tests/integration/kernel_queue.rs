@@ -628,7 +628,7 @@ fn who_may_ask_the_agent_is_said() {
 /// Netlink needs no file system, and weir opened the counters before.
 #[test]
 fn a_gateway_in_a_chroot_watches_its_queues_too() {
-    if !crate::support::is_root() {
+    if !crate::support::goes_on_as_root() {
         return;
     }
     let setup = Setup::new();

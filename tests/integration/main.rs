@@ -4,6 +4,8 @@
 //! `setup/install.sh test` installs what is missing. A test whose program is missing fails.
 
 mod applications;
+#[path = "../shared/as_root.rs"]
+mod as_root;
 mod bad_input;
 mod bench;
 mod bodies;

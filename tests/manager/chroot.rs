@@ -12,7 +12,7 @@ use crate::support::*;
 
 #[test]
 fn files_scripts_pages_spool_and_logs_work_inside_and_outside_of_a_chroot() {
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     for jail in ["", "/jail"] {
@@ -79,7 +79,7 @@ fn files_scripts_pages_spool_and_logs_work_inside_and_outside_of_a_chroot() {
 
 #[test]
 fn a_servers_socket_is_reached_inside_of_a_chroot_and_one_outside_is_told_at_the_start() {
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     let site = Site::new();

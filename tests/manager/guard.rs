@@ -31,7 +31,7 @@ fn make_fifo(path: &Path) {
 
 #[test]
 fn root_writes_to_no_link_pipe_or_second_name_in_a_folder_of_the_pools_user_at_the_start() {
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     let site = Site::new();
@@ -96,7 +96,7 @@ fn root_writes_to_no_link_pipe_or_second_name_in_a_folder_of_the_pools_user_at_t
 
 #[test]
 fn root_follows_no_link_at_sigusr1_and_turns_the_other_logs_over_all_the_same() {
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     let site = Site::new();
@@ -150,7 +150,7 @@ const KILL: &str = "<?php error_reporting(0); $p = (int)$_GET['pid']; \
 
 #[test]
 fn a_script_of_a_pool_without_user_cannot_stop_or_kill_the_gateway() {
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     let site = Site::new();
@@ -205,7 +205,7 @@ fn a_script_of_a_pool_without_user_cannot_stop_or_kill_the_gateway() {
 
 #[test]
 fn a_gateway_whose_user_no_pool_has_keeps_its_number() {
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     let site = Site::new();
@@ -224,7 +224,7 @@ fn a_gateway_whose_user_no_pool_has_keeps_its_number() {
 
 #[test]
 fn a_folder_that_root_serves_has_a_gateway_that_its_scripts_cannot_end() {
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     let site = Site::new();

@@ -13,6 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub use crate::as_root::{DONE_BY_ROOT, goes_on_as_root};
+
 /// The time limit of every wait in these tests.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -427,6 +429,18 @@ fn find_port(pid: u32) -> Option<u16> {
         let listens = *fields.get(3)? == "0A" && mine.iter().any(|inode| inode == fields[9]);
         listens.then(|| u16::from_str_radix(fields[1].split(':').nth(1)?, 16).ok())?
     })
+}
+
+/// The sockets of this machine that listen on a TCP port of 127.0.0.1.
+pub fn inodes_of_listeners(port: u16) -> Vec<String> {
+    let local = format!("0100007F:{port:04X}");
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let fields = table.lines().map(|line| line.split_whitespace().collect());
+    let listens = |fields: &Vec<&str>| fields.get(1) == Some(&local.as_str()) && fields[3] == "0A";
+    fields
+        .filter(listens)
+        .map(|fields: Vec<&str>| fields[9].to_owned())
+        .collect()
 }
 
 pub fn pid_in(answer: &str) -> u32 {

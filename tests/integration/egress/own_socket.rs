@@ -13,7 +13,7 @@ use crate::support::oddity::Oddity;
 use crate::support::php::own;
 use crate::support::sidecar::{Outward, Sidecar};
 use crate::support::weir::{mode, request, write};
-use crate::support::{Client, LIMIT, Setup, is_root, wait_until};
+use crate::support::{Client, LIMIT, Setup, goes_on_as_root, is_root, wait_until};
 
 /// Waits for `gate` if it is given, then calls as `how` says, and prints the status and the result.
 const CALL: &str = "<?php
@@ -256,8 +256,7 @@ fn a_script_that_runs_on_after_a_reload_calls_for_its_pool() {
 /// A chroot cannot reach the usual socket: weir reports this, and the pool has no socket.
 #[test]
 fn a_pool_that_is_locked_in_is_told_that_it_cannot_reach_the_socket() {
-    if !is_root() {
-        // Only root can put a pool into a chroot.
+    if !goes_on_as_root() {
         return;
     }
     let origin = origin();

@@ -17,7 +17,7 @@ use crate::support::authority::{Authority, Identity};
 use crate::support::oddity::{Oddity, Talk};
 use crate::support::origin::Origin;
 use crate::support::sidecar::{Outward, Sidecar};
-use crate::support::{Setup, free_address, is_root, weir};
+use crate::support::{Setup, free_address, goes_on_as_root, weir};
 
 fn hello(talk: &mut Talk) {
     talk.answer_all("hello");
@@ -330,8 +330,7 @@ fn secrets_come_from_files_and_the_environment_and_are_not_in_logs() {
 
 #[test]
 fn what_lies_outside_of_the_gateways_chroot_is_there_for_it() {
-    if !is_root() {
-        // Only root can use a chroot.
+    if !goes_on_as_root() {
         return;
     }
     let setup = Setup::new();

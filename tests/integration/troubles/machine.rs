@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::*;
 use crate::support::process::wait;
-use crate::support::{LIMIT, is_root};
+use crate::support::{LIMIT, goes_on_as_root};
 
 /// The value of a metric whose line begins with this.
 fn metric(weir: &Weir, begin: &str) -> Option<f64> {
@@ -29,7 +29,7 @@ fn thread(pid: u32, name: &str) -> String {
 #[test]
 fn a_reactor_that_stands_still_is_told_and_makes_it_not_ready() {
     // Only a user that may trace any process can stop one thread of it.
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     let lines = "threads = 2\ngateway_timeout = \"0\"\n";
@@ -113,7 +113,7 @@ fn a_full_spool_is_told_with_what_helps_and_counted() {
 #[test]
 fn workers_that_cannot_be_forked_are_told_and_are_there_once_they_can() {
     // A user for this test alone, who has no other process.
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     let user = 61_000 + std::process::id() % 4_000;

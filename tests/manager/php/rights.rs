@@ -59,7 +59,7 @@ fn weirs_own_environment_is_passed_on_where_it_is_asked_for() {
 
 #[test]
 fn two_pools_of_two_users_cannot_look_into_one_another() {
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     let (site, text) = php_site("pm = \"static\"\nmax_children = 1\nuser = \"www-data\"");
@@ -128,7 +128,7 @@ fn a_worker_of_the_same_user_cannot_look_into_another_one_or_its_master() {
 
 #[test]
 fn workers_in_a_chroot_find_their_scripts_and_nothing_outside() {
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     let (site, _) = php_site("");
@@ -176,7 +176,7 @@ fn workers_in_a_chroot_find_their_scripts_and_nothing_outside() {
 
 #[test]
 fn a_root_outside_of_its_workers_chroot_is_told_at_the_start() {
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     let (site, _) = php_site("");
@@ -193,7 +193,7 @@ fn a_root_outside_of_its_workers_chroot_is_told_at_the_start() {
 
 #[test]
 fn a_program_in_a_chroot_is_found_and_run_there() {
-    if !is_root() {
+    if !goes_on_as_root() {
         return;
     }
     let site = Site::new().workers(1);
