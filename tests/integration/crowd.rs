@@ -5,11 +5,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Client, Gate, LIMIT, Responder, Setup, Weir, wait_until};
+use crate::support::{Client, Gate, Responder, Setup, Weir, wait_until};
 
 /// Sends a request for `run.php` from 127.0.0.`last` without waiting for its answer.
 fn ask_from(weir: &Weir, last: u8, query: &str) -> Client {
@@ -82,61 +82,84 @@ fn a_queue_that_one_client_has_filled_has_room_for_ten_others() {
 
 #[test]
 fn under_lasting_overload_those_who_still_wait_are_served_and_the_rest_is_told_at_once() {
+    let (outcome, said) = overload();
+    assert!(outcome.is_well(), "{outcome:?}: {said}");
+}
+
+/// What came of an overload. How much a machine can do in that time does not matter.
+#[derive(Debug)]
+struct Outcome {
+    /// Scripts that were run, and how many clients got their answer in time.
+    run: u64,
+    good: u64,
+    /// Clients that were refused, and that left in vain.
+    refused: u64,
+    failed: u64,
+    /// When half of those who were refused knew it, seconds.
+    told_after: f64,
+}
+
+impl Outcome {
+    fn is_well(&self) -> bool {
+        // First come, first served would reach a quarter. The simulator asks for 95 %.
+        2 * self.good > self.run
+            && self.refused > self.failed
+            && self.told_after < PATIENCE.as_secs_f64() / 2.0
+    }
+}
+
+/// Three times the capacity of a pool, from clients that wait for [`PATIENCE`]. The pool's capacity is so small that a slow
+/// machine can bear the load. There are a few tries, since a busy machine may stand still for that long.
+fn overload() -> (Outcome, String) {
     let setup = Setup::new().file("run.php", "");
     let responder = Responder::unix(setup.folder(), |request, answer| {
         std::thread::sleep(SERVICE);
         answer.page(request.param("REQUEST_URI"));
     });
-    let pool = responder.pool(4);
+    let pool = responder.pool(WORKERS);
     let weir = setup.pool(&pool).start();
-    let url = format!("http://{}/run.php", weir.address());
-    // Three times the capacity of the pool, from clients that wait for a second.
-    let capacity = 4.0 / SERVICE.as_secs_f64();
-    let rate = (3.0 * capacity).to_string();
-    let seconds = 10;
-    let time = format!("{seconds}s");
-    let overload = || {
-        let words = [
-            "bench",
-            &url,
-            "--json",
-            "--timeout",
-            "1s",
-            "-r",
-            &rate,
-            "-t",
-            &time,
-        ];
-        let bench = Command::new(env!("CARGO_BIN_EXE_weir"))
-            .args(words)
-            .output()
-            .expect("weir bench");
-        let said = String::from_utf8_lossy(&bench.stdout).into_owned();
-        let report: Value = serde_json::from_str(&said).unwrap_or_else(|error| {
-            panic!("{error}: {said}{}", String::from_utf8_lossy(&bench.stderr))
+    let mut last = None;
+    for _ in 0..3 {
+        let before = responder.uris().len();
+        let (mut outcome, said) = overload_once(&weir);
+        outcome.run = (responder.uris().len() - before) as u64;
+        // No request has to wait when the overload is over.
+        wait_until("nothing is left of it", || {
+            weir.get("/run.php").status == 200
         });
-        let count = |key: &str| report[key].as_u64().expect(key);
-        // A queue that serves in order of arrival answers no client in time after the first second, which is a tenth of
-        // the capacity. This queue reaches three quarters on an idle machine.
-        let good = count("transactions") as f64 / (capacity * f64::from(seconds));
-        let median = report["refused_time"]["p50"].as_f64();
-        let is_well = good > 0.4
-            && count("refused") > count("failed")
-            && median.is_some_and(|median| median < 0.5);
-        is_well
-            .then_some(())
-            .ok_or(format!("{good:.2} of what it can do: {said}"))
-    };
-    // A busy machine may be late, so there are several tries.
-    let mut tries = (0..4).map(|_| overload());
-    let last = tries.by_ref().find(Result::is_ok).unwrap_or_else(overload);
-    assert!(last.is_ok(), "{last:?}");
-    // No request has to wait when the overload is over.
-    let begun = Instant::now();
-    wait_until("nothing is left of it", || {
-        weir.get("/run.php").status == 200
-    });
-    assert!(begun.elapsed() < LIMIT / 2, "{:?}", begun.elapsed());
+        let is_well = outcome.is_well();
+        last = Some((outcome, said));
+        if is_well {
+            break;
+        }
+    }
+    last.expect("a try")
 }
 
-const SERVICE: Duration = Duration::from_millis(50);
+fn overload_once(weir: &Weir) -> (Outcome, String) {
+    let url = format!("http://{}/run.php", weir.address());
+    let rate = (3.0 * WORKERS as f64 / SERVICE.as_secs_f64()).to_string();
+    let (patience, time) = (format!("{}s", PATIENCE.as_secs()), "8s");
+    let bench = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["bench", &url, "--json", "--timeout", &patience])
+        .args(["-r", &rate, "-t", time])
+        .output()
+        .expect("weir bench");
+    let said = String::from_utf8_lossy(&bench.stdout).into_owned();
+    let report: Value = serde_json::from_str(&said).unwrap_or_else(|error| {
+        panic!("{error}: {said}{}", String::from_utf8_lossy(&bench.stderr))
+    });
+    let count = |key: &str| report[key].as_u64().expect(key);
+    let outcome = Outcome {
+        run: 0,
+        good: count("transactions"),
+        refused: count("refused"),
+        failed: count("failed"),
+        told_after: report["refused_time"]["p50"].as_f64().unwrap_or(f64::MAX),
+    };
+    (outcome, said)
+}
+
+const WORKERS: usize = 2;
+const SERVICE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(2);

@@ -7,9 +7,11 @@ use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::{Gated, count, elapsed, masters, pid, setup, wait_for_workers, workers};
+use rustix::fs::{FlockOperation, flock};
+
+use super::{Gated, count, elapsed, masters, pid, scratch, setup, wait_for_workers, workers};
 use crate::support::process::signal;
-use crate::support::{wait_for, wait_until};
+use crate::support::{Client, LIMIT, Setup, is_root, wait_for, wait_until, weir};
 
 #[test]
 fn static_pools_have_all_their_workers_from_the_start() {
@@ -113,6 +115,92 @@ fn pools_that_choose_for_themselves_grow_as_long_as_it_helps() {
             asked.join().expect("all are answered");
         }
     });
+}
+
+/// A weir for which the processors are as idle as its own workers leave them, whatever else this machine does. /proc/stat
+/// does not change for it, as in containers that hide it.
+fn on_idle_processors(setup: Setup) -> Setup {
+    let stat = setup.folder().join("stat");
+    fs::copy("/proc/stat", &stat).expect("/proc/stat");
+    let bind = format!("mount --bind {} /proc/stat", stat.display());
+    if is_root() {
+        let script = format!("{bind} && exec \"$@\"");
+        return setup.under(&["unshare", "--mount", "sh", "-c", &script, "sh"]);
+    }
+    // An ordinary user may mount where it is root, and then becomes itself again.
+    let (user, group) = (
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    let script =
+        format!("{bind} && exec unshare --user --map-user={user} --map-group={group} \"$@\"");
+    setup.under(&[
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        &script,
+        "sh",
+    ])
+}
+
+/// Sends this request without waiting for its answer.
+fn ask(weir: &crate::support::Weir, path: &str) -> Client {
+    let mut client = weir.client().patient(LIMIT * 2);
+    client.send(weir::request("GET", path, &[], b""));
+    client
+}
+
+/// A dependency takes seconds instead of 30 ms, while processors are idle. Afterwards it is quick again.
+#[test]
+fn while_processors_are_idle_each_request_that_waits_for_a_slow_dependency_gets_a_worker() {
+    const SLOW: usize = 40;
+    const CROWD: usize = 300;
+    let weir = on_idle_processors(setup(&format!(
+        "pm = \"auto\"\nmax_children = {SLOW}\nqueue.timeout = \"60s\"\n"
+    )))
+    // Waits for a lock, which takes no processor time.
+    .file(
+        "slow.php",
+        "<?php touch($_GET['came'] . '.' . getmypid()); flock(fopen($_GET['gate'], 'r'), LOCK_SH);",
+    )
+    .file("crowd.php", "<?php usleep(30000);")
+    .more("[[site.main.route]]\npath = \"/crowd.php\"\ntimeout = \"10s\"\n")
+    .start();
+    let gate = scratch(&weir, "gate");
+    fs::write(&gate, "").expect("the gate");
+    let shut = fs::File::open(&gate).expect("the gate");
+    flock(&shut, FlockOperation::LockExclusive).expect("flock");
+    for _ in 0..10 {
+        weir.get("/sleep.php?ms=30").expect(200);
+    }
+    let path = format!(
+        "/slow.php?gate={}&came={}",
+        gate.display(),
+        scratch(&weir, "came").display()
+    );
+    // Twenty a second. Their rate tells nothing about the number of workers that would be useful: none ends.
+    let mut slow = Vec::new();
+    for _ in 0..SLOW {
+        slow.push(ask(&weir, &path));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    wait_until("each has a worker", || count(&weir, "came.") == SLOW);
+    // All take at least two seconds.
+    std::thread::sleep(Duration::from_secs(2));
+    flock(&shut, FlockOperation::Unlock).expect("flock");
+    for client in &mut slow {
+        client.response().expect(200);
+    }
+    // After a rest, what requests took then says nothing any more. Forty workers that took two seconds for each could not
+    // serve this crowd in time.
+    std::thread::sleep(Duration::from_millis(2_500));
+    let mut crowd: Vec<Client> = (0..CROWD).map(|_| ask(&weir, "/crowd.php")).collect();
+    for client in &mut crowd {
+        client.response().expect(200);
+    }
 }
 
 #[test]
