@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use crate::as_root::goes_on_as_root;
+pub(crate) use crate::as_root::goes_on_as_root;
 
 /// The limit of every wait of these tests.
 pub const LIMIT: Duration = Duration::from_secs(60);

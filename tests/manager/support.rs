@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use crate::as_root::{DONE_BY_ROOT, goes_on_as_root};
+pub(crate) use crate::as_root::{DONE_BY_ROOT, goes_on_as_root};
 
 /// The time limit of every wait in these tests.
 const LIMIT: Duration = Duration::from_secs(30);

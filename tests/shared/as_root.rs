@@ -10,7 +10,7 @@ use std::{env, os::unix::fs::MetadataExt, process::Command, thread};
 /// If the test failed as root, or cannot run as root.
 #[track_caller]
 #[must_use]
-pub fn goes_on_as_root() -> bool {
+pub(crate) fn goes_on_as_root() -> bool {
     if is_root() {
         return true;
     }
@@ -43,7 +43,7 @@ fn is_root() -> bool {
 }
 
 /// Set where root runs all tests and then runs them again as another user.
-pub const DONE_BY_ROOT: &str = "WEIR_TESTS_DONE_BY_ROOT";
+pub(crate) const DONE_BY_ROOT: &str = "WEIR_TESTS_DONE_BY_ROOT";
 
 const NEEDS_ROOT: &str =
     "needs root: run the tests as root, or allow sudo without a password (`sudo -n true`)";

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-pub use crate::as_root::goes_on_as_root;
+pub(crate) use crate::as_root::goes_on_as_root;
 pub use fcgi::Responder;
 pub use http::{Client, Response};
 pub use weir::{Setup, Weir};
