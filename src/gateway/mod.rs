@@ -728,9 +728,7 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                 }
             }
             ToGateway::Owner { id, owner } => gateway.owners.told(id, owner),
-            ToGateway::Former { id, found, later } => {
-                gateway.owners.told_former(id, found, later);
-            }
+            ToGateway::Former { id, found, later } => gateway.owners.told_former(id, found, later),
             ToGateway::PoolLog { pool, file } => {
                 if let Some(Some(log)) = gateway.pool_logs.get(usize::from(pool)) {
                     log.sink().reopen(file);
