@@ -1,27 +1,27 @@
-"""What `bench/run`, `bench/profile` and `bench/instructions` share, one file per subject:
+"""What `bench/run`, `bench/profile` and `bench/instructions` share. Each file has one subject:
 
-machine    what is measured on: cores, kernel, versions; who else uses the processor
-packages   programs from the distribution's packages, and this source's own builds
-under_valgrind.c  has the gateway, and nothing else, started under valgrind
-processes  process trees that the benchmark starts: CPU time, memory, an end in every case
-peers      the servers compared, from the templates in `bench/peers/`
-backends   what is behind them: the responder that does nothing, PHP-FPM, or PHP of their own
-stacks     a server and its PHP together, told apart by process
-php        php.ini, scripts, and what the engine costs by itself
+machine    the machine: cores, kernel, versions; which other programs use the processor
+packages   programs from the distribution's packages, and weir's own builds
+under_valgrind.c  starts the gateway, and nothing else, under valgrind
+processes  process trees that the benchmark starts: their CPU time and memory; ends them in every case
+peers      the servers that are compared, from the templates in `bench/peers/`
+backends   what runs behind the servers: a responder that does no work, PHP-FPM, or a server's own PHP
+stacks     a server with its PHP; measures each process separately
+php        php.ini, scripts, and the cost of the PHP engine alone
 wordpress  WordPress and its database
-load       load generators, each bounded, each with the same kind of result
-idle       ten thousand clients that keep their connection and say nothing
-measure    CPU time and memory while a load runs
-works      works with the same thing behind all servers, and one sample of one work by one server
+load       load generators. Each has a time limit, and all return the same kind of result
+idle       ten thousand idle clients with open connections
+measure    CPU time and memory during a load
+works      works with the same backend behind all servers; takes one sample of one work with one server
 php_works  works with whole stacks under load
-overload   scenarios 1 and 4: too many users, each stack set up in several ways; the kernel's queues
-crowds     scenario 5, fairness, ten thousand that wait, status at saturation
+overload   scenarios 1 and 4: too many users, each stack with several configurations; the kernel's queues
+crowds     scenario 5, fairness, ten thousand waiting requests, the status page under full load
 trials     works with bursts, reloads, dying workers, and very many requests
-networks   networks of their own, with a long way between them; relay.py holds packets back
-origins    who is called: nginx over TLS, nameserver.py, and misbehave.py
-sidecars   weir's egress, nginx and HAProxy as proxies beside an application, and that
-egress     scenario 3: calls to others
-table      medians, tables, and what was asked against what was measured
+networks   separate networks with a long delay between them; relay.py delays the packets
+origins    the servers that are called: nginx with TLS, nameserver.py, and misbehave.py
+sidecars   weir's egress, nginx and HAProxy as proxies beside an application, and that application
+egress     scenario 3: calls to other servers
+table      medians, tables, and the targets beside the measured values
 php_table  the same for the works with whole stacks
 crowd_table  the same for overload and crowds
 egress_table  the same for egress

@@ -1,4 +1,4 @@
-"""What is behind the servers: the responder that does nothing, a PHP-FPM pool, or workers of the server's own."""
+"""What runs behind the servers: a responder that does no work, a PHP-FPM pool, or the server's own workers."""
 
 import collections
 import os
@@ -41,9 +41,9 @@ class Responder:
 class Pool(collections.namedtuple("Pool", "pm workers start_servers min_spare max_spare backlog maxconn minconn "
                                        "queue_timeout max_queue threads",
                                   defaults=(4096, None, None, "60s", None, None))):
-    """How many PHP workers there are, in PHP-FPM's words, and how many requests are at work and wait at once, in
-    HAProxy's. `backlog`: of PHP-FPM's socket. `threads`: of the server in front. None: what each does by itself, and
-    for `maxconn` all workers."""
+    """The number of PHP workers, in PHP-FPM's terms, and how many requests may run and wait at once, in HAProxy's
+    terms. `backlog`: of PHP-FPM's socket. `threads`: of the server in front. None means the server's default; for
+    `maxconn` it means the number of workers."""
 
     def values(self):
         """For templates."""

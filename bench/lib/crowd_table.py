@@ -103,7 +103,7 @@ def goodput(flooded, flood):
 
 
 def back_to_normal(flood):
-    """Seconds after the fall until the waits of every further second are as before, and nobody is refused."""
+    """Seconds after the end of the flood until the waits are as short as before for good, and no request is refused."""
     calm = flood["calm"]["response_time"]["max"]
     limit = max(NORMAL * calm, calm + NORMAL_MS / 1e3)
     late = [int(moment["at"]) + 1 for moment in flood["after"]["series"]

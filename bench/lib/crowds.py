@@ -1,6 +1,6 @@
-"""Whole stacks under more than they can do: for how long it lasts, who is served, what it costs, who can still see it.
+"""Whole stacks under overload: how long it lasts, who is served, what it costs, and whether the status is still visible.
 
-A result here has no figures of its own kind of load: what was seen stands under the work's name.
+These results have no figures of a load generator. What was measured is in the result under the work's name.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ FITTED = backends.Pool("static", 2 * os.cpu_count(), 1, 1, 1, threads=1)
 
 
 class Crowd(Computing):
-    """A page of 10 ms of CPU, and one look at each stack."""
+    """A page of 10 ms of CPU time, measured once with each stack."""
 
     programs = (*PhpWork.programs, "php-cgi")
     def sample(self, name, shared, context):
@@ -193,7 +193,7 @@ class Waiting(Crowd):
 
 
 class Window(Crowd):
-    """What an operator sees of a stack whose workers are all busy, and how soon."""
+    """What an operator sees of a stack whose workers are all busy, and how fast."""
 
     users, probes = 300, 200
     shapes = {"weir": {"defaults": OWN}, "nginx": {"PHP-FPM's status page": FITTED}}

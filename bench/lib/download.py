@@ -1,6 +1,6 @@
-"""Downloads a file again and again: `download.py URL CONNECTIONS SECONDS SIZE`; prints its figures as JSON.
+"""Downloads a file again and again: `download.py URL CONNECTIONS SECONDS SIZE`. Prints its figures as JSON.
 
-Reads in large pieces and throws them away, so that the server and not the reader is what is measured.
+It reads in large pieces and throws them away, so that the server is the limit and not the reader.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Scenario 3: calls to others, direct, through weir's egress, and through nginx and HAProxy as sidecars.
+"""Scenario 3: calls to other servers, direct, through weir's egress, and through nginx and HAProxy as sidecars.
 
-A result here has no figures of its own kind of load: what was seen stands under "egress".
+These results have no figures of a load generator. What was measured is in the result under "egress".
 """
 
 import collections
@@ -309,7 +309,7 @@ class Near(Egress):
         return lambda: load.wrk(context.settings.programs, url, self.connections, context.seconds)
 
     def alone(self, way, shared, context):
-        """What a call costs the sidecar, with callers that keep their connections."""
+        """The cost of a call for the sidecar, with callers that keep their connections."""
         sidecar = Sidecar(way, shared.called(self.hosts), context)
         try:
             attack = self.attack(sidecar, context)
@@ -365,7 +365,7 @@ class Rate(Egress):
 
 
 class Misbehaving(Egress):
-    """Misbehaving origins: what the caller is told and when, and how they affect others."""
+    """Misbehaving origins: the answer of the caller and its time, and the effect on other calls."""
 
     good = f"{NAMES[0]}:{TLS}"
     hosts = {**{kind: f"{kind}.{SUFFIX}:{port}" for kind, (port, _) in TROUBLE.items()},

@@ -161,8 +161,8 @@ def _near(groups):
 
 
 def _sidecar_us(one, way):
-    """CPU of a call below a page: of the sidecar's processes, or what weir took more than for the same page with direct
-    calls."""
+    """CPU time of a call on a page: that of the sidecar's processes, or for weir the additional time compared with the
+    same page and direct calls."""
     if way.startswith("weir"):
         spent = one["through"]["gateway_us"] - one["direct"]["gateway_us"]
     else:

@@ -1,8 +1,8 @@
-"""Clients that keep their connection and say nothing: `idle.py PORT COUNT PATH`.
+"""Idle clients with open connections: `idle.py PORT COUNT PATH`.
 
-Opens COUNT connections from several loopback addresses (so that neither ephemeral ports nor a limit per address
-is what is met), sends one request on each and reads the answer. Then prints a line of JSON, waits for end of
-file on stdin, counts how many connections the server still keeps open, and prints that.
+It opens COUNT connections from several loopback addresses, so that neither the ephemeral ports nor a limit per address
+is reached. It sends one request on each connection and reads the answer. Then it prints a line of JSON and waits for
+the end of standard input. At last it prints how many connections the server still keeps open.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""Load generators. Each ends by itself, is killed if it does not, and gives the same kind of result:
+"""Load generators. Each one ends by itself, or is killed after its time limit. All return the same kind of result:
 
 requests, bytes, seconds, p50_ms, p90_ms, p99_ms, longest_ms, errors {what: count}, finished (False: it was killed)
 
-Some tell more: in_time (requests that ended within `seconds`), fewest and most (requests of a client), availability.
+Some add more: in_time (requests that ended within `seconds`), fewest and most (requests of one client), availability.
 """
 
 import json
@@ -50,7 +50,7 @@ def ab(programs, url, connections, requests, seconds):
 
 
 def clients(programs, url, number, seconds=None, requests=None, folder=None, **options):
-    """Closed loop that checks every answer (`bench/clients`): for `seconds`, or so many `requests`.
+    """Closed loop that checks every answer (`bench/clients`), for `seconds` or for a number of `requests`.
 
     `options`: close, post (True), expect (bytes), contains (text), timeout, drain (seconds).
     """
@@ -105,10 +105,10 @@ def siege(programs, urls, users, seconds, folder, keep):
 
 
 def siege_result(output, seconds):
-    """Figures from siege's own summary; percentiles from its lines, to 10 ms.
+    """The figures of siege's own summary; percentiles from its lines, with a resolution of 10 ms.
 
-    siege sometimes stands still at its end: it cancels its threads, and one holds what another one waits for. Then its
-    lines are all there is, and they are as good.
+    siege sometimes hangs at its end: it cancels its threads while one of them holds a lock that another one needs. Then
+    the result comes from its lines alone. It is as accurate.
     """
     figure = lambda name: _number(output, name + r":\s+([\d.]+)")
     waits, sizes, statuses = [], 0, {}
@@ -136,8 +136,9 @@ def siege_result(output, seconds):
 
 
 def bench_argv(programs, url, seconds, rate=None, users=None, timeout=30.0, sources=(), kept=True, elsewhere=False):
-    """The command line of `weir bench` for `seconds`: open loop with a `rate`, closed with `users`. `timeout`: how long
-    a client waits, in seconds; `sources`: addresses that clients connect from; `elsewhere`: it is not loopback."""
+    """The command line of `weir bench` for `seconds`: an open loop with a `rate`, a closed loop with `users`.
+    `timeout`: how long a client waits, in seconds; `sources`: the addresses that clients connect from; `elsewhere`: the
+    server is not on loopback."""
     argv = [programs["weir"], "bench", url, "-t", f"{seconds}s", "--timeout", f"{round(timeout * 1000)}ms", "--json",
             "--no-probe", "--threads", "1"]
     argv += ["-r", f"{rate:.3f}"] if rate else ["-c", str(users)]

@@ -1,4 +1,4 @@
-"""Measures what a load costs: processor time and memory of a server, and who else used the machine."""
+"""Measures the cost of a load: CPU time and memory of a server, and which other programs used the machine."""
 
 import os
 import time
@@ -7,10 +7,11 @@ from . import machine, processes
 
 
 def measured(load, gateway, workers, memory_of, others=(), every=0.25):
-    """Runs `load` (a function that gives a result of lib/load.py) and adds to its result:
+    """Runs `load` (a function that returns a result of lib/load.py) and adds to its result:
 
-    gateway, workers: CPU time of these trees; memory: peak of the trees `memory_of`, looked at so often (seconds); rate;
-    machine: what else ran. `others`: trees whose CPU time belongs to the work and is in no figure.
+    gateway, workers: CPU time of these process trees; memory: peak of the trees `memory_of`, sampled at this interval
+    (seconds); rate; machine: which other programs ran. `others`: trees that work for this load too, but count for no
+    figure.
     """
     used, stolen = machine.busy_seconds()
     own = os.times()

@@ -1,4 +1,4 @@
-"""Origins over TLS that misbehave: `misbehave.py ADDRESS CERTIFICATE KEY KIND=PORT...`. lib/origins.py says the kinds."""
+"""Origins over TLS that misbehave: `misbehave.py ADDRESS CERTIFICATE KEY KIND=PORT...`. lib/origins.py lists the kinds."""
 
 import asyncio
 import socket

@@ -1,5 +1,6 @@
-"""A name server: `nameserver.py ADDRESS PORT SUFFIX=ADDRESS...`. A name that is SUFFIX or ends with .SUFFIX has that
-address; the first that fits says it. Answers over UDP (RFC 1035, section 4); the family that there is none of is empty."""
+"""A name server: `nameserver.py ADDRESS PORT SUFFIX=ADDRESS...`. A name that is SUFFIX or ends with .SUFFIX has this
+address; the first match counts. It answers over UDP (RFC 1035, section 4). If there is no address of the family that was
+asked for, the answer is empty."""
 
 import socket
 import struct

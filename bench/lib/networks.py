@@ -1,6 +1,6 @@
-"""Networks of the benchmark's own: a far one and a near one with a long way between them, or one without any delay.
+"""Networks for the benchmark: two with a long delay between them, or one without delay.
 
-The machine's own network, names and files stay as they are; what runs in one of these sees no other. Needs root.
+The machine's own network, names and files do not change. A program in one of these networks sees no other. Needs root.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ RELAY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "relay.py")
 
 
 class Distant:
-    """Two networks; what goes from one to the other takes `delay_ms`, each way: every packet of IP, those that open a
-    connection and those that look up a name too."""
+    """Two networks. Every IP packet between them takes `delay_ms` in each direction, also those that open a connection and
+    those of name lookups."""
 
     def __init__(self, delay_ms, far_addresses, folder):
         self.delay_ms, self.folder, self.tree = delay_ms, folder, None

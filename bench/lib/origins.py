@@ -1,7 +1,7 @@
-"""Who is called: nginx over TLS under names and with certificates of the benchmark's own, and origins that misbehave.
+"""The servers that are called: nginx with TLS, with names and certificates of the benchmark, and origins that misbehave.
 
-Two ports answer the same: TLS 1.3 (and 1.2) at one, TLS 1.2 alone at the other; HTTP/2 at a third, and plain HTTP at the
-last. The origin's own log and counters tell connections and handshakes.
+All ports give the same answers. The first speaks TLS 1.3 and 1.2, the second TLS 1.2 only, the third HTTP/2, and the
+last plain HTTP. The origin's log and counters show its connections and handshakes.
 """
 
 import collections
@@ -116,8 +116,8 @@ class Origins:
 
 
 class Call(collections.namedtuple("Call", "time host connection nth resumed tls protocol method status")):
-    """A line of an origin's log. `connection`: its number; `nth`: which request on it; `resumed`: r where the TLS session
-    was one of before."""
+    """A line of an origin's log. `connection`: its number; `nth`: the number of the request on it; `resumed`: r if it
+    resumed an earlier TLS session."""
 
 
 class Trouble:

@@ -1,4 +1,4 @@
-"""Scenarios 1 and 4: too many users at a small pool, and a backlog that overflows; each peer as it is best set up."""
+"""Scenarios 1 and 4: too many users at a small pool, and a backlog that overflows; each peer with its best configuration."""
 
 import contextlib
 import ctypes
@@ -15,9 +15,10 @@ BACKLOG, CUT = 511, 128
 
 
 class Overload(Scripted, Shaped):
-    """Scenario 1: a hundred users at a small pool; by siege as published, and by clients that cost less than siege.
+    """Scenario 1: a hundred users and a small pool. The load comes from siege, as in the published test, and from clients
+    that need less CPU time than siege.
 
-    One set-up of each is that of the scenario; the peers' others are what somebody finds by trying."""
+    One configuration of each server is that of the scenario. The others are what an operator would try next."""
 
     programs = (*Shaped.programs, "siege")
     path, expected, pool, clients = backends.PhpFpm.path, HELLO, DYNAMIC, 100
@@ -85,8 +86,8 @@ class Backlog(Computing):
 
 @contextlib.contextmanager
 def network(somaxconn=None):
-    """A network of its own for this process and what it starts: counters that nobody else moves, and another
-    net.core.somaxconn. Without the right to that (not root) it is that of all."""
+    """A separate network for this process and its children: its counters count nothing else, and net.core.somaxconn can have
+    another value. Without the right to make one (not root), it is the machine's own network."""
     home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         if os.geteuid() == 0 and _libc.unshare(_CLONE_NEWNET) == 0:

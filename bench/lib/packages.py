@@ -76,8 +76,8 @@ def of_peers(names):
 
 
 def ensure(programs):
-    """Paths of all `programs`, those that are built here left out; installs what is missing. Services of new packages
-    are not left running."""
+    """Paths of all `programs`, except those that are built here. Installs the missing ones. The services of new packages
+    are stopped."""
     programs = [program for program in dict.fromkeys(programs) if program not in OWN]
     missing = [p for p in programs if not find(p)]
     if missing:

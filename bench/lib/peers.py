@@ -1,7 +1,7 @@
 """The servers that are compared, each from its templates in `bench/peers/`.
 
-A server is started afresh for every sample: none profits from what an earlier sample left behind, and kept
-connections to a small PHP pool do not starve the next server.
+A server is started anew for every sample. So no sample profits from an earlier one, and connections that are kept to a
+small PHP pool do not block the next server.
 """
 
 import collections
@@ -32,9 +32,9 @@ class Peer:
     status = re.compile(rb'" (\d{3}) ')
 
     def __init__(self, settings, backend, folder, fallback="", cores=None, as_packaged=False):
-        """`settings`: a Settings. `backend`: of lib/backends.py. `folder`: an empty folder of its own. `fallback`:
-        the front controller. `cores`: none, or the only ones it may use. `as_packaged`: as many threads and processes
-        as the package sets up, where the benchmark's own number would be larger."""
+        """`settings`: a Settings. `backend`: of lib/backends.py. `folder`: an empty folder for this server. `fallback`:
+        the front controller. `cores`: None, or the cores that it may use. `as_packaged`: it keeps the number of threads and
+        processes of its package, if the benchmark's number would be larger."""
         self.as_packaged = as_packaged
         self.settings, self.backend, self.folder = settings, backend, folder
         self.access_log = f"{folder}/access.log"
@@ -171,7 +171,7 @@ PEERS = {peer.name: peer for peer in (Weir, Nginx, HAProxy, Apache, Prefork)}
 
 
 class Settings(collections.namedtuple("Settings", "programs root threads descriptors is_root php_ini")):
-    """What all servers of a run have in common."""
+    """The settings that all servers of a run share."""
 
 
 def start(name, settings, backend, folder, **more):

@@ -32,7 +32,7 @@ def write_ini(folder, of_version):
     path = f"{folder}/php.ini"
     shutil.copy(production, path)
     with open(path, "a", encoding="utf-8") as file:
-        # Mail goes nowhere. OPcache is on by default; here it stands to be read.
+        # No mail is sent. OPcache is on by default; the line makes it visible.
         file.write("\n[bench]\nopcache.enable = 1\nsendmail_path = /bin/true\n")
     return path
 
@@ -49,7 +49,7 @@ def write_site(root):
 
 
 def write_rounds(root, php_cgi, php_ini):
-    """Has page.php cost `PAGE_US` of CPU: the number of its rounds, by what the engine takes for 10,000 of them."""
+    """Makes page.php cost `PAGE_US` of CPU time: sets the number of its rounds by the time of 10,000 rounds."""
     path = f"{root}/rounds.php"
     def write(rounds):
         with open(path, "w", encoding="ascii") as file:
@@ -61,7 +61,7 @@ def write_rounds(root, php_cgi, php_ini):
 
 
 class SameSettings:
-    """Every stack's PHP says what it runs with; the first one's word is what the others are held to."""
+    """Asks the PHP of every stack for its settings. All must have the same as the first one."""
 
     def __init__(self):
         self.first = None

@@ -1,6 +1,6 @@
 """Works in which whole stacks run PHP: each server with its own workers, or with PHP-FPM behind it.
 
-What is disturbed on purpose (bursts, reloads, dying workers) and what takes long is in `trials.py`.
+Works with disturbances (bursts, reloads, dying workers) and long works are in `trials.py`.
 """
 
 import copy
@@ -18,7 +18,7 @@ LOOK_EVERY = 1.0
 
 
 class Nothing:
-    """What samples share that share nothing."""
+    """The shared state of samples that share nothing."""
 
     def stop(self):
         pass
@@ -73,7 +73,7 @@ class PhpWork:
                              lambda: self.load(stack, folder, context, context.seconds), stack.stop)
 
     def start(self, name, shared, context, cores=None):
-        """(running stack, its folder): the stack answers rightly, and with the same settings as all."""
+        """(running stack, its folder): the stack gives correct answers, and has the same settings as the others."""
         folder = context.new_folder(name)
         settings = context.settings._replace(root=self.root(context, shared))
         stack = stacks.Stack(name, settings, self.pool, folder, self.fallback, cores)
@@ -88,7 +88,7 @@ class PhpWork:
         return stack, folder
 
     def check(self, stack):
-        """The stack gives the right answer: before it is measured, and after."""
+        """Checks that the stack gives the right answer, before and after the measurement."""
         status, body = stack.get(self.path)
         right = self.expected.encode() in body if isinstance(self.expected, str) else body == self.expected
         if status != 200 or not right:
@@ -113,7 +113,7 @@ class PhpWork:
 
 
 class Scripted(PhpWork):
-    """A script that needs nothing: what the engine takes for it by itself is measured too."""
+    """A script that needs nothing else. The time that the PHP engine alone takes for it is measured too."""
 
     def begin(self, context):
         script = f"{context.settings.root}{self.path}"
@@ -123,7 +123,7 @@ class Scripted(PhpWork):
 
 
 class Shaped(PhpWork):
-    """The same load on each stack as it is set up in several ways: `shapes`, {peer: {what is said of it: Pool}}."""
+    """The same load on each stack with several configurations: `shapes`, {peer: {description: Pool}}."""
 
     shapes = {}
 
@@ -132,7 +132,7 @@ class Shaped(PhpWork):
         return tuple(self.shapes)
 
     def shaped(self, name):
-        """(what is said of it, this work with that pool), one for each way to set `name` up."""
+        """(description, this work with that pool), one for each configuration of `name`."""
         for shape, pool in self.shapes[name].items():
             work = copy.copy(self)
             work.pool = pool

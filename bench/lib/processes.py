@@ -1,7 +1,7 @@
-"""Process trees that the benchmark starts: their CPU time and memory, and their end, whatever happens.
+"""Process trees that the benchmark starts: their CPU time and memory. They end in every case.
 
-Only processes that are started here are ever signalled: each leads a session of its own, dies with the
-benchmark (PR_SET_PDEATHSIG), and is in a registry that `stop_all` empties.
+Only processes that this module started get a signal. Each leads its own session, dies with the benchmark
+(PR_SET_PDEATHSIG), and is in a registry that `stop_all` empties.
 """
 
 import ctypes
@@ -27,8 +27,8 @@ class Tree:
     """A program and its descendants."""
 
     def __init__(self, name, argv, log, cores=None, prepare=None, keep=()):
-        """Starts `argv`, on these `cores` only; stdout and stderr go to the file `log`. `prepare`: a function that runs
-        in the process before the program does. `keep`: descriptors that it has under the same numbers."""
+        """Starts `argv` on these `cores` only. stdout and stderr go to the file `log`. `prepare`: a function that runs in
+        the new process before the program. `keep`: descriptors that the program gets with the same numbers."""
         self.name, self.log = name, log
         with open(log, "ab") as output:
             self.process = subprocess.Popen(
@@ -104,12 +104,12 @@ def wait_for(condition, seconds, what, tree=None):
 
 
 class CpuTime:
-    """CPU time of a tree, as the kernel counts it.
+    """CPU time of a process tree, from the kernel's counters.
 
-    The scheduler's own nanoseconds (/proc/PID/task/*/schedstat) are exact, but forget threads and processes
-    that have ended; the ticks of /proc/PID/stat (10 ms) with the time of reaped children forget nothing. The
-    first are taken where the same threads were there at both ends, else the second. The split between user
-    and kernel is the kernel's own estimate from its ticks.
+    The scheduler's nanoseconds (/proc/PID/task/*/schedstat) are exact, but they do not include threads and processes
+    that have ended. The ticks of /proc/PID/stat (10 ms) with the time of reaped children include everything. The
+    nanoseconds are used if the same threads existed at the start and at the end, otherwise the ticks. The split between
+    user and kernel time is the kernel's own estimate from its ticks.
     """
 
     def __init__(self, tree):
@@ -154,8 +154,8 @@ def memory(tree):
 
 
 class MemoryWatch:
-    """Samples the memory of trees together while they work, and keeps the largest values: `peak`, and what each of the
-    trees had of PSS when that was largest: `shares_kb`."""
+    """Samples the memory of several process trees during the load and keeps the largest sum: `peak`. `shares_kb`: the PSS
+    of each tree at that time."""
 
     def __init__(self, trees, every=0.25):
         self.trees, self.every = trees, every
@@ -193,13 +193,13 @@ class MemoryWatch:
 
 
 def ticks():
-    """CPU seconds of everything that was started and not stopped, ended children included."""
+    """CPU seconds of all processes that were started and not stopped, with their ended children."""
     fields = (_stat(f"/proc/{pid}/stat") for tree in _running for pid in tree.pids())
     return sum(sum(map(int, words[11:15])) for words in fields if words) / TICK
 
 
 def raise_descriptors():
-    """Soft limit of descriptors up to the hard one, for us and what we start; returns it."""
+    """Raises the soft limit of descriptors to the hard limit, also for processes started later. Returns the limit."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     for wanted in (65536, hard):
         try:

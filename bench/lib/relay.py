@@ -1,7 +1,7 @@
-"""Carries packets between two tunnel devices, each a while after it came: `relay.py DESCRIPTOR DESCRIPTOR DELAY_MS`.
+"""Carries packets between two tunnel devices and delays each one: `relay.py DESCRIPTOR DESCRIPTOR DELAY_MS`.
 
-For kernels without netem. It delays IP packets, not connections: so whatever TCP, TLS and DNS say to each other takes the
-time that it would take on such a way, and TCP's own handshake too.
+It is for kernels without netem. It delays IP packets, not connections. So TCP, with its handshake, TLS and DNS need the
+time that they would need on a real link with this delay.
 """
 
 import collections

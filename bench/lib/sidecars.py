@@ -1,6 +1,6 @@
-"""Proxies beside an application, through which it calls others: weir's egress, nginx, HAProxy; and the application.
+"""Proxies beside an application, through which it calls other servers: weir's egress, nginx, HAProxy; and the application.
 
-All take `http://127.0.0.1:PORT/HOST:PORT/path`. nginx and HAProxy have each host declared, and its address with it.
+All accept `http://127.0.0.1:PORT/HOST:PORT/path`. The configurations of nginx and HAProxy name each host and its address.
 """
 
 import os
@@ -17,8 +17,8 @@ KEPT = 100
 
 
 class Way:
-    """How calls go: through which server (None: directly); `shape` says how it is set up. `config`: of nginx.
-    `preconnect`, `keepalive_timeout`: of weir. `port`: of the origins. `threads`: of the sidecar."""
+    """The way of the calls. The name of the server that they go through; None: direct. `shape`: its kind of configuration.
+    `config`: nginx's. `preconnect`, `keepalive_timeout`: weir's. `port`: of the origins. `threads`: of the sidecar."""
 
     def __init__(self, peer, shape="", config="", preconnect=0, keepalive_timeout="300s", port=None, threads=1):
         self.peer, self.shape, self.config, self.preconnect = peer, shape, config, preconnect
@@ -34,7 +34,7 @@ NAMES = {None: "direct", "weir": "weir", "nginx": "nginx", "haproxy": "HAProxy"}
 
 
 class Called:
-    """Whom a sidecar may call: {"NAME:PORT": address}; the file of the CA that is trusted; a name server,
+    """The servers that a sidecar may call: {"NAME:PORT": address}; the file of the trusted CA; a name server,
     "ADDRESS:PORT"."""
 
     def __init__(self, hosts, ca, name_server):
@@ -42,7 +42,7 @@ class Called:
 
 
 class Sidecar:
-    """A running proxy, and nothing else."""
+    """A running proxy without an application."""
 
     def __init__(self, way, called, context, cores=None):
         self.way, self.folder = way, context.new_folder(f"sidecar-{way.peer}")
@@ -64,7 +64,7 @@ class Sidecar:
 
     @property
     def via(self):
-        """What calls.php is told."""
+        """The value of `via` for calls.php."""
         return f"http://127.0.0.1:{self.port}"
 
     def url(self, host, path):
@@ -94,7 +94,7 @@ class Sidecar:
 
 
 class Application:
-    """weir with PHP, whose scripts call others: with its own egress where the way is weir's, else beside a sidecar."""
+    """weir with PHP, whose scripts call other servers: through weir's egress or through a sidecar."""
 
     def __init__(self, way, called, context, workers, prepare=None):
         self.way, self.sidecar = way, None
@@ -108,15 +108,15 @@ class Application:
 
     @property
     def via(self):
-        """What calls.php is told."""
+        """The value of `via` for calls.php."""
         return self.sidecar.via if self.sidecar else "egress"
 
     def url(self, **query):
-        """Of calls.php."""
+        """The URL of a call through this sidecar."""
         return self.stack.url(f"/calls.php?{'&'.join(f'{name}={value}' for name, value in query.items())}")
 
     def parts(self):
-        """(gateway, workers, what a sidecar has): for lib/measure.py."""
+        """(gateway, workers, the sidecar's processes): for lib/measure.py."""
         return self.stack.gateway, self.stack.workers, self.sidecar.tree if self.sidecar else stacks.Part(lambda: [])
 
     def stop(self):
@@ -126,7 +126,7 @@ class Application:
 
 
 class _Stack(stacks.Stack):
-    """weir with PHP, and with `[egress]` where the way is weir's."""
+    """weir with PHP, and with `[egress]` if the way is weir's."""
 
     def __init__(self, way, called, context, workers, prepare):
         self.name, self.fpm, self.folder = "weir", None, context.new_folder("application")
@@ -145,7 +145,7 @@ class _Stack(stacks.Stack):
 
 
 class _Weir(peers.Weir):
-    """As the other works have it, and what is given in addition."""
+    """weir as in the other works, with additional configuration."""
 
     def __init__(self, settings, backend, folder, more, prepare):
         self.more, self.prepare = more, prepare
@@ -166,14 +166,14 @@ def egress_section(way, called, port):
 
 
 def free_port():
-    """A port of loopback on which nobody listens."""
+    """A free port of loopback."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
 
 
 def listens(port):
-    """Whether somebody listens there."""
+    """Whether a server listens there."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
         return True

@@ -1,4 +1,4 @@
-"""Whole stacks: a server and the PHP behind it, started afresh for each sample, told apart by process.
+"""Whole stacks: a server and the PHP behind it, started anew for each sample. Each process is measured separately.
 
 nginx, HAProxy and Apache's event MPM have PHP-FPM behind them; weir and Apache's prefork MPM run PHP themselves.
 """

@@ -49,7 +49,7 @@ def idle_table(summary):
 
 
 def asked_table(demands):
-    """Markdown: asked, measured, reached; only what could be measured in this run.
+    """A table in Markdown with the columns asked, measured, reached. It has only what this run could measure.
 
     `demands`: (work, what is asked, Figure or None, limit, at most?)
     """

@@ -1,6 +1,6 @@
-"""Stacks under what happens to them: bursts, reloads, dying workers, and a million requests.
+"""Whole stacks with disturbances: bursts, reloads, dying workers; and a million requests.
 
-A result here has no figures of its own kind of load: what was seen stands under the work's name.
+These results have no figures of a load generator. What was measured is in the result under the work's name.
 """
 
 import collections
@@ -20,7 +20,7 @@ KILLS_A_SECOND = 10
 
 
 class Burst(PhpWork):
-    """From 2 clients to 20 at once: how long until 20 workers are at work."""
+    """From 2 clients to 20 at once: the time until 20 workers are busy."""
 
     path, expected, pool = "/sleep.php", " ", DYNAMIC
     peers = ("weir", "nginx")
@@ -104,7 +104,7 @@ def at_once(runs, number, since):
 
 
 class Reload(PhpWork):
-    """A reload every second, under load; what a client sees of it."""
+    """A reload every second, under load; the effect on clients."""
 
     peers = ("weir", "nginx", "prefork")
     kept, fresh = 16, 4
@@ -131,7 +131,7 @@ class Reload(PhpWork):
 
 
 class Kill(PhpWork):
-    """kill -9 of a worker ten times a second, under GET and POST; what a client sees of it."""
+    """kill -9 of a worker ten times a second, under GET and POST; the effect on clients."""
 
     path = "/work.php"
     peers = ("weir", "nginx")
@@ -175,8 +175,8 @@ def beats(seconds, period):
 
 
 def kill_one(stack, running):
-    """Kills a random worker; how many that were. Only one that is there before and after a handle of it is opened, which
-    the number of a process that has ended, passed to another one, is not."""
+    """Kills a random worker; returns the number of killed workers (0 or 1). The worker must exist before and after its
+    pidfd is opened. Otherwise its process id could belong to another process by then."""
     workers = [pid for pid, role in stack.processes().items() if role == "worker"]
     if not workers:
         return 0
@@ -228,7 +228,7 @@ class Soak(PhpWork):
 
 
 def resident(stack):
-    """{role: kB resident}, workers left out: they hold what scripts hold. The sum of a role's processes."""
+    """{role: kB resident}, the sum of its processes. Without workers, because their memory depends on the scripts."""
     found = collections.Counter()
     for pid, role in stack.processes().items():
         if role != "worker":
@@ -281,7 +281,7 @@ def _posts(log):
 
 
 def _lines(process, seconds):
-    """Reads lines as they come, for this long."""
+    """Reads lines for this long, and yields each one when it comes."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if select.select([process.stdout], [], [], 1.0)[0]:

@@ -51,7 +51,7 @@ class Work(collections.namedtuple("Work", "key title backend path load peers con
 
 
 class Running(collections.namedtuple("Running", "parts load stop")):
-    """What runs to be looked at. `parts`: {name: something with pids}. `load`, `stop`: functions."""
+    """A running server for a profiler. `parts`: {name: something with pids}. `load`, `stop`: functions."""
 
 
 _ALL = ("weir", "nginx", "haproxy", "apache")
@@ -71,7 +71,7 @@ WORKS = {work.key: work for work in (
 
 
 class Context(collections.namedtuple("Context", "settings folder options php_requests counter same_settings facts")):
-    """A run: peers.Settings, its temporary folder, the command line, a counter for folder names, php.SameSettings,
+    """One run: peers.Settings, its temporary folder, the command line, a counter for folder names, php.SameSettings,
     and facts {name: figure} that belong to no server."""
 
     @property
@@ -96,7 +96,7 @@ def context(options, programs, folder, php_requests):
 
 
 def prepare_site(root):
-    """The document root: files of the sizes measured, and scripts that exist for servers that look."""
+    """The document root: files of the measured sizes, and scripts, because some servers check that they exist."""
     php.write_site(root)
     with open(root + backends.Responder.path, "w", encoding="ascii") as file:
         file.write("<?php\n")
@@ -142,7 +142,7 @@ def _with_and_without_idle(work, server, backend, context):
     before = processes.memory(server.tree)
     clients = idle.Clients(server.port, IDLE_CLIENTS, work.path)
     try:
-        # A connection is idle when nothing has come for a while. By then a server has released what it releases.
+        # After this time without data a connection counts as idle, and the server has released its buffers.
         time.sleep(IDLE_SECONDS)
         during = processes.memory(server.tree)
         with_idle = dict(_measure(work, server, backend, context), phase="with")

@@ -1,5 +1,5 @@
 <?php
-// Says what was posted. Nothing is kept.
+// Shows the fields of a posted form. It stores nothing.
 header('Content-Type: text/plain; charset=utf-8');
 if ($_SERVER['REQUEST_METHOD'] !== 'POST') {
     http_response_code(405);

@@ -1,5 +1,5 @@
 <?php
-// What weir told PHP about this request, and things to try.
+// Shows what PHP knows of this request, and links to the other examples.
 $e = fn ($value) => htmlspecialchars((string) $value, ENT_QUOTES | ENT_SUBSTITUTE, 'UTF-8');
 $facts = [
     'Server' => $_SERVER['SERVER_SOFTWARE'] ?? '',

@@ -1,5 +1,5 @@
 <?php
-// Server-sent events: ten, a tenth of a second apart, each passed on as it is written.
+// Sends ten server-sent events, one each 100 ms. weir passes each one on at once.
 header('Content-Type: text/event-stream');
 header('Cache-Control: no-store');
 while (ob_get_level() > 0) {

@@ -304,7 +304,7 @@ pub fn prepare(setup: Setup) -> Setup {
          define('DB_COLLATE', '');\n\
          define('AUTH_KEY', 'a'); define('SECURE_AUTH_KEY', 'b'); define('LOGGED_IN_KEY', 'c'); define('NONCE_KEY', 'd');\n\
          define('AUTH_SALT', 'e'); define('SECURE_AUTH_SALT', 'f'); define('LOGGED_IN_SALT', 'g'); define('NONCE_SALT', 'h');\n\
-         // No word to the world outside; the site itself may be asked.\n\
+         // No calls to other servers; calls to the site itself are allowed.\n\
          define('WP_HTTP_BLOCK_EXTERNAL', true);\n\
          define('WP_AUTO_UPDATE_CORE', false);\n\
          $table_prefix = 'wp_';\n\

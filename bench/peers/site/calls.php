@@ -1,8 +1,12 @@
 <?php
-// Calls others, one call after the other, as applications do: a handle of its own for each. Says what each took.
-//   via    base URL of a proxy that takes http://PROXY/HOST:PORT/path; "egress": of weir's own; none: the origin itself
-//   hosts  HOST:PORT, several with commas, in turn; calls: how many; posts: every so many-th is a POST
-//   ca     what direct calls trust; address: of all hosts, where names are not to be looked up
+// Calls other servers, one after the other, with a new curl handle for each call, as applications do. Prints the time of
+// each call.
+//   via      base URL of a proxy that accepts http://PROXY/HOST:PORT/path; "egress": weir's own; empty: direct calls
+//   hosts    HOST:PORT, separated by commas, called in turn
+//   calls    the number of calls
+//   posts    if it is N, every Nth call is a POST
+//   ca       the CA that direct calls trust
+//   address  the address of all hosts, if names are not looked up
 $via = $_GET['via'] ?? '';
 $base = $via === 'egress' ? (string) getenv('WEIR_EGRESS') : $via;
 $hosts = explode(',', $_GET['hosts']);

@@ -1,5 +1,5 @@
 <?php
-// The script of many a published comparison: enough output to be a page, enough work to be PHP.
+// A script as in many published comparisons: a small page with little work.
 for ($i = 0; $i < 1000; $i++) {
     echo "hello world\n";
 }

@@ -1,5 +1,5 @@
 <?php
-// A page of 55,757 bytes that costs CPU: as many rounds as the benchmark has found to take 10 ms on this machine.
+// A page of 55,757 bytes that needs 10 ms of CPU time. The benchmark sets the number of rounds for this machine.
 $text = '';
 for ($round = include __DIR__ . '/rounds.php'; $round > 0; $round--) {
     $text = md5($text);

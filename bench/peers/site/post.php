@@ -1,5 +1,5 @@
 <?php
-// Writes down that it began and that it ended, and gives back what it was sent.
+// Notes its start and its end in a file, and returns the body of the request.
 $name = file_get_contents('php://input');
 $log = __DIR__ . '/posts.log';
 file_put_contents($log, "begun $name\n", FILE_APPEND);

@@ -1,5 +1,5 @@
 <?php
-// What PHP runs with: the same for all servers, or they are not compared.
+// The settings of PHP. They must be the same for all servers, otherwise the comparison is not valid.
 $settings = [];
 foreach (['opcache.enable', 'opcache.validate_timestamps', 'opcache.revalidate_freq', 'opcache.memory_consumption',
           'opcache.max_accelerated_files', 'opcache.jit', 'opcache.interned_strings_buffer', 'output_buffering',
@@ -10,7 +10,7 @@ foreach (['opcache.enable', 'opcache.validate_timestamps', 'opcache.revalidate_f
 $status = function_exists('opcache_get_status') ? opcache_get_status(false) : false;
 $settings['OPcache at work'] = $status !== false && $status['opcache_enabled'];
 $settings['version'] = PHP_VERSION;
-// Each way to run PHP brings one of its own, and some are built with pcntl.
+// Each SAPI has an extension of its own, and some are built with pcntl.
 $extensions = array_diff(get_loaded_extensions(), ['cgi-fcgi', 'apache2handler', 'pcntl']);
 sort($extensions);
 $settings['extensions'] = implode(' ', $extensions);

@@ -1,5 +1,5 @@
 <?php
-// Says which worker ran it, and from when to when, on the clock that all processes of the machine share.
+// Prints its process id, its start and its end. All processes of the machine share this clock.
 $begin = hrtime(true);
 usleep(1000 * (int) ($_GET['ms'] ?? 100));
 echo getmypid(), ' ', $begin, ' ', hrtime(true);

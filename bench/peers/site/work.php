@@ -1,4 +1,4 @@
 <?php
-// Long enough to be in the middle of it when its worker dies.
+// Runs long enough for its worker to be killed in the middle of it.
 usleep(3000);
 echo "hello world\n";

@@ -9,10 +9,10 @@ foreach (['AUTH', 'SECURE_AUTH', 'LOGGED_IN', 'NONCE'] as $name) {
     define($name . '_KEY', $name);
     define($name . '_SALT', $name);
 }
-// Every server has a port of its own.
+// Each server has another port.
 define('WP_HOME', 'http://' . $_SERVER['HTTP_HOST']);
 define('WP_SITEURL', WP_HOME);
-// Nothing happens but what is asked for: no cron, no updates, no word to the world outside.
+// No cron, no updates and no calls to other servers, because they would disturb the measurement.
 define('DISABLE_WP_CRON', true);
 define('AUTOMATIC_UPDATER_DISABLED', true);
 define('WP_AUTO_UPDATE_CORE', false);
