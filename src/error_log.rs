@@ -15,11 +15,13 @@
 
 mod fpm;
 pub mod syslog;
+mod worker_stderr;
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::parent_id;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -29,6 +31,8 @@ use log::kv::{self, Key, Source, Value, VisitSource};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use weir_sys::poll;
+
+pub use self::worker_stderr::WorkerStderr;
 
 use crate::log_sink::{self, Options, Sink, Target, Trouble};
 use crate::log_text::{self as text, Worker};
@@ -117,14 +121,19 @@ pub fn write_behind(target: Target) -> io::Result<()> {
     Ok(())
 }
 
-/// From now on writes each event at once to syslog. `socket` is connected to it ([`syslog::connect`]).
+/// From now on writes each event at once to syslog. `socket` is from [`syslog::connect`].
 ///
 /// # Errors
 /// If the socket cannot be used.
-pub fn write_to_syslog(socket: OwnedFd, tag: syslog::Tag) -> io::Result<()> {
-    if let Some(log) = LOG.get() {
-        log.replace(Way::Syslog(syslog::Syslog::new(socket, tag)?));
-    }
+pub fn write_to_syslog(socket: OwnedFd, config: &weir_config::Log) -> io::Result<()> {
+    let Some(log) = LOG.get() else { return Ok(()) };
+    let pid = match config.error_format {
+        // All messages of PHP-FPM come from its master process: here the manager, whose child this is.
+        weir_config::ErrorFormat::Fpm if log.role != "manager" => parent_id(),
+        _ => std::process::id(),
+    };
+    let syslog = syslog::Syslog::new(socket, config.into(), pid)?;
+    log.replace(Way::Syslog(syslog));
     Ok(())
 }
 
@@ -268,83 +277,16 @@ pub fn write_plain(line: &[u8]) {
     }
 }
 
-/// Writes bytes of somebody else, including newlines: lines in PHP-FPM's format, or parts of them. In syslog each
-/// line is one message, with control characters escaped.
+/// Writes bytes of somebody else, including newlines: lines in PHP-FPM's format, or parts of them. For syslog they must
+/// be whole lines; each is one message.
 pub fn write_bytes(bytes: &[u8]) {
     let Some(log) = LOG.get().filter(|_| !bytes.is_empty()) else {
         return;
     };
-    if !log.with_way(|way| matches!(way, Way::Syslog(_))) {
-        return log.write_text(Level::Warn, bytes.to_vec());
-    }
-    let lines = bytes.split(|&byte| byte == b'\n');
-    lines.filter(|line| !line.is_empty()).for_each(write_plain);
-}
-
-/// A worker's standard error during a request: each line becomes an event of level error that names the request. A
-/// line longer than [`LONGEST_STDERR_LINE`] continues in another event, and both are marked.
-#[derive(Debug, Default)]
-pub struct WorkerStderr {
-    line: Vec<u8>,
-    continued: bool,
-}
-
-impl WorkerStderr {
-    /// Empty; does not allocate.
-    pub const fn new() -> Self {
-        Self {
-            line: Vec::new(),
-            continued: false,
-        }
-    }
-
-    /// Adds bytes, in pieces of any size.
-    pub fn push(&mut self, mut bytes: &[u8], about: &About<'_>) {
-        while !bytes.is_empty() {
-            let room = LONGEST_STDERR_LINE - self.line.len();
-            let end = memchr::memchr(b'\n', bytes);
-            let take = end.unwrap_or(bytes.len());
-            if take > room {
-                self.line.extend_from_slice(&bytes[..room]);
-                bytes = &bytes[room..];
-                self.say(about, true);
-                continue;
-            }
-            self.line.extend_from_slice(&bytes[..take]);
-            bytes = &bytes[take + usize::from(end.is_some())..];
-            if end.is_some() {
-                self.finish(about);
-            }
-        }
-    }
-
-    /// The request has ended: the rest counts as a line.
-    pub fn finish(&mut self, about: &About<'_>) {
-        if self.line.last() == Some(&b'\r') {
-            self.line.pop();
-        }
-        if !self.line.is_empty() {
-            self.say(about, false);
-        }
-        self.continued = false;
-    }
-
-    fn say(&mut self, about: &About<'_>, goes_on: bool) {
-        let begin = if self.continued { "[continued] " } else { "" };
-        let end = if goes_on { " [goes on]" } else { "" };
-        tell!(
-            error,
-            about,
-            "worker stderr: {begin}{}{end}",
-            Lossless(&self.line)
-        );
-        self.continued = goes_on;
-        self.line.clear();
+    if !log.with_way(|way| way.send_lines(bytes)) {
+        log.write_text(Level::Warn, bytes.to_vec());
     }
 }
-
-/// A line of a worker's standard error is kept in one piece up to this many bytes.
-pub const LONGEST_STDERR_LINE: usize = 64 << 10;
 
 /// Bytes as text; those that are not UTF-8 as `\xHH`.
 pub struct Lossless<'a>(pub &'a [u8]);
@@ -398,6 +340,15 @@ impl Way {
         };
         let sink = Sink::start(log_sink::ERROR_LOG, target, options)?;
         Ok(Self::Behind(Arc::new(sink)))
+    }
+
+    /// Sends lines to syslog; `false`: this is another kind of log.
+    fn send_lines(&mut self, lines: &[u8]) -> bool {
+        let Self::Syslog(syslog) = self else {
+            return false;
+        };
+        syslog.send_lines(lines);
+        true
     }
 }
 
@@ -599,7 +550,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{worker_stderr::LONGEST_STDERR_LINE, *};
 
     const ABOUT: About<'_> = About {
         site: Some("shop"),

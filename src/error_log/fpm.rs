@@ -28,11 +28,9 @@ pub(super) fn put_line(record: &Record<'_>, time: SystemTime, out: &mut Vec<u8>)
         Level::Debug | Level::Trace => b"DEBUG: ",
     });
     if debug {
-        let path = record.module_path().unwrap_or("weir");
-        let function = path.rsplit("::").next().unwrap_or(path);
-        let line = record.line().unwrap_or(0);
         let pid = std::process::id();
-        text::put_formatted(format_args!("pid {pid}, {function}(), line {line}: "), out);
+        text::put_formatted(format_args!("pid {pid}, "), out);
+        put_place(record, out);
     }
     put_message(record, out);
 }
@@ -45,7 +43,18 @@ pub(super) fn put_text(record: &Record<'_>, out: &mut Vec<u8>) {
         Level::Info => b"[NOTICE] ",
         Level::Debug | Level::Trace => b"[DEBUG] ",
     });
+    if log::max_level() >= LevelFilter::Debug {
+        put_place(record, out);
+    }
     put_message(record, out);
+}
+
+/// `worker_started(), line 93: `
+fn put_place(record: &Record<'_>, out: &mut Vec<u8>) {
+    let path = record.module_path().unwrap_or("weir");
+    let function = path.rsplit("::").next().unwrap_or(path);
+    let line = record.line().unwrap_or(0);
+    text::put_formatted(format_args!("{function}(), line {line}: "), out);
 }
 
 fn put_message(record: &Record<'_>, out: &mut Vec<u8>) {

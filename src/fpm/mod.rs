@@ -21,7 +21,7 @@ use weir_config::fpm::{self, Options};
 
 use crate::{
     cli::EX_USAGE,
-    console,
+    console, error_log,
     manager::{EX_CONFIG, EX_SOFTWARE},
 };
 use arguments::{Action, Arguments};
@@ -37,6 +37,7 @@ pub fn is_name(program: &OsStr) -> bool {
 
 /// Runs PHP-FPM's command line. `name`: weir's name in the command; `typed`: the arguments after it.
 pub fn main(name: &OsStr, typed: &[OsString]) -> ExitCode {
+    error_log::set_format(error_log::Format::Fpm);
     let (mut arguments, action) = arguments::read(typed);
     let words = match is_name(name) {
         true => vec![name],

@@ -28,8 +28,7 @@ use super::{
     voice::{Voice, uses_log},
 };
 use crate::{
-    error_log::{self, Format},
-    machine,
+    error_log, machine,
     manager::{self, EX_CONFIG, EX_SOFTWARE, StandIn},
 };
 
@@ -76,7 +75,6 @@ pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
     let _ = daemon::set_title(&title);
     let _ = fs::write("/proc/self/comm", &arguments.process_name);
     error_log::init("manager");
-    error_log::set_format(Format::Fpm);
     serve(options, arguments, fpm, translated, voice, starter)
 }
 

@@ -11,7 +11,10 @@ use std::{
 use weir_config::fpm::{Level, Message, Said};
 use weir_sys::log_file;
 
-use crate::log_text as text;
+use crate::{
+    error_log::syslog::{self, Syslog, Tag},
+    log_text as text,
+};
 
 /// The original standard error, and the error log once it is known.
 #[derive(Debug)]
@@ -20,8 +23,8 @@ pub(super) struct Voice {
     level: Level,
     stderr: Option<File>,
     log: Option<File>,
-    /// Lines have the format for syslog.
-    syslog: bool,
+    /// The log is syslog, and lines have the format for it.
+    syslog: Option<Syslog>,
 }
 
 impl Voice {
@@ -32,7 +35,7 @@ impl Voice {
             level: Level::Notice,
             stderr: stderr.map(File::from),
             log: None,
-            syslog: false,
+            syslog: None,
         }
     }
 
@@ -54,11 +57,20 @@ impl Voice {
         if !uses_log(log.daemonize, force_stderr) {
             return;
         }
-        self.syslog = log.path.is_none();
-        if let Some(path) = &log.path {
-            // An error was already reported when opening was tried.
-            let opened = log_file::open(Path::new(path), 0o600, &[]).ok();
-            self.log = opened.map(|opened| opened.file.into());
+        match &log.path {
+            Some(path) => {
+                // An error was already reported when opening was tried.
+                let opened = log_file::open(Path::new(path), 0o600, &[]).ok();
+                self.log = opened.map(|opened| opened.file.into());
+            }
+            None => {
+                let tag = Tag {
+                    ident: log.syslog_ident.clone(),
+                    facility: log.syslog_facility,
+                };
+                let new = |socket| Syslog::new(socket, tag, std::process::id());
+                self.syslog = syslog::connect().and_then(new).ok();
+            }
         }
     }
 
@@ -82,15 +94,21 @@ impl Voice {
         }
         let debug = self.level == Level::Debug;
         line.push(b'[');
-        if !self.syslog {
+        if self.syslog.is_none() {
             text::put_time_php(SystemTime::now(), debug, &mut line);
             line.extend_from_slice(b"] ");
         }
         line.extend_from_slice(level.name().as_bytes());
-        line.extend_from_slice(if self.syslog { b"] " } else { b": " });
-        if debug {
+        line.extend_from_slice(match self.syslog {
+            Some(_) => b"] ",
+            None => b": ",
+        });
+        if debug && self.syslog.is_none() {
             let pid = std::process::id();
-            let place = format_args!("pid {pid}, {}(), line {}: ", module_path!(), line!());
+            text::put_formatted(format_args!("pid {pid}, "), &mut line);
+        }
+        if debug {
+            let place = format_args!("{}(), line {}: ", module_path!(), line!());
             text::put_formatted(place, &mut line);
         }
         // In the output of -tt, names of settings follow after a tab.
@@ -105,6 +123,20 @@ impl Voice {
         self.write_stderr(&line);
         if let Some(log) = &mut self.log {
             let _ = log.write_all(&line);
+        }
+        if let Some(syslog) = &mut self.syslog {
+            // As always in PHP-FPM's place, not the message's own severity counts.
+            let severity = match self.level {
+                Level::Debug => 7,
+                Level::Notice => 5,
+                Level::Warning => 4,
+                Level::Error => 3,
+                Level::Alert => 1,
+            };
+            line.pop();
+            for part in line.split(|&byte| byte == b'\n') {
+                syslog.send_with(severity, part);
+            }
         }
     }
 

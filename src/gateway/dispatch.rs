@@ -14,6 +14,7 @@
 //! [`scaling`] decides after each change how many workers there are; [`servers`] has the workers that others run.
 
 mod cancels;
+mod counts;
 mod exits;
 mod lease;
 mod limits;
@@ -33,15 +34,12 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     path::Path,
     pin::Pin,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
     time::SystemTime,
 };
 
 use tokio::sync::{Notify, oneshot};
-use weir_config::{Pm, Pool as Settings, Runtime};
+use weir_config::{Pool as Settings, Runtime};
 use weir_pool::{
     Admission, Finish, Micros, Pool, Refused, RequestId, ScalerStats, ShedReason, Stats, Ticket,
     WorkerId,
@@ -51,6 +49,7 @@ use weir_sys::process::Exit;
 pub(in crate::gateway) use self::suspects::subject;
 use self::{
     cancels::Cancels,
+    counts::Counts,
     lease::Held,
     scaling::{After, Scaling},
     servers::Farm,
@@ -58,13 +57,14 @@ use self::{
 };
 pub(crate) use self::{
     lease::Lease,
+    pages::AskedBy,
     running::Script,
     servers::{ServerStatus, Toward, UnknownName},
     turns::{NoTurn, Turn},
 };
 use super::{
     Gateway,
-    scoreboard::{Card, Cost, PoolStatus},
+    scoreboard::{Card, Cost},
     tally::Tally,
     worker_conn::WorkerConn,
 };
@@ -187,6 +187,8 @@ struct State {
     pool: Pool,
     /// `None` if others run the workers.
     scaling: Option<Scaling>,
+    /// In PHP-FPM's place.
+    counts: Option<Counts>,
     slots: Vec<Slot>,
     /// `None` if weir runs the workers.
     farm: Option<Farm>,
@@ -234,12 +236,12 @@ struct Slot {
 
 impl PoolHandle {
     /// `chroot`: the gateway's chroot folder; the sockets of servers are named as seen from outside. `cores`: number
-    /// of processors of the machine.
+    /// of processors of the machine. `as_fpm`: the number of workers changes, and is shown, as in PHP-FPM.
     pub(crate) fn new(
         id: u16,
         settings: Settings,
         chroot: Option<&Path>,
-        cores: usize,
+        (cores, as_fpm): (usize, bool),
         manager: Manager,
         tally: Arc<Tally>,
     ) -> Arc<PoolHandle> {
@@ -253,7 +255,8 @@ impl PoolHandle {
             pool,
             scaling: settings
                 .workers()
-                .map(|workers| Scaling::new(workers, cores)),
+                .map(|workers| Scaling::new(workers, cores, as_fpm)),
+            counts: as_fpm.then(|| Counts::new(clock::now())),
             slots: Vec::new(),
             suspects: Suspects::new(settings.workers()),
             farm,
@@ -356,6 +359,8 @@ impl PoolHandle {
         let mut after = After::default();
         let receiver = {
             let mut state = self.state();
+            state.pass(Micros(now));
+            state.arrived();
             let queue = state.pool.waiting();
             let admission = match first {
                 None => state.pool.admit(Micros(now), &ticket),
@@ -430,6 +435,9 @@ impl PoolHandle {
                 slot.card = Some(Arc::new(Card::new(worker.pid)));
                 if let Some(scaling) = &mut state.scaling {
                     scaling.came(now);
+                }
+                if let Some(counts) = &mut state.counts {
+                    counts.waits();
                 }
             }
             if let Some(next) = state.pool.worker_up(now, id, 0) {
@@ -541,40 +549,6 @@ impl PoolHandle {
         state.pool.stats()
     }
 
-    /// The pool's figures now, and those of its workers, for the status page.
-    pub(crate) fn status(&self) -> PoolStatus {
-        let (stats, figures, slow_requests, memory_peak, cards) = {
-            let state = self.state();
-            let running = state.slots.iter().filter(|slot| slot.process.is_some());
-            let cards: Vec<Arc<Card>> = running.filter_map(|slot| slot.card.clone()).collect();
-            let figures = state.scaling.as_ref().map(Scaling::figures);
-            let (slow, peak) = (state.slow_requests, state.memory_peak);
-            (state.pool.stats(), figures, slow, peak, cards)
-        };
-        PoolStatus {
-            name: self.settings.name.clone(),
-            pm: match self.settings.workers().map(|workers| workers.pm) {
-                Some(Pm::Static) => "static",
-                Some(Pm::Dynamic { .. }) => "dynamic",
-                Some(Pm::OnDemand) => "ondemand",
-                Some(Pm::Auto { .. }) => "auto",
-                None => "servers",
-            },
-            started: self.started,
-            accepted: stats.started + self.pages.load(Relaxed),
-            listen_queue: stats.waiting,
-            max_listen_queue: stats.max_waiting,
-            listen_queue_len: self.settings.queue.max_queue,
-            idle: stats.free,
-            active: stats.busy,
-            max_active: stats.max_busy,
-            max_children_reached: figures.map_or(0, |figures| figures.max_children_reached),
-            slow_requests,
-            memory_peak: self.shows_memory_peak().then_some(memory_peak),
-            workers: cards.iter().map(|card| card.status()).collect(),
-        }
-    }
-
     /// The request that the worker with this process id is processing: its number, and the time by which its answer
     /// must have begun. `None` if the process is not a worker of this pool, or the worker is idle.
     pub(crate) fn works(&self, pid: u32) -> Option<(u64, u64)> {
@@ -665,6 +639,9 @@ impl Ask {
 impl State {
     fn lend(&mut self, pool: &Arc<PoolHandle>, worker: WorkerId) -> Lease {
         self.last_lent = clock::now();
+        if let Some(counts) = &mut self.counts {
+            counts.works();
+        }
         let slot = &mut self.slots[worker.0 as usize];
         if self.farm.is_some() && slot.card.is_none() {
             // The card is for this slot only: others run the process.

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Gateway, PoolHandle, scoreboard::Stage};
+use super::{Gateway, PoolHandle, dispatch::AskedBy, scoreboard::Stage};
 use crate::control::{Holding, ToManager};
 
 /// Accepts nothing new, and tells the manager when the last connection and the last script have ended. A script may
@@ -72,7 +72,7 @@ pub(super) fn drain(gateway: &Arc<Gateway>, last: bool) {
 fn holding(gateway: &Gateway, calls: bool) -> Holding {
     let mut longest = None;
     for pool in &gateway.pools {
-        for worker in pool.status().workers {
+        for worker in pool.status(AskedBy::Nobody).workers {
             let ran = worker.request.duration;
             if worker.stage != Stage::Idle && longest.as_ref().is_none_or(|(most, _)| ran > *most) {
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -29,7 +29,7 @@ use super::{
     access_log::Entry,
     body::{Body, Outgoing, Reply},
     client_io::Conn,
-    dispatch::PoolHandle,
+    dispatch::{AskedBy, PoolHandle},
     files,
     record::Record,
     refusal::Refusal,
@@ -280,7 +280,12 @@ async fn route(
     if found.route.is_none_or(|route| route.action.is_none())
         && let Some(pool) = rules.settings.pool
         && let Some(pool) = gateway.pools.get(pool.0)
-        && let Some(page) = status::page(pool, &found.path, uri.query().unwrap_or("").as_bytes())
+        && let Some(page) = status::page(
+            pool,
+            &found.path,
+            uri.query().unwrap_or("").as_bytes(),
+            || AskedBy::Request(script::facts(record, 0).request()),
+        )
     {
         record.answer_for_pool(pool, &conn.ends);
         return Ok(Some(page.reply()));

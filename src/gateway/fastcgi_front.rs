@@ -24,7 +24,7 @@ use super::{
     Gateway,
     body::{Part, Truncated},
     client_io::{Conn, Socket},
-    dispatch::PoolHandle,
+    dispatch::{AskedBy, PoolHandle},
     exchange::note_refusal,
     fastcgi::{Progress, StderrCopy},
     open_file::OpenFile,
@@ -176,7 +176,7 @@ async fn steps(
         policy.apply(record);
     }
     let body = take_body(wire, record).await?;
-    if let Some(answer) = own_page(record, conn, &pool) {
+    if let Some(answer) = own_page(record, conn, &pool, only_pages) {
         return Ok(answer);
     }
     if only_pages {
@@ -205,10 +205,19 @@ async fn steps(
 }
 
 /// The pool's status or ping page, if the request is for one.
-fn own_page(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Option<Answer> {
+fn own_page(
+    record: &mut Record,
+    conn: &Conn,
+    pool: &Arc<PoolHandle>,
+    only_pages: bool,
+) -> Option<Answer> {
     let params = record.params.as_ref()?;
     let get = |name: &[u8]| params.get(name).unwrap_or_default();
-    let page = status::page(pool, get(b"SCRIPT_NAME"), get(b"QUERY_STRING"))?;
+    let asked_by = || match only_pages {
+        true => AskedBy::Elsewhere,
+        false => AskedBy::Request(script::facts(record, record.bytes_in).request()),
+    };
+    let page = status::page(pool, get(b"SCRIPT_NAME"), get(b"QUERY_STRING"), asked_by)?;
     let (output, body_at) = page.cgi(record.parts.method == Method::HEAD);
     record.answer_for_pool(pool, &conn.ends);
     Some(Answer {

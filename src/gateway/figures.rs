@@ -9,7 +9,11 @@ use weir_pool::{Micros, ServerState, Stats};
 use weir_sys::net_stat::Overflows;
 
 use super::{
-    Gateway, dispatch::PoolHandle, history::REASONS, measured::Uses, tally::TimeCounts,
+    Gateway,
+    dispatch::{AskedBy, PoolHandle},
+    history::REASONS,
+    measured::Uses,
+    tally::TimeCounts,
     window::ratio,
 };
 use crate::{
@@ -78,7 +82,10 @@ fn put_pool(
     put(Metric::PoolLost, stats.lost as f64);
     put(Metric::PoolRetries, stats.readmitted as f64);
     put(Metric::PoolCancelled, pool.cancelled() as f64);
-    put(Metric::PoolSlow, pool.status().slow_requests as f64);
+    put(
+        Metric::PoolSlow,
+        pool.status(AskedBy::Nobody).slow_requests as f64,
+    );
     put(Metric::PoolUp, flag(!pool.is_lost()));
     put(Metric::PoolMaxConn, running_limit as f64);
     put(

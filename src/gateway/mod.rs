@@ -75,7 +75,7 @@ use std::{
 };
 
 use tokio::sync::Notify;
-use weir_config::{Config, LogTarget, Protocol, Runtime};
+use weir_config::{Config, ErrorFormat, LogTarget, Protocol, Runtime};
 use weir_pool::MemoryView;
 use weir_sys::net_stat;
 
@@ -208,7 +208,7 @@ pub fn run(
     };
     if let Some(fd) = error_log {
         let used = match config.log.error {
-            LogTarget::Syslog => error_log::write_to_syslog(fd, (&config.log).into()),
+            LogTarget::Syslog => error_log::write_to_syslog(fd, &config.log),
             _ => error_log::write_behind(Target::Fd(fd)),
         };
         used.map_err(|error| format!("cannot write the error log: {error}"))?;
@@ -350,15 +350,15 @@ impl Gateway {
         let chroot = reach.chroot.clone();
         let router = Router::with_reach(&config, reach)?;
         let tally = Arc::new(Tally::new(reactors, config.sites.len(), config.pools.len()));
+        let as_fpm = config.log.error_format == ErrorFormat::Fpm;
         let pool = |(id, pool): (usize, &weir_config::Pool)| {
-            let (manager, tally) = (manager.clone(), tally.clone());
             PoolHandle::new(
                 id as u16,
                 pool.clone(),
                 chroot.as_deref(),
-                cores,
-                manager,
-                tally,
+                (cores, as_fpm),
+                manager.clone(),
+                tally.clone(),
             )
         };
         let listener_policies = config

@@ -129,6 +129,24 @@ pub(crate) struct Facts<'r> {
     pub(crate) content_length: u64,
 }
 
+impl Facts<'_> {
+    /// The request as the status page shows it at its begin, without a script.
+    pub(crate) fn request(&self) -> Request {
+        let mut uri = self.uri.splitn(2, |byte| *byte == b'?');
+        Request {
+            method: self.method.to_vec(),
+            uri: uri.next().unwrap_or_default().to_vec(),
+            query: uri.next().unwrap_or_default().to_vec(),
+            content_length: self.content_length,
+            user: match self.user {
+                b"" => user_of(self.authorization).unwrap_or_default(),
+                user => user.to_vec(),
+            },
+            ..Request::default()
+        }
+    }
+}
+
 /// The cost of a finished request, as the worker reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Cost {

@@ -352,7 +352,7 @@ fn params_of(mut request: &[u8]) -> Option<Pairs> {
 }
 
 /// The values of a request for the status page.
-fn facts(record: &Record, content_length: u64) -> Facts<'_> {
+pub(super) fn facts(record: &Record, content_length: u64) -> Facts<'_> {
     let parts = &record.parts;
     Facts {
         method: parts.method.as_str().as_bytes(),

@@ -15,7 +15,7 @@ use http::{
 
 use super::{
     body::{Body, Reply},
-    dispatch::PoolHandle,
+    dispatch::{AskedBy, PoolHandle},
     scoreboard::{PoolStatus, WorkerStatus},
 };
 use crate::log_text::{put_json_string, put_message, put_number, put_time_combined};
@@ -31,7 +31,12 @@ pub(crate) struct Page {
 }
 
 /// The page at `path` with its `query`; `None` if `path` is not one of the two.
-pub(crate) fn page(pool: &PoolHandle, path: &[u8], query: &[u8]) -> Option<Page> {
+pub(crate) fn page(
+    pool: &PoolHandle,
+    path: &[u8],
+    query: &[u8],
+    asked_by: impl FnOnce() -> AskedBy,
+) -> Option<Page> {
     let settings = &pool.settings;
     let is = |page: &Option<String>| page.as_ref().is_some_and(|page| page.as_bytes() == path);
     let powered_by = || {
@@ -39,7 +44,7 @@ pub(crate) fn page(pool: &PoolHandle, path: &[u8], query: &[u8]) -> Option<Page>
         exposed.then(|| format!("PHP/{version}"))
     };
     if is(&settings.ping_path) {
-        pool.count_page();
+        pool.count_page(&asked_by());
         return Some(Page {
             powered_by: powered_by(),
             content_type: TEXT,
@@ -51,11 +56,12 @@ pub(crate) fn page(pool: &PoolHandle, path: &[u8], query: &[u8]) -> Option<Page>
         return None;
     }
     let (format, full) = asked(query);
-    pool.count_page();
+    let asked_by = asked_by();
+    pool.count_page(&asked_by);
     Some(Page {
         powered_by: powered_by(),
         content_type: format.content_type(),
-        body: format.write(&pool.status(), full, SystemTime::now()),
+        body: format.write(&pool.status(asked_by), full, SystemTime::now()),
         is_ping: false,
     })
 }

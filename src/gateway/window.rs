@@ -18,7 +18,7 @@ use weir_pool::Stats;
 
 use super::{
     Gateway,
-    dispatch::{Manager, PoolHandle, Script},
+    dispatch::{AskedBy, Manager, PoolHandle, Script},
     figures,
     history::REASONS,
     kernel_queues::KernelView,
@@ -240,7 +240,7 @@ impl View {
 }
 
 fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<&Uses>) -> Value {
-    let (stats, status) = (pool.stats(), pool.status());
+    let (stats, status) = (pool.stats(), pool.status(AskedBy::Nobody));
     let figures = pool.scaling();
     let running_limit = pool.running_limit(&stats);
     let capacity = pool.capacity(&stats);
@@ -268,8 +268,8 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
         "down_because": pool.down_because(),
         "generation": pool.generation(),
         "workers": {
-            "busy": status.active,
-            "idle": status.idle,
+            "busy": stats.busy,
+            "idle": stats.free,
             "starting": figures.as_ref().map_or(0, |figures| figures.starting),
             "max": pool.max_children().unwrap_or_else(|| pool.maxconn()),
             // The limit that `pm = "auto"` allows now.
@@ -278,7 +278,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
             "leaving": stats.leaving,
             // Until the next reload.
             "set_by_operator": pool.is_set(),
-            "most_busy": status.max_active,
+            "most_busy": stats.max_busy,
             "max_children_reached": status.max_children_reached,
             "crashed": figures.as_ref().map_or(0, |figures| figures.crashed),
             "started": figures.as_ref().map_or(0, |figures| figures.spawned),

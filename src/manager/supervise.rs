@@ -777,7 +777,7 @@ fn use_error_log(generation: &Generation) {
     let log = generation.error_log().map(|log| log.try_clone());
     let used = match (log, &config.error) {
         (None, _) => error_log::write_directly(Target::Off),
-        (Some(Ok(socket)), LogTarget::Syslog) => error_log::write_to_syslog(socket, config.into()),
+        (Some(Ok(socket)), LogTarget::Syslog) => error_log::write_to_syslog(socket, config),
         (Some(Ok(log)), _) => error_log::write_behind(Target::Fd(log)),
         (Some(Err(error)), _) => Err(error),
     };

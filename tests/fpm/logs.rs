@@ -250,7 +250,7 @@ fn the_last_words_of_a_worker_are_told_as_php_fpm_tells_them() {
                     subject
                         .ask("/status?json")
                         .out
-                        .contains("\"idle processes\":1")
+                        .contains("\"total processes\":1")
                 });
             }
             subject.running.signal(Signal::STOP);

@@ -4,6 +4,7 @@
 mod as_root;
 mod command_line;
 mod configurations;
+mod counts;
 mod debian;
 mod environment;
 mod generated;
@@ -16,5 +17,6 @@ mod service_manager;
 mod signals;
 mod starts;
 mod support;
+mod syslog;
 mod transcript;
 mod users;

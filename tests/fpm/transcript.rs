@@ -130,7 +130,7 @@ fn pass_change_of_pid_width() {
 }
 
 /// `child 4711` → `child N`
-fn without_numbers(text: &[u8], before: &[u8]) -> Vec<u8> {
+pub fn without_numbers(text: &[u8], before: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
     while at < text.len() {
@@ -151,7 +151,7 @@ fn without_numbers(text: &[u8], before: &[u8]) -> Vec<u8> {
     out
 }
 
-fn replace(text: &[u8], what: &[u8], by: &[u8]) -> Vec<u8> {
+pub fn replace(text: &[u8], what: &[u8], by: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
     while at < text.len() {

@@ -35,6 +35,16 @@ pub enum Decision {
         /// Requests that wait.
         waiting: usize,
     },
+    /// Too few workers have been idle for several seconds, although more and more were started
+    /// ([`crate::Scaler::set_maintenance`]).
+    SeemsBusy {
+        /// How many may be started now.
+        rate: usize,
+        /// Workers that are idle.
+        idle: usize,
+        /// The number of workers.
+        workers: usize,
+    },
     /// More workers are needed than fit into memory (`auto`). Reported once, until memory is not the limit any more.
     ReachedMemory {
         /// The number of workers, which is all that fits into memory.

@@ -1,5 +1,8 @@
 //! Decides how many workers there are: when to start some, and when to withdraw some.
 
+mod maintenance;
+mod renew;
+
 use alloc::vec::Vec;
 
 use crate::backoff::{Allowance, Backoff, Bucket, Failed, YOUNG};
@@ -8,6 +11,8 @@ use crate::leaving;
 use crate::memory::{Memory, Patience};
 use crate::pool::View;
 use crate::{Decision, MAX_WORKERS, Micros, Pool};
+
+use self::maintenance::Maintenance;
 
 /// How the number of workers is chosen; the first three are PHP-FPM's `pm`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,6 +206,8 @@ pub struct Scaler {
     backoff: Backoff,
     /// `Auto` only.
     climb: Option<Climb>,
+    /// `Dynamic` and `OnDemand`, at PHP-FPM's pace.
+    maintenance: Option<Maintenance>,
     memory: Memory,
     patience: Patience,
     /// Since when there are more idle workers than `max_spare`, or since one has left.
@@ -231,6 +238,7 @@ impl Scaler {
             bucket: Bucket::new(scaling.max_spawn_rate),
             backoff: Backoff::new(),
             climb: climb(&scaling),
+            maintenance: None,
             memory: Memory::new(),
             patience: Patience::new(),
             too_many_since: None,
@@ -294,6 +302,11 @@ impl Scaler {
     /// A worker that was up has ended. Call it together with [`Pool::worker_down`].
     pub fn exited(&mut self, now: Micros, how: Exit) {
         let now = self.advance(now);
+        if let Some(maintenance) = &mut self.maintenance
+            && how != Exit::Withdrawn
+        {
+            maintenance.replaces += 1;
+        }
         let life = match how {
             Exit::Withdrawn => {
                 self.totals.withdrawn += 1;
@@ -371,8 +384,9 @@ impl Scaler {
         }
         self.find_limit(now, &view);
         let waiting = self.waiting(&view);
-        let missing = self.missing(&view, waiting);
         let total = self.total(&view);
+        let missing = self.maintain(now, &view, waiting);
+        let missing = missing.max(self.missing(&view, waiting));
         self.wanted = total - view.leaving + missing;
         // Workers that leave and are needed again at once, as after `max_requests`, do not end this state.
         self.at_max &= total.max(self.wanted) >= self.scaling.max_children;
@@ -382,6 +396,7 @@ impl Scaler {
             orders.start = self.grow(now, pool, &view, waiting, missing);
         } else {
             (self.initial, self.owed) = (0, 0);
+            self.replaced(usize::MAX);
         }
         if view.outdated_free + view.outdated_busy > 0 {
             orders.renew = self.renew(now, &view, missing);
@@ -499,10 +514,17 @@ impl Scaler {
         match self.scaling.mode {
             Mode::Static => (self.scaling.max_children).saturating_sub(fresh + self.starting),
             Mode::Dynamic { min_spare, .. } => {
-                let needed = (waiting + min_spare).saturating_sub(coming);
-                needed.max(self.initial)
+                let (spare, replaces) = match &self.maintenance {
+                    None => (min_spare, 0),
+                    Some(maintenance) => (0, maintenance.replaces),
+                };
+                let needed = (waiting + spare).saturating_sub(coming);
+                needed.max(self.initial).max(replaces)
             }
-            Mode::OnDemand => waiting.saturating_sub(coming),
+            Mode::OnDemand => {
+                let replaces = self.maintenance.as_ref().map_or(0, |own| own.replaces);
+                waiting.saturating_sub(coming).max(replaces)
+            }
             Mode::Auto { start, .. } => {
                 let spare = usize::from(view.busy + waiting > 0);
                 let needed = (waiting + spare).saturating_sub(coming);
@@ -522,7 +544,7 @@ impl Scaler {
     ) -> usize {
         let total = self.total(view);
         let room = self.limit.saturating_sub(total);
-        if room < missing {
+        if room < missing && self.maintenance.is_none() {
             self.tell_limit(total, waiting);
         }
         let mut count = missing.min(room);
@@ -552,6 +574,7 @@ impl Scaler {
         }
         self.initial -= initial;
         self.owed -= owed;
+        self.replaced(count);
         self.starting += count;
         self.totals.asked += count as u64;
         self.asked_at = now;
@@ -597,6 +620,7 @@ impl Scaler {
         let up = view.free + view.busy;
         let count = match self.scaling.mode {
             Mode::Static => 0,
+            Mode::Dynamic { .. } if self.maintenance.is_some() => self.ends_one(),
             Mode::Dynamic { max_spare, .. } => {
                 if view.free <= max_spare || waiting > 0 {
                     self.too_many_since = None;
@@ -610,6 +634,7 @@ impl Scaler {
                 self.wake(if is_due == 1 { now.after(PACE) } else { due });
                 is_due
             }
+            Mode::OnDemand if self.maintenance.is_some() => self.ends_coldest(now, coldest),
             Mode::OnDemand => {
                 let timeout = self.scaling.idle_timeout;
                 self.expired(now, pool, view, coldest, timeout)
@@ -666,40 +691,6 @@ impl Scaler {
             self.wake(next.after(timeout));
         }
         expired
-    }
-
-    /// How many outdated workers leave, a few at a time, as idle ones do: when the others are enough, or if there is no
-    /// room for their replacements beside them. The tenth of a second between shows whether replacements die.
-    fn renew(&mut self, now: Micros, view: &View, missing: usize) -> usize {
-        let due = self.renew_at.get_or_insert(now.after(RENEW_PACE));
-        if now < *due {
-            let due = *due;
-            self.wake(due);
-            return 0;
-        }
-        if !self.ready || self.backoff.has_failed() {
-            return 0;
-        }
-        let outdated = view.outdated_free + view.outdated_busy;
-        let most = leaving::outdated_at_once(view.free + view.busy);
-        let most = most.saturating_sub(view.leaving);
-        let count = if missing == 0 && self.starting == 0 {
-            outdated.min(most)
-        } else if self.total(view) < self.limit {
-            0
-        } else {
-            let at_once = (self.limit / 4).max(1);
-            let under_way = view.leaving + view.retiring + self.starting;
-            outdated.min(most).min(at_once.saturating_sub(under_way))
-        };
-        if count > 0 {
-            let next = now.after(RENEW_PACE);
-            self.renew_at = Some(next);
-            if count < outdated {
-                self.wake(next);
-            }
-        }
-        count
     }
 
     /// How many of the staying workers exceed the maximum. Only workers that exist count, not those that may come.
@@ -788,9 +779,6 @@ fn climb(scaling: &Scaling) -> Option<Climb> {
 
 /// One surplus idle worker leaves per this time (`Dynamic`), as in PHP-FPM.
 const PACE: Micros = Micros::from_secs(1);
-
-/// Time between two groups of outdated workers that leave, in which their replacements can show that they work.
-const RENEW_PACE: Micros = Micros::from_millis(100);
 
 /// Minimum of timers.
 const SOON: Micros = Micros::from_millis(1);

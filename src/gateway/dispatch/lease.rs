@@ -284,6 +284,7 @@ impl Drop for Lease {
         let mut after = After::default();
         let mut state = pool.state();
         let now = Micros(clock::now());
+        state.pass(now);
         state.last_end = now.0;
         match pool.settings.runtime {
             Runtime::Servers(_) => state.take_place_back(&pool, self, now, &mut after),
@@ -324,6 +325,7 @@ impl Lease {
             // Its client left before it got the request.
             slot.requests = slot.requests.saturating_sub(1);
             let released = state.pool.abandon(now, self.worker);
+            state.waits_again(&released);
             return self.go_on(pool, state, released, now, after);
         }
         if slot.conn.is_some() && !self.kill {
@@ -338,6 +340,7 @@ impl Lease {
                 state.answered(pool, card, now, after);
             }
             let released = state.pool.release(now, self.worker);
+            state.waits_again(&released);
             return self.go_on(pool, state, released, now, after);
         }
         after.close(slot.conn.take());

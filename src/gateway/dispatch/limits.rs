@@ -12,8 +12,8 @@ use std::{
 use weir_config::{Queue, QueueOrder, Runtime};
 use weir_pool::{Action, Limits, Micros, Order, Reserve, Reserves, Stats};
 
-use super::PoolHandle;
-use crate::control::Work;
+use super::{AskedBy, PoolHandle};
+use crate::{clock, control::Work};
 
 /// Limits that an operator has set; 0 if not set.
 #[derive(Debug, Default)]
@@ -101,12 +101,15 @@ impl PoolHandle {
 
     /// Adds what its workers do.
     pub(crate) fn add_to(&self, work: &mut Work) {
-        let (stats, slow) = {
-            let state = self.state();
-            (state.pool.stats(), state.slow_requests)
+        let (stats, slow, counts) = {
+            let mut state = self.state();
+            state.pass(Micros(clock::now()));
+            let counts = state.counted(&AskedBy::Nobody, None);
+            (state.pool.stats(), state.slow_requests, counts)
         };
-        work.active = work.active.saturating_add(stats.busy as u32);
-        work.idle = work.idle.saturating_add(stats.free as u32);
+        let (idle, active, _) = counts.unwrap_or((stats.free, stats.busy, 0));
+        work.active = work.active.saturating_add(active as u32);
+        work.idle = work.idle.saturating_add(idle as u32);
         work.requests += stats.started + self.pages.load(Relaxed);
         work.slow += slow;
     }

@@ -16,7 +16,7 @@ use weir_sys::process::Exit;
 use super::{Lease, PoolHandle, Slot, State, Waiting, processors::Processors, servers::Note};
 use crate::{
     control::ToManager,
-    error_log::{About, tell},
+    error_log::{self, About, Format, tell},
     events,
     gateway::{
         clock::{self, NEVER},
@@ -56,8 +56,8 @@ pub(super) struct After {
 }
 
 impl Scaling {
-    /// `cores`: processors that the pool may use.
-    pub(super) fn new(workers: &Workers, cores: usize) -> Scaling {
+    /// `cores`: processors that the pool may use. `as_fpm`: the number of workers changes at PHP-FPM's pace.
+    pub(super) fn new(workers: &Workers, cores: usize, as_fpm: bool) -> Scaling {
         let mode = match workers.pm {
             Pm::Static => Mode::Static,
             Pm::Dynamic {
@@ -72,8 +72,10 @@ impl Scaling {
             Pm::OnDemand => Mode::OnDemand,
             Pm::Auto { start } => Mode::Auto { start, cores },
         };
+        let mut scaler = Scaler::new(bounds(workers, mode));
+        scaler.set_maintenance(Micros(clock::now()), as_fpm);
         Scaling {
-            scaler: Scaler::new(bounds(workers, mode)),
+            scaler,
             mode,
             by_load: mode != Mode::Static,
             generation: 0,
@@ -174,6 +176,7 @@ impl PoolHandle {
             if let (Some(scaling), Some(workers)) = (&mut state.scaling, self.settings.workers()) {
                 scaling.by_load = true;
                 scaling.mode = Mode::OnDemand;
+                scaling.scaler.set_maintenance(now, false);
                 scaling.scaler.set(
                     now,
                     Bounds {
@@ -232,6 +235,7 @@ impl PoolHandle {
             let (wakes_at, busy) = {
                 let mut state = self.state();
                 let now = clock::precise();
+                state.pass(Micros(now));
                 if state.wakes_at <= now {
                     state.wakes_at = NEVER;
                     state.expire(Micros(now), &mut after);
@@ -264,6 +268,7 @@ impl PoolHandle {
         let mut after = After::default();
         let mut state = self.state();
         let now = Micros(clock::now());
+        state.pass(now);
         change(&mut state, now, &mut after);
         state.settle(self, now, &mut after);
         state.look(self, now, &mut after);
@@ -274,6 +279,13 @@ impl PoolHandle {
 }
 
 impl State {
+    /// A request arrives.
+    pub(super) fn arrived(&mut self) {
+        if let (Some(scaling), Some(_)) = (&mut self.scaling, &self.counts) {
+            scaling.scaler.arrived(&self.pool);
+        }
+    }
+
     /// Runs the scaler after a request arrived or ended.
     pub(super) fn look_at_load(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
         if self.scaling.as_ref().is_some_and(|scaling| scaling.by_load) {
@@ -462,7 +474,11 @@ fn tell_decision(pool: &PoolHandle, decision: Decision) {
             waiting,
             ..
         } => {
-            if matches!(pm, Some(Pm::Dynamic { .. })) && waiting > 0 && by >= SEEMS_BUSY {
+            if matches!(pm, Some(Pm::Dynamic { .. }))
+                && error_log::format() == Format::Weir
+                && waiting > 0
+                && by >= SEEMS_BUSY
+            {
                 events::pool_seems_busy(name, by, pool.stats().free, workers - by);
             }
             tell_growth(about, pm, &what);
@@ -470,6 +486,11 @@ fn tell_decision(pool: &PoolHandle, decision: Decision) {
         Decision::Shrank { .. } | Decision::GrowthWasUseless { .. } => {
             tell_growth(about, pm, &what)
         }
+        Decision::SeemsBusy {
+            rate,
+            idle,
+            workers,
+        } => events::pool_seems_busy(name, rate, idle, workers),
         Decision::ReachedMaxChildren { max_children, .. } => {
             events::pool_reached_max_children(name, max_children, pm == Some(Pm::OnDemand));
         }
@@ -533,6 +554,7 @@ fn kind(decision: &Decision) -> &'static str {
         Decision::Grew { .. } => "grew",
         Decision::Shrank { .. } => "shrank",
         Decision::ReachedMaxChildren { .. } => "max_children",
+        Decision::SeemsBusy { .. } => "busy",
         Decision::ReachedMemory { .. }
         | Decision::MemoryPressure { .. }
         | Decision::MemoryRelieved { .. } => "memory",
@@ -577,6 +599,11 @@ fn words(decision: &Decision, auto: bool) -> String {
             counted(by, "worker"),
             ms(idle)
         ),
+        Decision::SeemsBusy {
+            rate,
+            idle,
+            workers,
+        } => format!("up to {rate} workers are started at once: only {idle} of {workers} are idle"),
         Decision::ReachedMaxChildren {
             max_children,
             waiting,

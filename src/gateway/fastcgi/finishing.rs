@@ -24,7 +24,7 @@ use weir_fcgi::client::{self, Extension};
 use super::{AfterEnd, Failure, Live};
 use crate::{
     error_log::tell,
-    gateway::{clock::NEVER, scoreboard::Cost},
+    gateway::{clock::NEVER, dispatch::AskedBy, scoreboard::Cost},
 };
 
 impl Live {
@@ -48,7 +48,7 @@ impl Live {
                     let message = "it asks for the pool's status and does not read the answer";
                     return Err(Failure::Protocol(message.into()));
                 }
-                let status = self.lease.pool().status().to_php();
+                let status = self.lease.pool().status(AskedBy::Nobody).to_php();
                 client::extension(&mut request.buffer, STATUS, &status);
             }
             (kind, AfterEnd::Expected) => {

@@ -173,9 +173,12 @@ impl Said {
             text::put_time_php(SystemTime::now(), debug, &mut self.line);
             self.line.extend_from_slice(b"] WARNING: ");
         }
-        if debug {
+        if debug && !form.syslog {
             let us = std::process::id();
-            text::put_formatted(format_args!("pid {us}, (null)(), line 0: "), &mut self.line);
+            text::put_formatted(format_args!("pid {us}, "), &mut self.line);
+        }
+        if debug {
+            self.line.extend_from_slice(b"(null)(), line 0: ");
         }
         let stream = match self.stream {
             Stream::Stdout => "stdout",

@@ -178,6 +178,8 @@ impl Checker<'_> {
         self.said.log = Some(OpenedLog {
             before: self.said.messages.len(),
             path: (!syslog).then(|| log.clone()),
+            syslog_ident: global.syslog_ident.clone().unwrap_or_default(),
+            syslog_facility: (global.syslog_facility / 8) as u8,
             level: global.log_level,
             daemonize: global.daemonize,
         });

@@ -161,6 +161,10 @@ pub struct OpenedLog {
     pub before: usize,
     /// The file. `None`: syslog.
     pub path: Option<String>,
+    /// The name of messages to syslog.
+    pub syslog_ident: String,
+    /// Their facility, numbered as in syslog(3) (daemon: 3).
+    pub syslog_facility: u8,
     /// The least severe level that is written.
     pub level: Option<Level>,
     /// PHP-FPM runs in the background.

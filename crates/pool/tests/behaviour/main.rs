@@ -15,6 +15,7 @@ mod limits;
 mod line;
 mod machine;
 mod overload;
+mod pace;
 mod random;
 mod scaled;
 mod scaling;
