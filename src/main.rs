@@ -23,11 +23,13 @@ mod fpm;
 mod gateway;
 mod histogram;
 mod htaccess;
+mod http;
 mod log_sink;
 mod log_text;
 mod machine;
 mod manager;
 mod metrics;
+mod net;
 mod own_call;
 mod pulse;
 mod resolver;
@@ -37,8 +39,7 @@ mod window;
 
 use std::process::ExitCode;
 
-/// A request allocates and frees some dozens of small objects and an 8 KiB buffer on one thread: with this allocator
-/// the gateway needs about a tenth less CPU time than with the C library's. It is built without huge pages
+/// A request allocates and frees some dozens of small objects on one thread: with this allocator the gateway needs about a tenth less CPU time than with the C library's. It is built without huge pages
 /// (`no_thp`), which would add megabytes to a process that needs little; workers still use huge pages.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

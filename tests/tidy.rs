@@ -118,6 +118,24 @@ fn imports_go_one_way() {
     }
 }
 
+/// Wires do not know what they serve, and streams do not know what they carry.
+#[test]
+fn carriers_know_no_gateway_and_streams_no_carriers() {
+    let above: [(&str, &[&str]); 2] = [
+        ("src/http/", ROOMS),
+        ("src/net/", &[ROOMS, &["http"]].concat()),
+    ];
+    for file in sources() {
+        for (folder, rooms) in above {
+            for room in rooms.iter().filter(|_| file.path.starts_with(folder)) {
+                let import = format!("crate::{room}::");
+                let line = file.code().find(|(_, line)| line.contains(&import));
+                assert!(line.is_none(), "{} imports {room}: {line:?}", file.path);
+            }
+        }
+    }
+}
+
 #[test]
 fn files_are_short() {
     for file in sources() {

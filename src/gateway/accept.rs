@@ -27,13 +27,12 @@ use weir_config::{Address, Listener, Protocol};
 
 use crate::events;
 
-use super::{
-    Gateway,
-    client_io::{Conn, Socket, Timeouts},
-    connection::{self, Limits},
-    fastcgi_front, route,
+use super::{Gateway, conn::Conn, connection, fastcgi_front, route};
+use crate::{
+    clock::{self, NEVER},
+    http::Timeouts,
+    net::Socket,
 };
-use crate::clock::{self, NEVER};
 
 /// Counts the connections of all reactors and enforces the server's limits.
 #[derive(Debug)]
@@ -132,7 +131,7 @@ pub(crate) async fn listen(
 ) -> io::Result<()> {
     let settings = &gateway.config.listeners[usize::from(listener)];
     let listening = Listening::new(settings, fd)?;
-    let limits = Limits::new(settings);
+    let limits = connection::limits(settings);
     let timeouts = Arc::new(Timeouts {
         header: settings.header_timeout,
         body: settings.body_timeout,
@@ -181,7 +180,6 @@ pub(crate) async fn listen(
             (peer, local),
             pid,
             timeouts.clone(),
-            settings.max_head,
         ));
         let registered = Registered::new(conn.clone());
         let index = registered.0;
@@ -190,13 +188,7 @@ pub(crate) async fn listen(
         let task = match &settings.protocol {
             Protocol::Http => {
                 let seat = (registered, place);
-                tokio::spawn(connection::serve(
-                    gateway,
-                    socket,
-                    conn,
-                    limits.clone(),
-                    seat,
-                ))
+                tokio::spawn(connection::serve(gateway, socket, conn, limits, seat))
             }
             Protocol::FastCgi(front) => {
                 let front = front.clone();
@@ -281,12 +273,12 @@ pub(crate) async fn listen(
     }
 }
 
-/// Wakes the connections whose deadline has passed, and makes idle ones free their memory. Runs on each reactor
+/// Wakes the connections whose deadline has passed, and counts idle ones. Runs on each reactor
 /// (`home`) and never ends.
 pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
     let (mut draining, mut cut) = (false, false);
     let (mut sweep_files_at, mut give_back_at) = (0, 0);
-    let mut parked = 0;
+    let mut rested = 0;
     loop {
         tokio::select! {
             () = tokio::time::sleep(SWEEP) => {}
@@ -307,16 +299,19 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
             route::sweep(clock::instant());
             sweep_files_at = now + SWEEP_FILES;
         }
-        let (mut parking, mut idle, mut longest) = (0, 0, NEVER);
+        let (mut resting, mut idle, mut longest) = (0, 0, NEVER);
         CONNECTIONS.with_borrow(|connections| {
             for Entry { conn, .. } in connections.iter().flatten() {
-                let parks = conn
+                let rests = conn
                     .idle_since()
-                    .is_some_and(|since| now.saturating_sub(since) > connection::PARK_AFTER);
-                parking += usize::from(parks || conn.is_to_wait(now));
+                    .is_some_and(|since| now.saturating_sub(since) > REST_AFTER);
+                if rests {
+                    conn.park();
+                }
+                resting += usize::from(rests || conn.waits_for_long(now));
                 idle += usize::from(conn.is_idle());
                 longest = longest.min(conn.spare_since(now).unwrap_or(NEVER));
-                if draining || parks || conn.overdue(now) {
+                if draining || conn.overdue(now) {
                     conn.wake();
                 }
             }
@@ -329,12 +324,12 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
         if longest < NEVER && gateway.census.waiting.load(Relaxed) > 0 {
             close_idle(&gateway, home);
         }
-        parked += parking;
-        if parked >= GIVE_BACK && parking < GIVE_BACK && now >= give_back_at {
+        rested += resting;
+        if rested >= GIVE_BACK && resting < GIVE_BACK && now >= give_back_at {
             // The load is over and the buffers are free. Give memory back now: this reactor may have nothing to do
             // for hours.
             weir_sys::memory::give_back();
-            parked = 0;
+            rested = 0;
             give_back_at = now + GIVE_BACK_PAUSE;
         }
     }
@@ -729,7 +724,11 @@ const SWEEP: Duration = Duration::from_millis(200);
 /// How often the open-file cache is checked, µs.
 const SWEEP_FILES: u64 = 1_000_000;
 
-/// After this many connections have dropped hyper, it is worth checking whether memory can be given back.
+/// A connection that is idle for this long (µs) rests: nothing of its last request is in use any more.
+const REST_AFTER: u64 = 1_000_000;
+
+/// After this many connections have come to rest, or requests have begun a long wait, it is worth checking whether
+/// memory can be given back.
 const GIVE_BACK: usize = 256;
 
 /// Minimum time between two such checks, µs: a check costs milliseconds with much memory, and while a queue stays

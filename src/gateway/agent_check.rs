@@ -29,10 +29,9 @@ use weir_config::Protocol;
 use super::{
     Gateway,
     accept::{self, Listening},
-    client_io::Socket,
     dispatch::PoolHandle,
 };
-use crate::events;
+use crate::{events, net::Socket};
 
 /// Answers on a listening socket until another gateway takes over, or this one ends. Runs on the calling reactor.
 pub(super) fn start(gateway: Arc<Gateway>, listener: u16, socket: OwnedFd) {

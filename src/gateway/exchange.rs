@@ -7,7 +7,6 @@
 //! ```
 
 use std::{
-    convert::Infallible,
     ffi::OsString,
     os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
@@ -17,31 +16,32 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version,
     header::{self, HOST},
 };
-use http_body::Body as _;
-use hyper::body::Incoming;
 use weir_config::{Action, Template};
 
 use super::{
     Gateway,
     access_log::Entry,
-    body::{Body, Outgoing, Reply},
-    client_io::Conn,
+    conn::Conn,
     dispatch::{AskedBy, PoolHandle},
     files,
     record::Record,
     refusal::Refusal,
     route::{Rules, Script, Target},
-    script::{self, Answer, Instead, about},
+    script::{self, Instead, Outcome, about},
     spool::Spooled,
     status,
     tally::Ended,
     template, trace,
 };
-use crate::clock;
-use crate::{error_log::tell, own_call};
+use crate::{
+    clock,
+    error_log::tell,
+    http::{Answer, Body, Reply, Request, RequestBody},
+    own_call,
+};
 
 /// An answer, and the length of its body if only the head has it.
 type Answered = (Reply, Option<u64>);
@@ -50,14 +50,18 @@ type Answered = (Reply, Option<u64>);
 pub(crate) fn exchange(
     gateway: &Arc<Gateway>,
     conn: &Arc<Conn>,
-    request: Request<Incoming>,
-) -> impl Future<Output = Result<Response<Outgoing>, Infallible>> + use<> {
+    request: Request,
+) -> impl Future<Output = Answer<Box<Record>>> + use<> {
     // Done outside of the future, which would otherwise keep memory for the head as long as the request waits.
-    let (mut parts, body) = request.into_parts();
+    let Request {
+        mut parts,
+        target,
+        body,
+    } = request;
     let named = parts.headers.remove(&own_call::HEADER);
     conn.source
         .names(named.as_ref().and_then(own_call::worker_of));
-    let record = Record::new(gateway.clone(), conn, parts);
+    let record = Record::new(gateway.clone(), conn, parts, target);
     trace::step!(
         record.id,
         record.traced_from,
@@ -72,8 +76,8 @@ pub(crate) fn exchange(
 async fn answer(
     mut record: Box<Record>,
     conn: Arc<Conn>,
-    body: Incoming,
-) -> Result<Response<Outgoing>, Infallible> {
+    body: RequestBody,
+) -> Answer<Box<Record>> {
     let gateway = record.gateway.clone();
     let mut rules = None;
     let mut body = Some(body);
@@ -86,16 +90,16 @@ async fn answer(
         }
     };
     if let Some(body) = body
-        && !body.is_end_stream()
+        && !body.is_none()
         && !Box::pin(script::discard_body(&mut record, &conn, body)).await
     {
         let headers = &mut answered.0.headers;
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    Ok(respond(record, conn, answered, rules.as_deref()))
+    respond(record, &conn, answered, rules.as_deref())
 }
 
-/// Logs a request head that hyper has refused and answered.
+/// Logs a request head that the connection's carrier has refused.
 pub(crate) fn refused_head(
     gateway: &Gateway,
     conn: &Conn,
@@ -152,7 +156,7 @@ async fn steps(
     gateway: &Gateway,
     record: &mut Record,
     conn: &Arc<Conn>,
-    body: &mut Option<Incoming>,
+    body: &mut Option<RequestBody>,
     in_force: &mut Option<Arc<Rules>>,
 ) -> Result<Answered, Refusal> {
     check_head(record)?;
@@ -172,9 +176,9 @@ async fn steps(
             None => None,
         };
         match run_script(gateway, record, conn, &rules, spooled.as_ref()).await? {
-            Answer::Reply(reply, length) => return Ok((reply, length)),
-            Answer::LocalRedirect(location) => redirect_within(record, &location)?,
-            Answer::Instead(instead, status, headers) => {
+            Outcome::Reply(reply, length) => return Ok((reply, length)),
+            Outcome::LocalRedirect(location) => redirect_within(record, &location)?,
+            Outcome::Instead(instead, status, headers) => {
                 if let Some(reply) = Box::pin(send_instead(
                     gateway, record, &rules, &instead, status, headers,
                 ))
@@ -406,7 +410,7 @@ async fn run_script(
     conn: &Arc<Conn>,
     rules: &Rules,
     body: Option<&Spooled>,
-) -> Result<Answer, Refusal> {
+) -> Result<Outcome, Refusal> {
     let settings = &rules.settings;
     let pool = settings
         .pool
@@ -606,14 +610,14 @@ async fn refuse(
     reply
 }
 
-/// Adds the last headers to an answer and hands it to hyper.
+/// Adds the last headers to an answer.
 fn respond(
     mut record: Box<Record>,
-    conn: Arc<Conn>,
+    conn: &Conn,
     (mut reply, length): Answered,
     rules: Option<&Rules>,
-) -> Response<Outgoing> {
-    // A client that has left gets no answer, whatever hyper is given; the log shows that.
+) -> Answer<Box<Record>> {
+    // A client that has left gets no answer, whatever is made here; the log shows that.
     record.status = (record.reason != Some("client_left")).then_some(reply.status);
     if let Some(rules) = rules {
         for name in &rules.settings.remove_headers {
@@ -631,11 +635,8 @@ fn respond(
     }
     let most =
         record.gateway.config.listeners[usize::from(conn.listener)].max_requests_per_connection;
-    if (most > 0 && conn.requests() >= most) || record.gateway.keeps_no_connections() {
-        reply
-            .headers
-            .insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
+    let is_last = (most > 0 && conn.requests() >= most) || record.gateway.keeps_no_connections();
+    let keep = !is_last && !closes(&reply.headers);
     trace::step!(
         record.id,
         record.traced_from,
@@ -643,10 +644,21 @@ fn respond(
         "{}",
         reply.status.as_u16()
     );
-    let mut response = Response::new(Outgoing::new(reply.body, length, conn, record));
-    *response.status_mut() = reply.status;
-    *response.headers_mut() = reply.headers;
-    response
+    Answer {
+        status: reply.status,
+        headers: reply.headers,
+        body: reply.body,
+        length,
+        keep,
+        receipt: record,
+    }
+}
+
+/// Whether the headers of an answer want the connection to be closed.
+fn closes(headers: &HeaderMap) -> bool {
+    let is_close = |word: &[u8]| word.trim_ascii().eq_ignore_ascii_case(b"close");
+    let mut values = headers.get_all(header::CONNECTION).iter();
+    values.any(|value| value.as_bytes().split(|byte| *byte == b',').any(is_close))
 }
 
 /// `OPTIONS *` asks for the abilities of the server in general (RFC 9110 §9.3.7); no other method has that target.

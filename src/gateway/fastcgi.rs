@@ -33,8 +33,8 @@ pub(crate) use self::failure::Failure;
 use crate::error_log::{self, About, Format, WorkerStderr, tell};
 
 use super::{
-    client_io::Conn,
     clock::{self, NEVER},
+    conn::Conn,
     dispatch::Lease,
     scoreboard::Cost,
     spool::{SpoolFile, Spooled, off_the_reactor},

@@ -22,12 +22,10 @@ use weir_fcgi::{client::Params, server};
 use self::wire::{Ending, Interrupt, Wire};
 use super::{
     Gateway,
-    body::{Part, Truncated},
-    client_io::{Conn, Socket},
+    conn::Conn,
     dispatch::{AskedBy, PoolHandle},
     exchange::note_refusal,
     fastcgi::{Progress, StderrCopy},
-    open_file::OpenFile,
     read_ahead::{ReadAhead, Room},
     record::Record,
     refusal::Refusal,
@@ -37,7 +35,11 @@ use super::{
     stream::WorkerStream,
     trace,
 };
-use crate::clock;
+use crate::{
+    clock,
+    http::{Part, Receipt, Stream, Truncated},
+    net::{OpenFile, Socket},
+};
 
 /// Serves `socket` until the connection ends.
 pub(crate) async fn serve(gateway: Arc<Gateway>, socket: Socket, conn: Arc<Conn>, front: &FastCgi) {
@@ -52,7 +54,6 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, socket: Socket, conn: Arc<Conn>
                 break ending;
             }
         };
-        conn.ended();
         // Boxed, because it has its own buffer.
         Box::pin(wire.close(ending)).await;
     });
@@ -378,10 +379,7 @@ async fn send(wire: &mut Wire, answer: Answer, record: &mut Record) -> Result<()
         let part = match &mut rest {
             Rest::None => None,
             Rest::ReadAhead(reader) => wire.during(poll_fn(|cx| reader.poll_part(cx))).await?,
-            Rest::Stream(stream) => {
-                let bytes = wire.during(poll_fn(|cx| stream.poll_bytes(cx))).await?;
-                bytes.map(|bytes| bytes.map(Part::Bytes))
-            }
+            Rest::Stream(stream) => wire.during(poll_fn(|cx| stream.poll_part(cx))).await?,
         };
         put_stderr(wire);
         match part {

@@ -24,7 +24,7 @@ use self::{
     conditional::Outcome,
     range::{Ranges, Span},
 };
-use super::body::{Body, Part, Reply};
+use crate::http::{Body, Part, Reply};
 
 /// Answers with a file: for GET, HEAD, or, if a script names the file, for any method. Conditions and ranges apply to
 /// GET and HEAD only: a 304 or 412 cannot undo what a script has done (RFC 9110 §13.2.1).

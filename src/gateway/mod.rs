@@ -3,28 +3,27 @@
 //! # Life of a request
 //!
 //! ```text
-//! accept ─► connection (hyper) ─► exchange: the steps, one function each
+//! accept ─► carrier (crate::http) ─► exchange: the steps, one function each
 //!                                   │ check_head   a request that HTTP allows
 //!                                   │ route        host and path → file | script | reply
 //!                                   ├─ files       conditionals, ranges, sendfile
 //!                                   └─ script      spool ─► dispatch ─► fastcgi ─► cgi head
 //!                                                     body: whole | read_ahead | stream
-//!                                 body ─► client_io ─► record ─► access_log
+//!                                 answer ─► carrier ─► record ─► access_log
 //! ```
 //!
 //! Behind a web server that speaks FastCGI, `fastcgi_front` replaces connection and exchange, and joins at script.
 //!
 //! There is one reactor (a current-thread runtime) per thread, each with its own listening sockets. All reactors
-//! share [`Gateway`]; the steps of a connection share [`client_io::Conn`]; [`record::Record`] has what is known of a
+//! share [`Gateway`]; the steps of a connection share [`conn::Conn`]; [`record::Record`] has what is known of a
 //! request. Only `dispatch` has a lock that two reactors may need at the same time.
 
 mod accept;
 pub mod access_log;
 mod agent_check;
-mod body;
 mod callers;
 mod cgi;
-mod client_io;
+mod conn;
 mod connection;
 mod cookies;
 mod dispatch;
@@ -35,12 +34,10 @@ mod fastcgi;
 mod fastcgi_front;
 mod figures;
 mod files;
-mod framing;
 mod history;
 mod kernel_queues;
 mod logs;
 mod measured;
-mod open_file;
 mod outbox;
 mod own_calls;
 mod params;

@@ -22,7 +22,7 @@ use weir_sys::{
     socket_owners::{Finder, Owner},
 };
 
-use super::{Gateway, callers, client_io::Conn, clock, dispatch::Asker};
+use super::{Gateway, callers, clock, conn::Conn, dispatch::Asker};
 
 /// The origin of a client's connection.
 #[derive(Debug)]

@@ -19,12 +19,14 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    body::{FILE_SLICE, Part, Truncated},
     fastcgi::{Failure, OnDrop, Owner, Progress, Run},
     spool::{SpoolFile, SpoolSpace},
 };
-use crate::clock;
-use crate::error_log::tell;
+use crate::{
+    clock,
+    error_log::tell,
+    http::{Part, Stream, Truncated},
+};
 
 /// How much of a response may be stored for its client.
 #[derive(Debug, Clone)]
@@ -95,12 +97,11 @@ impl ReadAhead {
         tokio::spawn(pump(run, shared.clone(), room));
         ReadAhead { shared }
     }
+}
 
-    /// The next part, at most [`FILE_SLICE`] of a file; `None` at the end of the response.
-    pub(crate) fn poll_part(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Part, Truncated>>> {
+impl Stream for ReadAhead {
+    /// The next part, at most [`FILE_SLICE`] of a file.
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>> {
         let mut buffer = self.shared.lock();
         if let Some(part) = buffer.take() {
             if let Some(writer) = buffer.writer.take() {
@@ -346,6 +347,9 @@ fn spool_failed(owner: &Owner, error: &io::Error) {
         "cannot write a response to spool_dir: {error}; its worker waits for the client instead"
     );
 }
+
+/// The longest part of a file that is given at once, bytes: what is in the file meanwhile is not known to be there yet.
+const FILE_SLICE: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {

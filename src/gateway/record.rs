@@ -22,8 +22,8 @@ use weir_pool::Micros;
 use super::{
     Gateway,
     access_log::Entry,
-    client_io::Conn,
     clock::{self, NEVER},
+    conn::Conn,
     dispatch::{PoolHandle, Wait},
     failures::{Cause, Failed},
     fastcgi::Asked,
@@ -38,6 +38,7 @@ use super::{
 };
 use crate::{
     error_log,
+    http::Receipt,
     log_text::{self, Worker},
 };
 
@@ -119,13 +120,19 @@ pub(crate) enum OwnedWorker {
 
 impl Record {
     /// The record of a request whose head is complete.
-    pub(crate) fn new(gateway: Arc<Gateway>, conn: &Conn, parts: Parts) -> Box<Record> {
+    /// `target`: path and query as received, if `parts` has them in another spelling.
+    pub(crate) fn new(
+        gateway: Arc<Gateway>,
+        conn: &Conn,
+        parts: Parts,
+        target: Option<Box<[u8]>>,
+    ) -> Box<Record> {
         let started = conn.begin_request();
         Box::new(Record {
             id: gateway.next_request(),
             gateway,
             parts,
-            target: conn.take_target(),
+            target,
             folded: None,
             ends: conn.ends.clone(),
             started,
@@ -187,15 +194,6 @@ impl Record {
         if let Some(folded) = self.folded.take() {
             self.parts.headers = folded.headers();
         }
-    }
-
-    /// Whether the answer has no body, whatever its headers say (RFC 9110 §6.4.1).
-    pub(crate) fn bodyless(&self) -> bool {
-        *self.method() == Method::HEAD
-            || matches!(
-                self.status,
-                Some(StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
-            )
     }
 
     /// The client's method.
@@ -274,16 +272,6 @@ impl Record {
                 ..Noted::default()
             }));
         }
-    }
-
-    /// The answer is cut before its end, and the connection is closed.
-    pub(crate) fn truncated(&mut self) {
-        self.reason.get_or_insert("truncated");
-    }
-
-    /// The kernel has the last byte.
-    pub(crate) fn sent(mut self: Box<Self>) {
-        self.log();
     }
 
     /// The client did not get the complete answer.
@@ -500,6 +488,20 @@ fn declared(length: &[u8]) -> u64 {
             .saturating_mul(10)
             .saturating_add(u64::from(digit - b'0'))
     })
+}
+
+impl Receipt for Box<Record> {
+    fn count(&mut self, bytes: u64) {
+        self.bytes_out += bytes;
+    }
+
+    fn truncated(&mut self) {
+        self.reason.get_or_insert("truncated");
+    }
+
+    fn sent(mut self) {
+        self.log();
+    }
 }
 
 impl Drop for Record {

@@ -10,7 +10,7 @@ use http::{
 };
 use weir_pool::ShedReason;
 
-use super::body::{Body, Reply};
+use crate::http::{Body, Reply};
 
 /// Why a request is not answered with a file or by a script.
 #[derive(Debug)]

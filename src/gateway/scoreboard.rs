@@ -15,7 +15,7 @@ use std::{
 use headers::{Header, authorization::Basic};
 use http::HeaderValue;
 
-use super::{client_io::Conn, dispatch::subject};
+use super::{conn::Conn, dispatch::subject};
 use crate::clock;
 use crate::log_text::{put_json_string, put_number};
 

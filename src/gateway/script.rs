@@ -12,8 +12,6 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, header};
-use http_body::Body as _;
-use hyper::body::Incoming;
 use weir_config::{OnClientLeft, Settings};
 use weir_fcgi::{
     Role, client,
@@ -25,10 +23,9 @@ use weir_sys::process::Exit;
 
 use self::admission::admit;
 use super::{
-    body::{Body, Reply},
     cgi::{self, Head},
-    client_io::Conn,
     clock::{self, NEVER},
+    conn::Conn,
     dispatch::{Lease, PoolHandle, Toward},
     fastcgi::{self, Failure, OnDrop, Progress, Run, StderrCopy},
     params,
@@ -41,10 +38,13 @@ use super::{
     stream::WorkerStream,
     trace,
 };
-use crate::error_log::{About, tell};
+use crate::{
+    error_log::{About, tell},
+    http::{Body, Reply, RequestBody},
+};
 
 /// The meaning of a script's answer.
-pub(crate) enum Answer {
+pub(crate) enum Outcome {
     /// This is the answer.
     Reply(Reply, Option<u64>),
     /// Answer as if this URL was requested (RFC 3875 §6.2.2).
@@ -70,9 +70,9 @@ pub(crate) async fn take_body(
     record: &mut Record,
     conn: &Conn,
     settings: &Settings,
-    body: Incoming,
+    body: RequestBody,
 ) -> Result<Option<Spooled>, Refusal> {
-    if body.is_end_stream() {
+    if body.is_none() {
         let announced = record.parts.headers.contains_key(header::CONTENT_LENGTH);
         return Ok(announced.then(Spooled::default));
     }
@@ -102,9 +102,9 @@ pub(crate) async fn take_body(
 
 /// Reads and discards a body, so that the connection can serve the next request. False: there is too much of it, or
 /// it does not arrive, so the connection must be closed.
-pub(crate) async fn discard_body(record: &mut Record, conn: &Conn, mut body: Incoming) -> bool {
+pub(crate) async fn discard_body(record: &mut Record, conn: &Conn, mut body: RequestBody) -> bool {
     let awaits_consent = record.parts.headers.contains_key(header::EXPECT);
-    let too_long = body.size_hint().lower() > MAX_DISCARDED;
+    let too_long = body.length().is_some_and(|length| length > MAX_DISCARDED);
     let all = async {
         while let Ok(data) = spool::next_data(&mut body, conn, NEVER).await {
             let Some(data) = data else {
@@ -152,7 +152,7 @@ pub(crate) async fn run(
     settings: &Settings,
     pool: &Arc<PoolHandle>,
     body: Option<&Spooled>,
-) -> Result<Answer, Refusal> {
+) -> Result<Outcome, Refusal> {
     let length = body.map(Spooled::len);
     let put_params = |record: &Record, id, out: &mut Vec<u8>| {
         params::put(record, settings, id, length, out);
@@ -531,7 +531,11 @@ fn pass_interim(head: &Head, record: &Record, conn: &Conn) {
 }
 
 /// After the head: decides what the answer is, and how its body gets to the client.
-async fn finish(record: &Record, settings: &Settings, started: Started) -> Result<Answer, Refusal> {
+async fn finish(
+    record: &Record,
+    settings: &Settings,
+    started: Started,
+) -> Result<Outcome, Refusal> {
     let Started {
         mut run,
         mut head,
@@ -543,7 +547,7 @@ async fn finish(record: &Record, settings: &Settings, started: Started) -> Resul
     // The rest of the script's output is not needed; the script runs to its end in a separate task.
     if let Some(location) = head.local_redirect() {
         run.on_drop(OnDrop::Finish);
-        return Ok(Answer::LocalRedirect(location.to_vec()));
+        return Ok(Outcome::LocalRedirect(location.to_vec()));
     }
     let instead = match (head.accel_redirect.take(), head.sendfile.take()) {
         (Some(url), _) => Some(Instead::Url(url.as_bytes().to_vec())),
@@ -552,7 +556,7 @@ async fn finish(record: &Record, settings: &Settings, started: Started) -> Resul
     };
     if let Some(instead) = instead {
         run.on_drop(OnDrop::Finish);
-        return Ok(Answer::Instead(instead, head.status, head.headers));
+        return Ok(Outcome::Instead(instead, head.status, head.headers));
     }
     let length = head.content_length;
     let bodyless = record.parts.method == Method::HEAD
@@ -573,10 +577,10 @@ async fn finish(record: &Record, settings: &Settings, started: Started) -> Resul
     };
     if bodyless {
         run.on_drop(OnDrop::Finish);
-        return Ok(Answer::Reply(reply(Body::Empty), None));
+        return Ok(Outcome::Reply(reply(Body::Empty), None));
     }
     if streams {
-        return Ok(Answer::Reply(
+        return Ok(Outcome::Reply(
             reply(Body::Stream(Box::new(WorkerStream::new(run, output)))),
             length,
         ));
@@ -590,7 +594,7 @@ async fn finish(record: &Record, settings: &Settings, started: Started) -> Resul
                 file: settings.max_response_file,
                 space: record.gateway.spool_space.clone(),
             };
-            Body::ReadAhead(ReadAhead::start(run, output, room))
+            Body::Stream(Box::new(ReadAhead::start(run, output, room)))
         }
         // The head was read, but nothing was sent yet: the client can still get an error.
         Err(failure) => {
@@ -628,9 +632,9 @@ async fn finish(record: &Record, settings: &Settings, started: Started) -> Resul
                 ));
             }
             let body = Body::Bytes(bytes.slice(..length as usize));
-            Ok(Answer::Reply(reply(body), Some(length)))
+            Ok(Outcome::Reply(reply(body), Some(length)))
         }
-        _ => Ok(Answer::Reply(reply(body), length)),
+        _ => Ok(Outcome::Reply(reply(body), length)),
     }
 }
 
@@ -683,7 +687,6 @@ pub(crate) fn refuse_body(error: BodyError, max_body: u64) -> Refusal {
             "the body's chunks are malformed",
         )
         .closing(),
-        BodyError::Left => Refusal::client(StatusCode::BAD_REQUEST, "client_left", "").closing(),
         BodyError::Spool(error) => Refusal::upstream(
             StatusCode::SERVICE_UNAVAILABLE,
             "spool_failed",

@@ -15,11 +15,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use http_body::Body as _;
-use hyper::body::Incoming;
 
-use super::{client_io::Conn, open_file::OpenFile};
-use crate::clock;
+use super::conn::Conn;
+use crate::{clock, http::RequestBody, net::OpenFile};
 
 /// A complete request body.
 #[derive(Debug, Clone, Default)]
@@ -80,8 +78,6 @@ pub(crate) enum BodyError {
     Late,
     /// The body is invalid (a bad chunk): 400.
     Malformed,
-    /// The client has left.
-    Left,
     /// The temporary file cannot be written: 503.
     Spool(io::Error),
 }
@@ -92,14 +88,14 @@ pub(crate) enum BodyError {
 ///
 /// See [`BodyError`]. Nothing of the body is kept then.
 pub(crate) async fn spool(
-    mut body: Incoming,
+    mut body: RequestBody,
     conn: &Conn,
     max_body: u64,
     memory_limit: usize,
     deadline: u64,
     space: &Arc<SpoolSpace>,
 ) -> Result<Spooled, BodyError> {
-    let announced = body.size_hint().exact();
+    let announced = body.length();
     if announced.is_some_and(|length| length > max_body) {
         return Err(BodyError::TooLarge);
     }
@@ -347,56 +343,26 @@ pub(crate) async fn off_the_reactor<T: Send + 'static>(
 /// The next piece of the body, by `latest` ([`clock::now`]); `None` at its end. Trailers are read and dropped,
 /// because CGI has no place for them.
 pub(super) async fn next_data(
-    body: &mut Incoming,
+    body: &mut RequestBody,
     conn: &Conn,
     latest: u64,
-) -> Result<Option<Bytes>, BodyError> {
+) -> Result<Option<Vec<u8>>, BodyError> {
     let silence = clock::deadline(conn.timeouts.body);
     let deadline = silence.min(latest);
-    let mut body = std::pin::Pin::new(body);
-    std::future::poll_fn(|cx| {
-        loop {
-            let now = clock::now();
-            if now >= latest {
-                return Poll::Ready(Err(BodyError::Late));
-            }
-            if now >= silence {
-                return Poll::Ready(Err(BodyError::TimedOut));
-            }
-            conn.wake_at(deadline);
-            match ready!(body.as_mut().poll_frame(cx)) {
-                None => {
-                    conn.wake_at(clock::NEVER);
-                    return Poll::Ready(Ok(None));
-                }
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        return Poll::Ready(Ok(Some(data)));
-                    }
-                }
-                Some(Err(error)) if is_malformed(&error) => {
-                    return Poll::Ready(Err(BodyError::Malformed));
-                }
-                Some(Err(_)) => return Poll::Ready(Err(BodyError::Left)),
-            }
+    std::future::poll_fn(|_| {
+        let now = clock::now();
+        if now >= latest {
+            return Poll::Ready(Err(BodyError::Late));
         }
+        if now >= silence {
+            return Poll::Ready(Err(BodyError::TimedOut));
+        }
+        conn.wake_at(deadline);
+        let data = ready!(body.poll_data());
+        conn.wake_at(clock::NEVER);
+        Poll::Ready(data.map_err(|_| BodyError::Malformed))
     })
     .await
-}
-
-/// Whether hyper's decoder refused the data (and not that no more data came).
-fn is_malformed(error: &hyper::Error) -> bool {
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        if let Some(io) = cause.downcast_ref::<io::Error>() {
-            return matches!(
-                io.kind(),
-                io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData
-            );
-        }
-        source = cause.source();
-    }
-    false
 }
 
 /// How many bytes are written to the file at once.

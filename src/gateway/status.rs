@@ -14,10 +14,10 @@ use http::{
 };
 
 use super::{
-    body::{Body, Reply},
     dispatch::{AskedBy, PoolHandle},
     scoreboard::{PoolStatus, WorkerStatus},
 };
+use crate::http::{Body, Reply};
 use crate::log_text::{put_json_string, put_message, put_number, put_time_combined};
 
 /// One of the pages.

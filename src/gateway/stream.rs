@@ -5,13 +5,11 @@
 
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-
-use super::{
-    body::Truncated,
-    fastcgi::{Owner, Progress, Run},
+use super::fastcgi::{Owner, Progress, Run};
+use crate::{
+    error_log::tell,
+    http::{Part, Stream, Truncated},
 };
-use crate::error_log::tell;
 
 /// The rest of a worker's response.
 #[derive(Debug)]
@@ -34,15 +32,15 @@ impl WorkerStream {
             ended: false,
         }
     }
+}
 
-    /// The next bytes; `None` at the end of the response.
-    pub(crate) fn poll_bytes(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, Truncated>>> {
+impl Stream for WorkerStream {
+    /// The bytes that have come.
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>> {
         loop {
             if !self.pending.is_empty() {
-                return Poll::Ready(Some(Ok(std::mem::take(&mut self.pending).into())));
+                let bytes = std::mem::take(&mut self.pending);
+                return Poll::Ready(Some(Ok(Part::Bytes(bytes.into()))));
             }
             if self.ended {
                 return Poll::Ready(None);

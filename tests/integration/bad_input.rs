@@ -80,6 +80,10 @@ fn heads_that_are_malformed() {
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS client hello \r\n\r\n",
         b"\x00\x00\x00\x00\r\n\r\n",
         b"GET text.txt HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET ftp://a/text.txt HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /text.txt HTTP/1.1\nHost: a\n\n",
+        b"GET /text.txt HTTP/1.1\r\nHost: a\nX: 1\r\n\r\n",
+        b"GET  /text.txt HTTP/1.1\r\nHost: a\r\n\r\n",
     ];
     for head in heads {
         expect_refused(&weir, &responder, head);
@@ -131,6 +135,12 @@ fn lengths_that_are_none() {
         &weir,
         &responder,
         "POST /run.php HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 6\r\n\r\nhello!",
+    );
+    // Two servers may not agree on which one counts, or that they are one.
+    expect_refused(
+        &weir,
+        &responder,
+        "POST /run.php HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
     );
 }
 

@@ -131,6 +131,46 @@ fn the_target_of_the_server_itself_is_for_options_only() {
 }
 
 #[test]
+fn a_client_that_closes_its_side_still_gets_what_needs_no_script() {
+    const SIZE: usize = 32 << 20;
+    let weir = Setup::new()
+        .file("text.txt", "a text")
+        .file("large.bin", vec![b'x'; SIZE])
+        .start();
+    let mut client = weir.client();
+    client.send(
+        "GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\nGET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n",
+    );
+    client
+        .stream()
+        .shutdown(std::net::Shutdown::Write)
+        .expect("shutdown");
+    assert_eq!(client.response().expect(200).text(), "a text");
+    assert_eq!(client.response().expect(200).body.len(), SIZE);
+    client.expect_closed();
+    assert_eq!(weir.logged("/large.bin")["bytes_out"], SIZE);
+}
+
+#[test]
+fn a_request_without_a_host_is_in_the_log_with_what_it_asks_for() {
+    let weir = Setup::new().file("text.txt", "a text").start();
+    for (query, hosts) in [("none", ""), ("two", "Host: a\r\nHost: b\r\n")] {
+        let mut client = weir.client();
+        client.send(format!(
+            "GET /text.txt?{query} HTTP/1.1\r\n{hosts}\r\nGET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n"
+        ));
+        let response = client.response().expect(400);
+        assert_eq!(response.header("connection"), Some("close"));
+        client.expect_closed();
+        let line = weir.logged(&format!("/text.txt?{query}"));
+        assert_eq!(
+            (&line["status"], &line["reason"]),
+            (&400.into(), &"bad_host".into())
+        );
+    }
+}
+
+#[test]
 fn connection_close_is_honoured_and_announced() {
     let weir = Setup::new().file("text.txt", "a text").start();
     let mut client = weir.client();

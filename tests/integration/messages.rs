@@ -101,6 +101,7 @@ fn bare_line_feeds_in_chunks_and_trailers_are_400() {
 fn a_length_and_an_encoding_are_400_whatever_follows() {
     let (weir, responder) = telling(|setup| setup);
     for (length, end) in [("4", "\r\n"), ("0", "\r\n"), ("5", "\n"), ("40", "\n")] {
+        // The longer ones have lines that end with a line feed alone, which is refused anyway.
         for order in [true, false] {
             let (length, coding) = (
                 format!("Content-Length: {length}{end}"),
@@ -251,7 +252,7 @@ fn methods_in_another_case_or_that_nobody_knows_walk_around_no_rule() {
 #[test]
 fn an_interim_answer_of_a_pipelined_request_waits_for_the_answer_before_it() {
     let setup = Setup::new().file("run.php", "");
-    // Sizes around the capacity of the kernel's buffers: for one of them the remaining piece fits into hyper's buffer.
+    // Sizes around the capacity of the kernel's buffers: for one of them the remaining piece fits into weir's own buffer.
     let sizes: Vec<usize> = (8..=16).map(|half| half << 19).collect();
     let setup = sizes.iter().fold(setup, |setup, size| {
         setup.file(&format!("{size}.bin"), vec![b'x'; *size])
@@ -320,7 +321,7 @@ fn requests_in_any_pieces_are_answered_in_order() {
                 0 => format!("GET {uri} HTTP/1.1\r\nHost: a\r\n\r\n"),
                 1 => format!("POST {uri} HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"),
                 2 => format!(
-                    "\r\nPOST {uri} HTTP/1.1\nHost: a\ntransfer-encoding: Chunked \n\n3;x\r\nhel\r\n2\r\nlo\r\n0\r\nX: y\r\n\r\n"
+                    "\r\nPOST {uri} HTTP/1.1\r\nHost: a\r\ntransfer-encoding: Chunked \r\n\r\n3;x\r\nhel\r\n2\r\nlo\r\n0\r\nX: y\r\n\r\n"
                 ),
                 _ => format!("GET {uri} HTTP/1.1\r\nHost: a\r\nX-Long: {}\r\n\r\n", "l".repeat(9000)),
             }

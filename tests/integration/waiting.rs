@@ -316,8 +316,8 @@ const MANY: usize = 500;
 
 const WORKERS: usize = 2;
 
-/// Bytes. A request that waits within this limit has no hyper connection any more: hyper's buffers alone are larger. A
-/// debug build and a heap with gaps need more than the limit for a release build with many requests.
+/// Bytes. A request that waits within this limit holds no buffers. A debug build and a heap with gaps need more than the
+/// limit for a release build with many requests.
 const MOST_EACH: u64 = 14 * 1024;
 
 /// The length of a long answer, bytes.

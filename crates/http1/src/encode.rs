@@ -66,6 +66,16 @@ impl HeadEncoder<'_> {
         Ok(())
     }
 
+    /// Appends a field whose name and value have been checked before, by another encoder of HTTP for example.
+    pub fn checked_field(&mut self, name: impl AsRef<[u8]>, value: &[u8]) {
+        line(self.out, name.as_ref(), value);
+    }
+
+    /// The buffer, at the end of the last line: for lines that are ready, each with its end.
+    pub fn lines(&mut self) -> &mut Vec<u8> {
+        self.out
+    }
+
     /// Appends the empty line and what `framing` adds before it.
     pub fn finish(self, framing: Framing) -> BodyEncoder {
         match framing.connection {

@@ -135,7 +135,7 @@ impl fmt::Display for Error {
             Self::Length => "the Content-Length is not a number",
             Self::LengthRepeated => "there is more than one Content-Length",
             Self::LengthTooLarge => "the Content-Length is larger than 64 bits",
-            Self::LengthAndCoding => "there are both Content-Length and Transfer-Encoding",
+            Self::LengthAndCoding => "Content-Length and Transfer-Encoding in one message",
             Self::CodingUnknown => "the Transfer-Encoding is not chunked",
             Self::CodingRepeated => "there is more than one Transfer-Encoding",
             Self::CodingInHttp10 => "an HTTP/1.0 message has a Transfer-Encoding",

@@ -117,13 +117,40 @@ pub fn response(out: &mut Vec<u8>, status: u16) -> HeadEncoder<'_> {
     HeadEncoder { out }
 }
 
+/// What a request decides about its response. It is small, and outlives the head, which may be used for the next request.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseTo {
+    /// The method of the request.
+    pub method: Method,
+    /// Its version.
+    pub version: Version,
+    /// Whether the client wants to use the connection again.
+    pub is_persistent: bool,
+}
+
+impl From<&RequestHead> for ResponseTo {
+    fn from(request: &RequestHead) -> ResponseTo {
+        ResponseTo {
+            method: request.method(),
+            version: request.version(),
+            is_persistent: request.is_persistent(),
+        }
+    }
+}
+
 /// What the head of a response says of its body and of the connection.
 ///
 /// `length` is that of the body, or of what GET would have got (HEAD, 304); None: it is not known. `keep` is false where
 /// the server wants to close the connection.
 #[must_use]
-pub fn framing(request: &RequestHead, status: u16, length: Option<u64>, keep: bool) -> Framing {
-    let is_tunnel = status == 101 || (request.method() == Method::Connect && status / 100 == 2);
+pub fn framing(
+    request: impl Into<ResponseTo>,
+    status: u16,
+    length: Option<u64>,
+    keep: bool,
+) -> Framing {
+    let request = request.into();
+    let is_tunnel = status == 101 || (request.method == Method::Connect && status / 100 == 2);
     if status < 200 || is_tunnel {
         // An interim response says nothing of what comes (RFC 9110 §15.2).
         return Framing {
@@ -133,18 +160,18 @@ pub fn framing(request: &RequestHead, status: u16, length: Option<u64>, keep: bo
             is_persistent: !is_tunnel,
         };
     }
-    let body = match (status, request.method(), length, request.version()) {
+    let body = match (status, request.method, length, request.version) {
         (204 | 304, ..) | (_, Method::Head, ..) => Coding::Length(0),
         (_, _, Some(length), _) => Coding::Length(length),
         (_, _, None, Version::Http11) => Coding::Chunked,
         (_, _, None, Version::Http10) => Coding::UntilClose,
     };
-    let is_persistent = keep && request.is_persistent() && body != Coding::UntilClose;
+    let is_persistent = keep && request.is_persistent && body != Coding::UntilClose;
     Framing {
         body,
         // RFC 9110 §8.6.
         length: length.filter(|_| status != 204),
-        connection: match (is_persistent, request.version()) {
+        connection: match (is_persistent, request.version) {
             (false, _) => Connection::Close,
             (true, Version::Http10) => Connection::KeepAlive,
             (true, Version::Http11) => Connection::Unsaid,

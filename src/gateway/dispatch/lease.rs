@@ -15,8 +15,8 @@ use crate::{
     control::{ToManager, Told},
     events::{self, Running},
     gateway::{
-        client_io::Conn,
         clock,
+        conn::Conn,
         pool_log::Ended,
         record::OwnedWorker,
         scoreboard::{Card, Cost, Facts},

@@ -14,7 +14,7 @@ use tokio::sync::oneshot::{self, error::RecvError};
 use weir_pool::{Action, Micros, RequestId, ShedReason};
 
 use super::{Asker, Lease, PoolHandle, State, scaling::After};
-use crate::gateway::{Gateway, client_io::Conn, clock};
+use crate::gateway::{Gateway, clock, conn::Conn};
 
 /// The workers of all pools whose calls wait for a worker, and how many calls of each wait.
 static CALLING: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());

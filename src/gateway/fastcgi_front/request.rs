@@ -11,7 +11,7 @@ use weir_fcgi::{
 
 use super::super::{
     Gateway,
-    client_io::Conn,
+    conn::Conn,
     params, policy,
     record::{Ends, Record},
     route::Script,
@@ -49,7 +49,7 @@ pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<
         found.document_root,
     );
     let path = [found.script_name, found.path_info].concat();
-    let mut record = Record::new(gateway.clone(), conn, parts);
+    let mut record = Record::new(gateway.clone(), conn, parts, None);
     record.ends = Arc::new(ends);
     record.host = host;
     record.path = path;

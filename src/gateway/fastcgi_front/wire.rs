@@ -24,12 +24,15 @@ use weir_fcgi::{
 
 use super::super::{
     Gateway,
-    client_io::{Conn, Phase, Socket},
-    connection::linger,
+    conn::Conn,
     fastcgi::{self, recycle},
     spool::{Spooled, Spooler},
 };
-use crate::clock;
+use crate::{
+    clock,
+    http::Phase,
+    net::{Socket, linger},
+};
 
 /// The connection.
 pub(super) struct Wire {

@@ -15,7 +15,7 @@ use super::{
     encoding,
     types::{self, Presentation},
 };
-use crate::{content_coding::Coding, gateway::open_file::OpenFile};
+use crate::{content_coding::Coding, net::OpenFile};
 
 /// A file and its precompressed variants.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use http::request::Parts;
 use weir_pool::{ShedReason, Stats};
 
 use super::super::{
-    client_io::Conn,
     clock::{self, NEVER},
+    conn::Conn,
     dispatch::{Ask, Lease, NoTurn, PoolHandle, Turn},
     policy,
     record::{self, Folded, Record},
@@ -20,8 +20,7 @@ use super::super::{
     trace,
 };
 
-/// Gets the right to a worker of `pool`. During a long wait its connection keeps nothing but this request, and the
-/// request keeps its headers in compact form.
+/// Gets the right to a worker of `pool`. During a long wait the request keeps its headers in compact form.
 ///
 /// # Errors
 ///
@@ -83,10 +82,10 @@ pub(super) async fn admit(
 }
 
 /// What a request does while it waits: its connection knows that it is in the queue, and its headers are folded once
-/// hyper is gone.
+/// it has waited for long.
 struct Waiting<'r> {
     conn: &'r Conn,
-    /// Else hyper has no part in it.
+    /// Else it came from a web server, and has no headers.
     over_http: bool,
     folded: &'r mut Option<Folded>,
     parts: &'r mut Parts,
@@ -116,7 +115,8 @@ impl<'r> Waiting<'r> {
                 if !std::mem::replace(&mut waits, true) {
                     self.conn.enters_queue();
                 }
-                if self.conn.hyper_is_down() && self.folded.is_none() {
+                if self.conn.waits_for_long(clock::now()) {
+                    self.conn.wake_at(NEVER);
                     *self.folded = Some(record::fold(self.parts));
                 }
             }

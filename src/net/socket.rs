@@ -4,7 +4,7 @@ use std::{
     io::{self, IoSlice},
     os::fd::{AsFd, BorrowedFd},
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use tokio::{
@@ -20,14 +20,14 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    pub(super) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Socket::Tcp(tcp) => tcp.poll_write_ready(cx),
             Socket::Unix(unix) => unix.poll_write_ready(cx),
         }
     }
 
-    pub(super) fn try_write_io<T>(
+    pub(crate) fn try_write_io<T>(
         &self,
         write: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
     ) -> io::Result<T> {
@@ -37,11 +37,23 @@ impl Socket {
         }
     }
 
-    /// Waits until there is something to read, or the client has closed.
-    pub(crate) async fn readable(&self) -> io::Result<()> {
-        match self {
-            Socket::Tcp(tcp) => tcp.readable().await,
-            Socket::Unix(unix) => unix.readable().await,
+    /// Sends bytes that more bytes follow at once: the kernel puts both into the same packet.
+    ///
+    /// # Errors
+    ///
+    /// As sendmsg(2).
+    pub(crate) fn poll_send_more(
+        &self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_write_ready(cx))?;
+            let sent = self.try_write_io(|socket| weir_sys::socket::send_more(socket, slices));
+            match sent {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                sent => return Poll::Ready(sent),
+            }
         }
     }
 }
