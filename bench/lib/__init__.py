@@ -12,6 +12,7 @@ wordpress  WordPress and its database
 load       load generators. Each has a time limit, and all return the same kind of result
 idle       ten thousand idle clients with open connections
 measure    CPU time and memory during a load
+pairs      weir and nginx side by side, in many short turns
 works      works with the same backend behind all servers; takes one sample of one work with one server
 php_works  works with whole stacks under load
 overload   scenarios 1 and 4: too many users, each stack with several configurations; the kernel's queues
@@ -25,4 +26,5 @@ table      medians, tables, and the targets beside the measured values
 php_table  the same for the works with whole stacks
 crowd_table  the same for overload and crowds
 egress_table  the same for egress
+pairs_table  the same for pairs
 """

@@ -306,6 +306,10 @@ class Near(Egress):
         url = sidecar.url(self.hosts[0], "/1k")
         check(url)
         load.wrk(context.settings.programs, url, self.connections, 1)
+        return self.turn(url, context)
+
+    def turn(self, url, context):
+        """A load, as a function."""
         return lambda: load.wrk(context.settings.programs, url, self.connections, context.seconds)
 
     def alone(self, way, shared, context):
@@ -337,8 +341,11 @@ class Rate(Egress):
         with on_cores(self.rest):
             return super().begin(context)
 
+    def turn(self, url, context):
+        """A load, as a function."""
+        return lambda: load.bench(context.settings.programs, url, 2 * context.seconds, rate=self.rate, elsewhere=True)
+
     def observe(self, way, shared, context):
-        seconds = 2 * context.seconds
         with on_cores(self.rest):
             sidecar = Sidecar(way, shared.called(self.hosts), context, cores=self.own)
             try:
@@ -346,7 +353,7 @@ class Rate(Egress):
                 check(urls["through"])
                 seen = {"rate": self.rate}
                 for which, url in urls.items():
-                    attack = lambda: load.bench(context.settings.programs, url, seconds, rate=self.rate, elsewhere=True)
+                    attack = self.turn(url, context)
                     load.bench(context.settings.programs, url, 1, rate=self.rate, elsewhere=True)
                     result = measure.measured(attack, sidecar.tree, shared.origins.tree, [sidecar.tree])
                     if not result["report"]:

@@ -40,13 +40,13 @@ class Work(collections.namedtuple("Work", "key title backend path load peers con
         """Server `name`, checked and warm, for `bench/profile`."""
         server = peers.start(name, context.settings, backend, _folder(context, name, make=False))
         try:
-            _check(self, server)
+            check(self, server)
             _warm_up(self, server, context)
         except BaseException:
             server.stop()
             raise
         return Running({"gateway": server.tree, "workers": backend.tree},
-                       lambda: _load(self, server, context.settings.programs, context.seconds, context.php_requests),
+                       lambda: load_of(self, server, context),
                        server.stop)
 
 
@@ -121,7 +121,7 @@ def sample(work, name, backend, context):
     folder = context.new_folder(name)
     server = peers.start(name, context.settings, backend, folder)
     try:
-        _check(work, server)
+        check(work, server)
         _warm_up(work, server, context)
         if work.load == "idle":
             results = _with_and_without_idle(work, server, backend, context)
@@ -159,8 +159,7 @@ def _with_and_without_idle(work, server, backend, context):
 
 def _measure(work, server, backend, context):
     upstream = backend.counters()
-    run = lambda: _load(work, server, context.settings.programs, context.seconds, context.php_requests)
-    result = measure.measured(run, server.tree, backend.tree, [server.tree])
+    result = measure.measured(lambda: load_of(work, server, context), server.tree, backend.tree, [server.tree])
     if upstream:
         after = backend.counters()
         result["upstream"] = {what: after[what] - upstream[what] for what in ("accepted", "requests")}
@@ -170,6 +169,11 @@ def _measure(work, server, backend, context):
 def _warm_up(work, server, context):
     """Opens connections, fills caches, compiles scripts."""
     _load(work, server, context.settings.programs, 1, work.connections)
+
+
+def load_of(work, server, context):
+    """One load of a running server."""
+    return _load(work, server, context.settings.programs, context.seconds, context.php_requests)
 
 
 def _load(work, server, programs, seconds, php_requests):
@@ -189,7 +193,7 @@ def _without_cut_off(statuses, work):
             for status, count in statuses.items() if status != 499 or count > cut_off}
 
 
-def _check(work, server):
+def check(work, server):
     """Checks before a measurement that the server gives the right answer."""
     status, body = server.get(work.path)
     expected = SIZES.get(work.path)

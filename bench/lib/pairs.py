@@ -1,0 +1,139 @@
+"""weir and nginx side by side, in many short turns: the figure of a turn is divided by that of the turn beside it, so what
+slows the machine down for a while affects both. Both run all the time, the one that has no turn without a load."""
+
+import argparse
+import collections
+import os
+
+from . import egress, measure, peers, processes, works
+from .sidecars import Sidecar
+
+NAMES = ("weir", "nginx")
+# Turns of each server after both were started, and how long each is (seconds). The number of starts is `--rounds`.
+TURNS, SECONDS = 7, 1
+
+
+class Side(collections.namedtuple("Side", "tree load stop")):
+    """A running server: its processes, a function that loads it for one turn, and how it ends."""
+
+
+class Pair:
+    """A work in turns. `work`: the one of the same name, with one server at a time."""
+
+    peers = NAMES
+
+    def __init__(self, key, work, title):
+        self.key, self.work, self.title = key, work, title
+
+    @property
+    def programs(self):
+        return self.work.programs
+
+    def rounds(self, options):
+        return options.rounds
+
+    def begin(self, context):
+        return self.work.begin(context)
+
+    def turns(self, shared, context, number):
+        """All turns after one start of both servers."""
+        context = context._replace(options=argparse.Namespace(**{**vars(context.options), "seconds": SECONDS}))
+        samples, sides = [], {}
+        try:
+            for name in NAMES:
+                sides[name] = self.start(name, shared, context)
+            for turn in range(TURNS):
+                # The second of one turn is the first of the next.
+                for name in NAMES if (number + turn) % 2 == 0 else reversed(NAMES):
+                    result = self.measured(sides[name], shared)
+                    requests = result["requests"]
+                    samples.append({"peer": name, "round": number, "machine": result["machine"], "pair": {
+                        "turn": turn, "requests": requests, "errors": result["errors"],
+                        "us_per_request": result["gateway"]["total_us"] / requests if requests else None,
+                        "per_second": result["rate"],
+                        "mb_per_second": result["bytes"] / result["seconds"] / 1e6 if result["seconds"] else None}})
+        finally:
+            for side in sides.values():
+                side.stop()
+        return samples
+
+    def measured(self, side, shared):
+        return measure.measured(side.load, side.tree, self.behind(shared), [side.tree])
+
+    def start(self, name, shared, context):
+        """A Side that is warm."""
+        raise NotImplementedError
+
+    def behind(self, shared):
+        """The processes behind the servers."""
+        raise NotImplementedError
+
+
+class Front(Pair):
+    """Servers in front of an application. `threads`: of each server; 0: its own default."""
+
+    def __init__(self, name, threads):
+        self.threads = threads
+        work = works.WORKS[name]
+        each = f"{threads} thread{'s' if threads > 1 else ''} each" if threads else "threads by default"
+        super().__init__(f"pair-{name}" + ("" if threads else "-default"), work, f"{work.title}, {each}")
+
+    def start(self, name, shared, context):
+        threads = (context.options.threads or self.threads) if self.threads else 0
+        settings = context.settings._replace(threads=threads)
+        server = peers.start(name, settings, shared, context.new_folder(name))
+        side = Side(server.tree, lambda: works.load_of(self.work, server, context), server.stop)
+        return warm(side, lambda: works.check(self.work, server))
+
+    def behind(self, shared):
+        return shared.tree
+
+
+class Calls(Pair):
+    """Sidecars. `observed`: the class of `lib/egress.py` whose calls are sent."""
+
+    ways = {"weir": egress.WEIR, "nginx": egress.TUNED}
+
+    def __init__(self, name, title):
+        super().__init__(f"pair-{name}", egress.WORKS[name], title)
+
+    def begin(self, context):
+        # As many callers as one connection each; the origins have the other cores.
+        cores = sorted(os.sched_getaffinity(0))
+        self.own, self.rest = (cores[-1:], cores[:-1]) if len(cores) > 1 else (cores, cores)
+        with egress.on_cores(self.rest):
+            return self.work.begin(context)
+
+    def turns(self, shared, context, number):
+        with shared.network.near(), egress.on_cores(self.rest):
+            return super().turns(shared, context, number)
+
+    def start(self, name, shared, context):
+        sidecar = Sidecar(self.ways[name], shared.called(self.work.hosts), context, cores=self.own)
+        url = sidecar.url(self.work.hosts[0], "/1k")
+        side = Side(sidecar.tree, self.work.turn(url, context), sidecar.stop)
+        return warm(side, lambda: egress.check(url))
+
+    def behind(self, shared):
+        return shared.origins.tree
+
+
+def warm(side, check):
+    """The side, after a check and a first turn that does not count."""
+    try:
+        check()
+        side.load()
+        return side
+    except BaseException:
+        side.stop()
+        raise
+
+
+# For how many threads servers are compared at equal cost.
+EQUAL = 1
+
+WORKS = {pair.key: pair for pair in (
+    *(Front(name, threads) for threads in (EQUAL, 0) for name in ("fastcgi-64", "fastcgi-4", "static-1k", "static-100k", "static-100m")),
+    Calls("egress-near", "Calls through the sidecar alone, 16 kept callers"),
+    Calls("egress-rate", "5,000 calls a second of 1 KB through the sidecar"),
+)}

@@ -1,0 +1,66 @@
+"""The table of `pairs.py`, and its demands: medians of the turns' ratios, weir ÷ nginx, with their spread."""
+
+import statistics
+
+from . import pairs
+from .table import Figure
+
+CPU, RATE, BYTES = "us_per_request", "per_second", "mb_per_second"
+
+# (pair, what is compared, its name, limit, at most?)
+ASKED = (
+    ("pair-fastcgi-64", CPU, 0.75, True),
+    ("pair-fastcgi-4", CPU, 0.80, True),
+    ("pair-static-1k", CPU, 0.85, True),
+    ("pair-static-100k", CPU, 0.85, True),
+    ("pair-fastcgi-64-default", RATE, 1.1, False),
+    ("pair-fastcgi-4-default", RATE, 1.1, False),
+    ("pair-static-1k-default", RATE, 1.1, False),
+    ("pair-static-100k-default", RATE, 1.1, False),
+    ("pair-static-100m-default", BYTES, 1.0, False),
+    ("pair-egress-near", CPU, 0.85, True),
+    ("pair-egress-rate", CPU, 0.85, True),
+)
+TEXT = {CPU: "CPU per request", RATE: "rate", BYTES: "throughput"}
+
+
+def tables(samples):
+    """Markdown: one table for all pairs."""
+    keys = [key for key in pairs.WORKS if any(sample["work"] == key for sample in samples)]
+    if not keys:
+        return ""
+    lines = ["### Pairs: weir ÷ nginx, the median of the turns (a quarter is below, a quarter above the range beside it)", "",
+             "| work | turns | CPU per request | rate | throughput | failures: weir | nginx |", "|---|--:|--:|--:|--:|--:|--:|"]
+    for key in keys:
+        ratios = [of_turns(samples, key, field) for field in (CPU, RATE, BYTES)]
+        failures = [sum(sum(sample["pair"]["errors"].values()) for sample in samples if sample["work"] == key and sample["peer"] == name)
+                    for name in pairs.NAMES]
+        texts = [spread(values).text if values else "–" for values in ratios]
+        lines.append(f"| {key}: {pairs.WORKS[key].title} | {len(ratios[0])} | {' | '.join(texts)} | {failures[0]} | {failures[1]} |")
+    return "\n".join(lines) + "\n"
+
+
+def asked(samples):
+    """(work, demand, Figure or None, limit, at most?), as table.asked."""
+    for key, field, limit, at_most in ASKED:
+        values = of_turns(samples, key, field)
+        text = f"{TEXT[field]}, weir ÷ nginx, {'at most' if at_most else 'at least'} {limit:g}"
+        yield key, text, spread(values) if values else None, limit, at_most
+
+
+def of_turns(samples, key, field):
+    """The ratio of each turn, weir ÷ nginx."""
+    turns = {}
+    for sample in samples:
+        if sample["work"] == key:
+            turns.setdefault((sample["round"], sample["pair"]["turn"]), {})[sample["peer"]] = sample["pair"][field]
+    return [turn["weir"] / turn["nginx"] for turn in turns.values() if turn.get("weir") and turn.get("nginx")]
+
+
+def spread(values):
+    """Their median, and in the text the middle half of them."""
+    value = statistics.median(values)
+    if len(values) < 2:
+        return Figure(value)
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return Figure(value, f"{value:.2f} ({low:.2f} to {high:.2f})")
