@@ -49,8 +49,8 @@ pub enum ToGateway<F = OwnedFd> {
         source: Source,
         /// Whether to write each step of each request to stderr.
         trace: bool,
-        /// For how many reactors the listeners were made.
-        reactors: u16,
+        /// The reactors for which the listeners were made.
+        reactors: Reactors,
         /// The text.
         text: F,
     },
@@ -520,6 +520,30 @@ pub struct Channel {
     end: OwnedFd,
 }
 
+/// How many reactors (threads that serve clients) a gateway has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reactors {
+    /// Their number, at least 1; if it is `elastic`, the highest one.
+    pub most: u16,
+    /// As many run as the load needs.
+    pub elastic: bool,
+}
+
+impl Reactors {
+    /// How many of them accept connections: those with the lowest numbers. If the number is elastic, they give
+    /// connections to the others, so that no reactor that is let go has a listening socket.
+    pub fn acceptors(self) -> u16 {
+        match self.elastic {
+            true => self.most.div_ceil(PER_ACCEPTOR),
+            false => self.most,
+        }
+        .max(1)
+    }
+}
+
+/// For how many reactors one can accept all connections, even if each has only one request.
+const PER_ACCEPTOR: u16 = 8;
+
 /// Everything that a gateway gets. It has nothing else.
 #[derive(Debug)]
 pub struct Heritage {
@@ -527,8 +551,8 @@ pub struct Heritage {
     pub config: weir_config::Config,
     /// Cores of the machine.
     pub cores: usize,
-    /// Number of reactors; each has its own sockets in `listeners`.
-    pub reactors: u16,
+    /// The reactors. Those that accept have their own sockets in `listeners`.
+    pub reactors: Reactors,
     /// Index into `config.listeners`, reactor, listening socket. A reactor may have several sockets of one listener.
     pub listeners: Vec<(u16, u16, OwnedFd)>,
     /// The access log; `None`: no log.

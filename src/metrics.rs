@@ -459,6 +459,20 @@ rows! {
             "Connections that were closed at once: `per_address`, `not_allowed`."
             "`max_connections_per_address`, `allowed_clients`"
     }
+    "Reactors": {
+        Reactors Gauge "weir_reactors" []
+            "Reactors (threads that serve clients) that take connections."
+            "`threads`"
+        ReactorsLimit Gauge "weir_reactors_limit" []
+            "Maximum of reactors that may take connections."
+            "`threads`"
+        ReactorBusy Counter "weir_reactor_busy_seconds_total" ["reactor"]
+            "Time in which a reactor had work. A rate near 1 means that it has no time left."
+            "`threads`"
+        ConnectionsMoved Counter "weir_connections_moved_total" []
+            "Connections that moved to another reactor between two requests."
+            "`threads`"
+    }
     "The kernel's queues": {
         KernelQueue Gauge "weir_listener_queue_connections" ["listener"]
             "Connections that wait in the kernel until weir accepts them, on all sockets of the listener."

@@ -68,6 +68,11 @@ impl Pulse {
         self.0.store(clock::precise(), Relaxed);
     }
 
+    /// Reports that the thread sleeps: until its next report it is not silent.
+    pub fn rest(&self) {
+        self.0.store(u64::MAX, Relaxed);
+    }
+
     /// Time since the last report, at `now`.
     fn silent(&self, now: u64) -> Duration {
         Duration::from_micros(now.saturating_sub(self.0.load(Relaxed)))
@@ -103,6 +108,15 @@ mod tests {
         other.beat();
         one.beat();
         assert!(pulses.silent() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_not_silent() {
+        let pulses = Pulses::default();
+        let sleeps = pulses.add(Thread::Reactor(1));
+        sleeps.rest();
+        assert_eq!(pulses.silent(), Duration::ZERO);
+        assert_eq!(pulses.silent_reactors(Duration::from_nanos(1)), []);
     }
 
     #[test]

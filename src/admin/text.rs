@@ -122,6 +122,7 @@ fn head(out: &mut Sheet, status: &Value, troubles: usize) {
         );
     }
     out.push('\n');
+    reactors(out, &status["reactors"]);
     let processes = &status["processes"];
     if processes.is_object() {
         let _ = writeln!(
@@ -138,6 +139,28 @@ fn head(out: &mut Sheet, status: &Value, troubles: usize) {
         );
         out.wrap("            ", &line);
     }
+}
+
+/// How many reactors take connections, and how busy the busiest of all is.
+fn reactors(out: &mut Sheet, reactors: &Value) {
+    let Some(running) = reactors["running"].as_u64() else {
+        return;
+    };
+    let shares = list(&reactors["busy"]).iter();
+    let busiest = shares.filter_map(|busy| busy["share"].as_f64());
+    let busiest = busiest.fold(0.0, f64::max) * 100.0;
+    let _ = match reactors["elastic"] == true {
+        true => write!(
+            out,
+            "reactors    {running} of at most {}",
+            text(&reactors["most"])
+        ),
+        false => write!(out, "reactors    {running}"),
+    };
+    let _ = match running {
+        1 => writeln!(out, ", busy {busiest:.0} % of the time"),
+        _ => writeln!(out, ", the busiest {busiest:.0} % of the time"),
+    };
 }
 
 /// Result of the last reload if it failed, and earlier configurations that are finishing.
@@ -584,6 +607,10 @@ mod tests {
         let shown = status(&json!({
             "version": "1.0", "state": "serving", "manager_pid": 7, "uptime": 86_400.0 * 3.0,
             "connections": { "now": 3, "max": 20_000, "limit_reached": 7, "closed_for_others": 5 },
+            "reactors": {
+                "running": 2, "most": 4, "elastic": true,
+                "busy": [{ "reactor": 0, "share": 0.613 }, { "reactor": 1, "share": 0.588 }],
+            },
             "listeners": [{ "name": "web", "address": "0.0.0.0:80", "protocol": "http", "serves": ["shop", "blog"] }],
             "pools": [{
                 "name": "shop", "runtime": "php", "state": "up", "generation": 2, "pm": "dynamic",
@@ -610,6 +637,10 @@ mod tests {
         let one_line = shown.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
             one_line.contains("max_connections was reached 7 times; 5 idle connections"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("reactors    2 of at most 4, the busiest 61 % of the time\n"),
             "{shown}"
         );
         assert!(one_line.contains("longest wait 250.0 ms"), "{shown}");

@@ -8,8 +8,8 @@ use std::time::Duration;
 use weir_sys::{identity::Identity, process::Exit, socket_owners::Owner};
 
 use super::{
-    Action, BadMessage, Health, Jail, ManagerCounts, OldGeneration, Source, ToGateway, ToManager,
-    Told, Whose, Work,
+    Action, BadMessage, Health, Jail, ManagerCounts, OldGeneration, Reactors, Source, ToGateway,
+    ToManager, Told, Whose, Work,
     wire::{Reader, Writer},
 };
 
@@ -65,7 +65,8 @@ impl<F> ToGateway<F> {
                 out.u64(source.memory);
                 out.u64(source.open_files);
                 out.u8((*trace).into());
-                out.u16(*reactors);
+                out.u16(reactors.most);
+                out.u8(reactors.elastic.into());
                 Some(text)
             }
             Self::Listener {
@@ -350,7 +351,10 @@ impl<F> ToGateway<F> {
                     open_files: from.u64()?,
                 },
                 trace: from.flag()?,
-                reactors: from.u16()?,
+                reactors: Reactors {
+                    most: from.u16()?,
+                    elastic: from.flag()?,
+                },
                 text: take()?,
             },
             3 => Self::Listener {

@@ -88,14 +88,20 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
     let numbers = || (any::<u16>(), any::<u32>(), any::<u32>());
     prop_oneof![
         jail().prop_map(ToGateway::Jail),
-        (source(), any::<bool>(), any::<u16>(), any::<u8>()).prop_map(
-            |(source, trace, reactors, text)| ToGateway::Config {
-                source,
-                trace,
-                reactors,
-                text
-            }
-        ),
+        (
+            source(),
+            any::<bool>(),
+            (any::<u16>(), any::<bool>()),
+            any::<u8>()
+        )
+            .prop_map(|(source, trace, (most, elastic), text)| {
+                ToGateway::Config {
+                    source,
+                    trace,
+                    reactors: Reactors { most, elastic },
+                    text,
+                }
+            }),
         (any::<u16>(), any::<u16>(), any::<u8>()).prop_map(|(listener, reactor, socket)| {
             ToGateway::Listener {
                 listener,

@@ -1,108 +1,66 @@
-//! Accepts connections on the listening sockets, counts them, enforces the limits, and watches the deadlines of open
-//! connections.
+//! Accepts connections on the listening sockets, and serves those that other reactors send.
 //!
-//! Each reactor has its own listening socket for each listener, and its own list of connections. Every [`SWEEP`] it
-//! compares the deadline of each connection with the clock. Ten thousand comparisons cost less than one request, and
-//! no request needs its own timer.
+//! Each reactor that accepts has its own listening socket for each listener, or shares it with others.
+//! [`super::reactors`] says which reactor gets a connection, [`super::census`] whether there is room for it.
 
 use std::{
-    cell::RefCell,
-    collections::HashMap,
     io,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     os::fd::{AsFd, OwnedFd},
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
 use tokio::{
     net::{TcpListener, UnixListener},
-    sync::Notify,
-    task::AbortHandle,
+    sync::mpsc,
 };
 use weir_config::{Address, Listener, Protocol};
 
-use crate::events;
-
-use super::{Gateway, conn::Conn, connection, fastcgi_front, route};
+use super::{
+    Gateway,
+    census::{ListenerTally, Place},
+    conn::Conn,
+    connection, fastcgi_front,
+    reactors::Reactors,
+    sweep::Registered,
+};
 use crate::{
-    clock::{self, NEVER},
-    http::Timeouts,
+    events,
+    http::{Timeouts, h1::Limits},
     net::Socket,
 };
 
-/// Counts the connections of all reactors and enforces the server's limits.
+/// A connection for another reactor.
 #[derive(Debug)]
-pub(crate) struct Census {
-    max: usize,
-    max_per_address: usize,
-    count: AtomicUsize,
-    room: Notify,
-    per_address: Mutex<HashMap<IpAddr, usize>>,
-    reactors: Box<[Idle]>,
-    /// New connections that wait because `max_connections` is reached.
-    waiting: AtomicUsize,
-    /// How many new connections found the limit reached, and how many idle connections were closed for them.
-    at_limit: AtomicU64,
-    closed_for_others: AtomicU64,
-    said_limit: Seldom,
-    said_per_address: Seldom,
-    /// In the order of the listeners in the configuration.
-    listeners: Box<[ListenerTally]>,
+pub(crate) struct Arrival {
+    listener: u16,
+    /// Not watched by any reactor.
+    socket: OwnedFd,
+    peer: Option<SocketAddr>,
+    place: Place,
+    /// If it is not new: the requests that it has had, and since when it has none ([`clock::now`]).
+    before: Option<(u64, u64)>,
 }
 
-/// The connections of one reactor that have no request, as of its last sweep.
-#[derive(Debug)]
-struct Idle {
-    count: AtomicUsize,
-    /// When the longest idle connection became idle ([`clock::now`]); [`NEVER`] if no connection is idle.
-    longest: AtomicU64,
-    /// Another reactor needs room for new connections and has no idle ones: this reactor closes some of its own.
-    is_asked: Notify,
+/// What all connections of a listener have in common on a reactor.
+struct Terms {
+    listener: u16,
+    home: u16,
+    limits: Limits,
+    timeouts: Arc<Timeouts>,
+    /// The listener's address.
+    local: Option<SocketAddr>,
 }
 
-/// Limits how often a message is logged, and counts how often its event happened.
-#[derive(Debug, Default)]
-struct Seldom {
-    next: AtomicU64,
-    count: AtomicU64,
-}
-
-/// Counters of one listener.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ListenerCounts {
-    /// Connections that were accepted.
-    pub(crate) accepted: u64,
-    /// Of these: closed at once, because the address had too many connections, or is not in `allowed_clients`.
-    pub(crate) per_address: u64,
-    pub(crate) not_allowed: u64,
-}
-
-#[derive(Debug, Default)]
-struct ListenerTally {
-    accepted: AtomicU64,
-    per_address: AtomicU64,
-    not_allowed: AtomicU64,
-}
-
-/// A place in the [`Census`]. Dropping it frees the place.
-#[derive(Debug)]
-pub(crate) struct Place {
-    census: Arc<Census>,
-    address: Option<IpAddr>,
-    /// Whether this place counts towards `max_connections`.
-    is_counted: bool,
-}
-
-/// A connection of this reactor.
-#[derive(Debug)]
-struct Entry {
-    conn: Arc<Conn>,
-    /// Its task; `None` while the connection is being set up.
-    task: Option<AbortHandle>,
+/// What a connection occupies. Dropping it, on the same reactor, frees everything.
+pub(super) struct Seat {
+    _registered: Registered,
+    /// `None` once the connection has moved.
+    place: Option<Place>,
 }
 
 /// A listening socket of one reactor.
@@ -110,12 +68,6 @@ struct Entry {
 pub(super) enum Listening {
     Tcp(TcpListener),
     Unix(UnixListener),
-}
-
-thread_local! {
-    /// This reactor's connections. The slot of a closed connection is reused.
-    static CONNECTIONS: RefCell<Vec<Option<Entry>>> = const { RefCell::new(Vec::new()) };
-    static FREE_PLACES: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Accepts connections on `fd` until the gateway drains. Runs on the reactor `home`.
@@ -131,17 +83,7 @@ pub(crate) async fn listen(
 ) -> io::Result<()> {
     let settings = &gateway.config.listeners[usize::from(listener)];
     let listening = Listening::new(settings, fd)?;
-    let limits = connection::limits(settings);
-    let timeouts = Arc::new(Timeouts {
-        header: settings.header_timeout,
-        body: settings.body_timeout,
-        idle: settings.idle_timeout,
-        send: settings.send_timeout,
-    });
-    let local = match settings.address {
-        Address::Tcp(address) => Some(address),
-        Address::Unix(_) => None,
-    };
+    let terms = Terms::new(gateway, listener, home);
     let admit = |peer: Option<SocketAddr>| {
         let tally = gateway.census.listeners.get(usize::from(listener));
         let count = |counter: fn(&ListenerTally) -> &AtomicU64| {
@@ -169,42 +111,22 @@ pub(crate) async fn listen(
     };
     let serve = |(socket, peer): (Socket, Option<SocketAddr>), mut place: Place| {
         place.count();
-        let local = local_address(&socket, local);
-        let pid = match &socket {
-            Socket::Unix(unix) => weir_sys::socket::peer_process(unix.as_fd()).map(|(pid, _)| pid),
-            Socket::Tcp(_) => None,
+        let Some(to) = gateway.reactors.for_new(home) else {
+            return terms.serve(gateway, socket, peer, place, None);
         };
-        let conn = Arc::new(Conn::new(
+        let arrival = socket.into_fd().map(|socket| Arrival {
             listener,
-            home,
-            (peer, local),
-            pid,
-            timeouts.clone(),
-        ));
-        let registered = Registered::new(conn.clone());
-        let index = registered.0;
-        let gateway = gateway.clone();
-        // Two kinds of task: a task is as large as the largest future in it.
-        let task = match &settings.protocol {
-            Protocol::Http => {
-                let seat = (registered, place);
-                tokio::spawn(connection::serve(gateway, socket, conn, limits, seat))
-            }
-            Protocol::FastCgi(front) => {
-                let front = front.clone();
-                tokio::spawn(async move {
-                    fastcgi_front::serve(gateway, socket, conn, &front).await;
-                    drop((registered, place));
-                })
-            }
-            // These listeners have their own accept loop (`agent_check`).
-            Protocol::AgentCheck(_) => return,
-        };
-        CONNECTIONS.with_borrow_mut(|connections| {
-            if let Some(Some(entry)) = connections.get_mut(index) {
-                entry.task = Some(task.abort_handle());
-            }
+            socket,
+            peer,
+            place,
+            before: None,
         });
+        match arrival.map(|arrival| gateway.reactors.send(to, arrival)) {
+            Ok(Ok(())) => {}
+            // It does not take any, so this reactor serves it.
+            Ok(Err(arrival)) => terms.take(gateway, arrival),
+            Err(error) => log::error!("cannot give a connection to reactor {to}: {error}"),
+        }
     };
     let pool = match &settings.protocol {
         Protocol::FastCgi(front) if !front.status_only => gateway.pools.get(front.pool.0),
@@ -273,282 +195,136 @@ pub(crate) async fn listen(
     }
 }
 
-/// Wakes the connections whose deadline has passed, and counts idle ones. Runs on each reactor
-/// (`home`) and never ends.
-pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
-    let (mut draining, mut cut) = (false, false);
-    let (mut sweep_files_at, mut give_back_at) = (0, 0);
-    let mut rested = 0;
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(SWEEP) => {}
-            () = gateway.census.asked(home) => {
-                close_idle(&gateway, home);
-                continue;
-            }
-            () = gateway.drain.started(), if !draining => {
-                draining = true;
-            }
-            () = gateway.cut.started(), if !cut => {
-                cut = true;
-                cut_all();
-            }
-        }
-        let now = clock::now();
-        if now >= sweep_files_at {
-            route::sweep(clock::instant());
-            sweep_files_at = now + SWEEP_FILES;
-        }
-        let (mut resting, mut idle, mut longest) = (0, 0, NEVER);
-        CONNECTIONS.with_borrow(|connections| {
-            for Entry { conn, .. } in connections.iter().flatten() {
-                let rests = conn
-                    .idle_since()
-                    .is_some_and(|since| now.saturating_sub(since) > REST_AFTER);
-                if rests {
-                    conn.park();
-                }
-                resting += usize::from(rests || conn.waits_for_long(now));
-                idle += usize::from(conn.is_idle());
-                longest = longest.min(conn.spare_since(now).unwrap_or(NEVER));
-                if draining || conn.overdue(now) {
-                    conn.wake();
-                }
-            }
-        });
-        if let Some(reactor) = gateway.census.reactors.get(usize::from(home)) {
-            reactor.count.store(idle, Relaxed);
-            reactor.longest.store(longest, Relaxed);
-        }
-        // More connections may have become idle since the new connection looked for some.
-        if longest < NEVER && gateway.census.waiting.load(Relaxed) > 0 {
-            close_idle(&gateway, home);
-        }
-        rested += resting;
-        if rested >= GIVE_BACK && resting < GIVE_BACK && now >= give_back_at {
-            // The load is over and the buffers are free. Give memory back now: this reactor may have nothing to do
-            // for hours.
-            weir_sys::memory::give_back();
-            rested = 0;
-            give_back_at = now + GIVE_BACK_PAUSE;
+/// Serves the connections that other reactors send to the reactor `home`. Never returns.
+pub(super) async fn take_in(
+    gateway: Arc<Gateway>,
+    home: u16,
+    mut mailbox: mpsc::UnboundedReceiver<Arrival>,
+) {
+    let listeners = 0..gateway.config.listeners.len() as u16;
+    let terms: Vec<Terms> = listeners
+        .map(|listener| Terms::new(&gateway, listener, home))
+        .collect();
+    while let Some(arrival) = mailbox.recv().await {
+        if let Some(terms) = terms.get(usize::from(arrival.listener)) {
+            terms.take(&gateway, arrival);
         }
     }
 }
 
-/// Closes all connections of this reactor at once. Answers that were not sent yet are cut.
-fn cut_all() {
-    let tasks: Vec<AbortHandle> = CONNECTIONS.with_borrow(|connections| {
-        let tasks = connections.iter().flatten();
-        tasks.filter_map(|entry| entry.task.clone()).collect()
-    });
-    tasks.iter().for_each(AbortHandle::abort);
+impl Arrival {
+    /// Whether it comes from another reactor, and not from a listener.
+    pub(super) fn has_moved(&self) -> bool {
+        self.before.is_some()
+    }
 }
 
-impl Census {
-    /// Counts the connections of `listeners`. `max` limits all of them, `max_per_address` those of one address (0: no
-    /// limit).
-    pub(crate) fn new(
-        (max, max_per_address): (usize, usize),
-        reactors: u16,
-        listeners: usize,
-    ) -> Census {
-        Census {
-            max,
-            max_per_address,
-            count: AtomicUsize::new(0),
-            room: Notify::new(),
-            per_address: Mutex::default(),
-            reactors: (0..reactors).map(|_| Idle::new()).collect(),
-            waiting: AtomicUsize::new(0),
-            at_limit: AtomicU64::new(0),
-            closed_for_others: AtomicU64::new(0),
-            said_limit: Seldom::default(),
-            said_per_address: Seldom::default(),
-            listeners: (0..listeners).map(|_| ListenerTally::default()).collect(),
+impl Terms {
+    fn new(gateway: &Gateway, listener: u16, home: u16) -> Terms {
+        let settings = &gateway.config.listeners[usize::from(listener)];
+        Terms {
+            listener,
+            home,
+            limits: connection::limits(settings),
+            timeouts: Arc::new(Timeouts {
+                header: settings.header_timeout,
+                body: settings.body_timeout,
+                idle: settings.idle_timeout,
+                send: settings.send_timeout,
+            }),
+            local: match settings.address {
+                Address::Tcp(address) => Some(address),
+                Address::Unix(_) => None,
+            },
         }
     }
 
-    /// Open connections.
-    pub(crate) fn count(&self) -> usize {
-        self.count.load(Relaxed)
+    /// Serves a connection that was sent to this reactor.
+    fn take(&self, gateway: &Arc<Gateway>, arrival: Arrival) {
+        let settings = &gateway.config.listeners[usize::from(self.listener)];
+        match Socket::watch(arrival.socket, matches!(settings.address, Address::Tcp(_))) {
+            Ok(socket) => self.serve(gateway, socket, arrival.peer, arrival.place, arrival.before),
+            Err(error) => log::error!(
+                "reactor {} cannot watch a connection, which is closed: {error}",
+                self.home
+            ),
+        }
     }
 
-    /// How many of these have no request, as of the last sweep (at most [`SWEEP`] ago).
-    pub(crate) fn idle(&self) -> usize {
-        let counts = self.reactors.iter().map(|idle| idle.count.load(Relaxed));
-        counts.sum()
-    }
-
-    /// How many new connections found `max_connections` reached.
-    pub(crate) fn at_limit(&self) -> u64 {
-        self.at_limit.load(Relaxed)
-    }
-
-    /// How many idle connections were closed for new ones.
-    pub(crate) fn closed_for_others(&self) -> u64 {
-        self.closed_for_others.load(Relaxed)
-    }
-
-    /// The counters of a listener, by its index in the configuration.
-    pub(crate) fn of_listener(&self, index: usize) -> ListenerCounts {
-        let Some(tally) = self.listeners.get(index) else {
-            return ListenerCounts::default();
+    /// Serves a connection on this reactor. `before`: see [`Arrival`].
+    fn serve(
+        &self,
+        gateway: &Arc<Gateway>,
+        socket: Socket,
+        peer: Option<SocketAddr>,
+        place: Place,
+        before: Option<(u64, u64)>,
+    ) {
+        let settings = &gateway.config.listeners[usize::from(self.listener)];
+        let local = local_address(&socket, self.local);
+        let pid = match &socket {
+            Socket::Unix(unix) => weir_sys::socket::peer_process(unix.as_fd()).map(|(pid, _)| pid),
+            Socket::Tcp(_) => None,
         };
-        ListenerCounts {
-            accepted: tally.accepted.load(Relaxed),
-            per_address: tally.per_address.load(Relaxed),
-            not_allowed: tally.not_allowed.load(Relaxed),
+        let conn = Arc::new(Conn::new(
+            self.listener,
+            self.home,
+            (peer, local),
+            pid,
+            self.timeouts.clone(),
+        ));
+        if let Some((requests, since)) = before {
+            conn.continues(requests, since);
         }
-    }
-
-    fn enter(self: &Arc<Self>, peer: Option<SocketAddr>) -> Option<Place> {
-        let address = peer
-            .map(|peer| network_of(peer.ip()))
-            .filter(|_| self.max_per_address > 0);
-        if let Some(address) = address {
-            let mut counts = self
-                .per_address
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            let count = counts.entry(address).or_insert(0);
-            if *count >= self.max_per_address {
-                return None;
+        let registered = Registered::new(conn.clone());
+        let slot = registered.slot();
+        let gateway = gateway.clone();
+        let seat = Seat {
+            _registered: registered,
+            place: Some(place),
+        };
+        // Two kinds of task: a task is as large as the largest future in it.
+        let task = match &settings.protocol {
+            Protocol::Http => {
+                tokio::spawn(connection::serve(gateway, socket, conn, self.limits, seat))
             }
-            *count += 1;
-        }
-        Some(Place {
-            census: self.clone(),
-            address,
-            is_counted: false,
-        })
-    }
-
-    /// Waits until `place` counts as one of `max_connections`. The longest idle connections are closed for it, as
-    /// nginx does. If all connections have requests, it waits.
-    async fn room(&self, place: &mut Place, gateway: &Gateway, home: u16) {
-        if self.take(place) {
-            return;
-        }
-        self.at_limit.fetch_add(1, Relaxed);
-        self.waiting.fetch_add(1, Relaxed);
-        let _waiting = Waiting(self);
-        loop {
-            let room = self.room.notified();
-            if self.take(place) {
-                return;
+            Protocol::FastCgi(front) => {
+                let front = front.clone();
+                tokio::spawn(async move {
+                    fastcgi_front::serve(gateway, socket, conn, &front).await;
+                    drop(seat);
+                })
             }
-            self.ask_for_room(gateway, home);
-            room.await;
-        }
-    }
-
-    fn take(&self, place: &mut Place) -> bool {
-        let more = |count| (count < self.max).then_some(count + 1);
-        place.is_counted =
-            place.is_counted || self.count.fetch_update(Relaxed, Relaxed, more).is_ok();
-        place.is_counted
-    }
-
-    /// Asks the reactor whose connections have been idle longest to close some of them.
-    fn ask_for_room(&self, gateway: &Gateway, home: u16) {
-        let own = longest_idle(gateway).unwrap_or(NEVER);
-        let longest = |reactor: &Idle| reactor.longest.load(Relaxed);
-        let others = self.reactors.iter().enumerate();
-        let other = others
-            .filter(|(index, _)| *index != usize::from(home))
-            .min_by_key(|(_, reactor)| longest(reactor));
-        match other {
-            Some((_, other)) if longest(other) < own => other.is_asked.notify_one(),
-            _ if own < NEVER => close_idle(gateway, home),
-            _ => {
-                if let Some(count) = self.said_limit.due() {
-                    log::warn!(
-                        "max_connections ({}) of [server] is reached and no connection is idle: \
-                         {count} new connections wait or have waited",
-                        self.max
-                    );
-                }
-            }
-        }
-    }
-
-    async fn asked(&self, home: u16) {
-        match self.reactors.get(usize::from(home)) {
-            Some(reactor) => reactor.is_asked.notified().await,
-            None => std::future::pending().await,
-        }
-    }
-
-    fn say_per_address(&self, address: IpAddr) {
-        if let Some(count) = self.said_per_address.due() {
-            log::warn!(
-                "closed {count} connections, the last from {}: max_connections_per_address ({}) of [server] is reached",
-                address.to_canonical(),
-                self.max_per_address
-            );
-        }
+            // These listeners have their own accept loop (`agent_check`).
+            Protocol::AgentCheck(_) => return,
+        };
+        slot.has_task(task.abort_handle());
     }
 }
 
-impl Idle {
-    fn new() -> Idle {
-        Idle {
-            count: AtomicUsize::new(0),
-            longest: AtomicU64::new(NEVER),
-            is_asked: Notify::new(),
-        }
-    }
-}
-
-impl Seldom {
-    /// Counts the event. If a message is due, returns how often the event happened since the last message.
-    fn due(&self) -> Option<u64> {
-        self.count.fetch_add(1, Relaxed);
-        let now = clock::now();
-        let next = self.next.load(Relaxed);
-        let is_due = now >= next
-            && (self.next)
-                .compare_exchange(next, now + SAY_AGAIN, Relaxed, Relaxed)
-                .is_ok();
-        is_due.then(|| self.count.swap(0, Relaxed))
-    }
-}
-
-impl Place {
-    /// Counts the connection, even above the limit.
-    fn count(&mut self) {
-        if !std::mem::replace(&mut self.is_counted, true) {
-            self.census.count.fetch_add(1, Relaxed);
-        }
-    }
-}
-
-/// A new connection that waits for room. Dropping it ends the wait.
-struct Waiting<'c>(&'c Census);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Relaxed);
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.is_counted && self.census.count.fetch_sub(1, Relaxed) <= self.census.max {
-            self.census.room.notify_waiters();
-        }
-        if let Some(address) = self.address {
-            let mut counts = self
-                .census
-                .per_address
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            if let Some(count) = counts.get_mut(&address) {
-                *count -= 1;
-                if *count == 0 {
-                    counts.remove(&address);
-                }
-            }
+impl Seat {
+    /// Sends a connection that has no request, and of which nothing was read, to the reactor `to`.
+    pub(super) fn move_away(&mut self, to: u16, reactors: &Reactors, conn: &Conn, socket: Socket) {
+        let peer = match &socket {
+            Socket::Tcp(tcp) => tcp.peer_addr().map(Some),
+            Socket::Unix(_) => Ok(None),
+        };
+        // If one of these fails, the client has left, and the connection is closed.
+        if let (Ok(peer), Ok(socket), Some(place), Some(since)) = (
+            peer,
+            socket.into_fd(),
+            self.place.take(),
+            conn.rests_since(),
+        ) {
+            let arrival = Arrival {
+                listener: conn.listener,
+                socket,
+                peer,
+                place,
+                before: Some((conn.requests(), since)),
+            };
+            // All reactors that run have a mailbox, which is never closed.
+            let _ = reactors.send(to, arrival);
         }
     }
 }
@@ -583,69 +359,6 @@ impl Listening {
                 Ok((Socket::Unix(stream), None))
             }
         }
-    }
-}
-
-/// When the longest idle client connection of this reactor became idle. Connections of web servers in front are left
-/// out: they are few, and each serves many clients.
-fn longest_idle(gateway: &Gateway) -> Option<u64> {
-    let now = clock::now();
-    CONNECTIONS.with_borrow(|connections| {
-        let all = connections.iter().flatten();
-        all.map(|entry| &entry.conn)
-            .filter(|conn| is_of_client(gateway, conn))
-            .filter_map(|conn| conn.spare_since(now))
-            .min()
-    })
-}
-
-/// Closes the longest idle connections of this reactor: an eighth of them, so that not every new connection has to
-/// search the whole list, and 32 at most.
-fn close_idle(gateway: &Gateway, home: u16) {
-    let (census, now) = (&gateway.census, clock::now());
-    let mut idle: Vec<(u64, Arc<Conn>)> = CONNECTIONS.with_borrow(|connections| {
-        let all = connections.iter().flatten();
-        all.map(|entry| &entry.conn)
-            .filter(|conn| is_of_client(gateway, conn))
-            .filter_map(|conn| Some((conn.spare_since(now)?, conn.clone())))
-            .collect()
-    });
-    if let Some(reactor) = census.reactors.get(usize::from(home)) {
-        // Until the next sweep, other reactors must not ask for connections that are being closed now.
-        reactor.longest.store(NEVER, Relaxed);
-    }
-    if idle.is_empty() {
-        return;
-    }
-    let count = (idle.len() / 8).clamp(1, MOST_CLOSED);
-    idle.select_nth_unstable_by_key(count - 1, |(since, _)| *since);
-    idle.truncate(count);
-    for (_, conn) in idle {
-        conn.give_up_if_idle();
-    }
-    census.closed_for_others.fetch_add(count as u64, Relaxed);
-    if let Some(times) = census.said_limit.due() {
-        log::warn!(
-            "max_connections ({}) of [server] is reached: connections that have been idle longest are closed \
-             for new ones, {count} of them now; {times} times since the last message",
-            census.max
-        );
-    }
-}
-
-fn is_of_client(gateway: &Gateway, conn: &Conn) -> bool {
-    let listener = gateway.config.listeners.get(usize::from(conn.listener));
-    listener.is_some_and(|listener| listener.protocol == Protocol::Http)
-}
-
-/// The unit that `max_connections_per_address` counts: an IPv4 address, or the /64 of an IPv6 address, because one
-/// client usually has a whole /64.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
-        }
-        address => address,
     }
 }
 
@@ -685,99 +398,5 @@ pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// A slot in this reactor's list of connections. Dropping it, on the same reactor, frees the slot.
-struct Registered(usize);
-
-impl Registered {
-    fn new(conn: Arc<Conn>) -> Registered {
-        let entry = Entry { conn, task: None };
-        CONNECTIONS.with_borrow_mut(|connections| match FREE_PLACES.with_borrow_mut(Vec::pop) {
-            Some(place) => {
-                connections[place] = Some(entry);
-                Registered(place)
-            }
-            None => {
-                connections.push(Some(entry));
-                Registered(connections.len() - 1)
-            }
-        })
-    }
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        let entry = CONNECTIONS.with_borrow_mut(|connections| connections[self.0].take());
-        FREE_PLACES.with_borrow_mut(|free| free.push(self.0));
-        drop(entry);
-    }
-}
-
-/// How many idle connections are closed at once, at most.
-const MOST_CLOSED: usize = 32;
-
-/// Minimum time between two messages about a reached limit, µs.
-const SAY_AGAIN: u64 = 10_000_000;
-
-/// How exact the deadlines of clients are.
-const SWEEP: Duration = Duration::from_millis(200);
-
-/// How often the open-file cache is checked, µs.
-const SWEEP_FILES: u64 = 1_000_000;
-
-/// A connection that is idle for this long (µs) rests: nothing of its last request is in use any more.
-const REST_AFTER: u64 = 1_000_000;
-
-/// After this many connections have come to rest, or requests have begun a long wait, it is worth checking whether
-/// memory can be given back.
-const GIVE_BACK: usize = 256;
-
-/// Minimum time between two such checks, µs: a check costs milliseconds with much memory, and while a queue stays
-/// long, requests start to wait all the time.
-const GIVE_BACK_PAUSE: u64 = 2_000_000;
-
 /// Pause after accept(2) failed for lack of descriptors or memory.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clients_of_ipv6_are_counted_by_their_network() {
-        let of = |address: &str| network_of(address.parse().unwrap()).to_string();
-        assert_eq!(of("192.0.2.7"), "192.0.2.7");
-        assert_eq!(of("::ffff:192.0.2.7"), "192.0.2.7");
-        assert_eq!(of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
-        assert_eq!(
-            of("2001:db8:1:2::1"),
-            of("2001:db8:1:2:ffff:ffff:ffff:ffff")
-        );
-        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
-    }
-
-    #[test]
-    fn a_network_has_as_many_places_as_it_may() {
-        let census = Arc::new(Census::new((10, 2), 1, 1));
-        let enter =
-            |address: &str| census.enter(Some(SocketAddr::new(address.parse().unwrap(), 1)));
-        let (_first, second) = (enter("2001:db8::1").unwrap(), enter("2001:db8::2").unwrap());
-        assert!(enter("2001:db8::3").is_none());
-        assert!(enter("2001:db8:0:1::3").is_some());
-        drop(second);
-        assert!(enter("2001:db8::3").is_some());
-        assert!(census.per_address.lock().unwrap().len() == 1);
-    }
-
-    #[test]
-    fn room_is_taken_once_and_given_back() {
-        let census = Arc::new(Census::new((2, 0), 1, 1));
-        let mut places: Vec<Place> = (0..3).map(|_| census.enter(None).unwrap()).collect();
-        assert!(census.take(&mut places[0]) && census.take(&mut places[1]));
-        assert!(census.take(&mut places[0]) && !census.take(&mut places[2]));
-        assert_eq!(census.count(), 2);
-        places.remove(0);
-        assert!(census.take(&mut places[1]));
-        places.clear();
-        assert_eq!(census.count(), 0);
-    }
-}

@@ -7,6 +7,7 @@ use weir_config::Listener;
 
 use super::{
     Gateway,
+    accept::Seat,
     conn::Conn,
     exchange::{self, exchange},
     record::Record,
@@ -19,27 +20,27 @@ use crate::{
     net::Socket,
 };
 
-/// The gateway's side of a connection. `S` is the connection's seat, which is freed with it.
-struct Seated<S> {
+/// The gateway's side of a connection, and its seat, which is freed with it.
+struct Seated {
     gateway: Arc<Gateway>,
     conn: Arc<Conn>,
-    _seat: S,
+    seat: Seat,
 }
 
-/// Serves `socket` until the connection ends; `seat` is dropped then.
-pub(crate) fn serve<S: Send + Unpin>(
+/// Serves `socket` until the connection ends or moves to another reactor; `seat` is dropped then.
+pub(super) fn serve(
     gateway: Arc<Gateway>,
     socket: Socket,
     conn: Arc<Conn>,
     limits: Limits,
-    seat: S,
+    seat: Seat,
 ) -> impl Future<Output = ()> + Send {
     let front = Seated {
         gateway,
         conn,
-        _seat: seat,
+        seat,
     };
-    let begin = |front: &Seated<S>, request| exchange(&front.gateway, &front.conn, request);
+    let begin = |front: &Seated, request| exchange(&front.gateway, &front.conn, request);
     Connection::new(front, begin, socket, limits)
 }
 
@@ -53,7 +54,7 @@ pub(crate) fn limits(listener: &Listener) -> Limits {
     }
 }
 
-impl<S: Send + Unpin> Front for Seated<S> {
+impl Front for Seated {
     type Receipt = Box<Record>;
 
     fn state(&self) -> &ConnState {
@@ -62,6 +63,19 @@ impl<S: Send + Unpin> Front for Seated<S> {
 
     fn is_draining(&self) -> bool {
         self.gateway.drain.has_started()
+    }
+
+    fn should_move(&self) -> Option<u16> {
+        let (reactors, home) = (&self.gateway.reactors, self.conn.home);
+        match reactors.gives_away(home) {
+            true => reactors.for_idle(home),
+            false => None,
+        }
+    }
+
+    fn move_away(&mut self, to: u16, socket: Socket) {
+        let reactors = &self.gateway.reactors;
+        self.seat.move_away(to, reactors, &self.conn, socket);
     }
 
     fn refused(&self, status: StatusCode, reason: &'static str, why: &str) {

@@ -217,6 +217,13 @@ fn put_gateway(page: &mut Page, gateway: &Gateway) {
             page.put(Metric::Refused, &[name, reason], count as f64);
         }
     }
+    let reactors = &gateway.reactors;
+    page.put(Metric::Reactors, &[], reactors.running().into());
+    page.put(Metric::ReactorsLimit, &[], reactors.most().into());
+    page.put(Metric::ConnectionsMoved, &[], reactors.moved() as f64);
+    for (reactor, _, seconds) in reactors.busy() {
+        page.put(Metric::ReactorBusy, &[&reactor.to_string()], seconds);
+    }
     let in_memory = gateway.spool_space.in_memory();
     page.put(Metric::SpoolMemory, &[], in_memory as f64);
     page.put(Metric::Spool, &[], gateway.spool_space.used() as f64);

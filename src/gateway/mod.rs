@@ -14,7 +14,7 @@
 //!
 //! Behind a web server that speaks FastCGI, `fastcgi_front` replaces connection and exchange, and joins at script.
 //!
-//! There is one reactor (a current-thread runtime) per thread, each with its own listening sockets. All reactors
+//! There is one reactor (a current-thread runtime) per thread. How many run may follow the load (`reactors`). All reactors
 //! share [`Gateway`]; the steps of a connection share [`conn::Conn`]; [`record::Record`] has what is known of a
 //! request. Only `dispatch` has a lock that two reactors may need at the same time.
 
@@ -22,6 +22,7 @@ mod accept;
 pub mod access_log;
 mod agent_check;
 mod callers;
+mod census;
 mod cgi;
 mod conn;
 mod connection;
@@ -38,11 +39,13 @@ mod history;
 mod kernel_queues;
 mod logs;
 mod measured;
+mod messages;
 mod outbox;
 mod own_calls;
 mod params;
 mod policy;
 mod pool_log;
+mod reactors;
 mod read_ahead;
 mod record;
 mod refusal;
@@ -52,6 +55,7 @@ mod script;
 mod spool;
 mod status;
 mod stream;
+mod sweep;
 mod tally;
 pub mod template;
 pub mod trace;
@@ -71,33 +75,32 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use weir_config::{Config, ErrorFormat, LogTarget, Protocol, Runtime};
-use weir_pool::MemoryView;
 use weir_sys::net_stat;
 
 use self::{
-    accept::Census,
     access_log::AccessLog,
     callers::{AtWork, Owners},
-    dispatch::{Manager, NewWorker, PoolHandle},
+    census::Census,
+    dispatch::{Manager, PoolHandle},
     drain::Flag,
     failures::Failures,
     history::History,
     kernel_queues::{KernelQueues, KernelView},
-    measured::{Measured, PoolUse},
+    measured::Measured,
     outbox::Outbox,
     policy::Policy,
     pool_log::PoolLog,
+    reactors::Reactors,
     route::{Reach, Router},
     spool::SpoolSpace,
     tally::Tally,
     window::{Asked, View},
-    worker_conn::WorkerConn,
 };
 use crate::{
     clock,
-    control::{Heritage, NameFiles, ToGateway, ToManager},
+    control::{self, Heritage, NameFiles, ToManager},
     error_log,
     log_sink::{Sink, Target},
     pulse::{Pulses, Thread},
@@ -122,6 +125,8 @@ pub(crate) struct Gateway {
     pub(crate) tally: Arc<Tally>,
     /// Rates of the last seconds.
     history: History,
+    /// Which reactor serves a connection.
+    pub(crate) reactors: Reactors,
     /// Recent errors.
     pub(crate) failures: Failures,
     measured: Measured,
@@ -259,11 +264,11 @@ pub fn run(
     }
     let mut resolver = resolver.take().map(|resolver| (resolver, addresses));
     let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
-    per_reactor.resize_with(usize::from(reactors.max(1)), Vec::new);
+    per_reactor.resize_with(usize::from(reactors.acceptors()), Vec::new);
     for (listener, reactor, socket) in listeners {
         per_reactor
             .get_mut(usize::from(reactor))
-            .ok_or_else(|| format!("a listener for reactor {reactor} of {reactors}"))?
+            .ok_or_else(|| format!("a listener for reactor {reactor}, which does not accept"))?
             .push((listener, socket));
     }
     let has_window = window.unix.is_some() || window.tcp.is_some();
@@ -292,7 +297,7 @@ pub fn run(
         .map_err(|error| format!("the manager has ended: {error}"))?;
     // Frees the memory that compiling the configuration on this thread needed.
     weir_sys::memory::give_back();
-    obey(&gateway, &control);
+    messages::obey(&gateway, &control);
     // Connections that are cut here still get their line in the log.
     gateway.cut.start();
     let until = Instant::now() + CUT_LIMIT;
@@ -339,14 +344,18 @@ impl Gateway {
     fn new(
         config: Config,
         reach: Reach,
-        (cores, reactors): (usize, u16),
+        (cores, reactors): (usize, control::Reactors),
         files: Files,
         kernel_queues: KernelQueues,
         manager: &Manager,
     ) -> Result<Gateway, String> {
         let chroot = reach.chroot.clone();
         let router = Router::with_reach(&config, reach)?;
-        let tally = Arc::new(Tally::new(reactors, config.sites.len(), config.pools.len()));
+        let tally = Arc::new(Tally::new(
+            reactors.most,
+            config.sites.len(),
+            config.pools.len(),
+        ));
         let as_fpm = config.log.error_format == ErrorFormat::Fpm;
         let pool = |(id, pool): (usize, &weir_config::Pool)| {
             PoolHandle::new(
@@ -388,9 +397,10 @@ impl Gateway {
             spool_space: Arc::new(SpoolSpace::new(spool_dir, server.max_spool)),
             census: Arc::new(Census::new(
                 (server.max_connections, server.max_connections_per_address),
-                reactors,
+                reactors.most,
                 config.listeners.len(),
             )),
+            reactors: Reactors::new(reactors),
             failures: Failures::default(),
             history: History::default(),
             measured: Measured::default(),
@@ -546,7 +556,9 @@ fn start_reactor(
     sockets: Vec<(u16, OwnedFd)>,
     resolver: Option<(Resolver, Known)>,
 ) -> Result<(), String> {
+    let reactors = gateway.clone();
     let gateway = gateway.clone();
+    let (sender, mailbox) = mpsc::unbounded_channel();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS)
@@ -558,7 +570,7 @@ fn start_reactor(
             tally::count_as(home);
             let pulse = gateway.pulses.add(Thread::Reactor(home));
             runtime.block_on(async {
-                tokio::spawn(pulse.keep());
+                tokio::spawn(accept::take_in(gateway.clone(), home, mailbox));
                 for (listener, socket) in sockets {
                     let gateway = gateway.clone();
                     if gateway.is_agent_check(listener) {
@@ -581,11 +593,14 @@ fn start_reactor(
                         pool.tend(resolver.as_ref(), &known);
                     }
                 }
-                accept::sweep(gateway, home).await;
+                let start =
+                    |gateway: &Arc<Gateway>, home| start_reactor(gateway, home, Vec::new(), None);
+                sweep::sweep(gateway, home, pulse, start).await;
             });
         })
-        .map(drop)
-        .map_err(|error| format!("cannot start reactor {home}: {error}"))
+        .map_err(|error| format!("cannot start reactor {home}: {error}"))?;
+    reactors.reactors.has_started(home, sender);
+    Ok(())
 }
 
 /// Starts the thread of the operator's window. It is separate, so that an operator does not have to wait for busy
@@ -628,153 +643,6 @@ fn watch_kernel_queues(gateway: Arc<Gateway>) -> Result<(), String> {
         .spawn(watch)
         .map(drop)
         .map_err(|error| format!("cannot watch the kernel's queues: {error}"))
-}
-
-/// Obeys the manager's messages until it says stop, or is gone.
-fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
-    loop {
-        let message = match control.next_for_gateway() {
-            Ok(Some(message)) => message,
-            Ok(None) => return,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => {
-                log::error!("a message of the manager is not valid: {error}");
-                return;
-            }
-        };
-        gateway.manager_heard.store(clock::precise(), Relaxed);
-        match message {
-            ToGateway::Ping => {
-                let silent = gateway.pulses.silent().as_millis();
-                let silent = u32::try_from(silent).unwrap_or(u32::MAX);
-                let work = gateway.work();
-                (gateway.manager.0)(ToManager::Alive { silent, work });
-            }
-            ToGateway::Worker {
-                pool,
-                worker,
-                pid,
-                generation,
-                used,
-                connection,
-            } => {
-                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
-                    let conn = match pool.settings.php() {
-                        Some(_) => WorkerConn::of_worker(connection),
-                        None => WorkerConn::to_program(connection),
-                    };
-                    let worker = NewWorker {
-                        number: worker,
-                        pid,
-                        generation,
-                        used,
-                    };
-                    pool.worker_ready(worker, conn);
-                }
-            }
-            ToGateway::PoolReady {
-                pool,
-                generation,
-                version,
-                exposed,
-            } => {
-                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
-                    pool.has_php(version, exposed);
-                    pool.ready(generation);
-                }
-            }
-            ToGateway::StartFailed { pool, count } => {
-                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
-                    pool.start_failed(count as usize);
-                }
-            }
-            ToGateway::Memory {
-                pool,
-                worker_cost,
-                available,
-                pressure,
-            } => {
-                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
-                    pool.memory(MemoryView {
-                        worker_cost,
-                        available,
-                        pressure,
-                    });
-                }
-            }
-            ToGateway::WorkerExited {
-                pool,
-                worker,
-                exit,
-                killed,
-                ..
-            } => {
-                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
-                    pool.worker_exited(worker, exit, killed);
-                }
-            }
-            ToGateway::PoolDown { pool, message } => {
-                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
-                    pool.down(message);
-                }
-            }
-            ToGateway::AccessLog(fd) => gateway.access_log.sink().reopen(fd),
-            ToGateway::EgressLog(fd) => {
-                if let Some(log) = &gateway.egress_log {
-                    log.reopen(fd);
-                }
-            }
-            ToGateway::Owner { id, owner } => gateway.owners.told(id, owner),
-            ToGateway::Former { id, found, later } => gateway.owners.told_former(id, found, later),
-            ToGateway::PoolLog { pool, file } => {
-                if let Some(Some(log)) = gateway.pool_logs.get(usize::from(pool)) {
-                    log.sink().reopen(file);
-                }
-            }
-            ToGateway::ErrorLog(fd) => error_log::reopen(fd),
-            ToGateway::ActionDone { id, done, text } => gateway.asked.done(id, done, text),
-            ToGateway::Decline { on } => gateway.declines.store(on, Relaxed),
-            ToGateway::Limits {
-                pool,
-                max_children,
-                maxconn,
-            } => {
-                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
-                    pool.set_limits(max_children, maxconn);
-                }
-            }
-            ToGateway::PoolUse {
-                pool,
-                all,
-                worker_memory,
-            } => gateway.measured.pool(pool, PoolUse { all, worker_memory }),
-            ToGateway::OwnUse {
-                manager,
-                gateway: own,
-                counts,
-            } => gateway.measured.own(manager, own, counts),
-            ToGateway::ManagerLog(log) => gateway.measured.log(log),
-            ToGateway::OldGeneration(old) => gateway.measured.old_generation(old),
-            ToGateway::LastReload { ago, done, text } => {
-                gateway.measured.last_reload(ago, done, text);
-            }
-            ToGateway::Drain { last } => drain::drain(gateway, last),
-            ToGateway::Stop => return,
-            // These messages come only before the gateway starts.
-            ToGateway::Jail(_)
-            | ToGateway::Config { .. }
-            | ToGateway::Listener { .. }
-            | ToGateway::SpoolDir(_)
-            | ToGateway::Opened { .. }
-            | ToGateway::EgressListener { .. }
-            | ToGateway::EgressFiles(_)
-            | ToGateway::Addresses { .. }
-            | ToGateway::Window(_)
-            | ToGateway::WindowTcp(_)
-            | ToGateway::WindowToken(_)
-            | ToGateway::Start => {}
-        }
-    }
 }
 
 /// While a reactor has not moved for this long, the gateway is not ready.

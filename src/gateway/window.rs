@@ -101,6 +101,15 @@ impl Window for View {
                 "limit_reached": gateway.census.at_limit(),
                 "closed_for_others": gateway.census.closed_for_others(),
             },
+            "reactors": {
+                "running": gateway.reactors.running(),
+                "most": gateway.reactors.most(),
+                "elastic": gateway.reactors.is_elastic(),
+                "moved": gateway.reactors.moved(),
+                "busy": gateway.reactors.busy().map(|(reactor, share, _)| {
+                    json!({ "reactor": reactor, "share": share })
+                }).collect::<Vec<_>>(),
+            },
             // Shows that a part of weir hangs.
             "silent": {
                 "manager": gateway.measured.silent().map(|time| time.as_secs_f64()),

@@ -93,6 +93,18 @@ impl ConnState {
         }
     }
 
+    /// The connection comes from another reactor, where it had so many requests and has been idle since then.
+    pub(crate) fn continues(&self, requests: u64, since: u64) {
+        self.requests.store(requests, Relaxed);
+        self.head_started.store(since, Relaxed);
+        let idle = self.timeouts.idle.as_micros() as u64;
+        self.wake_at(if idle == 0 {
+            NEVER
+        } else {
+            since.saturating_add(idle)
+        });
+    }
+
     pub(crate) fn phase(&self) -> Phase {
         match self.phase.load(Relaxed) {
             0 => Phase::Idle,

@@ -145,6 +145,15 @@ where
             Poll::Pending if self.is_over(is_draining, now) => {
                 return Poll::Ready(Next::End(Ending::Clean));
             }
+            Poll::Pending if state.rests_since().is_some() => {
+                if let Some(to) = self.front.should_move()
+                    && let Some(socket) = self.wire.take_socket()
+                {
+                    self.front.move_away(to, socket);
+                    return Poll::Ready(Next::End(Ending::Clean));
+                }
+                return Poll::Pending;
+            }
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(whole)) => whole,
             Poll::Ready(Err(ending)) => return Poll::Ready(Next::End(ending)),

@@ -16,6 +16,8 @@ pub(crate) mod h1;
 
 use http::{HeaderMap, StatusCode, request::Parts};
 
+use crate::net::Socket;
+
 pub(crate) use self::{
     body::{Body, Inlet, Part, Reply, RequestBody, Stream, Truncated},
     conn::{ConnState, MAX_INTERIM, Phase, Timeouts},
@@ -67,6 +69,12 @@ pub(crate) trait Front: Send + Unpin {
 
     /// Whether the gateway accepts nothing new and waits for its connections to end.
     fn is_draining(&self) -> bool;
+
+    /// The reactor to which the connection, which has no request, should move; `None`: it stays.
+    fn should_move(&self) -> Option<u16>;
+
+    /// Sends the connection to the reactor `to`. Nothing that the client has sent was read.
+    fn move_away(&mut self, to: u16, socket: Socket);
 
     /// A head was refused before it became a request: with this status, one word for the logs, and the cause.
     fn refused(&self, status: StatusCode, reason: &'static str, why: &str);

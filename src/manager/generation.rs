@@ -182,7 +182,7 @@ impl Generation {
     pub(super) fn start_gateway(&mut self, now: Instant) -> Result<(), String> {
         let messages = || {
             let mut messages = heritage::messages(&self.loaded, &self.plan, &self.logs)?;
-            messages.extend(self.sockets.messages(self.plan.reactors)?);
+            messages.extend(self.sockets.messages(self.plan.reactors.acceptors())?);
             messages.extend(self.window.messages()?);
             if let Some(files) = &self.egress {
                 messages.push(egress::message(files)?);

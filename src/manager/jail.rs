@@ -16,8 +16,8 @@ use weir_sys::{file, identity, limits, memory, process};
 use crate::{
     console,
     control::{
-        Channel, EgressFiles, EgressGiven, Heritage, Jail, NameFiles, Source, ToGateway, ToManager,
-        WindowSockets,
+        Channel, EgressFiles, EgressGiven, Heritage, Jail, NameFiles, Reactors, Source, ToGateway,
+        ToManager, WindowSockets,
     },
     log_text,
 };
@@ -152,7 +152,7 @@ fn parse(source: &Source, text: &[u8]) -> Result<Config, String> {
 #[derive(Default)]
 struct Given {
     jail: Option<Jail>,
-    config: Option<(Config, usize, bool, u16)>,
+    config: Option<(Config, usize, bool, Reactors)>,
     listeners: Vec<(u16, u16, std::os::fd::OwnedFd)>,
     access_log: Option<std::os::fd::OwnedFd>,
     egress_log: Option<std::os::fd::OwnedFd>,

@@ -1,8 +1,8 @@
 //! The listening sockets, for clients and for the application's outgoing calls. They are bound once and kept across
 //! reloads and restarts of the gateway.
 //!
-//! A TCP listener has one socket per reactor, over which the kernel distributes connections, or more if
-//! net.core.somaxconn is lower than `backlog`. A unix listener has one socket, which all reactors share. A socket
+//! A TCP listener has one socket per reactor that accepts, over which the kernel distributes connections, or more if
+//! net.core.somaxconn is lower than `backlog`. A unix listener has one socket, which these reactors share. A socket
 //! that stays in the configuration stays open, so no connection in its queue is lost.
 
 use std::{
@@ -75,7 +75,7 @@ impl Sockets {
                 rights,
                 key: format!("listen.{}.address", listener.name),
                 backlog_key: format!("listen.{}.backlog", listener.name),
-                acceptors: plan.reactors,
+                acceptors: plan.reactors.acceptors(),
             };
             match Entry::bind(&wanted, before) {
                 Ok(entry) => bound.entries.push(entry),
@@ -134,19 +134,19 @@ impl Sockets {
         Err(problems)
     }
 
-    /// The messages for the gateway: the sockets of each reactor.
-    pub(super) fn messages(&self, reactors: u16) -> io::Result<Vec<ToGateway>> {
+    /// The messages for the gateway: the sockets of each of the reactors that accept.
+    pub(super) fn messages(&self, acceptors: u16) -> io::Result<Vec<ToGateway>> {
         let mut messages = Vec::new();
         for (listener, entry) in (0..).zip(&self.entries) {
-            // A unix socket is shared. There is one TCP socket per reactor, or more: after a reload that lowered
-            // their number, the extra ones stay open, because closing them would reset the connections in their
-            // queues.
-            let count = entry.sockets.len().max(reactors.into());
+            // A unix socket is shared. There is one TCP socket per reactor that accepts, or more: after a reload that
+            // lowered their number, the extra ones stay open, because closing them would reset the connections in
+            // their queues.
+            let count = entry.sockets.len().max(acceptors.into());
             for index in 0..count {
                 let socket = &entry.sockets[index % entry.sockets.len()];
                 messages.push(ToGateway::Listener {
                     listener,
-                    reactor: (index % usize::from(reactors)) as u16,
+                    reactor: (index % usize::from(acceptors)) as u16,
                     socket: socket.try_clone()?,
                 });
             }
@@ -246,12 +246,12 @@ impl Entry {
         }
         match wanted.address {
             Address::Tcp(address) => {
-                // All reactors have the same number of sockets; more than one if the kernel's queues are shorter than
+                // All of them have the same number of sockets; more than one if the kernel's queues are shorter than
                 // configured.
-                let reactors = usize::from(wanted.acceptors);
+                let acceptors = usize::from(wanted.acceptors);
                 let count = limits::sockets(wanted.backlog, weir_sys::limits::somaxconn());
                 let missing = count
-                    .next_multiple_of(reactors)
+                    .next_multiple_of(acceptors)
                     .saturating_sub(sockets.len());
                 let at = match sockets.first() {
                     Some(socket) => listener::tcp_address(socket).unwrap_or(*address),

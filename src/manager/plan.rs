@@ -23,7 +23,7 @@ use weir_sys::{
 use self::{egress::OwnSocket, pools::Pools};
 use super::php::Spec;
 use crate::{
-    control::Jail,
+    control::{Jail, Reactors},
     error_log::{self, Format},
     findings::{Finding, Severity},
     machine::{self, ThisMachine, USUAL_USERS},
@@ -45,8 +45,8 @@ pub(super) struct Problem {
 pub(super) struct Plan {
     /// The user and folder of the gateway.
     pub(super) jail: Jail,
-    /// Number of the gateway's reactors.
-    pub(super) reactors: u16,
+    /// The gateway's reactors.
+    pub(super) reactors: Reactors,
     /// For each listener; used for unix sockets only.
     pub(super) rights: Vec<Rights>,
     /// For the listeners of `[egress]`, if there are any.
@@ -471,18 +471,18 @@ fn check_folder(key: &str, folder: &Path, problems: &mut Vec<Problem>) {
     ));
 }
 
-/// The number of the gateway's reactors: as configured, otherwise one per two cores.
-///
-/// The other half is for the workers, which need most of the time. On two cores, one reactor used a fifth less CPU
-/// per request than two, and answered more requests (bench/README.md).
-fn reactors(config: &Config) -> u16 {
-    let threads = match config.server.threads {
-        0 => std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2),
-        threads => threads,
+/// The gateway's reactors: as many as configured, otherwise as many as the load needs, up to the usable cores.
+fn reactors(config: &Config) -> Reactors {
+    let elastic = config.server.threads == 0;
+    let threads = match elastic {
+        true => std::thread::available_parallelism().map_or(1, usize::from),
+        false => config.server.threads,
     };
-    u16::try_from(threads)
-        .unwrap_or(u16::MAX)
-        .clamp(1, MAX_REACTORS)
+    let most = u16::try_from(threads).unwrap_or(u16::MAX);
+    Reactors {
+        most: most.clamp(1, MAX_REACTORS),
+        elastic,
+    }
 }
 
 fn warnings(config: &Config, us: &Us) -> Vec<String> {

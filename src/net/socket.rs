@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSlice},
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -55,6 +55,30 @@ impl Socket {
                 sent => return Poll::Ready(sent),
             }
         }
+    }
+
+    /// Lets this reactor watch a connected, non-blocking socket.
+    ///
+    /// # Errors
+    ///
+    /// If the reactor cannot watch it (epoll_ctl(2)).
+    pub(crate) fn watch(fd: OwnedFd, is_tcp: bool) -> io::Result<Socket> {
+        Ok(match is_tcp {
+            true => Socket::Tcp(TcpStream::from_std(fd.into())?),
+            false => Socket::Unix(UnixStream::from_std(fd.into())?),
+        })
+    }
+
+    /// The socket, which this reactor no longer watches.
+    ///
+    /// # Errors
+    ///
+    /// If the reactor cannot stop watching it (epoll_ctl(2)).
+    pub(crate) fn into_fd(self) -> io::Result<OwnedFd> {
+        Ok(match self {
+            Socket::Tcp(tcp) => tcp.into_std()?.into(),
+            Socket::Unix(unix) => unix.into_std()?.into(),
+        })
     }
 }
 

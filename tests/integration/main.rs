@@ -33,6 +33,7 @@ mod php;
 mod policy;
 mod pool_log;
 mod queue;
+mod reactors;
 mod recipes;
 mod routing;
 mod servers;

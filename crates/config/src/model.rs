@@ -53,7 +53,7 @@ pub struct Server {
     pub group: Option<String>,
     /// Folder that the gateway changes its root to.
     pub chroot: Option<PathBuf>,
-    /// Number of reactors. 0: one for every two cores.
+    /// Number of reactors. 0: as many as the load needs, up to the cores.
     pub threads: usize,
     /// File for the manager's process id.
     pub pid_file: Option<PathBuf>,

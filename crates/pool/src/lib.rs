@@ -43,7 +43,7 @@
 //! number), `balance.rs` and `health.rs` (choosing a server, and whether it is up), `limiter.rs` (how many requests a
 //! server can handle), `backoff.rs` and `memory.rs` (what slows the scaling down), `crashes.rs` (scripts that are
 //! refused because they crash workers), `breaker.rs` and `retry_budget.rs` (whether a failing origin is called, and
-//! how often again), and `tests/behaviour/` (the simulators and the promises that they check).
+//! how often again), `reactors.rs` (how many threads serve connections), and `tests/behaviour/` (the simulators and the promises that they check).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -71,6 +71,7 @@ mod overload;
 mod patience;
 mod pool;
 mod queue;
+mod reactors;
 mod retry;
 mod retry_budget;
 mod scaler;
@@ -92,6 +93,7 @@ pub use decision::Decision;
 pub use limiter::{Begun, Ended, LimitBounds, Limiter};
 pub use limits::{Limits, MAX_RESERVES, Order, Reserve, Reserves, Ticket};
 pub use pool::Pool;
+pub use reactors::{ReactorChange, ReactorLoad, ReactorMove, ReactorOrders, ReactorScaler, spread};
 pub use retry::{Failure, Retry, Sent, may_retry};
 pub use retry_budget::RetryBudget;
 pub use scaler::{Exit, Life, MemoryView, Mode, Orders, Scaler, ScalerStats, Scaling};

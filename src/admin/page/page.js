@@ -340,6 +340,7 @@ function draw(status) {
     ["failures per second", rate(sum("failures"))],
     ["connections", count(status.connections.now) + " of " + count(status.connections.max)],
     ["idle connections", count(status.connections.idle)],
+    ["reactors", count(status.reactors.running) + (status.reactors.elastic ? " of at most " + count(status.reactors.most) : "")],
     ["temporary files", size(status.spool.bytes) + " of " + size(status.spool.max)],
     ["gateway memory", own ? size(own.gateway.memory) : "–"],
     ["rejected by kernel", count(status.kernel.overflows)],

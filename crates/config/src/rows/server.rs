@@ -16,7 +16,8 @@ pub(super) const SERVER: &[Row] = &[
     key(&[Server], "chroot", Kind::Path, Absent("none"),
         "Folder for the gateway's chroot. Still write all paths in this file as seen from outside."),
     key(&[Server], "threads", Kind::Count { min: 0, max: 1024 }, Value("0"),
-        "Number of the gateway's threads (reactors). 0: one for every two cores.").called(&["worker_processes", "nbthread", "nbproc"]),
+        "Number of the gateway's threads (reactors). 0: as many as the load needs, up to the usable cores; one while it has \
+         time, so that the others are for PHP.").called(&["worker_processes", "nbthread", "nbproc"]),
     key(&[Server], "pid_file", Kind::Path, Absent("none"),
         "File for the process id of the manager.").called(&["pid", "pidfile", "PidFile"]),
     key(&[Server], "shutdown_timeout", Kind::Duration { zero: true }, Value("\"30s\""),

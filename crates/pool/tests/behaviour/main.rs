@@ -17,6 +17,7 @@ mod machine;
 mod overload;
 mod pace;
 mod random;
+mod reactors;
 mod scaled;
 mod scaling;
 mod scenarios;

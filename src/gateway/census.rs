@@ -1,0 +1,304 @@
+//! Counts the connections of all reactors, and enforces the limits of the server.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use tokio::sync::Notify;
+
+use super::{Gateway, sweep};
+use crate::clock::{self, NEVER};
+
+/// Counts the connections of all reactors and enforces the server's limits.
+#[derive(Debug)]
+pub(crate) struct Census {
+    pub(super) max: usize,
+    max_per_address: usize,
+    count: AtomicUsize,
+    room: Notify,
+    per_address: Mutex<HashMap<IpAddr, usize>>,
+    pub(super) reactors: Box<[Idle]>,
+    /// New connections that wait because `max_connections` is reached.
+    pub(super) waiting: AtomicUsize,
+    /// How many new connections found the limit reached, and how many idle connections were closed for them.
+    at_limit: AtomicU64,
+    pub(super) closed_for_others: AtomicU64,
+    pub(super) said_limit: Seldom,
+    said_per_address: Seldom,
+    /// In the order of the listeners in the configuration.
+    pub(super) listeners: Box<[ListenerTally]>,
+}
+
+/// The connections of one reactor that have no request, as of its last sweep.
+#[derive(Debug)]
+pub(super) struct Idle {
+    pub(super) count: AtomicUsize,
+    /// When the longest idle connection became idle ([`clock::now`]); [`NEVER`] if no connection is idle.
+    pub(super) longest: AtomicU64,
+    /// Another reactor needs room for new connections and has no idle ones: this reactor closes some of its own.
+    is_asked: Notify,
+}
+
+/// Limits how often a message is logged, and counts how often its event happened.
+#[derive(Debug, Default)]
+pub(super) struct Seldom {
+    next: AtomicU64,
+    count: AtomicU64,
+}
+
+/// Counters of one listener.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ListenerCounts {
+    /// Connections that were accepted.
+    pub(crate) accepted: u64,
+    /// Of these: closed at once, because the address had too many connections, or is not in `allowed_clients`.
+    pub(crate) per_address: u64,
+    pub(crate) not_allowed: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ListenerTally {
+    pub(super) accepted: AtomicU64,
+    pub(super) per_address: AtomicU64,
+    pub(super) not_allowed: AtomicU64,
+}
+
+/// A place in the [`Census`]. Dropping it frees the place.
+#[derive(Debug)]
+pub(crate) struct Place {
+    census: Arc<Census>,
+    address: Option<IpAddr>,
+    /// Whether this place counts towards `max_connections`.
+    is_counted: bool,
+}
+
+impl Census {
+    /// Counts the connections of `listeners`. `max` limits all of them, `max_per_address` those of one address (0: no
+    /// limit).
+    pub(crate) fn new(
+        (max, max_per_address): (usize, usize),
+        reactors: u16,
+        listeners: usize,
+    ) -> Census {
+        Census {
+            max,
+            max_per_address,
+            count: AtomicUsize::new(0),
+            room: Notify::new(),
+            per_address: Mutex::default(),
+            reactors: (0..reactors).map(|_| Idle::new()).collect(),
+            waiting: AtomicUsize::new(0),
+            at_limit: AtomicU64::new(0),
+            closed_for_others: AtomicU64::new(0),
+            said_limit: Seldom::default(),
+            said_per_address: Seldom::default(),
+            listeners: (0..listeners).map(|_| ListenerTally::default()).collect(),
+        }
+    }
+
+    /// Open connections.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Relaxed)
+    }
+
+    /// How many of these have no request, as of the last sweep (at most [`sweep::SWEEP`] ago).
+    pub(crate) fn idle(&self) -> usize {
+        let counts = self.reactors.iter().map(|idle| idle.count.load(Relaxed));
+        counts.sum()
+    }
+
+    /// How many new connections found `max_connections` reached.
+    pub(crate) fn at_limit(&self) -> u64 {
+        self.at_limit.load(Relaxed)
+    }
+
+    /// How many idle connections were closed for new ones.
+    pub(crate) fn closed_for_others(&self) -> u64 {
+        self.closed_for_others.load(Relaxed)
+    }
+
+    /// The counters of a listener, by its index in the configuration.
+    pub(crate) fn of_listener(&self, index: usize) -> ListenerCounts {
+        let Some(tally) = self.listeners.get(index) else {
+            return ListenerCounts::default();
+        };
+        ListenerCounts {
+            accepted: tally.accepted.load(Relaxed),
+            per_address: tally.per_address.load(Relaxed),
+            not_allowed: tally.not_allowed.load(Relaxed),
+        }
+    }
+
+    pub(super) fn enter(self: &Arc<Self>, peer: Option<SocketAddr>) -> Option<Place> {
+        let address = peer
+            .map(|peer| network_of(peer.ip()))
+            .filter(|_| self.max_per_address > 0);
+        if let Some(address) = address {
+            let mut counts = self
+                .per_address
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let count = counts.entry(address).or_insert(0);
+            if *count >= self.max_per_address {
+                return None;
+            }
+            *count += 1;
+        }
+        Some(Place {
+            census: self.clone(),
+            address,
+            is_counted: false,
+        })
+    }
+
+    /// Waits until `place` counts as one of `max_connections`. The longest idle connections are closed for it, as
+    /// nginx does. If all connections have requests, it waits.
+    pub(super) async fn room(&self, place: &mut Place, gateway: &Gateway, home: u16) {
+        if self.take(place) {
+            return;
+        }
+        self.at_limit.fetch_add(1, Relaxed);
+        self.waiting.fetch_add(1, Relaxed);
+        let _waiting = Waiting(self);
+        loop {
+            let room = self.room.notified();
+            if self.take(place) {
+                return;
+            }
+            self.ask_for_room(gateway, home);
+            room.await;
+        }
+    }
+
+    fn take(&self, place: &mut Place) -> bool {
+        let more = |count| (count < self.max).then_some(count + 1);
+        place.is_counted =
+            place.is_counted || self.count.fetch_update(Relaxed, Relaxed, more).is_ok();
+        place.is_counted
+    }
+
+    /// Asks the reactor whose connections have been idle longest to close some of them.
+    fn ask_for_room(&self, gateway: &Gateway, home: u16) {
+        let own = sweep::longest_idle(gateway).unwrap_or(NEVER);
+        let longest = |reactor: &Idle| reactor.longest.load(Relaxed);
+        let others = self.reactors.iter().enumerate();
+        let other = others
+            .filter(|(index, _)| *index != usize::from(home))
+            .min_by_key(|(_, reactor)| longest(reactor));
+        match other {
+            Some((_, other)) if longest(other) < own => other.is_asked.notify_one(),
+            _ if own < NEVER => sweep::close_idle(gateway, home),
+            _ => {
+                if let Some(count) = self.said_limit.due() {
+                    log::warn!(
+                        "max_connections ({}) of [server] is reached and no connection is idle: \
+                         {count} new connections wait or have waited",
+                        self.max
+                    );
+                }
+            }
+        }
+    }
+
+    pub(super) async fn asked(&self, home: u16) {
+        match self.reactors.get(usize::from(home)) {
+            Some(reactor) => reactor.is_asked.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(super) fn say_per_address(&self, address: IpAddr) {
+        if let Some(count) = self.said_per_address.due() {
+            log::warn!(
+                "closed {count} connections, the last from {}: max_connections_per_address ({}) of [server] is reached",
+                address.to_canonical(),
+                self.max_per_address
+            );
+        }
+    }
+}
+
+impl Idle {
+    fn new() -> Idle {
+        Idle {
+            count: AtomicUsize::new(0),
+            longest: AtomicU64::new(NEVER),
+            is_asked: Notify::new(),
+        }
+    }
+}
+
+impl Seldom {
+    /// Counts the event. If a message is due, returns how often the event happened since the last message.
+    pub(super) fn due(&self) -> Option<u64> {
+        self.count.fetch_add(1, Relaxed);
+        let now = clock::now();
+        let next = self.next.load(Relaxed);
+        let is_due = now >= next
+            && (self.next)
+                .compare_exchange(next, now + SAY_AGAIN, Relaxed, Relaxed)
+                .is_ok();
+        is_due.then(|| self.count.swap(0, Relaxed))
+    }
+}
+
+impl Place {
+    /// Counts the connection, even above the limit.
+    pub(super) fn count(&mut self) {
+        if !std::mem::replace(&mut self.is_counted, true) {
+            self.census.count.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// A new connection that waits for room. Dropping it ends the wait.
+struct Waiting<'c>(&'c Census);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_counted && self.census.count.fetch_sub(1, Relaxed) <= self.census.max {
+            self.census.room.notify_waiters();
+        }
+        if let Some(address) = self.address {
+            let mut counts = self
+                .census
+                .per_address
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if let Some(count) = counts.get_mut(&address) {
+                *count -= 1;
+                if *count == 0 {
+                    counts.remove(&address);
+                }
+            }
+        }
+    }
+}
+
+/// The unit that `max_connections_per_address` counts: an IPv4 address, or the /64 of an IPv6 address, because one
+/// client usually has a whole /64.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+        }
+        address => address,
+    }
+}
+
+/// Minimum time between two messages about a reached limit, µs.
+const SAY_AGAIN: u64 = 10_000_000;

@@ -1,0 +1,476 @@
+//! The reactors: how many of them run, and which of them serves a connection.
+//!
+//! With `threads = 0` the number follows the load ([`weir_pool::ReactorScaler`] decides). The first reactors accept
+//! ([`Reactors::acceptors`](crate::control::Reactors::acceptors)): they keep a connection or send it to another
+//! reactor, which gets it through its mailbox. Only these have listening sockets, so a reactor that is let go leaves
+//! no queue behind in which connections would wait.
+//!
+//! A connection that exists moves between two requests, with its socket and nothing else: when its reactor is much
+//! busier than another one, or is let go. One that has a request at that time, or comes from a web server in front,
+//! stays until it ends, and its reactor works on for it. A reactor without connections sleeps: its thread waits and
+//! sets no timer.
+//!
+//! With another value of `threads`, all reactors accept, and connections stay where they were accepted.
+
+use std::{
+    cell::RefCell,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    runtime::RuntimeMetrics,
+    sync::{Notify, mpsc},
+};
+use weir_pool::{Micros, ReactorLoad, ReactorScaler, spread};
+
+use super::{Gateway, accept::Arrival};
+use crate::{clock, control, pulse::Pulse};
+
+/// All reactors of the gateway, by their numbers.
+#[derive(Debug)]
+pub(crate) struct Reactors {
+    elastic: bool,
+    acceptors: u16,
+    /// Those with a lower number take connections.
+    running: AtomicU16,
+    /// Connections that have moved to another reactor between two requests.
+    moved: AtomicU64,
+    slots: Box<[Slot]>,
+}
+
+/// One reactor, as others see it.
+#[derive(Debug)]
+struct Slot {
+    /// Set once its thread has started.
+    mailbox: OnceLock<mpsc::UnboundedSender<Arrival>>,
+    /// Wakes it when it sleeps.
+    call: Notify,
+    /// Its share of new connections.
+    weight: AtomicU32,
+    /// How many of its connections should move, and to which reactor.
+    gives: AtomicU32,
+    gives_to: AtomicU16,
+    figures: Figures,
+}
+
+/// What a reactor measures of itself, at each sweep.
+#[derive(Debug, Default)]
+struct Figures {
+    /// Time in which it did not wait for events, µs.
+    busy: AtomicU64,
+    /// When that was measured ([`clock::precise`]).
+    at: AtomicU64,
+    /// Its share of busy time between the last two measurements, in thousandths.
+    share: AtomicU32,
+    /// Connections that had a request between them.
+    active: AtomicU32,
+}
+
+/// A reactor's own part. It stays on the reactor's thread.
+#[derive(Debug)]
+pub(super) struct Meter {
+    metrics: RuntimeMetrics,
+    /// At the last measurement: the runtime's busy time, the thread's CPU time, the clock.
+    busy: Duration,
+    cpu: Duration,
+    at: u64,
+    /// Since when it has no connection and is not needed.
+    unused_since: Option<u64>,
+}
+
+/// Decides how many reactors run. The first reactor has it.
+#[derive(Debug)]
+pub(super) struct Control {
+    scaler: ReactorScaler,
+    /// Of each reactor: its figures at the last look.
+    seen: Vec<(u64, u64, ReactorLoad)>,
+    at: u64,
+    /// No further thread is tried before this time.
+    no_more_until: u64,
+}
+
+thread_local! {
+    /// How the connections that this thread has accepted were shared out so far.
+    static CREDITS: RefCell<Vec<i64>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Reactors {
+    pub(super) fn new(given: control::Reactors) -> Reactors {
+        let running = if given.elastic { 1 } else { given.most };
+        Reactors {
+            elastic: given.elastic,
+            acceptors: given.acceptors(),
+            running: AtomicU16::new(running),
+            moved: AtomicU64::new(0),
+            slots: (0..given.most.max(1)).map(|_| Slot::new()).collect(),
+        }
+    }
+
+    /// Whether their number follows the load.
+    pub(crate) fn is_elastic(&self) -> bool {
+        self.elastic
+    }
+
+    /// How many take connections.
+    pub(crate) fn running(&self) -> u16 {
+        self.running.load(Relaxed)
+    }
+
+    /// The highest number of them.
+    pub(crate) fn most(&self) -> u16 {
+        self.slots.len() as u16
+    }
+
+    /// Connections that have moved between two requests so far.
+    pub(crate) fn moved(&self) -> u64 {
+        self.moved.load(Relaxed)
+    }
+
+    /// Of each reactor that was started: its number, the share of its time in which it did not wait (0 to 1, in the
+    /// last [`super::sweep::SWEEP`]), and that time in all, seconds.
+    pub(crate) fn busy(&self) -> impl Iterator<Item = (u16, f64, f64)> {
+        let started = (0..)
+            .zip(&self.slots)
+            .filter(|(_, slot)| slot.has_started());
+        started.map(|(number, Slot { figures, .. })| {
+            let share = f64::from(figures.share.load(Relaxed)) / f64::from(WHOLE);
+            (number, share, figures.busy.load(Relaxed) as f64 / 1e6)
+        })
+    }
+
+    /// The thread of the reactor `home` was started, and takes connections from `mailbox`. That has no limit of its
+    /// own: each connection in it counts as one of `max_connections`.
+    pub(super) fn has_started(&self, home: u16, mailbox: mpsc::UnboundedSender<Arrival>) {
+        if let Some(slot) = self.slots.get(usize::from(home)) {
+            let _ = slot.mailbox.set(mailbox);
+        }
+    }
+
+    /// The reactor for a connection that `home` has accepted; `None`: itself.
+    pub(super) fn for_new(&self, home: u16) -> Option<u16> {
+        if !self.elastic || (home == 0 && self.running() == 1) {
+            return None;
+        }
+        Some(self.choose()).filter(|chosen| *chosen != home)
+    }
+
+    /// Whether a connection of the reactor `home` that has no request should move.
+    pub(super) fn gives_away(&self, home: u16) -> bool {
+        let Some(slot) = self.slots.get(usize::from(home)) else {
+            return false;
+        };
+        slot.gives.load(Relaxed) > 0 || self.has_let_go(home)
+    }
+
+    /// Whether the reactor `home` should give all of its connections away.
+    pub(super) fn has_let_go(&self, home: u16) -> bool {
+        home >= self.running()
+    }
+
+    /// The reactor that a connection without a request should move to; `None`: it stays. Counts as one of those that
+    /// should move.
+    pub(super) fn for_idle(&self, home: u16) -> Option<u16> {
+        if self.has_let_go(home) {
+            return Some(self.choose());
+        }
+        let slot = self.slots.get(usize::from(home))?;
+        let to = slot.gives_to.load(Relaxed);
+        let less = |count: u32| count.checked_sub(1);
+        let taken = slot.gives.fetch_update(Relaxed, Relaxed, less).is_ok();
+        (taken && to != home && to < self.running()).then_some(to)
+    }
+
+    /// Sends a connection to the reactor `to`.
+    ///
+    /// # Errors
+    ///
+    /// The connection, if that reactor does not take any.
+    pub(super) fn send(&self, to: u16, arrival: Arrival) -> Result<(), Arrival> {
+        let slot = self.slots.get(usize::from(to));
+        let Some((slot, mailbox)) = slot.and_then(|slot| Some((slot, slot.mailbox.get()?))) else {
+            return Err(arrival);
+        };
+        let is_moved = arrival.has_moved();
+        mailbox.send(arrival).map_err(|refused| refused.0)?;
+        slot.call.notify_one();
+        if is_moved {
+            self.moved.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// One of those that run, in proportion to their weights.
+    fn choose(&self) -> u16 {
+        let running = usize::from(self.running());
+        let weights = self.slots.iter().take(running);
+        let weights = weights.map(|slot| slot.weight.load(Relaxed));
+        let chosen = CREDITS.with_borrow_mut(|credits| spread(credits, weights));
+        chosen.map_or(0, |chosen| chosen as u16)
+    }
+
+    /// Whether the reactor `home` may sleep while it has no connections.
+    fn may_sleep(&self, home: u16) -> bool {
+        self.elastic && home >= self.acceptors && self.has_let_go(home)
+    }
+}
+
+impl Slot {
+    fn new() -> Slot {
+        Slot {
+            mailbox: OnceLock::new(),
+            call: Notify::new(),
+            weight: AtomicU32::new(1),
+            gives: AtomicU32::new(0),
+            gives_to: AtomicU16::new(0),
+            figures: Figures::default(),
+        }
+    }
+
+    fn has_started(&self) -> bool {
+        self.mailbox.get().is_some()
+    }
+}
+
+impl Meter {
+    /// A meter of the calling reactor.
+    pub(super) fn new() -> Meter {
+        let metrics = tokio::runtime::Handle::current().metrics();
+        Meter {
+            busy: metrics.worker_total_busy_duration(0),
+            metrics,
+            cpu: weir_sys::cpu::of_thread(),
+            at: clock::precise(),
+            unused_since: None,
+        }
+    }
+
+    /// Measures the time since the last call. `active`: connections that had a request in it; `open`: all of them.
+    ///
+    /// The runtime knows for how long it had tasks to run, but counts looking for events as waiting. The thread's CPU
+    /// time includes that, but not the time in which other programs had the processor. The higher of the two is the
+    /// time that the reactor did not have.
+    pub(super) fn measure(&mut self, reactors: &Reactors, home: u16, active: usize, open: usize) {
+        let now = clock::precise();
+        let span = now.saturating_sub(self.at);
+        if span < SHORTEST {
+            return;
+        }
+        let (busy, cpu) = (
+            self.metrics.worker_total_busy_duration(0),
+            weir_sys::cpu::of_thread(),
+        );
+        let used = busy
+            .saturating_sub(self.busy)
+            .max(cpu.saturating_sub(self.cpu));
+        let used = (used.as_micros() as u64).min(span);
+        (self.busy, self.cpu, self.at) = (busy, cpu, now);
+        let is_unused = open == 0 && reactors.may_sleep(home);
+        self.unused_since = is_unused.then(|| self.unused_since.unwrap_or(now));
+        if let Some(Slot { figures, .. }) = reactors.slots.get(usize::from(home)) {
+            figures.busy.fetch_add(used, Relaxed);
+            let share = used * u64::from(WHOLE) / span;
+            figures.share.store(share as u32, Relaxed);
+            figures.active.store(active as u32, Relaxed);
+            figures.at.store(now, Relaxed);
+        }
+    }
+
+    /// If the reactor has had nothing to do for a while, waits without a timer until it gets a connection.
+    pub(super) async fn rest(&mut self, reactors: &Reactors, home: u16, pulse: &Pulse) {
+        let unused = |since: u64| clock::precise().saturating_sub(since) >= SLEEPS_AFTER;
+        let Some(slot) = reactors.slots.get(usize::from(home)) else {
+            return;
+        };
+        if !self.unused_since.is_some_and(unused) || !reactors.may_sleep(home) {
+            return;
+        }
+        weir_sys::memory::give_back();
+        slot.figures.share.store(0, Relaxed);
+        pulse.rest();
+        slot.call.notified().await;
+        pulse.beat();
+        // A connection that was sent long ago may have woken it. Then it sleeps again after the next sweep.
+        *self = Meter {
+            unused_since: self.unused_since,
+            ..Meter::new()
+        };
+    }
+}
+
+impl Control {
+    /// `None`: the number of reactors is fixed.
+    pub(super) fn new(reactors: &Reactors) -> Option<Control> {
+        (reactors.elastic && reactors.most() > 1).then(|| Control {
+            scaler: ReactorScaler::new(reactors.most()),
+            seen: vec![(0, 0, ReactorLoad::default()); reactors.slots.len()],
+            at: 0,
+            no_more_until: 0,
+        })
+    }
+
+    /// Looks at the reactors' figures, and carries out what follows. `start` starts the thread of a reactor.
+    pub(super) fn look(
+        &mut self,
+        gateway: &Arc<Gateway>,
+        start: impl Fn(&Arc<Gateway>, u16) -> Result<(), String>,
+    ) {
+        let reactors = &gateway.reactors;
+        let now = clock::precise();
+        // Connections neither come nor move any more: each closes after its next answer.
+        if now.saturating_sub(self.at) < SHORTEST || gateway.drain.has_started() {
+            return;
+        }
+        self.at = now;
+        let loads = self.loads(reactors);
+        let at = Micros(now);
+        let orders = self.scaler.look(at, &loads);
+        if let Some(change) = orders.change {
+            let mut failed = None;
+            for number in change.before..change.reactors {
+                let has_started = reactors.slots[usize::from(number)].has_started();
+                let started = match has_started {
+                    true => Ok(()),
+                    false if now < self.no_more_until => Err(None),
+                    false => start(gateway, number).map_err(Some),
+                };
+                if let Err(error) = started {
+                    failed = Some((number, error));
+                    break;
+                }
+            }
+            if let Some((number, error)) = failed {
+                self.scaler.could_not_start(at, number);
+                if let Some(error) = error {
+                    log::warn!("{error}: {number} reactors have all the work");
+                    self.no_more_until = now + TRY_AGAIN;
+                }
+            }
+            let running = self.scaler.running();
+            reactors.running.store(running, Relaxed);
+            for slot in &reactors.slots[usize::from(change.before.min(running))..] {
+                slot.call.notify_one();
+            }
+            if running != change.before {
+                let busy = f64::from(change.busy) / 10.0;
+                let (before, most) = (change.before, reactors.most());
+                match running > before {
+                    true => log::info!(
+                        "{running} reactors take connections, of {most} at most: {before} had too little time \
+                         (busy {busy:.0} % of it)"
+                    ),
+                    false => log::info!(
+                        "{running} of {most} reactors take connections: {before} had time to spare (busy {busy:.0} % of it)"
+                    ),
+                }
+            }
+        }
+        for (slot, weight) in reactors.slots.iter().zip(self.scaler.weights()) {
+            slot.weight.store(*weight, Relaxed);
+        }
+        if let Some(moves) = orders.moves {
+            let slots = reactors.slots.iter();
+            slots.for_each(|slot| slot.gives.store(0, Relaxed));
+            for order in moves {
+                if let Some(slot) = reactors.slots.get(usize::from(order.from)) {
+                    slot.gives_to.store(order.to, Relaxed);
+                    slot.gives.store(order.connections, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// What each reactor did since the last look. One that has not measured itself since counts as before.
+    fn loads(&mut self, reactors: &Reactors) -> Vec<ReactorLoad> {
+        let started = reactors.slots.iter().take_while(|slot| slot.has_started());
+        let loads = started.zip(&mut self.seen).map(|(slot, seen)| {
+            let figures = &slot.figures;
+            let (busy, at) = (figures.busy.load(Relaxed), figures.at.load(Relaxed));
+            let span = at.saturating_sub(seen.1);
+            let used = busy.saturating_sub(seen.0) * u64::from(WHOLE);
+            if let Some(share) = used.checked_div(span) {
+                let load = ReactorLoad {
+                    busy: (share as u32).min(WHOLE),
+                    active: figures.active.load(Relaxed),
+                };
+                *seen = (busy, at, load);
+            }
+            match figures.share.load(Relaxed) {
+                // It sleeps.
+                0 => ReactorLoad::default(),
+                _ => seen.2,
+            }
+        });
+        loads.collect()
+    }
+}
+
+/// All of the time, in thousandths.
+const WHOLE: u32 = 1_000;
+
+/// A measurement covers at least this time, µs.
+const SHORTEST: u64 = 100_000;
+
+/// A reactor that was let go sleeps when it has had no connection for this long, µs. The files that it has kept are
+/// closed by then.
+const SLEEPS_AFTER: u64 = 30_000_000;
+
+/// After a thread could not be started, it is tried again after this time, µs.
+const TRY_AGAIN: u64 = 60_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn elastic(most: u16) -> Reactors {
+        Reactors::new(control::Reactors {
+            most,
+            elastic: true,
+        })
+    }
+
+    #[test]
+    fn one_reactor_keeps_what_it_accepts() {
+        assert_eq!(elastic(4).for_new(0), None);
+        let fixed = Reactors::new(control::Reactors {
+            most: 4,
+            elastic: false,
+        });
+        assert_eq!((fixed.running(), fixed.most()), (4, 4));
+        for home in 0..4 {
+            assert_eq!(fixed.for_new(home), None);
+            assert!(!fixed.gives_away(home));
+        }
+    }
+
+    #[test]
+    fn connections_go_to_the_reactors_that_run() {
+        let reactors = elastic(16);
+        reactors.running.store(3, Relaxed);
+        let mut got = [0; 16];
+        for _ in 0..300 {
+            got[usize::from(reactors.for_new(0).unwrap_or(0))] += 1;
+        }
+        assert_eq!(got[..4], [100, 100, 100, 0]);
+        // The second reactor that accepts gives all of its connections away when it was let go.
+        reactors.running.store(1, Relaxed);
+        assert_eq!(reactors.for_new(1), Some(0));
+        assert!(reactors.gives_away(1) && !reactors.gives_away(0));
+        assert_eq!(reactors.for_idle(1), Some(0));
+        assert!(!reactors.may_sleep(1) && reactors.may_sleep(2));
+    }
+
+    #[test]
+    fn as_many_connections_move_as_were_asked_for() {
+        let reactors = elastic(2);
+        reactors.running.store(2, Relaxed);
+        reactors.slots[0].gives_to.store(1, Relaxed);
+        reactors.slots[0].gives.store(2, Relaxed);
+        let moved: Vec<_> = (0..4).map(|_| reactors.for_idle(0)).collect();
+        assert_eq!(moved, [Some(1), Some(1), None, None]);
+        assert!(!reactors.gives_away(0));
+    }
+}
