@@ -29,6 +29,7 @@ fi
 
 cat <<SAY
 
+  This weir was built quickly, not to be fast (make build is for that).
   What to try, in a browser or another terminal:
     http://$listen/                               the page: forms, an upload, a stream, a slow script
     curl -i http://$listen/hello.php/a/b?c=d      what a script is told of its request
