@@ -5,6 +5,7 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::support::process::resident;
 use crate::support::{Client, Gate, Responder, Response, Setup, Weir, wait_until};
@@ -227,8 +228,21 @@ fn who_leaves_while_it_waits_is_not_run() {
         let how = [Shutdown::Write, Shutdown::Both][number % 2];
         client.stream().shutdown(how).expect("shutdown");
     }
+    let log = || -> Vec<Value> {
+        let text = weir.read("log/access.log");
+        let lines = text.lines().map(serde_json::from_str);
+        lines.map_while(Result::ok).collect()
+    };
+    let mut lines = Vec::new();
+    wait_until("all who left are in the log", || {
+        lines = log();
+        let left = |line: &&Value| line["reason"] == "client_left";
+        lines.iter().filter(left).count() == MANY - 1
+    });
     for number in 0..MANY - 1 {
-        let line = weir.logged(&format!("/run.php?left={number}"));
+        let uri = format!("/run.php?left={number}");
+        let line = lines.iter().find(|line| line["uri"] == uri.as_str());
+        let line = line.unwrap_or_else(|| panic!("no line of {uri}"));
         assert_eq!(line["reason"], "client_left");
         assert_eq!(line["http_user_agent"], format!("browser-{number}"));
         assert!(line["worker"].is_null(), "{line}");

@@ -52,6 +52,8 @@ pub struct Answer<'a> {
     /// The counter of running requests, or none once the end of the answer is on its way: a client that reads the end
     /// may send the next request before this thread runs again.
     running: Option<&'a AtomicUsize>,
+    /// The counter of open connections, for the same reason, if this one is closed after the answer.
+    connection: Option<&'a AtomicUsize>,
     id: u16,
     ended: bool,
     gone: bool,
@@ -146,7 +148,6 @@ impl Responder {
                         seen.failed.store(true, Ordering::SeqCst);
                     }
                     stream.close();
-                    seen.connections_now.fetch_sub(1, Ordering::SeqCst);
                 });
             }
         });
@@ -301,8 +302,19 @@ impl Answer<'_> {
     }
 
     fn runs_no_more(&mut self) {
-        if let Some(running) = self.running.take() {
-            running.fetch_sub(1, Ordering::SeqCst);
+        for counter in [self.running.take(), self.connection.take()] {
+            drop(Open(counter));
+        }
+    }
+}
+
+/// Something that is counted as long as it is open.
+struct Open<'a>(Option<&'a AtomicUsize>);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        if let Some(counter) = self.0 {
+            counter.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
@@ -335,6 +347,7 @@ fn serve_connection(
     let now = seen.connections_now.fetch_add(1, Ordering::SeqCst) + 1;
     seen.most_connections.fetch_max(now, Ordering::SeqCst);
     stream.set_read_timeout(None);
+    let mut open = Open(Some(&seen.connections_now));
     while let Some(request) = read_request(stream) {
         seen.uris
             .lock()
@@ -346,6 +359,7 @@ fn serve_connection(
         let mut answer = Answer {
             stream,
             running: Some(&seen.running),
+            connection: open.0.take_if(|_| !request.keep),
             id: request.id,
             ended: false,
             gone: false,

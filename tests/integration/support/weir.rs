@@ -103,8 +103,12 @@ impl Setup {
     /// Adds a pool. The site's scripts run in it.
     pub fn pool(mut self, lines: &str) -> Setup {
         self.site.push_str("pool = \"app\"\n");
-        self.pools
-            .push_str(&format!("[pool.app]\n{}", ended(lines)));
+        self.pools.push_str("[pool.app]\n");
+        if !says(lines, "read_timeout") {
+            // Scripts that wait until a test goes on may wait for long on a busy machine.
+            self.pools.push_str("read_timeout = \"300s\"\n");
+        }
+        self.pools.push_str(&ended(lines));
         if !says(lines, "queue.timeout") {
             // The tests wait for other things than the queue's timeout.
             self.pools.push_str("queue.timeout = \"60s\"\n");
