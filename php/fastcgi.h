@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "session.h"
+
 enum record_type {
 	RECORD_BEGIN_REQUEST = 1,
 	RECORD_ABORT_REQUEST = 2,
@@ -72,8 +74,8 @@ bool stream_client_gone(void);
 bool stream_end(void);
 bool stream_ended(void);
 
-/* Reports that the worker is idle, and sends the buffered output. */
-void stream_ready(const struct figures *figures);
+/* Reports that the worker is idle, and how the request used its session, and sends the buffered output. */
+void stream_ready(const struct figures *figures, const struct session_use *session);
 
 /*
  * Asks the gateway for the pool's status: JSON, allocated with malloc; NULL if there was no answer. The body must have

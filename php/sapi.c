@@ -19,6 +19,7 @@
 #include "ini.h"
 #include "log.h"
 #include "params.h"
+#include "session.h"
 
 /* Maximum length of a status line, as in PHP-FPM. */
 #define MAX_STATUS_LINE 1024
@@ -371,6 +372,7 @@ static PHP_MINIT_FUNCTION(weir)
 	REGISTER_INI_ENTRIES();
 	disabled_add_for_pool();
 	engine_name_folders();
+	session_watch();
 	return SUCCESS;
 }
 

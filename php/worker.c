@@ -24,6 +24,7 @@
 #include "sapi.h"
 #include "say.h"
 #include "script.h"
+#include "session.h"
 
 static uint64_t microseconds(const struct timeval *time)
 {
@@ -137,7 +138,7 @@ static void mark_failure(void)
 static bool leave_request(const struct figures *figures)
 {
 	if (control_may_wait()) {
-		stream_ready(figures);
+		stream_ready(figures, session_of_request());
 		return true;
 	}
 	/* Do not report idle: the gateway must not send another request. */
@@ -161,9 +162,11 @@ static bool serve_one(const struct pool_config *config)
 	}
 	script_find();
 	const char *impossible = ini_set_for_request();
+	session_before_start();
 	if (php_request_startup() == FAILURE) {
 		die(EXIT_INTERNAL, "weir-php: PHP cannot start a request");
 	}
+	session_after_start();
 	answer(config, impossible);
 	last_exit_status = EG(exit_status);
 	mark_failure();

@@ -25,6 +25,7 @@ mod refusals;
 mod running;
 mod scaling;
 mod servers;
+mod sessions;
 mod suspects;
 mod turns;
 
@@ -46,7 +47,6 @@ use weir_pool::{
 };
 use weir_sys::process::Exit;
 
-pub(in crate::gateway) use self::suspects::subject;
 use self::{
     cancels::Cancels,
     counts::Counts,
@@ -60,8 +60,10 @@ pub(crate) use self::{
     pages::AskedBy,
     running::Script,
     servers::{ServerStatus, Toward, UnknownName},
+    sessions::{Learner, SessionUse},
     turns::{NoTurn, Turn},
 };
+pub(in crate::gateway) use self::{sessions::script as session_script, suspects::subject};
 use super::{
     Gateway,
     scoreboard::{Card, Cost},
@@ -103,6 +105,7 @@ pub(crate) struct PoolHandle {
     php: Mutex<(String, bool)>,
     own: own::Own,
     turns: turns::Turns,
+    sessions: sessions::Sessions,
 }
 
 /// Decisions of the scaling.
@@ -299,6 +302,7 @@ impl PoolHandle {
             php: Mutex::default(),
             own: own::Own::default(),
             turns: turns::Turns::default(),
+            sessions: sessions::Sessions::default(),
         });
         handle.change(|state, now, after| state.fit(&handle, now, after));
         handle
@@ -669,6 +673,8 @@ impl State {
             lent: self.last_lent,
             begun: false,
             turn: None,
+            learner: None,
+            session: None,
             site: None,
         }))
     }

@@ -18,7 +18,7 @@ use weir_config::{FairBy, OnClientLeft, RequestPart, SerializeBy};
 use super::{
     clock::{self, NEVER},
     cookies,
-    dispatch::PoolHandle,
+    dispatch::{Learner, PoolHandle, session_script},
     record::Record,
     route::Matcher,
 };
@@ -49,8 +49,20 @@ pub(crate) struct Worth {
     /// Keyed hash of the client; 0: no particular client.
     pub(crate) client: u64,
     pub(crate) on_client_left: OnClientLeft,
-    /// Requests with the same value run one after the other: a keyed hash; 0: no key. `None`: the pool decides.
-    pub(crate) serial: Option<u64>,
+    /// Which requests run one after the other.
+    pub(crate) serial: Serial,
+}
+
+/// Which requests run one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Serial {
+    /// The pool decides.
+    #[default]
+    Pool,
+    /// Those with the same value: a keyed hash; 0: no key.
+    Key(u64),
+    /// Those of one session, if their script holds its lock.
+    Auto,
 }
 
 impl Policy {
@@ -90,9 +102,10 @@ impl Policy {
             priority: rule.map_or(self.settings.priority, |rule| rule.priority),
             client: self.client(record),
             serial: match &self.settings.serialize_by {
-                SerializeBy::Pool => None,
-                SerializeBy::Off => Some(0),
-                SerializeBy::Part(part) => Some(key_of(part, record)),
+                SerializeBy::Pool => Serial::Pool,
+                SerializeBy::Off => Serial::Key(0),
+                SerializeBy::Part(part) => Serial::Key(key_of(part, record)),
+                SerializeBy::Auto => Serial::Auto,
             },
             on_client_left: self.settings.on_client_left,
         };
@@ -146,25 +159,60 @@ impl Default for Worth {
             deadline: NEVER,
             priority: 0,
             client: 0,
-            serial: None,
+            serial: Serial::Pool,
             on_client_left: OnClientLeft::Finish,
         }
     }
 }
 
-/// The key by which requests of `pool` run one after the other; 0: this request has none.
-pub(crate) fn serial(record: &Record, pool: &PoolHandle) -> u64 {
+/// The key by which requests of `pool` run one after the other; 0: this request has none. Also what is to be learned
+/// from the request.
+pub(crate) fn serial(record: &Record, pool: &PoolHandle) -> (u64, Option<Learner>) {
     match (record.worth.serial, &pool.settings.queue.serialize_by) {
-        (Some(key), _) => key,
-        (None, Some(part)) => key_of(part, record),
-        (None, None) => 0,
+        (Serial::Key(key), _) => (key, None),
+        (Serial::Auto, _) | (Serial::Pool, SerializeBy::Auto) => learned(record, pool),
+        (Serial::Pool, SerializeBy::Part(part)) => (key_of(part, record), None),
+        (Serial::Pool, SerializeBy::Off | SerializeBy::Pool) => (0, None),
     }
+}
+
+/// The key of the request's session, if its script is known to hold the session's lock.
+fn learned(record: &Record, pool: &PoolHandle) -> (u64, Option<Learner>) {
+    // Only weir's own PHP reports how scripts use their session.
+    let Some(script) = record
+        .script
+        .as_ref()
+        .filter(|_| pool.settings.php().is_some())
+    else {
+        return (0, None);
+    };
+    let script = session_script(record.site, &script.filename);
+    let cookie = pool.session_cookie(script);
+    let key = cookie.map_or(0, |cookie| {
+        key_in(|found| {
+            any_header("cookie", record, |cookies| {
+                cookies::values(cookies, cookie.as_bytes()).any(&mut *found)
+            });
+        })
+    });
+    let learner = Learner {
+        script,
+        has_session: key != 0,
+    };
+    (key, Some(learner))
 }
 
 /// The key in this part of a request; 0 if there is none.
 fn key_of(part: &RequestPart, record: &Record) -> u64 {
+    key_in(|found| {
+        any_value(part, record, found);
+    })
+}
+
+/// The key in the last value that `look` finds; 0 if there is none.
+fn key_in(look: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool)) -> u64 {
     let mut found = None;
-    any_value(part, record, |value| {
+    look(&mut |value| {
         found = named(value.trim_ascii()).or(found);
         false
     });

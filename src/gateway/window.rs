@@ -299,6 +299,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
             "waiting": stats.waiting,
             "waiting_own_calls": pool.own_calls_waiting(),
             "waiting_for_turns": pool.waiting_for_turns(),
+            "session_scripts": pool.session_scripts(),
             "max": queue.max_queue,
             "timeout": queue.timeout.as_secs_f64(),
             "most_waiting": stats.max_waiting,

@@ -127,7 +127,7 @@ impl Site {
 }
 
 /// The version of the protocol: PROTOCOL of src/machine/php.rs.
-pub const PROTOCOL: &str = "2";
+pub const PROTOCOL: &str = "3";
 
 /// The content of the CONFIG message.
 #[derive(Clone, Default, Debug)]
@@ -487,6 +487,8 @@ pub struct Answer {
     pub memory: u64,
     pub resident: u64,
     pub user: u64,
+    /// How long the session's lock was held, how long it was waited for (µs), and the name of the cookie.
+    pub session: Option<(u64, u64, String)>,
 }
 
 impl Request {
@@ -672,6 +674,10 @@ impl Worker {
                     (answer.cpu, answer.memory, answer.resident) =
                         (figure(0), figure(8), figure(16));
                     answer.user = figure(24);
+                    answer.session = (record.content.len() > 32).then(|| {
+                        let name = String::from_utf8_lossy(&record.content[48..]);
+                        (figure(32), figure(40), name.into_owned())
+                    });
                     return Some(answer);
                 }
                 _ => panic!("not to be expected: {record:?}"),

@@ -586,3 +586,104 @@ fn the_program_says_what_php_is() {
     assert_eq!(said(&["-h"]).0, 0);
     assert_eq!(said(&["-n"]).0, 64);
 }
+
+/// What READY says of the session of a request.
+#[test]
+fn a_request_tells_how_long_it_held_the_lock_of_its_session() {
+    const SHORT: u64 = 300_000;
+    let site = Site::new();
+    let sessions = site.path("sessions");
+    fs::create_dir(&sessions).unwrap();
+    fs::set_permissions(&sessions, fs::Permissions::from_mode(0o777)).unwrap();
+    let pause = format!("usleep({SHORT});");
+    let save = "session_set_save_handler(new H);";
+    let wrapped = "class H extends SessionHandler {}";
+    let foreign = "class H implements SessionHandlerInterface { \
+        function open($path, $name): bool { return true; } function close(): bool { return true; } \
+        function read($id): string { return ''; } function write($id, $data): bool { return true; } \
+        function destroy($id): bool { return true; } function gc($age): int { return 0; } }";
+    for (name, code) in [
+        ("held", format!("session_start(); {pause}")),
+        (
+            "twice",
+            format!("session_start(); session_commit(); session_start(); {pause}"),
+        ),
+        (
+            "named",
+            format!("session_name('SHOP'); session_start(); {pause}"),
+        ),
+        (
+            "wrapped",
+            format!("{wrapped} {save} session_start(); {pause}"),
+        ),
+        (
+            "end",
+            format!("register_shutdown_function(function () {{ {pause} }}); session_start();"),
+        ),
+        (
+            "early",
+            format!("session_start(); session_write_close(); {pause}"),
+        ),
+        (
+            "aborted",
+            format!("session_start(); session_abort(); {pause}"),
+        ),
+        ("none", pause.clone()),
+        (
+            "read",
+            format!("session_start(['read_and_close' => true]); {pause}"),
+        ),
+        (
+            "foreign",
+            format!("{foreign} {save} session_start(); {pause}"),
+        ),
+        (
+            "unnamed",
+            format!("ini_set('session.use_cookies', 0); session_start(); {pause}"),
+        ),
+    ] {
+        site.script(&format!("{name}.php"), &format!("<?php {code}"));
+    }
+    let path = sessions.display().to_string();
+    let config = site
+        .config()
+        .with("define", &format!("session.save_path={path}"));
+    let master = Master::start(&config);
+    let mut worker = master.worker();
+    let mut of = |name: &str| worker.get(&site, &format!("/{name}.php")).session;
+    for (name, cookie) in [
+        ("held", "PHPSESSID"),
+        ("twice", "PHPSESSID"),
+        ("named", "SHOP"),
+        ("wrapped", "PHPSESSID"),
+        ("end", "PHPSESSID"),
+    ] {
+        let (held, _, of) = of(name).unwrap_or_else(|| panic!("{name} held it"));
+        assert!(held >= SHORT && of == cookie, "{name}: {held} {of}");
+    }
+    for name in ["none", "read", "foreign", "unnamed"] {
+        assert_eq!(of(name), None, "{name}");
+    }
+    // They held it for a moment, and then not any more.
+    for name in ["early", "aborted"] {
+        let (held, ..) = of(name).unwrap_or_else(|| panic!("{name} held it"));
+        assert!(held < SHORT, "{name}: {held}");
+    }
+
+    // The second request of a session waits for the first one, and says so.
+    site.script("wait.php", &format!("<?php {WAIT}"));
+    let mut other = master.worker();
+    let mut request = Request::get(&site, "/wait.php");
+    request = request.with("HTTP_COOKIE", "PHPSESSID=same");
+    worker.send(&request);
+    wait_until("it has the session", || site.path("here").exists());
+    other.send(&request);
+    std::thread::sleep(Duration::from_micros(SHORT));
+    site.script("go", "");
+    worker.answer();
+    let (_, waited, _) = other.answer().session.expect("it held the lock, too");
+    assert!(waited > 0, "{waited}");
+}
+
+/// Opens the session, and waits until it may go on.
+const WAIT: &str = "session_start(); touch(__DIR__ . '/here'); while (!file_exists(__DIR__ . '/go')) { usleep(1000); clearstatcache(); }";

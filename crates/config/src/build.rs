@@ -10,9 +10,10 @@ use crate::{
     listeners::{Spoken, listeners, spoken},
     model::{
         Action, Command, Config, ErrorFormat, HostPattern, Level, Listener, Log, LogTarget,
-        PathPattern, Php, PhpSetting, Pm, Pool, Protocol, Route, Runtime, Server, Site, Workers,
+        PathPattern, Php, PhpSetting, Pm, Pool, Protocol, Route, Runtime, SerializeBy, Server,
+        Settings, Site, Workers,
     },
-    queue::queue,
+    queue::{NO_REPORT, queue},
     rows::log::FACILITIES,
     runtimes::{COMMAND_ONLY, NOT_PHP, OWN_ONLY, PHP_ONLY},
     scalar,
@@ -667,6 +668,25 @@ fn no_syslog(entries: &Entries, key: &str, sink: &mut Sink) {
 /// syslog(3)'s LOG_DAEMON.
 const DAEMON: u8 = 3;
 
+/// Sites and routes with `serialize_by = "auto"` whose pool does not report sessions.
+fn check_sessions(document: &Document, config: &Config, sink: &mut Sink) {
+    let mut check = |entries: &Entries, settings: &Settings| {
+        let pool = settings.pool.and_then(|pool| config.pools.get(pool.0));
+        let is_auto = settings.policy.serialize_by == SerializeBy::Auto;
+        if is_auto && entries.is_written("serialize_by") && pool.is_some_and(|p| p.php().is_none())
+        {
+            let hint = "write \"cookie:NAME\" with the name of the session's cookie";
+            sink.warning(entries.span("serialize_by"), NO_REPORT, hint);
+        }
+    };
+    for (tables, site) in document.sites.iter().zip(&config.sites) {
+        check(&tables.site.entries, &site.settings);
+        for (entries, route) in tables.routes.iter().zip(&site.routes) {
+            check(entries, &route.settings);
+        }
+    }
+}
+
 /// Reports sections that are not used, and sections that are missing.
 fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
     let only_egress = config.egress.is_some() && !document.has_listeners && !document.has_sites;
@@ -740,6 +760,7 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
             sink.warning(tables.pool.entries.span("watch_root"), message, hint);
         }
     }
+    check_sessions(document, config, sink);
     let spool = config.server.max_spool;
     let largest = config
         .sites

@@ -446,6 +446,9 @@ pub enum SerializeBy {
     Off,
     /// Requests with the same value are serialized. Requests without the value are not.
     Part(RequestPart),
+    /// Requests of one session are serialized, for scripts that hold the lock of their session. Only weir's own PHP
+    /// reports these.
+    Auto,
 }
 
 /// What to do with a running script if its client disconnects.
@@ -674,9 +677,8 @@ pub struct Queue {
     /// Workers reserved for requests of a priority. The priorities differ, and all reserved workers together are
     /// fewer than maxconn.
     pub reserve: Vec<Reserve>,
-    /// Default key for serializing requests: requests with the same value run one after the other. `None`: not
-    /// serialized.
-    pub serialize_by: Option<RequestPart>,
+    /// Default key for serializing requests; [`SerializeBy::Pool`]: none.
+    pub serialize_by: SerializeBy,
     /// Maximum number of waiting requests with the same key.
     pub serialize_queue: usize,
     /// Percent of the workers that one client may hold while others wait, 1 to 100; 100: any number.

@@ -430,11 +430,7 @@ fn policy(policy: &Policy, key: &str) -> Printed {
             FairBy::Address => "\"address\"".into(),
             FairBy::Part(part) => request_part(part),
         }),
-        "serialize_by" => match &policy.serialize_by {
-            SerializeBy::Pool => Absent,
-            SerializeBy::Off => Value("\"off\"".into()),
-            SerializeBy::Part(part) => Value(request_part(part)),
-        },
+        "serialize_by" => serialize_by(&policy.serialize_by),
         "on_client_left" => Value(
             match policy.on_client_left {
                 OnClientLeft::Finish => "\"finish\"",
@@ -444,6 +440,15 @@ fn policy(policy: &Policy, key: &str) -> Printed {
             .into(),
         ),
         _ => Foreign,
+    }
+}
+
+fn serialize_by(by: &SerializeBy) -> Printed {
+    match by {
+        SerializeBy::Pool => Absent,
+        SerializeBy::Off => Value("\"off\"".into()),
+        SerializeBy::Part(part) => Value(request_part(part)),
+        SerializeBy::Auto => Value("\"auto\"".into()),
     }
 }
 
@@ -638,7 +643,7 @@ fn queue(queue: &Queue, key: &str) -> Printed {
         "when_full" => Value(quote(
             ["refuse", "wait"][usize::from(queue.waits_when_full)],
         )),
-        "serialize_by" => option(queue.serialize_by.as_ref().map(request_part)),
+        "serialize_by" => serialize_by(&queue.serialize_by),
         "serialize_queue" => plain(queue.serialize_queue),
         "client_share" => plain(queue.client_share),
         "timeout" => Value(duration(queue.timeout)),

@@ -2,7 +2,7 @@
 
 use crate::{
     entries::Entries,
-    model::{Queue, QueueOrder, Reserve, Runtime, Servers},
+    model::{Queue, QueueOrder, Reserve, Runtime, SerializeBy, Servers},
     sink::Sink,
     value::Value,
 };
@@ -47,10 +47,7 @@ pub(crate) fn queue(entries: &Entries, runtime: &Runtime, sink: &mut Sink) -> Qu
         waits_when_full: entries.text("when_full").as_deref() == Some("wait"),
         timeout: entries.duration("timeout"),
         reserve: reserves(entries, maxconn, sink),
-        serialize_by: match entries.value("serialize_by") {
-            Some(Value::SerializeBy(part)) => part,
-            _ => None,
-        },
+        serialize_by: serialize_by(entries, runtime, sink),
         serialize_queue: entries.count("serialize_queue"),
         client_share: entries.count("client_share").min(100) as u8,
         order: match entries.text("order").as_deref() {
@@ -59,6 +56,23 @@ pub(crate) fn queue(entries: &Entries, runtime: &Runtime, sink: &mut Sink) -> Qu
         },
     }
 }
+
+fn serialize_by(entries: &Entries, runtime: &Runtime, sink: &mut Sink) -> SerializeBy {
+    let Some(Value::SerializeBy(by)) = entries.value("serialize_by") else {
+        return SerializeBy::Pool;
+    };
+    if by == SerializeBy::Auto && !matches!(runtime, Runtime::Php(_)) {
+        sink.error(
+            entries.span("serialize_by"),
+            NO_REPORT,
+            "write \"cookie:NAME\" with the name of the session's cookie",
+        );
+    }
+    by
+}
+
+/// Why `serialize_by = "auto"` does nothing for a pool.
+pub(crate) const NO_REPORT: &str = "`serialize_by = \"auto\"` needs `runtime = \"php\"`: only weir's own PHP reports how scripts use their session";
 
 /// minconn and fullconn. Both are 0 if the limit is fixed.
 fn dynamic_limit(entries: &Entries, maxconn: usize, sink: &mut Sink) -> (usize, usize) {

@@ -261,7 +261,7 @@ impl Kind {
                 "\"header:X-Real-IP\"",
             ),
             Kind::SerializeBy => (
-                "\"cookie:NAME\", \"header:NAME\" or \"off\"",
+                "\"auto\", \"cookie:NAME\", \"header:NAME\" or \"off\"",
                 "\"cookie:PHPSESSID\"",
             ),
             Kind::LogTarget => (

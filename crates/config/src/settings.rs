@@ -218,8 +218,7 @@ pub(crate) fn policy(entries: &Entries, site: Option<&Policy>) -> Policy {
         },
         serialize_by: match (inherits("serialize_by"), entries.value("serialize_by")) {
             (Some(site), _) => site.serialize_by.clone(),
-            (None, Some(Value::SerializeBy(Some(part)))) => SerializeBy::Part(part),
-            (None, Some(Value::SerializeBy(None))) => SerializeBy::Off,
+            (None, Some(Value::SerializeBy(by))) => by,
             (None, _) => SerializeBy::Pool,
         },
         on_client_left: match (

@@ -8,8 +8,8 @@ use std::{
 
 use crate::{
     model::{
-        Address, FairBy, HashBy, LogFormat, LogTarget, PathPattern, RequestPart, Upstream,
-        ValuePattern, Window,
+        Address, FairBy, HashBy, LogFormat, LogTarget, PathPattern, RequestPart, SerializeBy,
+        Upstream, ValuePattern, Window,
     },
     scalar::{self, Checked, wrong},
     template::Template,
@@ -374,14 +374,15 @@ pub(crate) fn fair_by(text: &str) -> Checked<FairBy> {
     }
 }
 
-pub(crate) fn serialize_by(text: &str) -> Checked<Option<RequestPart>> {
+pub(crate) fn serialize_by(text: &str) -> Checked<SerializeBy> {
     match (text, text.split_once(':')) {
-        ("off", _) => Ok(None),
-        (_, Some(("header", name))) => header_part(name).map(Some),
-        (_, Some(("cookie", name))) => cookie_part(name).map(Some),
+        ("off", _) => Ok(SerializeBy::Off),
+        ("auto", _) => Ok(SerializeBy::Auto),
+        (_, Some(("header", name))) => header_part(name).map(SerializeBy::Part),
+        (_, Some(("cookie", name))) => cookie_part(name).map(SerializeBy::Part),
         _ => wrong(
             format!("{text:?} is not a value of `serialize_by`"),
-            "use one of \"cookie:NAME\", \"header:NAME\", \"off\"",
+            "use one of \"auto\", \"cookie:NAME\", \"header:NAME\", \"off\"",
         ),
     }
 }

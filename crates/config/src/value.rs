@@ -23,7 +23,7 @@ use crate::{
     access_format::AccessFormat,
     model::{
         Action, Address, AllowRule, FairBy, HashBy, HostPattern, LogFormat, LogTarget, Network,
-        OriginPattern, PathPattern, PriorityRule, RequestPart, Reserve, Secret, UpstreamServer,
+        OriginPattern, PathPattern, PriorityRule, Reserve, Secret, SerializeBy, UpstreamServer,
         Window,
     },
     origin,
@@ -64,7 +64,7 @@ pub(crate) enum Value {
     PriorityRules(Vec<PriorityRule>),
     FairBy(FairBy),
     /// `None`: `"off"`.
-    SerializeBy(Option<RequestPart>),
+    SerializeBy(SerializeBy),
     LogTarget(LogTarget),
     LogFormat(LogFormat),
     AccessFormat(AccessFormat),

@@ -16,7 +16,7 @@ pub const MAX_MANAGEMENT: usize = 4096;
 
 /// The longest content of a management record of a type that FastCGI 1.0 does not define, in bytes
 /// ([`client::Extension`](crate::client::Extension)).
-pub const MAX_EXTENSION: usize = 32;
+pub const MAX_EXTENSION: usize = 112;
 
 /// The only protocol version there is: `FCGI_VERSION_1` (FastCGI 1.0 §8).
 pub const VERSION: u8 = 1;

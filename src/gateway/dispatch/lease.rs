@@ -10,9 +10,12 @@ use std::{
 use weir_config::Runtime;
 use weir_pool::{Chosen, Finish, Micros, Released, ServerId, WorkerId};
 
-use super::{ConnectError, PoolHandle, Toward, Turn, scaling::After};
+use super::{
+    ConnectError, Learner, PoolHandle, SessionUse, Toward, Turn, scaling::After, sessions::Learned,
+};
 use crate::{
     control::{ToManager, Told},
+    error_log::{About, tell},
     events::{self, Running},
     gateway::{
         clock,
@@ -59,6 +62,9 @@ pub(crate) struct Held {
     pub(super) begun: bool,
     /// The turn of the request's `serialize_by` key, which ends with the lease.
     pub(super) turn: Option<Turn>,
+    /// What is to be learned from the request, and how it used its session.
+    pub(super) learner: Option<Learner>,
+    pub(super) session: Option<SessionUse>,
     /// Since when it is lent ([`clock::now`]), and for which site.
     pub(super) lent: u64,
     pub(super) site: Option<usize>,
@@ -149,8 +155,16 @@ impl Lease {
     }
 
     /// Keeps the turn of a `serialize_by` key until the lease ends.
-    pub(crate) fn keep(&mut self, turn: Option<Turn>) {
+    pub(crate) fn keep(&mut self, turn: Option<Turn>, learner: Option<Learner>) {
         self.turn = turn;
+        self.learner = learner;
+    }
+
+    /// The worker has reported how the request used its session: the end of a READY record.
+    pub(crate) fn used_session(&mut self, report: &[u8]) {
+        if self.learner.is_some() {
+            self.session = SessionUse::parse(report);
+        }
     }
 
     /// The client is on this machine and may be a worker.
@@ -280,6 +294,10 @@ impl Drop for Lease {
         if self.begun {
             let served = clock::now().saturating_sub(self.lent);
             pool.tally.served(self.site, pool.id, served);
+            // Nothing is known of a request whose worker did not report its end.
+            if let Some(learner) = self.learner.filter(|_| self.conn.is_some() && !self.kill) {
+                self.learn(learner, served);
+            }
         }
         let mut after = After::default();
         let mut state = pool.state();
@@ -299,6 +317,35 @@ impl Drop for Lease {
 }
 
 impl Lease {
+    /// Learns from the end of the request whether its script holds the lock of its session.
+    fn learn(&self, learner: Learner, served: u64) {
+        let session = self.session.as_ref();
+        let learned = self.pool.learn(learner, session, served);
+        if let Some((learned, card)) = learned.zip(self.card.as_ref()) {
+            let done = card.status().request;
+            // A client may have chosen a part of it, so it is escaped.
+            let script = format!("{:?}", String::from_utf8_lossy(&done.script));
+            let about = About {
+                pool: Some(&self.pool.settings.name),
+                ..About::default()
+            };
+            match learned {
+                Learned::Holds(cookie) => tell!(
+                    notice,
+                    about,
+                    "{script} holds the lock of its session: requests with the same cookie {cookie} take turns \
+                     (serialize_by = \"auto\")"
+                ),
+                Learned::HoldsNoMore => tell!(
+                    notice,
+                    about,
+                    "{script} holds the lock of its session no longer: its requests take no turns \
+                     (serialize_by = \"auto\")"
+                ),
+            }
+        }
+    }
+
     /// Returns a worker that weir runs.
     fn give_back(
         &mut self,

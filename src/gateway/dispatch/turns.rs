@@ -1,5 +1,6 @@
 //! Requests with the same key run one after the other (`serialize_by`). The others wait here, without holding a
-//! worker. An example are requests of one PHP session, which would wait for the session's lock.
+//! worker. An example are requests of one PHP session, which would wait for the session's lock; [`super::sessions`]
+//! finds out by itself for which scripts that is so.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -10,6 +10,7 @@
 //! | type | from | content |
 //! |---|---|---|
 //! | 64, READY | worker | processor time (µs), peak memory (bytes), peak resident set (bytes), processor time that is not the kernel's (µs), 64 bits each |
+//! | | | if the request held the lock of its session: for how long, and how long it waited for it (µs, 64 bits each), and the name of the session's cookie |
 //! | 65, STATUS | worker | nothing: `fpm_get_status()` asks |
 //! | 65, STATUS | gateway | the pool's figures as JSON, in as many records as it takes and an empty one |
 
@@ -32,7 +33,12 @@ impl Live {
     pub(super) fn take_extension(&mut self, record: &Extension) -> Result<(), Failure> {
         match (record.kind, self.after_end) {
             (READY, AfterEnd::Running) => match cost(record.content()) {
-                Some(cost) => self.after_end = AfterEnd::Ready(cost),
+                Some((cost, session)) => {
+                    if !session.is_empty() {
+                        self.lease.used_session(session);
+                    }
+                    self.after_end = AfterEnd::Ready(cost);
+                }
                 None => self.stray(&"a READY record of a wrong length"),
             },
             (STATUS, AfterEnd::Expected | AfterEnd::Running) => {
@@ -135,18 +141,19 @@ impl Live {
     }
 }
 
-/// The content of a READY record.
-fn cost(content: &[u8]) -> Option<Cost> {
-    let (numbers, rest) = content.as_chunks::<8>();
-    let [cpu, memory, resident, user] = *numbers else {
+/// The content of a READY record: the cost, and what it says of the session.
+fn cost(content: &[u8]) -> Option<(Cost, &[u8])> {
+    let (cost, session) = content.split_first_chunk::<32>()?;
+    let [cpu, memory, resident, user] = *cost.as_chunks::<8>().0 else {
         return None;
     };
-    rest.is_empty().then(|| Cost {
+    let cost = Cost {
         cpu: u64::from_be_bytes(cpu),
         memory: u64::from_be_bytes(memory),
         resident: u64::from_be_bytes(resident),
         user: u64::from_be_bytes(user),
-    })
+    };
+    Some((cost, session))
 }
 
 const READY: u8 = 64;

@@ -39,10 +39,11 @@ pub(super) async fn admit(
         QueueText(&pool.stats()),
         WorthText(record)
     );
-    let turn = match policy::serial(record, pool) {
+    let (key, learner) = policy::serial(record, pool);
+    let turn = match key {
         0 => None,
         // Boxed: without `serialize_by` no waiting request should reserve this memory.
-        key => Some(Box::pin(take_turn(record, conn, pool, key)).await?),
+        key => Box::pin(take_turn(record, conn, pool, key, learner.is_some())).await?,
     };
     let ask = Ask {
         id: weir_pool::RequestId(record.id),
@@ -62,7 +63,7 @@ pub(super) async fn admit(
         .await;
     record.unfold();
     let acquired = acquired.map(|mut lease| {
-        lease.keep(turn);
+        lease.keep(turn, learner);
         lease
     });
     acquired.map_err(|reason| {
@@ -130,23 +131,40 @@ impl<'r> Waiting<'r> {
     }
 }
 
-/// Waits until no other request with its key runs.
+/// Waits until no other request with its key runs. `learned`: weir has found out by itself that the script holds the lock
+/// of its session. Then a call of a worker takes no turn: its caller may have closed the session by now, and waits.
 ///
 /// # Errors
 ///
 /// The answer if it waits too long.
 async fn take_turn(
     record: &mut Record,
-    conn: &Conn,
+    conn: &Arc<Conn>,
     pool: &Arc<PoolHandle>,
     key: u64,
-) -> Result<Turn, Refusal> {
+    learned: bool,
+) -> Result<Option<Turn>, Refusal> {
     let began = clock::now();
     let over_http = record.params.is_none();
+    let looks = learned && over_http;
+    let caller = looks.then(|| record.gateway.find_caller(conn)).flatten();
+    let deadline = record.worth.deadline;
+    let taking = async {
+        let mut turn = pin!(pool.turn(key, deadline));
+        let Some(caller) = caller else {
+            return turn.await.map(Some);
+        };
+        tokio::select! {
+            biased;
+            turn = &mut turn => return turn.map(Some),
+            worker = caller.finding => if worker.is_some() {
+                return Ok(None);
+            },
+        }
+        turn.await.map(Some)
+    };
     let waiting = Waiting::new(conn, over_http, &mut record.folded, &mut record.parts);
-    let taken = waiting
-        .for_end(pin!(pool.turn(key, record.worth.deadline)))
-        .await;
+    let taken = waiting.for_end(pin!(taking)).await;
     record.unfold();
     let waited = clock::now().saturating_sub(began);
     record.earlier.waited += waited;

@@ -2,12 +2,14 @@
 //! the workers while others wait.
 
 use std::process::Command;
+use std::time::Duration;
 
 use super::{count, fixed, scratch, wait_for_workers};
-use crate::support::{Client, LIMIT, Setup, Weir, wait_until, weir};
+use crate::support::{Client, LIMIT, Setup, Weir, php, wait_until, weir};
 
-/// Opens the session, and waits for the file `gate`.
+/// Opens the session, and waits for the file `gate`. The sessions of other tests are in other folders.
 const SESSION: &str = "<?php
+    session_save_path(__DIR__ . '/../spool');
     session_start();
     touch($_GET['came'] . '.' . getmypid() . '.' . hrtime(true));
     while (!file_exists($_GET['gate'])) { usleep(5000); clearstatcache(); }
@@ -20,12 +22,17 @@ fn site(workers: usize, queue: &str) -> Setup {
 
 /// Sends a request with this session, without waiting for the answer.
 fn ask(weir: &Weir, session: &str, prefix: &str) -> Client {
+    ask_for(weir, "session.php", &format!("PHPSESSID={session}"), prefix)
+}
+
+/// The same, for this script and with this cookie.
+fn ask_for(weir: &Weir, script: &str, cookie: &str, prefix: &str) -> Client {
     let path = format!(
-        "/session.php?gate={}&came={}",
+        "/{script}?gate={}&came={}",
         scratch(weir, &format!("gate-{prefix}")).display(),
         scratch(weir, &format!("came-{prefix}")).display()
     );
-    let cookie = format!("a=b; PHPSESSID={session}");
+    let cookie = format!("a=b; {cookie}");
     let mut client = weir.client().patient(LIMIT);
     let headers = [("Cookie", cookie.as_str())];
     client.send(weir::request("GET", &path, &headers, b""));
@@ -54,6 +61,93 @@ fn ten_requests_of_one_session_hold_one_worker_and_the_others_are_served() {
         assert_eq!(client.response().expect(200).text(), "one");
     }
     assert_eq!(count(&weir, "came-mine"), 10);
+}
+
+/// The same as above, but the configuration names neither the cookie nor the scripts.
+#[test]
+fn weir_finds_out_which_scripts_hold_a_session_and_lets_only_their_requests_take_turns() {
+    const EARLY: &str = "<?php session_save_path(__DIR__ . '/../spool');
+        session_start(); session_write_close();
+        touch($_GET['came'] . '.' . getmypid());
+        while (!file_exists($_GET['gate'])) { usleep(5000); clearstatcache(); }";
+    let lines = "queue.serialize_by = \"auto\"\nqueue.timeout = \"60s\"\n\
+                 php_value = { \"session.name\" = \"SHOPSID\" }\n";
+    let weir = site(3, lines).file("early.php", EARLY).start();
+    wait_for_workers(&weir, 3);
+    let open = |name: &str| {
+        std::fs::write(scratch(&weir, &format!("gate-{name}")), "").expect("the gate");
+    };
+    // The first round: one request of each script, which takes some time.
+    for script in ["session.php", "early.php", "gate.php"] {
+        let prefix = format!("first-{script}");
+        let mut client = ask_for(&weir, script, "SHOPSID=zero", &prefix);
+        wait_until("it runs", || count(&weir, &format!("came-{prefix}")) == 1);
+        std::thread::sleep(Duration::from_millis(500));
+        open(&prefix);
+        client.response().expect(200);
+    }
+    weir.wait_for_error(&["session.php", "SHOPSID", "serialize_by = \"auto\""]);
+    // These two do not hold the session, so two requests of one session run at once.
+    for script in ["early.php", "gate.php"] {
+        let both = [0, 1].map(|_| ask_for(&weir, script, "SHOPSID=one", script));
+        wait_until("both run", || count(&weir, &format!("came-{script}")) == 2);
+        open(script);
+        for mut client in both {
+            client.response().expect(200);
+        }
+    }
+    let ask = |session: &str, prefix: &str| {
+        ask_for(&weir, "session.php", &format!("SHOPSID={session}"), prefix)
+    };
+    let mut mine: Vec<_> = (0..10).map(|_| ask("one", "mine")).collect();
+    wait_until("the first of them runs", || count(&weir, "came-mine") == 1);
+    let mut other = ask("two", "other");
+    wait_until("the other one runs", || count(&weir, "came-other") == 1);
+    for _ in 0..20 {
+        weir.get("/pid.php").expect(200);
+    }
+    assert_eq!(count(&weir, "came-mine"), 1);
+    open("other");
+    open("mine");
+    assert_eq!(other.response().expect(200).text(), "two");
+    for client in &mut mine {
+        assert_eq!(client.response().expect(200).text(), "one");
+    }
+    for script in ["early.php", "gate.php"] {
+        let holds = format!("{script}\" holds");
+        assert!(!weir.stderr().contains(&holds), "{script}");
+    }
+}
+
+/// Its caller has closed the session, so PHP would let the call go on, while the caller has its turn until it ends.
+#[test]
+fn a_call_to_the_own_site_takes_no_turn_that_weir_has_found_out_about() {
+    const CALLED: &str = "<?php session_save_path(__DIR__ . '/../spool');
+        session_start(); usleep(200000); echo 'called';";
+    let setup = Setup::new();
+    let caller = format!(
+        "<?php session_save_path(__DIR__ . '/../spool');
+        session_start(); usleep(1000000); session_write_close();
+        echo file_get_contents('http://{}/called.php', false, stream_context_create(
+            ['http' => ['header' => 'Cookie: PHPSESSID=one', 'timeout' => 60]]));",
+        setup.address()
+    );
+    let lines = "queue.serialize_by = \"auto\"\nqueue.timeout = \"60s\"\npm = \"static\"\nmax_children = 2\n";
+    let weir = setup
+        .file("caller.php", caller)
+        .file("called.php", CALLED)
+        .pool(&format!("runtime = \"php\"\n{}{lines}", php::identity()))
+        .start();
+    for round in 0..3 {
+        let headers = [("Cookie", "PHPSESSID=one")];
+        let mut client = weir.client().patient(LIMIT);
+        client.send(weir::request("GET", "/caller.php", &headers, b""));
+        assert_eq!(client.response().expect(200).text(), "called", "{round}");
+        if round == 0 {
+            weir.wait_for_error(&["caller.php", "holds the lock of its session"]);
+            weir.wait_for_error(&["called.php", "holds the lock of its session"]);
+        }
+    }
 }
 
 #[test]

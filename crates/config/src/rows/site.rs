@@ -151,7 +151,8 @@ pub(super) const POLICY: &[Row] = &[
          header (the last part of a list) or cookie that a proxy in front sets; without it, by address. `\"off\"`: clients are not distinguished."),
     key(POLICIES, "serialize_by", Kind::SerializeBy, Absent("`serialize_by` of the pool's queue"),
         "Requests with the same cookie or header run one after the other in a pool. The others wait in the queue instead of \
-         in workers, for example for the lock of their PHP session. Requests without the cookie or header do not wait. `\"off\"`: all run at once."),
+         in workers, for example for the lock of their PHP session. Requests without the cookie or header do not wait. `\"auto\"`: by the \
+         session's cookie, for scripts that hold the session's lock for most of their time, as weir's own PHP reports it. `\"off\"`: all run at once."),
     key(POLICIES, "on_client_left", Kind::Word(&["finish", "cancel", "finish_if_answering"], &[]), Value("\"finish\""),
         "What happens to a running script when its client leaves. `\"finish\"`: it continues; weir's own PHP gets the \
          information as usual in PHP (`ignore_user_abort`). `\"cancel\"`: its worker is replaced; with `servers`, its \
