@@ -110,7 +110,8 @@ fn a_graceful_stop_waits_for_half_a_head_no_longer_than_a_second() {
     drop(half);
     assert!(weir.wait().success());
     let took = start.elapsed();
-    assert!(took < Duration::from_secs(9), "{took:?}");
+    // It would last for `shutdown_timeout`, which is 30 s.
+    assert!(took < Duration::from_secs(25), "{took:?}");
 }
 
 /// Starts a script whose client leaves at once. Returns the process that runs it.

@@ -1,18 +1,19 @@
 //! [`Config`] → weir.toml: the configuration in force, with defaults. Reading the result gives the same configuration.
 
 mod egress;
+mod policy;
 
+use self::policy::{policy, serialize_by};
 use core::fmt::Display;
 use std::{net::IpAddr, path::Path, time::Duration};
 
 use crate::{
     build::default_server_software,
     model::{
-        Action, Address, AgentCheck, Balance, Check, Config, EncodedSlash, ErrorFormat, FairBy,
-        HostPattern, Level, Listener, Log, LogFormat, LogTarget, OnClientLeft, PathPattern, Php,
-        Pm, Policy, Pool, Protocol, Queue, QueueOrder, RequestPart, Reserve, Route, Runtime,
-        SerializeBy, Server, Servers, Settings, Site, UpstreamServer, ValuePattern, Window,
-        Workers,
+        Action, Address, AgentCheck, Balance, Check, Config, EncodedSlash, ErrorFormat,
+        HostPattern, Level, Listener, Log, LogFormat, LogTarget, PathPattern, Php, Pm, Pool,
+        Protocol, Queue, QueueOrder, Reserve, Route, Runtime, Server, Servers, Settings, Site,
+        UpstreamServer, Window, Workers,
     },
     rows::{self, Default, Section, log::FACILITIES},
     settings::default_hide_files,
@@ -400,62 +401,6 @@ fn settings(config: &Config, settings: &Settings, key: &str) -> Printed {
         )),
         "access_log" => plain(settings.access_log),
         _ => policy(&settings.policy, key),
-    }
-}
-
-fn policy(policy: &Policy, key: &str) -> Printed {
-    match key {
-        "timeout" => Value(duration(policy.timeout)),
-        "timeout_header" => option(policy.timeout_header.as_deref().map(quote)),
-        "priority" => plain(policy.priority),
-        "priority_by" if policy.priority_by.is_empty() => Absent,
-        "priority_by" => Value(list(policy.priority_by.iter().map(|rule| {
-            let (part, name) = match &rule.part {
-                RequestPart::Header(name) => ("header", name),
-                RequestPart::Cookie(name) => ("cookie", name),
-            };
-            let value = match &rule.value {
-                ValuePattern::Glob(glob) => glob.clone(),
-                ValuePattern::Regex(regex) => format!("~{regex}"),
-            };
-            format!(
-                "{{ {part} = {}, match = {}, priority = {} }}",
-                quote(name),
-                quote(&value),
-                rule.priority
-            )
-        }))),
-        "fair_by" => Value(match &policy.fair_by {
-            FairBy::Off => "\"off\"".into(),
-            FairBy::Address => "\"address\"".into(),
-            FairBy::Part(part) => request_part(part),
-        }),
-        "serialize_by" => serialize_by(&policy.serialize_by),
-        "on_client_left" => Value(
-            match policy.on_client_left {
-                OnClientLeft::Finish => "\"finish\"",
-                OnClientLeft::Cancel => "\"cancel\"",
-                OnClientLeft::FinishIfAnswering => "\"finish_if_answering\"",
-            }
-            .into(),
-        ),
-        _ => Foreign,
-    }
-}
-
-fn serialize_by(by: &SerializeBy) -> Printed {
-    match by {
-        SerializeBy::Pool => Absent,
-        SerializeBy::Off => Value("\"off\"".into()),
-        SerializeBy::Part(part) => Value(request_part(part)),
-        SerializeBy::Auto => Value("\"auto\"".into()),
-    }
-}
-
-fn request_part(part: &RequestPart) -> String {
-    match part {
-        RequestPart::Header(name) => quote(&format!("header:{name}")),
-        RequestPart::Cookie(name) => quote(&format!("cookie:{name}")),
     }
 }
 

@@ -12,7 +12,6 @@ mod status;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use serde_json::Value;
 
@@ -150,9 +149,4 @@ impl Gated {
             .map(|thread| thread.join().expect("a thread of ours"))
             .collect()
     }
-}
-
-/// Milliseconds since `since`.
-fn elapsed(since: Instant) -> u128 {
-    since.elapsed().as_millis()
 }

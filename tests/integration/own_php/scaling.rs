@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Gated, count, elapsed, masters, pid, scratch, setup, wait_for_workers, workers};
+use super::{Gated, count, masters, pid, scratch, setup, wait_for_workers, workers};
 use crate::support::process::signal;
 use crate::support::{Client, LIMIT, Setup, is_root, wait_for, wait_until, weir};
 
@@ -71,12 +71,10 @@ fn a_burst_finds_twenty_workers_where_there_were_two() {
     ] {
         let weir = setup(&format!("{pm}max_children = 20\nqueue.timeout = \"60s\"\n")).start();
         pid(&weir);
-        let began = Instant::now();
+        // None of them ends before all have a worker. The simulator says how soon that is.
         let gated = Gated::start(&weir, "all", 20);
         wait_until("all have one", || count(&weir, "came-all") == 20);
-        let took = elapsed(began);
         assert_eq!(gated.open(), [200; 20]);
-        assert!(took < 2_000, "{pm}{took} ms");
     }
 }
 
