@@ -21,7 +21,7 @@ fn ask_from(weir: &Weir, last: u8, query: &str) -> Client {
 
 /// A pool of four workers that wait at the gate, with this many requests from 127.0.0.2 in its queue.
 fn crowded(many: usize, queue: &str) -> (Weir, Responder, Gate, Vec<Client>) {
-    let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
+    let setup = Setup::new().file("run.php", "");
     let gate = Gate::default();
     let shut = gate.clone();
     let responder = Responder::unix(setup.folder(), move |request, answer| {
@@ -29,21 +29,21 @@ fn crowded(many: usize, queue: &str) -> (Weir, Responder, Gate, Vec<Client>) {
         answer.page(request.param("REQUEST_URI"));
     });
     let pool = format!("{}{queue}", responder.pool(4));
-    let weir = setup.server("threads = 1").pool(&pool).start();
-    let crowd = (0..many).map(|number| ask_from(&weir, 2, &format!("crowd{number}")));
-    let crowd: Vec<Client> = crowd.collect();
+    let weir = setup.server("threads = 1").window().pool(&pool).start();
+    let crowd: Vec<Client> = weir.after(many as u64, || {
+        let asked = (0..many).map(|number| ask_from(&weir, 2, &format!("crowd{number}")));
+        asked.collect()
+    });
     wait_until("four are at work", || responder.running() == 4);
-    // There is one reactor. It has handled everything that came earlier before it answers this.
-    weir.get("/text.txt").expect(200);
     (weir, responder, gate, crowd)
 }
 
 /// Sends one request each from ten other clients.
 fn ten(weir: &Weir) -> Vec<Client> {
-    let others = (11..21).map(|last| ask_from(weir, last, &format!("other{last}")));
-    let others = others.collect();
-    weir.get("/text.txt").expect(200);
-    others
+    weir.after(10, || {
+        let others = (11..21).map(|last| ask_from(weir, last, &format!("other{last}")));
+        others.collect()
+    })
 }
 
 /// How many requests were started before the last of the ten, without the four that ran at first.

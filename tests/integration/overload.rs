@@ -16,7 +16,7 @@ fn gated(maxconn: usize, queue: &str) -> (Weir, Responder, Gate) {
     });
     let pool = format!("{}{queue}", responder.pool(maxconn));
     (
-        setup.server("threads = 1").pool(&pool).start(),
+        setup.server("threads = 1").window().pool(&pool).start(),
         responder,
         gate,
     )
@@ -32,12 +32,7 @@ fn ask(weir: &Weir, query: &str) -> Client {
 /// Sends requests one after another, each after weir has taken in the one before.
 fn ask_in_order(weir: &Weir, count: usize) -> Vec<Client> {
     let numbers = 0..count;
-    let asked = numbers.map(|number| {
-        let client = ask(weir, &number.to_string());
-        // There is one reactor. It has handled everything that came earlier before it answers this.
-        weir.get("/text.txt").expect(200);
-        client
-    });
+    let asked = numbers.map(|number| weir.after(1, || ask(weir, &number.to_string())));
     asked.collect()
 }
 
@@ -210,11 +205,11 @@ fn a_client_that_leaves_the_queue_never_starts_its_script() {
     let (weir, responder, gate) = gated(1, "");
     let mut running = ask(&weir, "running");
     wait_until("one is at work", || responder.running() == 1);
-    let left: Vec<Client> = (0..5)
-        .map(|number| ask(&weir, &format!("left{number}")))
-        .collect();
-    let mut stays = ask(&weir, "stays");
-    weir.get("/text.txt").expect(200);
+    let left: Vec<Client> = weir.after(5, || {
+        let asked = (0..5).map(|number| ask(&weir, &format!("left{number}")));
+        asked.collect()
+    });
+    let mut stays = weir.after(1, || ask(&weir, "stays"));
     drop(left);
     for number in 0..5 {
         let line = weir.logged(&format!("/run.php?left{number}"));

@@ -364,14 +364,14 @@ fn what_a_request_is_worth_is_logged_and_traced() {
 
 /// One worker behind a gate that prints the request it got.
 fn gated(site: &str) -> (Weir, Responder, Gate) {
-    let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
+    let setup = Setup::new().file("run.php", "");
     let gate = Gate::default();
     let shut = gate.clone();
     let responder = Responder::unix(setup.folder(), move |request, answer| {
         shut.pass();
         answer.page(request.param("QUERY_STRING"));
     });
-    let setup = setup.server("threads = 1").site(site);
+    let setup = setup.server("threads = 1").window().site(site);
     let weir = setup.pool(&responder.pool(1)).start();
     (weir, responder, gate)
 }
@@ -379,11 +379,11 @@ fn gated(site: &str) -> (Weir, Responder, Gate) {
 /// Sends a request that then waits in the queue or runs.
 fn ask_for(weir: &Weir, query: &str, headers: &str) -> Client {
     let mut client = weir.client();
-    client.send(format!(
-        "GET /run.php?{query} HTTP/1.1\r\nHost: a\r\n{headers}\r\n"
-    ));
-    // There is one reactor. It has handled everything that came earlier before it answers this.
-    weir.get("/text.txt").expect(200);
+    weir.after(1, || {
+        client.send(format!(
+            "GET /run.php?{query} HTTP/1.1\r\nHost: a\r\n{headers}\r\n"
+        ));
+    });
     client
 }
 
@@ -476,8 +476,9 @@ fn clients_are_told_apart_by_their_addresses() {
         clients.push(ask_for(&weir, &format!("greedy{number}"), ""));
     }
     let mut modest = Client::connect_from([127, 0, 0, 99].into(), weir.address());
-    modest.send("GET /run.php?modest HTTP/1.1\r\nHost: a\r\n\r\n");
-    weir.get("/text.txt").expect(200);
+    weir.after(1, || {
+        modest.send("GET /run.php?modest HTTP/1.1\r\nHost: a\r\n\r\n");
+    });
     clients.push(modest);
     gate.open();
     for client in &mut clients {

@@ -8,7 +8,7 @@ use crate::support::{Client, Gate, Responder, Setup, Weir, wait_until};
 /// Workers behind a gate, with these lines for the site and the queue. A request with `?ms=` passes the gate and takes
 /// that many milliseconds.
 fn gated(maxconn: usize, site: &str, queue: &str) -> (Weir, Responder, Gate) {
-    let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
+    let setup = Setup::new().file("run.php", "");
     let gate = Gate::default();
     let shut = gate.clone();
     let responder = Responder::unix(setup.folder(), move |request, answer| {
@@ -20,24 +20,24 @@ fn gated(maxconn: usize, site: &str, queue: &str) -> (Weir, Responder, Gate) {
         answer.page(query);
     });
     let pool = format!("{}{queue}", responder.pool(maxconn));
-    let setup = setup.server("threads = 1").site(site);
+    let setup = setup.server("threads = 1").window().site(site);
     (setup.pool(&pool).start(), responder, gate)
 }
 
 /// Sends a request that then waits in the queue or runs.
 fn ask(weir: &Weir, query: &str, headers: &str) -> Client {
     let mut client = weir.client();
-    client.send(format!(
-        "GET /run.php?{query} HTTP/1.1\r\nHost: a\r\n{headers}\r\n"
-    ));
-    // There is one reactor. It has handled everything that came earlier before it answers this.
-    weir.get("/text.txt").expect(200);
+    weir.after(1, || {
+        client.send(format!(
+            "GET /run.php?{query} HTTP/1.1\r\nHost: a\r\n{headers}\r\n"
+        ));
+    });
     client
 }
 
 #[test]
 fn a_local_redirect_of_a_long_script_waits_in_its_turn_and_for_its_own_time() {
-    let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
+    let setup = Setup::new().file("run.php", "");
     let gate = Gate::default();
     let shut = gate.clone();
     let responder = Responder::unix(setup.folder(), move |request, answer| {
@@ -51,7 +51,7 @@ fn a_local_redirect_of_a_long_script_waits_in_its_turn_and_for_its_own_time() {
         }
     });
     let pool = format!("{}queue.timeout = \"2s\"\n", responder.pool(1));
-    let weir = setup.server("threads = 1").pool(&pool).start();
+    let weir = setup.server("threads = 1").window().pool(&pool).start();
     let mut redirected = ask(&weir, "first", "");
     wait_until("it is at work", || responder.running() == 1);
     // It runs for longer than a request may wait.

@@ -1,8 +1,10 @@
 //! A real weir: a folder with a weir.toml and a document root, the binary, and its logs.
 
 use std::fs::{self, File, Permissions};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -120,6 +122,12 @@ impl Setup {
     pub fn log(mut self, lines: &str) -> Setup {
         self.log = ended(lines);
         self
+    }
+
+    /// An operator's window in the test's folder, which [`Weir::taken`] asks.
+    pub fn window(self) -> Setup {
+        let line = format!("admin = \"unix:{}/admin.sock\"", self.folder().display());
+        self.server(&line)
     }
 
     /// Whole tables.
@@ -308,6 +316,33 @@ impl Weir {
         let mut client = self.client();
         client.send(request(method, path, headers, body));
         client.response_to(method)
+    }
+
+    /// How many requests for scripts have arrived at the pools, whatever came of them. Needs [`Setup::window`].
+    #[track_caller]
+    pub fn taken(&self) -> u64 {
+        let window = self.folder().join("admin.sock");
+        let mut stream = UnixStream::connect(window).expect("the window");
+        let request = b"GET /status HTTP/1.0\r\nHost: weir\r\n\r\n";
+        stream.write_all(request).expect("a question");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let status = &answer[answer.find('{').expect("JSON")..];
+        let status: Value = serde_json::from_str(status).expect("a status");
+        let pools = status["pools"].as_array().expect("pools").iter();
+        pools
+            .map(|pool| pool["requests"]["taken"].as_u64().expect("a number"))
+            .sum()
+    }
+
+    /// Sends with `send`, and waits until that many requests for scripts have arrived at the pools: they run, wait or
+    /// are refused. Needs [`Setup::window`].
+    #[track_caller]
+    pub fn after<T>(&self, requests: u64, send: impl FnOnce() -> T) -> T {
+        let before = self.taken();
+        let sent = send();
+        wait_until("all have arrived", || self.taken() >= before + requests);
+        sent
     }
 
     /// The manager's process id.
