@@ -1,7 +1,7 @@
 //! Content codings, and which one a client prefers (RFC 9110 §12.5.3): for precompressed files, and for answers that
 //! weir compresses.
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
 
 /// How the bytes of an answer are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,11 +36,15 @@ pub(crate) struct Accepted {
 impl Accepted {
     /// Parses the request's headers.
     pub(crate) fn of(headers: &HeaderMap) -> Accepted {
+        let values = headers.get_all(header::ACCEPT_ENCODING).iter();
+        Accepted::of_values(values.map(HeaderValue::as_bytes))
+    }
+
+    /// Parses the values of all `Accept-Encoding` of a request.
+    pub(crate) fn of_values<'v>(values: impl Iterator<Item = &'v [u8]>) -> Accepted {
         let mut accepted = Accepted::default();
-        for value in headers.get_all(header::ACCEPT_ENCODING) {
-            for element in value.as_bytes().split(|&b| b == b',') {
-                accepted.add(element);
-            }
+        for element in values.flat_map(|value| value.split(|&b| b == b',')) {
+            accepted.add(element);
         }
         accepted
     }
@@ -119,7 +123,6 @@ fn thousandths(value: &[u8]) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
     use proptest::prelude::*;
 
     /// In the order for precompressed files.

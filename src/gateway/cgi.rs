@@ -3,10 +3,10 @@
 //! Nothing from a script is trusted. Names and values that HTTP does not allow make the response invalid. Headers
 //! about the connection are removed. Headers for the gateway are removed and acted on.
 
-use http::{
-    HeaderMap, HeaderName, HeaderValue, StatusCode,
-    header::{self, Entry},
-};
+use http::StatusCode;
+use weir_http1::{Name, check_field};
+
+use crate::http::Fields;
 
 /// A script's response head.
 #[derive(Debug)]
@@ -14,13 +14,13 @@ pub(crate) struct Head {
     pub(crate) status: StatusCode,
     /// Whether the script set a status, or its `Location` implies one.
     pub(crate) status_said: bool,
-    pub(crate) headers: HeaderMap,
+    pub(crate) headers: Fields,
     /// The length of the body, if the script set it.
     pub(crate) content_length: Option<u64>,
     /// `X-Accel-Redirect`: a URL to answer with instead (nginx's header).
-    pub(crate) accel_redirect: Option<HeaderValue>,
+    pub(crate) accel_redirect: Option<Vec<u8>>,
     /// `X-Sendfile`: a file to answer with instead (header of Apache and lighttpd).
-    pub(crate) sendfile: Option<HeaderValue>,
+    pub(crate) sendfile: Option<Vec<u8>>,
     /// `X-Accel-Buffering`: whether the response may be read ahead.
     pub(crate) buffering: Option<bool>,
 }
@@ -72,7 +72,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Head, BadHead> {
     let mut head = Head {
         status: StatusCode::OK,
         status_said: false,
-        headers: HeaderMap::with_capacity(16),
+        headers: Fields::with_capacity(bytes.len() + ROOM),
         content_length: None,
         accel_redirect: None,
         sendfile: None,
@@ -92,7 +92,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Head, BadHead> {
     if lines == 0 {
         return Err(BadHead::Empty);
     }
-    if !head.status_said && head.headers.contains_key(header::LOCATION) {
+    if !head.status_said && head.headers.has(Name::Location) {
         head.status = StatusCode::FOUND;
     }
     Ok(head)
@@ -101,15 +101,14 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Head, BadHead> {
 impl Head {
     /// A redirect within the site: only `Location`, a path, and no status (RFC 3875 §6.2.2).
     pub(crate) fn local_redirect(&self) -> Option<&[u8]> {
-        let location = self.headers.get(header::LOCATION)?.as_bytes();
+        let location = self.headers.get(Name::Location)?;
         let is_local = location.first() == Some(&b'/') && location.get(1) != Some(&b'/');
         (is_local && !self.status_said).then_some(location)
     }
 
     /// Whether the response is an event stream, whose parts must be passed on at once.
     pub(crate) fn is_event_stream(&self) -> bool {
-        self.headers.get(header::CONTENT_TYPE).is_some_and(|value| {
-            let value = value.as_bytes();
+        self.headers.get(Name::ContentType).is_some_and(|value| {
             value.len() >= EVENT_STREAM.len()
                 && value[..EVENT_STREAM.len()].eq_ignore_ascii_case(EVENT_STREAM)
         })
@@ -118,20 +117,33 @@ impl Head {
     fn take_line(&mut self, line: &[u8]) -> Result<(), BadHead> {
         let bad = || BadHead::Line(excerpt(line));
         let colon = memchr::memchr(b':', line).ok_or_else(bad)?;
-        let name = HeaderName::from_bytes(line[..colon].trim_ascii_end()).map_err(|_| bad())?;
-        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).map_err(|_| bad())?;
-        match name.as_str() {
-            "status" => self.take_status(value.as_bytes())?,
-            "content-length" => self.take_length(value)?,
-            "x-accel-redirect" => self.accel_redirect = Some(value),
-            "x-sendfile" | "x-lighttpd-send-file" => self.sendfile = Some(value),
-            "x-accel-buffering" => {
-                self.buffering = Some(!value.as_bytes().eq_ignore_ascii_case(b"no"))
+        let name = line[..colon].trim_ascii_end();
+        let value = line[colon + 1..].trim_ascii();
+        let known = Name::of(name);
+        let kept = match known {
+            Some(Name::Status) => return self.take_status(value),
+            Some(Name::ContentLength) => return self.take_length(value),
+            Some(Name::XAccelRedirect) => Some(&mut self.accel_redirect),
+            Some(Name::XAccelBuffering) => {
+                self.buffering = Some(!value.eq_ignore_ascii_case(b"no"));
+                return Ok(());
             }
-            name if OF_THE_CONNECTION.contains(&name) => {}
-            _ => {
-                self.headers.append(name, value);
+            Some(name) if is_of_the_connection(name) => return Ok(()),
+            Some(_) => None,
+            None if SENDFILE.iter().any(|is| name.eq_ignore_ascii_case(is)) => {
+                Some(&mut self.sendfile)
             }
+            None => None,
+        };
+        match kept {
+            Some(kept) => {
+                check_field(name, value).map_err(|_| bad())?;
+                *kept = Some(value.to_vec());
+            }
+            None => self
+                .headers
+                .append((known, name), value)
+                .map_err(|_| bad())?,
         }
         Ok(())
     }
@@ -152,8 +164,8 @@ impl Head {
         Ok(())
     }
 
-    fn take_length(&mut self, value: HeaderValue) -> Result<(), BadHead> {
-        let text = value.to_str().map_err(|_| BadHead::ContentLength)?;
+    fn take_length(&mut self, value: &[u8]) -> Result<(), BadHead> {
+        let text = std::str::from_utf8(value).map_err(|_| BadHead::ContentLength)?;
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(BadHead::ContentLength);
         }
@@ -161,9 +173,9 @@ impl Head {
         if self.content_length.is_some_and(|before| before != length) {
             return Err(BadHead::ContentLength);
         }
-        self.content_length = Some(length);
-        if let Entry::Vacant(entry) = self.headers.entry(header::CONTENT_LENGTH) {
-            entry.insert(value);
+        if self.content_length.replace(length).is_none() {
+            let added = self.headers.append(Name::ContentLength, value);
+            added.map_err(|_| BadHead::ContentLength)?;
         }
         Ok(())
     }
@@ -190,22 +202,31 @@ fn excerpt(line: &[u8]) -> String {
     String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned()
 }
 
-/// Maximum number of header lines in a block. `HeaderMap` panics if it has to grow past 24,576 names.
+/// Maximum number of header lines in a block.
 const MAX_LINES: usize = 10_000;
 
 const EVENT_STREAM: &[u8] = b"text/event-stream";
 
 /// Headers about the connection (RFC 9110 §7.6.1). The connection belongs to the gateway, not to the script.
-const OF_THE_CONNECTION: [&str; 8] = [
-    "connection",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "proxy-authenticate",
-];
+fn is_of_the_connection(name: Name) -> bool {
+    matches!(
+        name,
+        Name::Connection
+            | Name::KeepAlive
+            | Name::ProxyAuthenticate
+            | Name::ProxyConnection
+            | Name::Te
+            | Name::Trailer
+            | Name::TransferEncoding
+            | Name::Upgrade
+    )
+}
+
+/// `X-Sendfile`, and lighttpd's other name for it.
+const SENDFILE: [&[u8]; 2] = [b"x-sendfile", b"x-lighttpd-send-file"];
+
+/// Bytes for what the gateway adds to a script's headers.
+const ROOM: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -237,8 +258,12 @@ mod tests {
     fn headers_are_read_and_those_of_the_connection_left_out() {
         let head = parse(b"Content-type: text/html\nSet-Cookie: a=1\nSet-Cookie: b=2\nConnection: close\nX-Accel-Buffering: no\n\n").unwrap();
         assert_eq!(head.status, 200);
-        assert_eq!(head.headers.len(), 3);
-        assert_eq!(head.headers.get_all("set-cookie").iter().count(), 2);
+        assert_eq!(head.headers.iter().count(), 3);
+        assert_eq!(head.headers.all(&"set-cookie").count(), 2);
+        assert_eq!(
+            head.headers.lines(),
+            b"Content-type: text/html\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n"
+        );
         assert_eq!(head.buffering, Some(false));
     }
 

@@ -15,11 +15,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version,
-    header::{self, HOST},
-};
+use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use weir_config::{Action, Template};
+use weir_http1::{InvalidField, Name, check_field};
 
 use super::{
     Gateway,
@@ -39,7 +37,7 @@ use super::{
 use crate::{
     clock,
     error_log::tell,
-    http::{Answer, Body, Reply, Request, RequestBody},
+    http::{Answer, Body, Fields, Reply, Request, RequestBody},
     own_call,
 };
 
@@ -53,22 +51,20 @@ pub(crate) fn exchange(
     request: Request,
 ) -> impl Future<Output = Answer<Box<Record>>> + use<> {
     // Done outside of the future, which would otherwise keep memory for the head as long as the request waits.
-    let Request {
-        mut parts,
-        target,
-        body,
-    } = request;
-    let named = parts.headers.remove(&own_call::HEADER);
+    let Request { mut head, body } = request;
+    let word = own_call::HEADER;
+    let word = word.as_str();
     conn.source
-        .names(named.as_ref().and_then(own_call::worker_of));
-    let record = Record::new(gateway.clone(), conn, parts, target);
+        .names(head.field(word).and_then(own_call::worker_of));
+    head.fields.remove(word.as_bytes());
+    let record = Record::new(gateway.clone(), conn, head);
     trace::step!(
         record.id,
         record.traced_from,
         "head",
         "{} {}",
-        record.parts.method,
-        record.parts.uri
+        record.head.method,
+        record.head.uri
     );
     answer(record, conn.clone(), body)
 }
@@ -93,8 +89,8 @@ async fn answer(
         && !body.is_none()
         && !Box::pin(script::discard_body(&mut record, &conn, body)).await
     {
-        let headers = &mut answered.0.headers;
-        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        // The value is a constant.
+        let _ = answered.0.headers.insert(Name::Connection, b"close");
     }
     respond(record, &conn, answered, rules.as_deref())
 }
@@ -160,7 +156,7 @@ async fn steps(
     in_force: &mut Option<Arc<Rules>>,
 ) -> Result<Answered, Refusal> {
     check_head(record)?;
-    if record.parts.uri.path() == "*" {
+    if record.head.uri.path() == "*" {
         return options_of_the_server(record).map(|reply| (reply, None));
     }
     for _ in 0..=MAX_LOCAL_REDIRECTS {
@@ -200,8 +196,8 @@ async fn steps(
 /// The checks of RFC 9112 §3.2 for every request, and refusal of invalid methods and of those that are not for a
 /// reverse proxy.
 fn check_head(record: &Record) -> Result<(), Refusal> {
-    let parts = &record.parts;
-    let mut hosts = parts.headers.get_all(HOST).iter();
+    let head = &record.head;
+    let mut hosts = head.fields.all(Name::Host);
     let bad = |message| {
         Err(Refusal::client(
             StatusCode::BAD_REQUEST,
@@ -210,13 +206,13 @@ fn check_head(record: &Record) -> Result<(), Refusal> {
         ))
     };
     match (hosts.next(), hosts.next()) {
-        (None, _) if parts.version == Version::HTTP_11 => {
+        (None, _) if head.version == Version::HTTP_11 => {
             return bad("an HTTP/1.1 request without Host");
         }
         (Some(_), Some(_)) => return bad("a request with several Host headers"),
         _ => {}
     }
-    if !is_method(&parts.method) {
+    if !is_method(&head.method) {
         // A script may convert the method to capitals, after all method rules were applied.
         return Err(Refusal::client(
             StatusCode::BAD_REQUEST,
@@ -224,7 +220,7 @@ fn check_head(record: &Record) -> Result<(), Refusal> {
             "a method with characters other than capital letters, dashes and underscores",
         ));
     }
-    if matches!(parts.method, Method::CONNECT | Method::TRACE) {
+    if matches!(head.method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::client(
             StatusCode::METHOD_NOT_ALLOWED,
             "method",
@@ -248,21 +244,19 @@ async fn route(
     conn: &Conn,
     in_force: &mut Option<Arc<Rules>>,
 ) -> Result<Option<Reply>, Refusal> {
-    let uri = record.parts.uri.clone();
-    if let Some(authority) = uri.authority()
-        && let Ok(host) = HeaderValue::try_from(authority.as_str())
-    {
+    let uri = record.head.uri.clone();
+    if let Some(authority) = uri.authority() {
         // RFC 9112 §3.2.2: the host in the target counts, and the script must see that host.
-        record.parts.headers.insert(HOST, host);
+        let fields = &mut record.head.fields;
+        fields.set(b"host", authority.as_str().as_bytes());
     }
-    let host = record.parts.headers.get(HOST).cloned();
-    let named = host.as_ref().map(HeaderValue::as_bytes);
+    let named = record.head.fields.get(Name::Host);
     let found = gateway
         .router
         .find(
             conn.listener,
             named,
-            &record.parts.method,
+            &record.head.method,
             uri.path().as_bytes(),
         )
         .map_err(|refusal| match record.asked {
@@ -297,7 +291,7 @@ async fn route(
     let now = record.traced_from;
     let target = gateway
         .router
-        .resolve(&found, &record.parts.method, uri.query(), now)
+        .resolve(&found, &record.head.method, uri.query(), now)
         .await;
     trace::step!(
         record.id,
@@ -333,11 +327,13 @@ fn answer_target(record: &Record, target: Target<'_>) -> Result<Reply, Refusal> 
     match target {
         Target::Action(action) => act(record, action),
         // With the client's method: a script may have redirected here with GET.
-        Target::File(entry) => Ok(files::serve(&entry, record.method(), &record.parts.headers)),
+        Target::File(entry) => Ok(files::serve(&entry, record.method(), &record.head.fields)),
         Target::DirectoryRedirect { location, status } => {
-            Ok(bare(status, header::LOCATION, location))
+            bare(status, Name::Location, location.as_bytes()).map_err(unsaid)
         }
-        Target::Options { allow } => Ok(bare(StatusCode::NO_CONTENT, header::ALLOW, allow)),
+        Target::Options { allow } => {
+            bare(StatusCode::NO_CONTENT, Name::Allow, allow.as_bytes()).map_err(unsaid)
+        }
         Target::MethodNotAllowed { allow } => {
             Err(Refusal::client(StatusCode::METHOD_NOT_ALLOWED, "method", "").allow(allow))
         }
@@ -375,14 +371,14 @@ fn act(record: &Record, action: &Action) -> Result<Reply, Refusal> {
         Action::Deny => Err(Refusal::client(StatusCode::FORBIDDEN, "denied", "")),
         Action::Redirect { to, status } => {
             let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::PERMANENT_REDIRECT);
-            let location = HeaderValue::try_from(rendered(to, record)).map_err(|_| {
+            let bad = |_| {
                 Refusal::client(
                     StatusCode::BAD_REQUEST,
                     "bad_path",
                     "the redirect location is not valid in a header",
                 )
-            })?;
-            Ok(bare(status, header::LOCATION, location))
+            };
+            bare(status, Name::Location, &rendered(to, record)).map_err(bad)
         }
         Action::Reply {
             status,
@@ -391,10 +387,9 @@ fn act(record: &Record, action: &Action) -> Result<Reply, Refusal> {
         } => {
             let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::OK);
             let body = Bytes::from(rendered(body, record));
-            let mut headers = HeaderMap::new();
-            if let Ok(content_type) = HeaderValue::try_from(content_type) {
-                headers.insert(header::CONTENT_TYPE, content_type);
-            }
+            let mut headers = Fields::with_capacity(64 + content_type.len());
+            // One that would not be valid is left out.
+            let _ = headers.append(Name::ContentType, content_type.as_bytes());
             Ok(Reply {
                 status,
                 headers,
@@ -431,9 +426,9 @@ async fn run_script(
         record.path_translated = Box::pin(path_translated(script, pool)).await;
     }
     for (name, value) in &settings.set_request_headers {
-        let value = HeaderValue::try_from(rendered(value, record));
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), value) {
-            record.parts.headers.insert(name, value);
+        let value = rendered(value, record);
+        if check_field(name.as_bytes(), &value).is_ok() {
+            record.head.fields.set(name.as_bytes(), &value);
         }
     }
     script::run(record, conn, settings, pool, body).await
@@ -461,8 +456,8 @@ fn redirect_within(record: &mut Record, location: &[u8]) -> Result<(), Refusal> 
         .filter(|uri| uri.path().starts_with('/'))
         .ok_or_else(|| no_path(&String::from_utf8_lossy(location)))?;
     let asked = (
-        std::mem::replace(&mut record.parts.method, Method::GET),
-        std::mem::replace(&mut record.parts.uri, uri),
+        std::mem::replace(&mut record.head.method, Method::GET),
+        std::mem::replace(&mut record.head.uri, uri),
     );
     record.asked.get_or_insert(asked);
     trace::step!(
@@ -470,7 +465,7 @@ fn redirect_within(record: &mut Record, location: &[u8]) -> Result<(), Refusal> 
         record.traced_from,
         "redirect",
         "{}",
-        record.parts.uri
+        record.head.uri
     );
     Ok(())
 }
@@ -492,7 +487,7 @@ async fn send_instead(
     rules: &Arc<Rules>,
     instead: &Instead,
     status: StatusCode,
-    said: HeaderMap,
+    said: Fields,
 ) -> Result<Option<Reply>, Refusal> {
     let now = Instant::now();
     let target = match instead {
@@ -530,16 +525,21 @@ async fn send_instead(
     }
     // The script decides the headers about the meaning of the file, the file those about its bytes.
     let of_the_file = [
-        header::CONTENT_LENGTH,
-        header::CONTENT_RANGE,
-        header::ETAG,
-        header::LAST_MODIFIED,
+        Name::ContentLength,
+        Name::ContentRange,
+        Name::Etag,
+        Name::LastModified,
     ];
-    for name in said.keys().filter(|name| !of_the_file.contains(name)) {
-        reply.headers.remove(name);
-        for value in said.get_all(name) {
-            reply.headers.append(name.clone(), value.clone());
-        }
+    let of_the_script: Vec<_> = (said.iter())
+        .map(|(name, value)| ((Name::of(name), name), value))
+        .filter(|((known, _), _)| !known.is_some_and(|known| of_the_file.contains(&known)))
+        .collect();
+    for (name, _) in &of_the_script {
+        reply.headers.remove(*name);
+    }
+    for (name, value) in of_the_script {
+        // It was valid in the script's answer.
+        let _ = reply.headers.append(name, value);
     }
     Ok(Some(reply))
 }
@@ -599,11 +599,10 @@ async fn refuse(
             .error_page(rules, status, Instant::now())
             .await
     {
-        let page = files::serve(&page, &Method::GET, &HeaderMap::new());
-        if let Some(content_type) = page.headers.get(header::CONTENT_TYPE) {
-            reply
-                .headers
-                .insert(header::CONTENT_TYPE, content_type.clone());
+        let page = files::serve(&page, &Method::GET, &weir_http1::Fields::default());
+        if let Some(content_type) = page.headers.get(Name::ContentType) {
+            // It was valid there.
+            let _ = reply.headers.insert(Name::ContentType, content_type);
         }
         reply.body = page.body;
     }
@@ -624,14 +623,14 @@ fn respond(
             reply.headers.remove(name.as_str());
         }
         for (name, value) in &rules.settings.set_headers {
-            let value = HeaderValue::try_from(rendered(value, &record));
-            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), value) {
-                reply.headers.insert(name, value);
-            }
+            // A value that is not valid for this request is left out.
+            let _ = reply
+                .headers
+                .insert(name.as_str(), &rendered(value, &record));
         }
     }
-    if let header::Entry::Vacant(server) = reply.headers.entry(header::SERVER) {
-        server.insert(HeaderValue::from_static("weir"));
+    if !reply.headers.has(Name::Server) {
+        let _ = reply.headers.append(Name::Server, b"weir");
     }
     let most =
         record.gateway.config.listeners[usize::from(conn.listener)].max_requests_per_connection;
@@ -655,38 +654,54 @@ fn respond(
 }
 
 /// Whether the headers of an answer want the connection to be closed.
-fn closes(headers: &HeaderMap) -> bool {
+fn closes(headers: &Fields) -> bool {
     let is_close = |word: &[u8]| word.trim_ascii().eq_ignore_ascii_case(b"close");
-    let mut values = headers.get_all(header::CONNECTION).iter();
-    values.any(|value| value.as_bytes().split(|byte| *byte == b',').any(is_close))
+    let mut values = headers.all(&Name::Connection);
+    values.any(|value| value.split(|byte| *byte == b',').any(is_close))
 }
 
 /// `OPTIONS *` asks for the abilities of the server in general (RFC 9110 §9.3.7); no other method has that target.
 fn options_of_the_server(record: &Record) -> Result<Reply, Refusal> {
-    if record.parts.method != Method::OPTIONS {
+    if record.head.method != Method::OPTIONS {
         return Err(Refusal::client(
             StatusCode::BAD_REQUEST,
             "bad_path",
             "the target * is only for OPTIONS",
         ));
     }
-    Ok(bare(StatusCode::NO_CONTENT, header::ALLOW, METHODS))
+    let methods = METHODS;
+    bare(StatusCode::NO_CONTENT, Name::Allow, methods.as_bytes()).map_err(unsaid)
 }
 
-fn bare(status: StatusCode, name: HeaderName, value: HeaderValue) -> Reply {
-    let mut headers = HeaderMap::with_capacity(2);
-    headers.insert(name, value);
-    Reply {
+/// An answer with one field and no body.
+///
+/// # Errors
+///
+/// The value cannot be one of a field.
+fn bare(status: StatusCode, name: Name, value: &[u8]) -> Result<Reply, InvalidField> {
+    let mut headers = Fields::with_capacity(64 + value.len());
+    headers.append(name, value)?;
+    Ok(Reply {
         status,
         headers,
         body: Body::Empty,
-    }
+    })
 }
 
 fn rendered(template: &Template, record: &Record) -> Vec<u8> {
     let mut text = Vec::new();
     template::render(template, record, &mut text);
     text
+}
+
+/// The refusal if a field of our own were not valid.
+fn unsaid(_: InvalidField) -> Refusal {
+    Refusal::upstream(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "bad_response",
+        "proxy_internal_error",
+        "a field of the answer is not valid",
+    )
 }
 
 /// Stands for a request whose head could not be read.

@@ -95,8 +95,8 @@ async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> R
         record.traced_from,
         "head",
         "{} {} over FastCGI",
-        record.parts.method,
-        record.parts.uri
+        record.head.method,
+        record.head.uri
     );
     let answer = match steps(wire, &conn, front.status_only, &mut record).await {
         Ok(answer) => answer,
@@ -109,7 +109,7 @@ async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> R
         }
         Err(Stop::Refused(refusal)) => {
             note_refusal(&mut record, &refusal);
-            Answer::refusal(&refusal, &record.parts.method, front.proxy_status)
+            Answer::refusal(&refusal, &record.head.method, front.proxy_status)
         }
         Err(Stop::Interrupted(interrupt)) => {
             record.cut_short();
@@ -219,7 +219,7 @@ fn own_page(
         false => AskedBy::Request(script::facts(record, record.bytes_in).request()),
     };
     let page = status::page(pool, get(b"SCRIPT_NAME"), get(b"QUERY_STRING"), asked_by)?;
-    let (output, body_at) = page.cgi(record.parts.method == Method::HEAD);
+    let (output, body_at) = page.cgi(record.head.method == Method::HEAD);
     record.answer_for_pool(pool, &conn.ends);
     Some(Answer {
         output,

@@ -18,20 +18,21 @@ pub use types::Presentation;
 
 use std::collections::VecDeque;
 
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{Method, StatusCode};
+use weir_http1::Name;
 
 use self::{
     conditional::Outcome,
     range::{Ranges, Span},
 };
-use crate::http::{Body, Part, Reply};
+use crate::http::{Body, Fields, Part, Reply};
 
 /// Answers with a file: for GET, HEAD, or, if a script names the file, for any method. Conditions and ranges apply to
 /// GET and HEAD only: a 304 or 412 cannot undo what a script has done (RFC 9110 §13.2.1).
 ///
 /// The headers are complete, including `Content-Length`, even if the body is empty because of HEAD. A 304 has the
 /// headers of RFC 9110 §15.4.5. 412 and 416 have no body, so that an error page can be added.
-pub fn serve(entry: &FileEntry, method: &Method, headers: &HeaderMap) -> Reply {
+pub fn serve(entry: &FileEntry, method: &Method, headers: &weir_http1::Fields) -> Reply {
     let chosen = entry.choose(headers);
     if matches!(*method, Method::GET | Method::HEAD) {
         match conditional::evaluate(chosen, headers) {
@@ -84,8 +85,9 @@ fn piece(chosen: &Representation, span: Span) -> Part {
 /// RFC 9110 §15.3.7.1
 fn partial(chosen: &Representation, span: Span) -> Reply {
     let mut headers = chosen.headers.clone();
-    headers.insert(header::CONTENT_RANGE, content_range(span, chosen.stat.size));
-    headers.insert(header::CONTENT_LENGTH, span.len().into());
+    let range = content_range(span, chosen.stat.size);
+    replace(&mut headers, Name::ContentRange, &range);
+    replace(&mut headers, Name::ContentLength, &span.len().to_string());
     let body = match piece(chosen, span) {
         Part::Bytes(bytes) => Body::Bytes(bytes),
         part => Body::Parts(VecDeque::from([part])),
@@ -100,9 +102,7 @@ fn partial(chosen: &Representation, span: Span) -> Reply {
 /// RFC 9110 §15.3.7.2
 fn multipart(chosen: &Representation, spans: &[Span], boundary: &str) -> Reply {
     let mut headers = chosen.headers.clone();
-    let content_type = headers
-        .get(header::CONTENT_TYPE)
-        .map_or(&b""[..], HeaderValue::as_bytes);
+    let content_type = headers.get(Name::ContentType).unwrap_or_default();
     let mut parts = VecDeque::with_capacity(2 * spans.len() + 1);
     let mut len = 0;
     for (n, &span) in spans.iter().enumerate() {
@@ -122,11 +122,9 @@ fn multipart(chosen: &Representation, spans: &[Span], boundary: &str) -> Reply {
     let end = format!("\r\n--{boundary}--\r\n");
     len += end.len() as u64;
     parts.push_back(Part::Bytes(end.into()));
-    headers.insert(
-        header::CONTENT_TYPE,
-        types::value(&format!("multipart/byteranges; boundary={boundary}")),
-    );
-    headers.insert(header::CONTENT_LENGTH, len.into());
+    let content_type = format!("multipart/byteranges; boundary={boundary}");
+    replace(&mut headers, Name::ContentType, &content_type);
+    replace(&mut headers, Name::ContentLength, &len.to_string());
     Reply {
         status: StatusCode::PARTIAL_CONTENT,
         headers,
@@ -134,25 +132,31 @@ fn multipart(chosen: &Representation, spans: &[Span], boundary: &str) -> Reply {
     }
 }
 
-fn content_range(span: Span, size: u64) -> HeaderValue {
-    types::value(&format!("bytes {}-{}/{size}", span.start, span.end - 1))
+fn content_range(span: Span, size: u64) -> String {
+    format!("bytes {}-{}/{size}", span.start, span.end - 1)
+}
+
+/// Sets a field to a text of our own.
+fn replace(headers: &mut Fields, name: Name, value: &str) {
+    let is_set = headers.insert(name, value.as_bytes());
+    debug_assert!(is_set.is_ok(), "{value:?}");
 }
 
 /// RFC 9110 §15.5.17
 fn unsatisfiable(chosen: &Representation) -> Reply {
     let mut reply = bare(StatusCode::RANGE_NOT_SATISFIABLE);
-    let range = types::value(&format!("bytes */{}", chosen.stat.size));
-    reply.headers.insert(header::CONTENT_RANGE, range);
+    let range = format!("bytes */{}", chosen.stat.size);
+    replace(&mut reply.headers, Name::ContentRange, &range);
     reply
 }
 
 fn not_modified(chosen: &Representation) -> Reply {
     let mut headers = chosen.headers.clone();
     for name in [
-        header::CONTENT_TYPE,
-        header::CONTENT_LENGTH,
-        header::CONTENT_ENCODING,
-        header::ACCEPT_RANGES,
+        Name::ContentType,
+        Name::ContentLength,
+        Name::ContentEncoding,
+        Name::AcceptRanges,
     ] {
         headers.remove(name);
     }
@@ -166,7 +170,7 @@ fn not_modified(chosen: &Representation) -> Reply {
 fn bare(status: StatusCode) -> Reply {
     Reply {
         status,
-        headers: HeaderMap::new(),
+        headers: Fields::default(),
         body: Body::Empty,
     }
 }

@@ -1,8 +1,10 @@
 //! Turns a request into CGI parameters (RFC 3875 §4.1), written directly into the FastCGI records for the worker.
 
-use http::{HeaderName, header};
+use std::collections::HashSet;
+
 use weir_config::Settings;
 use weir_fcgi::{client::Params, nv};
+use weir_http1::{Fields, Name};
 
 use super::{
     record::{Ends, Record, protocol},
@@ -20,7 +22,7 @@ pub(crate) fn put(
     out: &mut Vec<u8>,
 ) {
     let mut params = Params::new(out, id);
-    let parts = &record.parts;
+    let head = &record.head;
     let Some(script) = &record.script else {
         return params.finish();
     };
@@ -29,12 +31,12 @@ pub(crate) fn put(
     params.encoded(&record.ends.params);
     let software = &record.gateway.config.server.server_software;
     params.pair(b"SERVER_SOFTWARE", software.as_bytes());
-    params.pair(b"REQUEST_METHOD", parts.method.as_str().as_bytes());
+    params.pair(b"REQUEST_METHOD", head.method.as_str().as_bytes());
     params.pair(b"REQUEST_URI", record.uri());
     let rewritten = script.query.as_deref().map(str::as_bytes);
     let query = rewritten.or(record.query()).unwrap_or_default();
     params.pair(b"QUERY_STRING", query);
-    params.pair(b"SERVER_PROTOCOL", protocol(parts).as_bytes());
+    params.pair(b"SERVER_PROTOCOL", protocol(head.version).as_bytes());
     params.pair(b"DOCUMENT_ROOT", &script.document_root);
     params.pair(b"SCRIPT_FILENAME", &script.filename);
     params.pair(b"SCRIPT_NAME", &script.script_name);
@@ -53,8 +55,8 @@ pub(crate) fn put(
     if let Some(length) = body {
         params.pair(b"CONTENT_LENGTH", digits.format(length).as_bytes());
     }
-    if let Some(value) = parts.headers.get(header::CONTENT_TYPE) {
-        params.pair(b"CONTENT_TYPE", value.as_bytes());
+    if let Some(value) = head.fields.get(Name::ContentType) {
+        params.pair(b"CONTENT_TYPE", value);
     }
     let name = match &record.host[..] {
         b"" => record.ends.server_addr.as_bytes(),
@@ -100,76 +102,107 @@ pub(crate) fn of_connection(ends: &Ends) -> Vec<u8> {
 }
 
 fn put_headers(record: &Record, settings: &Settings, params: &mut Params<'_>) {
-    let headers = &record.parts.headers;
+    let fields = &record.head.fields;
     let only = settings.pass_headers.as_deref();
-    let set = |name: &HeaderName| {
+    let set = |name: &[u8]| {
         let mut params = settings.params.iter();
-        params.any(|(param, _)| is_param_of(param, name.as_str()))
+        params.any(|(param, _)| is_param_of(param, name))
     };
-    let passes = |name: &HeaderName| {
-        if !may_pass(name) {
+    let passes = |known: Option<Name>, name: &[u8]| {
+        if !known.is_none_or(may_pass) {
             return false;
         }
-        let is_plain = match spelling(name) {
-            Spelling::Plain => true,
-            // A variable is passed only once. If a client sends both spellings, the one with dashes counts, because
-            // it is unambiguous.
-            Spelling::Underscores => {
-                settings.underscores_in_headers
-                    && !headers.contains_key(name.as_str().replace('_', "-"))
-            }
-            Spelling::Other => false,
-        };
+        let is_plain = known.is_some()
+            || match spelling(name) {
+                Spelling::Plain => true,
+                // A variable is passed only once. If a client sends both spellings, the one with dashes counts,
+                // because it is unambiguous.
+                Spelling::Underscores => {
+                    settings.underscores_in_headers && {
+                        let dashes: Vec<u8> = name.iter().map(|byte| dash(*byte)).collect();
+                        fields.named(&dashes).next().is_none()
+                    }
+                }
+                Spelling::Other => false,
+            };
         if !is_plain {
             tell!(
                 debug,
                 about(record),
-                "the header {name:?} is not passed on: only names with letters, digits and dashes \
-                 are safe, because PHP changes other characters"
+                "the header \"{}\" is not passed on: only names with letters, digits and dashes \
+                 are safe, because PHP changes other characters",
+                name.to_ascii_lowercase().escape_ascii()
             );
         }
         is_plain
-            && only.is_none_or(|only| only.iter().any(|one| is_spelled_like(one, name.as_str())))
+            && only.is_none_or(|only| only.iter().any(|one| is_spelled_like(one, name)))
             && !set(name)
     };
-    if headers.len() == headers.keys_len() {
-        for (name, value) in headers {
-            if passes(name) {
-                params.header(name.as_str().as_bytes(), value.as_bytes());
+    if !has_repeats(fields) {
+        for (known, name, value) in fields.iter() {
+            if passes(known, name) {
+                params.header(name, value);
             }
         }
         return;
     }
     // If a header occurs several times, its values are joined: the worker would otherwise see only the last one.
-    for name in headers.keys().filter(|name| passes(name)) {
-        let separator: &[u8] = if name == header::COOKIE { b"; " } else { b", " };
-        let values: Vec<&[u8]> = headers
-            .get_all(name)
-            .iter()
-            .map(|value| value.as_bytes())
-            .collect();
-        params.header(name.as_str().as_bytes(), &values.join(separator));
+    let mut seen = HashSet::new();
+    for (known, name, _) in fields.iter() {
+        if !seen.insert(name.to_ascii_lowercase()) || !passes(known, name) {
+            continue;
+        }
+        let separator: &[u8] = match known {
+            Some(Name::Cookie) => b"; ",
+            _ => b", ",
+        };
+        let values: Vec<&[u8]> = match known {
+            Some(known) => fields.all(known).collect(),
+            None => fields.named(name).collect(),
+        };
+        params.header(name, &values.join(separator));
     }
+}
+
+/// Whether a header occurs several times.
+fn has_repeats(fields: &Fields) -> bool {
+    let (mut known, mut others) = (0_u64, Vec::new());
+    for (index, (name, text, _)) in fields.iter().enumerate() {
+        match name {
+            Some(name) if known & name.bit() != 0 => return true,
+            Some(name) => known |= name.bit(),
+            None => {
+                let is_same = |other: &&[u8]| other.eq_ignore_ascii_case(text);
+                // Where there are many, finding out would cost more than joining them.
+                if index > MANY || others.iter().any(is_same) {
+                    return true;
+                }
+                others.push(text);
+            }
+        }
+    }
+    false
 }
 
 /// Whether a header may become an `HTTP_` parameter at all. `Proxy` is refused, because programs would use it as
 /// their proxy (CVE-2016-5385), and headers about the connection end here. Other headers that `Connection` names are
 /// passed on, as in nginx and Apache: otherwise a client could remove headers that a proxy in front has set.
-fn may_pass(name: &HeaderName) -> bool {
-    let name = name.as_str();
-    match name.len() {
-        2 => name != "te",
-        5 => name != "proxy",
-        6 => name != "expect",
-        7 => name != "upgrade" && name != "trailer",
-        10 => name != "connection" && name != "keep-alive",
-        12 if name == "content-type" => false,
-        14 if name == "content-length" => false,
-        16 if name == "proxy-connection" => false,
-        17 if name == "transfer-encoding" => false,
-        19 if name == "proxy-authorization" => false,
-        _ => true,
-    }
+fn may_pass(name: Name) -> bool {
+    !matches!(
+        name,
+        Name::Te
+            | Name::Proxy
+            | Name::Expect
+            | Name::Upgrade
+            | Name::Trailer
+            | Name::Connection
+            | Name::KeepAlive
+            | Name::ContentType
+            | Name::ContentLength
+            | Name::ProxyConnection
+            | Name::TransferEncoding
+            | Name::ProxyAuthorization
+    )
 }
 
 /// The kinds of characters in a header's name. In parameter names a dash becomes an underscore, and PHP also replaces
@@ -185,11 +218,11 @@ enum Spelling {
     Other,
 }
 
-fn spelling(name: &HeaderName) -> Spelling {
+fn spelling(name: &[u8]) -> Spelling {
     let mut spelling = Spelling::Plain;
-    for byte in name.as_str().bytes() {
+    for byte in name {
         match byte {
-            b'a'..=b'z' | b'0'..=b'9' | b'-' => {}
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' => {}
             b'_' => spelling = Spelling::Underscores,
             _ => return Spelling::Other,
         }
@@ -207,20 +240,28 @@ pub(crate) fn is_misleading(param: &[u8]) -> bool {
 }
 
 /// Whether the header `name` becomes the parameter `param`.
-fn is_param_of(param: &str, name: &str) -> bool {
+fn is_param_of(param: &str, name: &[u8]) -> bool {
     param
         .strip_prefix("HTTP_")
         .is_some_and(|param| param.len() == name.len() && is_spelled_like(param, name))
 }
 
 /// Whether a script cannot tell the two names apart.
-fn is_spelled_like(one: &str, other: &str) -> bool {
-    let plain = |byte: u8| match byte {
-        b'_' => b'-',
-        byte => byte.to_ascii_lowercase(),
-    };
-    one.len() == other.len() && one.bytes().map(plain).eq(other.bytes().map(plain))
+fn is_spelled_like(one: &str, other: &[u8]) -> bool {
+    let plain = |byte: &u8| dash(*byte).to_ascii_lowercase();
+    one.len() == other.len() && one.as_bytes().iter().map(plain).eq(other.iter().map(plain))
 }
+
+/// A dash for an underscore.
+fn dash(byte: u8) -> u8 {
+    match byte {
+        b'_' => b'-',
+        byte => byte,
+    }
+}
+
+/// With more headers than this, each is looked up in a table of those before it.
+const MANY: usize = 32;
 
 /// Time by which an answer must have begun: seconds since 1970 with decimals, like PHP's `REQUEST_TIME_FLOAT`.
 pub(crate) const DEADLINE: &[u8] = b"REQUEST_DEADLINE";
@@ -252,19 +293,19 @@ mod tests {
             "expect",
             "proxy-connection",
         ];
+        let may_pass = |name: &str| Name::of(name.as_bytes()).is_none_or(may_pass);
         for name in kept {
-            assert!(may_pass(&HeaderName::from_static(name)), "{name}");
+            assert!(may_pass(name), "{name}");
         }
         for name in refused {
-            assert!(!may_pass(&HeaderName::from_static(name)), "{name}");
+            assert!(!may_pass(name), "{name}");
         }
     }
 
     #[test]
     fn names_are_told_apart_by_letters_digits_and_dashes() {
-        let of = |name| spelling(&HeaderName::from_bytes(name).unwrap());
-        assert_eq!(of(b"X-Real-IP2"), Spelling::Plain);
-        assert_eq!(of(b"X_Real-IP"), Spelling::Underscores);
+        assert_eq!(spelling(b"X-Real-IP2"), Spelling::Plain);
+        assert_eq!(spelling(b"X_Real-IP"), Spelling::Underscores);
         for byte in (1..=255u8).filter(|byte| !byte.is_ascii_alphanumeric()) {
             let name = [b"X", &[byte][..], b"Y"].concat();
             let expected = match byte {
@@ -272,18 +313,29 @@ mod tests {
                 b'_' => Spelling::Underscores,
                 _ => Spelling::Other,
             };
-            if let Ok(name) = HeaderName::from_bytes(&name) {
-                assert_eq!(spelling(&name), expected, "{name}");
-            }
+            assert_eq!(spelling(&name), expected, "{name:?}");
         }
     }
 
     #[test]
+    fn repeated_headers_are_noticed() {
+        let of = |names: &[&str]| {
+            let mut fields = Fields::default();
+            names
+                .iter()
+                .for_each(|name| fields.push(name.as_bytes(), b"v"));
+            has_repeats(&fields)
+        };
+        assert!(!of(&["Host", "Accept", "X-A", "X-B"]));
+        assert!(of(&["Cookie", "Host", "cookie"]) && of(&["X-A", "Host", "x-a"]));
+    }
+
+    #[test]
     fn a_parameter_is_known_by_its_header() {
-        assert!(is_param_of("HTTP_X_REAL_IP", "x-real-ip"));
-        assert!(is_param_of("HTTP_X_REAL_IP", "x_real-ip"));
-        assert!(!is_param_of("HTTP_X_REAL_IP", "x-real-ip2"));
-        assert!(!is_param_of("X_REAL_IP", "x-real-ip"));
+        assert!(is_param_of("HTTP_X_REAL_IP", b"x-real-ip"));
+        assert!(is_param_of("HTTP_X_REAL_IP", b"x_real-ip"));
+        assert!(!is_param_of("HTTP_X_REAL_IP", b"x-real-ip2"));
+        assert!(!is_param_of("X_REAL_IP", b"x-real-ip"));
         for misleading in ["HTTP_X.REAL.IP", "HTTP_X REAL", "HTTP_X[", "HTTP_X\0Y"] {
             assert!(is_misleading(misleading.as_bytes()), "{misleading}");
         }

@@ -273,12 +273,11 @@ fn any_value(part: &RequestPart, record: &Record, mut is: impl FnMut(&[u8]) -> b
     }
 }
 
-fn any_header(name: &str, record: &Record, mut is: impl FnMut(&[u8]) -> bool) -> bool {
+fn any_header(name: &str, record: &Record, is: impl FnMut(&[u8]) -> bool) -> bool {
     if record.params.is_some() {
         return record.header(name).is_some_and(is);
     }
-    let mut values = record.parts.headers.get_all(name).iter();
-    values.any(|value| is(value.as_bytes()))
+    record.head.fields.named(name.as_bytes()).any(is)
 }
 
 /// The timeout that a client has sent: seconds with or without decimals, or with a unit as in weir.toml. `None` if it

@@ -10,7 +10,6 @@ use std::{
     time::SystemTime,
 };
 
-use http::{HeaderMap, HeaderValue};
 use weir_config::{
     AccessFormat, CpuTime, FormatCode, FormatPiece, MemoryUnit, Pool as Settings, TimeUnit,
 };
@@ -18,6 +17,7 @@ use weir_fcgi::nv::Pairs;
 
 use super::scoreboard::{Cost, user_of};
 use crate::{
+    http::Fields,
     log_sink::Sink,
     log_text::{
         put_escaped, put_number, put_seconds_millis, put_time_combined, put_time_formatted,
@@ -48,7 +48,7 @@ pub(crate) struct Noted {
     /// The parameters for the worker, if the format uses one.
     pub(crate) params: Option<Pairs>,
     /// The headers of the response, if the format uses one.
-    pub(crate) headers: Option<HeaderMap>,
+    pub(crate) headers: Option<Fields>,
     /// The peer: the client, or the web server in front.
     pub(crate) peer: String,
     /// The gateway answered this request itself.
@@ -201,7 +201,7 @@ fn put_code(code: &FormatCode, entry: &Entry<'_>, out: &mut Vec<u8>) {
         FormatCode::Header(name) => {
             let headers = entry.noted.headers.as_ref();
             let value = headers.and_then(|headers| headers.get(name.as_str()));
-            put_or_dash(value.map(HeaderValue::as_bytes), out);
+            put_or_dash(value, out);
         }
         FormatCode::Pid => match entry.pid {
             Some(pid) => put_number(pid.into(), out),

@@ -9,12 +9,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use bytes::{Buf, Bytes};
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
-    request::Parts,
-    uri::{Authority, PathAndQuery},
-};
+use http::{Method, StatusCode, Uri, Version, uri::PathAndQuery};
 use weir_config::{OnClientLeft, Variable};
 use weir_fcgi::nv::Pairs;
 use weir_pool::Micros;
@@ -38,7 +33,7 @@ use super::{
 };
 use crate::{
     error_log,
-    http::Receipt,
+    http::{Head, Receipt},
     log_text::{self, Worker},
 };
 
@@ -49,11 +44,7 @@ pub(crate) struct Record {
     /// Its number in this process.
     pub(crate) id: u64,
     /// Its head as received, with the changes of `set_request_headers`.
-    pub(crate) parts: Parts,
-    /// Path and query as received, if `parts` has them in another spelling.
-    pub(crate) target: Option<Box<[u8]>>,
-    /// Its headers in compact form, during a long wait; `parts` has none then.
-    pub(crate) folded: Option<Folded>,
+    pub(crate) head: Head,
     pub(crate) ends: Arc<Ends>,
     /// When its first byte arrived, and when its head was complete ([`clock::now`]).
     pub(crate) started: u64,
@@ -71,7 +62,7 @@ pub(crate) struct Record {
     pub(crate) params: Option<Pairs>,
     /// `PATH_TRANSLATED`, if the worker is to get it.
     pub(crate) path_translated: Option<Vec<u8>>,
-    /// The client's method and URI, if a local redirect of a script has replaced those in `parts`.
+    /// The client's method and URI, if a local redirect of a script has replaced those in `head`.
     pub(crate) asked: Option<(Method, Uri)>,
     /// Its policy values, if it is for a script.
     pub(crate) worth: Worth,
@@ -120,20 +111,12 @@ pub(crate) enum OwnedWorker {
 
 impl Record {
     /// The record of a request whose head is complete.
-    /// `target`: path and query as received, if `parts` has them in another spelling.
-    pub(crate) fn new(
-        gateway: Arc<Gateway>,
-        conn: &Conn,
-        parts: Parts,
-        target: Option<Box<[u8]>>,
-    ) -> Box<Record> {
+    pub(crate) fn new(gateway: Arc<Gateway>, conn: &Conn, head: Head) -> Box<Record> {
         let started = conn.begin_request();
         Box::new(Record {
             id: gateway.next_request(),
             gateway,
-            parts,
-            target,
-            folded: None,
+            head,
             ends: conn.ends.clone(),
             started,
             head_whole: clock::now(),
@@ -189,18 +172,11 @@ impl Record {
         }
     }
 
-    /// Restores headers that were stored in compact form.
-    pub(crate) fn unfold(&mut self) {
-        if let Some(folded) = self.folded.take() {
-            self.parts.headers = folded.headers();
-        }
-    }
-
     /// The client's method.
     pub(crate) fn method(&self) -> &Method {
         self.asked
             .as_ref()
-            .map_or(&self.parts.method, |(method, _)| method)
+            .map_or(&self.head.method, |(method, _)| method)
     }
 
     /// The client and what it requested, to be kept after the request's end.
@@ -223,35 +199,35 @@ impl Record {
 
     /// The client's URI.
     fn client_uri(&self) -> &Uri {
-        self.asked.as_ref().map_or(&self.parts.uri, |(_, uri)| uri)
+        self.asked.as_ref().map_or(&self.head.uri, |(_, uri)| uri)
     }
 
     /// Path and query as received; after a local redirect, as the script wrote them.
     pub(crate) fn uri(&self) -> &[u8] {
-        match &self.target {
+        match &self.head.received {
             Some(target) if self.asked.is_none() => target,
-            _ => uri(&self.parts.uri),
+            _ => uri(&self.head.uri),
         }
     }
 
     /// The query of that, without the question mark.
     pub(crate) fn query(&self) -> Option<&[u8]> {
-        match &self.target {
+        match &self.head.received {
             Some(target) if self.asked.is_none() => {
                 let end = memchr::memchr(b'#', target).unwrap_or(target.len());
                 let begin = memchr::memchr(b'?', &target[..end])? + 1;
                 Some(&target[begin..end])
             }
-            _ => self.parts.uri.query().map(str::as_bytes),
+            _ => self.head.uri.query().map(str::as_bytes),
         }
     }
 
     /// Path and query as the client sent them.
     fn asked_uri(&self) -> &[u8] {
-        match (&self.target, &self.asked) {
+        match (&self.head.received, &self.asked) {
             (Some(target), _) => target,
             (None, Some((_, asked))) => uri(asked),
-            (None, None) => uri(&self.parts.uri),
+            (None, None) => uri(&self.head.uri),
         }
     }
 
@@ -293,11 +269,7 @@ impl Record {
     /// A header of the request; for a request from a web server, its `HTTP_` parameter.
     pub(crate) fn header(&self, name: &str) -> Option<&[u8]> {
         let Some(params) = &self.params else {
-            return self
-                .parts
-                .headers
-                .get(name)
-                .map(http::HeaderValue::as_bytes);
+            return self.head.field(name);
         };
         let same = |param: &[u8]| {
             let upper = name.bytes().map(|byte| match byte {
@@ -322,7 +294,6 @@ impl Record {
         if std::mem::replace(&mut self.logged, true) {
             return;
         }
-        self.unfold();
         let now = clock::precise();
         let left = self.reason == Some("client_left");
         trace::step!(
@@ -354,7 +325,7 @@ impl Record {
             remote_user: (self.params.as_ref()).and_then(|params| params.get(b"REMOTE_USER")),
             method: self.method().as_str(),
             uri: self.asked_uri(),
-            protocol: protocol(&self.parts),
+            protocol: protocol(self.head.version),
             host: &self.host,
             status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
             bytes_in: self.bytes_in,
@@ -516,7 +487,7 @@ impl Drop for Record {
 impl Variables for Record {
     fn put(&self, variable: &Variable, out: &mut Vec<u8>) {
         match variable {
-            Variable::Method => out.extend_from_slice(self.parts.method.as_str().as_bytes()),
+            Variable::Method => out.extend_from_slice(self.head.method.as_str().as_bytes()),
             Variable::Scheme => out.extend_from_slice(b"http"),
             Variable::Host => out.extend_from_slice(&self.host),
             Variable::Uri => out.extend_from_slice(self.uri()),
@@ -528,7 +499,7 @@ impl Variables for Record {
                     out.extend_from_slice(query);
                 }
             }
-            Variable::Protocol => out.extend_from_slice(protocol(&self.parts).as_bytes()),
+            Variable::Protocol => out.extend_from_slice(protocol(self.head.version).as_bytes()),
             Variable::RemoteAddr => out.extend_from_slice(self.ends.remote_addr.as_bytes()),
             Variable::RemotePort => log_text::put_number(self.ends.remote_port.into(), out),
             Variable::ServerAddr => out.extend_from_slice(self.ends.server_addr.as_bytes()),
@@ -594,63 +565,6 @@ impl Ends {
     }
 }
 
-/// A request's headers as text, which needs a third of the memory.
-#[derive(Debug)]
-pub(crate) struct Folded(Box<[u8]>);
-
-/// Takes the headers out of `parts`, and copies the URI out of its larger buffer, so that a waiting request uses no
-/// more memory than it needs.
-pub(crate) fn fold(parts: &mut Parts) -> Folded {
-    let headers = std::mem::take(&mut parts.headers);
-    let lengths =
-        |(name, value): (&HeaderName, &HeaderValue)| 8 + name.as_str().len() + value.len();
-    let mut text = Vec::with_capacity(headers.iter().map(lengths).sum());
-    for (name, value) in &headers {
-        // Both are shorter than max_head, which is less than 4 GiB.
-        for piece in [name.as_str().as_bytes(), value.as_bytes()] {
-            text.extend_from_slice(&(piece.len() as u32).to_ne_bytes());
-            text.extend_from_slice(piece);
-        }
-    }
-    let own = |piece: &str| Bytes::copy_from_slice(piece.as_bytes());
-    let mut uri = parts.uri.clone().into_parts();
-    // This text was valid before, so it is valid again; otherwise the value stays unchanged.
-    if let Some(authority) = &mut uri.authority
-        && let Ok(same) = Authority::from_maybe_shared(own(authority.as_str()))
-    {
-        *authority = same;
-    }
-    if let Some(path) = &mut uri.path_and_query
-        && let Ok(same) = PathAndQuery::from_maybe_shared(own(path.as_str()))
-    {
-        *path = same;
-    }
-    if let Ok(same) = Uri::from_parts(uri) {
-        parts.uri = same;
-    }
-    Folded(text.into())
-}
-
-impl Folded {
-    /// Rebuilds the headers.
-    fn headers(self) -> HeaderMap {
-        let mut text = Bytes::from(self.0);
-        let mut piece = || {
-            let length = text.try_get_u32_ne().ok()? as usize;
-            (length <= text.len()).then(|| text.split_to(length))
-        };
-        let mut headers = HeaderMap::new();
-        while let (Some(name), Some(value)) = (piece(), piece()) {
-            if let Ok(name) = HeaderName::from_bytes(&name)
-                && let Ok(value) = HeaderValue::from_maybe_shared(value)
-            {
-                headers.append(name, value);
-            }
-        }
-        headers
-    }
-}
-
 /// Path and query as received; for an absolute URL (RFC 9112 §3.2.2) without its origin.
 fn uri(uri: &Uri) -> &[u8] {
     uri.path_and_query()
@@ -658,11 +572,11 @@ fn uri(uri: &Uri) -> &[u8] {
 }
 
 /// `HTTP/1.1`
-pub(crate) fn protocol(parts: &Parts) -> &'static str {
-    match parts.version {
-        http::Version::HTTP_10 => "HTTP/1.0",
-        http::Version::HTTP_2 => "HTTP/2.0",
-        http::Version::HTTP_3 => "HTTP/3.0",
+pub(crate) fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        Version::HTTP_3 => "HTTP/3.0",
         _ => "HTTP/1.1",
     }
 }
@@ -672,25 +586,3 @@ const CLIENT_LEFT: u16 = 499;
 
 /// The default port of URLs.
 const DEFAULT_PORT: u16 = 80;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_folded_says_the_same() {
-        for uri in ["/a%20b?c=d&e", "*", "http://host:80/p?q", "http://host"] {
-            let request = http::Request::builder()
-                .uri(uri)
-                .header("a", "one")
-                .header("b", "")
-                .header("a", &b"t\xfeo"[..])
-                .header("x-empty", "");
-            let (mut parts, ()) = request.body(()).unwrap().into_parts();
-            let before = (parts.uri.clone(), parts.headers.clone());
-            let folded = fold(&mut parts);
-            assert!(parts.headers.is_empty());
-            assert_eq!((parts.uri, folded.headers()), before);
-        }
-    }
-}

@@ -4,13 +4,11 @@
 //! log. The details (what was tried, what went wrong) go to the error log only.
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderValue, StatusCode,
-    header::{self, CONTENT_TYPE},
-};
+use http::{HeaderValue, StatusCode};
+use weir_http1::Name;
 use weir_pool::ShedReason;
 
-use crate::http::{Body, Reply};
+use crate::http::{Body, Fields, Reply};
 
 /// Why a request is not answered with a file or by a script.
 #[derive(Debug)]
@@ -105,25 +103,27 @@ impl Refusal {
 
     /// The answer: a small page, unless the site has its own error page.
     pub(crate) fn reply(&self) -> Reply {
-        let mut headers = HeaderMap::with_capacity(4);
-        headers.insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static("text/html; charset=utf-8"),
-        );
+        let mut headers = Fields::with_capacity(128);
+        // Constants, and words of our own: none of them is refused.
+        let mut put = |name: Name, value: &[u8]| {
+            let _ = headers.append(name, value);
+        };
+        put(Name::ContentType, b"text/html; charset=utf-8");
         if let Some(error) = self.error {
             let value = format!("weir; error={error}; details=\"{}\"", self.reason);
-            if let Ok(value) = HeaderValue::try_from(value) {
-                headers.insert("proxy-status", value);
-            }
+            put(Name::ProxyStatus, value.as_bytes());
         }
         if let Some(seconds) = self.retry_after {
-            headers.insert(header::RETRY_AFTER, seconds.into());
+            put(
+                Name::RetryAfter,
+                itoa::Buffer::new().format(seconds).as_bytes(),
+            );
         }
         if let Some(methods) = &self.allow {
-            headers.insert(header::ALLOW, methods.clone());
+            put(Name::Allow, methods.as_bytes());
         }
         if self.close {
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+            put(Name::Connection, b"close");
         }
         Reply {
             status: self.status,

@@ -11,13 +11,14 @@ mod admission;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{Method, StatusCode};
 use weir_config::{OnClientLeft, Settings};
 use weir_fcgi::{
     Role, client,
     nv::Pairs,
     server::{self, RequestDecoder},
 };
+use weir_http1::Name;
 use weir_pool::{Retry, Sent, ShedReason, may_retry};
 use weir_sys::process::Exit;
 
@@ -40,7 +41,7 @@ use super::{
 };
 use crate::{
     error_log::{About, tell},
-    http::{Body, Reply, RequestBody},
+    http::{Body, Fields, Reply, RequestBody},
 };
 
 /// The meaning of a script's answer.
@@ -50,7 +51,7 @@ pub(crate) enum Outcome {
     /// Answer as if this URL was requested (RFC 3875 §6.2.2).
     LocalRedirect(Vec<u8>),
     /// Answer with a file instead, and keep some of the headers.
-    Instead(Instead, StatusCode, HeaderMap),
+    Instead(Instead, StatusCode, Fields),
 }
 
 /// Which file a script wants to send.
@@ -73,7 +74,7 @@ pub(crate) async fn take_body(
     body: RequestBody,
 ) -> Result<Option<Spooled>, Refusal> {
     if body.is_none() {
-        let announced = record.parts.headers.contains_key(header::CONTENT_LENGTH);
+        let announced = record.head.fields.has(Name::ContentLength);
         return Ok(announced.then(Spooled::default));
     }
     let spooled = Box::pin(spool::spool(
@@ -103,7 +104,7 @@ pub(crate) async fn take_body(
 /// Reads and discards a body, so that the connection can serve the next request. False: there is too much of it, or
 /// it does not arrive, so the connection must be closed.
 pub(crate) async fn discard_body(record: &mut Record, conn: &Conn, mut body: RequestBody) -> bool {
-    let awaits_consent = record.parts.headers.contains_key(header::EXPECT);
+    let awaits_consent = record.head.fields.has(Name::Expect);
     let too_long = body.length().is_some_and(|length| length > MAX_DISCARDED);
     let all = async {
         while let Ok(data) = spool::next_data(&mut body, conn, NEVER).await {
@@ -210,7 +211,7 @@ async fn attempt(
 ) -> Result<Option<Started>, Refusal> {
     let empty = Spooled::default();
     let spooled = body.unwrap_or(&empty);
-    let idempotent = record.parts.method.is_idempotent();
+    let idempotent = record.head.method.is_idempotent();
     lease.serve(record.site);
     let toward = Toward {
         key: pool.hash_key(record),
@@ -353,9 +354,8 @@ fn params_of(mut request: &[u8]) -> Option<Pairs> {
 
 /// The values of a request for the status page.
 pub(super) fn facts(record: &Record, content_length: u64) -> Facts<'_> {
-    let parts = &record.parts;
     Facts {
-        method: parts.method.as_str().as_bytes(),
+        method: record.head.method.as_str().as_bytes(),
         uri: record.uri(),
         script: record
             .script
@@ -510,7 +510,7 @@ async fn read_head(
 /// Sends a 1xx head to clients that understand it (RFC 9110 §15.2). 100 is sent only by the gateway. A CGI response
 /// has no interim responses (RFC 3875 §6.2), so a web server in front gets none.
 fn pass_interim(head: &Head, record: &Record, conn: &Conn) {
-    let passes = record.params.is_none() && record.parts.version != http::Version::HTTP_10;
+    let passes = record.params.is_none() && record.head.version != http::Version::HTTP_10;
     if !passes || head.status == StatusCode::CONTINUE {
         return;
     }
@@ -520,12 +520,7 @@ fn pass_interim(head: &Head, record: &Record, conn: &Conn) {
         head.status.canonical_reason().unwrap_or("")
     )
     .into_bytes();
-    for (name, value) in &head.headers {
-        text.extend_from_slice(name.as_str().as_bytes());
-        text.extend_from_slice(b": ");
-        text.extend_from_slice(value.as_bytes());
-        text.extend_from_slice(b"\r\n");
-    }
+    text.extend_from_slice(head.headers.lines());
     text.extend_from_slice(b"\r\n");
     conn.send_interim(&text);
 }
@@ -550,8 +545,8 @@ async fn finish(
         return Ok(Outcome::LocalRedirect(location.to_vec()));
     }
     let instead = match (head.accel_redirect.take(), head.sendfile.take()) {
-        (Some(url), _) => Some(Instead::Url(url.as_bytes().to_vec())),
-        (None, Some(path)) => Some(Instead::Path(path.as_bytes().to_vec())),
+        (Some(url), _) => Some(Instead::Url(url)),
+        (None, Some(path)) => Some(Instead::Path(path)),
         (None, None) => None,
     };
     if let Some(instead) = instead {
@@ -559,7 +554,7 @@ async fn finish(
         return Ok(Outcome::Instead(instead, head.status, head.headers));
     }
     let length = head.content_length;
-    let bodyless = record.parts.method == Method::HEAD
+    let bodyless = record.head.method == Method::HEAD
         || matches!(
             head.status,
             StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED

@@ -8,16 +8,14 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderValue, StatusCode,
-    header::{CACHE_CONTROL, CONTENT_TYPE, EXPIRES},
-};
+use http::StatusCode;
+use weir_http1::Name;
 
 use super::{
     dispatch::{AskedBy, PoolHandle},
     scoreboard::{PoolStatus, WorkerStatus},
 };
-use crate::http::{Body, Reply};
+use crate::http::{Body, Fields, Reply};
 use crate::log_text::{put_json_string, put_message, put_number, put_time_combined};
 
 /// One of the pages.
@@ -69,14 +67,18 @@ pub(crate) fn page(
 impl Page {
     /// The page as an HTTP answer.
     pub(crate) fn reply(self) -> Reply {
-        let mut headers = HeaderMap::with_capacity(4);
-        let powered_by = self.powered_by.map(HeaderValue::try_from);
-        if let Some(Ok(powered_by)) = powered_by {
-            headers.insert("x-powered-by", powered_by);
+        let mut headers = Fields::with_capacity(256);
+        let fields = [
+            (Name::ContentType, self.content_type),
+            (Name::Expires, LONG_AGO),
+            (Name::CacheControl, NO_CACHE),
+        ];
+        let powered_by = self.powered_by.as_deref();
+        let powered_by = powered_by.map(|value| (Name::XPoweredBy, value));
+        for (name, value) in powered_by.into_iter().chain(fields) {
+            // One that would not be valid is left out.
+            let _ = headers.append(name, value.as_bytes());
         }
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
-        headers.insert(EXPIRES, HeaderValue::from_static(LONG_AGO));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static(NO_CACHE));
         Reply {
             status: StatusCode::OK,
             headers,

@@ -93,7 +93,7 @@ pub(super) async fn sweep(
                 if comes_to_rest {
                     conn.park();
                 }
-                resting += usize::from(comes_to_rest || conn.waits_for_long(now));
+                resting += usize::from(comes_to_rest);
                 idle += usize::from(conn.is_idle());
                 longest = longest.min(conn.spare_since(now).unwrap_or(NEVER));
                 if draining || leaves || conn.overdue(now) {
@@ -247,8 +247,7 @@ const MOST_LEAVING: usize = 256;
 /// A connection that is idle for this long (µs) rests: nothing of its last request is in use any more.
 const REST_AFTER: u64 = 1_000_000;
 
-/// After this many connections have come to rest, or requests have begun a long wait, it is worth checking whether
-/// memory can be given back.
+/// After this many connections have come to rest, it is worth checking whether memory can be given back.
 const GIVE_BACK: usize = 256;
 
 /// Minimum time between two such checks, µs: a check costs milliseconds with much memory, and while a queue stays

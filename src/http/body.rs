@@ -8,15 +8,16 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 
+use super::Fields;
 use crate::net::OpenFile;
 
 /// An answer before it is sent.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
+    pub(crate) headers: Fields,
     pub(crate) body: Body,
 }
 

@@ -51,8 +51,6 @@ pub(crate) struct ConnState {
     is_unwanted: AtomicBool,
     /// A script runs for this connection. The client's close is then noticed even behind other bytes that it sent.
     at_script: AtomicBool,
-    /// The request waits in a pool's queue.
-    queued: AtomicBool,
     /// The rest of a request body was not read, so the socket must be closed carefully (see [`crate::net::linger`]).
     body_unread: AtomicBool,
     /// `interim` is not empty.
@@ -80,7 +78,6 @@ impl ConnState {
             phase: AtomicU8::new(Phase::Idle as u8),
             is_unwanted: AtomicBool::new(false),
             at_script: AtomicBool::new(false),
-            queued: AtomicBool::new(false),
             body_unread: AtomicBool::new(false),
             has_interim: AtomicBool::new(false),
             head_started: AtomicU64::new(clock::now()),
@@ -126,7 +123,6 @@ impl ConnState {
         self.requests.store(requests, Relaxed);
         self.phase.store(Phase::Busy as u8, Relaxed);
         self.at_script.store(false, Relaxed);
-        self.queued.store(false, Relaxed);
         self.deadline.store(NEVER, Relaxed);
         started
     }
@@ -193,24 +189,6 @@ impl ConnState {
     /// Whether a script answers the current request.
     pub(crate) fn is_at_script(&self) -> bool {
         self.at_script.load(Relaxed)
-    }
-
-    /// From now on the request waits in a pool's queue. Its task is woken when it has waited for long.
-    pub(crate) fn enters_queue(&self) {
-        self.queued.store(true, Relaxed);
-        self.wake_at(clock::now() + LONG_WAIT);
-    }
-
-    /// The request no longer waits in a queue.
-    pub(crate) fn leaves_queue(&self) {
-        if self.queued.swap(false, Relaxed) {
-            self.wake_at(NEVER);
-        }
-    }
-
-    /// Whether the request has waited in a queue for long.
-    pub(crate) fn waits_for_long(&self, now: u64) -> bool {
-        self.queued.load(Relaxed) && now >= self.deadline.load(Relaxed)
     }
 
     /// The client is still sending a body that is not read.
@@ -310,9 +288,6 @@ impl ConnState {
 
 /// A connection without a byte is not closed for others for this long, µs: the default of `header_timeout`.
 const NEW: u64 = 10_000_000;
-
-/// After this time in a pool's queue (µs), a request keeps only what it needs.
-const LONG_WAIT: u64 = 100_000;
 
 /// How many bytes of interim responses may wait for a client that does not read.
 pub(crate) const MAX_INTERIM: usize = 128 * 1024;

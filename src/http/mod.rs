@@ -12,23 +12,25 @@
 mod body;
 mod conn;
 mod date;
+mod fields;
 pub(crate) mod h1;
+mod head;
 
-use http::{HeaderMap, StatusCode, request::Parts};
+use http::StatusCode;
 
 use crate::net::Socket;
 
 pub(crate) use self::{
     body::{Body, Inlet, Part, Reply, RequestBody, Stream, Truncated},
     conn::{ConnState, MAX_INTERIM, Phase, Timeouts},
+    fields::Fields,
+    head::Head,
 };
 
 /// A request whose head is whole.
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub(crate) parts: Parts,
-    /// Path and query as received, if `parts` has them in another spelling.
-    pub(crate) target: Option<Box<[u8]>>,
+    pub(crate) head: Head,
     pub(crate) body: RequestBody,
 }
 
@@ -36,7 +38,7 @@ pub(crate) struct Request {
 #[derive(Debug)]
 pub(crate) struct Answer<R> {
     pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
+    pub(crate) headers: Fields,
     pub(crate) body: Body,
     /// The length of the body, if the body itself does not know it. A body that ends earlier is truncated; bytes
     /// beyond it are dropped.

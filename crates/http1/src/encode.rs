@@ -40,6 +40,22 @@ impl fmt::Display for WrongLength {
 
 impl core::error::Error for WrongLength {}
 
+/// Whether a name and a value can be a field of a message (RFC 9110 §5.1, §5.5).
+///
+/// # Errors
+///
+/// They cannot.
+pub fn check_field(name: &[u8], value: &[u8]) -> Result<(), InvalidField> {
+    let is_text = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
+    let is_name = !name.is_empty() && name.iter().copied().all(is_token);
+    // Without an end before the last byte, so that several bytes are looked at in one step.
+    let is_value = value.iter().fold(true, |is, byte| is & is_text(byte));
+    match is_name && is_value {
+        true => Ok(()),
+        false => Err(InvalidField),
+    }
+}
+
 /// Writes the lines of a head, after the first one.
 #[derive(Debug)]
 #[must_use = "a head ends with `finish`"]
@@ -55,13 +71,7 @@ impl HeadEncoder<'_> {
     /// Nothing is written of a field that would change the message (RFC 9110 §5.5).
     pub fn field(&mut self, name: impl AsRef<[u8]>, value: &[u8]) -> Result<(), InvalidField> {
         let name = name.as_ref();
-        let is_text = |byte: u8| byte == b'\t' || (byte >= b' ' && byte != 0x7f);
-        if name.is_empty()
-            || !name.iter().copied().all(is_token)
-            || !value.iter().copied().all(is_text)
-        {
-            return Err(InvalidField);
-        }
+        check_field(name, value)?;
         line(self.out, name, value);
         Ok(())
     }

@@ -93,7 +93,44 @@ impl Fields {
             .any(|found| found.eq_ignore_ascii_case(token.as_bytes()))
     }
 
-    /// The whole head as received.
+    /// Appends a field of one's own, which is not checked: for a head that is read further, not sent.
+    pub fn push(&mut self, name: &[u8], value: &[u8]) {
+        let known = Name::of(name);
+        self.known |= known.map_or(0, Name::bit);
+        let at = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(value);
+        self.list.push(Field {
+            name: at,
+            value: at + name.len() as u32,
+            value_len: value.len() as u32,
+            // Longer names are cut, so that what follows stays where it is.
+            name_len: u16::try_from(name.len()).unwrap_or(u16::MAX),
+            known,
+        });
+    }
+
+    /// Removes all fields of a name, in any case.
+    pub fn remove(&mut self, name: &[u8]) {
+        let known = Name::of(name);
+        if known.is_some_and(|known| !self.has(known)) {
+            return;
+        }
+        let bytes = &self.bytes;
+        self.list.retain(|field| {
+            let found = &bytes[field.name as usize..][..usize::from(field.name_len)];
+            !found.eq_ignore_ascii_case(name)
+        });
+        self.known &= !known.map_or(0, Name::bit);
+    }
+
+    /// Sets a field in place of all of this name, as [`Self::push`] does.
+    pub fn set(&mut self, name: &[u8], value: &[u8]) {
+        self.remove(name);
+        self.push(name, value);
+    }
+
+    /// The head as received, and behind it the bytes of fields that were added.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes

@@ -159,6 +159,15 @@ impl RequestHead {
         &self.fields
     }
 
+    /// Takes the fields, and the bytes of the head with them: method and target have to be read before.
+    #[must_use]
+    pub fn take_fields(&mut self) -> Fields {
+        self.method_len = 0;
+        self.target_start = 0;
+        self.target_len = 0;
+        core::mem::take(&mut self.fields)
+    }
+
     /// Its method.
     #[must_use]
     pub fn method(&self) -> Method {

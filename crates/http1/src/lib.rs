@@ -61,7 +61,9 @@ mod head;
 mod name;
 
 pub use decoder::Event;
-pub use encode::{BodyEncoder, ChunkSize, Framing, HeadEncoder, InvalidField, WrongLength};
+pub use encode::{
+    BodyEncoder, ChunkSize, Framing, HeadEncoder, InvalidField, WrongLength, check_field,
+};
 pub use error::Error;
 pub use fields::Fields;
 pub use head::{BodyLength, Expect, Limits, Method, RequestHead, ResponseHead, Target, Version};

@@ -120,7 +120,8 @@ impl Name {
     }
 
     /// Its bit in a set of names.
-    pub(crate) const fn bit(self) -> u64 {
+    #[must_use]
+    pub const fn bit(self) -> u64 {
         1 << self as u8
     }
 }

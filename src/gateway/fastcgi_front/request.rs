@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use http::{Method, Request, Uri, Version};
+use http::{Method, Uri, Version};
 use weir_fcgi::{
     MAX_CONTENT,
     client::Params,
@@ -17,7 +17,7 @@ use super::super::{
     route::Script,
     script::about,
 };
-use crate::error_log::tell;
+use crate::{error_log::tell, http::Head};
 
 /// Makes the record of a request with these parameters.
 pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<Record> {
@@ -27,15 +27,17 @@ pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<
             *field = value;
         }
     }
-    let mut parts = Request::new(()).into_parts().0;
-    // An invalid method counts as one that may change something, so the request is not run twice.
-    parts.method = Method::from_bytes(found.method).unwrap_or_else(|_| no_method());
-    parts.uri = found.uri();
-    parts.version = match found.protocol {
-        b"HTTP/1.0" => Version::HTTP_10,
-        b"HTTP/2.0" | b"HTTP/2" => Version::HTTP_2,
-        b"HTTP/3.0" | b"HTTP/3" => Version::HTTP_3,
-        _ => Version::HTTP_11,
+    let head = Head {
+        // An invalid method counts as one that may change something, so the request is not run twice.
+        method: Method::from_bytes(found.method).unwrap_or_else(|_| no_method()),
+        uri: found.uri(),
+        version: match found.protocol {
+            b"HTTP/1.0" => Version::HTTP_10,
+            b"HTTP/2.0" | b"HTTP/2" => Version::HTTP_2,
+            b"HTTP/3.0" | b"HTTP/3" => Version::HTTP_3,
+            _ => Version::HTTP_11,
+        },
+        ..Head::default()
     };
     let ends = found.ends(&conn.ends);
     let host = host(match found.host {
@@ -49,7 +51,7 @@ pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<
         found.document_root,
     );
     let path = [found.script_name, found.path_info].concat();
-    let mut record = Record::new(gateway.clone(), conn, parts, None);
+    let mut record = Record::new(gateway.clone(), conn, head);
     record.ends = Arc::new(ends);
     record.host = host;
     record.path = path;

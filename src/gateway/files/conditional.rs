@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use weir_http1::{Fields, Name};
 
 use super::entry::Representation;
 
@@ -18,40 +18,36 @@ pub(super) enum Outcome {
 }
 
 /// Evaluates the conditions in the order of RFC 9110 §13.2.2. An invalid date is ignored.
-pub(super) fn evaluate(chosen: &Representation, headers: &HeaderMap) -> Outcome {
+pub(super) fn evaluate(chosen: &Representation, headers: &Fields) -> Outcome {
     let etag = chosen.etag.as_bytes();
-    if headers.contains_key(header::IF_MATCH) {
-        if !any_tag(headers, header::IF_MATCH, |tag| {
+    if headers.has(Name::IfMatch) {
+        if !any_tag(headers, Name::IfMatch, |tag| {
             !tag.weak && tag.opaque == etag
         }) {
             return Outcome::Failed;
         }
-    } else if date(headers, header::IF_UNMODIFIED_SINCE)
-        .is_some_and(|since| chosen.modified > since)
-    {
+    } else if date(headers, Name::IfUnmodifiedSince).is_some_and(|since| chosen.modified > since) {
         return Outcome::Failed;
     }
-    if headers.contains_key(header::IF_NONE_MATCH) {
-        if any_tag(headers, header::IF_NONE_MATCH, |tag| tag.opaque == etag) {
+    if headers.has(Name::IfNoneMatch) {
+        if any_tag(headers, Name::IfNoneMatch, |tag| tag.opaque == etag) {
             return Outcome::NotModified;
         }
-    } else if date(headers, header::IF_MODIFIED_SINCE).is_some_and(|since| chosen.modified <= since)
-    {
+    } else if date(headers, Name::IfModifiedSince).is_some_and(|since| chosen.modified <= since) {
         return Outcome::NotModified;
     }
     Outcome::Proceed
 }
 
 /// Whether ranges apply to the request (RFC 9110 §13.1.5): it has no `If-Range`, or one that matches the file.
-pub(super) fn range_applies(chosen: &Representation, headers: &HeaderMap) -> bool {
-    let Some(value) = headers.get(header::IF_RANGE) else {
+pub(super) fn range_applies(chosen: &Representation, headers: &Fields) -> bool {
+    let Some(value) = headers.get(Name::IfRange) else {
         return true;
     };
-    let value = value.as_bytes();
     if value.ends_with(b"\"") {
         return value == chosen.etag.as_bytes();
     }
-    let Some(since) = date(headers, header::IF_RANGE) else {
+    let Some(since) = date(headers, Name::IfRange) else {
         return false;
     };
     // RFC 9110 §8.8.2.2: a date is a strong validator only when its second is over.
@@ -70,9 +66,9 @@ struct Tag<'h> {
 }
 
 /// Whether the header is `*` or lists a matching tag. Everything after an invalid tag is ignored.
-fn any_tag(headers: &HeaderMap, name: HeaderName, fits: impl Fn(&Tag<'_>) -> bool) -> bool {
-    headers.get_all(name).iter().any(|value| {
-        let mut rest = value.as_bytes().trim_ascii();
+fn any_tag(headers: &Fields, name: Name, fits: impl Fn(&Tag<'_>) -> bool) -> bool {
+    headers.all(name).any(|value| {
+        let mut rest = value.trim_ascii();
         rest == b"*" || core::iter::from_fn(|| next_tag(&mut rest)).any(|tag| fits(&tag))
     })
 }
@@ -93,12 +89,12 @@ fn next_tag<'h>(rest: &mut &'h [u8]) -> Option<Tag<'h>> {
 }
 
 /// Seconds since 1970. If the header occurs twice, it is ignored.
-fn date(headers: &HeaderMap, name: HeaderName) -> Option<u64> {
-    let mut values = headers.get_all(name).iter();
+fn date(headers: &Fields, name: Name) -> Option<u64> {
+    let mut values = headers.all(name);
     let (Some(value), None) = (values.next(), values.next()) else {
         return None;
     };
-    let date = httpdate::parse_http_date(HeaderValue::to_str(value).ok()?).ok()?;
+    let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
     Some(date.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 

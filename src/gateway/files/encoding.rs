@@ -1,6 +1,7 @@
 //! Content codings of precompressed files: their file names, and for which files they are looked up.
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderValue;
+use weir_http1::{Fields, Name};
 
 use crate::content_coding::{Accepted, Coding};
 
@@ -29,8 +30,9 @@ impl Coding {
 }
 
 /// The coding that the client prefers among the available ones; `None`: the original.
-pub(super) fn choose(headers: &HeaderMap, is_there: impl Fn(Coding) -> bool) -> Option<Coding> {
-    Accepted::of(headers).choose(ALL, is_there)
+pub(super) fn choose(headers: &Fields, is_there: impl Fn(Coding) -> bool) -> Option<Coding> {
+    let asked = headers.all(Name::AcceptEncoding);
+    Accepted::of_values(asked).choose(ALL, is_there)
 }
 
 /// Whether compression is useful for this type. Pictures, videos, archives and web fonts usually have no compressed

@@ -8,14 +8,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, header};
+use http::HeaderValue;
+use weir_http1::Name;
 use weir_sys::file::{self, FileKind, FileStat, Open};
 
 use super::{
     encoding,
     types::{self, Presentation},
 };
-use crate::{content_coding::Coding, net::OpenFile};
+use crate::{content_coding::Coding, http::Fields, net::OpenFile};
 
 /// A file and its precompressed variants.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ pub struct Representation {
     /// The compression, if any.
     pub coding: Option<Coding>,
     /// The headers of a 200.
-    pub headers: HeaderMap,
+    pub headers: Fields,
     /// The strong validator, including the quotes.
     pub etag: HeaderValue,
     /// `Last-Modified`, seconds since 1970.
@@ -136,7 +137,7 @@ impl FileEntry {
     }
 
     /// The representation that the client prefers.
-    pub fn choose(&self, headers: &HeaderMap) -> &Representation {
+    pub fn choose(&self, headers: &weir_http1::Fields) -> &Representation {
         if self.variants.is_empty() {
             return &self.identity;
         }
@@ -219,29 +220,28 @@ impl Base<'_> {
         let modified = (stat.mtime_ns.max(0) as u64 / 1_000_000_000).min(self.now.as_secs());
         let etag = etag(&stat, coding);
         let last_modified = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(modified));
-        let mut headers = HeaderMap::with_capacity(9);
-        headers.insert(header::CONTENT_TYPE, self.content_type.clone());
-        headers.insert(header::CONTENT_LENGTH, stat.size.into());
+        let mut headers = Fields::with_capacity(320);
+        let mut put = |name: Name, value: &[u8]| {
+            let is_set = headers.append(name, value);
+            debug_assert!(is_set.is_ok(), "{value:?}");
+        };
+        put(Name::ContentType, self.content_type.as_bytes());
+        put(Name::ContentLength, stat.size.to_string().as_bytes());
         if let Some(coding) = coding {
-            headers.insert(
-                header::CONTENT_ENCODING,
-                HeaderValue::from_static(coding.name()),
-            );
+            put(Name::ContentEncoding, coding.name().as_bytes());
         }
-        headers.insert(header::LAST_MODIFIED, types::value(&last_modified));
-        headers.insert(header::ETAG, etag.clone());
-        headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        put(Name::LastModified, last_modified.as_bytes());
+        put(Name::Etag, etag.as_bytes());
+        put(Name::AcceptRanges, b"bytes");
         if let Some(cache_control) = &self.look.cache_control {
-            headers.insert(header::CACHE_CONTROL, cache_control.clone());
+            put(Name::CacheControl, cache_control.as_bytes());
         }
         if self.vary {
-            headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+            put(Name::Vary, b"accept-encoding");
         }
         if self.as_text {
-            headers.insert(
-                header::X_CONTENT_TYPE_OPTIONS,
-                HeaderValue::from_static("nosniff"),
-            );
+            let is_set = headers.append("X-Content-Type-Options", b"nosniff");
+            debug_assert!(is_set.is_ok());
         }
         Representation {
             file: Arc::new(OpenFile::new(file, stat.size)),

@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use http::{HeaderMap, header};
+use weir_http1::{Fields, Name};
 
 use super::{conditional, entry::Representation};
 
@@ -43,13 +43,13 @@ pub(super) enum Ranges {
 }
 
 /// The ranges that a GET requests; `None` without a `Range` header.
-pub(super) fn requested(chosen: &Representation, headers: &HeaderMap) -> Option<Ranges> {
-    let value = headers.get(header::RANGE)?;
-    let comes_once = headers.get_all(header::RANGE).iter().count() == 1;
+pub(super) fn requested(chosen: &Representation, headers: &Fields) -> Option<Ranges> {
+    let value = headers.get(Name::Range)?;
+    let comes_once = headers.all(Name::Range).count() == 1;
     if !comes_once || !conditional::range_applies(chosen, headers) {
         return Some(Ranges::All);
     }
-    Some(parse(value.as_bytes(), chosen.stat.size))
+    Some(parse(value, chosen.stat.size))
 }
 
 /// A boundary that no file can predict.

@@ -1,13 +1,7 @@
 //! A request asks its pool for a worker, waits for it, or learns why it gets none.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::{Pin, pin},
-    sync::Arc,
-    time::Duration,
-};
+use std::{pin::pin, sync::Arc, time::Duration};
 
-use http::request::Parts;
 use weir_pool::{ShedReason, Stats};
 
 use super::super::{
@@ -15,12 +9,12 @@ use super::super::{
     conn::Conn,
     dispatch::{Ask, Lease, NoTurn, PoolHandle, Turn},
     policy,
-    record::{self, Folded, Record},
+    record::Record,
     refusal::Refusal,
     trace,
 };
 
-/// Gets the right to a worker of `pool`. During a long wait the request keeps its headers in compact form.
+/// Gets the right to a worker of `pool`.
 ///
 /// # Errors
 ///
@@ -56,12 +50,7 @@ pub(super) async fn admit(
     let looks = record.params.is_none() && pool.has_workers();
     let gateway = looks.then(|| record.gateway.clone());
     let caller = || gateway.and_then(|gateway| gateway.find_caller(conn));
-    let over_http = record.params.is_none();
-    let waiting = Waiting::new(conn, over_http, &mut record.folded, &mut record.parts);
-    let acquired = waiting
-        .for_end(pin!(pool.acquire(&ask, &mut record.wait, caller)))
-        .await;
-    record.unfold();
+    let acquired = pool.acquire(&ask, &mut record.wait, caller).await;
     let acquired = acquired.map(|mut lease| {
         lease.keep(turn, learner);
         lease
@@ -82,55 +71,6 @@ pub(super) async fn admit(
     })
 }
 
-/// What a request does while it waits: its connection knows that it is in the queue, and its headers are folded once
-/// it has waited for long.
-struct Waiting<'r> {
-    conn: &'r Conn,
-    /// Else it came from a web server, and has no headers.
-    over_http: bool,
-    folded: &'r mut Option<Folded>,
-    parts: &'r mut Parts,
-}
-
-impl<'r> Waiting<'r> {
-    fn new(
-        conn: &'r Conn,
-        over_http: bool,
-        folded: &'r mut Option<Folded>,
-        parts: &'r mut Parts,
-    ) -> Self {
-        Waiting {
-            conn,
-            over_http,
-            folded,
-            parts,
-        }
-    }
-
-    /// Waits for this. Afterwards the headers may be folded.
-    async fn for_end<T>(self, mut end: Pin<&mut impl Future<Output = T>>) -> T {
-        let mut waits = false;
-        let ended = poll_fn(|cx| {
-            let ended = end.as_mut().poll(cx);
-            if ended.is_pending() && self.over_http {
-                if !std::mem::replace(&mut waits, true) {
-                    self.conn.enters_queue();
-                }
-                if self.conn.waits_for_long(clock::now()) {
-                    self.conn.wake_at(NEVER);
-                    *self.folded = Some(record::fold(self.parts));
-                }
-            }
-            ended
-        })
-        .await;
-        if waits {
-            self.conn.leaves_queue();
-        }
-        ended
-    }
-}
-
 /// Waits until no other request with its key runs. `learned`: weir has found out by itself that the script holds the lock
 /// of its session. Then a call of a worker takes no turn: its caller may have closed the session by now, and waits.
 ///
@@ -145,8 +85,7 @@ async fn take_turn(
     learned: bool,
 ) -> Result<Option<Turn>, Refusal> {
     let began = clock::now();
-    let over_http = record.params.is_none();
-    let looks = learned && over_http;
+    let looks = learned && record.params.is_none();
     let caller = looks.then(|| record.gateway.find_caller(conn)).flatten();
     let deadline = record.worth.deadline;
     let taking = async {
@@ -163,9 +102,7 @@ async fn take_turn(
         }
         turn.await.map(Some)
     };
-    let waiting = Waiting::new(conn, over_http, &mut record.folded, &mut record.parts);
-    let taken = waiting.for_end(pin!(taking)).await;
-    record.unfold();
+    let taken = taking.await;
     let waited = clock::now().saturating_sub(began);
     record.earlier.waited += waited;
     taken.map_err(|why| {

@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version,
-    request::Parts,
+    Method, StatusCode, Uri, Version,
     uri::{Authority, PathAndQuery, Scheme},
 };
 use weir_http1::{Error, RequestHead, Target};
 
 use super::target::{Spelled, spelled};
+use crate::http::Head;
 
 /// Path and query as received, if the URI has them in another spelling.
 type Received = Option<Box<[u8]>>;
@@ -43,20 +43,26 @@ impl From<Error> for Refused {
     }
 }
 
-/// Turns a head into the types of the exchange. Also returns path and query as received, if the URI has them in another
-/// spelling.
-pub(super) fn parts(head: &RequestHead) -> Result<(Parts, Received), Refused> {
-    let bad = |error: Error| Refused::from(error);
-    let mut parts = http::Request::new(()).into_parts().0;
-    parts.method = Method::from_bytes(head.method_bytes()).map_err(|_| bad(Error::StartLine))?;
-    parts.version = match head.version() {
+/// Takes a head in the form of the exchange. The bytes of its fields go along.
+pub(super) fn take(head: &mut RequestHead) -> Result<Head, Refused> {
+    let method = match head.method() {
+        weir_http1::Method::Get => Method::GET,
+        weir_http1::Method::Head => Method::HEAD,
+        weir_http1::Method::Post => Method::POST,
+        _ => Method::from_bytes(head.method_bytes()).map_err(|_| Error::StartLine)?,
+    };
+    let version = match head.version() {
         weir_http1::Version::Http10 => Version::HTTP_10,
         weir_http1::Version::Http11 => Version::HTTP_11,
     };
-    let (uri, received) = uri(head).map_err(bad)?;
-    parts.uri = uri;
-    parts.headers = headers(head).ok_or(bad(Error::FieldValue))?;
-    Ok((parts, received))
+    let (uri, received) = uri(head)?;
+    Ok(Head {
+        method,
+        version,
+        uri,
+        received,
+        fields: head.take_fields(),
+    })
 }
 
 fn uri(head: &RequestHead) -> Result<(Uri, Received), Error> {
@@ -83,53 +89,34 @@ fn uri(head: &RequestHead) -> Result<(Uri, Received), Error> {
     Ok((uri, received))
 }
 
-fn headers(head: &RequestHead) -> Option<HeaderMap> {
-    let fields = head.fields();
-    // The values share one copy of the head.
-    let base = fields.as_bytes().as_ptr().addr();
-    let shared = Bytes::copy_from_slice(fields.as_bytes());
-    let mut headers = HeaderMap::with_capacity(fields.len());
-    for (_, name, value) in fields.iter() {
-        let name = HeaderName::from_bytes(name).ok()?;
-        let value = match value {
-            [] => HeaderValue::from_static(""),
-            value => {
-                let at = value.as_ptr().addr() - base;
-                HeaderValue::from_maybe_shared(shared.slice(at..at + value.len())).ok()?
-            }
-        };
-        headers.append(name, value);
-    }
-    Some(headers)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use weir_http1::{Event, Limits, server::Decoder};
 
-    fn read(text: &str) -> Result<(Parts, Received), Refused> {
+    fn read(text: &str) -> Result<Head, Refused> {
         let mut head = RequestHead::default();
         let mut input = text.as_bytes();
         let event = Decoder::new(Limits::default()).next(&mut input, &mut head)?;
         assert_eq!(event, Some(Event::Head));
-        parts(&head)
+        take(&mut head)
     }
 
     #[test]
     fn a_head_says_the_same_to_the_exchange() {
-        let (parts, received) = read(
+        let head = read(
             "PUT /a?b HTTP/1.0\r\nHost: a\r\nX-Many: 1\r\nx-many: \r\nx-many: \t\u{fc} \r\n\r\n",
         )
         .unwrap();
         assert_eq!(
-            (parts.method, parts.version),
-            (Method::PUT, Version::HTTP_10)
+            (&head.method, head.version),
+            (&Method::PUT, Version::HTTP_10)
         );
-        assert_eq!(parts.uri, "/a?b");
-        assert_eq!(received, None);
-        let many: Vec<_> = parts.headers.get_all("x-many").iter().collect();
+        assert_eq!(head.uri, "/a?b");
+        assert_eq!(head.received, None);
+        let many: Vec<_> = head.fields.named(b"X-MANY").collect();
         assert_eq!(many, ["1".as_bytes(), b"", "\u{fc}".as_bytes()]);
+        assert_eq!(head.field("host"), Some(&b"a"[..]));
     }
 
     #[test]
@@ -142,9 +129,13 @@ mod tests {
             ("OPTIONS *", "*", None),
             ("CONNECT a:443", "a:443", None),
         ] {
-            let (parts, said) = read(&format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n")).unwrap();
-            assert_eq!(parts.uri.to_string(), uri, "{line}");
-            assert_eq!(said.as_deref(), received.map(str::as_bytes), "{line}");
+            let head = read(&format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n")).unwrap();
+            assert_eq!(head.uri.to_string(), uri, "{line}");
+            assert_eq!(
+                head.received.as_deref(),
+                received.map(str::as_bytes),
+                "{line}"
+            );
         }
     }
 

@@ -6,19 +6,15 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
-use http::{
-    HeaderMap,
-    header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING},
-};
 use weir_http1::{
-    BodyEncoder, Method,
+    BodyEncoder, Method, Name,
     server::{self, ResponseTo},
 };
 
 use super::wire::Wire;
 use crate::{
     clock,
-    http::{Answer, Body, ConnState, Part, Receipt, date},
+    http::{Answer, Body, ConnState, Fields, Part, Receipt, date},
     net::FilePart,
 };
 
@@ -84,17 +80,24 @@ impl<R: Receipt> Sending<R> {
         };
         let framing = server::framing(request, status, length, keep);
         let mut head = server::response(out, status);
-        let mut has_date = false;
-        for (name, value) in &headers {
-            if name == CONTENT_LENGTH || name == CONNECTION || name == TRANSFER_ENCODING {
-                continue;
+        // The carrier says how long the body is, and whether the connection stays open.
+        let ours = [
+            Name::Connection,
+            Name::ContentLength,
+            Name::TransferEncoding,
+        ];
+        if ours.iter().any(|name| headers.has(*name)) {
+            for (name, value) in headers.iter() {
+                if !Name::of(name).is_some_and(|name| ours.contains(&name)) {
+                    head.checked_field(name, value);
+                }
             }
-            has_date |= name == DATE;
-            head.checked_field(name.as_str(), value.as_bytes());
+        } else {
+            head.lines().extend_from_slice(headers.lines());
         }
-        if !has_date {
+        if !headers.has(Name::Date) {
             let lines = head.lines();
-            lines.extend_from_slice(b"date: ");
+            lines.extend_from_slice(b"Date: ");
             date::put(lines);
             lines.extend_from_slice(b"\r\n");
         }
@@ -315,9 +318,9 @@ impl<R: Receipt> Sending<R> {
 }
 
 /// The length in the fields of an answer.
-fn announced(headers: &HeaderMap) -> Option<u64> {
-    let length = headers.get(CONTENT_LENGTH)?.to_str().ok()?;
-    length.parse().ok()
+fn announced(headers: &Fields) -> Option<u64> {
+    let length = headers.get(Name::ContentLength)?;
+    std::str::from_utf8(length).ok()?.parse().ok()
 }
 
 /// Pieces of up to this many bytes are copied into the buffer of the wire.

@@ -14,7 +14,7 @@ use weir_http1::{
     server::{Decoder, ResponseTo},
 };
 
-use super::{close::Ending, head::parts};
+use super::{close::Ending, head::take};
 use crate::{
     http::{ConnState, Inlet, Request, RequestBody},
     net::Socket,
@@ -378,7 +378,6 @@ fn read_head(decoder: &mut Decoder, input: &mut &[u8]) -> Result<Option<Whole>, 
             Err(Error::HostMissing | Error::HostRepeated) => BodyLength::NONE,
             Err(error) => return Err(Ending::of(error)),
         };
-        let (parts, target) = parts(head).map_err(Ending::Refused)?;
         let (body, inlet) = match length {
             BodyLength::NONE => {
                 // Moves the decoder to the end of the message.
@@ -394,20 +393,15 @@ fn read_head(decoder: &mut Decoder, input: &mut &[u8]) -> Result<Option<Whole>, 
                 (RequestBody::new(inlet.clone(), known), Some(inlet))
             }
         };
-        let whole = Whole {
+        Ok(Some(Whole {
+            response_to: ResponseTo::from(&*head),
+            awaits_consent: head.expect() == Expect::Continue,
             request: Request {
-                parts,
-                target,
+                head: take(head).map_err(Ending::Refused)?,
                 body,
             },
             body: inlet,
-            response_to: ResponseTo::from(&*head),
-            awaits_consent: head.expect() == Expect::Continue,
-        };
-        if head.fields().capacity() > KEPT_CAPACITY {
-            head.release();
-        }
-        Ok(Some(whole))
+        }))
     })
 }
 

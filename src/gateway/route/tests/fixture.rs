@@ -163,7 +163,8 @@ pub(super) fn describe(target: &Target<'_>) -> String {
         Target::Action(Action::Reply { .. }) => "action Reply".into(),
         Target::Action(Action::Redirect { .. }) => "action Redirect".into(),
         Target::File(entry) => {
-            let content_type = entry.identity().headers["content-type"].to_str().unwrap();
+            let content_type = entry.identity().headers.get("content-type").unwrap();
+            let content_type = String::from_utf8_lossy(content_type);
             format!(
                 "file {} {content_type}",
                 String::from_utf8_lossy(entry.path())
