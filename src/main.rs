@@ -34,6 +34,7 @@ mod own_call;
 mod pulse;
 mod resolver;
 mod sidecar;
+mod upstream;
 mod watch;
 mod window;
 

@@ -121,8 +121,9 @@ fn imports_go_one_way() {
 /// Wires do not know what they serve, and streams do not know what they carry.
 #[test]
 fn carriers_know_no_gateway_and_streams_no_carriers() {
-    let above: [(&str, &[&str]); 2] = [
+    let above: [(&str, &[&str]); 3] = [
         ("src/http/", ROOMS),
+        ("src/upstream/", &[ROOMS, &["http"]].concat()),
         ("src/net/", &[ROOMS, &["http"]].concat()),
     ];
     for file in sources() {

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::{cache::Filling, compress::Compressed, failure, fault::Kind};
+use super::{cache::Filling, compress::Compressed, fault::Kind};
 use crate::clock;
 
 /// The body of an answer for the caller.
@@ -359,12 +359,6 @@ where
 pub(crate) trait Blame {
     /// The kind of the error.
     fn kind(&self) -> Kind;
-}
-
-impl Blame for hyper::Error {
-    fn kind(&self) -> Kind {
-        failure::of_body(self)
-    }
 }
 
 impl Blame for BodyError {

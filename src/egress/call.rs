@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use http::{
     HeaderValue, Method, Request, Response,
-    header::{CONTENT_LENGTH, CONTENT_TYPE, PROXY_AUTHENTICATE, RETRY_AFTER, TRANSFER_ENCODING},
+    header::{CONTENT_LENGTH, CONTENT_TYPE, PROXY_AUTHENTICATE, RETRY_AFTER},
     request::Parts,
 };
 use hyper::body::{Body, Incoming};
@@ -526,38 +526,13 @@ fn relay(
     permit: Permit,
 ) -> Response<Answer> {
     let (mut parts, body) = response.into_parts();
-    // An answer with two lengths may end elsewhere for the origin than for weir (RFC 9112 §6.3).
-    let two_lengths =
-        parts.headers.contains_key(TRANSFER_ENCODING) && parts.headers.contains_key(CONTENT_LENGTH);
     headers::toward_caller(&mut parts.headers);
     parts.version = http::Version::HTTP_11;
     parts.extensions.clear();
     let pace = limits.pace(host);
-    let held = Held {
-        carrier: Some(carrier),
-        keep: !two_lengths,
-        _permit: permit,
-    };
-    let answer = Answer::origin(Guarded::new(body, held, pace));
+    // Both are held until the last byte has arrived.
+    let answer = Answer::origin(Guarded::new(body, (carrier, permit), pace));
     Response::from_parts(parts, answer)
-}
-
-/// Resources that an answer holds until its last byte has arrived.
-struct Held {
-    carrier: Option<Carrier>,
-    /// The connection can be used for another call.
-    keep: bool,
-    _permit: Permit,
-}
-
-impl Drop for Held {
-    /// hyper itself closes the connection if the answer was not read to its end.
-    fn drop(&mut self) {
-        // Dropping it closes its connection.
-        if let Some(carrier) = self.carrier.take().filter(|_| self.keep) {
-            carrier.done();
-        }
-    }
 }
 
 /// CONNECT: uses a new connection; the tunnelled bytes are not inspected.

@@ -21,7 +21,9 @@
 //! A connection that is too old, or whose address DNS no longer names, gets no new calls; its running calls continue.
 
 mod carrier;
+mod lease;
 mod quota;
+mod watch;
 
 use std::{
     collections::VecDeque,
@@ -32,18 +34,20 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
+    task::{Context, Waker},
     time::Duration,
 };
 
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{sync::oneshot, task::AbortHandle};
 use weir_config::{HostSettings, Scheme};
+use weir_http1::Limits;
 
 pub(crate) use self::carrier::{Carrier, Received, Unanswered};
-use self::quota::Quota;
+use self::{quota::Quota, watch::Watch};
 use super::{
-    dial::{Dialer, Link, Route},
+    dial::{Dialer, Link, Route, Stream},
     failure,
     fault::{Fault, Kind},
     figures::HostFigures,
@@ -51,13 +55,15 @@ use super::{
     record::{Connection, Protocol},
     upload::Upload,
 };
-use crate::clock;
+use crate::{clock, upstream::h1};
 
 /// All connections to one origin.
 pub(crate) struct Connections {
     dialer: Arc<Dialer>,
     route: Route,
     figures: Arc<HostFigures>,
+    /// Hears of idle HTTP/1.1 connections: [`Watch`].
+    watch: Waker,
     state: Mutex<State>,
 }
 
@@ -114,11 +120,10 @@ struct Dial {
 
 /// An HTTP/1.1 connection.
 struct Kept {
-    sender: http1::SendRequest<Upload>,
+    client: Box<h1::Connection<Stream>>,
     connection: Connection,
     made: u64,
     used: u64,
-    gauge: Gauge,
 }
 
 /// An HTTP/2 connection.
@@ -152,10 +157,11 @@ impl Connections {
             ahead_pause: FIRST_PAUSE,
             ..State::default()
         };
-        Arc::new(Connections {
+        Arc::new_cyclic(|me| Connections {
             dialer,
             route,
             figures,
+            watch: Watch::waker(me.clone()),
             state: Mutex::new(state),
         })
     }
@@ -212,8 +218,9 @@ impl Connections {
             // There are more than `keepalive` because they were all in use a moment ago.
             let mut beyond = all.len().saturating_sub(settings.keepalive);
             // The least recently used one comes first.
-            for kept in all {
-                let unfit = kept.sender.is_closed() || !self.fit(&kept.connection, kept.made, now);
+            for mut kept in all {
+                let unfit =
+                    !kept.is_open(&self.watch) || !self.fit(&kept.connection, kept.made, now);
                 let limit = match beyond > 0 {
                     true => SPARE_FOR.min(settings.keepalive_timeout),
                     false => settings.keepalive_timeout,
@@ -282,8 +289,8 @@ impl Connections {
     /// An existing connection that can take a call.
     fn kept(self: &Arc<Self>, state: &mut State) -> Option<Carrier> {
         let now = clock::now();
-        while let Some(kept) = state.idle.pop() {
-            if kept.sender.is_ready() && self.young(kept.made, now) {
+        while let Some(mut kept) = state.idle.pop() {
+            if self.young(kept.made, now) && kept.is_open(&self.watch) {
                 state.busy += 1;
                 return Some(self.carrier(Hold::Own(kept), true));
             }
@@ -365,78 +372,54 @@ impl Connections {
         let Link { stream, connection } = link;
         let now = clock::precise();
         let limit = usize::try_from(self.settings().max_response_head).unwrap_or(usize::MAX);
-        let gauge = match connection.protocol {
-            Protocol::Http2 => Gauge::open(),
-            Protocol::Http1 | Protocol::Tunnel => Gauge::new(limit.max(LEAST_BUFFER)),
-        };
-        let io = TokioIo::new(stream.measured(Reading::new(gauge.clone())));
-        let begun = match connection.protocol {
-            Protocol::Http2 => {
-                let handshake = http2::Builder::new(TokioExecutor::new())
-                    .timer(TokioTimer::new())
-                    .max_header_list_size(limit.min(u32::MAX as usize) as u32)
-                    .initial_stream_window_size(STREAM_WINDOW)
-                    .initial_connection_window_size(CONNECTION_WINDOW)
-                    .keep_alive_interval(PING_EVERY)
-                    .keep_alive_timeout(PING_LIMIT)
-                    .handshake(io)
-                    .await;
-                handshake.map(|(sender, mut conversation)| {
-                    let ended = self.clone();
-                    let shared = Arc::new(Shared {
-                        sender,
-                        connection,
-                        made: now,
-                        used: AtomicU64::new(now),
-                        streams: AtomicUsize::new(0),
-                        most: Arc::new(AtomicUsize::new(STREAMS)),
-                        given: AtomicUsize::new(0),
-                        refused: AtomicUsize::new(0),
-                    });
-                    let most = shared.most.clone();
-                    tokio::spawn(async move {
-                        // Errors are reported to each of its calls.
-                        let _ = poll_fn(|cx| {
-                            let polled = Pin::new(&mut conversation).poll(cx);
-                            most.store(conversation.current_max_send_streams(), Relaxed);
-                            polled
-                        })
-                        .await;
-                        ended.one_ended();
-                    });
-                    Hold::Share(shared)
-                })
-            }
-            Protocol::Http1 | Protocol::Tunnel => {
-                let handshake = http1::Builder::new()
-                    .max_buf_size(limit.max(LEAST_BUFFER))
-                    .max_header_size(limit)
-                    .handshake(io)
-                    .await;
-                match handshake {
-                    Ok((mut sender, conversation)) => {
-                        let ended = self.clone();
-                        tokio::spawn(async move {
-                            let _ = conversation.await;
-                            ended.one_ended();
-                        });
-                        // Until its task has run once, the connection would look closed.
-                        let ready = sender.ready().await;
-                        ready.map(|()| {
-                            Hold::Own(Kept {
-                                sender,
-                                connection,
-                                made: now,
-                                used: now,
-                                gauge,
-                            })
-                        })
-                    }
-                    Err(error) => Err(error),
-                }
-            }
-        };
-        begun.map_err(|error| failure::of_handshake(&self.route.origin, &error))
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        if connection.protocol != Protocol::Http2 {
+            let limits = Limits {
+                head: limit,
+                ..Limits::default()
+            };
+            return Ok(Hold::Own(Kept {
+                client: Box::new(h1::Connection::new(stream, limits)),
+                connection,
+                made: now,
+                used: now,
+            }));
+        }
+        let io = TokioIo::new(stream.measured(Reading::new(Gauge::open())));
+        let handshake = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_header_list_size(limit)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_LIMIT)
+            .handshake(io)
+            .await;
+        let (sender, mut conversation) =
+            handshake.map_err(|error| failure::of_handshake(&self.route.origin, &error))?;
+        let ended = self.clone();
+        let shared = Arc::new(Shared {
+            sender,
+            connection,
+            made: now,
+            used: AtomicU64::new(now),
+            streams: AtomicUsize::new(0),
+            most: Arc::new(AtomicUsize::new(STREAMS)),
+            given: AtomicUsize::new(0),
+            refused: AtomicUsize::new(0),
+        });
+        let most = shared.most.clone();
+        tokio::spawn(async move {
+            // Errors are reported to each of its calls.
+            let _ = poll_fn(|cx| {
+                let polled = Pin::new(&mut conversation).poll(cx);
+                most.store(conversation.current_max_send_streams(), Relaxed);
+                polled
+            })
+            .await;
+            ended.one_ended();
+        });
+        Ok(Hold::Share(shared))
     }
 
     /// A new connection is ready.
@@ -493,6 +476,14 @@ impl Connections {
 
     /// Gives an HTTP/1.1 connection to a waiting call, or keeps it.
     fn offer(self: &Arc<Self>, mut own: Kept, kept: bool) {
+        // What ends it from now on is heard of. A new one that has ended already fails its call: an origin that closes
+        // connections at once is not asked again and again.
+        let is_open = own.is_open(&self.watch);
+        if kept && !is_open {
+            drop(own);
+            let mut state = self.lock();
+            return self.dial_for_waiting(&mut state);
+        }
         loop {
             let waiter = {
                 let mut state = self.lock();
@@ -519,7 +510,10 @@ impl Connections {
                                 _ => drop(state.idle.remove(0)),
                             }
                         }
-                        state.idle.push(own);
+                        own.client.rest();
+                        if is_open {
+                            state.idle.push(own);
+                        }
                         return;
                     }
                 }
@@ -599,11 +593,10 @@ impl Connections {
         let gone: Vec<_>;
         {
             let mut state = self.lock();
-            let (closed, open) = mem::take(&mut state.idle)
-                .into_iter()
-                .partition(|kept| kept.sender.is_closed());
-            state.idle = open;
-            gone = closed;
+            gone = state
+                .idle
+                .extract_if(.., |kept| !kept.is_open(&self.watch))
+                .collect();
             state.shared.retain(|one| !one.sender.is_closed());
             self.dial_ahead(&mut state, clock::precise());
         }
@@ -652,6 +645,13 @@ impl State {
         if shared.given.fetch_add(1, Relaxed) + 1 >= quota {
             self.shared.retain(|one| !Arc::ptr_eq(one, shared));
         }
+    }
+}
+
+impl Kept {
+    /// Whether the origin has left it open and silent. If that ends, `watch` is woken.
+    fn is_open(&mut self, watch: &Waker) -> bool {
+        self.client.is_open(&mut Context::from_waker(watch))
     }
 }
 
@@ -746,9 +746,6 @@ const PING_LIMIT: Duration = Duration::from_secs(10);
 
 /// An idle connection beyond `keepalive` is closed when it was not needed for this long.
 const SPARE_FOR: Duration = Duration::from_secs(10);
-
-/// hyper's minimum buffer size, bytes.
-const LEAST_BUFFER: usize = 8192;
 
 /// First pause after a failed attempt to connect in advance, µs; it doubles each time.
 const FIRST_PAUSE: u64 = 1_000_000;

@@ -1,17 +1,17 @@
-//! Translates hyper's error of a connection into a [`Fault`].
+//! Translates the error of a connection into a [`Fault`]: of HTTP/1.1 those of [`h1`], of HTTP/2 hyper's.
 
 use std::{error::Error, io};
 
 use tokio_rustls::rustls;
+use weir_http1::Error as Malformed;
 use weir_pool::Sent;
 
 use super::{
     fault::{Fault, Kind},
-    reading::Endless,
-    record::Protocol,
     target::Origin,
     tls,
 };
+use crate::upstream::h1;
 
 /// HTTP could not be started on a new connection.
 pub(crate) fn of_handshake(origin: &Origin, error: &hyper::Error) -> Fault {
@@ -19,8 +19,40 @@ pub(crate) fn of_handshake(origin: &Origin, error: &hyper::Error) -> Fault {
         .unwrap_or_else(|| Fault::unsent(kind(error), format!("{origin}: {}", chain(error))))
 }
 
-/// A request had no answer. `unsent`: the origin cannot have seen it ([`is_not_begun`]), or nothing was written.
+/// A request over HTTP/1.1 had no answer. `unsent`: nothing was written.
+pub(crate) fn of_exchange(origin: &Origin, error: &h1::Error, unsent: bool) -> Fault {
+    let kind = match error {
+        h1::Error::Request => Kind::BadRequest,
+        h1::Error::Body(_) => Kind::BadBody,
+        h1::Error::Answer(
+            Malformed::HeadTooLarge | Malformed::TargetTooLong | Malformed::TooManyFields,
+        ) => Kind::HeadTooLarge,
+        error => of_answer(error),
+    };
+    unanswered(origin, error, kind, unsent)
+}
+
+/// An answer over HTTP/1.1 broke off, or is not valid HTTP.
+pub(crate) fn of_answer(error: &h1::Error) -> Kind {
+    match error {
+        h1::Error::Answer(Malformed::Truncated) => Kind::Terminated,
+        h1::Error::Answer(_) | h1::Error::Endless | h1::Error::Switched => Kind::BadResponse,
+        _ => Kind::Terminated,
+    }
+}
+
+/// A request over HTTP/2 had no answer. `unsent`: the origin cannot have seen it ([`is_not_begun`]), or nothing was
+/// written.
 pub(crate) fn of_call(origin: &Origin, error: &hyper::Error, unsent: bool) -> Fault {
+    let kind = match unsent {
+        // hyper reports a request whose connection is gone like an invalid request.
+        true => Kind::Terminated,
+        false => kind(error),
+    };
+    unanswered(origin, error, kind, unsent)
+}
+
+fn unanswered(origin: &Origin, error: &(dyn Error + 'static), kind: Kind, unsent: bool) -> Fault {
     let sent = match unsent {
         true => Sent::Nothing,
         false => Sent::Maybe,
@@ -29,15 +61,11 @@ pub(crate) fn of_call(origin: &Origin, error: &hyper::Error, unsent: bool) -> Fa
     if let Some(fault) = tls::fault(origin, error) {
         return Fault { sent, ..fault };
     }
-    let kind = match unsent {
-        // hyper reports a request whose connection is gone like an invalid request.
-        true => Kind::Terminated,
-        false => kind(error),
-    };
     let what = match kind {
         Kind::HeadTooLarge => "the head of its answer is longer than max_response_head",
         Kind::BadResponse => "its answer is not HTTP",
         Kind::BadBody => "the request's body ended too early",
+        Kind::BadRequest => "the request cannot be sent",
         _ => "the connection was closed before an answer",
     };
     Fault {
@@ -52,10 +80,7 @@ pub(crate) fn of_call(origin: &Origin, error: &hyper::Error, unsent: bool) -> Fa
 /// Either it said so (REFUSED_STREAM, or GOAWAY with an earlier last stream, for any reason), or the request was
 /// never sent: hyper has `handed_back` the request, or it was still waiting for a stream when the connection was
 /// given up.
-pub(crate) fn is_not_begun(error: &hyper::Error, handed_back: bool, protocol: Protocol) -> bool {
-    if protocol != Protocol::Http2 {
-        return false;
-    }
+pub(crate) fn is_not_begun(error: &hyper::Error, handed_back: bool) -> bool {
     let is_refused = source::<h2::Error>(error).is_some_and(|h2| {
         h2.is_remote() && (h2.is_go_away() || h2.reason() == Some(h2::Reason::REFUSED_STREAM))
     });
@@ -69,10 +94,10 @@ pub(crate) fn is_of_stream(error: &hyper::Error) -> bool {
     source::<h2::Error>(error).is_some_and(h2::Error::is_reset)
 }
 
-/// An answer broke off, or is not valid HTTP.
+/// An answer over HTTP/2 broke off, or is not valid HTTP.
 pub(crate) fn of_body(error: &hyper::Error) -> Kind {
     let malformed = source::<io::Error>(error).is_some_and(|error| {
-        // These are the errors of hyper's chunk decoder, and of rustls for bytes that were changed in transit.
+        // rustls gives one of them for bytes that were changed in transit.
         let invalid = [io::ErrorKind::InvalidInput, io::ErrorKind::InvalidData];
         let inner = error.get_ref();
         invalid.contains(&error.kind()) && !inner.is_some_and(|inner| inner.is::<rustls::Error>())
@@ -87,7 +112,7 @@ fn kind(error: &hyper::Error) -> Kind {
     if error.is_parse_too_large() {
         return Kind::HeadTooLarge;
     }
-    if error.is_parse() || is_endless(error) {
+    if error.is_parse() {
         return Kind::BadResponse;
     }
     // The body came from the caller.
@@ -109,12 +134,6 @@ fn source<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'
         next = error.source();
     }
     None
-}
-
-/// The origin sent too many bytes without content.
-fn is_endless(error: &hyper::Error) -> bool {
-    let inner = source::<io::Error>(error).and_then(io::Error::get_ref);
-    inner.is_some_and(|inner| inner.is::<Endless>())
 }
 
 /// An error with its causes.

@@ -1,4 +1,5 @@
-//! Measures what hyper reads from a connection, because the other side may be hostile: an origin or a caller.
+//! Measures what hyper reads from a connection, because the other side may be hostile: a caller, or an origin over HTTP/2.
+//! Over HTTP/1.1 to origins, `upstream::h1` does that itself.
 //!
 //! hyper reads chunk sizes, chunk extensions and interim answers byte by byte or head by head, as long as bytes
 //! arrive. But the thread also serves other connections, so a connection that has read [`TURN`] bytes without a pause

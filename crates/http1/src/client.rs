@@ -32,7 +32,7 @@ use alloc::vec::Vec;
 use crate::{
     Error, Event, Fields, HeadEncoder, InvalidField, Limits, Method, ResponseHead, decoder,
     encode::{Coding, Connection, Framing},
-    head::is_token,
+    head::{StatusLine, is_token},
 };
 
 /// Reads the responses of a connection.
@@ -73,14 +73,23 @@ impl Decoder {
         head: &mut ResponseHead,
     ) -> Result<Option<Event<'i>>, Error> {
         let method = self.method;
-        self.decoder.next(
+        let event = self.decoder.next(
             input,
-            |_| Ok(()),
+            |bytes| StatusLine::read(bytes).map(drop),
             |bytes, limits| {
                 head.read(bytes, limits, method)?;
                 Ok((!head.is_interim()).then(|| head.body()))
             },
-        )
+        )?;
+        // A server that speaks another protocol is known by its first bytes.
+        let is_other = |bytes: &[u8]| {
+            let count = bytes.len().min(VERSION.len());
+            bytes[..count] != VERSION[..count] && bytes != b"\r"
+        };
+        if event.is_none() && self.decoder.is_in_head() && is_other(input) {
+            return Err(self.decoder.fail(Error::StartLine));
+        }
+        Ok(event)
     }
 
     /// The server sends nothing more. Some: that was the end of the response.
@@ -112,6 +121,9 @@ impl Decoder {
         self.decoder.is_done() && head.is_persistent() && is_http
     }
 }
+
+/// What every response begins with.
+const VERSION: &[u8] = b"HTTP/";
 
 /// Begins a request with its request line.
 ///

@@ -111,6 +111,17 @@ impl Decoder {
         matches!(self.state, State::Head(Partial { searched: 0, .. }))
     }
 
+    /// Before the last byte of a head.
+    pub(crate) fn is_in_head(&self) -> bool {
+        matches!(self.state, State::Head(_))
+    }
+
+    /// Refuses everything from now on.
+    pub(crate) fn fail(&mut self, error: Error) -> Error {
+        self.state = State::Failed(error);
+        error
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.state, State::Done(_))
     }

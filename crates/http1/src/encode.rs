@@ -202,6 +202,29 @@ impl BodyEncoder {
         }
         Ok(())
     }
+
+    /// Appends what ends the body, with trailers if it goes in chunks; otherwise they are left out. Their names and values
+    /// have been checked before, as those of [`HeadEncoder::checked_field`].
+    ///
+    /// # Errors
+    ///
+    /// The body is shorter than the head has told.
+    pub fn end_with(
+        &mut self,
+        out: &mut Vec<u8>,
+        trailers: impl IntoIterator<Item = (impl AsRef<[u8]>, impl AsRef<[u8]>)>,
+    ) -> Result<(), WrongLength> {
+        if self.coding != Coding::Chunked {
+            return self.end(out);
+        }
+        self.coding = Coding::Ended;
+        out.extend_from_slice(b"0\r\n");
+        for (name, value) in trailers {
+            line(out, name.as_ref(), value.as_ref());
+        }
+        out.extend_from_slice(b"\r\n");
+        Ok(())
+    }
 }
 
 /// The line in front of a chunk's bytes (RFC 9112 §7.1), or nothing.

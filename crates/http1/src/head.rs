@@ -377,14 +377,15 @@ impl ResponseHead {
         self.status = line.status;
         self.version = line.version;
         // Checked also where there can be no body: a peer that contradicts itself is not trusted.
-        let framing = framing(&self.fields, self.version)?;
+        let (framing, is_clear) = response_framing(&self.fields, self.version)?;
         self.body = match (self.status, method) {
             (100..=199 | 204 | 304, _) | (_, Method::Head) => BodyLength::NONE,
             (200..=299, Method::Connect) => BodyLength::NONE,
             _ => framing.unwrap_or(BodyLength::UntilClose),
         };
-        self.is_persistent =
-            is_persistent(&self.fields, self.version) && self.body != BodyLength::UntilClose;
+        self.is_persistent = is_clear
+            && is_persistent(&self.fields, self.version)
+            && self.body != BodyLength::UntilClose;
         Ok(())
     }
 }
@@ -431,14 +432,15 @@ impl RequestLine {
 }
 
 /// The first line of a response (RFC 9112 §4).
-struct StatusLine {
+pub(crate) struct StatusLine {
     status: u16,
     version: Version,
     end: usize,
 }
 
 impl StatusLine {
-    fn read(bytes: &[u8]) -> Result<StatusLine, Error> {
+    /// Reads the line that the bytes begin with, which must be whole.
+    pub(crate) fn read(bytes: &[u8]) -> Result<StatusLine, Error> {
         let (line, end) = line(bytes)?;
         let (first, rest) = line
             .split_at_checked(b"HTTP/1.1".len())
@@ -546,6 +548,40 @@ fn framing(fields: &Fields, version: Version) -> Result<Option<BodyLength>, Erro
         return Err(Error::LengthRepeated);
     }
     decimal(value).map(|length| Some(BodyLength::Known(length)))
+}
+
+/// As [`framing`], of a response, which nobody else reads: its length may be repeated if it is the same, and chunks
+/// count more than a length (RFC 9112 §6.3). Then the second value is false: nothing behind it can be trusted.
+fn response_framing(
+    fields: &Fields,
+    version: Version,
+) -> Result<(Option<BodyLength>, bool), Error> {
+    let strict = framing(fields, version);
+    match strict {
+        Err(Error::LengthAndCoding) => {
+            let mut codings = fields.all(Name::TransferEncoding);
+            let is_chunked = codings
+                .next()
+                .is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"));
+            match (is_chunked, codings.next()) {
+                (true, None) => Ok((Some(BodyLength::Chunked), false)),
+                (false, None) => Err(Error::CodingUnknown),
+                (_, Some(_)) => Err(Error::CodingRepeated),
+            }
+        }
+        Err(error @ (Error::LengthRepeated | Error::Length)) => {
+            let values = fields.all(Name::ContentLength);
+            let mut lengths = values
+                .flat_map(|value| value.split(|byte| *byte == b','))
+                .map(|length| decimal(length.trim_ascii()));
+            let first = lengths.next().unwrap_or(Err(error))?;
+            match lengths.all(|length| length == Ok(first)) {
+                true => Ok((Some(BodyLength::Known(first)), true)),
+                false => Err(error),
+            }
+        }
+        strict => Ok((strict?, true)),
+    }
 }
 
 /// A Content-Length: digits only.

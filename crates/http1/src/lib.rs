@@ -21,9 +21,9 @@
 //! | more than one space in the request line | 400 | may be taken (§3) |
 //! | a control character but the tab in a value | 400 | refused or replaced (RFC 9110 §5.5) |
 //! | no Host in HTTP/1.1, or two | 400 | 400 (§3.2) |
-//! | Content-Length twice, or a list of it, also if equal | 400 | refused or one taken (§6.3) |
+//! | Content-Length twice, or a list of it, also if equal | 400; taken in a response if all are equal | refused or one taken (§6.3) |
 //! | Content-Length with a sign, spaces or nothing | 400 | 400 (§6.3) |
-//! | Content-Length and Transfer-Encoding | 400 | may be refused (§6.1) |
+//! | Content-Length and Transfer-Encoding | 400; the length is ignored in a response, which then ends the connection | may be refused (§6.1), the length is ignored (§6.3) |
 //! | Transfer-Encoding other than `chunked` | 501 | 501 (§6.1) |
 //! | Transfer-Encoding twice | 400 | 400 where chunked is not last (§6.3) |
 //! | Transfer-Encoding in HTTP/1.0 | 400 | faulty (§6.1) |

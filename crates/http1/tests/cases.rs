@@ -489,6 +489,34 @@ fn responses_end_where_they_say() {
     assert!(!messages[0].is_whole && messages[2].is_whole);
 }
 
+/// Only the client itself reads a response: what RFC 9112 §6.3 says is clear enough.
+#[test]
+fn responses_with_two_lengths_are_read_if_they_are_clear() {
+    for (wire, body, is_persistent) in [
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
+            "x",
+            true,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\nx",
+            "x",
+            true,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nxy\r\n0\r\n\r\n",
+            "xy",
+            false,
+        ),
+    ] {
+        let (messages, error) = response(wire, Method::Get);
+        assert_eq!(error, None, "{wire:?}");
+        assert!(messages[0].is_whole, "{wire:?}");
+        assert_eq!(messages[0].body, body.as_bytes(), "{wire:?}");
+        assert_eq!(messages[0].is_persistent, is_persistent, "{wire:?}");
+    }
+}
+
 #[test]
 fn responses_that_are_none_are_refused() {
     for (wire, error) in [
@@ -501,13 +529,25 @@ fn responses_that_are_none_are_refused() {
         ("HTTP/1.1 200 O\x01K\r\n\r\n", Error::StartLine),
         ("HTTP/1.1 200 OK\n\n", Error::BareLf),
         (
-            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
             Error::LengthRepeated,
         ),
         (
-            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
-            Error::LengthAndCoding,
+            "HTTP/1.1 200 OK\r\nContent-Length: 1, 2\r\n\r\nx",
+            Error::Length,
         ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: \r\n\r\nx",
+            Error::Length,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: gzip\r\n\r\n",
+            Error::CodingUnknown,
+        ),
+        ("SSH-2.0-OpenSSH_9.2p1\r\n", Error::StartLine),
+        ("HTT", Error::Truncated),
+        ("220 ready", Error::StartLine),
+        ("HTTP/1.1 fine\r\nX: ", Error::StartLine),
         (
             "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
             Error::CodingInHttp10,

@@ -3,7 +3,7 @@
 use std::{
     io::{self, IoSlice},
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 use tokio::{
@@ -56,6 +56,16 @@ impl Stream {
         match &self.wire {
             Wire::Plain(stream) => stream,
             Wire::Tls(stream) => stream.get_ref().0,
+        }
+    }
+}
+
+impl Drop for Stream {
+    /// Over TLS the end is announced, if the kernel takes that without a wait. Otherwise the origin has to take it for a
+    /// connection that broke (RFC 8446 §6.1).
+    fn drop(&mut self) {
+        if let Wire::Tls(stream) = &mut self.wire {
+            let _ = Pin::new(stream).poll_shutdown(&mut Context::from_waker(Waker::noop()));
         }
     }
 }

@@ -1,4 +1,9 @@
-//! Messages that need care because of their framing or their headers: two lengths, `Expect: 100-continue`.
+//! Messages that need care because of their framing or their headers: two lengths, `Expect: 100-continue`. Answers that
+//! begin before their request is whole.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread;
 
 use crate::support::oddity::Oddity;
 use crate::support::sidecar::Outward;
@@ -109,4 +114,85 @@ fn a_refusal_reaches_a_caller_that_still_sends_its_body() {
         assert!(answer.text().contains("not_allowed"), "{framing}");
         caller.expect_closed();
     }
+}
+
+/// Reads from a stream until what came has this in it.
+fn until(stream: &mut TcpStream, wanted: &str) -> String {
+    let mut came = Vec::new();
+    let mut piece = [0; 65536];
+    loop {
+        let text = String::from_utf8_lossy(&came);
+        if text.contains(wanted) {
+            return text.into_owned();
+        }
+        match stream.read(&mut piece).expect("it is open") {
+            0 => panic!("it was closed before {wanted:?}: {text}"),
+            count => came.extend_from_slice(&piece[..count]),
+        }
+    }
+}
+
+/// An origin may answer while it reads: neither direction waits for the other. The connection is used again.
+#[test]
+fn an_answer_may_begin_before_its_request_is_whole_and_both_go_on() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    let origin = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        until(&mut stream, "begin");
+        let begun = "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\nbegun, ";
+        stream.write_all(begun.as_bytes()).expect("it is open");
+        until(&mut stream, "last");
+        stream.write_all(b"ended").expect("it is open");
+        until(&mut stream, "GET /again");
+        let again = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nagain";
+        stream.write_all(again.as_bytes()).expect("it is open");
+    });
+    let sidecar = Outward::new().plain_name("api.test", address).start();
+    let mut caller = sidecar.client();
+    let path = format!("/api.test:{}", address.port());
+    // More than weir reads before it asks the origin.
+    let (first, second) = ("x".repeat(100_000), "x".repeat(1_000_000));
+    let length = "begin".len() + first.len() + second.len() + "last".len();
+    caller.send(format!(
+        "POST {path}/ HTTP/1.1\r\nHost: weir\r\nContent-Length: {length}\r\n\r\nbegin{first}"
+    ));
+    let mut stream = caller.stream().try_clone().expect("a descriptor");
+    let answer = until(&mut stream, "begun, ");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    caller.send(second);
+    caller.send("last");
+    until(&mut stream, "ended");
+    let again = sidecar.get(&format!("{path}/again")).expect(200);
+    assert_eq!(again.text(), "again");
+    origin.join().expect("no panic");
+}
+
+/// An origin that refuses a body closes the connection without reading it. Its answer reaches the caller.
+#[test]
+fn an_origin_s_refusal_of_a_long_body_is_passed_on() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    let origin = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        until(&mut stream, "begin");
+        let refused = "HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 8\r\n\r\ntoo long";
+        stream.write_all(refused.as_bytes()).expect("it is open");
+        stream.shutdown(Shutdown::Write).expect("it is open");
+        // Until weir closes its side.
+        let mut rest = [0; 65536];
+        while stream.read(&mut rest).is_ok_and(|count| count > 0) {}
+    });
+    let sidecar = Outward::new().plain_name("api.test", address).start();
+    let mut caller = sidecar.client();
+    caller.send(format!(
+        "POST /api.test:{}/ HTTP/1.1\r\nHost: weir\r\nContent-Length: 10000000\r\n\r\nbegin{}",
+        address.port(),
+        "x".repeat(100_000)
+    ));
+    let answer = caller.response().expect(413);
+    assert_eq!(answer.text(), "too long");
+    drop(caller);
+    drop(sidecar);
+    origin.join().expect("no panic");
 }

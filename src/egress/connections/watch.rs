@@ -1,0 +1,57 @@
+//! Idle connections are watched: one that the origin closes is closed here at once, and replaced if it is needed.
+
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    task::{Wake, Waker},
+};
+
+use tokio::runtime::Handle;
+
+use super::Connections;
+
+/// Is woken when something happens on an idle connection, and has all of them looked at. Several wakes at once are one
+/// look.
+pub(super) struct Watch {
+    home: Weak<Connections>,
+    /// A look is due.
+    is_due: AtomicBool,
+}
+
+impl Watch {
+    pub(super) fn waker(home: Weak<Connections>) -> Waker {
+        let is_due = AtomicBool::new(false);
+        Waker::from(Arc::new(Watch { home, is_due }))
+    }
+
+    fn look(&self) {
+        // What happens from now on is another look.
+        self.is_due.store(false, SeqCst);
+        if let Some(home) = self.home.upgrade() {
+            home.one_ended();
+        }
+    }
+}
+
+impl Wake for Watch {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.is_due.swap(true, SeqCst) {
+            return;
+        }
+        // The lock of the connections may be held here, so the look is a task of its own.
+        match Handle::try_current() {
+            Ok(runtime) => {
+                let watch = self.clone();
+                runtime.spawn(async move { watch.look() });
+            }
+            // Connections::tend looks once a second.
+            Err(_) => self.is_due.store(false, SeqCst),
+        }
+    }
+}
