@@ -10,8 +10,8 @@ use crate::{
     listeners::{Spoken, listeners, spoken},
     model::{
         Action, Command, Config, ErrorFormat, HostPattern, Level, Listener, Log, LogTarget,
-        PathPattern, Php, PhpSetting, Pm, Pool, Protocol, Route, Runtime, SerializeBy, Server,
-        Settings, Site, Workers,
+        PathPattern, Php, PhpSetting, Pm, Pool, PoolId, Protocol, Route, Runtime, SerializeBy,
+        Server, Settings, Site, Workers,
     },
     queue::{NO_REPORT, queue},
     rows::log::FACILITIES,
@@ -668,21 +668,29 @@ fn no_syslog(entries: &Entries, key: &str, sink: &mut Sink) {
 /// syslog(3)'s LOG_DAEMON.
 const DAEMON: u8 = 3;
 
-/// Sites and routes with `serialize_by = "auto"` whose pool does not report sessions.
+/// Sites, routes and listeners with `serialize_by = "auto"` whose pool does not report sessions.
 fn check_sessions(document: &Document, config: &Config, sink: &mut Sink) {
-    let mut check = |entries: &Entries, settings: &Settings| {
-        let pool = settings.pool.and_then(|pool| config.pools.get(pool.0));
-        let is_auto = settings.policy.serialize_by == SerializeBy::Auto;
-        if is_auto && entries.is_written("serialize_by") && pool.is_some_and(|p| p.php().is_none())
-        {
+    let mut check = |entries: &Entries, by: &SerializeBy, pool: Option<PoolId>| {
+        let pool = pool.and_then(|pool| config.pools.get(pool.0));
+        let is_auto = *by == SerializeBy::Auto && entries.is_written("serialize_by");
+        if is_auto && pool.is_some_and(|pool| pool.php().is_none()) {
             let hint = "write \"cookie:NAME\" with the name of the session's cookie";
             sink.warning(entries.span("serialize_by"), NO_REPORT, hint);
         }
     };
+    let mut of = |entries: &Entries, settings: &Settings| {
+        check(entries, &settings.policy.serialize_by, settings.pool);
+    };
     for (tables, site) in document.sites.iter().zip(&config.sites) {
-        check(&tables.site.entries, &site.settings);
+        of(&tables.site.entries, &site.settings);
         for (entries, route) in tables.routes.iter().zip(&site.routes) {
-            check(entries, &route.settings);
+            of(entries, &route.settings);
+        }
+    }
+    for (table, listener) in document.listeners.iter().zip(&config.listeners) {
+        if let Protocol::FastCgi(fastcgi) = &listener.protocol {
+            let by = &fastcgi.policy.serialize_by;
+            check(&table.entries, by, Some(fastcgi.pool));
         }
     }
 }
