@@ -54,9 +54,11 @@ pub(crate) fn exchange(
     let Request { mut head, body } = request;
     let word = own_call::HEADER;
     let word = word.as_str();
-    conn.source
-        .names(head.field(word).and_then(own_call::worker_of));
-    head.fields.remove(word.as_bytes());
+    let said = head.field(word);
+    conn.source.names(said.and_then(own_call::worker_of));
+    if said.is_some() {
+        head.fields.remove(word.as_bytes());
+    }
     let record = Record::new(gateway.clone(), conn, head);
     trace::step!(
         record.id,

@@ -58,7 +58,7 @@ pub fn serve(entry: &FileEntry, method: &Method, headers: &weir_http1::Fields) -
     };
     Reply {
         status: StatusCode::OK,
-        headers: chosen.headers.clone(),
+        headers: chosen.headers.copy(ROOM),
         body,
     }
 }
@@ -84,7 +84,7 @@ fn piece(chosen: &Representation, span: Span) -> Part {
 
 /// RFC 9110 §15.3.7.1
 fn partial(chosen: &Representation, span: Span) -> Reply {
-    let mut headers = chosen.headers.clone();
+    let mut headers = chosen.headers.copy(ROOM);
     let range = content_range(span, chosen.stat.size);
     replace(&mut headers, Name::ContentRange, &range);
     replace(&mut headers, Name::ContentLength, &span.len().to_string());
@@ -101,7 +101,7 @@ fn partial(chosen: &Representation, span: Span) -> Reply {
 
 /// RFC 9110 §15.3.7.2
 fn multipart(chosen: &Representation, spans: &[Span], boundary: &str) -> Reply {
-    let mut headers = chosen.headers.clone();
+    let mut headers = chosen.headers.copy(ROOM);
     let content_type = headers.get(Name::ContentType).unwrap_or_default();
     let mut parts = VecDeque::with_capacity(2 * spans.len() + 1);
     let mut len = 0;
@@ -136,6 +136,9 @@ fn content_range(span: Span, size: u64) -> String {
     format!("bytes {}-{}/{size}", span.start, span.end - 1)
 }
 
+/// Bytes for what is added to the headers of a file.
+const ROOM: usize = 64;
+
 /// Sets a field to a text of our own.
 fn replace(headers: &mut Fields, name: Name, value: &str) {
     let is_set = headers.insert(name, value.as_bytes());
@@ -151,7 +154,7 @@ fn unsatisfiable(chosen: &Representation) -> Reply {
 }
 
 fn not_modified(chosen: &Representation) -> Reply {
-    let mut headers = chosen.headers.clone();
+    let mut headers = chosen.headers.copy(ROOM);
     for name in [
         Name::ContentType,
         Name::ContentLength,

@@ -12,6 +12,7 @@ use std::{
 use http::{Method, StatusCode, Uri, Version, uri::PathAndQuery};
 use weir_config::{OnClientLeft, Variable};
 use weir_fcgi::nv::Pairs;
+use weir_http1::Name;
 use weir_pool::Micros;
 
 use super::{
@@ -284,6 +285,14 @@ impl Record {
         found.map(|(_, value)| value)
     }
 
+    /// The same, for a well-known name.
+    fn known_header(&self, name: Name) -> Option<&[u8]> {
+        match self.params {
+            Some(_) => self.header(name.as_str()),
+            None => self.head.fields.get(name),
+        }
+    }
+
     fn put_of_script(&self, out: &mut Vec<u8>, part: impl FnOnce(&Script) -> &[u8]) {
         if let Some(script) = &self.script {
             out.extend_from_slice(part(script));
@@ -330,8 +339,8 @@ impl Record {
             status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
             bytes_in: self.bytes_in,
             bytes_out: self.bytes_out,
-            referer: self.header("referer"),
-            user_agent: self.header("user-agent"),
+            referer: self.known_header(Name::Referer),
+            user_agent: self.known_header(Name::UserAgent),
             site: self.site_name(),
             pool: self.pool.as_ref().map(|pool| pool.settings.name.as_str()),
             worker: self.worker.as_ref().map(|worker| match worker {
@@ -561,6 +570,8 @@ impl Ends {
             server_port: local.map_or(DEFAULT_PORT, |local| local.port()),
         };
         ends.params = params::of_connection(&ends);
+        // Kept as long as the connection.
+        ends.params.shrink_to_fit();
         ends
     }
 }

@@ -8,16 +8,16 @@ use std::{
 use crate::clock;
 
 struct Now {
-    /// Until when ([`clock::now`]) the text is right.
+    /// Until when ([`clock::now`]) the line is right.
     until: u64,
-    text: [u8; LENGTH],
+    line: [u8; LENGTH],
 }
 
 thread_local! {
-    static NOW: RefCell<Now> = const { RefCell::new(Now { until: 0, text: [0; LENGTH] }) };
+    static NOW: RefCell<Now> = const { RefCell::new(Now { until: 0, line: [0; LENGTH] }) };
 }
 
-/// Appends the time of day in the form of RFC 9110 §5.6.7.
+/// Appends the line of the Date field (RFC 9110 §6.6.1).
 pub(super) fn put(out: &mut Vec<u8>) {
     NOW.with_borrow_mut(|now| {
         let turn = clock::now();
@@ -28,16 +28,16 @@ pub(super) fn put(out: &mut Vec<u8>) {
             let left = Duration::from_secs(1) - Duration::from_micros(fraction.into());
             now.until = turn + left.as_micros() as u64;
             let text = httpdate::fmt_http_date(time);
-            if let Ok(text) = text.as_bytes().try_into() {
-                now.text = text;
+            let line = format!("Date: {text}\r\n");
+            if let Ok(line) = line.as_bytes().try_into() {
+                now.line = line;
             }
         }
-        out.extend_from_slice(&now.text);
+        out.extend_from_slice(&now.line);
     });
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`
-const LENGTH: usize = 29;
+const LENGTH: usize = b"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n".len();
 
 #[cfg(test)]
 mod tests {
@@ -49,7 +49,9 @@ mod tests {
         put(&mut out);
         put(&mut out);
         assert_eq!(out[..LENGTH], out[LENGTH..][..LENGTH]);
-        let said = httpdate::parse_http_date(std::str::from_utf8(&out[..LENGTH]).unwrap()).unwrap();
+        let line = std::str::from_utf8(&out[..LENGTH]).unwrap();
+        let text = line.strip_prefix("Date: ").unwrap().trim_end();
+        let said = httpdate::parse_http_date(text).unwrap();
         let ago = SystemTime::now().duration_since(said).unwrap();
         assert!(ago < Duration::from_secs(60), "{ago:?}");
     }

@@ -60,6 +60,14 @@ impl Fields {
         }
     }
 
+    /// The same fields, and room for so many more bytes.
+    pub(crate) fn copy(&self, room: usize) -> Fields {
+        let mut copy = Fields::with_capacity(self.lines.len() + room);
+        copy.lines.extend_from_slice(&self.lines);
+        copy.known = self.known;
+        copy
+    }
+
     /// Adds a field, also if there is one of this name.
     ///
     /// # Errors

@@ -118,6 +118,23 @@ pub struct Framing {
     pub(crate) is_persistent: bool,
 }
 
+impl Framing {
+    /// The Content-Length that is written.
+    #[must_use]
+    pub fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// For a caller that writes that Content-Length itself.
+    #[must_use]
+    pub fn with_length_said(self) -> Framing {
+        Framing {
+            length: None,
+            ..self
+        }
+    }
+}
+
 /// How the end of a body is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Coding {

@@ -17,9 +17,11 @@ macro_rules! names {
             /// In the usual spelling.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => $text,)* }
+                TEXTS[self as usize]
             }
         }
+
+        const TEXTS: [&str; Name::ALL.len()] = [$($text,)*];
     };
 }
 
@@ -94,11 +96,17 @@ impl Name {
     /// The well-known name of this spelling, in any case.
     #[must_use]
     pub fn of(name: &[u8]) -> Option<Name> {
-        let range = LENGTHS.get(name.len())?;
+        let (Some(range), [first, .., last]) = (LENGTHS.get(name.len()), name) else {
+            return None;
+        };
+        let ends = [first | 0x20, last | 0x20];
         BY_LENGTH[usize::from(range.0)..usize::from(range.1)]
             .iter()
-            .copied()
-            .find(|known| known.as_str().as_bytes().eq_ignore_ascii_case(name))
+            .find(|(known, of_known)| {
+                // First and last letter tell nearly all names of one length apart.
+                *of_known == ends && known.as_str().as_bytes().eq_ignore_ascii_case(name)
+            })
+            .map(|(known, _)| *known)
     }
 
     /// Whether the field is between two neighbours only and is not passed on (RFC 9110 §7.6.1, RFC 9112 §9.6). What
@@ -132,15 +140,17 @@ const _: () = assert!(Name::ALL.len() <= 64);
 /// Longest well-known name, bytes.
 const LONGEST: usize = "Strict-Transport-Security".len();
 
-/// The names, shorter ones first.
-static BY_LENGTH: [Name; Name::ALL.len()] = {
-    let mut sorted = [Name::Accept; Name::ALL.len()];
+/// The names, shorter ones first, with the first and the last letter of each in lower case.
+static BY_LENGTH: [(Name, [u8; 2]); Name::ALL.len()] = {
+    let mut sorted = [(Name::Accept, [0; 2]); Name::ALL.len()];
     let (mut count, mut length) = (0, 0);
     while length <= LONGEST {
         let mut index = 0;
         while index < Name::ALL.len() {
-            if Name::ALL[index].as_str().len() == length {
-                sorted[count] = Name::ALL[index];
+            let text = Name::ALL[index].as_str().as_bytes();
+            if text.len() == length {
+                let ends = [text[0] | 0x20, text[length - 1] | 0x20];
+                sorted[count] = (Name::ALL[index], ends);
                 count += 1;
             }
             index += 1;
@@ -156,7 +166,7 @@ static LENGTHS: [(u8, u8); LONGEST + 1] = {
     let mut ranges = [(0, 0); LONGEST + 1];
     let mut index = 0;
     while index < BY_LENGTH.len() {
-        let length = BY_LENGTH[index].as_str().len();
+        let length = BY_LENGTH[index].0.as_str().len();
         if ranges[length].1 == 0 {
             ranges[length].0 = index as u8;
         }

@@ -109,6 +109,10 @@ impl Decoder {
 
 /// Begins a response with its status line.
 pub fn response(out: &mut Vec<u8>, status: u16) -> HeadEncoder<'_> {
+    if status == 200 {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        return HeadEncoder { out };
+    }
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(Decimal::new(u64::from(status)).as_bytes());
     out.push(b' ');

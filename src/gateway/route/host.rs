@@ -116,8 +116,24 @@ pub(super) fn host_name(header: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
 
 /// reg-name of RFC 3986 §3.2.2; a percent sign is an ordinary character.
 fn is_host_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte)
+    HOST_BYTES[usize::from(byte)]
 }
+
+static HOST_BYTES: [bool; 256] = {
+    let mut bytes = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        bytes[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let others = b"-._~!$&'()*+,;=%";
+    let mut index = 0;
+    while index < others.len() {
+        bytes[others[index] as usize] = true;
+        index += 1;
+    }
+    bytes
+};
 
 fn lookup(table: &HashMap<Box<[u8]>, usize>, name: &[u8]) -> Option<usize> {
     if table.is_empty() {

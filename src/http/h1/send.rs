@@ -78,15 +78,20 @@ impl<R: Receipt> Sending<R> {
             (true, Body::Empty) => announced(&headers),
             _ => body.len().or(length),
         };
-        let framing = server::framing(request, status, length, keep);
+        let mut framing = server::framing(request, status, length, keep);
         let mut head = server::response(out, status);
         // The carrier says how long the body is, and whether the connection stays open.
+        let is_ours = |name| match name {
+            Name::ContentLength => announced(&headers) != framing.length(),
+            Name::Connection | Name::TransferEncoding => true,
+            _ => false,
+        };
         let ours = [
             Name::Connection,
             Name::ContentLength,
             Name::TransferEncoding,
         ];
-        if ours.iter().any(|name| headers.has(*name)) {
+        if ours.iter().any(|name| headers.has(*name) && is_ours(*name)) {
             for (name, value) in headers.iter() {
                 if !Name::of(name).is_some_and(|name| ours.contains(&name)) {
                     head.checked_field(name, value);
@@ -94,12 +99,12 @@ impl<R: Receipt> Sending<R> {
             }
         } else {
             head.lines().extend_from_slice(headers.lines());
+            if headers.has(Name::ContentLength) {
+                framing = framing.with_length_said();
+            }
         }
         if !headers.has(Name::Date) {
-            let lines = head.lines();
-            lines.extend_from_slice(b"Date: ");
-            date::put(lines);
-            lines.extend_from_slice(b"\r\n");
+            date::put(head.lines());
         }
         let encoder = head.finish(framing);
         let mut end = None;
