@@ -25,9 +25,10 @@
 //!
 //! **New connections** are shared out by weight. Each look moves the weights a little from the reactors that are busier
 //! than the mean to the others. **Existing connections** move when one reactor is clearly busier than another: as many
-//! of its active ones as would make both equal. One look after a move is not judged, because it covers both states. A
-//! reactor with one active connection gives none away, because that would only move the problem. All connections of a
-//! reactor that was let go should move to the others; that is the caller's part.
+//! of its active ones as would make both equal. The mean of two looks counts, because other programs disturb each look a
+//! little. The look after a move is not judged, because it covers both states. A reactor with one active connection
+//! gives none away, because that would only move the problem. All connections of a reactor that was let go should move
+//! to the others; that is the caller's part.
 
 use alloc::vec::Vec;
 
@@ -50,6 +51,8 @@ pub struct ReactorScaler {
     weights: Vec<u32>,
     /// The next look covers a move of connections.
     is_settling: bool,
+    /// How busy each reactor was at the last look; empty after a move.
+    busy_before: Vec<u32>,
 }
 
 /// What a reactor did since the last look.
@@ -106,6 +109,7 @@ impl ReactorScaler {
             let_go_at: None,
             weights: alloc::vec![USUAL_WEIGHT],
             is_settling: false,
+            busy_before: Vec::new(),
         }
     }
 
@@ -149,12 +153,30 @@ impl ReactorScaler {
                 busy: mean,
             });
         }
-        if !core::mem::take(&mut self.is_settling) {
-            let moves = self.moves(loads);
-            self.is_settling = !moves.is_empty();
-            orders.moves = Some(moves);
+        orders.moves = self.judged(loads).map(|loads| self.moves(&loads));
+        let has_moves = orders.moves.as_ref().is_some_and(|moves| !moves.is_empty());
+        if has_moves {
+            self.is_settling = true;
+            self.busy_before.clear();
         }
         orders
+    }
+
+    /// The mean of this look and the last one. `None`: there is none since connections have moved.
+    fn judged(&mut self, loads: &[ReactorLoad]) -> Option<Vec<ReactorLoad>> {
+        if core::mem::take(&mut self.is_settling) {
+            return None;
+        }
+        let is_first = self.busy_before.is_empty();
+        let mean = |(index, load): (usize, &ReactorLoad)| ReactorLoad {
+            busy: (load.busy.min(WHOLE) + self.busy_before.get(index).unwrap_or(&0)) / 2,
+            active: load.active,
+        };
+        let judged = loads.iter().enumerate().map(mean).collect();
+        self.busy_before.clear();
+        self.busy_before
+            .extend(loads.iter().map(|load| load.busy.min(WHOLE)));
+        (!is_first).then_some(judged)
     }
 
     fn wanted(&mut self, now: Micros, total: u32, mean: u32) -> u16 {
@@ -373,7 +395,7 @@ mod tests {
         let mut scaler = ReactorScaler::new(2);
         for at in 0..20 {
             let orders = scaler.look(Micros(at), &[load(1_000, 1), load(0, 0)]);
-            assert_eq!(orders.moves.unwrap(), []);
+            assert_eq!(orders.moves.unwrap_or_default(), []);
         }
         assert_eq!(scaler.running(), 2);
     }
