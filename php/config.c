@@ -101,6 +101,12 @@ static bool take(struct pool_config *config, const struct field *field)
 		config->no_ini = is_yes(field);
 	} else if (is_key(field, "figures")) {
 		config->figures = is_yes(field);
+	} else if (is_key(field, "notes")) {
+		config->notes = is_yes(field);
+	} else if (is_key(field, "noted_param")) {
+		return add_text(&config->noted_params, &config->noted_param_count, field);
+	} else if (is_key(field, "noted_header")) {
+		return add_text(&config->noted_headers, &config->noted_header_count, field);
 	} else if (is_key(field, "apparmor_hat")) {
 		set_text(&config->apparmor_hat, field);
 	} else if (is_key(field, "dumpable")) {

@@ -49,6 +49,14 @@ struct pool_config {
 	unsigned trace_depth;
 	/* Measure CPU and memory of each request. */
 	bool figures;
+	/*
+	 * Say what PHP-FPM would log of each request (note.h), with these parameters and headers of the response.
+	 */
+	bool notes;
+	char **noted_params;
+	size_t noted_param_count;
+	char **noted_headers;
+	size_t noted_header_count;
 	/* Workers may dump core, and debuggers may attach to them. */
 	bool dumpable;
 	/* AppArmor hat of the master and its workers; NULL: none. */

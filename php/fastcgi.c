@@ -24,6 +24,8 @@ enum {
 	IN_SIZE = 64 * 1024,
 	/* Buffer for output. Data that does not fit is sent directly from its place. */
 	OUT_SIZE = 64 * 1024,
+	/* Maximum content of a record of weir's own that a worker sends (MAX_EXTENSION in crates/fcgi). */
+	MAX_OWN = 112,
 	/* Maximum size of the gateway's answer to STATUS. */
 	MAX_STATUS = 4 * 1024 * 1024,
 	/* Maximum number of parts of one write: the buffer, then records with a header and a content each. */
@@ -544,6 +546,20 @@ bool stream_end(void)
 bool stream_ended(void)
 {
 	return stream.ended;
+}
+
+void stream_note(const unsigned char *bytes, size_t length)
+{
+	if (stream.disowned) {
+		return;
+	}
+	while (length) {
+		size_t piece = length < MAX_OWN ? length : MAX_OWN;
+		memcpy(append_record(RECORD_NOTE, 0, piece), bytes, piece);
+		bytes += piece;
+		length -= piece;
+	}
+	append_record(RECORD_NOTE, 0, 0);
 }
 
 void stream_ready(const struct figures *figures, const struct session_use *session)

@@ -26,6 +26,7 @@ enum record_type {
 	RECORD_DATA = 8,
 	RECORD_READY = 64,
 	RECORD_STATUS = 65,
+	RECORD_NOTE = 66,
 };
 
 /* Resource usage of a request if it was measured, else zeros. */
@@ -73,6 +74,9 @@ bool stream_client_gone(void);
 /* Ends the response; returns true the first time. Later output is discarded. */
 bool stream_end(void);
 bool stream_ended(void);
+
+/* Adds a note about the request to the output, in as many records as it takes, and an empty one. */
+void stream_note(const unsigned char *bytes, size_t length);
 
 /* Reports that the worker is idle, and how the request used its session, and sends the buffered output. */
 void stream_ready(const struct figures *figures, const struct session_use *session);

@@ -11,7 +11,7 @@
  */
 #define WORDS "weir-php speaks protocol "
 extern const char protocol_text[];
-__attribute__((used)) const char protocol_text[] = WORDS "3\n";
+__attribute__((used)) const char protocol_text[] = WORDS "4\n";
 
 unsigned protocol_number(void)
 {

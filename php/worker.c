@@ -20,6 +20,7 @@
 #include "folder.h"
 #include "ini.h"
 #include "log.h"
+#include "note.h"
 #include "params.h"
 #include "sapi.h"
 #include "say.h"
@@ -44,6 +45,13 @@ static void measure(struct figures *figures)
 	figures->cpu_microseconds = figures->user_microseconds + microseconds(&usage.ru_stime) +
 				    microseconds(&children.ru_stime);
 	figures->peak_resident = (uint64_t)usage.ru_maxrss * 1024;
+}
+
+/* Sets the CPU time to that since `before`. */
+static void subtract(struct figures *figures, const struct figures *before)
+{
+	figures->cpu_microseconds -= before->cpu_microseconds;
+	figures->user_microseconds -= before->user_microseconds;
 }
 
 static void refuse(int code, const char *text)
@@ -153,7 +161,8 @@ static int last_exit_status;
 /* Handles the request whose parameters have arrived. Returns false if it was the last one. */
 static bool serve_one(const struct pool_config *config)
 {
-	static uint64_t cpu_before, user_before;
+	/* The CPU time that earlier requests took. */
+	static struct figures before;
 	SG(server_context) = (void *)config;
 	sapi_begin_request();
 	if (!PARAM_IS_EMPTY("CONTENT_LENGTH")) {
@@ -161,6 +170,7 @@ static bool serve_one(const struct pool_config *config)
 		folder_leave();
 	}
 	script_find();
+	note_begin(config);
 	const char *impossible = ini_set_for_request();
 	session_before_start();
 	if (php_request_startup() == FAILURE) {
@@ -174,6 +184,11 @@ static bool serve_one(const struct pool_config *config)
 	if (config->figures) {
 		figures.peak_memory = zend_memory_peak_usage(1);
 	}
+	if (config->notes) {
+		measure(&figures);
+		subtract(&figures, &before);
+		note_request(config, &figures);
+	}
 	if (SG(request_info).path_translated) {
 		efree(SG(request_info).path_translated);
 		SG(request_info).path_translated = NULL;
@@ -183,12 +198,10 @@ static bool serve_one(const struct pool_config *config)
 	disabled_clear();
 	SG(server_context) = NULL;
 	if (config->figures) {
-		struct figures before = {.cpu_microseconds = cpu_before, .user_microseconds = user_before};
 		measure(&figures);
-		cpu_before = figures.cpu_microseconds;
-		user_before = figures.user_microseconds;
-		figures.cpu_microseconds -= before.cpu_microseconds;
-		figures.user_microseconds -= before.user_microseconds;
+		struct figures until_now = figures;
+		subtract(&figures, &before);
+		before = until_now;
 	}
 	return leave_request(&figures);
 }

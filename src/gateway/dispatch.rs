@@ -670,6 +670,7 @@ impl State {
             last: slot.requests >= pool.process_requests,
             cost: Cost::default(),
             ended: None,
+            line: None,
             lent: self.last_lent,
             begun: false,
             turn: None,

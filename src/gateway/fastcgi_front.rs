@@ -26,6 +26,7 @@ use super::{
     dispatch::{AskedBy, PoolHandle},
     exchange::note_refusal,
     fastcgi::{Progress, StderrCopy},
+    pool_log,
     read_ahead::{ReadAhead, Room},
     record::Record,
     refusal::Refusal,
@@ -219,8 +220,20 @@ fn own_page(
         false => AskedBy::Request(script::facts(record, record.bytes_in).request()),
     };
     let page = status::page(pool, get(b"SCRIPT_NAME"), get(b"QUERY_STRING"), asked_by)?;
-    let (output, body_at) = page.cgi(record.head.method == Method::HEAD);
+    let head_only = record.head.method == Method::HEAD;
+    let (output, body_at) = page.cgi(head_only);
     record.answer_for_pool(pool, &conn.ends);
+    if let (Some(noted), Some(Some(log))) = (
+        &mut record.noted,
+        record.gateway.pool_logs.get(usize::from(pool.id)),
+    ) && log.is_from_worker()
+    {
+        let head = page.head_in_log(head_only);
+        noted.note = record
+            .params
+            .as_ref()
+            .and_then(|params| pool_log::of_page(pool, params, &head));
+    }
     Some(Answer {
         output,
         body_at,

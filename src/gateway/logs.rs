@@ -2,7 +2,7 @@
 
 use std::{io, os::fd::OwnedFd, sync::Arc};
 
-use weir_config::{Config, Log, LogTarget};
+use weir_config::{Config, Log, LogTarget, PoolId};
 
 use super::{access_log::AccessLog, pool_log::PoolLog};
 use crate::log_sink::{Options, Sink, Target};
@@ -31,9 +31,10 @@ pub(super) fn egress(
 
 /// The pools' own access logs, for the pools whose file the manager has passed.
 pub(super) fn pools(
-    pools: &[weir_config::Pool],
+    config: &Config,
     given: Vec<(u16, OwnedFd)>,
 ) -> Result<Vec<Option<PoolLog>>, String> {
+    let pools = &config.pools;
     let mut logs: Vec<Option<PoolLog>> = Vec::new();
     logs.resize_with(pools.len(), || None);
     for (index, file) in given {
@@ -47,7 +48,9 @@ pub(super) fn pools(
         };
         let sink = Sink::start(&name, Target::Fd(file), Options::default())
             .map_err(|error| format!("cannot write the {name}: {error}"))?;
-        logs[index] = Some(PoolLog::new(pool, sink));
+        // The manager asks the workers for it in the same cases.
+        let from_worker = pool.php().is_some() && config.is_in_place_of_fpm(PoolId(index));
+        logs[index] = Some(PoolLog::new(pool, from_worker, sink));
     }
     Ok(logs)
 }

@@ -393,7 +393,7 @@ impl Gateway {
             egress_log: logs::egress(&config, files.egress_log, &access_log)
                 .map_err(|error| format!("cannot write the log of calls: {error}"))?,
             access_log,
-            pool_logs: logs::pools(&config.pools, files.pool_logs)?,
+            pool_logs: logs::pools(&config, files.pool_logs)?,
             spool_space: Arc::new(SpoolSpace::new(spool_dir, server.max_spool)),
             census: Arc::new(Census::new(
                 (server.max_connections, server.max_connections_per_address),

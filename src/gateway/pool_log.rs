@@ -4,6 +4,8 @@
 //! got, and those that the gateway answered with the pool's status or ping page. Values from a client are escaped as
 //! in weir's own log.
 
+mod from_worker;
+
 use std::{
     cell::RefCell,
     sync::{Arc, OnceLock},
@@ -15,6 +17,7 @@ use weir_config::{
 };
 use weir_fcgi::nv::Pairs;
 
+pub(crate) use self::from_worker::{Line, of_page};
 use super::scoreboard::{Cost, user_of};
 use crate::{
     http::Fields,
@@ -30,6 +33,8 @@ pub(crate) struct PoolLog {
     suppressed: Vec<String>,
     wants_params: bool,
     wants_headers: bool,
+    /// Workers say what their lines contain.
+    from_worker: bool,
     sink: Sink,
 }
 
@@ -53,11 +58,15 @@ pub(crate) struct Noted {
     pub(crate) peer: String,
     /// The gateway answered this request itself.
     pub(crate) own: bool,
+    /// For such a page in PHP-FPM's place: parameters and headers.
+    pub(crate) note: Option<Pairs>,
 }
 
 /// The values of one log line.
 pub(crate) struct Entry<'r> {
     pub(crate) noted: &'r Noted,
+    /// In PHP-FPM's place: parameters (`e:NAME`) and headers (`o:NAME`) as PHP has them.
+    pub(crate) note: Option<&'r Pairs>,
     pub(crate) begun: SystemTime,
     pub(crate) written: SystemTime,
     /// Time since the worker got the request, µs.
@@ -81,8 +90,8 @@ pub(crate) struct Entry<'r> {
 }
 
 impl PoolLog {
-    /// The log with these `settings`, written to `sink`.
-    pub(crate) fn new(settings: &Settings, sink: Sink) -> PoolLog {
+    /// The log with these `settings`, written to `sink`. `from_worker`: workers say what their lines contain.
+    pub(crate) fn new(settings: &Settings, from_worker: bool, sink: Sink) -> PoolLog {
         let format = settings.access_format.clone();
         let has = |wanted: fn(&FormatCode) -> bool| {
             let mut pieces = format.pieces.iter();
@@ -93,8 +102,14 @@ impl PoolLog {
             wants_headers: has(|code| matches!(code, FormatCode::Header(_))),
             suppressed: settings.access_suppress_path.clone(),
             format,
+            from_worker,
             sink,
         }
+    }
+
+    /// Whether the lines of workers' requests are [`Line`]s.
+    pub(crate) fn is_from_worker(&self) -> bool {
+        self.from_worker
     }
 
     /// Whether [`Noted::params`] is needed.
@@ -180,7 +195,11 @@ fn put_code(code: &FormatCode, entry: &Entry<'_>, out: &mut Vec<u8>) {
         FormatCode::Duration(TimeUnit::Microseconds) => put_number(entry.duration, out),
         FormatCode::Parameter(name) => {
             let params = entry.noted.params.as_ref().or(entry.params);
-            match params.and_then(|params| params.get(name.as_bytes())) {
+            let value = match entry.note {
+                Some(note) => note.get(format!("e:{name}").as_bytes()),
+                None => params.and_then(|params| params.get(name.as_bytes())),
+            };
+            match value {
                 None => out.push(b'-'),
                 Some(value) => put_escaped(value, out),
             }
@@ -200,7 +219,10 @@ fn put_code(code: &FormatCode, entry: &Entry<'_>, out: &mut Vec<u8>) {
         FormatCode::Pool => put_escaped(entry.pool.as_bytes(), out),
         FormatCode::Header(name) => {
             let headers = entry.noted.headers.as_ref();
-            let value = headers.and_then(|headers| headers.get(name.as_str()));
+            let value = match entry.note {
+                Some(note) => note.get(format!("o:{name}").as_bytes()),
+                None => headers.and_then(|headers| headers.get(name.as_str())),
+            };
             put_or_dash(value, out);
         }
         FormatCode::Pid => match entry.pid {
@@ -276,6 +298,7 @@ mod tests {
     fn entry<'r>(noted: &'r Noted, text: &'r [u8]) -> Entry<'r> {
         Entry {
             noted,
+            note: None,
             begun: UNIX_EPOCH + Duration::from_secs(100),
             written: UNIX_EPOCH + Duration::from_secs(101),
             duration: 1_234_567,
@@ -338,6 +361,7 @@ mod tests {
             suppressed: vec!["/ping".into()],
             wants_params: false,
             wants_headers: false,
+            from_worker: false,
             sink: Sink::off(),
         };
         let noted = Noted::default();

@@ -411,6 +411,22 @@ impl Record {
         self.gateway.failures.note(cause, &failed);
     }
 
+    /// The query for the pool's own log.
+    pub(super) fn log_query(&self) -> &[u8] {
+        match &self.params {
+            Some(params) => params.get(b"QUERY_STRING").unwrap_or_default(),
+            None => self.query().unwrap_or_default(),
+        }
+    }
+
+    /// The length of the body for the pool's own log, bytes.
+    pub(super) fn declared_length(&self) -> u64 {
+        match &self.params {
+            Some(params) => declared(params.get(b"CONTENT_LENGTH").unwrap_or_default()),
+            None => self.bytes_in,
+        }
+    }
+
     /// Writes the line in the pool's own log, if the pool has one and the request belongs there. `now`:
     /// [`clock::now`].
     fn log_for_pool(&self, now: u64) {
@@ -426,14 +442,11 @@ impl Record {
         } else {
             self.dispatched
         };
-        let query = match &self.params {
-            Some(params) => params.get(b"QUERY_STRING").unwrap_or_default(),
-            None => self.query().unwrap_or_default(),
-        };
         let script = self.script.as_ref();
         let written = SystemTime::now();
         log.write(&pool_log::Entry {
             noted,
+            note: noted.note.as_ref(),
             begun: written - Duration::from_micros(now.saturating_sub(self.started)),
             written,
             duration: ended.saturating_sub(begun),
@@ -445,12 +458,12 @@ impl Record {
             },
             method: self.method().as_str().as_bytes(),
             path: script.map_or(&self.path, |script| &script.script_name),
-            query,
-            script: (script.filter(|_| !noted.own)).map_or(b"", |script| &script.filename),
-            content_length: match &self.params {
-                Some(params) => declared(params.get(b"CONTENT_LENGTH").unwrap_or_default()),
-                None => self.bytes_in,
+            query: self.log_query(),
+            script: match &noted.note {
+                Some(note) => note.get(b"e:SCRIPT_FILENAME").unwrap_or_default(),
+                None => (script.filter(|_| !noted.own)).map_or(b"", |script| &script.filename),
             },
+            content_length: self.declared_length(),
             status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
             authorization: self.header("authorization").unwrap_or_default(),
             params: self.params.as_ref(),

@@ -30,7 +30,7 @@ use super::{
     dispatch::{Lease, PoolHandle, Toward},
     fastcgi::{self, Failure, OnDrop, Progress, Run, StderrCopy},
     params,
-    pool_log::Noted,
+    pool_log::{Line, Noted},
     read_ahead::{ReadAhead, Room},
     record::Record,
     refusal::Refusal,
@@ -331,6 +331,10 @@ fn note(record: &mut Record, conn: &Conn, pool: &PoolHandle, lease: &mut Lease, 
     let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(pool.id)) else {
         return;
     };
+    if log.is_from_worker() {
+        record.noted = None;
+        return lease.note_line(Line::new(record, conn));
+    }
     let params = log.wants_params().then(|| params_of(request));
     let noted = Noted {
         params: params.flatten(),

@@ -86,6 +86,18 @@ impl Page {
         }
     }
 
+    /// The headers that PHP-FPM knows when it logs the request for the page.
+    pub(crate) fn head_in_log(&self, head_only: bool) -> Vec<u8> {
+        let (mut head, body_at) = self.cgi(false);
+        head.truncate(body_at);
+        if head_only && !self.is_ping {
+            let lines = head.split_inclusive(|byte| *byte == b'\n');
+            let lines = lines.filter(|line| !line.starts_with(b"Content-"));
+            return lines.collect::<Vec<_>>().concat();
+        }
+        head
+    }
+
     /// The page as a script would send it to a web server in front; for HEAD without its body. Also returns where the
     /// body begins.
     pub(crate) fn cgi(&self, head_only: bool) -> (Vec<u8>, usize) {

@@ -18,7 +18,7 @@ pub fn find(wanted: Option<&str>) -> Result<(String, PathBuf), (String, String)>
 /// The number of what this weir speaks with weir-php: the messages between the manager and a master (`manager::php::wire`),
 /// and the records of a worker's stream (`gateway::fastcgi`). Raise it, here and in php/protocol.c, whenever one of them
 /// changes.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// Whether the weir-php at `path` is of another build, which does not understand this weir. Read from the file; of one that
 /// does not say (a script that starts the program, say), the first message to it will tell.

@@ -8,7 +8,13 @@ use crate::{
 };
 
 /// A request with more parameters than the usual ones.
-fn request(place: &Place, uri: &str, method: &str, more: &[(&str, &str)], body: &str) -> Answer {
+pub fn request(
+    place: &Place,
+    uri: &str,
+    method: &str,
+    more: &[(&str, &str)],
+    body: &str,
+) -> Answer {
     let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
     let script = place.path(&path[1..]);
     let mut params = vec![

@@ -390,14 +390,11 @@ pub fn get(socket: &Path, script: &Path, uri: &str) -> Answer {
     )
 }
 
-/// One request with these parameters and this body (FastCGI 1.0, section 3.3).
-pub fn ask(mut stream: impl Read + Write, params: &[(&str, &str)], body: &str) -> Answer {
+/// The records of a request with these parameters and this body (FastCGI 1.0, section 3.3).
+pub fn encode(params: &[(&str, &str)], body: &str) -> Vec<u8> {
     const BEGIN: u8 = 1;
-    const END: u8 = 3;
     const PARAMS: u8 = 4;
     const STDIN: u8 = 5;
-    const STDOUT: u8 = 6;
-    const STDERR: u8 = 7;
     let record = |kind: u8, content: &[u8]| -> Vec<u8> {
         let length = u16::try_from(content.len()).unwrap().to_be_bytes();
         let head = [1, kind, 0, 1, length[0], length[1], 0, 0];
@@ -417,14 +414,22 @@ pub fn ask(mut stream: impl Read + Write, params: &[(&str, &str)], body: &str) -
         "" => Vec::new(),
         body => record(STDIN, body.as_bytes()),
     };
-    let request = [
+    [
         record(BEGIN, &[0, 1, 0, 0, 0, 0, 0, 0]),
         record(PARAMS, &pairs),
         record(PARAMS, b""),
         body,
         record(STDIN, b""),
-    ];
-    stream.write_all(&request.concat()).unwrap();
+    ]
+    .concat()
+}
+
+/// Makes such a request, and reads the answer.
+pub fn ask(mut stream: impl Read + Write, params: &[(&str, &str)], body: &str) -> Answer {
+    const END: u8 = 3;
+    const STDOUT: u8 = 6;
+    const STDERR: u8 = 7;
+    stream.write_all(&encode(params, body)).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     loop {
         let mut head = [0; 8];

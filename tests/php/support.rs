@@ -127,7 +127,7 @@ impl Site {
 }
 
 /// The version of the protocol: PROTOCOL of src/machine/php.rs.
-pub const PROTOCOL: &str = "3";
+pub const PROTOCOL: &str = "4";
 
 /// The content of the CONFIG message.
 #[derive(Clone, Default, Debug)]

@@ -43,6 +43,17 @@ pub struct Config {
     pub log: Log,
 }
 
+impl Config {
+    /// Whether this pool is in PHP-FPM's place: a web server talks FastCGI to it, and the error log has PHP-FPM's
+    /// format.
+    pub fn is_in_place_of_fpm(&self, pool: PoolId) -> bool {
+        let spoken = self.listeners.iter().any(|listener| {
+            matches!(&listener.protocol, Protocol::FastCgi(front) if front.pool == pool && !front.status_only)
+        });
+        spoken && self.log.error_format == ErrorFormat::Fpm
+    }
+}
+
 /// `[server]`: the process, its identity, and the limits for all sites.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Server {

@@ -20,7 +20,7 @@ use crate::{
     gateway::{
         clock,
         conn::Conn,
-        pool_log::Ended,
+        pool_log::{Ended, Line},
         record::OwnedWorker,
         scoreboard::{Card, Cost, Facts},
         worker_conn::WorkerConn,
@@ -58,6 +58,8 @@ pub(crate) struct Held {
     pub(super) cost: Cost,
     /// Where the end of the request is noted, if somebody waits for it.
     pub(super) ended: Option<Arc<OnceLock<Ended>>>,
+    /// Its line in the pool's own log, if the worker says what that contains.
+    pub(super) line: Option<Box<Line>>,
     /// Whether the request was begun. If not, returning the worker does not count as a finished request.
     pub(super) begun: bool,
     /// The turn of the request's `serialize_by` key, which ends with the lease.
@@ -179,6 +181,16 @@ impl Lease {
         self.ended = Some(ended);
     }
 
+    /// Sets the request's line in the pool's own log.
+    pub(crate) fn note_line(&mut self, line: Box<Line>) {
+        self.line = Some(line);
+    }
+
+    /// The worker says what that line contains ([`Line::take`]). `false`: it was not asked to.
+    pub(crate) fn take_note(&mut self, content: &[u8]) -> bool {
+        self.line.as_mut().is_some_and(|line| line.take(content))
+    }
+
     /// The response is complete, but the script still runs: it finished its response early.
     pub(crate) fn is_finishing(&self) {
         if let Some(card) = &self.card {
@@ -291,6 +303,9 @@ impl Drop for Lease {
             });
         }
         let pool = self.pool.clone();
+        if let Some(line) = self.line.take() {
+            line.write(&pool, self.pid);
+        }
         if self.begun {
             let served = clock::now().saturating_sub(self.lent);
             pool.tally.served(self.site, pool.id, served);

@@ -12,6 +12,7 @@
 //! | 64, READY | worker | processor time (µs), peak memory (bytes), peak resident set (bytes), processor time that is not the kernel's (µs), 64 bits each |
 //! | | | if the request held the lock of its session: for how long, and how long it waited for it (µs, 64 bits each), and the name of the session's cookie |
 //! | 65, STATUS | worker | nothing: `fpm_get_status()` asks |
+//! | 66, NOTE | worker | what PHP-FPM's log of requests says, as name-value pairs, in as many records as it takes and an empty one |
 //! | 65, STATUS | gateway | the pool's figures as JSON, in as many records as it takes and an empty one |
 
 use std::{
@@ -57,6 +58,8 @@ impl Live {
                 let status = self.lease.pool().status(AskedBy::Nobody).to_php();
                 client::extension(&mut request.buffer, STATUS, &status);
             }
+            (NOTE, AfterEnd::Expected | AfterEnd::Running)
+                if self.lease.take_note(record.content()) => {}
             (kind, AfterEnd::Expected) => {
                 return Err(Failure::Protocol(format!(
                     "a record of type {kind} within the response"
@@ -158,6 +161,7 @@ fn cost(content: &[u8]) -> Option<(Cost, &[u8])> {
 
 const READY: u8 = 64;
 const STATUS: u8 = 65;
+const NOTE: u8 = 66;
 
 /// How many unread bytes may wait for a worker that asks for the status again.
 const MAX_UNREAD: usize = 1 << 20;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use weir_config::{
-    Address, Command, Config, ErrorFormat, Level, Log, Php, Pool, PoolId, Protocol, Runtime,
+    Address, Command, Config, FormatCode, FormatPiece, Level, Log, Php, Pool, PoolId, Runtime,
     Workers,
 };
 use weir_sys::{
@@ -193,12 +193,9 @@ impl<'a> Pools<'a> {
     /// The error log, if PHP's messages must look as in PHP-FPM: a web server talks FastCGI to the pool, and the log
     /// has PHP-FPM's format.
     fn log_as_fpm(&self, id: PoolId) -> Option<&Log> {
-        let listeners = &self.config.listeners;
-        let spoken = listeners.iter().any(|listener| {
-            matches!(&listener.protocol, Protocol::FastCgi(fastcgi) if fastcgi.pool == id && !fastcgi.status_only)
-        });
-        let log = &self.config.log;
-        (spoken && log.error_format == ErrorFormat::Fpm).then_some(log)
+        self.config
+            .is_in_place_of_fpm(id)
+            .then_some(&self.config.log)
     }
 
     /// The environment with which PHP is started: our own, because php.ini may refer to it, whatever scripts get
@@ -395,6 +392,21 @@ fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Ve
     }
     if measures(pool, workers) {
         fields.push(("figures", yes()));
+    }
+    // Then the line is that which PHP-FPM would write at the end of the script.
+    if as_fpm.is_some() && pool.access_log.is_some() {
+        fields.push(("notes", yes()));
+        for piece in &pool.access_format.pieces {
+            match piece {
+                FormatPiece::Code(FormatCode::Parameter(name)) => {
+                    fields.push(("noted_param", name.clone().into()));
+                }
+                FormatPiece::Code(FormatCode::Header(name)) => {
+                    fields.push(("noted_header", name.clone().into()));
+                }
+                FormatPiece::Code(_) | FormatPiece::Text(_) => {}
+            }
+        }
     }
     if php.dumpable {
         fields.push(("dumpable", yes()));
