@@ -38,8 +38,8 @@ pub(super) enum Asked {
     ReloadAnew,
     /// Reopen the logs.
     ReopenLogs,
-    /// Nothing.
-    Nothing,
+    /// Nothing new; PHP-FPM logs it again.
+    KeepFinishing,
 }
 
 /// The action for a signal. `as_fpm`: with PHP-FPM's meaning; `finishing`: a graceful stop is in progress.
@@ -51,7 +51,7 @@ pub(super) fn asked(signal: Signal, as_fpm: bool, finishing: bool) -> Asked {
         Signal::Hup | Signal::Usr2 => Asked::ReloadAnew,
         Signal::Int => Asked::StopAtOnce,
         Signal::Term if as_fpm => Asked::StopAtOnce,
-        Signal::Quit if as_fpm && finishing => Asked::Nothing,
+        Signal::Quit if as_fpm && finishing => Asked::KeepFinishing,
         Signal::Term | Signal::Quit if finishing => Asked::StopAtOnce,
         Signal::Term | Signal::Quit => Asked::StopGracefully,
     }
@@ -76,7 +76,7 @@ mod tests {
                 Asked::StopGracefully,
                 Asked::StopAtOnce,
                 Asked::StopGracefully,
-                Asked::Nothing,
+                Asked::KeepFinishing,
             ),
             (
                 Signal::Int,

@@ -339,7 +339,7 @@ impl Manager<'_> {
                 // The signal does what PHP-FPM does: people use it to empty OPcache.
                 Asked::ReloadAnew => self.reload(Reload::Anew, None),
                 Asked::ReopenLogs => self.reopen_logs(),
-                Asked::Nothing => {}
+                Asked::KeepFinishing => events::finishing(self.current.shutdown_timeout()),
             }
         }
     }
@@ -615,7 +615,7 @@ impl Manager<'_> {
 
     fn reload(&mut self, how: Reload, asker: Option<Asker>) {
         if self.stopping != Stopping::No {
-            return;
+            return events::reloading();
         }
         let waits = self.next.is_none() && !self.has_room();
         if waits && self.reload_again.is_none() {

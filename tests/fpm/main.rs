@@ -5,6 +5,7 @@ mod access_log;
 mod as_root;
 mod command_line;
 mod configurations;
+mod control;
 mod counts;
 mod debian;
 mod environment;
