@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     control::{Source, ToGateway, path_inside},
-    error_log,
+    error_log::{self, Format},
 };
 
 /// The open logs of one configuration; `None`: not written.
@@ -207,7 +207,7 @@ pub(super) fn open_log(
         LogTarget::Off => return Ok(None),
         LogTarget::Stdout => io::stdout().as_fd().try_clone_to_owned(),
         LogTarget::Stderr => io::stderr().as_fd().try_clone_to_owned(),
-        LogTarget::File(path) => match log_file::open(path, LOG_MODE, groups) {
+        LogTarget::File(path) => match log_file::open(path, log_mode(key), groups) {
             Ok(opened) => {
                 if opened.unread {
                     log::warn!(
@@ -239,5 +239,12 @@ pub(super) fn open_log(
     })
 }
 
-/// Mode of a newly created log file.
-const LOG_MODE: u32 = 0o640;
+/// Mode of a newly created log file, before the umask.
+fn log_mode(key: &str) -> u32 {
+    match error_log::format() {
+        Format::Weir => 0o640,
+        // PHP-FPM opens this one as any program does when it has been moved away.
+        Format::Fpm if key.ends_with(".slowlog") => 0o666,
+        Format::Fpm => 0o600,
+    }
+}

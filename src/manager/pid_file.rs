@@ -4,13 +4,19 @@
 //! users may write to its folder, too.
 
 use std::{
-    fs::File,
+    fs::{File, Permissions},
     io::{self, Read, Seek, Write},
-    os::fd::AsFd,
+    os::{
+        fd::AsFd,
+        unix::fs::{MetadataExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
 };
 
-use weir_sys::log_file::{self, Refused};
+use weir_sys::{
+    identity,
+    log_file::{self, Refused},
+};
 
 use super::{Failure, Loaded, plan::Problem};
 use crate::{
@@ -117,6 +123,7 @@ fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
             "stop that weir first, or use another file for this one",
         ));
     }
+    take_over(&file).map_err(failed)?;
     // PHP-FPM's file has no newline.
     let end = match error_log::format() {
         Format::Weir => "\n",
@@ -128,6 +135,20 @@ fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
         .and_then(|()| file.write_all(format!("{}{end}", std::process::id()).as_bytes()));
     written.map_err(failed)?;
     Ok(file)
+}
+
+/// A file that was left by another user becomes ours, as if it were new: nobody else may change whose process it names.
+fn take_over(file: &File) -> io::Result<()> {
+    let about = file.metadata()?;
+    let (uid, gid) = identity::current();
+    if (about.uid(), about.gid()) != (uid, gid) && identity::is_root() {
+        weir_sys::file::give(file.as_fd(), uid, gid)?;
+    }
+    let mode = about.mode() & 0o777;
+    if about.uid() == uid || identity::is_root() {
+        file.set_permissions(Permissions::from_mode(mode & MODE))?;
+    }
+    Ok(())
 }
 
 /// The fix for an error of the file system.

@@ -12,6 +12,7 @@ mod environment;
 mod generated;
 mod listen;
 mod logs;
+mod modes;
 mod pages;
 mod php_start;
 mod requests;
