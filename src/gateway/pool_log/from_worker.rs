@@ -142,8 +142,8 @@ fn looks_for_scripts(pool: &PoolHandle) -> bool {
     let settings = php.settings.iter().map(|own| (&own.name, &own.value));
     let last = defines
         .chain(settings)
-        .filter(|(name, _)| *name == "cgi.fix_pathinfo")
-        .last();
+        .rev()
+        .find(|(name, _)| *name == "cgi.fix_pathinfo");
     last.is_none_or(|(_, value)| {
         !["0", "", "off", "no", "false"].contains(&value.to_ascii_lowercase().as_str())
     })
