@@ -139,7 +139,7 @@ fn logged(weir: bool, pool: &str) -> String {
     for (name, text) in SCRIPTS {
         place.write(name, text);
     }
-    fs::set_permissions(place.path("closed.php"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(place.path("closed.php"), fs::Permissions::from_mode(0o000)).unwrap();
     let running = crate::support::Running::start(&Subject::program(weir, &place), &place, &[]);
     let subject = Subject::of(place, running);
     let place = &subject.place;
