@@ -3,7 +3,10 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpListener, TcpStream},
+};
 use weir_config::{HostSettings, Network, Scheme};
 
 use super::*;
@@ -133,6 +136,32 @@ fn a_connection_for_which_very_many_no_longer_wait_is_given_to_who_still_does() 
         drop(carrier);
         assert_eq!(shared.streams.load(Relaxed), 0);
     });
+}
+
+/// An idle connection is watched: its end is seen when it happens, and not only once a second or when a call comes.
+#[test]
+fn an_idle_connection_that_its_origin_closes_or_speaks_on_is_closed_at_once() {
+    for unasked in ["", "HTTP/1.1 408 Request Timeout\r\n\r\n"] {
+        run(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+            let address = listener.local_addr().expect("an address");
+            let home = connections(address, HostSettings::USUAL);
+            let carrier = home.take(true).await.expect("a connection");
+            let (mut origin, _) = listener.accept().await.expect("a connection");
+            drop(carrier);
+            assert_eq!(home.census().idle, 1);
+            let open = origin.write_all(unasked.as_bytes()).await;
+            open.expect("it is open");
+            if unasked.is_empty() {
+                drop(origin);
+            }
+            // Nobody tends it. The test has a limit.
+            while home.census().idle > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(home.census().busy, 0);
+        });
+    }
 }
 
 /// Enough that a call within a call for each would not fit any stack.
