@@ -3,27 +3,27 @@
 use std::{
     borrow::Cow,
     cell::Cell,
+    future::poll_fn,
     io,
     net::{IpAddr, SocketAddr},
+    task::Poll,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
-use http_body_util::{BodyExt, Full};
-use hyper::{
-    body::Incoming,
-    client::conn::http1::{self, SendRequest},
-};
-use hyper_util::rt::TokioIo;
-use tokio::{
-    net::{TcpSocket, UnixStream},
-    task::AbortHandle,
-};
+use http_body::Body;
+use http_body_util::Full;
+use tokio::net::{TcpSocket, UnixStream};
+use weir_http1::{Error as Malformed, Limits};
 
 use super::{
     record::{Failure, Outcome},
     target::Place,
+};
+use crate::{
+    net::Socket,
+    upstream::h1::{self, Error},
 };
 
 /// How to reach the server.
@@ -37,10 +37,7 @@ pub struct Dial {
 
 /// A connection to the server. It is closed when it is dropped, in any state.
 #[derive(Debug)]
-pub struct Connection {
-    sender: SendRequest<Full<Bytes>>,
-    task: AbortHandle,
-}
+pub struct Connection(Box<h1::Connection<Socket>>);
 
 /// The additional effort of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -89,15 +86,13 @@ async fn attempt(
 ) -> Result<Outcome, Failure> {
     // If the server has closed it meanwhile, this is no failure: it may do so at any time (RFC 9112 §9.5).
     if let Some(kept) = slot
-        && kept.sender.ready().await.is_ok()
+        && kept.is_open().await
     {
-        match kept.sender.try_send_request(request.clone()).await {
+        match kept.send(request).await {
             Ok(response) => return answer(response, slot).await,
             Err(error) => {
-                let unseen = error.message().is_some();
-                let error = error.into_error();
-                let gone = error.is_canceled() || error.is_closed() || is_end(&error);
-                if !(unseen || gone && request.method().is_idempotent()) {
+                let unseen = matches!(error, Error::Unsent(_));
+                if !(unseen || is_end(&error) && request.method().is_idempotent()) {
                     return Err(failure(&error));
                 }
                 add(cost, |cost| cost.sent_again += 1);
@@ -110,7 +105,7 @@ async fn attempt(
     let mut fresh = connect(dial).await?;
     connecting.set(false);
     add(cost, |cost| cost.connections += 1);
-    let sent = fresh.sender.send_request(request.clone()).await;
+    let sent = fresh.send(request).await;
     *slot = Some(fresh);
     match sent {
         Ok(response) => answer(response, slot).await,
@@ -125,15 +120,8 @@ fn add(cost: &Cell<Cost>, change: impl FnOnce(&mut Cost)) {
 }
 
 /// Reads an answer to its end.
-async fn answer(
-    response: Response<Incoming>,
-    slot: &mut Option<Connection>,
-) -> Result<Outcome, Failure> {
+async fn answer(response: Response<()>, slot: &mut Option<Connection>) -> Result<Outcome, Failure> {
     let status = response.status();
-    if status.is_informational() {
-        // A 101 that was not requested; hyper skips all other 1xx responses.
-        return Err(Failure::BadResponse);
-    }
     let reason = match status.is_success() {
         true => None,
         false => proxy_status(response.headers()),
@@ -144,13 +132,15 @@ async fn answer(
     };
     let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
     let mut bytes = 0;
-    let mut body = response.into_body();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| in_body(&error))?;
-        bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
-    }
-    if slot.as_ref().is_some_and(|used| used.sender.is_closed()) {
-        *slot = None;
+    if let Some(Connection(client)) = slot {
+        while let Some(frame) = poll_fn(|cx| client.poll_frame(cx)).await {
+            let frame = frame.map_err(|error| in_body(&error))?;
+            bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        match client.is_reusable() {
+            true => client.rest(),
+            false => *slot = None,
+        }
     }
     Ok(Outcome::Answered {
         status: status.as_u16(),
@@ -162,16 +152,11 @@ async fn answer(
 
 async fn connect(dial: &Dial) -> Result<Connection, Failure> {
     let connected = match &dial.place {
-        Place::Tcp(address) => match tcp(*address, dial.source).await {
-            Ok(stream) => handshake(stream).await,
-            Err(error) => return Err(connect_failure(&error)),
-        },
-        Place::Unix(path) => match UnixStream::connect(path).await {
-            Ok(stream) => handshake(stream).await,
-            Err(error) => return Err(connect_failure(&error)),
-        },
+        Place::Tcp(address) => tcp(*address, dial.source).await.map(Socket::Tcp),
+        Place::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
     };
-    connected.map_err(|error| failure(&error))
+    let socket = connected.map_err(|error| connect_failure(&error))?;
+    Ok(Connection(Box::new(h1::Connection::new(socket, LIMITS))))
 }
 
 /// Only connects, as a request would.
@@ -205,25 +190,27 @@ async fn tcp(address: SocketAddr, source: Option<IpAddr>) -> io::Result<tokio::n
     Ok(stream)
 }
 
-async fn handshake<T>(stream: T) -> hyper::Result<Connection>
-where
-    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + 'static,
-{
-    let (sender, connection) = http1::Builder::new()
-        .max_buf_size(BUFFER)
-        .handshake(TokioIo::new(stream))
-        .await?;
-    // The requests on it report how it ended.
-    let task = tokio::task::spawn_local(async move { drop(connection.await) });
-    Ok(Connection {
-        sender,
-        task: task.abort_handle(),
-    })
-}
+impl Connection {
+    /// Sends a request, and waits for the head of its answer.
+    async fn send(&mut self, request: &Request<Full<Bytes>>) -> Result<Response<()>, Error> {
+        let uri = request.uri();
+        let whole;
+        let target = match (uri.authority(), uri.path_and_query()) {
+            (None, Some(path)) => path.as_str(),
+            _ => {
+                whole = uri.to_string();
+                &whole
+            }
+        };
+        let length = request.body().size_hint().exact();
+        let Connection(client) = self;
+        client.begin(request.method(), target, request.headers(), length)?;
+        client.exchange(&mut Some(request.body().clone())).await
+    }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.task.abort();
+    /// Whether the server has left the kept connection open and silent.
+    async fn is_open(&mut self) -> bool {
+        poll_fn(|cx| Poll::Ready(self.0.is_open(cx))).await
     }
 }
 
@@ -242,44 +229,34 @@ fn connect_failure(error: &io::Error) -> Failure {
 }
 
 /// The failure before the head of an answer.
-fn failure(error: &hyper::Error) -> Failure {
-    if error.is_parse() {
-        return Failure::BadResponse;
-    }
-    match cause(error).map(io::Error::kind) {
-        Some(io::ErrorKind::ConnectionReset) => Failure::Reset,
-        Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => Failure::BadResponse,
+fn failure(error: &Error) -> Failure {
+    match error {
+        Error::Answer(Malformed::Truncated) => Failure::Closed,
+        Error::Answer(_) | Error::Endless | Error::Switched => Failure::BadResponse,
+        Error::Read(error) | Error::Write(error) | Error::Unsent(error)
+            if error.kind() == io::ErrorKind::ConnectionReset =>
+        {
+            Failure::Reset
+        }
         _ => Failure::Closed,
     }
 }
 
 /// The failure after it.
-fn in_body(error: &hyper::Error) -> Failure {
-    match cause(error).map(io::Error::kind) {
-        Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => Failure::BadResponse,
-        _ if error.is_parse() => Failure::BadResponse,
+fn in_body(error: &Error) -> Failure {
+    match error {
+        Error::Answer(Malformed::Truncated) => Failure::Truncated,
+        Error::Answer(_) => Failure::BadResponse,
         _ => Failure::Truncated,
     }
 }
 
-/// Whether the connection ended before any part of an answer came.
-fn is_end(error: &hyper::Error) -> bool {
-    error.is_incomplete_message()
-        || matches!(
-            cause(error).map(io::Error::kind),
-            Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
-        )
-}
-
-fn cause(error: &hyper::Error) -> Option<&io::Error> {
-    let mut next = std::error::Error::source(error);
-    while let Some(error) = next {
-        if let Some(error) = error.downcast_ref() {
-            return Some(error);
-        }
-        next = error.source();
-    }
-    None
+/// Whether the connection ended before an answer came.
+fn is_end(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Closed | Error::Write(_) | Error::Read(_) | Error::Answer(Malformed::Truncated)
+    )
 }
 
 /// The details of the last member, otherwise its error (RFC 9209 §2): weir puts its reason there.
@@ -317,8 +294,12 @@ fn known(word: String) -> Cow<'static, str> {
     }
 }
 
-/// Buffer size of each connection, bytes: longer heads are refused.
-const BUFFER: usize = 64 << 10;
+/// Longer heads are refused.
+const LIMITS: Limits = Limits {
+    head: 64 << 10,
+    fields: 100,
+    chunk_extensions: 16 << 10,
+};
 
 /// Maximum length of a reason, characters.
 const LONGEST_REASON: usize = 64;
