@@ -112,8 +112,9 @@ impl Subject {
 /// Long lines of the log are cut by length, and the process id counts. So the ids of both programs must have the same
 /// number of digits: if the next ids get one digit more, they are used up here.
 fn pass_change_of_pid_width() {
-    /// More processes than start between the first program of a pair and the last worker of the second.
-    const MARGIN: u32 = 300;
+    /// More processes than all tests together start between the first program of a pair and the last worker of the
+    /// second.
+    const MARGIN: u32 = 2_000;
     let last = || -> u32 {
         let load = fs::read_to_string("/proc/loadavg").unwrap();
         load.split_whitespace()
