@@ -467,7 +467,7 @@ rows! {
             "Maximum of reactors that may take connections."
             "`threads`"
         ReactorBusy Counter "weir_reactor_busy_seconds_total" ["reactor"]
-            "Time in which a reactor had work. A rate near 1 means that it has no time left."
+            "CPU time of a reactor. A rate near 1 means that it has no time left."
             "`threads`"
         ConnectionsMoved Counter "weir_connections_moved_total" []
             "Connections that moved to another reactor between two requests."

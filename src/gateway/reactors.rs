@@ -21,10 +21,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    runtime::RuntimeMetrics,
-    sync::{Notify, mpsc},
-};
+use tokio::sync::{Notify, mpsc};
 use weir_pool::{Micros, ReactorLoad, ReactorScaler, spread};
 
 use super::{Gateway, accept::Arrival};
@@ -73,9 +70,7 @@ struct Figures {
 /// A reactor's own part. It stays on the reactor's thread.
 #[derive(Debug)]
 pub(super) struct Meter {
-    metrics: RuntimeMetrics,
-    /// At the last measurement: the runtime's busy time, the thread's CPU time, the clock.
-    busy: Duration,
+    /// At the last measurement: the thread's CPU time, and the clock.
     cpu: Duration,
     at: u64,
     /// Since when it has no connection and is not needed.
@@ -238,10 +233,7 @@ impl Slot {
 impl Meter {
     /// A meter of the calling reactor.
     pub(super) fn new() -> Meter {
-        let metrics = tokio::runtime::Handle::current().metrics();
         Meter {
-            busy: metrics.worker_total_busy_duration(0),
-            metrics,
             cpu: weir_sys::cpu::of_thread(),
             at: clock::precise(),
             unused_since: None,
@@ -250,24 +242,17 @@ impl Meter {
 
     /// Measures the time since the last call. `active`: connections that had a request in it; `open`: all of them.
     ///
-    /// The runtime knows for how long it had tasks to run, but counts looking for events as waiting. The thread's CPU
-    /// time includes that, but not the time in which other programs had the processor. The higher of the two is the
-    /// time that the reactor did not have.
+    /// The CPU time of its thread counts. Time in which other programs had the processor does not: another reactor would
+    /// only take more of it from them, and they are often the workers of PHP.
     pub(super) fn measure(&mut self, reactors: &Reactors, home: u16, active: usize, open: usize) {
         let now = clock::precise();
         let span = now.saturating_sub(self.at);
         if span < SHORTEST {
             return;
         }
-        let (busy, cpu) = (
-            self.metrics.worker_total_busy_duration(0),
-            weir_sys::cpu::of_thread(),
-        );
-        let used = busy
-            .saturating_sub(self.busy)
-            .max(cpu.saturating_sub(self.cpu));
-        let used = (used.as_micros() as u64).min(span);
-        (self.busy, self.cpu, self.at) = (busy, cpu, now);
+        let cpu = weir_sys::cpu::of_thread();
+        let used = (cpu.saturating_sub(self.cpu).as_micros() as u64).min(span);
+        (self.cpu, self.at) = (cpu, now);
         let is_unused = open == 0 && reactors.may_sleep(home);
         self.unused_since = is_unused.then(|| self.unused_since.unwrap_or(now));
         if let Some(Slot { figures, .. }) = reactors.slots.get(usize::from(home)) {

@@ -2,16 +2,14 @@
 
 use std::{fs::File, mem::MaybeUninit, os::unix::fs::FileExt, sync::OnceLock, time::Duration};
 
-use rustix::time::{ClockId, clock_gettime};
-
 /// CPU time (user and system) that all threads of this process have used.
 pub fn of_process() -> Duration {
-    read(ClockId::ProcessCPUTime)
+    read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or_default()
 }
 
 /// CPU time (user and system) that the calling thread has used.
 pub fn of_thread() -> Duration {
-    read(ClockId::ThreadCPUTime)
+    read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or_default()
 }
 
 /// CPU time (user and system) that all threads of another process have used; `None`: there is no such process. It
@@ -20,19 +18,7 @@ pub fn of(pid: u32) -> Option<Duration> {
     /// `CPUCLOCK_SCHED` of Linux: the time of a process, exactly.
     const SCHED: libc::clockid_t = 2;
     let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0)?;
-    let clock = (!pid << 3) | SCHED;
-    let mut time = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: `time` is room for one timespec, which the call writes in full where it returns 0.
-    let time = unsafe {
-        match libc::clock_gettime(clock, time.as_mut_ptr()) {
-            0 => time.assume_init(),
-            _ => return None,
-        }
-    };
-    Some(Duration::new(
-        u64::try_from(time.tv_sec).unwrap_or(0),
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    ))
+    read((!pid << 3) | SCHED)
 }
 
 /// Makes [`of_machine`] work after this process enters a chroot without /proc.
@@ -64,12 +50,20 @@ fn times(text: &str) -> Option<(u64, u64)> {
 
 static STAT: OnceLock<Option<File>> = OnceLock::new();
 
-fn read(clock: ClockId) -> Duration {
-    let time = clock_gettime(clock);
-    Duration::new(
+/// Through the C library: callgrind cannot follow rustix's own search for the kernel's function.
+fn read(clock: libc::clockid_t) -> Option<Duration> {
+    let mut time = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: `time` is room for one timespec, which the call writes in full where it returns 0.
+    let time = unsafe {
+        match libc::clock_gettime(clock, time.as_mut_ptr()) {
+            0 => time.assume_init(),
+            _ => return None,
+        }
+    };
+    Some(Duration::new(
         u64::try_from(time.tv_sec).unwrap_or(0),
         u32::try_from(time.tv_nsec).unwrap_or(0),
-    )
+    ))
 }
 
 #[cfg(test)]
