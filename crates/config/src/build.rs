@@ -122,7 +122,10 @@ fn sites(
     pools: &[String],
     sink: &mut Sink,
 ) -> Vec<Site> {
-    let mut owners: HashMap<(usize, Option<HostPattern>), &str> = HashMap::new();
+    let mut owners = HostOwners {
+        listeners,
+        first: HashMap::new(),
+    };
     let mut sites = Vec::with_capacity(tables.len());
     for SiteTables { site, routes } in tables {
         let Named { name, entries } = site;
@@ -136,7 +139,7 @@ fn sites(
                 "remove `hosts`: a site without it is the default site",
             );
         }
-        check_hosts(name, entries, &hosts, &listen, listeners, &mut owners, sink);
+        owners.check(site, &hosts, &listen, sink);
         let overlay = settings::read(entries, None, pools, sink);
         if overlay.settings.root.is_none() && routes.is_empty() {
             let message = format!(
@@ -203,47 +206,50 @@ fn site_listeners(entries: &Entries, listeners: &[Named], sink: &mut Sink) -> Ve
     indices
 }
 
-/// Checks that each host belongs to only one site per listener, and that each listener has only one default site.
-fn check_hosts<'t>(
-    name: &'t str,
-    entries: &Entries,
-    hosts: &[HostPattern],
-    listen: &[usize],
-    listeners: &[Named],
-    owners: &mut HashMap<(usize, Option<HostPattern>), &'t str>,
-    sink: &mut Sink,
-) {
-    let wanted: Vec<(Option<&HostPattern>, _)> = match entries.entry("hosts") {
-        Some(entry) if !hosts.is_empty() => hosts
-            .iter()
-            .map(Some)
-            .zip(entry.parts.iter().cloned())
-            .collect(),
-        Some(entry) => vec![(None, entry.span.clone())],
-        None if entries.is_written("hosts") => Vec::new(),
-        None => vec![(None, entries.header.clone())],
-    };
-    for (host, span) in wanted {
-        for index in listen {
-            let place = (*index, host.cloned());
-            let Some(first) = owners.get(&place) else {
-                owners.insert(place, name);
-                continue;
-            };
-            let listener = &listeners[*index].name;
-            let (message, hint) = match host {
-                Some(_) if *first == name => ("this host is in the list twice".to_owned(), ""),
-                Some(_) => (
-                    format!("[site.{first}] has this host already on [listen.{listener}]"),
-                    "",
-                ),
-                None => (
-                    format!("[site.{first}] is the default site of [listen.{listener}] already"),
-                    "give one of them `hosts`, or another `listen`",
-                ),
-            };
-            sink.error_of_whole(span.clone(), message, hint);
-            break;
+/// The first site of each host on each listener; without a host: the default site.
+struct HostOwners<'t> {
+    listeners: &'t [Named],
+    first: HashMap<(usize, Option<HostPattern>), &'t str>,
+}
+
+impl<'t> HostOwners<'t> {
+    /// Checks that each host belongs to only one site per listener, and that each listener has only one default site.
+    fn check(&mut self, site: &'t Named, hosts: &[HostPattern], listen: &[usize], sink: &mut Sink) {
+        let Named { name, entries } = site;
+        let wanted: Vec<(Option<&HostPattern>, _)> = match entries.entry("hosts") {
+            Some(entry) if !hosts.is_empty() => hosts
+                .iter()
+                .map(Some)
+                .zip(entry.parts.iter().cloned())
+                .collect(),
+            Some(entry) => vec![(None, entry.span.clone())],
+            None if entries.is_written("hosts") => Vec::new(),
+            None => vec![(None, entries.header.clone())],
+        };
+        for (host, span) in wanted {
+            for index in listen {
+                let place = (*index, host.cloned());
+                let Some(first) = self.first.get(&place) else {
+                    self.first.insert(place, name);
+                    continue;
+                };
+                let listener = &self.listeners[*index].name;
+                let (message, hint) = match host {
+                    Some(_) if first == name => ("this host is in the list twice".to_owned(), ""),
+                    Some(_) => (
+                        format!("[site.{first}] has this host already on [listen.{listener}]"),
+                        "",
+                    ),
+                    None => (
+                        format!(
+                            "[site.{first}] is the default site of [listen.{listener}] already"
+                        ),
+                        "give one of them `hosts`, or another `listen`",
+                    ),
+                };
+                sink.error_of_whole(span.clone(), message, hint);
+                break;
+            }
         }
     }
 }

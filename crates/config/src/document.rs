@@ -199,7 +199,8 @@ impl Walk<'_> {
         table: &DeTable<'_>,
         inner: &[&str],
     ) -> Entries {
-        let entries = Entries::read(section, path, header, table, inner, self.folder, self.sink);
+        let mut entries = Entries::none(section, path, header);
+        entries.read(table, inner, self.folder, self.sink);
         entries.check_required(self.sink);
         entries
     }

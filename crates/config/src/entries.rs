@@ -62,23 +62,20 @@ impl Entries {
 
     /// Reads the keys of a table. The keys in `inner` are tables of their own; the caller reads them.
     pub(crate) fn read(
-        section: Section,
-        path: &str,
-        header: Range<usize>,
+        &mut self,
         table: &DeTable<'_>,
         inner: &[&str],
         folder: &Path,
         sink: &mut Sink,
-    ) -> Self {
-        let mut entries = Self::none(section, path, header);
+    ) {
         for (key, node) in in_order(table) {
             let name: &str = key.get_ref();
             if inner.contains(&name) {
                 continue;
             }
-            let Some(row) = rows::find(section, name) else {
-                let meant = unknown_key(&entries, key, node.get_ref(), inner, sink);
-                entries.wrong.extend(meant);
+            let Some(row) = rows::find(self.section, name) else {
+                let meant = unknown_key(self, key, node.get_ref(), inner, sink);
+                self.wrong.extend(meant);
                 continue;
             };
             let mut reader = Reader {
@@ -90,13 +87,13 @@ impl Entries {
             let value = match (row.name, node.get_ref()) {
                 // PHP-FPM's own spelling, `pm.max_children = 4`, is a table `pm` in TOML.
                 ("pm", DeValue::Table(table)) => {
-                    entries.wrong.extend(dotted_pm(table, reader.sink));
+                    self.wrong.extend(dotted_pm(table, reader.sink));
                     None
                 }
                 _ => reader.read(&row.kind, node),
             };
             let Some(value) = value else {
-                entries.wrong.insert(row.name);
+                self.wrong.insert(row.name);
                 continue;
             };
             let entry = Entry {
@@ -105,9 +102,8 @@ impl Entries {
                 span: node.span(),
                 parts: reader.parts,
             };
-            entries.written.insert(row.name, entry);
+            self.written.insert(row.name, entry);
         }
-        entries
     }
 
     /// The header of the table as written: `[site.shop]`, `[[site.shop.route]]`.

@@ -200,10 +200,7 @@ impl Kind {
             Kind::Addresses => ("a list of addresses", "[\"127.0.0.1:8083\"]"),
             Kind::Window => ("unix:PATH or \"off\"", "\"unix:/run/weir/admin.sock\""),
             Kind::Servers => ("a list of servers", "[\"unix:/run/php/php-fpm.sock\"]"),
-            Kind::HashBy => (
-                "\"source\", \"uri\", \"header:NAME\" or \"cookie:NAME\"",
-                "\"uri\"",
-            ),
+            Kind::HashBy => HASH_BY,
             Kind::Nameservers => ("a list of IP addresses", "[\"10.0.0.2\"]"),
             Kind::TcpAddress => ("host:port", "\"127.0.0.1:9180\""),
             Kind::Program => ("a list of program and arguments", "[\"/usr/bin/php-cgi\"]"),
@@ -252,18 +249,9 @@ impl Kind {
                 "a list of tables with priority and workers",
                 "[{ priority = -10, workers = 1 }]",
             ),
-            Kind::PriorityRules => (
-                "a list of rules",
-                "[{ header = \"User-Agent\", match = \"~(?i)bot\", priority = 50 }]",
-            ),
-            Kind::FairBy => (
-                "\"address\", \"header:NAME\", \"cookie:NAME\" or \"off\"",
-                "\"header:X-Real-IP\"",
-            ),
-            Kind::SerializeBy => (
-                "\"auto\", \"cookie:NAME\", \"header:NAME\" or \"off\"",
-                "\"cookie:PHPSESSID\"",
-            ),
+            Kind::PriorityRules => PRIORITY_RULES,
+            Kind::FairBy => FAIR_BY,
+            Kind::SerializeBy => SERIALIZE_BY,
             Kind::LogTarget => (
                 "a path, \"stdout\", \"stderr\" or \"off\"",
                 "\"/var/log/weir/access.log\"",
@@ -273,10 +261,7 @@ impl Kind {
                 "\"combined\", \"json\" or a template",
                 "\"${remote_addr} ${status} ${uri}\"",
             ),
-            Kind::AllowRules => (
-                "a list of hosts",
-                "[\"api.example.com\", \"*.partner.example:8443\", \"http://legacy.internal:8080\"]",
-            ),
+            Kind::AllowRules => ALLOW_RULES,
             Kind::Origin => ("a host", "\"http://legacy.internal:8080\""),
             Kind::Origins => (
                 "a list of hosts",
@@ -291,6 +276,28 @@ impl Kind {
         }
     }
 }
+
+/// The longer nouns and examples of [`Kind::expectation`].
+const HASH_BY: (&str, &str) = (
+    "\"source\", \"uri\", \"header:NAME\" or \"cookie:NAME\"",
+    "\"uri\"",
+);
+const FAIR_BY: (&str, &str) = (
+    "\"address\", \"header:NAME\", \"cookie:NAME\" or \"off\"",
+    "\"header:X-Real-IP\"",
+);
+const SERIALIZE_BY: (&str, &str) = (
+    "\"auto\", \"cookie:NAME\", \"header:NAME\" or \"off\"",
+    "\"cookie:PHPSESSID\"",
+);
+const PRIORITY_RULES: (&str, &str) = (
+    "a list of rules",
+    "[{ header = \"User-Agent\", match = \"~(?i)bot\", priority = 50 }]",
+);
+const ALLOW_RULES: (&str, &str) = (
+    "a list of hosts",
+    "[\"api.example.com\", \"*.partner.example:8443\", \"http://legacy.internal:8080\"]",
+);
 
 /// The row of a key in a section.
 pub(crate) fn find(section: Section, name: &str) -> Option<&'static Row> {

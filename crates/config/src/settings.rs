@@ -67,19 +67,8 @@ pub(crate) fn read(
         fallback: over
             .option("fallback", Entries::text, |s| &s.fallback)
             .filter(|text| !text.is_empty() && of_the_folder("fallback")),
-        check_files: match (entries.entry("check_files"), base) {
-            (Some(_), _) => Some(entries.bool("check_files")),
-            (None, Some(base)) => base.check_files,
-            (None, None) => None,
-        },
-        encoded_slash: match (
-            base.filter(|_| !entries.is_written("encoded_slash")),
-            entries.text("encoded_slash").as_deref(),
-        ) {
-            (Some(base), _) => base.encoded_slash,
-            (None, Some("refuse")) => EncodedSlash::Refuse,
-            (None, _) => EncodedSlash::Pass,
-        },
+        check_files: over.option("check_files", check_files, |s| &s.check_files),
+        encoded_slash: over.value("encoded_slash", encoded_slash, |s| &s.encoded_slash),
         alias,
         pool,
         params: over.named("params", |s| &s.params, |a, b| a == b),
@@ -320,6 +309,17 @@ pub(crate) fn check_groups(entries: &Entries, key: &str, sink: &mut Sink) {
 
 fn script_root(entries: &Entries, key: &str) -> Option<std::path::PathBuf> {
     entries.text(key).map(Into::into)
+}
+
+fn check_files(entries: &Entries, key: &str) -> Option<bool> {
+    entries.entry(key).map(|_| entries.bool(key))
+}
+
+fn encoded_slash(entries: &Entries, key: &str) -> EncodedSlash {
+    match entries.text(key).as_deref() {
+        Some("refuse") => EncodedSlash::Refuse,
+        _ => EncodedSlash::Pass,
+    }
 }
 
 fn error_pages(entries: &Entries, site: Option<&Settings>) -> BTreeMap<u16, std::path::PathBuf> {

@@ -102,171 +102,141 @@ impl Reader<'_> {
 
     /// Reads a value. `None`: it is wrong, and that was reported.
     pub(crate) fn read(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Value> {
+        let folder = self.folder;
+        let path = |text: &str| texts::path(folder, text);
+        let address = |text: &str| texts::anchored_address(folder, text);
+        let log_target = |text: &str| texts::log_target(folder, text);
         match kind {
             Kind::Bool => self.bool(kind, node).map(Value::Bool),
-            Kind::OnlyFalse => match self.bool(kind, node)? {
-                false => Some(Value::Bool(false)),
-                true => {
-                    let message = format!("`{} = true` is not built yet", self.key);
-                    self.error(node, message, "leave it out");
-                    None
-                }
-            },
+            Kind::OnlyFalse => self.only_false(kind, node).map(Value::Bool),
             Kind::Count { min, max } => self.count(kind, node, *min, *max).map(Value::Number),
-            Kind::RedirectStatus => {
-                let status = self.count(kind, node, 0, u64::MAX)?;
-                if !REDIRECTS.contains(&status) {
-                    let message = format!("{status} is not a redirect status");
-                    self.error(
-                        node,
-                        message,
-                        "use one of 301, 302, 303, 307, 308; 308 keeps the method",
-                    );
-                    return None;
-                }
-                Some(Value::Number(status))
-            }
+            Kind::RedirectStatus => self.redirect_status(kind, node).map(Value::Number),
             Kind::Duration { zero } => self.duration(kind, node, *zero).map(Value::Duration),
             Kind::Size { min, max } => self.size(kind, node, *min, *max).map(Value::Number),
-            Kind::Mode => {
-                if let DeValue::Integer(number) = node.get_ref() {
-                    let hint = format!(
-                        "write it in quotes, in octal: {} = \"0{}\"",
-                        self.key,
-                        number.as_str()
-                    );
-                    self.error(
-                        node,
-                        format!("`{}` takes a file mode in quotes, not a number", self.key),
-                        hint,
-                    );
-                    return None;
-                }
-                let mode = self.scalar(kind, node, scalar::mode)?;
-                Some(Value::Number(mode.into()))
-            }
+            Kind::Mode => self.mode(kind, node).map(Value::Number),
             Kind::Priority => self.priority(kind, node).map(Value::Number),
             Kind::Signed { min, max } => self.signed(kind, node, *min, *max).map(Value::Signed),
             Kind::Word(words, later) => self.word(kind, node, words, later).map(Value::Text),
-            Kind::Text => self.scalar(kind, node, texts::line).map(Value::Text),
-            Kind::Reference => self
-                .scalar(kind, node, |t| Ok(t.to_owned()))
-                .map(Value::Text),
-            Kind::Path => {
-                let folder = self.folder;
-                self.scalar(kind, node, |t| texts::path(folder, t))
-                    .map(Value::Path)
-            }
-            Kind::Address => {
-                let folder = self.folder;
-                let address = self.scalar(kind, node, |t| texts::anchored_address(folder, t))?;
-                Some(Value::Address(address))
-            }
-            Kind::Addresses => {
-                let folder = self.folder;
-                self.list(kind, node, |t| texts::anchored_address(folder, t))
-                    .map(Value::Addresses)
-            }
-            Kind::Window => {
-                let folder = self.folder;
-                self.scalar(kind, node, |t| texts::window(folder, t))
-                    .map(Value::Window)
-            }
-            Kind::TcpAddress => self
-                .scalar(kind, node, texts::tcp_address)
-                .map(|address| Value::Address(Address::Tcp(address))),
-            Kind::Script => self.scalar(kind, node, texts::script).map(Value::Text),
-            Kind::PathPattern => self
-                .scalar(kind, node, texts::path_pattern)
-                .map(Value::PathPattern),
-            Kind::UrlPath => self.scalar(kind, node, texts::url_path).map(Value::Text),
-            Kind::Fallback => self.scalar(kind, node, texts::fallback).map(Value::Text),
-            Kind::Rewrite => self.scalar(kind, node, texts::rewrite).map(Value::Text),
-            Kind::Template => self
-                .scalar(kind, node, texts::location)
-                .map(Value::Template),
-            Kind::HeaderValue => self
-                .scalar(kind, node, texts::header_value)
-                .map(Value::Text),
-            Kind::Charset => self.scalar(kind, node, texts::charset).map(Value::Text),
-            Kind::LogTarget => {
-                let folder = self.folder;
-                self.scalar(kind, node, |t| texts::log_target(folder, t))
-                    .map(Value::LogTarget)
-            }
-            Kind::LogFormat => self
-                .scalar(kind, node, texts::log_format)
-                .map(Value::LogFormat),
-            Kind::AccessFormat => self
-                .scalar(kind, node, AccessFormat::parse)
-                .map(Value::AccessFormat),
-            Kind::References => self.list(kind, node, texts::line).map(Value::Texts),
-            Kind::Hosts => self
-                .list(kind, node, scalar::host_pattern)
-                .map(Value::Hosts),
-            Kind::Methods => self.list(kind, node, texts::method).map(Value::Texts),
-            Kind::HeaderNames => self.list(kind, node, texts::header_name).map(Value::Texts),
-            Kind::HeaderName => self
-                .scalar(kind, node, texts::optional_header_name)
-                .map(Value::Text),
-            Kind::PriorityRules => self.priority_rules(kind, node).map(Value::PriorityRules),
-            Kind::SerializeBy => self
-                .scalar(kind, node, texts::serialize_by)
-                .map(Value::SerializeBy),
-            Kind::FairBy => self.scalar(kind, node, texts::fair_by).map(Value::FairBy),
-            Kind::RequestHeaderNames => self
-                .list(kind, node, texts::request_header_name)
-                .map(Value::Texts),
-            Kind::FileNames => self.list(kind, node, texts::file_name).map(Value::Texts),
-            Kind::UrlPrefixes => self.list(kind, node, texts::url_prefix).map(Value::Texts),
-            Kind::Extensions => self.list(kind, node, texts::extension).map(Value::Texts),
-            Kind::Regexes => self
-                .list(kind, node, |t| scalar::regex(t).map(|_| t.to_owned()))
-                .map(Value::Texts),
-            Kind::Paths => {
-                let folder = self.folder;
-                self.list(kind, node, |t| texts::path(folder, t))
-                    .map(Value::Paths)
-            }
-            Kind::Servers => self.servers(kind, node).map(Value::Servers),
-            Kind::HashBy => self.scalar(kind, node, texts::hash_by).map(Value::HashBy),
-            Kind::Nameservers => self
-                .list(kind, node, texts::nameserver)
-                .map(Value::Nameservers),
+            Kind::Text => self.text(kind, node, texts::line),
+            Kind::Reference => self.text(kind, node, |text| Ok(text.to_owned())),
+            Kind::Script => self.text(kind, node, texts::script),
+            Kind::UrlPath => self.text(kind, node, texts::url_path),
+            Kind::Fallback => self.text(kind, node, texts::fallback),
+            Kind::Rewrite => self.text(kind, node, texts::rewrite),
+            Kind::HeaderValue => self.text(kind, node, texts::header_value),
+            Kind::HeaderName => self.text(kind, node, texts::optional_header_name),
+            Kind::Charset => self.text(kind, node, texts::charset),
+            Kind::References => self.texts(kind, node, texts::line),
+            Kind::Methods => self.texts(kind, node, texts::method),
+            Kind::HeaderNames => self.texts(kind, node, texts::header_name),
+            Kind::RequestHeaderNames => self.texts(kind, node, texts::request_header_name),
+            Kind::FileNames => self.texts(kind, node, texts::file_name),
+            Kind::UrlPrefixes => self.texts(kind, node, texts::url_prefix),
+            Kind::Extensions => self.texts(kind, node, texts::extension),
+            Kind::Regexes => self.texts(kind, node, |t| scalar::regex(t).map(|_| t.to_owned())),
             Kind::Program => self.program(kind, node).map(Value::Texts),
-            Kind::Params => self.table(kind, node, texts::param).map(Value::Templates),
-            Kind::HeaderTemplates => self.table(kind, node, texts::header).map(Value::Templates),
-            Kind::RequestHeaderTemplates => self
-                .table(kind, node, texts::request_header)
-                .map(Value::Templates),
-            Kind::Environment => self.table(kind, node, texts::variable).map(Value::Pairs),
-            Kind::PhpIni => self.php_ini(kind, node).map(Value::Pairs),
-            Kind::IpAddresses => self
-                .list(kind, node, texts::ip_address)
-                .map(Value::IpAddresses),
-            Kind::Types => self.table(kind, node, texts::media_type).map(Value::Pairs),
-            Kind::ErrorPages => {
-                let pages = self.table(kind, node, texts::error_page)?;
-                Some(Value::Pages(pages.into_iter().collect()))
+            Kind::Path => self.scalar(kind, node, path).map(Value::Path),
+            Kind::Paths => self.list(kind, node, path).map(Value::Paths),
+            Kind::Address => self.scalar(kind, node, address).map(Value::Address),
+            Kind::Addresses => self.list(kind, node, address).map(Value::Addresses),
+            Kind::TcpAddress => (self.scalar(kind, node, texts::tcp_address))
+                .map(|address| Value::Address(Address::Tcp(address))),
+            Kind::Window => {
+                (self.scalar(kind, node, |text| texts::window(folder, text))).map(Value::Window)
             }
-            Kind::Folders => {
-                let folder = self.folder;
-                self.table(kind, node, |k, v| texts::protected(folder, k, v))
-                    .map(Value::Folders)
+            Kind::PathPattern => {
+                (self.scalar(kind, node, texts::path_pattern)).map(Value::PathPattern)
             }
-            Kind::Reply => self.reply(kind, node).map(Value::Reply),
-            Kind::Reserves => self.reserves(kind, node).map(Value::Reserves),
-            Kind::AllowRules => self.allow_rules(kind, node).map(Value::AllowRules),
+            Kind::Template => (self.scalar(kind, node, texts::location)).map(Value::Template),
+            Kind::LogTarget => self.scalar(kind, node, log_target).map(Value::LogTarget),
+            Kind::LogFormat => (self.scalar(kind, node, texts::log_format)).map(Value::LogFormat),
+            Kind::AccessFormat => {
+                (self.scalar(kind, node, AccessFormat::parse)).map(Value::AccessFormat)
+            }
+            Kind::SerializeBy => {
+                (self.scalar(kind, node, texts::serialize_by)).map(Value::SerializeBy)
+            }
+            Kind::FairBy => self.scalar(kind, node, texts::fair_by).map(Value::FairBy),
+            Kind::HashBy => self.scalar(kind, node, texts::hash_by).map(Value::HashBy),
+            Kind::Hosts => (self.list(kind, node, scalar::host_pattern)).map(Value::Hosts),
+            Kind::Nameservers => (self.list(kind, node, texts::nameserver)).map(Value::Nameservers),
+            Kind::IpAddresses => (self.list(kind, node, texts::ip_address)).map(Value::IpAddresses),
             Kind::Origin => self.scalar(kind, node, origin::host).map(Value::Origin),
-            Kind::Networks => self.list(kind, node, origin::network).map(Value::Networks),
             Kind::Origins => self.list(kind, node, origin::host).map(Value::Origins),
             Kind::HttpOrigins => self.list(kind, node, origin::http_host).map(Value::Origins),
-            Kind::SecretHeaders => {
-                let folder = self.folder;
-                self.table(kind, node, |k, v| secret::header(folder, k, v))
-                    .map(Value::Secrets)
+            Kind::Networks => self.list(kind, node, origin::network).map(Value::Networks),
+            Kind::Params => self.table(kind, node, texts::param).map(Value::Templates),
+            Kind::HeaderTemplates => self.table(kind, node, texts::header).map(Value::Templates),
+            Kind::RequestHeaderTemplates => {
+                (self.table(kind, node, texts::request_header)).map(Value::Templates)
             }
+            Kind::Environment => self.table(kind, node, texts::variable).map(Value::Pairs),
+            Kind::Types => self.table(kind, node, texts::media_type).map(Value::Pairs),
+            Kind::PhpIni => self.php_ini(kind, node).map(Value::Pairs),
+            Kind::ErrorPages => (self.table(kind, node, texts::error_page))
+                .map(|pages| Value::Pages(pages.into_iter().collect())),
+            Kind::Folders => {
+                (self.table(kind, node, |k, v| texts::protected(folder, k, v))).map(Value::Folders)
+            }
+            Kind::SecretHeaders => {
+                (self.table(kind, node, |k, v| secret::header(folder, k, v))).map(Value::Secrets)
+            }
+            Kind::Servers => self.servers(kind, node).map(Value::Servers),
+            Kind::Reply => self.reply(kind, node).map(Value::Reply),
+            Kind::Reserves => self.reserves(kind, node).map(Value::Reserves),
+            Kind::PriorityRules => self.priority_rules(kind, node).map(Value::PriorityRules),
+            Kind::AllowRules => self.allow_rules(kind, node).map(Value::AllowRules),
         }
+    }
+
+    fn text(
+        &mut self,
+        kind: &Kind,
+        node: &Node<'_>,
+        read: impl Fn(&str) -> Checked<String>,
+    ) -> Option<Value> {
+        self.scalar(kind, node, read).map(Value::Text)
+    }
+
+    fn texts(
+        &mut self,
+        kind: &Kind,
+        node: &Node<'_>,
+        read: impl Fn(&str) -> Checked<String>,
+    ) -> Option<Value> {
+        self.list(kind, node, read).map(Value::Texts)
+    }
+
+    /// A boolean that may only be false until what it turns on is built.
+    fn only_false(&mut self, kind: &Kind, node: &Node<'_>) -> Option<bool> {
+        let is_on = self.bool(kind, node)?;
+        if is_on {
+            let message = format!("`{} = true` is not built yet", self.key);
+            self.error(node, message, "leave it out");
+        }
+        (!is_on).then_some(false)
+    }
+
+    fn redirect_status(&mut self, kind: &Kind, node: &Node<'_>) -> Option<u64> {
+        let status = self.count(kind, node, 0, u64::MAX)?;
+        if !REDIRECTS.contains(&status) {
+            let message = format!("{status} is not a redirect status");
+            let hint = "use one of 301, 302, 303, 307, 308; 308 keeps the method";
+            self.error(node, message, hint);
+            return None;
+        }
+        Some(status)
+    }
+
+    fn mode(&mut self, kind: &Kind, node: &Node<'_>) -> Option<u64> {
+        if let DeValue::Integer(number) = node.get_ref() {
+            let (key, number) = (self.key, number.as_str());
+            let message = format!("`{key}` takes a file mode in quotes, not a number");
+            let hint = format!("write it in quotes, in octal: {key} = \"0{number}\"");
+            self.error(node, message, hint);
+            return None;
+        }
+        self.scalar(kind, node, scalar::mode).map(u64::from)
     }
 
     fn error(&mut self, node: &Node<'_>, message: impl Into<String>, hint: impl IntoHint) {

@@ -48,7 +48,9 @@ pub(super) fn hosts(tables: &EgressTables, egress: &Egress, sink: &mut Sink) {
                 "for a private certificate authority, write ca_file = \"/etc/weir/ca.pem\" instead";
             sink.warning(entries.span("verify"), message, hint);
         }
-        may_be_called(name, entries, host, tables, egress, sink);
+        if !tables.egress.is_wrong("allow") {
+            may_be_called(name, entries, host, egress, sink);
+        }
         preconnect(entries, &host.hosts, host.settings.preconnect, egress, sink);
     }
 }
@@ -97,19 +99,12 @@ pub(super) fn upgrade(entries: &Entries, egress: &Egress, sink: &mut Sink) {
 }
 
 /// Reports a table if `allow` allows none of its hosts.
-fn may_be_called(
-    name: &str,
-    entries: &Entries,
-    host: &Host,
-    tables: &EgressTables,
-    egress: &Egress,
-    sink: &mut Sink,
-) {
+fn may_be_called(name: &str, entries: &Entries, host: &Host, egress: &Egress, sink: &mut Sink) {
     let lets = |pattern: &OriginPattern| {
         let mut rules = egress.allow.iter();
         rules.any(|rule| meet(&rule.origin, pattern))
     };
-    if tables.egress.is_wrong("allow") || egress.allow.is_empty() || host.hosts.iter().any(lets) {
+    if egress.allow.is_empty() || host.hosts.iter().any(lets) {
         return;
     }
     let message = format!("[egress.host.{name}] has no effect: `allow` has none of its hosts");
