@@ -13,11 +13,6 @@ use std::{
 
 use weir_config::{Secret, SecretPiece};
 
-use super::{
-    BadMessage,
-    wire::{Reader, Writer},
-};
-
 /// Everything that the egress gets besides the configuration.
 #[derive(Debug)]
 pub struct EgressGiven {
@@ -101,73 +96,6 @@ impl EgressFiles {
             )),
         }
     }
-
-    /// Encodes it for the gateway.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::default();
-        out.u32(self.roots.len() as u32);
-        self.roots.iter().for_each(|root| out.chunk(root));
-        out.u32(self.files.len() as u32);
-        for (path, bytes) in &self.files {
-            out.path(path);
-            out.chunk(bytes);
-        }
-        out.u32(self.env.len() as u32);
-        for (name, value) in &self.env {
-            out.chunk(name.as_bytes());
-            out.chunk(value.as_bytes());
-        }
-        out.u32(self.users.len() as u32);
-        for (pool, uid) in &self.users {
-            out.chunk(pool.as_bytes());
-            out.u32(*uid);
-        }
-        out.u8(self.socket.is_some().into());
-        if let Some((path, users)) = &self.socket {
-            out.path(path);
-            out.u32(users.len() as u32);
-            users.iter().for_each(|uid| out.u32(*uid));
-        }
-        out.bytes
-    }
-
-    /// Decodes the output of [`encode`](Self::encode).
-    ///
-    /// # Errors
-    /// For everything else.
-    pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let mut from = Reader { bytes };
-        let from = &mut from;
-        let mut files = Self::default();
-        for _ in 0..from.u32()? {
-            files.roots.push(from.chunk()?);
-        }
-        for _ in 0..from.u32()? {
-            files.files.insert(from.path()?, from.chunk()?);
-        }
-        for _ in 0..from.u32()? {
-            files.env.insert(from.text()?, from.text()?);
-        }
-        for _ in 0..from.u32()? {
-            files.users.insert(from.text()?, from.u32()?);
-        }
-        files.socket = match from.u8()? {
-            0 => None,
-            1 => {
-                let path = from.path()?;
-                let users = (0..from.u32()?).map(|_| from.u32());
-                Some((path, users.collect::<Result<_, _>>()?))
-            }
-            _ => return Err(BadMessage),
-        };
-        match from.bytes.is_empty() {
-            true => Ok(files),
-            false => Err(BadMessage),
-        }
-    }
-
-    /// Maximum size of the output of [`encode`](Self::encode) for what the manager reads, bytes.
-    pub const MAX_ENCODED: usize = 64 << 20;
 }
 
 /// Prints only names.
@@ -201,7 +129,7 @@ const TOKEN_MOST: usize = 4096;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::BadMessage, *};
 
     fn files() -> EgressFiles {
         let file = |path: &str, bytes: &[u8]| (PathBuf::from(path), bytes.to_vec());

@@ -1,101 +1,73 @@
-//! Fields of a packet: numbers in network byte order; texts and paths with their length before them.
+//! Fields of a packet: numbers in network byte order; texts, paths and lists with their length before them.
+//!
+//! [`fields!`] and [`messages!`] make the code for structs and enums from the order of their fields and the codes of
+//! their variants.
 
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
     net::IpAddr,
     os::unix::ffi::{OsStrExt, OsStringExt},
-    path::{Path, PathBuf},
+    path::PathBuf,
+    time::Duration,
 };
 
-use super::{BadMessage, Holding, MOST_ADDRESSES, ProcessUse};
+use super::{BadMessage, MOST_ADDRESSES, ToManager};
 
-/// A packet being made.
-#[derive(Default)]
-pub(super) struct Writer {
-    pub(super) bytes: Vec<u8>,
+/// A value that a packet can contain.
+pub(super) trait Field: Sized {
+    fn put(&self, out: &mut Writer);
+
+    /// # Errors
+    /// If the bytes are not what [`Self::put`] makes.
+    fn take(from: &mut Reader<'_>) -> Result<Self, BadMessage>;
 }
 
-impl Writer {
-    pub(super) fn u8(&mut self, value: u8) {
-        self.bytes.push(value);
-    }
+/// A message, perhaps with a descriptor `F` that is attached to its packet.
+pub(super) trait Message<F>: Sized {
+    /// Returns the descriptor to attach.
+    fn put<'m>(&'m self, out: &mut Writer) -> Option<&'m F>;
 
-    pub(super) fn u16(&mut self, value: u16) {
-        self.bytes.extend(value.to_be_bytes());
-    }
+    /// Takes the descriptor, if the message has one.
+    ///
+    /// # Errors
+    /// If the bytes are not what [`Self::put`] makes, or the descriptor is missing.
+    fn take(from: &mut Reader<'_>, attached: &mut Option<F>) -> Result<Self, BadMessage>;
+}
 
-    pub(super) fn u32(&mut self, value: u32) {
-        self.bytes.extend(value.to_be_bytes());
-    }
-
-    pub(super) fn u64(&mut self, value: u64) {
-        self.bytes.extend(value.to_be_bytes());
-    }
-
-    /// The kind of a packet, with a pool and either one of its workers or a count.
-    pub(super) fn of_pool(&mut self, kind: u8, pool: u16, number: u32) {
-        self.u8(kind);
-        self.u16(pool);
-        self.u32(number);
-    }
-
-    pub(super) fn of_process(&mut self, taken: ProcessUse) {
-        self.u64(taken.cpu);
-        self.u64(taken.memory);
-        self.u64(taken.files);
-    }
-
-    /// A name and as many of its addresses as fit.
-    pub(super) fn addresses(&mut self, name: &str, addresses: &[IpAddr]) {
-        self.text(name);
-        let addresses = &addresses[..addresses.len().min(MOST_ADDRESSES)];
-        self.u8(addresses.len() as u8);
-        for address in addresses {
-            match address {
-                IpAddr::V4(address) => self.chunk(&address.octets()),
-                IpAddr::V6(address) => self.chunk(&address.octets()),
-            }
-        }
-    }
-
-    pub(super) fn holding(&mut self, holding: &Holding) {
-        self.u32(holding.connections);
-        self.u32(holding.requests);
-        self.u8(holding.calls.into());
-        self.u64(holding.longest);
-        self.text(&holding.request);
-    }
-
-    /// Text, cut so that it fits into any message: it is meant for people.
-    pub(super) fn text(&mut self, text: &str) {
-        let mut end = text.len().min(MAX_TEXT);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        self.chunk(&text.as_bytes()[..end]);
-    }
-
-    pub(super) fn path(&mut self, path: &Path) {
-        self.chunk(path.as_os_str().as_bytes());
-    }
-
-    /// Bytes, all of them.
-    pub(super) fn chunk(&mut self, bytes: &[u8]) {
-        self.u32(bytes.len() as u32);
-        self.bytes.extend(bytes);
-    }
-
-    pub(super) fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
-        self.u8(value.is_some().into());
-        if let Some(value) = value {
-            write(self, value);
-        }
-    }
+/// A packet that is being made.
+pub(super) struct Writer {
+    pub(super) bytes: Vec<u8>,
+    /// Texts are cut to this length, bytes.
+    longest_text: usize,
 }
 
 /// The rest of a packet that is being decoded.
 pub(super) struct Reader<'a> {
     pub(super) bytes: &'a [u8],
+}
+
+impl Writer {
+    /// For a message. Its texts are meant for people, and are cut so that they fit.
+    pub(super) fn of_message() -> Writer {
+        Writer {
+            bytes: Vec::new(),
+            longest_text: MAX_TEXT,
+        }
+    }
+
+    /// For a file: nothing is cut.
+    pub(super) fn of_file() -> Writer {
+        Writer {
+            bytes: Vec::new(),
+            longest_text: usize::MAX,
+        }
+    }
+
+    fn chunk(&mut self, bytes: &[u8]) {
+        (bytes.len() as u32).put(self);
+        self.bytes.extend(bytes);
+    }
 }
 
 impl Reader<'_> {
@@ -105,92 +77,287 @@ impl Reader<'_> {
         Ok(*array)
     }
 
-    pub(super) fn u8(&mut self) -> Result<u8, BadMessage> {
-        Ok(u8::from_be_bytes(self.array()?))
+    /// The next field.
+    pub(super) fn next<T: Field>(&mut self) -> Result<T, BadMessage> {
+        T::take(self)
     }
 
-    pub(super) fn u16(&mut self) -> Result<u16, BadMessage> {
-        Ok(u16::from_be_bytes(self.array()?))
-    }
-
-    pub(super) fn u32(&mut self) -> Result<u32, BadMessage> {
-        Ok(u32::from_be_bytes(self.array()?))
-    }
-
-    pub(super) fn u64(&mut self) -> Result<u64, BadMessage> {
-        Ok(u64::from_be_bytes(self.array()?))
-    }
-
-    pub(super) fn of_process(&mut self) -> Result<ProcessUse, BadMessage> {
-        Ok(ProcessUse {
-            cpu: self.u64()?,
-            memory: self.u64()?,
-            files: self.u64()?,
-        })
-    }
-
-    pub(super) fn addresses(&mut self) -> Result<(String, Vec<IpAddr>), BadMessage> {
-        let name = self.text()?;
-        let count = usize::from(self.u8()?);
-        if count > MOST_ADDRESSES {
-            return Err(BadMessage);
+    /// The packet must have ended.
+    pub(super) fn end(&self) -> Result<(), BadMessage> {
+        match self.bytes.is_empty() {
+            true => Ok(()),
+            false => Err(BadMessage),
         }
-        let address = |_| {
-            let bytes = self.chunk()?;
-            match (
-                <[u8; 4]>::try_from(&bytes[..]),
-                <[u8; 16]>::try_from(&bytes[..]),
-            ) {
-                (Ok(octets), _) => Ok(IpAddr::from(octets)),
-                (_, Ok(octets)) => Ok(IpAddr::from(octets)),
-                _ => Err(BadMessage),
+    }
+}
+
+/// Makes structs a [`Field`]: their fields in this order.
+macro_rules! fields {
+    ($($name:ident { $($field:ident),* $(,)? })*) => {$(
+        impl Field for $name {
+            fn put(&self, out: &mut Writer) {
+                let $name { $($field),* } = self;
+                $( $field.put(out); )*
             }
-        };
-        let addresses = (0..count).map(address).collect::<Result<_, _>>()?;
-        Ok((name, addresses))
+
+            fn take(from: &mut Reader<'_>) -> Result<Self, BadMessage> {
+                Ok($name { $($field: from.next()?),* })
+            }
+        }
+    )*};
+}
+
+/// Makes an enum a [`Message`]: a byte for the variant, then its fields in this order. What follows a semicolon is the
+/// descriptor.
+macro_rules! messages {
+    (
+        $enum:ty, attaching $attached:ty $(, for any $generic:ident)?;
+        $(
+            $code:literal => $variant:ident
+                $( { $($field:ident),* $(; $file:ident)? } )?
+                $( ( $($only:ident)? $(; $only_file:ident)? ) )?
+        ),* $(,)?
+    ) => {
+        impl $(<$generic>)? Message<$attached> for $enum {
+            fn put<'m>(&'m self, out: &mut Writer) -> Option<&'m $attached> {
+                match self {
+                    $(
+                        Self::$variant
+                            $( { $($field,)* $($file,)? } )?
+                            $( ( $($only)? $($only_file)? ) )?
+                        => {
+                            out.bytes.push($code);
+                            $( $( Field::put($field, out); )* )?
+                            $( $( Field::put($only, out); )? )?
+                            None$( $( .or(Some($file)) )? )?$( $( .or(Some($only_file)) )? )?
+                        }
+                    )*
+                }
+            }
+
+            #[allow(unused_variables)]
+            fn take(from: &mut Reader<'_>, attached: &mut Option<$attached>) -> Result<Self, BadMessage> {
+                match from.next::<u8>()? {
+                    $(
+                        $code => Ok(Self::$variant
+                            $( {
+                                $($field: from.next()?,)*
+                                $($file: attached.take().ok_or(BadMessage)?,)?
+                            } )?
+                            $( (
+                                $({ let $only = from.next()?; $only })?
+                                $({ let $only_file = attached.take().ok_or(BadMessage)?; $only_file })?
+                            ) )?
+                        ),
+                    )*
+                    _ => Err(BadMessage),
+                }
+            }
+        }
+    };
+}
+
+/// Makes messages without a descriptor a [`Field`] of others.
+macro_rules! nested {
+    ($($name:ty),*) => {$(
+        impl Field for $name {
+            fn put(&self, out: &mut Writer) {
+                Message::<()>::put(self, out);
+            }
+
+            fn take(from: &mut Reader<'_>) -> Result<Self, BadMessage> {
+                Message::<()>::take(from, &mut None)
+            }
+        }
+    )*};
+}
+
+pub(super) use {fields, messages, nested};
+
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl Field for $number {
+            fn put(&self, out: &mut Writer) {
+                out.bytes.extend(self.to_be_bytes());
+            }
+
+            fn take(from: &mut Reader<'_>) -> Result<Self, BadMessage> {
+                from.array().map(Self::from_be_bytes)
+            }
+        }
+    )*};
+}
+
+numbers!(u8, u16, u32, u64, i32);
+
+impl Field for usize {
+    fn put(&self, out: &mut Writer) {
+        (*self as u64).put(out);
     }
 
-    pub(super) fn holding(&mut self) -> Result<Holding, BadMessage> {
-        Ok(Holding {
-            connections: self.u32()?,
-            requests: self.u32()?,
-            calls: self.flag()?,
-            longest: self.u64()?,
-            request: self.text()?,
-        })
+    fn take(from: &mut Reader<'_>) -> Result<Self, BadMessage> {
+        from.next::<u64>()?.try_into().map_err(|_| BadMessage)
+    }
+}
+
+impl Field for bool {
+    fn put(&self, out: &mut Writer) {
+        u8::from(*self).put(out);
     }
 
-    pub(super) fn flag(&mut self) -> Result<bool, BadMessage> {
-        match self.u8()? {
+    fn take(from: &mut Reader<'_>) -> Result<Self, BadMessage> {
+        match from.next::<u8>()? {
             0 => Ok(false),
             1 => Ok(true),
             _ => Err(BadMessage),
         }
     }
+}
 
-    pub(super) fn chunk(&mut self) -> Result<Vec<u8>, BadMessage> {
-        let len = self.u32()? as usize;
-        let (chunk, rest) = self.bytes.split_at_checked(len).ok_or(BadMessage)?;
-        self.bytes = rest;
+/// In ms.
+impl Field for Duration {
+    fn put(&self, out: &mut Writer) {
+        u64::try_from(self.as_millis()).unwrap_or(u64::MAX).put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, BadMessage> {
+        from.next().map(Duration::from_millis)
+    }
+}
+
+impl Field for Vec<u8> {
+    fn put(&self, out: &mut Writer) {
+        out.chunk(self);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, BadMessage> {
+        let len = from.next::<u32>()? as usize;
+        let (chunk, rest) = from.bytes.split_at_checked(len).ok_or(BadMessage)?;
+        from.bytes = rest;
         Ok(chunk.to_vec())
     }
+}
 
-    pub(super) fn text(&mut self) -> Result<String, BadMessage> {
-        String::from_utf8(self.chunk()?).map_err(|_| BadMessage)
+impl Field for String {
+    fn put(&self, out: &mut Writer) {
+        let mut end = self.len().min(out.longest_text);
+        while !self.is_char_boundary(end) {
+            end -= 1;
+        }
+        out.chunk(&self.as_bytes()[..end]);
     }
 
-    pub(super) fn path(&mut self) -> Result<PathBuf, BadMessage> {
-        Ok(OsString::from_vec(self.chunk()?).into())
+    fn take(from: &mut Reader<'_>) -> Result<Self, BadMessage> {
+        String::from_utf8(from.next()?).map_err(|_| BadMessage)
+    }
+}
+
+impl Field for PathBuf {
+    fn put(&self, out: &mut Writer) {
+        out.chunk(self.as_os_str().as_bytes());
     }
 
-    pub(super) fn option<T>(
-        &mut self,
-        read: impl FnOnce(&mut Self) -> Result<T, BadMessage>,
-    ) -> Result<Option<T>, BadMessage> {
-        match self.flag()? {
-            true => read(self).map(Some),
+    fn take(from: &mut Reader<'_>) -> Result<Self, BadMessage> {
+        Ok(OsString::from_vec(from.next()?).into())
+    }
+}
+
+impl Field for IpAddr {
+    fn put(&self, out: &mut Writer) {
+        match self {
+            IpAddr::V4(address) => out.chunk(&address.octets()),
+            IpAddr::V6(address) => out.chunk(&address.octets()),
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, BadMessage> {
+        let bytes = from.next::<Vec<u8>>()?;
+        let v4 = <[u8; 4]>::try_from(&bytes[..]).map(IpAddr::from);
+        let v6 = || <[u8; 16]>::try_from(&bytes[..]).map(IpAddr::from);
+        v4.or_else(|_| v6()).map_err(|_| BadMessage)
+    }
+}
+
+impl<T: Field> Field for Option<T> {
+    fn put(&self, out: &mut Writer) {
+        self.is_some().put(out);
+        if let Some(value) = self {
+            value.put(out);
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, BadMessage> {
+        match from.next()? {
+            true => from.next().map(Some),
             false => Ok(None),
         }
+    }
+}
+
+impl<A: Field, B: Field> Field for (A, B) {
+    fn put(&self, out: &mut Writer) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, BadMessage> {
+        Ok((from.next()?, from.next()?))
+    }
+}
+
+/// A value of which a packet can contain a list.
+trait Element: Field {
+    /// Maximum length of the list. What is beyond it is not sent, and refused.
+    const MOST: usize;
+}
+
+/// Groups and users.
+impl Element for u32 {
+    const MOST: usize = 65_536;
+}
+
+impl Element for IpAddr {
+    const MOST: usize = MOST_ADDRESSES;
+}
+
+/// Pools and workers.
+impl Element for (u16, u32) {
+    const MOST: usize = ToManager::MOST_ASKED;
+}
+
+/// Certificates.
+impl Element for Vec<u8> {
+    const MOST: usize = u32::MAX as usize;
+}
+
+impl<T: Element> Field for Vec<T> {
+    fn put(&self, out: &mut Writer) {
+        let elements = &self[..self.len().min(T::MOST)];
+        (elements.len() as u32).put(out);
+        elements.iter().for_each(|element| element.put(out));
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, BadMessage> {
+        let count = from.next::<u32>()?;
+        if count as usize > T::MOST {
+            return Err(BadMessage);
+        }
+        (0..count).map(|_| from.next()).collect()
+    }
+}
+
+impl<K: Field + Ord, V: Field> Field for BTreeMap<K, V> {
+    fn put(&self, out: &mut Writer) {
+        (self.len() as u32).put(out);
+        for (key, value) in self {
+            key.put(out);
+            value.put(out);
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, BadMessage> {
+        let count = from.next::<u32>()?;
+        (0..count).map(|_| from.next()).collect()
     }
 }
 
