@@ -51,8 +51,10 @@ step "examples in the documentation" "$cargo" test --locked --workspace --doc --
 # The crates' own integration tests: properties, case files, the pool's simulator.
 step "crates and simulator" "$cargo" test --locked --workspace --exclude weir --test '*' --quiet
 step "weir-php" make --no-print-directory php
-# The real binary against real programs.
-for program in tidy fpm integration manager php; do
+# The real binary against real programs. All are compiled first, so that no processor waits while another links. They run one
+# after another, because some measure time.
+step "programs of the tests" "$cargo" test --locked --package weir --test '*' --no-run --quiet
+for program in tidy front fastcgi queue own_php egress operators applications fpm manager php; do
     step "tests with real programs, $program" tests "$program"
 done
 echo

@@ -5,9 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod admin;
-#[cfg(test)]
-#[path = "../tests/shared/as_root.rs"]
-mod as_root;
 mod bench;
 mod cli;
 mod clock;

@@ -211,22 +211,54 @@ fn no_path_of_somebodys_machine() {
 
 #[test]
 fn every_test_file_is_run() {
-    let main = read("tests/integration/main.rs");
-    for file in sources() {
-        let Some(name) = file
+    let runs = read("setup/test.sh");
+    let runs = runs
+        .lines()
+        .find(|line| line.starts_with("for program in "));
+    let runs = runs.expect("the list of test programs").replace(';', " ");
+    let sources = sources();
+    let programs = sources.iter().filter_map(|file| {
+        let name = file.path.strip_prefix("tests/")?;
+        name.strip_suffix("/main.rs")
+            .or(name.strip_suffix(".rs").filter(|name| !name.contains('/')))
+    });
+    for program in programs {
+        let is_run = runs.split_whitespace().any(|word| word == program);
+        assert!(is_run, "setup/test.sh does not run tests/{program}");
+    }
+    for file in &sources {
+        let Some((program, rest)) = file
             .path
-            .strip_prefix("tests/integration/")
-            .and_then(|name| name.strip_suffix(".rs"))
+            .strip_prefix("tests/")
+            .and_then(|path| path.split_once('/'))
         else {
             continue;
         };
-        if name != "main" && !name.contains('/') {
-            assert!(
-                main.contains(&format!("\nmod {name};")),
-                "{} is not compiled",
-                file.path
-            );
+        if rest.ends_with("main.rs") || rest == "src/lib.rs" {
+            continue;
         }
+        // `a.rs` and `a/mod.rs` are declared in the folder's main.rs, `b/a.rs` in b.rs or b/mod.rs.
+        let path = rest
+            .strip_suffix(".rs")
+            .map_or(rest, |path| path.strip_suffix("/mod").unwrap_or(path));
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let parents = match folder {
+            "" => [format!("tests/{program}/main.rs"), String::new()],
+            "src" => [format!("tests/{program}/src/lib.rs"), String::new()],
+            folder => [
+                format!("tests/{program}/{folder}.rs"),
+                format!("tests/{program}/{folder}/mod.rs"),
+            ],
+        };
+        let mut parents = sources.iter().filter(|file| parents.contains(&file.path));
+        let declared = |text: &str| {
+            text.contains(&format!("\nmod {name};")) || text.contains(&format!("\npub mod {name};"))
+        };
+        assert!(
+            parents.any(|parent| declared(&parent.text)),
+            "{} is not compiled",
+            file.path
+        );
     }
 }
 

@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_log_that_root_writes_in_a_folder_of_a_pools_user_is_told() {
-        if !crate::as_root::goes_on_as_root() {
+        if !weir_test::goes_on_as_root() {
             return;
         }
         let folder = tempfile::tempdir().unwrap();

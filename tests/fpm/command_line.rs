@@ -4,6 +4,7 @@ use crate::{
     starts::configuration,
     support::{PHP_FPM, Place, is_root, say, version},
 };
+use weir_test::weir::program;
 
 #[test]
 fn exit_codes_are_php_fpm_s() {
@@ -108,7 +109,7 @@ fn help_names_every_flag_of_php_fpm() {
 /// `weir fpm` is the same as weir under PHP-FPM's name.
 #[test]
 fn weir_fpm_says_what_php_fpm_says() {
-    let weir = std::path::Path::new(env!("CARGO_BIN_EXE_weir"));
+    let weir = std::path::Path::new(program());
     let file = format!("/etc/php/{}/fpm/php-fpm.conf", version());
     let fpm = say(&PHP_FPM, &["-tt", "-y", &file]);
     assert_eq!(say(weir, &["fpm", "-tt", "-y", &file]), fpm);

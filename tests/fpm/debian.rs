@@ -36,7 +36,7 @@ impl Machine {
     /// `None` where mounts are not allowed.
     fn with(program: &Path) -> Self {
         let place = Place::new();
-        let weir = Path::new(env!("CARGO_BIN_EXE_weir"));
+        let weir = Path::new(weir_test::weir::program());
         let php = weir
             .with_file_name("../php")
             .join(format!("weir-php{}", version()));
@@ -108,7 +108,7 @@ fn debian_s_scripts_start_reload_and_stop_it() {
     if !goes_on_as_root() {
         return;
     }
-    let weir = Path::new(env!("CARGO_BIN_EXE_weir"));
+    let weir = Path::new(weir_test::weir::program());
     for program in [PHP_FPM.as_path(), weir] {
         let machine = Machine::with(program);
         let init = format!("/etc/init.d/php{}-fpm", version());

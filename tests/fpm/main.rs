@@ -1,8 +1,6 @@
 //! Compares weir, called as php-fpm, with the real php-fpm: the same command lines, the same files, the same signals.
 
 mod access_log;
-#[path = "../shared/as_root.rs"]
-mod as_root;
 mod command_line;
 mod configurations;
 mod control;

@@ -1,6 +1,7 @@
 //! Status and ping pages, access logs, and the names in process lists.
 
 use std::fs;
+use weir_test::weir::program;
 
 use crate::{
     support::{Answer, Place, ask, children, wait_until},
@@ -213,7 +214,7 @@ fn lists_of_processes_show_php_fpm_s_names() {
 fn weir_fpm_is_called_as_php_fpm_is() {
     let place = Subject::place(true, "", "", &[]);
     let file = place.path("php-fpm.conf");
-    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
+    let mut child = std::process::Command::new(program())
         .args(["fpm", "-F", "-y", file.to_str().unwrap()])
         .stdin(std::process::Stdio::null())
         .stdout(std::process::Stdio::null())

@@ -10,11 +10,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use weir_test::weir::program;
 
-pub(crate) use crate::as_root::goes_on_as_root;
-
-/// The limit of every wait of these tests.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub use weir_test::{LIMIT, goes_on_as_root, is_root, process::is_alive, wait_until};
 
 /// The real program: `/usr/sbin/php-fpm8.2`.
 pub static PHP_FPM: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -48,10 +46,6 @@ pub fn user() -> String {
     }
 }
 
-pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 /// A folder with weir under PHP-FPM's name.
 pub struct Place {
     folder: tempfile::TempDir,
@@ -62,7 +56,7 @@ impl Place {
         let folder = tempfile::tempdir().unwrap();
         // The workers run as another user.
         fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        let weir = env!("CARGO_BIN_EXE_weir");
+        let weir = program();
         let place = Self { folder };
         std::os::unix::fs::symlink(weir, place.weir()).unwrap();
         place
@@ -142,14 +136,6 @@ pub fn without_times(text: &str) -> String {
     };
     let lines: Vec<String> = text.lines().map(plain).collect();
     lines.join("\n")
-}
-
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + LIMIT;
-    while !holds() {
-        assert!(Instant::now() < until, "in vain: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// One of the two programs, running.
@@ -328,15 +314,6 @@ impl Drop for Running {
             let _ = child.wait();
         }
     }
-}
-
-pub fn is_alive(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // A process that has ended and was not waited for is a zombie.
-    status
-        .rsplit(')')
-        .next()
-        .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
 }
 
 /// The processes whose parent is `pid`, with their command lines.

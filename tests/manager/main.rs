@@ -1,8 +1,6 @@
 //! The manager: what it starts, keeps alive, replaces and leaves behind. The tests use the real binary, with php-cgi as
 //! workers.
 
-#[path = "../shared/as_root.rs"]
-mod as_root;
 mod busy;
 mod chroot;
 mod guard;

@@ -26,7 +26,7 @@ fn all_that_root_is_promised_an_ordinary_user_is_promised_too() {
         path
     };
     let tests = copy(&std::env::current_exe().unwrap(), "tests");
-    let weir = copy(&program(), "weir");
+    let weir = copy(program().as_ref(), "weir");
     for php in php_programs() {
         copy(&php, php.file_name().unwrap().to_str().unwrap());
     }

@@ -5,7 +5,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     rc::Rc,
@@ -13,13 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use crate::as_root::{DONE_BY_ROOT, goes_on_as_root};
-
-/// The time limit of every wait in these tests.
-const LIMIT: Duration = Duration::from_secs(30);
-
-/// The environment variable that names another weir to test than the one built with these tests.
-pub const PROGRAM: &str = "WEIR_UNDER_TEST";
+pub use weir_test::{
+    DONE_BY_ROOT, LIMIT, goes_on_as_root, is_root,
+    process::is_alive,
+    wait_until,
+    weir::{PROGRAM, program},
+};
 
 /// A folder with a site and a configuration.
 #[derive(Clone)]
@@ -313,14 +312,9 @@ impl Drop for Weir {
     }
 }
 
-/// The tested weir.
-pub fn program() -> PathBuf {
-    std::env::var_os(PROGRAM).map_or_else(|| env!("CARGO_BIN_EXE_weir").into(), PathBuf::from)
-}
-
 /// The programs of weir's own PHP, from the build or beside the tested weir.
 pub fn php_programs() -> Vec<PathBuf> {
-    let own = program().parent().unwrap().to_owned();
+    let own = Path::new(program()).parent().unwrap().to_owned();
     let built = own.parent().unwrap().join("php");
     let files = [own, built]
         .into_iter()
@@ -335,11 +329,6 @@ pub fn php_programs() -> Vec<PathBuf> {
     programs
 }
 
-/// Whether these tests run as root.
-pub fn is_root() -> bool {
-    fs::metadata("/proc/self").unwrap().uid() == 0
-}
-
 /// The user that weir is told to become: another user if it can, its own user if not.
 pub fn user() -> String {
     if is_root() {
@@ -350,7 +339,7 @@ pub fn user() -> String {
 }
 
 pub fn command(site: &Site, text: &str) -> Command {
-    command_of(&program(), site, text)
+    command_of(program().as_ref(), site, text)
 }
 
 pub fn command_of(program: &Path, site: &Site, text: &str) -> Command {
@@ -454,19 +443,4 @@ pub fn signal(pid: u32, name: &str) {
         .arg(pid.to_string())
         .status();
     assert!(status.unwrap().success());
-}
-
-pub fn is_alive(pid: u32) -> bool {
-    match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => !stat.contains(") Z "),
-        Err(_) => false,
-    }
-}
-
-pub fn wait_until(what: &str, mut met: impl FnMut() -> bool) {
-    let until = Instant::now() + LIMIT;
-    while !met() {
-        assert!(Instant::now() < until, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

@@ -1,8 +1,6 @@
 //! Tests weir-php alone: the real program. The tests speak to it as the manager and the gateway do.
 
 mod answers;
-#[path = "../shared/as_root.rs"]
-mod as_root;
 mod disabled;
 mod fpm;
 mod ini;

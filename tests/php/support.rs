@@ -15,30 +15,12 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex, Once},
-    time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
 use weir_sys::{message, poll};
 
-/// Longer than any step takes on a slow machine.
-pub const LIMIT: Duration = Duration::from_secs(60);
-
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < LIMIT, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Whether the process runs. A process that has ended and was not waited for does not run.
-pub fn is_alive(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(')')
-        .next()
-        .is_some_and(|rest| !rest.trim_start().starts_with('Z') && !rest.is_empty())
-}
+pub use weir_test::{LIMIT, process::is_alive, wait_until};
 
 pub fn kill(pid: u32) {
     weir_sys::process::kill(pid).unwrap();
@@ -47,7 +29,7 @@ pub fn kill(pid: u32) {
 /// The program, built from the current sources.
 pub fn program() -> PathBuf {
     static BUILT: Once = Once::new();
-    let folder = Path::new(env!("CARGO_BIN_EXE_weir"))
+    let folder = Path::new(weir_test::weir::program())
         .ancestors()
         .nth(2)
         .unwrap()
@@ -259,15 +241,7 @@ impl Master {
 
     /// Waits until they have written this text.
     pub fn said(&self, what: &str) {
-        let start = Instant::now();
-        while !self.output().contains(what) {
-            assert!(
-                start.elapsed() < LIMIT,
-                "not said: {what}: {}",
-                self.output()
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(what, || self.output().contains(what));
     }
 
     /// A new worker.
@@ -397,14 +371,8 @@ impl Master {
 
     /// Waits for its end, and returns the exit code.
     pub fn wait(&mut self) -> Option<i32> {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.process.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(start.elapsed() < LIMIT, "the master does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let status = weir_test::process::wait(&mut self.process, LIMIT);
+        status.expect("the master ends").code()
     }
 }
 

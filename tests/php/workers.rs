@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::support::*;
-use crate::as_root::goes_on_as_root;
+use weir_test::goes_on_as_root;
 
 /// Reports that it runs, and waits until it may end.
 const WAITING: &str = "<?php touch(__DIR__ . '/started'); while (!file_exists(__DIR__ . '/go')) usleep(1000); echo 'done';";

@@ -3,10 +3,6 @@
 //! One file per subject of the kernel. This crate makes no decisions: it offers calls and ensures memory safety.
 //! Linux only. If a call is newer than the oldest supported kernel, the function says what it does without it.
 
-#[cfg(test)]
-#[path = "../../../tests/shared/as_root.rs"]
-mod as_root;
-
 pub mod access;
 pub mod cpu;
 pub mod daemon;

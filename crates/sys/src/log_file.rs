@@ -424,7 +424,7 @@ mod tests {
 
     /// A folder inside one of root's: /run is the only one that exists on every machine and that tests may use.
     fn folder(mode: u32) -> Option<tempfile::TempDir> {
-        if !crate::as_root::goes_on_as_root() {
+        if !weir_test::goes_on_as_root() {
             return None;
         }
         let folder = tempfile::tempdir_in("/run").unwrap();

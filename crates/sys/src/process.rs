@@ -667,7 +667,7 @@ mod tests {
 
     #[test]
     fn a_child_of_root_is_locked_into_a_folder_or_keeps_only_the_right_to_do_so_itself() {
-        if !crate::as_root::goes_on_as_root() {
+        if !weir_test::goes_on_as_root() {
             return;
         }
         let _one = CHILDREN.lock();
@@ -713,7 +713,7 @@ mod tests {
             });
             assert_eq!(spawn.start().unwrap_err().step, Step::Identity);
         }
-        if !crate::as_root::goes_on_as_root() {
+        if !weir_test::goes_on_as_root() {
             return;
         }
         let _one = CHILDREN.lock();

@@ -1,4 +1,4 @@
-//! What is said of certificates. Handshakes are tried with real servers: tests/integration/egress/tls.rs.
+//! What is said of certificates. Handshakes are tried with real servers: tests/egress/tls.rs.
 
 use super::*;
 use std::time::Duration;

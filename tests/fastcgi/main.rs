@@ -1,0 +1,11 @@
+//! The real binary and FastCGI: PHP-FPM, php-cgi and other programs behind it, web servers before it, servers that fail.
+
+mod command;
+mod failures;
+mod front;
+mod leaving;
+mod php;
+mod servers;
+mod waiting;
+mod web_servers;
+mod workers;

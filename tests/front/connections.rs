@@ -1,0 +1,274 @@
+//! Many connections, and slow ones: which connections weir closes for others, and which it waits for.
+
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use weir_test::front::WebServer;
+use weir_test::weir::program;
+use weir_test::weir::request;
+use weir_test::{Client, Gate, Responder, Setup, Weir, wait_until};
+
+const GET: &str = "GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn limited(server: &str) -> Setup {
+    let setup = Setup::new().file("text.txt", "a text").file("run.php", "");
+    let admin = format!("admin = \"unix:{}/admin.sock\"", setup.folder().display());
+    setup.server(&format!("{server}\n{admin}"))
+}
+
+fn kept(weir: &Weir) -> Client {
+    let mut client = weir.client();
+    client.send(GET).response().expect(200);
+    client
+}
+
+fn status(weir: &Weir) -> serde_json::Value {
+    let status = Command::new(program())
+        .args(["status", "--json"])
+        .arg(format!(
+            "--admin=unix:{}/admin.sock",
+            weir.folder().display()
+        ))
+        .output()
+        .expect("weir");
+    serde_json::from_slice(&status.stdout).expect("JSON")
+}
+
+#[test]
+fn at_the_limit_the_connection_that_is_idle_for_longest_is_closed_for_a_newcomer() {
+    let weir = limited("max_connections = 3\nthreads = 1\n").start();
+    // The check that waited for weir's start was a client too.
+    wait_until("there is no connection", || {
+        status(&weir)["connections"]["now"] == 0
+    });
+    let mut idle: Vec<Client> = (0..3).map(|_| kept(&weir)).collect();
+    // The first connection is used again, so the second has been idle for the longest time.
+    idle[0].send(GET).response().expect(200);
+    let began = Instant::now();
+    let mut new = weir.client();
+    new.send(GET).response().expect(200);
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        began.elapsed()
+    );
+    idle[1].expect_closed();
+    for client in [0, 2] {
+        idle[client].send(GET).response().expect(200);
+    }
+    // Also idle connections that have freed all the memory they can.
+    std::thread::sleep(Duration::from_millis(1500));
+    weir.client().send(GET).response().expect(200);
+    weir.wait_for_error(&["max_connections (3)", "idle longest"]);
+    let status = status(&weir);
+    for figure in ["limit_reached", "closed_for_others"] {
+        assert!(
+            status["connections"][figure].as_u64() >= Some(2),
+            "{status:#}"
+        );
+    }
+    let metrics = Command::new("curl")
+        .args(["--silent", "--max-time", "30", "--unix-socket"])
+        .arg(weir.folder().join("admin.sock"))
+        .arg("http://weir/metrics")
+        .output()
+        .expect("curl");
+    let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
+    for metric in [
+        "weir_connections_limit_reached_total",
+        "weir_connections_closed_for_others_total",
+    ] {
+        let line = metrics.lines().find(|line| line.starts_with(metric));
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        assert!(value >= Some(2.0), "{metric}: {line:?}");
+    }
+}
+
+#[test]
+fn idle_connections_of_any_reactor_make_room_for_many_newcomers() {
+    let weir = limited("max_connections = 40\nthreads = 2\n").start();
+    let idle: Vec<Client> = (0..40).map(|_| kept(&weir)).collect();
+    let began = Instant::now();
+    let new: Vec<Client> = (0..100).map(|_| kept(&weir)).collect();
+    assert!(
+        began.elapsed() < Duration::from_secs(60),
+        "{:?}",
+        began.elapsed()
+    );
+    drop((idle, new));
+}
+
+#[test]
+fn connections_that_never_ask_anything_make_room_too() {
+    let weir = limited("max_connections = 4\nthreads = 1\n")
+        .listen("header_timeout = \"300s\"")
+        .start();
+    let silent: Vec<Client> = (0..4).map(|_| weir.client()).collect();
+    let mut new = weir.client();
+    new.send(GET).response().expect(200);
+    drop(silent);
+}
+
+#[test]
+fn where_no_connection_is_idle_newcomers_wait() {
+    let gate = Gate::default();
+    let shut = gate.clone();
+    let setup = limited("max_connections = 2\nthreads = 1\n");
+    let responder = Responder::unix(setup.folder(), move |_, answer| {
+        shut.pass();
+        answer.page("a page");
+    });
+    let pool = responder.pool(2);
+    let weir = setup.pool(&pool).start();
+    let mut busy: Vec<Client> = (0..2).map(|_| weir.client()).collect();
+    for client in &mut busy {
+        client.send("GET /run.php HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    wait_until("both are at work", || responder.running() == 2);
+    let mut new = weir.client();
+    new.send(GET);
+    assert!(
+        new.quiet_for(Duration::from_millis(300)),
+        "served beyond the limit, or closed"
+    );
+    weir.wait_for_error(&["max_connections (2)", "no connection is idle"]);
+    gate.open();
+    new.response().expect(200);
+    for client in &mut busy {
+        client.response().expect(200);
+    }
+}
+
+/// Reads slowly and steadily for this long, then everything that remains. Returns the number of bytes.
+fn read_slowly(client: &Client, time: Duration) -> u64 {
+    let mut stream = client.stream();
+    let mut piece = vec![0; 20_000];
+    let mut count = 0;
+    let began = Instant::now();
+    loop {
+        match stream.read(&mut piece) {
+            Ok(0) | Err(_) => return count,
+            Ok(more) => count += more as u64,
+        }
+        if began.elapsed() < time {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+#[test]
+fn a_steady_slow_reader_is_not_cut_off() {
+    const SIZE: usize = 12 << 20;
+    let setup = Setup::new()
+        .file("large.bin", vec![b'x'; SIZE])
+        .file("run.php", "");
+    let responder = Responder::unix(setup.folder(), |_, answer| {
+        answer.page(vec![b'y'; SIZE]);
+    });
+    let pool = responder.pool(2);
+    let weir = setup
+        .listen("send_timeout = \"1500ms\"")
+        .pool(&pool)
+        .start();
+    let haproxy = WebServer::haproxy(
+        weir.folder(),
+        &format!(
+            "global\n  tune.sndbuf.client 65536\n  tune.rcvbuf.server 65536\n\
+             defaults\n  mode http\n  timeout connect 10s\n  timeout client 60s\n  timeout server 60s\n\
+             listen weir\n  bind ADDRESS\n  server weir {}\n",
+            weir.address()
+        ),
+    );
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = [
+            (weir.address(), "/large.bin"),
+            (weir.address(), "/run.php"),
+            (haproxy.address(), "/large.bin"),
+        ]
+        .map(|(address, path)| {
+            let reader = scope.spawn(move || {
+                let mut client = Client::connect(address);
+                client.send(request("GET", path, &[], b""));
+                read_slowly(&client, Duration::from_secs(5))
+            });
+            (path, reader)
+        })
+        .into_iter()
+        .collect();
+        for (path, reader) in readers {
+            let count = reader.join().expect("a reader");
+            assert!(count > SIZE as u64, "{count} bytes of {path}");
+        }
+    });
+}
+
+#[test]
+fn a_reader_that_stops_is_cut_off_however_steady_it_was() {
+    let weir = Setup::new().listen("send_timeout = \"1500ms\"").start();
+    let large = std::fs::File::create(weir.root().join("large.bin")).expect("a file");
+    large.set_len(512 << 20).expect("a sparse file");
+    let mut client = weir.client();
+    client.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut stream = client.stream();
+    let mut piece = vec![0; 20_000];
+    for _ in 0..10 {
+        assert!(stream.read(&mut piece).expect("bytes") > 0);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    // weir writes the line when the exchange is over.
+    let line = weir.logged("/large.bin");
+    assert_eq!(line["reason"], "client_left", "{line}");
+    assert!(line["bytes_out"].as_u64() < Some(512 << 20));
+}
+
+#[test]
+fn a_queue_of_four_hundred_addresses_that_is_full_harms_nobody_else() {
+    let gate = Gate::default();
+    let shut = gate.clone();
+    let setup = limited("");
+    let responder = Responder::unix(setup.folder(), move |_, answer| {
+        shut.pass();
+        answer.page("a page");
+    });
+    let pool = format!(
+        "{}queue.max_queue = 400\nqueue.timeout = \"120s\"\n",
+        responder.pool(1)
+    );
+    let weir = setup.pool(&pool).start();
+    let from = |number: u16| {
+        let [high, low] = number.to_be_bytes();
+        let source = IpAddr::V4(Ipv4Addr::new(127, 77, high, low));
+        let mut client = Client::connect_from(source, weir.address());
+        client.send(request("GET", &format!("/run.php?{number}"), &[], b""));
+        client
+    };
+    let first = from(1);
+    wait_until("it is at work", || responder.running() == 1);
+    let mut waiting: Vec<Client> = (2..=401).map(from).collect();
+    wait_until("the queue is full", || {
+        let mut another = from(500);
+        // A client that gets a place keeps waiting. It has left when the next one comes.
+        !another.quiet_for(Duration::from_millis(20))
+    });
+    let began = Instant::now();
+    for number in 600..620 {
+        let refused = from(number).response();
+        assert_eq!(refused.status, 503);
+        assert!(refused.header("retry-after").is_some(), "{refused:?}");
+        assert_eq!(weir.get("/text.txt").expect(200).text(), "a text");
+    }
+    assert!(
+        began.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(weir.logged("/run.php?600")["reason"], "queue_full");
+    gate.open();
+    waiting.push(first);
+    for client in &mut waiting {
+        client.response().expect(200);
+    }
+    assert_eq!(responder.most_running(), 1);
+}

@@ -1,0 +1,12 @@
+//! The real binary as a web server: HTTP, connections, files and routes.
+
+mod bad_input;
+mod bodies;
+mod browser;
+mod connections;
+mod files;
+mod hints;
+mod http;
+mod paths;
+mod reactors;
+mod routing;

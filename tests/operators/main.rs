@@ -1,0 +1,10 @@
+//! The real binary and those who run it: commands, logs, messages, status, the operator's window, `weir bench`.
+
+mod bench;
+mod cli;
+mod doctor;
+mod log;
+mod messages;
+mod operators;
+mod status_page;
+mod window;

@@ -1,0 +1,125 @@
+//! What the tests with real programs share: a weir for each test, clients, FastCGI programs, and waits with a limit.
+//!
+//! Two tests share nothing: each has its own folder, loopback address and processes, and ends what it started by
+//! process id.
+//!
+//! This package is for tests only. It shares no code with weir, so that a mistake there cannot hide itself here.
+
+#![forbid(unsafe_code)]
+// These make folders and take addresses: no value stands for nothing.
+#![allow(clippy::new_without_default)]
+
+mod as_root;
+pub mod authority;
+pub mod browser;
+pub mod dns;
+pub mod fcgi;
+pub mod front;
+pub mod h2;
+pub mod http;
+pub mod oddity;
+pub mod origin;
+pub mod php;
+pub mod process;
+pub mod sidecar;
+pub mod weir;
+pub mod wordpress;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+pub use as_root::{DONE_BY_ROOT, goes_on_as_root};
+pub use fcgi::Responder;
+pub use http::{Client, Response};
+pub use weir::{Setup, Weir};
+
+/// How long a test waits for something that happens at once on an idle machine. It is long enough for a machine that is
+/// slow and busy.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// Waits until `done` returns true. Fails with `what` after [`LIMIT`].
+#[track_caller]
+pub fn wait_until(what: &str, done: impl FnMut() -> bool) {
+    wait_within(LIMIT, what, done);
+}
+
+/// Waits until `done` returns true. Fails with `what` after this time.
+#[track_caller]
+pub fn wait_within(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < limit, "waited {limit:?} in vain: {what}");
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// How long it waits before it looks again.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Waits until `find` finds something. Fails with `what` after [`LIMIT`].
+#[track_caller]
+pub fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    wait_until(what, || {
+        found = find();
+        found.is_some()
+    });
+    found.expect("wait_until returns only when it is there")
+}
+
+/// An address that nothing else uses: every call returns another 127.x.y.z, so that a port that was free a moment ago
+/// is still free when the server binds it.
+pub fn free_address() -> SocketAddr {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed) + 1;
+    let run = std::process::id();
+    let ip = Ipv4Addr::new(
+        127,
+        (1 + run % 250) as u8,
+        (run / 250 % 250) as u8,
+        (number % 254 + 1) as u8,
+    );
+    TcpListener::bind((ip, 0))
+        .and_then(|listener| listener.local_addr())
+        .expect("a free loopback port")
+}
+
+/// The identity that weir and its workers take when the tests run as root.
+pub const USER: &str = "nobody";
+/// The group of [`USER`].
+pub const GROUP: &str = "nogroup";
+
+/// Whether the tests run as root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A gate that is closed until a test opens it. Workers wait at it.
+#[derive(Clone, Default)]
+pub struct Gate(Arc<(Mutex<u64>, Condvar)>);
+
+impl Gate {
+    /// Lets `count` more through.
+    pub fn admit(&self, count: u64) {
+        *self.0.0.lock().expect("no holder panics") += count;
+        self.0.1.notify_all();
+    }
+
+    /// Lets everything through from now on.
+    pub fn open(&self) {
+        self.admit(1 << 40);
+    }
+
+    /// Waits until the gate lets it through. It gives up after some [`LIMIT`]s and continues, so that a failed test
+    /// ends.
+    pub fn pass(&self) {
+        let (count, changed) = &*self.0;
+        let guard = count.lock().expect("no holder panics");
+        let (mut guard, _) = changed
+            .wait_timeout_while(guard, LIMIT * 4, |count| *count == 0)
+            .expect("no holder panics");
+        *guard = guard.saturating_sub(1);
+    }
+}
