@@ -215,7 +215,6 @@ fn reloads(out: &mut Sheet, status: &Value) {
 }
 
 fn pool(out: &mut Sheet, pool: &Value) {
-    let (workers, queue, requests) = (&pool["workers"], &pool["queue"], &pool["requests"]);
     let _ = writeln!(
         out,
         "pool {}: {}, {}, generation {}",
@@ -224,6 +223,41 @@ fn pool(out: &mut Sheet, pool: &Value) {
         text(&pool["state"]),
         text(&pool["generation"]),
     );
+    pool_workers(out, pool);
+    running(out, &pool["running"]);
+    pool_queue(out, &pool["queue"]);
+    pool_requests(out, &pool["requests"]);
+    pool_rates(out, pool);
+    if pool["memory"].is_object() {
+        let _ = writeln!(
+            out,
+            "  memory    {}, a worker {}; processor {}",
+            size(&pool["memory"]["all"]),
+            size(&pool["memory"]["worker"]),
+            span(&pool["cpu"]),
+        );
+    }
+    for server in list(&pool["servers"]) {
+        pool_server(out, server);
+    }
+    for script in list(&pool["crashing"]) {
+        let line = format!(
+            "{} crashes its workers ({} so far): refused, tried again in {} s",
+            text(&script["path"]),
+            text(&script["crashes"]),
+            text(&script["tried_in"]),
+        );
+        out.wrap("  refused   ", &line);
+    }
+    for decision in list(&pool["decisions"]) {
+        let time = text(&decision["time"]);
+        out.wrap("  ", &format!("{time} {}", text(&decision["what"])));
+    }
+    processes(out, list(&pool["processes"]));
+}
+
+fn pool_workers(out: &mut Sheet, pool: &Value) {
+    let workers = &pool["workers"];
     // Less than configured: the limit that `pm = "auto"` has found useful.
     let limit = match workers["limit"].as_u64() < workers["max"].as_u64() {
         true => format!(", for now {}", text(&workers["limit"])),
@@ -243,7 +277,9 @@ fn pool(out: &mut Sheet, pool: &Value) {
         text(&workers["most_busy"]),
     );
     out.wrap("  workers   ", &line);
-    running(out, &pool["running"]);
+}
+
+fn pool_queue(out: &mut Sheet, queue: &Value) {
     // A predicted wait that is shorter than the present one is useless.
     let (oldest, expected) = (&queue["oldest_wait"], &queue["expected_wait"]);
     let expected = match queue["waiting"].as_u64() {
@@ -268,6 +304,9 @@ fn pool(out: &mut Sheet, pool: &Value) {
         span(&queue["longest_wait"]),
     );
     out.wrap("  queue     ", &line);
+}
+
+fn pool_requests(out: &mut Sheet, requests: &Value) {
     // Requests whose worker was stopped because nobody waited any more are among the lost ones.
     let cancelled = match requests["cancelled"].as_u64() {
         None | Some(0) => String::new(),
@@ -292,6 +331,9 @@ fn pool(out: &mut Sheet, pool: &Value) {
             out.wrap("  refused   ", &reasons.join(", "));
         }
     }
+}
+
+fn pool_rates(out: &mut Sheet, pool: &Value) {
     let (rates, times) = (&pool["rates"], &pool["times"]);
     if rates.is_object() {
         let _ = writeln!(
@@ -317,43 +359,21 @@ fn pool(out: &mut Sheet, pool: &Value) {
     };
     percentiles(last_minute, "the last minute");
     percentiles(times, "since the start");
-    if pool["memory"].is_object() {
-        let _ = writeln!(
-            out,
-            "  memory    {}, a worker {}; processor {}",
-            size(&pool["memory"]["all"]),
-            size(&pool["memory"]["worker"]),
-            span(&pool["cpu"]),
-        );
-    }
-    for server in list(&pool["servers"]) {
-        let line = format!(
-            "{}: {}, {} busy of at most {}; {} requests, {} failed, {} times down{}",
-            text(&server["name"]),
-            text(&server["state"]),
-            text(&server["busy"]),
-            text(&server["limit"]),
-            text(&server["requests"]),
-            text(&server["failures"]),
-            text(&server["downs"]),
-            bad_check(&server["last_check"]),
-        );
-        out.wrap("  server    ", &line);
-    }
-    for script in list(&pool["crashing"]) {
-        let line = format!(
-            "{} crashes its workers ({} so far): refused, tried again in {} s",
-            text(&script["path"]),
-            text(&script["crashes"]),
-            text(&script["tried_in"]),
-        );
-        out.wrap("  refused   ", &line);
-    }
-    for decision in list(&pool["decisions"]) {
-        let time = text(&decision["time"]);
-        out.wrap("  ", &format!("{time} {}", text(&decision["what"])));
-    }
-    processes(out, list(&pool["processes"]));
+}
+
+fn pool_server(out: &mut Sheet, server: &Value) {
+    let line = format!(
+        "{}: {}, {} busy of at most {}; {} requests, {} failed, {} times down{}",
+        text(&server["name"]),
+        text(&server["state"]),
+        text(&server["busy"]),
+        text(&server["limit"]),
+        text(&server["requests"]),
+        text(&server["failures"]),
+        text(&server["downs"]),
+        bad_check(&server["last_check"]),
+    );
+    out.wrap("  server    ", &line);
 }
 
 /// Running requests, the oldest first, and their scripts.

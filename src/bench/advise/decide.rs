@@ -109,145 +109,30 @@ pub fn next(steps: &[Step]) -> Option<u32> {
 /// # Errors
 /// If there is nothing to decide from; with the reason.
 pub fn decide(facts: &Facts) -> Result<Advice, String> {
-    let usable: Vec<&Step> = facts
-        .steps
-        .iter()
-        .filter(|step| step.rate > 0.0 && step.failed <= MOST_FAILED)
-        .collect();
-    let (Some(first), Some(best)) = (
-        usable.first(),
-        usable.iter().max_by(|a, b| a.rate.total_cmp(&b.rate)),
-    ) else {
-        return Err("no step got good answers: check what the URL answers without load".into());
-    };
-    let knee = usable
-        .iter()
-        .find(|step| step.rate >= best.rate * AT_THE_KNEE)
-        .map_or(best.users, |step| step.users);
-    let mut reasons = Vec::new();
-    let mut doubts = Vec::new();
-    let service = facts.service.filter(|time| *time > 0.0);
-    let service = service.unwrap_or(first.mean).max(1e-6);
-    reasons.push(format!(
-        "a single request keeps a worker busy for {}; with more than {knee} users, the rate did not rise above {} a second",
-        time(service),
-        rate(best.rate)
+    let measured = Measured::of(facts)?;
+    let mut notes = Notes::default();
+    notes.reason(format!(
+        "a single request keeps a worker busy for {}; with more than {} users, the rate did not rise above {} a second",
+        time(measured.service),
+        measured.knee,
+        rate(measured.best.rate)
     ));
-
-    // From the step with the highest rate: there the machine's other work matters least.
-    let cpu = best.cpu.map(|cores| (cores / best.rate).max(1e-7));
-    let busy = best.cpu.map_or(0.0, |cores| cores / facts.cores);
-    // CPU time that others use is missing for the load.
-    let crowded = facts.others >= facts.cores * CROWDED;
-    let all_busy = busy + facts.others / facts.cores >= BUSY;
-    let by_cpu = cpu.map(|cpu| facts.cores / cpu);
-    // More workers than this would be needed for the measured rate (Little's law).
-    let at_work = best.rate * service;
-    let full = facts
-        .workers
-        .is_some_and(|workers| at_work >= f64::from(workers) * ALL_AT_WORK);
-    let (mut bound, mut possible) = match (by_cpu, full) {
-        (Some(by_cpu), _) if busy >= BUSY || (crowded && all_busy) => {
-            (Bound::Cpu, by_cpu.max(best.rate))
-        }
-        (Some(by_cpu), true) => (Bound::Workers, by_cpu.max(best.rate)),
-        (None, true) => (Bound::Workers, best.rate),
-        _ => (Bound::Elsewhere, best.rate),
-    };
-    if let Some(cpu) = cpu {
-        reasons.push(format!(
-            "it needs {} of processor time; the {} cores were {:.0} % busy at {} a second",
-            time(cpu),
-            facts.cores,
-            (busy * 100.0).min(100.0),
-            rate(best.rate)
-        ));
-    }
-    let wanted = (possible * service * ROOM)
-        .ceil()
-        .clamp(1.0, f64::from(MOST_WORKERS));
-    let mut workers = wanted as u32;
-    if let Some(now) = facts.workers {
-        let most = now.saturating_mul(MOST_GROWTH).max(MOST_GROWTH);
-        if bound == Bound::Workers && workers > most {
-            workers = most;
-            doubts.push(format!(
-                "{wanted} workers would use the processors fully. That is far from the {now} that were measured: use this number, and measure again"
-            ));
-        }
-    }
-    // A machine that others keep busy answers slowly under any load, so few requests seem to be enough.
-    let least = facts.cores.ceil().clamp(1.0, f64::from(MOST_WORKERS)) as u32;
-    if crowded && workers < least {
-        workers = least;
-        doubts.push(format!(
-            "other programs used the processors, so the best number of workers could not be measured: {least}, one for each processor, is the minimum; measure again on a quiet machine"
-        ));
-    }
-    reasons.push(match bound {
-        Bound::Cpu if crowded => format!(
-            "the processors are the limit, and other programs keep {:.1} of {} busy: on a quiet machine they could do {} a second, with {workers} workers",
-            facts.others,
-            facts.cores,
-            rate(possible)
-        ),
-        Bound::Cpu => format!(
-            "the processors are the limit: {} a second × {} × {ROOM} = {workers} workers keep them busy; more would only compete for them",
-            rate(possible),
-            time(service)
-        ),
-        Bound::Workers if cpu.is_some() => format!(
-            "the workers were the limit, not the processors, which could do {} a second: × {} × {ROOM} = {workers} workers",
-            rate(possible),
-            time(service)
-        ),
-        Bound::Workers => format!(
-            "the workers were the limit; whether the machine can do more cannot be seen from here: {} a second × {} × \
-             {ROOM} = {workers} workers",
-            rate(possible),
-            time(service)
-        ),
-        Bound::Elsewhere | Bound::Memory => format!(
-            "the limit was neither processors nor workers, but something behind them (a database, a lock, a disk, another host): {} a second × {} × {ROOM} = {workers} workers are enough for it",
-            rate(possible),
-            time(service)
-        ),
-    });
-    match (facts.worker_memory.filter(|size| *size > 0), facts.memory) {
-        (Some(each), Some(all)) => {
-            let fit = u32::try_from(all / each).unwrap_or(u32::MAX);
-            let relation = match fit < workers {
-                true => "fewer than would be useful",
-                false => "which is enough",
-            };
-            reasons.push(format!(
-                "a worker needs {:.1} MB, so {fit} fit into {} MB: {relation}",
-                each as f64 / f64::from(1 << 20),
-                all >> 20
-            ));
-            if fit < workers {
-                workers = fit.max(1);
-                bound = Bound::Memory;
-            }
-            if fit == 0 {
-                doubts.push("the free memory is not enough for even one worker".into());
-            }
-        }
-        _ => doubts.push(
-            "the memory of a worker could not be measured: check that this number fits".into(),
-        ),
-    }
+    let (bound, possible) = find_bound(facts, &measured, &mut notes);
+    let workers = choose_workers(facts, &measured, (bound, possible), &mut notes);
+    let (bound, workers) = fit_memory(facts, (bound, workers), &mut notes);
     // With that many at work.
-    possible = possible.min(f64::from(workers) / service).max(1e-3);
+    let possible = possible
+        .min(f64::from(workers) / measured.service)
+        .max(1e-3);
     let timeout = round_time(facts.target_wait.max(MIN_TIMEOUT));
-    if facts.target_wait < service {
-        doubts.push(format!(
+    let max_queue = round_up(possible * timeout).max(u64::from(workers));
+    if facts.target_wait < measured.service {
+        notes.doubt(format!(
             "a request itself takes {}, which is longer than the target wait",
-            time(service)
+            time(measured.service)
         ));
     }
-    let max_queue = round_up(possible * timeout).max(u64::from(workers));
-    reasons.push(format!(
+    notes.reason(format!(
         "requests that wait {} are refused; {} a second × {} = {max_queue} may wait, because more would not be served in time",
         time(timeout),
         rate(possible),
@@ -260,43 +145,208 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
         }
         _ => String::new(),
     };
-    reasons.push(format!(
+    notes.reason(format!(
         "the accept queue takes the connections of one second at {FLASH} times that rate: {backlog}{grants}"
     ));
-    if cpu.is_none() {
-        doubts.push(
-            "the processor use could not be measured: other programs keep the processors busy, or weir is on another machine".into(),
-        );
-    }
-    if usable.len() < 3 {
-        doubts.push(
-            "only a few steps could be used: measure for longer (-t), or without other load".into(),
-        );
-    }
-    if facts
-        .steps
-        .last()
-        .is_some_and(|last| last.users >= MOST_USERS)
-        && knee >= MOST_USERS / 2
-    {
-        doubts.push(format!(
-            "the rate was still growing at {MOST_USERS} users: the real limit is higher"
-        ));
-    }
+    doubt_measurement(facts, &measured, &mut notes);
     Ok(Advice {
-        knee,
-        measured_rate: best.rate,
+        knee: measured.knee,
+        measured_rate: measured.best.rate,
         rate: possible,
-        service,
-        cpu_per_request: cpu,
+        service: measured.service,
+        cpu_per_request: measured.cpu,
         bound,
         workers,
         timeout,
         max_queue,
         backlog,
-        reasons,
-        doubts,
+        reasons: notes.reasons,
+        doubts: notes.doubts,
     })
+}
+
+/// What the steps show.
+struct Measured<'f> {
+    /// Number of usable steps.
+    usable: usize,
+    /// The step with the highest rate. The other figures are from it, because there the machine's other work matters
+    /// least.
+    best: &'f Step,
+    knee: u32,
+    /// Time of a request without other load, s.
+    service: f64,
+    /// CPU time of a request, s.
+    cpu: Option<f64>,
+    /// How busy the processors were with it, 0 to 1.
+    busy: f64,
+    /// Other programs use the processors, too. Their CPU time is missing for the load.
+    is_crowded: bool,
+}
+
+impl Measured<'_> {
+    fn of(facts: &Facts) -> Result<Measured<'_>, String> {
+        let is_usable = |step: &&Step| step.rate > 0.0 && step.failed <= MOST_FAILED;
+        let usable: Vec<&Step> = facts.steps.iter().filter(is_usable).collect();
+        let (Some(first), Some(best)) = (
+            usable.first(),
+            usable.iter().max_by(|a, b| a.rate.total_cmp(&b.rate)),
+        ) else {
+            return Err("no step got good answers: check what the URL answers without load".into());
+        };
+        let knee = usable
+            .iter()
+            .find(|step| step.rate >= best.rate * AT_THE_KNEE)
+            .map_or(best.users, |step| step.users);
+        let service = facts.service.filter(|time| *time > 0.0);
+        Ok(Measured {
+            usable: usable.len(),
+            best,
+            knee,
+            service: service.unwrap_or(first.mean).max(1e-6),
+            cpu: best.cpu.map(|cores| (cores / best.rate).max(1e-7)),
+            busy: best.cpu.map_or(0.0, |cores| cores / facts.cores),
+            is_crowded: facts.others >= facts.cores * CROWDED,
+        })
+    }
+}
+
+/// Sentences for the operator.
+#[derive(Default)]
+struct Notes {
+    reasons: Vec<String>,
+    doubts: Vec<String>,
+}
+
+impl Notes {
+    fn reason(&mut self, reason: String) {
+        self.reasons.push(reason);
+    }
+
+    fn doubt(&mut self, doubt: impl Into<String>) {
+        self.doubts.push(doubt.into());
+    }
+}
+
+/// What limits the rate, and the rate that is possible if there are enough workers.
+fn find_bound(facts: &Facts, measured: &Measured<'_>, notes: &mut Notes) -> (Bound, f64) {
+    let Measured { best, busy, .. } = *measured;
+    if let Some(cpu) = measured.cpu {
+        notes.reason(format!(
+            "it needs {} of processor time; the {} cores were {:.0} % busy at {} a second",
+            time(cpu),
+            facts.cores,
+            (busy * 100.0).min(100.0),
+            rate(best.rate)
+        ));
+    }
+    let all_busy = busy + facts.others / facts.cores >= BUSY;
+    // More workers than this would be needed for the measured rate (Little's law).
+    let at_work = best.rate * measured.service;
+    let full = facts
+        .workers
+        .is_some_and(|workers| at_work >= f64::from(workers) * ALL_AT_WORK);
+    match (measured.cpu.map(|cpu| facts.cores / cpu), full) {
+        (Some(by_cpu), _) if busy >= BUSY || (measured.is_crowded && all_busy) => {
+            (Bound::Cpu, by_cpu.max(best.rate))
+        }
+        (Some(by_cpu), true) => (Bound::Workers, by_cpu.max(best.rate)),
+        (None, true) => (Bound::Workers, best.rate),
+        _ => (Bound::Elsewhere, best.rate),
+    }
+}
+
+/// As many workers as the possible rate needs, and some more.
+fn choose_workers(
+    facts: &Facts,
+    measured: &Measured<'_>,
+    (bound, possible): (Bound, f64),
+    notes: &mut Notes,
+) -> u32 {
+    let wanted = (possible * measured.service * ROOM)
+        .ceil()
+        .clamp(1.0, f64::from(MOST_WORKERS));
+    let mut workers = wanted as u32;
+    if let Some(now) = facts.workers {
+        let most = now.saturating_mul(MOST_GROWTH).max(MOST_GROWTH);
+        if bound == Bound::Workers && workers > most {
+            workers = most;
+            notes.doubt(format!(
+                "{wanted} workers would use the processors fully. That is far from the {now} that were measured: use this number, and measure again"
+            ));
+        }
+    }
+    // A machine that others keep busy answers slowly under any load, so few requests seem to be enough.
+    let least = facts.cores.ceil().clamp(1.0, f64::from(MOST_WORKERS)) as u32;
+    if measured.is_crowded && workers < least {
+        workers = least;
+        notes.doubt(format!(
+            "other programs used the processors, so the best number of workers could not be measured: {least}, one for each processor, is the minimum; measure again on a quiet machine"
+        ));
+    }
+    let (possible, service) = (rate(possible), time(measured.service));
+    notes.reason(match bound {
+        Bound::Cpu if measured.is_crowded => format!(
+            "the processors are the limit, and other programs keep {:.1} of {} busy: on a quiet machine they could do {possible} a second, with {workers} workers",
+            facts.others, facts.cores
+        ),
+        Bound::Cpu => format!(
+            "the processors are the limit: {possible} a second × {service} × {ROOM} = {workers} workers keep them busy; more would only compete for them"
+        ),
+        Bound::Workers if measured.cpu.is_some() => format!(
+            "the workers were the limit, not the processors, which could do {possible} a second: × {service} × {ROOM} = {workers} workers"
+        ),
+        Bound::Workers => format!(
+            "the workers were the limit; whether the machine can do more cannot be seen from here: {possible} a second × {service} × {ROOM} = {workers} workers"
+        ),
+        Bound::Elsewhere | Bound::Memory => format!(
+            "the limit was neither processors nor workers, but something behind them (a database, a lock, a disk, another host): {possible} a second × {service} × {ROOM} = {workers} workers are enough for it"
+        ),
+    });
+    workers
+}
+
+/// Not more workers than the memory has room for.
+fn fit_memory(facts: &Facts, (bound, workers): (Bound, u32), notes: &mut Notes) -> (Bound, u32) {
+    let (Some(each), Some(all)) = (facts.worker_memory.filter(|size| *size > 0), facts.memory)
+    else {
+        notes.doubt("the memory of a worker could not be measured: check that this number fits");
+        return (bound, workers);
+    };
+    let fit = u32::try_from(all / each).unwrap_or(u32::MAX);
+    let relation = match fit < workers {
+        true => "fewer than would be useful",
+        false => "which is enough",
+    };
+    notes.reason(format!(
+        "a worker needs {:.1} MB, so {fit} fit into {} MB: {relation}",
+        each as f64 / f64::from(1 << 20),
+        all >> 20
+    ));
+    if fit == 0 {
+        notes.doubt("the free memory is not enough for even one worker");
+    }
+    match fit < workers {
+        true => (Bound::Memory, fit.max(1)),
+        false => (bound, workers),
+    }
+}
+
+/// Doubts about the measurement itself.
+fn doubt_measurement(facts: &Facts, measured: &Measured<'_>, notes: &mut Notes) {
+    if measured.cpu.is_none() {
+        notes.doubt("the processor use could not be measured: other programs keep the processors busy, or weir is on another machine");
+    }
+    if measured.usable < 3 {
+        notes.doubt(
+            "only a few steps could be used: measure for longer (-t), or without other load",
+        );
+    }
+    let last = facts.steps.last();
+    if last.is_some_and(|last| last.users >= MOST_USERS) && measured.knee >= MOST_USERS / 2 {
+        notes.doubt(format!(
+            "the rate was still growing at {MOST_USERS} users: the real limit is higher"
+        ));
+    }
 }
 
 fn backlog(rate: f64) -> u32 {
