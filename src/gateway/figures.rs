@@ -105,25 +105,27 @@ fn put_pool(
         put(Metric::PoolMemory, taken.all.memory as f64);
         put(Metric::PoolWorkerMemory, taken.worker_memory as f64);
     }
+    put_pool_labelled(page, pool, &stats, counts.left_running);
+    put_servers(page, pool);
+    let times = [Metric::PoolWait, Metric::PoolService, Metric::PoolTotal];
+    put_times(page, times, name, &counts.times);
+}
+
+/// The metrics of a pool with one more label.
+fn put_pool_labelled(page: &mut Page, pool: &PoolHandle, stats: &Stats, left_running: u64) {
+    let name = pool.settings.name.as_str();
     let mut put = |metric, label: &str, value: f64| page.put(metric, &[name, label], value);
-    for (reason, count) in shed_reasons(&stats) {
+    for (reason, count) in shed_reasons(stats) {
         put(Metric::PoolShed, reason, count as f64);
     }
     put(Metric::PoolShed, "crashing", pool.refused_crashing() as f64);
-    put(
-        Metric::PoolClientLeft,
-        "waiting",
-        (stats.left + stats.abandoned) as f64,
-    );
-    put(
-        Metric::PoolClientLeft,
-        "running",
-        counts.left_running as f64,
-    );
+    let left_waiting = stats.left + stats.abandoned;
+    put(Metric::PoolClientLeft, "waiting", left_waiting as f64);
+    put(Metric::PoolClientLeft, "running", left_running as f64);
     put(Metric::PoolWorkers, "busy", stats.busy as f64);
     put(Metric::PoolWorkers, "idle", stats.free as f64);
     put(Metric::PoolWorkers, "leaving", stats.leaving as f64);
-    if let Some(figures) = figures {
+    if let Some(figures) = pool.scaling() {
         put(Metric::PoolWorkers, "starting", figures.starting as f64);
         put(Metric::PoolEnded, "crashed", figures.crashed as f64);
         put(Metric::PoolEnded, "told", figures.withdrawn as f64);
@@ -132,6 +134,10 @@ fn put_pool(
     for (decision, count) in pool.decision_counts() {
         put(Metric::PoolDecisions, decision, count as f64);
     }
+}
+
+fn put_servers(page: &mut Page, pool: &PoolHandle) {
+    let name = pool.settings.name.as_str();
     let mut told = HashSet::new();
     for server in pool.servers() {
         // Two samples with the same labels would make scrapers refuse the whole page.
@@ -147,8 +153,6 @@ fn put_pool(
         page.put(Metric::ServerFailures, &labels, server.failures as f64);
         page.put(Metric::ServerDowns, &labels, server.downs as f64);
     }
-    let times = [Metric::PoolWait, Metric::PoolService, Metric::PoolTotal];
-    put_times(page, times, name, &counts.times);
 }
 
 /// Requests that the pool refused, by reason, since the gateway's start.

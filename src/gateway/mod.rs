@@ -76,7 +76,7 @@ use std::{
 };
 
 use tokio::sync::{Notify, mpsc};
-use weir_config::{Config, ErrorFormat, LogTarget, Protocol, Runtime};
+use weir_config::{Config, ErrorFormat, Log, LogTarget, Protocol, Runtime};
 use weir_sys::net_stat;
 
 use self::{
@@ -100,7 +100,7 @@ use self::{
 };
 use crate::{
     clock,
-    control::{self, Heritage, NameFiles, ToManager},
+    control::{self, Heritage, NameFiles, ToManager, WindowSockets},
     error_log,
     log_sink::{Sink, Target},
     pulse::{Pulses, Thread},
@@ -208,15 +208,7 @@ pub fn run(
         chroot,
         opened: folders.into_iter().collect(),
     };
-    if let Some(fd) = error_log {
-        let used = match config.log.error {
-            LogTarget::Syslog => error_log::write_to_syslog(fd, &config.log),
-            _ => error_log::write_behind(Target::Fd(fd)),
-        };
-        used.map_err(|error| format!("cannot write the error log: {error}"))?;
-    }
-    error_log::set_level(config.log.level);
-    error_log::set_format(config.log.error_format.into());
+    start_error_log(error_log, &config.log)?;
     if trace {
         trace::enable().map_err(|error| format!("cannot trace: {error}"))?;
     }
@@ -229,7 +221,7 @@ pub fn run(
         let outbox = Outbox::start(control.clone())?;
         Manager(Arc::new(move |message| outbox.send(message)))
     };
-    let mut resolver = resolver(&config, &names)?;
+    let resolver = resolver(&config, &names)?;
     let egress = match (&config.egress, egress) {
         (Some(settings), Some(given)) => {
             let resolver = Resolver::new(&config.server.resolver, &names)?;
@@ -237,19 +229,20 @@ pub fn run(
         }
         _ => None,
     };
-    let gateway = Arc::new(Gateway::new(
-        config,
+    let files = Files {
+        access_log,
+        egress_log,
+        pool_logs,
+        spool_dir,
+    };
+    let surroundings = Surroundings {
         reach,
-        (cores, reactors),
-        Files {
-            access_log,
-            egress_log,
-            pool_logs,
-            spool_dir,
-        },
+        cores,
+        reactors,
         kernel_queues,
-        &manager,
-    )?);
+        manager,
+    };
+    let gateway = Arc::new(Gateway::new(config, files, surroundings)?);
     if let (Some((settings, given, resolver)), Some(log)) = (egress, &gateway.egress_log) {
         let beside = Beside {
             workers: Arc::new(AtWork::new(gateway.clone())),
@@ -262,32 +255,9 @@ pub fn run(
         // The first call, so it cannot fail.
         let _ = gateway.egress.set(view);
     }
-    let mut resolver = resolver.take().map(|resolver| (resolver, addresses));
-    let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
-    per_reactor.resize_with(usize::from(reactors.acceptors()), Vec::new);
-    for (listener, reactor, socket) in listeners {
-        per_reactor
-            .get_mut(usize::from(reactor))
-            .ok_or_else(|| format!("a listener for reactor {reactor}, which does not accept"))?
-            .push((listener, socket));
-    }
-    let has_window = window.unix.is_some() || window.tcp.is_some();
-    // Agent checks answer also while the gateway drains, and the drain does not wait for them.
-    let accepted_from = |(listener, _): &&(u16, OwnedFd)| !gateway.is_agent_check(*listener);
-    let sockets = per_reactor.iter().flatten().filter(accepted_from).count();
-    let sockets = sockets + usize::from(has_window);
-    gateway.listening.store(sockets, Relaxed);
-    if !has_window {
-        gateway.window_closed.set();
-    }
-    for (home, sockets) in per_reactor.into_iter().enumerate() {
-        let resolver = match home {
-            0 => resolver.take(),
-            _ => None,
-        };
-        start_reactor(&gateway, home as u16, sockets, resolver)?;
-    }
-    if has_window {
+    let resolver = resolver.map(|resolver| (resolver, addresses));
+    start_reactors(&gateway, reactors.acceptors(), listeners, resolver, &window)?;
+    if has_window(&window) {
         let view = Arc::new(View(gateway.clone()));
         start_window(&gateway, serve_window(window, view))?;
     }
@@ -298,6 +268,12 @@ pub fn run(
     // Frees the memory that compiling the configuration on this thread needed.
     weir_sys::memory::give_back();
     messages::obey(&gateway, &control);
+    end(&gateway);
+    Ok(())
+}
+
+/// Cuts what still runs, and writes the last lines of the logs.
+fn end(gateway: &Gateway) {
     // Connections that are cut here still get their line in the log.
     gateway.cut.start();
     let until = Instant::now() + CUT_LIMIT;
@@ -317,6 +293,56 @@ pub fn run(
     }
     trace::flush(LAST_WORDS);
     error_log::flush(LAST_WORDS);
+}
+
+fn start_error_log(file: Option<OwnedFd>, log: &Log) -> Result<(), String> {
+    if let Some(fd) = file {
+        let used = match log.error {
+            LogTarget::Syslog => error_log::write_to_syslog(fd, log),
+            _ => error_log::write_behind(Target::Fd(fd)),
+        };
+        used.map_err(|error| format!("cannot write the error log: {error}"))?;
+    }
+    error_log::set_level(log.level);
+    error_log::set_format(log.error_format.into());
+    Ok(())
+}
+
+fn has_window(window: &WindowSockets) -> bool {
+    window.unix.is_some() || window.tcp.is_some()
+}
+
+/// Starts the reactors that accept, each with its listening sockets. The first one also resolves names.
+fn start_reactors(
+    gateway: &Arc<Gateway>,
+    acceptors: u16,
+    listeners: Vec<(u16, u16, OwnedFd)>,
+    mut resolver: Option<(Resolver, Vec<(String, Vec<IpAddr>)>)>,
+    window: &WindowSockets,
+) -> Result<(), String> {
+    let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
+    per_reactor.resize_with(usize::from(acceptors), Vec::new);
+    for (listener, reactor, socket) in listeners {
+        per_reactor
+            .get_mut(usize::from(reactor))
+            .ok_or_else(|| format!("a listener for reactor {reactor}, which does not accept"))?
+            .push((listener, socket));
+    }
+    // Agent checks answer also while the gateway drains, and the drain does not wait for them.
+    let accepted_from = |(listener, _): &&(u16, OwnedFd)| !gateway.is_agent_check(*listener);
+    let sockets = per_reactor.iter().flatten().filter(accepted_from).count();
+    let sockets = sockets + usize::from(has_window(window));
+    gateway.listening.store(sockets, Relaxed);
+    if !has_window(window) {
+        gateway.window_closed.set();
+    }
+    for (home, sockets) in per_reactor.into_iter().enumerate() {
+        let resolver = match home {
+            0 => resolver.take(),
+            _ => None,
+        };
+        start_reactor(gateway, home as u16, sockets, resolver)?;
+    }
     Ok(())
 }
 
@@ -340,15 +366,24 @@ struct Files {
     spool_dir: Option<OwnedFd>,
 }
 
+/// The machine and the manager, as the gateway sees them.
+struct Surroundings {
+    reach: Reach,
+    cores: usize,
+    reactors: control::Reactors,
+    kernel_queues: KernelQueues,
+    manager: Manager,
+}
+
 impl Gateway {
-    fn new(
-        config: Config,
-        reach: Reach,
-        (cores, reactors): (usize, control::Reactors),
-        files: Files,
-        kernel_queues: KernelQueues,
-        manager: &Manager,
-    ) -> Result<Gateway, String> {
+    fn new(config: Config, files: Files, surroundings: Surroundings) -> Result<Gateway, String> {
+        let Surroundings {
+            reach,
+            cores,
+            reactors,
+            kernel_queues,
+            manager,
+        } = surroundings;
         let chroot = reach.chroot.clone();
         let router = Router::with_reach(&config, reach)?;
         let tally = Arc::new(Tally::new(
@@ -404,7 +439,6 @@ impl Gateway {
             failures: Failures::default(),
             history: History::default(),
             measured: Measured::default(),
-            manager: manager.clone(),
             declines: AtomicBool::new(false),
             tally,
             kernel_queues,
@@ -415,6 +449,7 @@ impl Gateway {
             started: SystemTime::now(),
             asked: Asked::new(manager.clone()),
             owners: Owners::new(manager.clone()),
+            manager,
             own_calls: own_calls::OwnCalls::default(),
             window_closed: Flag::default(),
             pulses: Pulses::default(),

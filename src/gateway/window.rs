@@ -23,7 +23,7 @@ use super::{
     history::REASONS,
     kernel_queues::KernelView,
     measured::Uses,
-    scoreboard::WorkerStatus,
+    scoreboard::{PoolStatus, WorkerStatus},
     tally::TimeCounts,
 };
 use crate::{
@@ -250,16 +250,11 @@ impl View {
 
 fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<&Uses>) -> Value {
     let (stats, status) = (pool.stats(), pool.status(AskedBy::Nobody));
-    let figures = pool.scaling();
-    let running_limit = pool.running_limit(&stats);
     let capacity = pool.capacity(&stats);
     let counts = gateway.tally.pool(pool.id);
     let minute = gateway.history.pool_minute(gateway, index);
     let rates = gateway.history.pool(gateway, index);
-    let queue = &pool.settings.queue;
     let taken = uses.and_then(|uses| uses.pools.get(&pool.id));
-    let mut refused_by = by_reason(figures::shed_reasons(&stats).map(|(_, count)| count.into()));
-    refused_by.insert("crashing".to_owned(), pool.refused_crashing().into());
     let decision = |(time, what): (SystemTime, String)| {
         let mut text = Vec::new();
         log_text::put_time_utc(time, &mut text);
@@ -276,64 +271,11 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
         "state": if pool.is_lost() { "down" } else { "up" },
         "down_because": pool.down_because(),
         "generation": pool.generation(),
-        "workers": {
-            "busy": stats.busy,
-            "idle": stats.free,
-            "starting": figures.as_ref().map_or(0, |figures| figures.starting),
-            "max": pool.max_children().unwrap_or_else(|| pool.maxconn()),
-            // The limit that `pm = "auto"` allows now.
-            "limit": figures.as_ref().map_or_else(|| pool.limit(), |figures| figures.limit),
-            "running_limit": running_limit,
-            "leaving": stats.leaving,
-            // Until the next reload.
-            "set_by_operator": pool.is_set(),
-            "most_busy": stats.max_busy,
-            "max_children_reached": status.max_children_reached,
-            "crashed": figures.as_ref().map_or(0, |figures| figures.crashed),
-            "started": figures.as_ref().map_or(0, |figures| figures.spawned),
-            "could_not_start": figures.as_ref().map_or(0, |figures| figures.failed),
-            "beyond_for_own_calls": pool.own_calls().0,
-            "short_of_memory": figures.as_ref().is_some_and(|figures| figures.pressure),
-        },
-        "queue": {
-            "waiting": stats.waiting,
-            "waiting_own_calls": pool.own_calls_waiting(),
-            "waiting_for_turns": pool.waiting_for_turns(),
-            "session_scripts": pool.session_scripts(),
-            "max": queue.max_queue,
-            "timeout": queue.timeout.as_secs_f64(),
-            "most_waiting": stats.max_waiting,
-            "longest_wait": seconds(stats.longest_wait.0),
-            "oldest_wait": seconds(stats.oldest_wait.0),
-            "expected_wait": seconds(stats.expected_wait.0),
-            "longest_admitted_wait": seconds(stats.longest_admitted_wait.0),
-            "service_estimate": seconds(stats.service_estimate.0),
-            "patience": stats.patience.map(|patience| seconds(patience.0)),
-            "overloaded": stats.overloaded,
-            "overloads": stats.overloads,
-            "stale": stats.stale,
-            "seconds": seconds(stats.queue_time.0),
-            "seconds_per_second": rates.waiting,
-        },
+        "workers": workers(pool, &stats, &status),
+        "queue": queue(pool, &stats, rates.waiting),
         // Over the last ten seconds: the mean number of busy workers, and its share of the maximum.
         "load": { "busy": rates.busy, "capacity": capacity, "ratio": ratio(rates.busy, capacity) },
-        "requests": {
-            "taken": stats.admitted,
-            "finished": stats.finished,
-            "refused": stats.shed() + pool.refused_crashing(),
-            "refused_crashing": pool.refused_crashing(),
-            "refused_self_call": pool.own_calls().1,
-            "refused_queue_full": stats.shed_queue_full,
-            "refused_queue_timeout": stats.shed_queue_timeout,
-            "refused_no_worker": stats.shed_no_worker,
-            "refused_by": refused_by,
-            "left": stats.left + stats.abandoned,
-            "lost": stats.lost,
-            "retried": stats.readmitted,
-            "cancelled": pool.cancelled(),
-            "slow": status.slow_requests,
-            "left_running": counts.left_running,
-        },
+        "requests": requests(pool, &stats, (status.slow_requests, counts.left_running)),
         "rates": {
             "taken": rates.asked,
             "finished": rates.finished,
@@ -369,6 +311,78 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
         "unknown_names": servers::unknown_names(pool),
         "request_terminate_timeout": pool.settings.request_terminate_timeout.as_secs_f64(),
         "processes": status.workers.iter().map(process).collect::<Vec<_>>(),
+    })
+}
+
+/// The workers of a pool.
+fn workers(pool: &PoolHandle, stats: &Stats, status: &PoolStatus) -> Value {
+    let figures = pool.scaling();
+    json!({
+        "busy": stats.busy,
+        "idle": stats.free,
+        "starting": figures.as_ref().map_or(0, |figures| figures.starting),
+        "max": pool.max_children().unwrap_or_else(|| pool.maxconn()),
+        // The limit that `pm = "auto"` allows now.
+        "limit": figures.as_ref().map_or_else(|| pool.limit(), |figures| figures.limit),
+        "running_limit": pool.running_limit(stats),
+        "leaving": stats.leaving,
+        // Until the next reload.
+        "set_by_operator": pool.is_set(),
+        "most_busy": stats.max_busy,
+        "max_children_reached": status.max_children_reached,
+        "crashed": figures.as_ref().map_or(0, |figures| figures.crashed),
+        "started": figures.as_ref().map_or(0, |figures| figures.spawned),
+        "could_not_start": figures.as_ref().map_or(0, |figures| figures.failed),
+        "beyond_for_own_calls": pool.own_calls().0,
+        "short_of_memory": figures.as_ref().is_some_and(|figures| figures.pressure),
+    })
+}
+
+/// The queue of a pool. `seconds_per_second`: the time that requests waited in one second.
+fn queue(pool: &PoolHandle, stats: &Stats, seconds_per_second: f64) -> Value {
+    let settings = &pool.settings.queue;
+    json!({
+        "waiting": stats.waiting,
+        "waiting_own_calls": pool.own_calls_waiting(),
+        "waiting_for_turns": pool.waiting_for_turns(),
+        "session_scripts": pool.session_scripts(),
+        "max": settings.max_queue,
+        "timeout": settings.timeout.as_secs_f64(),
+        "most_waiting": stats.max_waiting,
+        "longest_wait": seconds(stats.longest_wait.0),
+        "oldest_wait": seconds(stats.oldest_wait.0),
+        "expected_wait": seconds(stats.expected_wait.0),
+        "longest_admitted_wait": seconds(stats.longest_admitted_wait.0),
+        "service_estimate": seconds(stats.service_estimate.0),
+        "patience": stats.patience.map(|patience| seconds(patience.0)),
+        "overloaded": stats.overloaded,
+        "overloads": stats.overloads,
+        "stale": stats.stale,
+        "seconds": seconds(stats.queue_time.0),
+        "seconds_per_second": seconds_per_second,
+    })
+}
+
+/// Numbers of requests since the gateway's start.
+fn requests(pool: &PoolHandle, stats: &Stats, (slow, left_running): (u64, u64)) -> Value {
+    let mut refused_by = by_reason(figures::shed_reasons(stats).map(|(_, count)| count.into()));
+    refused_by.insert("crashing".to_owned(), pool.refused_crashing().into());
+    json!({
+        "taken": stats.admitted,
+        "finished": stats.finished,
+        "refused": stats.shed() + pool.refused_crashing(),
+        "refused_crashing": pool.refused_crashing(),
+        "refused_self_call": pool.own_calls().1,
+        "refused_queue_full": stats.shed_queue_full,
+        "refused_queue_timeout": stats.shed_queue_timeout,
+        "refused_no_worker": stats.shed_no_worker,
+        "refused_by": refused_by,
+        "left": stats.left + stats.abandoned,
+        "lost": stats.lost,
+        "retried": stats.readmitted,
+        "cancelled": pool.cancelled(),
+        "slow": slow,
+        "left_running": left_running,
     })
 }
 
