@@ -66,7 +66,7 @@ fn workers(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
         let measured = measured(case, pool);
         let limit = bound(case, index, pool);
         if matches!(workers.pm, Pm::Auto { .. }) {
-            automatic(case, pool, measured, limit, machine, notes);
+            automatic(case, pool, (measured, limit), machine, notes);
             continue;
         }
         match (measured, limit) {
@@ -130,12 +130,11 @@ impl<'c> Share<'c> {
     }
 }
 
-/// A pool that measures its workers' memory itself.
+/// A pool that measures its workers' memory itself. `measured` and `limit`: memory of a worker, bytes.
 fn automatic(
     case: &Case<'_>,
     pool: &Pool,
-    measured: Option<u64>,
-    limit: Option<u64>,
+    (measured, limit): (Option<u64>, Option<u64>),
     machine: &Machine,
     notes: &mut Notes,
 ) {

@@ -184,7 +184,7 @@ impl Need {
 
 /// By owner, group and bits, or by the access control list: the first entry that matches this identity; for groups,
 /// any entry that allows it.
-fn allows(who: &Identity, uid: u32, gid: u32, mode: u32, list: &[Entry], bits: u16) -> bool {
+fn allows(who: &Identity, (uid, gid): (u32, u32), mode: u32, list: &[Entry], bits: u16) -> bool {
     let gives = |entry: u16| entry & bits == bits;
     let of_mode = |shift: u32| (mode >> shift) as u16 & 0o7;
     let in_group = |group: u32| who.gid == group || who.groups.contains(&group);
@@ -237,8 +237,8 @@ fn judge(who: &Identity, step: &Path, need: Need) -> Answer {
         Ok(list) => list,
         Err(error) => return barrier_of(step, &error),
     };
-    let (uid, gid, mode) = (metadata.uid(), metadata.gid(), metadata.mode());
-    if allows(who, uid, gid, mode, &list, need.bits()) {
+    let owners = (metadata.uid(), metadata.gid());
+    if allows(who, owners, metadata.mode(), &list, need.bits()) {
         return Answer::Yes;
     }
     let rights = rights(&metadata, !list.is_empty());
@@ -463,7 +463,7 @@ mod tests {
             gid: 100,
             groups: vec![100, 7],
         };
-        let allows = |mode, list: &[Entry]| allows(&who, 5, 9, mode, list, 4);
+        let allows = |mode, list: &[Entry]| allows(&who, (5, 9), mode, list, 4);
         assert!(allows(0o604, &[]) && !allows(0o640, &[]));
         let list = |user, group, mask| {
             [

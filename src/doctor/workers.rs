@@ -35,7 +35,8 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         }
         if pool.php().is_some() {
             php(case, index, pool, who, notes);
-            folders(case, index, pool, workers, who, notes);
+            let processes = Processes { pool, workers, who };
+            folders(case, index, &processes, notes);
         }
     }
     bodies(case, notes);
@@ -276,15 +277,16 @@ fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes)
     }
 }
 
+/// The processes of a pool, and their user.
+struct Processes<'a> {
+    pool: &'a Pool,
+    workers: &'a Workers,
+    who: &'a Who,
+}
+
 /// Folders that PHP writes to.
-fn folders(
-    case: &Case<'_>,
-    index: usize,
-    pool: &Pool,
-    workers: &Workers,
-    who: &Who,
-    notes: &mut Notes,
-) {
+fn folders(case: &Case<'_>, index: usize, processes: &Processes<'_>, notes: &mut Notes) {
+    let Processes { pool, workers, who } = *processes;
     let setting = |name: &str| case.php_setting(index, name);
     let temporary = setting("sys_temp_dir").filter(|path| !path.is_empty());
     let temporary = temporary.unwrap_or_else(|| "/tmp".into());
@@ -300,15 +302,8 @@ fn folders(
             path
         };
         let what = "session.save_path";
-        writable(
-            pool,
-            workers,
-            who,
-            what,
-            &path,
-            "session_start() fails: users cannot log in",
-            notes,
-        );
+        let why = "session_start() fails: users cannot log in";
+        writable(processes, what, &path, why, notes);
     }
     if setting("file_uploads").is_none_or(|on| on != "Off" && on != "0") {
         let path = setting("upload_tmp_dir").filter(|path| !path.is_empty());
@@ -316,15 +311,8 @@ fn folders(
             Some(path) => ("upload_tmp_dir", path),
             None => ("the folder for temporary files", temporary),
         };
-        writable(
-            pool,
-            workers,
-            who,
-            what,
-            &path,
-            "uploads and temporary files fail",
-            notes,
-        );
+        let why = "uploads and temporary files fail";
+        writable(processes, what, &path, why, notes);
     }
     for name in ["auto_prepend_file", "auto_append_file"] {
         if let Some(file) = setting(name).filter(|file| file.starts_with('/'))
@@ -343,15 +331,8 @@ fn folders(
     }
 }
 
-fn writable(
-    pool: &Pool,
-    workers: &Workers,
-    who: &Who,
-    what: &str,
-    path: &str,
-    why: &str,
-    notes: &mut Notes,
-) {
+fn writable(processes: &Processes<'_>, what: &str, path: &str, why: &str, notes: &mut Notes) {
+    let Processes { pool, workers, who } = *processes;
     let chroot = workers.chroot.as_deref();
     let outside = seen_from_outside(chroot, Path::new(path));
     let label = format!("[pool.{}] {what} = {path}", pool.name);
@@ -570,17 +551,13 @@ mod tests {
             with_config(text, |case| {
                 let mut notes = Notes::default();
                 let pool = &case.config.pools[0];
-                let workers = pool.workers().unwrap();
-                let who = Who::member("daemon").unwrap();
-                writable(
+                let processes = Processes {
                     pool,
-                    workers,
-                    &who,
-                    "session.save_path",
-                    &path,
-                    "no sessions",
-                    &mut notes,
-                );
+                    workers: pool.workers().unwrap(),
+                    who: &Who::member("daemon").unwrap(),
+                };
+                let what = "session.save_path";
+                writable(&processes, what, &path, "no sessions", &mut notes);
                 said(&notes)
             })
         };

@@ -75,7 +75,7 @@ pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
     let _ = daemon::set_title(&title);
     let _ = fs::write("/proc/self/comm", &arguments.process_name);
     error_log::init("manager");
-    serve(options, arguments, fpm, translated, voice, starter)
+    serve(options, arguments, (fpm, translated), (voice, starter))
 }
 
 /// Why the start is not possible.
@@ -171,10 +171,8 @@ fn causes(message: &str) -> impl Iterator<Item = &str> {
 fn serve(
     options: &Options,
     arguments: &Arguments,
-    fpm: Fpm,
-    translated: Translated,
-    voice: Voice,
-    starter: Option<PipeWriter>,
+    (fpm, translated): (Fpm, Translated),
+    (voice, starter): (Voice, Option<PipeWriter>),
 ) -> ExitCode {
     let voice = Mutex::new((Some(voice), starter));
     let monitor = Cell::new(monitor_interval(&fpm));

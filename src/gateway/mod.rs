@@ -317,7 +317,7 @@ fn start_reactors(
     gateway: &Arc<Gateway>,
     acceptors: u16,
     listeners: Vec<(u16, u16, OwnedFd)>,
-    mut resolver: Option<(Resolver, Vec<(String, Vec<IpAddr>)>)>,
+    mut resolver: Option<(Resolver, Known)>,
     window: &WindowSockets,
 ) -> Result<(), String> {
     let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();

@@ -81,29 +81,20 @@ impl Trace {
         text::put_formatted(detail, &mut said);
         // Both clocks are read under the sink's lock, so that lines and times have the same order.
         self.sink.push_with(said.len() + 64, |out| {
-            put_line(
-                SystemTime::now(),
-                id,
-                start.elapsed(),
-                step,
-                &said,
-                self.colour,
-                out,
-            );
+            text::put_clock(SystemTime::now(), out);
+            let since = start.elapsed();
+            put_step(id, since, (step, &said), self.colour, out);
         });
     }
 }
 
-fn put_line(
-    time: SystemTime,
+fn put_step(
     id: u64,
     since: Duration,
-    step: &str,
-    said: &[u8],
+    (step, detail): (&str, &[u8]),
     colour: bool,
     out: &mut Vec<u8>,
 ) {
-    text::put_clock(time, out);
     let (on, off) = if colour {
         (colour_of(step), "\x1b[0m")
     } else {
@@ -117,11 +108,11 @@ fn put_line(
         micros / 1_000_000,
         micros % 1_000_000
     );
-    if said.is_empty() {
+    if detail.is_empty() {
         out.truncate(out.trim_ascii_end().len());
     } else {
         out.push(b' ');
-        out.extend_from_slice(said);
+        out.extend_from_slice(detail);
     }
     out.push(b'\n');
 }
@@ -149,20 +140,10 @@ mod tests {
 
     const LATER: Duration = Duration::from_micros(1_000_012);
 
-    fn line(id: u64, step: &str, said: &str, colour: bool) -> String {
+    fn line(id: u64, step: &str, detail: &str, colour: bool) -> String {
         let mut out = Vec::new();
-        put_line(
-            SystemTime::now(),
-            id,
-            LATER,
-            step,
-            said.as_bytes(),
-            colour,
-            &mut out,
-        );
-        String::from_utf8(out)
-            .expect("text")
-            .split_off("12:14:00.123456".len())
+        put_step(id, LATER, (step, detail.as_bytes()), colour, &mut out);
+        String::from_utf8(out).expect("text")
     }
 
     #[test]

@@ -117,17 +117,30 @@ pub(super) enum Event {
     Hangs,
 }
 
+/// What a generation shares with the one before it.
+pub(super) struct Shared<'a> {
+    pub(super) sockets: &'a Sockets,
+    pub(super) window: Option<&'a Windows>,
+    pub(super) addresses: Rc<Addresses>,
+    pub(super) before: Before<'a>,
+    pub(super) masters: &'a Masters,
+}
+
 impl Generation {
-    /// Binds and opens what the configuration needs. `sockets`, `window` and `before` have what both generations use.
+    /// Binds and opens what the configuration needs.
     pub(super) fn prepare(
         id: u32,
         (loaded, plan): (Loaded, Plan),
-        (sockets, window): (&Sockets, Option<&Windows>),
-        addresses: Rc<Addresses>,
-        before: Before<'_>,
-        masters: &Masters,
+        shared: Shared<'_>,
         now: Instant,
     ) -> Result<Self, Failure> {
+        let Shared {
+            sockets,
+            window,
+            addresses,
+            before,
+            masters,
+        } = shared;
         let logs = Logs::open(&loaded.config, &plan.groups)
             .map_err(|problems| loaded.failure(problems))?;
         let mut egress =

@@ -21,7 +21,7 @@ use super::{
     Failure, Loaded, Start,
     addresses::Addresses,
     banner,
-    generation::{Event, Generation, said, say_listeners},
+    generation::{Event, Generation, Shared, said, say_listeners},
     heritage,
     listen::Sockets,
     notify::Notifier,
@@ -62,20 +62,18 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
     let warnings = plan_warnings(&loaded, &plan);
     let masters = Masters::default();
     let none = Sockets::default();
-    let before = Before {
-        of_all: start.stand_in.is_some(),
-        ..Before::default()
-    };
     let addresses = Rc::new(Addresses::default());
-    let mut current = Generation::prepare(
-        1,
-        (loaded, plan),
-        (&none, None),
-        addresses.clone(),
-        before,
-        &masters,
-        now,
-    )?;
+    let shared = Shared {
+        sockets: &none,
+        window: None,
+        addresses: addresses.clone(),
+        before: Before {
+            of_all: start.stand_in.is_some(),
+            ..Before::default()
+        },
+        masters: &masters,
+    };
+    let mut current = Generation::prepare(1, (loaded, plan), shared, now)?;
     let pid_file = PidFile::write(&current.loaded, &current.plan.groups)
         .inspect_err(|_| current.sockets.remove_names(&Sockets::default()))?;
     use_error_log(&current);
@@ -670,21 +668,19 @@ impl Manager<'_> {
         let loaded = Loaded::parse(&self.start, text)?;
         let plan = make_plan(&loaded, self.inherited)?;
         let warnings = plan_warnings(&loaded, &plan);
-        let before = Before {
-            pools: Some(&self.current.pools),
-            keep: how == Reload::Keep,
-            of_all: self.start.stand_in.is_some(),
-        };
         self.generations = self.generations.wrapping_add(1);
-        let mut next = Generation::prepare(
-            self.generations,
-            (loaded, plan),
-            (&self.names, Some(&self.current.window)),
-            self.addresses.clone(),
-            before,
-            &self.masters,
-            now,
-        )?;
+        let shared = Shared {
+            sockets: &self.names,
+            window: Some(&self.current.window),
+            addresses: self.addresses.clone(),
+            before: Before {
+                pools: Some(&self.current.pools),
+                keep: how == Reload::Keep,
+                of_all: self.start.stand_in.is_some(),
+            },
+            masters: &self.masters,
+        };
+        let mut next = Generation::prepare(self.generations, (loaded, plan), shared, now)?;
         warnings.iter().for_each(|warning| log::warn!("{warning}"));
         next.boot();
         Ok(next)

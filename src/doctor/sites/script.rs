@@ -72,15 +72,14 @@ pub(super) fn runs(case: &Case<'_>, place: &Place<'_>, script: &Script, notes: &
             "remove that expression from hide_files if the script should have its own URL",
         );
     }
-    worker_reads(case, place, id, pool, script, notes);
+    worker_reads(case, place, (id, pool), script, notes);
 }
 
 /// The path that a worker opens, and whether it may read it.
 fn worker_reads(
     case: &Case<'_>,
     place: &Place<'_>,
-    id: PoolId,
-    pool: &Pool,
+    (id, pool): (PoolId, &Pool),
     script: &Script,
     notes: &mut Notes,
 ) {
@@ -130,8 +129,9 @@ fn worker_reads(
     match may(&who, chroot.as_deref(), Path::new(&filename), Need::Read) {
         Answer::Yes => {
             notes.ok(format!("{label}: {workers} can read it ({tried})"));
-            same_file(place, &label, chroot.as_deref(), &filename, name, notes);
-            open_basedir(case, id, pool, &label, &filename, notes);
+            let names = (name.as_str(), filename.as_str());
+            same_file(place, &label, chroot.as_deref(), names, notes);
+            open_basedir(case, id, &label, &filename, notes);
         }
         Answer::No(barrier) if barrier.cause == Cause::Missing => {
             let mend = right_script_root(settings, chroot.as_deref());
@@ -187,13 +187,13 @@ fn refused_by_fpm(
     true
 }
 
-/// If `script_root` is another folder, other files run than the gateway has checked.
+/// If `script_root` is another folder, other files run than the gateway has checked. `name`: below the root;
+/// `filename`: as the workers see it.
 fn same_file(
     place: &Place<'_>,
     label: &str,
     chroot: Option<&Path>,
-    filename: &str,
-    name: &str,
+    (name, filename): (&str, &str),
     notes: &mut Notes,
 ) {
     let root = place.settings.root.as_deref().unwrap_or(Path::new("/"));
@@ -243,14 +243,7 @@ fn right_script_root(settings: &Settings, chroot: Option<&Path>) -> String {
 }
 
 /// PHP opens nothing outside of `open_basedir`, not even the script itself.
-fn open_basedir(
-    case: &Case<'_>,
-    id: PoolId,
-    pool: &Pool,
-    label: &str,
-    filename: &str,
-    notes: &mut Notes,
-) {
+fn open_basedir(case: &Case<'_>, id: PoolId, label: &str, filename: &str, notes: &mut Notes) {
     let Some(allowed) = case
         .php_setting(id.0, "open_basedir")
         .filter(|text| !text.is_empty())
@@ -265,7 +258,7 @@ fn open_basedir(
     notes.breaks(
         format!(
             "{label}: {filename} is not within open_basedir = \"{allowed}\" of [pool.{}]",
-            pool.name
+            case.config.pools[id.0].name
         ),
         "PHP refuses to open the script",
         format!("open_basedir = \"{allowed}:{}\"", folder.display()),
