@@ -10,14 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use gateway::access_log::{AccessLog, Entry};
 use gateway::template::Variables;
-use log_sink::{Options, Sink, Target};
-use log_text::Worker;
 use weir_config::{LogFormat, Piece, Template, Variable};
-
-#[path = "../src/log_sink.rs"]
-mod log_sink;
-#[path = "../src/log_text.rs"]
-mod log_text;
+use weir_observe::log_sink::{Options, Sink, Target};
+use weir_observe::log_text::Worker;
 
 #[path = "../src/gateway"]
 mod gateway {

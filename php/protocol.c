@@ -7,7 +7,7 @@
 
 /*
  * weir reads the number from the file before it starts the program, so it is stored as text that weir can find.
- * PROTOCOL in src/machine/php.rs must have the same number and the same words before it.
+ * PROTOCOL in crates/machine/src/php.rs must have the same number and the same words before it.
  */
 #define WORDS "weir-php speaks protocol "
 extern const char protocol_text[];

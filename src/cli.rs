@@ -23,13 +23,13 @@ use weir_config::{
 };
 
 pub use self::window::window_address;
+use weir_machine::{ThisMachine, findings::Severity, limits};
+use weir_observe::{console, error_log};
+
 use self::window::{Admin, Asked, WindowArgs, admin_address, ask, limit};
 use crate::{
     bench::{self, BenchArgs},
-    console, doctor, error_log,
-    findings::Severity,
-    fpm,
-    machine::{ThisMachine, limits},
+    doctor, fpm,
     manager::{self, EX_CONFIG, EX_SOFTWARE},
     watch,
 };

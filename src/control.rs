@@ -19,9 +19,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use weir_observe::log_sink::Health;
 use weir_sys::{identity::Identity, message, process::Exit, socket_owners::Owner};
-
-use crate::log_sink::Health;
 
 pub use egress::{EgressFiles, EgressGiven};
 pub use name_files::NameFiles;

@@ -7,28 +7,17 @@
 mod admin;
 mod bench;
 mod cli;
-mod clock;
-mod console;
 mod content_coding;
 mod control;
 mod doctor;
 mod egress;
-mod error_log;
-mod events;
-mod findings;
 mod fpm;
 mod gateway;
-mod histogram;
 mod htaccess;
 mod http;
-mod log_sink;
-mod log_text;
-mod machine;
 mod manager;
-mod metrics;
 mod net;
 mod own_call;
-mod pulse;
 mod resolver;
 mod sidecar;
 mod upstream;
@@ -36,6 +25,8 @@ mod watch;
 mod window;
 
 use std::process::ExitCode;
+
+use weir_observe::error_log;
 
 /// A request allocates and frees some dozens of small objects on one thread: with this allocator the gateway needs about a tenth less CPU time than with the C library's. It is built without huge pages
 /// (`no_thp`), which would add megabytes to a process that needs little; workers still use huge pages.

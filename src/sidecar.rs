@@ -4,12 +4,10 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use weir_config::LogFormat;
+use weir_observe::{log_sink::Sink, metrics::Page, pulse::Pulses};
 
 use crate::{
     control::{EgressGiven, Whose},
-    log_sink::Sink,
-    metrics::Page,
-    pulse::Pulses,
     resolver::Resolver,
     window::Task,
 };
@@ -58,7 +56,7 @@ pub struct WorkerNow {
     pub pool: Arc<str>,
     /// The number (as in the logs) of its request.
     pub request: u64,
-    /// By when its answer must have begun ([`crate::clock::now`]); [`crate::clock::NEVER`]: no deadline, or it has
+    /// By when its answer must have begun ([`weir_observe::clock::now`]); [`weir_observe::clock::NEVER`]: no deadline, or it has
     /// begun.
     pub deadline: u64,
 }

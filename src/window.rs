@@ -17,7 +17,7 @@ pub trait Window: Send + Sync {
     /// Pools, workers, queues and listeners as they are now (`GET /status`).
     fn status(&self) -> serde_json::Value;
 
-    /// The metrics of [`crate::metrics`] as text (`GET /metrics`).
+    /// The metrics of [`weir_observe::metrics`] as text (`GET /metrics`).
     fn metrics(&self) -> Vec<u8>;
 
     /// Whether it accepts requests and has workers for them (`GET /readyz`).

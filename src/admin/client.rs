@@ -19,7 +19,7 @@ use tokio::{
     net::{TcpStream, UnixStream},
 };
 
-use crate::log_text;
+use weir_observe::log_text;
 
 /// The address of a window.
 #[derive(Debug, Clone, PartialEq, Eq)]

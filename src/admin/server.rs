@@ -28,6 +28,7 @@ use tokio::{
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
     task::{AbortHandle, JoinSet},
 };
+use weir_observe::metrics;
 
 use super::{
     access::{self, Needs, Way},
@@ -37,7 +38,6 @@ use super::{
 use crate::{
     content_coding::{Accepted, Coding},
     control::WindowSockets,
-    metrics,
     window::{Task, Window},
 };
 

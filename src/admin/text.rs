@@ -5,9 +5,9 @@ mod egress;
 use std::fmt::Write;
 
 use serde_json::Value;
+use weir_observe::log_text;
 
 use super::advice;
-use crate::log_text;
 
 /// The status in lines of 80 columns.
 pub fn status(status: &Value) -> String {

@@ -34,12 +34,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weir_observe::console;
 use weir_sys::{
     limits, poll,
     signal::{Signal, Signals},
 };
-
-use crate::console;
 
 pub use advise::{Known, main as advise};
 pub use args::BenchArgs;

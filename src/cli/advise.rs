@@ -5,14 +5,14 @@ use std::{path::Path, process::ExitCode};
 use http::Method;
 use serde_json::Value;
 use weir_config::{Window, check_environment, read};
+use weir_machine::{ThisMachine, usual_window};
+use weir_observe::console;
 use weir_sys::limits;
 
 use super::{EX_USAGE, Source, default_config};
 use crate::{
     admin::{self, client::Place},
     bench::{self, BenchArgs, Known},
-    console,
-    machine::{ThisMachine, usual_window},
     manager::memory,
 };
 

@@ -3,14 +3,12 @@
 use std::{fs, os::unix::fs::MetadataExt, path::Path, process::ExitCode};
 
 use weir_config::{Environment, Folder, FolderPhp, FolderRuntime, Machine, folder_toml};
+use weir_machine::ThisMachine;
+use weir_observe::console;
 use weir_sys::identity;
 
 use super::{ServeArgs, Source, refuse_config};
-use crate::{
-    console,
-    htaccess::{self, Refusals},
-    machine::ThisMachine,
-};
+use crate::htaccess::{self, Refusals};
 
 impl ServeArgs {
     /// The configuration for these flags: the file's, or one made for a folder. It is not checked yet.

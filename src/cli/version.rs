@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::machine::php;
+use weir_machine::php;
 
 /// The output, with a newline at the end of each line.
 pub(super) fn text() -> String {

@@ -14,12 +14,12 @@ use clap::Args;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use weir_config::{Address, Window, parse_address};
+use weir_observe::{console, log_text};
 use weir_sys::{process, terminal};
 
 use super::{EX_UNAVAILABLE, EX_USAGE, Source, print, refuse_config};
 use crate::{
     admin::{self, client::Place},
-    console, log_text, machine,
     manager::{EX_CONFIG, EX_SOFTWARE},
 };
 
@@ -290,7 +290,7 @@ impl WindowArgs {
     /// The selected window; `None`: none was given, and there is no default one.
     pub fn place_if_any(&self) -> Result<Option<Place>, ExitCode> {
         match (&self.admin, &self.config) {
-            (None, None) => Ok(machine::usual_window().map(Place::Unix)),
+            (None, None) => Ok(weir_machine::usual_window().map(Place::Unix)),
             _ => self.place().map(Some),
         }
     }
@@ -326,7 +326,7 @@ impl WindowArgs {
                 "this weir has no operator's window: admin is off",
                 hint,
             )),
-            Window::Usual => machine::usual_window().map(Place::Unix).ok_or_else(|| {
+            Window::Usual => weir_machine::usual_window().map(Place::Unix).ok_or_else(|| {
                 refuse_config(
                     "XDG_RUNTIME_DIR is not set, so the default address of the window is not known",
                     hint,

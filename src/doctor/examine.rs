@@ -3,6 +3,7 @@
 use std::{path::Path, process::ExitCode};
 
 use weir_config::{Severity, Window, check_environment, read};
+use weir_machine::ThisMachine;
 
 use super::{
     Args, Notes, Report, SUBJECTS,
@@ -14,7 +15,6 @@ use super::{
 use crate::{
     cli::{self, Source},
     fpm,
-    machine::ThisMachine,
 };
 
 /// Runs all checks.

@@ -3,13 +3,13 @@
 use std::fs;
 
 use weir_config::{Address, Runtime, Upstream, UpstreamServer};
+use weir_machine::limits::{self as kernel, Kernel};
 use weir_sys::{
     limits,
     net_stat::{Counters, Overflows},
 };
 
 use super::{Notes, case::Case};
-use crate::machine::limits::{self as kernel, Kernel};
 
 /// The limits that a start warns of, for the running weir if there is one; and those of connections to servers.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {

@@ -7,10 +7,7 @@ use serde_json::Value;
 use weir_config::{Config, Window};
 use weir_sys::limits::OpenFiles;
 
-use crate::{
-    admin::{self, client::Place},
-    machine,
-};
+use crate::admin::{self, client::Place};
 
 /// A running weir.
 #[derive(Debug)]
@@ -42,7 +39,7 @@ pub(super) enum Found {
 pub(super) fn ask(config: &Config, named: Option<&Window>) -> Found {
     let socket = match named.unwrap_or(&config.server.admin) {
         Window::At(path) => Some(path.clone()),
-        Window::Usual => machine::usual_window(),
+        Window::Usual => weir_machine::usual_window(),
         Window::Off => None,
     };
     let tcp = config.server.admin_tcp.filter(|_| named.is_none());

@@ -32,11 +32,9 @@ use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
 
 use weir_config::Window;
 
-use crate::{
-    cli::{self, Source},
-    findings::{Finding, Severity},
-};
+use crate::cli::{self, Source};
 use case::Case;
+use weir_machine::findings::{Finding, Severity};
 
 /// Flags of `weir doctor`.
 #[derive(Debug, clap::Args)]

@@ -2,10 +2,10 @@
 //! rules.
 
 use weir_config::{Config, Machine as _};
+use weir_machine::ThisMachine;
 use weir_sys::identity::{self, Identity};
 
 use super::live::Live;
-use crate::machine::ThisMachine;
 
 /// A user, with a name.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,7 +15,6 @@ use weir_config::{Checked, Config, Diagnostic, Severity};
 use weir_sys::identity;
 
 use super::people::{People, Who};
-use crate::machine;
 
 /// Why a PHP was not run.
 const NOT_ASKED: &str = "not checked, because its pool has no user to run it";
@@ -80,11 +79,11 @@ impl Php {
 pub(super) fn ask(config: &Config, people: &People) -> Vec<Option<Result<Php, String>>> {
     let ask = |(index, pool): (usize, &weir_config::Pool)| {
         let php = pool.php()?;
-        let (_, program) = match machine::php::find(php.version.as_deref()) {
+        let (_, program) = match weir_machine::php::find(php.version.as_deref()) {
             Ok(found) => found,
             Err((cause, _)) => return Some(Err(cause)),
         };
-        if let Err((cause, mend)) = machine::php::check_build(&program) {
+        if let Err((cause, mend)) = weir_machine::php::check_build(&program) {
             return Some(Err(format!("{cause}; {mend}")));
         }
         let mut command = Command::new(&program);

@@ -14,6 +14,7 @@ use regex::bytes::Regex;
 use weir_config::Settings;
 
 use script::Script;
+use weir_machine::links;
 
 use super::{
     Notes,
@@ -21,7 +22,6 @@ use super::{
     people::Who,
     rights::{Answer, Cause, Need, may, quoted},
 };
-use crate::machine::links;
 
 /// Checks every site, and the differences of its routes.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
+use weir_machine::findings::{Finding, Severity};
 
 use super::{Report, Unseen};
-use crate::findings::{Finding, Severity};
 
 /// The report as text: sections, in each the worst first, and a summary.
 pub(super) fn page(report: &Report, colour: bool, width: usize) -> String {
@@ -166,7 +166,7 @@ fn text_or_null(text: &str) -> Value {
 
 /// Safe for a terminal: paths and names may come from others.
 fn clean(text: &str) -> String {
-    crate::log_text::shown(text)
+    weir_observe::log_text::shown(text)
 }
 
 #[derive(Clone, Copy)]

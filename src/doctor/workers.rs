@@ -16,7 +16,6 @@ use super::{
     php::{Php, size as size_of_php},
     rights::{Answer, Cause, Need, may, quoted, resolve, seen_from_outside},
 };
-use crate::machine;
 
 /// Checks every pool whose workers weir starts.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
@@ -214,7 +213,7 @@ fn time_zones(pool: &Pool, chroot: &Path, php: Option<&Php>, notes: &mut Notes) 
 /// PHP itself: whether its user may run it, and its messages.
 fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes) {
     let Some(php) = pool.php() else { return };
-    if let Ok((_, program)) = machine::php::find(php.version.as_deref())
+    if let Ok((_, program)) = weir_machine::php::find(php.version.as_deref())
         && let Answer::No(barrier) = may(who, None, &program, Need::Execute)
     {
         notes.breaks(
@@ -229,8 +228,8 @@ fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes)
         );
         return;
     }
-    if let Ok((_, program)) = machine::php::find(php.version.as_deref())
-        && let Err((cause, mend)) = machine::php::check_build(&program)
+    if let Ok((_, program)) = weir_machine::php::find(php.version.as_deref())
+        && let Err((cause, mend)) = weir_machine::php::check_build(&program)
     {
         notes.breaks(
             format!("[pool.{}] {cause}", pool.name),

@@ -17,9 +17,9 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
+use weir_observe::clock;
 
 use super::{cache::Filling, compress::Compressed, fault::Kind};
-use crate::clock;
 
 /// The body of an answer for the caller.
 pub(crate) struct Answer {

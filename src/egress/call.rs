@@ -16,6 +16,7 @@ use http::{
     request::Parts,
 };
 use hyper::body::{Body, Incoming};
+use weir_observe::clock;
 use weir_pool::{Failure, Sent};
 
 use super::{
@@ -36,10 +37,7 @@ use super::{
     tunnel,
     upload::{Progress, Upload},
 };
-use crate::{
-    clock,
-    own_call::{self, Ticket},
-};
+use crate::own_call::{self, Ticket};
 
 /// Answers one call.
 pub(crate) async fn call(

@@ -24,6 +24,7 @@ use std::{
     time::Duration,
 };
 
+use weir_observe::clock::{self, NEVER};
 use weir_sys::{
     process,
     sock_diag::Diag,
@@ -33,7 +34,6 @@ use weir_sys::{
 
 use super::{record::Caller, rules::Who};
 use crate::{
-    clock::{self, NEVER},
     control::Whose,
     own_call::Ticket,
     sidecar::{WorkerNow, Workers},

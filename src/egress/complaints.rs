@@ -6,11 +6,12 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use weir_observe::clock;
+
 use super::{
     fault::{Fault, Kind},
     target::Origin,
 };
-use crate::clock;
 
 /// What was logged recently.
 #[derive(Debug, Default)]

@@ -45,6 +45,8 @@ use weir_config::{HostSettings, Scheme};
 use weir_http1::Limits;
 
 pub(crate) use self::carrier::{Carrier, Received, Unanswered};
+use weir_observe::clock;
+
 use self::{quota::Quota, watch::Watch};
 use super::{
     dial::{Dialer, Link, Route, Stream},
@@ -55,7 +57,7 @@ use super::{
     record::{Connection, Protocol},
     upload::Upload,
 };
-use crate::{clock, upstream::h1};
+use crate::upstream::h1;
 
 /// All connections to one origin.
 pub(crate) struct Connections {

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::SystemTime};
 
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
+use weir_observe::clock;
 
 use super::{
     Egress,
@@ -17,7 +18,6 @@ use super::{
     tunnel::Carried,
     upload::{Progress, Upload},
 };
-use crate::clock;
 
 /// What is known of a call. It is boxed, because it is moved often.
 pub(crate) struct Course {

@@ -23,6 +23,8 @@ use weir_config::{Address, Egress, HostSettings, Network};
 
 use self::race::Race;
 pub(crate) use self::stream::Stream;
+use weir_observe::clock;
+
 use super::{
     address,
     fault::{Fault, Kind},
@@ -32,7 +34,7 @@ use super::{
     target::Origin,
     tls::TlsContext,
 };
-use crate::{clock, resolver::Resolver};
+use crate::resolver::Resolver;
 
 /// Makes connections, for all origins.
 pub(crate) struct Dialer {

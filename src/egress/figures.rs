@@ -15,13 +15,13 @@ use std::{
 };
 
 use weir_config::Scheme;
+use weir_observe::histogram::Histogram;
 
 use super::{
     fault::{Fault, Kind},
     record::{CacheUse, CallRecord, Connection, Protocol},
     target::{Form, Origin},
 };
-use crate::histogram::Histogram;
 
 /// All counters of the egress.
 #[derive(Debug)]

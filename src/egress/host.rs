@@ -18,6 +18,7 @@ use http::{
     uri::{self, PathAndQuery},
 };
 use weir_config::HostSettings;
+use weir_observe::clock;
 use weir_pool::{
     Attempt, Breaker, BreakerChange, BreakerRules, BreakerState, Failure, Micros, Outcome, Retry,
     RetryBudget, Verdict,
@@ -34,7 +35,7 @@ use super::{
     target::Origin,
     tls::TlsContexts,
 };
-use crate::{clock, control::EgressFiles};
+use crate::control::EgressFiles;
 
 /// An origin.
 pub(crate) struct Host {

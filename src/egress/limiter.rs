@@ -22,13 +22,13 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 use weir_config::HostSettings;
+use weir_observe::clock;
 use weir_pool::{
     Admission, Limits, MAX_WORKERS, Micros, Order, Pool, Refused, RequestId, ShedReason, Stats,
     Ticket, WorkerId,
 };
 
 use super::fault::{Fault, Kind};
-use crate::clock;
 
 /// The running and waiting calls of one origin.
 #[derive(Debug)]

@@ -8,12 +8,12 @@ use std::{cell::RefCell, io::Write, sync::Arc, time::Duration};
 
 use http::uri::PathAndQuery;
 use weir_config::LogFormat;
-
-use super::record::{CallRecord, Connection};
-use crate::{
+use weir_observe::{
     log_sink::Sink,
     log_text::{self as text, JsonMembers},
 };
+
+use super::record::{CallRecord, Connection};
 
 /// The log of calls: a format and an output.
 pub(crate) struct CallLog {

@@ -77,10 +77,10 @@ use self::{
 };
 use crate::{
     control::EgressGiven,
-    pulse::{Pulse, Thread},
     resolver::Resolver,
     sidecar::{Beside, EgressView},
 };
+use weir_observe::pulse::{Pulse, Thread};
 
 /// Shared by the connections of all callers.
 pub(crate) struct Egress {
@@ -268,7 +268,7 @@ impl EgressView for Egress {
         self.view.status()
     }
 
-    fn put_metrics(&self, page: &mut crate::metrics::Page) {
+    fn put_metrics(&self, page: &mut weir_observe::metrics::Page) {
         self.view.put_metrics(page);
     }
 

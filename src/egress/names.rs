@@ -24,15 +24,13 @@ use std::{
 
 use tokio::sync::watch;
 use weir_config::HostSettings;
+use weir_observe::clock;
 
 use super::{
     fault::{Fault, Kind},
     figures::Figures,
 };
-use crate::{
-    clock,
-    resolver::{Answer, Failure, FailureKind, Family, Half, Resolver},
-};
+use crate::resolver::{Answer, Failure, FailureKind, Family, Half, Resolver};
 
 /// The cached names.
 pub(crate) struct Names {

@@ -31,9 +31,8 @@ use tokio::{
     sync::OwnedSemaphorePermit,
     time::Sleep,
 };
+use weir_observe::clock;
 use weir_sys::socket;
-
-use crate::clock;
 
 use super::{
     Egress,

@@ -4,14 +4,14 @@ use std::{path::Path, sync::Arc, time::SystemTime};
 
 use serde_json::{Value, json};
 use weir_config::{Address, Egress};
+use weir_observe::{
+    log_text,
+    metrics::{Metric, Page},
+};
 
 use super::{
     figures::{ALL_PROTOCOLS, BreakerNow, Figures, HostFigures, get},
     record::CacheUse,
-};
-use crate::{
-    log_text,
-    metrics::{Metric, Page},
 };
 
 /// The egress as an operator sees it.

@@ -18,12 +18,12 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use weir_observe::clock;
 
 use super::{
     fault::{Fault, Kind},
     reading::Gauge,
 };
-use crate::clock;
 
 /// The body for the origin.
 #[derive(Debug)]

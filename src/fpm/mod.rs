@@ -21,12 +21,12 @@ use weir_config::fpm::{self, Options};
 
 use crate::{
     cli::EX_USAGE,
-    console, error_log,
     manager::{EX_CONFIG, EX_SOFTWARE},
 };
 use arguments::{Action, Arguments};
 use outside::ThisMachine;
 use voice::Voice;
+use weir_observe::{console, error_log};
 
 /// Whether a program's name means PHP-FPM: `php-fpm`, `/usr/sbin/php-fpm8.2`.
 pub fn is_name(program: &OsStr) -> bool {

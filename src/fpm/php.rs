@@ -10,7 +10,7 @@ use weir_config::fpm::Pool;
 use weir_sys::identity;
 
 use super::arguments::Arguments;
-use crate::{machine, manager::EX_SOFTWARE};
+use crate::manager::EX_SOFTWARE;
 
 /// Replaces this process by `weir-php`. Returns only if that fails, with the reason.
 pub(super) fn ask(version: (u32, u32), arguments: &Arguments, question: &str) -> String {
@@ -63,7 +63,7 @@ fn user_of(pool: &Pool) -> Option<(u32, u32)> {
 
 /// The user for PHP if none is configured.
 fn usual_user() -> (u32, u32) {
-    let usual = machine::USUAL_USERS.iter();
+    let usual = weir_machine::USUAL_USERS.iter();
     let mut known = usual.filter_map(|name| identity::user(name).ok().flatten());
     known.next().map_or(NOBODY, |user| (user.uid, user.gid))
 }
@@ -71,7 +71,7 @@ fn usual_user() -> (u32, u32) {
 /// `weir-php` with the settings of the command line.
 fn command(version: (u32, u32), arguments: &Arguments) -> Result<Command, (String, String)> {
     let (major, minor) = version;
-    let (_, program) = machine::php::find(Some(&format!("{major}.{minor}")))?;
+    let (_, program) = weir_machine::php::find(Some(&format!("{major}.{minor}")))?;
     let mut command = Command::new(&program);
     if arguments.no_php_ini {
         command.arg("-n");
@@ -87,7 +87,7 @@ fn command(version: (u32, u32), arguments: &Arguments) -> Result<Command, (Strin
 
 /// The newest PHP: among those that weir can run, otherwise among those with a configuration.
 pub(super) fn newest() -> Option<(u32, u32)> {
-    if let Ok((version, _)) = machine::php::find(None) {
+    if let Ok((version, _)) = weir_machine::php::find(None) {
         return parse(&version);
     }
     let entries = fs::read_dir("/etc/php").into_iter().flatten().flatten();

@@ -15,6 +15,7 @@ use weir_config::{
     Environment,
     fpm::{self, Fpm, Level, Message, Options, Said, Translated},
 };
+use weir_observe::error_log;
 use weir_sys::{
     daemon::{self, Fork},
     limits,
@@ -27,10 +28,7 @@ use super::{
     php,
     voice::{Voice, uses_log},
 };
-use crate::{
-    error_log, machine,
-    manager::{self, EX_CONFIG, EX_SOFTWARE, StandIn},
-};
+use crate::manager::{self, EX_CONFIG, EX_SOFTWARE, StandIn};
 
 /// Starts, and serves until a signal stops it.
 pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
@@ -145,7 +143,7 @@ pub(super) fn look_ahead(fpm: &Fpm, options: &Options) -> Vec<Message> {
         return Vec::new();
     };
     let (major, minor) = options.php;
-    if let Err((cause, mend)) = machine::php::find(Some(&format!("{major}.{minor}"))) {
+    if let Err((cause, mend)) = weir_machine::php::find(Some(&format!("{major}.{minor}"))) {
         return vec![Message::new(Level::Error, format!("{cause}; {mend}"))];
     }
     let environment = Environment::of_this_machine(Path::new("/"));

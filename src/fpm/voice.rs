@@ -9,12 +9,11 @@ use std::{
 };
 
 use weir_config::fpm::{Level, Message, Said};
-use weir_sys::log_file;
-
-use crate::{
+use weir_observe::{
     error_log::syslog::{self, Syslog, Tag},
     log_text as text,
 };
+use weir_sys::log_file;
 
 /// The original standard error, and the error log once it is known.
 #[derive(Debug)]

@@ -19,6 +19,7 @@ use tokio::{
     sync::mpsc,
 };
 use weir_config::{Address, Listener, Protocol};
+use weir_observe::events;
 
 use super::{
     Gateway,
@@ -29,7 +30,6 @@ use super::{
     sweep::Registered,
 };
 use crate::{
-    events,
     http::{Timeouts, h1::Limits},
     net::Socket,
 };

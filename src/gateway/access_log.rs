@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use weir_config::{LogFormat, Piece, Template, Variable};
+use weir_observe::log_sink::Sink;
+use weir_observe::log_text::{self as text, Worker};
 
 use super::template::Variables;
-use crate::log_sink::Sink;
-use crate::log_text::{self as text, Worker};
 
 /// The values of one log line. All times are in microseconds.
 pub struct Entry<'a> {
@@ -310,7 +310,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::log_sink::{Options, Target};
+    use weir_observe::log_sink::{Options, Target};
 
     /// Returns the same bytes for every variable that is not part of the entry.
     struct Same<'a>(&'a [u8]);

@@ -25,13 +25,14 @@ use std::{
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weir_config::Protocol;
+use weir_observe::events;
 
 use super::{
     Gateway,
     accept::{self, Listening},
     dispatch::PoolHandle,
 };
-use crate::{events, net::Socket};
+use crate::net::Socket;
 
 /// Answers on a listening socket until another gateway takes over, or this one ends. Runs on the calling reactor.
 pub(super) fn start(gateway: Arc<Gateway>, listener: u16, socket: OwnedFd) {

@@ -12,11 +12,11 @@ use std::{
 
 use tokio::sync::oneshot;
 use weir_config::{Address, HostPattern, Listener, Protocol};
+use weir_observe::clock;
 use weir_sys::socket_owners::Owner;
 
 use super::{Gateway, dispatch::Manager};
 use crate::{
-    clock,
     control::{ToManager, Whose},
     sidecar::{WorkerNow, Workers},
     window::Task,

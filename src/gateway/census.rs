@@ -15,7 +15,7 @@ use std::{
 use tokio::sync::Notify;
 
 use super::{Gateway, sweep};
-use crate::clock::{self, NEVER};
+use weir_observe::clock::{self, NEVER};
 
 /// Counts the connections of all reactors and enforces the server's limits.
 #[derive(Debug)]

@@ -64,13 +64,14 @@ pub(crate) use self::{
     turns::{NoTurn, Turn},
 };
 pub(in crate::gateway) use self::{sessions::script as session_script, suspects::subject};
+use weir_observe::clock;
+
 use super::{
     Gateway,
     scoreboard::{Card, Cost},
     tally::Tally,
     worker_conn::WorkerConn,
 };
-use crate::clock;
 use crate::control::ToManager;
 
 /// A pool as the gateway uses it.

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use weir_config::{Action, Template};
 use weir_http1::{InvalidField, Name, check_field};
+use weir_observe::{clock, error_log::tell};
 
 use super::{
     Gateway,
@@ -35,8 +36,6 @@ use super::{
     template, trace,
 };
 use crate::{
-    clock,
-    error_log::tell,
     http::{Answer, Body, Fields, Reply, Request, RequestBody},
     own_call,
 };

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::clock;
+use weir_observe::clock;
 
 /// All causes of a gateway.
 #[derive(Debug, Default)]

@@ -30,7 +30,7 @@ use weir_fcgi::client::{self, Event, ResponseDecoder};
 use weir_pool::Finish;
 
 pub(crate) use self::failure::Failure;
-use crate::error_log::{self, About, Format, WorkerStderr, tell};
+use weir_observe::error_log::{self, About, Format, WorkerStderr, tell};
 
 use super::{
     clock::{self, NEVER},

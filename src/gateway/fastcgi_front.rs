@@ -18,6 +18,7 @@ use std::{future::poll_fn, io, os::fd::AsFd, sync::Arc};
 use http::{Method, StatusCode};
 use weir_config::{FastCgi, Runtime};
 use weir_fcgi::{client::Params, server};
+use weir_observe::clock;
 
 use self::wire::{Ending, Interrupt, Wire};
 use super::{
@@ -37,7 +38,6 @@ use super::{
     trace,
 };
 use crate::{
-    clock,
     http::{Part, Receipt, Stream, Truncated},
     net::{OpenFile, Socket},
 };
@@ -443,7 +443,7 @@ async fn read_piece(file: &Arc<OpenFile>, offset: u64, len: u64) -> io::Result<V
 }
 
 fn unreadable(record: &Record, error: &io::Error) -> Cut {
-    crate::error_log::tell!(
+    weir_observe::error_log::tell!(
         error,
         script::about(record),
         "a response was cut: it cannot be read back from spool_dir: {error}"

@@ -1,10 +1,14 @@
-//! `GET /metrics`: the gateway's figures, in the rows of [`crate::metrics`].
+//! `GET /metrics`: the gateway's figures, in the rows of [`weir_observe::metrics`].
 //!
 //! The values are read from their places when the page is requested. A pool's lock is held only while its figures are
 //! copied.
 
 use std::{collections::HashSet, time::UNIX_EPOCH};
 
+use weir_observe::{
+    log_sink,
+    metrics::{Metric, Page},
+};
 use weir_pool::{Micros, ServerState, Stats};
 use weir_sys::net_stat::Overflows;
 
@@ -15,10 +19,6 @@ use super::{
     measured::Uses,
     tally::TimeCounts,
     window::ratio,
-};
-use crate::{
-    log_sink,
-    metrics::{Metric, Page},
 };
 
 /// All metrics with their current values.

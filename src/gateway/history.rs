@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
+use weir_observe::clock;
 use weir_pool::Stats;
 
 use super::{Gateway, figures, tally::TimeCounts};
-use crate::clock;
 
 /// Samples of the totals.
 #[derive(Debug, Default)]

@@ -16,12 +16,11 @@ use std::{
 };
 
 use weir_config::{Address, Config};
+use weir_observe::error_log::{self, Format};
 use weir_sys::{
     net_stat::{Counters, Overflows},
     sock_diag::{self, Diag, Family},
 };
-
-use crate::error_log::{self, Format};
 
 /// A listener's accept queue, summed over all of its sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -304,7 +303,7 @@ impl Watched {
             None if limit < self.backlog => format!(
                 "the kernel cut backlog = {} to {limit}: {}, then restart weir",
                 self.backlog,
-                crate::machine::limits::set_sysctl("net.core.somaxconn", self.backlog)
+                weir_machine::limits::set_sysctl("net.core.somaxconn", self.backlog)
             ),
             None => format!(
                 "if connections come in bursts, raise backlog of [listen.{}] and net.core.somaxconn; if \

@@ -3,9 +3,9 @@
 use std::{io, os::fd::OwnedFd, sync::Arc};
 
 use weir_config::{Config, Log, LogTarget, PoolId};
+use weir_observe::log_sink::{Options, Sink, Target};
 
 use super::{access_log::AccessLog, pool_log::PoolLog};
-use crate::log_sink::{Options, Sink, Target};
 
 /// The access log.
 pub(super) fn access(log: &Log, fd: Option<OwnedFd>) -> io::Result<AccessLog> {

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use weir_observe::{clock, error_log};
 use weir_pool::MemoryView;
 
 use super::{
@@ -14,11 +15,7 @@ use super::{
     measured::PoolUse,
     worker_conn::WorkerConn,
 };
-use crate::{
-    clock,
-    control::{ToGateway, ToManager},
-    error_log,
-};
+use crate::control::{ToGateway, ToManager};
 
 /// Obeys the manager's messages until it says stop, or is gone.
 pub(super) fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {

@@ -77,6 +77,11 @@ use std::{
 
 use tokio::sync::{Notify, mpsc};
 use weir_config::{Config, ErrorFormat, Log, LogTarget, Protocol, Runtime};
+use weir_observe::{
+    clock, error_log,
+    log_sink::{Sink, Target},
+    pulse::{Pulses, Thread},
+};
 use weir_sys::net_stat;
 
 use self::{
@@ -99,11 +104,7 @@ use self::{
     window::{Asked, View},
 };
 use crate::{
-    clock,
     control::{self, Heritage, NameFiles, ToManager, WindowSockets},
-    error_log,
-    log_sink::{Sink, Target},
-    pulse::{Pulses, Thread},
     resolver::{self, Resolver},
     sidecar::{self, Beside, EgressView},
     window::{Serve, Task},

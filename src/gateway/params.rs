@@ -5,13 +5,13 @@ use std::collections::HashSet;
 use weir_config::Settings;
 use weir_fcgi::{client::Params, nv};
 use weir_http1::{Fields, Name};
+use weir_observe::error_log::tell;
 
 use super::{
     record::{Ends, Record, protocol},
     script::about,
     template,
 };
-use crate::error_log::tell;
 
 /// Appends the PARAMS records of the request `id`. `body` is the length of its body; `None` if it has none.
 pub(crate) fn put(

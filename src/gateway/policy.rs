@@ -14,6 +14,7 @@ use std::{
 };
 
 use weir_config::{FairBy, OnClientLeft, RequestPart, SerializeBy};
+use weir_observe::log_text;
 
 use super::{
     clock::{self, NEVER},
@@ -22,7 +23,6 @@ use super::{
     record::Record,
     route::Matcher,
 };
-use crate::log_text;
 
 /// The policy of the configuration, compiled.
 #[derive(Debug, Default)]

@@ -18,14 +18,15 @@ use weir_config::{
 use weir_fcgi::nv::Pairs;
 
 pub(crate) use self::from_worker::{Line, of_page};
-use super::scoreboard::{Cost, user_of};
-use crate::{
-    http::Fields,
+use weir_observe::{
     log_sink::Sink,
     log_text::{
         put_escaped, put_number, put_seconds_millis, put_time_combined, put_time_formatted,
     },
 };
+
+use super::scoreboard::{Cost, user_of};
+use crate::http::Fields;
 
 /// The log of one pool.
 pub(crate) struct PoolLog {
@@ -38,7 +39,7 @@ pub(crate) struct PoolLog {
     sink: Sink,
 }
 
-/// When the worker became free after the request ([`crate::clock::now`]), and the cost that it reported.
+/// When the worker became free after the request ([`weir_observe::clock::now`]), and the cost that it reported.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ended {
     pub(crate) at: u64,

@@ -22,10 +22,11 @@ use std::{
 };
 
 use tokio::sync::{Notify, mpsc};
+use weir_observe::{clock, pulse::Pulse};
 use weir_pool::{Micros, ReactorLoad, ReactorScaler, spread};
 
 use super::{Gateway, accept::Arrival};
-use crate::{clock, control, pulse::Pulse};
+use crate::control;
 
 /// All reactors of the gateway, by their numbers.
 #[derive(Debug)]

@@ -13,6 +13,10 @@ use http::{Method, StatusCode, Uri, Version, uri::PathAndQuery};
 use weir_config::{OnClientLeft, Variable};
 use weir_fcgi::nv::Pairs;
 use weir_http1::Name;
+use weir_observe::{
+    error_log,
+    log_text::{self, Worker},
+};
 use weir_pool::Micros;
 
 use super::{
@@ -32,11 +36,7 @@ use super::{
     template::Variables,
     trace,
 };
-use crate::{
-    error_log,
-    http::{Head, Receipt},
-    log_text::{self, Worker},
-};
+use crate::http::{Head, Receipt};
 
 /// What is known of a request.
 #[derive(Debug)]

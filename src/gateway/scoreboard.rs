@@ -14,10 +14,10 @@ use std::{
 
 use headers::{Header, authorization::Basic};
 use http::HeaderValue;
+use weir_observe::clock;
+use weir_observe::log_text::{put_json_string, put_number};
 
 use super::{conn::Conn, dispatch::subject};
-use crate::clock;
-use crate::log_text::{put_json_string, put_number};
 
 /// The figures of a pool in PHP-FPM's status page.
 #[derive(Debug, Clone, PartialEq)]

@@ -19,6 +19,7 @@ use weir_fcgi::{
     server::{self, RequestDecoder},
 };
 use weir_http1::Name;
+use weir_observe::error_log::{About, tell};
 use weir_pool::{Retry, Sent, ShedReason, may_retry};
 use weir_sys::process::Exit;
 
@@ -39,10 +40,7 @@ use super::{
     stream::WorkerStream,
     trace,
 };
-use crate::{
-    error_log::{About, tell},
-    http::{Body, Fields, Reply, RequestBody},
-};
+use crate::http::{Body, Fields, Reply, RequestBody};
 
 /// The meaning of a script's answer.
 pub(crate) enum Outcome {

@@ -15,9 +15,10 @@ use std::{
 };
 
 use bytes::Bytes;
+use weir_observe::clock;
 
 use super::conn::Conn;
-use crate::{clock, http::RequestBody, net::OpenFile};
+use crate::{http::RequestBody, net::OpenFile};
 
 /// A complete request body.
 #[derive(Debug, Clone, Default)]

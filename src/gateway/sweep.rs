@@ -11,16 +11,16 @@ use std::{
 
 use tokio::task::AbortHandle;
 use weir_config::Protocol;
+use weir_observe::{
+    clock::{self, NEVER},
+    pulse::Pulse,
+};
 
 use super::{
     Gateway,
     conn::Conn,
     reactors::{Control, Meter},
     route,
-};
-use crate::{
-    clock::{self, NEVER},
-    pulse::Pulse,
 };
 
 /// A connection of this reactor.

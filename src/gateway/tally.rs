@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use crate::{histogram::Histogram, metrics::Durations};
+use weir_observe::{histogram::Histogram, metrics::Durations};
 
 thread_local! {
     /// The part of this thread.

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::log_sink::{Options, Sink, Target};
-use crate::log_text as text;
+use weir_observe::log_sink::{Options, Sink, Target};
+use weir_observe::log_text as text;
 
 /// Traces a step: `step!(id, start, "queue", "pool={} waiting={n}", pool.name)`. `id` is the number of the request,
 /// `start` the [`Instant`] at which its head was complete.

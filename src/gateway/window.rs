@@ -14,6 +14,7 @@ use std::{
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use weir_config::{Protocol, Runtime};
+use weir_observe::{log_sink, log_text};
 use weir_pool::Stats;
 
 use super::{
@@ -28,7 +29,6 @@ use super::{
 };
 use crate::{
     control::{Action, OldGeneration, ProcessUse, ToManager},
-    log_sink, log_text,
     window::{Task, Window},
 };
 

@@ -15,9 +15,8 @@ use std::{
 
 use tokio::io::ReadBuf;
 use weir_config::Address;
+use weir_observe::clock;
 use weir_sys::watch::{self, Watched};
-
-use crate::clock;
 
 /// A connection to a worker.
 #[derive(Debug)]

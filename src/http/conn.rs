@@ -13,10 +13,9 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    clock::{self, NEVER},
-    net::Socket,
-};
+use weir_observe::clock::{self, NEVER};
+
+use crate::net::Socket;
 
 /// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::clock;
+use weir_observe::clock;
 
 struct Now {
     /// Until when ([`clock::now`]) the line is right.

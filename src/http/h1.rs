@@ -30,6 +30,7 @@ use std::{
 
 pub(crate) use weir_http1::Limits;
 use weir_http1::server::ResponseTo;
+use weir_observe::clock;
 
 use self::{
     close::{Ending, close},
@@ -37,7 +38,7 @@ use self::{
     wire::{Budget, Left, Wire},
 };
 use super::{Answer, Front, Inlet, Phase, Receipt, Request};
-use crate::{clock, net::Socket};
+use crate::net::Socket;
 
 /// A connection: a future that ends with it.
 pub(crate) struct Connection<X: Front, B, F> {

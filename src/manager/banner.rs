@@ -4,8 +4,6 @@ use std::{fmt::Write, net::SocketAddr, path::Path};
 
 use weir_config::{Address, Config, LogTarget, Pm, Pool, Protocol, Runtime};
 
-use crate::machine;
-
 /// The banner. `addresses` are the actual addresses of the sockets.
 pub(super) fn text(folder: &Path, config: &Config, addresses: &[Address]) -> String {
     let mut out = String::new();
@@ -62,7 +60,7 @@ fn log_place(target: &LogTarget) -> String {
 /// What runs scripts, and how many workers.
 fn php(pool: &Pool) -> String {
     let program = match &pool.runtime {
-        Runtime::Php(php) => match machine::php::find(php.version.as_deref()) {
+        Runtime::Php(php) => match weir_machine::php::find(php.version.as_deref()) {
             Ok((version, _)) => version,
             Err(_) => "weir's own".into(),
         },

@@ -21,6 +21,7 @@ use std::{
 };
 
 use weir_config::{Address, Protocol};
+use weir_observe::error_log::{self, Format};
 use weir_sys::{
     process::{self, Exit},
     socket_owners::Owner,
@@ -41,12 +42,8 @@ use super::{
     window::Windows,
     workers::{Before, Pools},
 };
-use crate::{
-    control::{
-        Action, EgressFiles, Holding, ManagerCounts, OldGeneration, ToGateway, ToManager, Whose,
-        Work,
-    },
-    error_log::{self, Format},
+use crate::control::{
+    Action, EgressFiles, Holding, ManagerCounts, OldGeneration, ToGateway, ToManager, Whose, Work,
 };
 
 /// A running configuration.

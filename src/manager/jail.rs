@@ -11,15 +11,12 @@ use std::{
 };
 
 use weir_config::{Config, Environment};
+use weir_observe::{console, log_text};
 use weir_sys::{file, identity, limits, memory, process};
 
-use crate::{
-    console,
-    control::{
-        Channel, EgressFiles, EgressGiven, Heritage, Jail, NameFiles, Reactors, Source, ToGateway,
-        ToManager, WindowSockets,
-    },
-    log_text,
+use crate::control::{
+    Channel, EgressFiles, EgressGiven, Heritage, Jail, NameFiles, Reactors, Source, ToGateway,
+    ToManager, WindowSockets,
 };
 
 /// The argument that starts the program as a gateway. Only the manager uses it.

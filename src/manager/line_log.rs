@@ -13,9 +13,9 @@ use std::{
 };
 
 use weir_config::LogTarget;
+use weir_observe::log_sink::{Options, Sink, Target};
 
 use super::{heritage::open_log, plan::Problem};
-use crate::log_sink::{Options, Sink, Target};
 
 /// An open log.
 #[derive(Debug)]

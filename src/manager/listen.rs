@@ -17,15 +17,15 @@ use std::{
 };
 
 use weir_config::{Address, Config, Window};
+use weir_machine::limits;
+use weir_observe::{
+    error_log::{self, Format},
+    events,
+};
 use weir_sys::listener::{self, Rights, UnixError};
 
 use super::plan::{Plan, Problem};
-use crate::{
-    control::ToGateway,
-    error_log::{self, Format},
-    events,
-    machine::{self, limits},
-};
+use crate::control::ToGateway;
 
 /// The sockets of one configuration.
 #[derive(Debug, Default, Clone)]
@@ -104,7 +104,7 @@ impl Sockets {
             let usual = egress.socket == Window::Usual;
             if usual && let Some(folder) = own.path.parent() {
                 // What is in the way is told when the socket is bound.
-                let _ = machine::make_runtime_folder(folder);
+                let _ = weir_machine::make_runtime_folder(folder);
             }
             let wanted = Wanted {
                 address: &Address::Unix(own.path.clone()),

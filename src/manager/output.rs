@@ -18,12 +18,12 @@ use weir_config::{ErrorFormat, Log, LogTarget, Workers};
 use weir_sys::{file, identity::Identity};
 
 use super::{line_log::LineLog, plan::Problem};
-use crate::{
+use fpm::{Form, Said};
+use weir_observe::{
     error_log,
     events::{self, Stream},
     log_text,
 };
-use fpm::{Form, Said};
 
 /// Where the lines of a pool's processes are written.
 #[derive(Debug)]

@@ -27,6 +27,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weir_observe::{
+    error_log::{self, About, Format, tell},
+    events::Stream,
+    log_text::Worker,
+};
 use weir_sys::{
     identity::Identity,
     limits::OpenFiles,
@@ -39,12 +44,6 @@ use super::{
     oom::OomKills,
     output::{OutputLog, Outputs},
     slow_log::{SlowLog, SlowSocket},
-};
-use crate::{
-    error_log::{self, About, Format, tell},
-    events::Stream,
-    log_text::Worker,
-    machine,
 };
 
 use inputs::Inputs;
@@ -190,10 +189,13 @@ impl Masters {
             inputs: None,
             until: None,
         };
-        let own = machine::php::own_program().into_os_string().into_vec();
+        let own = weir_machine::php::own_program().into_os_string().into_vec();
         // First of all, so that whatever follows is read only by who understands it.
         let mut config = vec![
-            ("protocol", machine::php::PROTOCOL.to_string().into_bytes()),
+            (
+                "protocol",
+                weir_machine::php::PROTOCOL.to_string().into_bytes(),
+            ),
             ("weir", own),
         ];
         config.extend(spec.config.iter().cloned());
@@ -435,9 +437,10 @@ impl Master {
             match report {
                 // It would say so itself if it knew that it has to.
                 Some(Report::Ready { protocol, .. })
-                    if protocol != Some(machine::php::PROTOCOL) =>
+                    if protocol != Some(weir_machine::php::PROTOCOL) =>
                 {
-                    let (cause, mend) = machine::php::other_build(&self.spec.program, protocol);
+                    let (cause, mend) =
+                        weir_machine::php::other_build(&self.spec.program, protocol);
                     news.push(News {
                         master: self.id,
                         what: What::Told(Report::Failed(format!("{cause}; {mend}"))),

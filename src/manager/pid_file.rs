@@ -13,16 +13,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use weir_observe::{
+    error_log::{self, Format},
+    events,
+};
 use weir_sys::{
     identity,
     log_file::{self, Refused},
 };
 
 use super::{Failure, Loaded, plan::Problem};
-use crate::{
-    error_log::{self, Format},
-    events,
-};
 
 /// The file; `None`: there is none.
 #[derive(Debug)]

@@ -13,6 +13,11 @@ use std::{
 };
 
 use weir_config::{Address, Config, Egress, Listener, Machine as _, PoolId, Settings};
+use weir_machine::{
+    ThisMachine, USUAL_USERS,
+    findings::{Finding, Severity},
+};
+use weir_observe::error_log::{self, Format};
 use weir_sys::{
     file,
     identity::{self, Identity},
@@ -22,12 +27,7 @@ use weir_sys::{
 
 use self::{egress::OwnSocket, pools::Pools};
 use super::php::Spec;
-use crate::{
-    control::{Jail, Reactors},
-    error_log::{self, Format},
-    findings::{Finding, Severity},
-    machine::{self, ThisMachine, USUAL_USERS},
-};
+use crate::control::{Jail, Reactors};
 
 /// A problem that prevents serving a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -443,7 +443,7 @@ fn check_folders(config: &Config, problems: &mut Vec<Problem>) {
 /// that the permission bits show are reported here already, with their place in the file.
 fn check_spool(folder: &Path, gateway: Option<&Identity>, problems: &mut Vec<Problem>) {
     let may = match gateway {
-        Some(who) => machine::may_write(folder, who),
+        Some(who) => weir_machine::may_write(folder, who),
         None => file::may_write(folder),
     };
     if folder.is_dir() && !may {
@@ -514,7 +514,7 @@ fn warnings(config: &Config, us: &Us) -> Vec<String> {
             ));
         }
     }
-    let found = machine::limits::findings(config, &machine::limits::Kernel::look());
+    let found = weir_machine::limits::findings(config, &weir_machine::limits::Kernel::look());
     let bite = found
         .iter()
         .filter(|found| found.severity >= Severity::Warn);

@@ -17,13 +17,13 @@ use std::{
 };
 
 use weir_config::{LogTarget, Php};
-use weir_sys::message;
-
-use super::{line_log::LineLog, plan::Problem};
-use crate::{
+use weir_observe::{
     error_log::{About, tell},
     events, log_text,
 };
+use weir_sys::message;
+
+use super::{line_log::LineLog, plan::Problem};
 
 /// Where entries are written.
 #[derive(Debug)]

@@ -11,6 +11,11 @@ use std::{
 };
 
 use weir_config::LogTarget;
+use weir_observe::{
+    console, error_log,
+    events::{self, Stream},
+    log_sink::{self, Target},
+};
 use weir_sys::{
     limits::{self, OpenFiles},
     poll, process,
@@ -31,13 +36,7 @@ use super::{
     stand_in::{Asked, asked},
     workers::Before,
 };
-use crate::{
-    console,
-    control::{Action, ManagerCounts, ToGateway},
-    error_log,
-    events::{self, Stream},
-    log_sink::{self, Target},
-};
+use crate::control::{Action, ManagerCounts, ToGateway};
 
 /// Serves until a signal stops it.
 pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {

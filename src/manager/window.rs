@@ -11,6 +11,7 @@ use std::{
 };
 
 use weir_config::Window;
+use weir_observe::error_log::{self, Format};
 use weir_sys::listener::{self, Rights, UnixError};
 
 use super::{
@@ -18,11 +19,7 @@ use super::{
     listen::{Name, name_of},
     plan::Problem,
 };
-use crate::{
-    control::ToGateway,
-    error_log::{self, Format},
-    machine,
-};
+use crate::control::ToGateway;
 
 /// All sockets of the window.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +54,7 @@ impl WindowSocket {
         let path = match wanted {
             Window::Off => return Ok(None),
             Window::At(path) => path.clone(),
-            Window::Usual => match machine::usual_window() {
+            Window::Usual => match weir_machine::usual_window() {
                 Some(path) => path,
                 None => return Ok(None),
             },
@@ -74,7 +71,7 @@ impl WindowSocket {
         let usual = *wanted == Window::Usual;
         if usual && let Some(folder) = path.parent() {
             // An error shows up when the socket is bound.
-            let _ = machine::make_runtime_folder(folder);
+            let _ = weir_machine::make_runtime_folder(folder);
         }
         match listener::unix(&path, BACKLOG, &OWNER_ALONE) {
             Ok(socket) => Ok(Some(Self(Rc::new(Bound {

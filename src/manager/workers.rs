@@ -33,6 +33,11 @@ use std::{
 };
 
 use weir_config::{Config, Pm};
+use weir_observe::{
+    error_log::{About, tell},
+    events::{self, Ending, Running, Stream},
+    log_text,
+};
 use weir_sys::process::{self, Exit};
 
 use self::{command::Socket, crashes::Crashes, master::Php, php::Forked, quota::Quota};
@@ -45,12 +50,7 @@ use super::{
     plan::{Plan, Problem, Program, Runs},
     slow_log::SlowLog,
 };
-use crate::{
-    control::{ToGateway, Told},
-    error_log::{About, tell},
-    events::{self, Ending, Running, Stream},
-    log_text,
-};
+use crate::control::{ToGateway, Told};
 pub(super) use master::resolve;
 
 /// The pools of one configuration whose workers weir runs.

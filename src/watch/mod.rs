@@ -18,6 +18,7 @@ use std::{
 use clap::Args;
 use http::Method;
 use serde_json::Value;
+use weir_observe::console;
 use weir_sys::{
     poll,
     signal::{Signal, Signals},
@@ -28,10 +29,7 @@ use self::{
     sample::{Sample, Watch},
     target::Target,
 };
-use crate::{
-    admin::{self, client::Place},
-    console,
-};
+use crate::admin::{self, client::Place};
 
 /// Flags of `weir watch`, but those that say which weir is meant.
 #[derive(Debug, Args)]

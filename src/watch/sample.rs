@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use weir_observe::log_text;
 use weir_sys::{
     limits,
     net_stat::{Counters, Overflows},
@@ -15,7 +16,6 @@ use weir_sys::{
 };
 
 use super::target::{self, Target};
-use crate::log_text;
 
 /// What is watched, and the earlier values.
 #[derive(Debug)]

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use weir_machine::limits::set_sysctl;
+use weir_observe::log_text;
 use weir_sys::socket_owners::Process;
 
 use super::sample::{Row, Sample, per_second};
-use crate::{log_text, machine::limits::set_sysctl};
 
 /// The whole table. `colour`: full queues are red. `size`: available columns and rows; `None`: no limit.
 pub fn table(sample: &Sample, every: &str, colour: bool, size: Option<(usize, usize)>) -> String {
@@ -159,7 +160,7 @@ fn processes(processes: &[Process]) -> String {
     let shown = names.into_iter().map(|(name, pid, more)| {
         let name: String = name
             .chars()
-            .filter(|c| !crate::log_text::is_hidden(*c))
+            .filter(|c| !weir_observe::log_text::is_hidden(*c))
             .collect();
         match more {
             0 => format!("{name} {pid}"),

@@ -155,7 +155,7 @@ pub fn name(name: &Name) -> String {
 /// Names are bytes of other programs: they must not move the cursor or change colours.
 fn shown(bytes: &[u8], before: &str) -> String {
     let text = String::from_utf8_lossy(bytes);
-    format!("{before}{}", crate::log_text::shown(&text))
+    format!("{before}{}", weir_observe::log_text::shown(&text))
 }
 
 fn places(listeners: &[Listener], is: impl Fn(&Listener) -> bool) -> Vec<usize> {

@@ -108,7 +108,7 @@ impl Site {
     }
 }
 
-/// The version of the protocol: PROTOCOL of src/machine/php.rs.
+/// The version of the protocol: PROTOCOL of crates/machine/src/php.rs.
 pub const PROTOCOL: &str = "4";
 
 /// The content of the CONFIG message.

@@ -12,6 +12,7 @@ use std::{process::ExitCode, time::Duration};
 
 use serde_json::{Value, json};
 use weir_config::{Address, Config, Listener, Pool};
+use weir_observe::console;
 use weir_sys::signal::Signals;
 
 use self::{
@@ -25,7 +26,6 @@ use super::{
     say,
     target::Place,
 };
-use crate::console;
 
 /// What is known about the weir that gets the advice.
 pub struct Known<'a> {

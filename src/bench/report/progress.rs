@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use crate::{bench::engine, console};
+use weir_observe::console;
+
+use crate::bench::engine;
 
 /// A line that is updated each second; nothing without a terminal.
 #[derive(Debug)]

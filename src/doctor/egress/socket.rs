@@ -17,7 +17,7 @@ use super::super::{
     rights::{Answer, Cause, Need, may, quoted},
 };
 use super::unseen;
-use crate::{machine, manager::listen::LONGEST_PATH};
+use crate::manager::listen::LONGEST_PATH;
 
 /// All checks. Returns the path of the socket; `None`: there is none, or it is not known.
 pub(super) fn look(case: &Case<'_>, egress: &Egress, notes: &mut Notes) -> Option<PathBuf> {
@@ -81,7 +81,7 @@ impl Place {
                     );
                     return None;
                 }
-                let Some(path) = machine::usual_egress_of(egress, starter.is_root()) else {
+                let Some(path) = weir_machine::usual_egress_of(egress, starter.is_root()) else {
                     notes.note(
                         "[egress] socket: XDG_RUNTIME_DIR is not set, so the workers have no unix socket",
                         WITHOUT,

@@ -4,13 +4,13 @@ use std::{sync::Arc, time::SystemTime};
 
 use http::{HeaderValue, StatusCode};
 use tokio::sync::watch;
+use weir_observe::clock;
 
 use super::{
     super::fault::{Fault, Kind},
     Cache, Look, Manner,
     question::{Key, Question},
 };
-use crate::clock;
 
 /// The state of a request, for those that wait for it. If the sender is dropped without a final state, its caller has
 /// left, and one of the waiting requests becomes the leader.

@@ -4,6 +4,7 @@ use std::{sync::atomic::AtomicU64, sync::atomic::Ordering::Relaxed};
 
 use http::Method;
 use weir_config::Scheme;
+use weir_observe::clock::NEVER;
 
 use super::{
     super::{
@@ -12,7 +13,6 @@ use super::{
     },
     *,
 };
-use crate::clock::NEVER;
 
 mod joined;
 mod memory;

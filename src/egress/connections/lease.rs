@@ -13,9 +13,10 @@ use tokio::{
     sync::mpsc::{self, OwnedPermit, error::SendError},
     task::AbortHandle,
 };
+use weir_observe::clock;
 
 use super::{super::upload::Upload, Connections, Kept};
-use crate::{clock, upstream::h1};
+use crate::upstream::h1;
 
 /// A connection whose answer is being read. When it is dropped, the connection is given back if the answer was read to its
 /// end, and closed otherwise.

@@ -6,9 +6,9 @@ use std::{
 };
 
 use tokio::runtime::{Builder, Runtime};
+use weir_observe::clock::NEVER;
 
 use super::*;
-use crate::clock::NEVER;
 
 fn runtime() -> Runtime {
     Builder::new_current_thread()

@@ -18,7 +18,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// `now`: [`crate::clock::now`].
+    /// `now`: [`weir_observe::clock::now`].
     pub(super) fn new(now: u64) -> Self {
         Self {
             second: now / SECOND,
@@ -68,7 +68,7 @@ impl Counts {
     }
 }
 
-/// In the unit of [`crate::clock::now`], µs.
+/// In the unit of [`weir_observe::clock::now`], µs.
 const SECOND: u64 = 1_000_000;
 
 #[cfg(test)]

@@ -8,6 +8,10 @@ use std::{
 };
 
 use weir_config::Runtime;
+use weir_observe::{
+    error_log::{About, tell},
+    events::{self, Running},
+};
 use weir_pool::{Chosen, Finish, Micros, Released, ServerId, WorkerId};
 
 use super::{
@@ -15,8 +19,6 @@ use super::{
 };
 use crate::{
     control::{ToManager, Told},
-    error_log::{About, tell},
-    events::{self, Running},
     gateway::{
         clock,
         conn::Conn,

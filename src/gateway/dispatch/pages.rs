@@ -6,13 +6,11 @@ use std::{
 };
 
 use weir_config::Pm;
+use weir_observe::clock;
 use weir_pool::{Micros, Released};
 
 use super::{PoolHandle, Scaling, State};
-use crate::{
-    clock,
-    gateway::scoreboard::{Card, PoolStatus, Request, Stage, WorkerStatus},
-};
+use crate::gateway::scoreboard::{Card, PoolStatus, Request, Stage, WorkerStatus};
 
 /// Who asks for a page or for the figures.
 #[derive(Debug, Clone)]

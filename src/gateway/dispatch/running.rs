@@ -2,11 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use weir_observe::clock;
+
 use super::{PoolHandle, State};
-use crate::{
-    clock,
-    gateway::scoreboard::{Card, Stage, WorkerStatus},
-};
+use crate::gateway::scoreboard::{Card, Stage, WorkerStatus};
 
 /// What workers do now.
 #[derive(Debug, Clone, Default, PartialEq)]

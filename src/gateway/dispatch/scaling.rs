@@ -7,6 +7,10 @@
 use std::{sync::Arc, time::Duration};
 
 use weir_config::{Pm, Workers};
+use weir_observe::{
+    error_log::{self, About, Format, tell},
+    events,
+};
 use weir_pool::{
     Assignment, Decision, Life, MemoryView, Micros, Mode, Refused, RequestId, Scaler, ScalerStats,
     Scaling as Bounds, ShedReason, WorkerId,
@@ -16,8 +20,6 @@ use weir_sys::process::Exit;
 use super::{Lease, PoolHandle, Slot, State, Waiting, processors::Processors, servers::Note};
 use crate::{
     control::ToManager,
-    error_log::{self, About, Format, tell},
-    events,
     gateway::{
         clock::{self, NEVER},
         worker_conn::WorkerConn,

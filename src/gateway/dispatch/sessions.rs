@@ -15,8 +15,9 @@ use std::{
     },
 };
 
+use weir_observe::clock;
+
 use super::PoolHandle;
-use crate::clock;
 
 /// What is known of a pool's scripts.
 #[derive(Debug, Default)]

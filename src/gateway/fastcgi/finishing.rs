@@ -22,12 +22,10 @@ use std::{
 };
 
 use weir_fcgi::client::{self, Extension};
+use weir_observe::error_log::tell;
 
 use super::{AfterEnd, Failure, Live};
-use crate::{
-    error_log::tell,
-    gateway::{clock::NEVER, dispatch::AskedBy, scoreboard::Cost},
-};
+use crate::gateway::{clock::NEVER, dispatch::AskedBy, scoreboard::Cost};
 
 impl Live {
     /// Handles a record of weir's own types.

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use weir_observe::error_log::tell;
+
 use super::{Live, OnDrop, Progress, Run};
-use crate::{
-    error_log::tell,
-    gateway::{clock, scoreboard::Cost},
-};
+use crate::gateway::{clock, scoreboard::Cost};
 
 impl Run {
     /// The rest of the response is not needed: treats the script as `on_drop` says. Even so it may run until

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use http::{Method, uri::PathAndQuery};
+use weir_observe::error_log::{self, About};
 
-use crate::{
-    error_log::{self, About},
-    gateway::{dispatch::PoolHandle, record::Ends},
-};
+use crate::gateway::{dispatch::PoolHandle, record::Ends};
 
 /// The owner of a response: its pool, the request's number, and who asked; `None` if it had ended before.
 #[derive(Debug, Default)]

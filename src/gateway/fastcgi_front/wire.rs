@@ -21,6 +21,7 @@ use weir_fcgi::{
     record::{FCGI_MAX_CONNS, FCGI_MAX_REQS, FCGI_MPXS_CONNS},
     server::{self, Event, Limits, RequestDecoder},
 };
+use weir_observe::clock;
 
 use super::super::{
     Gateway,
@@ -29,7 +30,6 @@ use super::super::{
     spool::{Spooled, Spooler},
 };
 use crate::{
-    clock,
     http::Phase,
     net::{Socket, linger},
 };

@@ -1,11 +1,9 @@
 //! The data about servers in the operator's window.
 
 use serde_json::{Value, json};
+use weir_observe::log_text;
 
-use crate::{
-    gateway::dispatch::{PoolHandle, ServerStatus, UnknownName},
-    log_text,
-};
+use crate::gateway::dispatch::{PoolHandle, ServerStatus, UnknownName};
 
 /// A pool's servers; empty if weir runs the workers itself.
 pub(super) fn servers(pool: &PoolHandle) -> Vec<Value> {

@@ -10,10 +10,10 @@ use weir_http1::{
     BodyEncoder, Method, Name,
     server::{self, ResponseTo},
 };
+use weir_observe::clock;
 
 use super::wire::Wire;
 use crate::{
-    clock,
     http::{Answer, Body, ConnState, Fields, Part, Receipt, date},
     net::FilePart,
 };

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use log::LevelFilter;
 
-use crate::{events::Stream, log_text as text};
+use weir_observe::{events::Stream, log_text as text};
 
 /// The settings of the format.
 #[derive(Debug)]

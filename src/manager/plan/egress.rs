@@ -15,7 +15,7 @@ use weir_sys::{
 };
 
 use super::{Problem, Us, check_folder};
-use crate::{control::path_inside, machine, manager::listen::LONGEST_PATH};
+use crate::{control::path_inside, manager::listen::LONGEST_PATH};
 
 /// The address of the egress: `http://ADDR` of its first TCP listener, which is both the beginning of a URL and a
 /// value for `http_proxy`; without one, `unix:PATH`.
@@ -79,7 +79,7 @@ pub(super) fn own_path(egress: &Egress, problems: &mut Vec<Problem>) -> Option<P
         // The operator has decided who may call over the socket in `listen`.
         Window::Usual if has_unix() => None,
         Window::Usual => {
-            let path = machine::usual_egress(egress)?;
+            let path = weir_machine::usual_egress(egress)?;
             match obstacle(&path) {
                 None => Some(path),
                 Some(cause) => {

@@ -99,9 +99,9 @@ impl<'a> Pools<'a> {
                 "write the path of a php.ini, or of its folder",
             );
         }
-        let program = match crate::machine::php::find(php.version.as_deref()) {
+        let program = match weir_machine::php::find(php.version.as_deref()) {
             Ok((_, path)) => {
-                if let Err((cause, mend)) = crate::machine::php::check_build(&path) {
+                if let Err((cause, mend)) = weir_machine::php::check_build(&path) {
                     self.problem(name, "runtime", cause, &mend);
                 }
                 path

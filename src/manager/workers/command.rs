@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weir_observe::{error_log::tell, events::Ending};
 use weir_sys::{
     listener::Private,
     poll,
@@ -22,8 +23,6 @@ use weir_sys::{
 use super::{Claim, Kind, Link, Pool, RETIRE_LIMIT, Started, Worker, about};
 use crate::{
     control::ToGateway,
-    error_log::tell,
-    events::Ending,
     manager::{output::Outputs, plan::Program},
 };
 

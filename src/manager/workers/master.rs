@@ -15,13 +15,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weir_observe::{error_log::tell, events};
 use weir_sys::{memory, process::Exit};
 
 use super::{Kind, Pool, about_pool, next_number};
 use crate::{
     control::ToGateway,
-    error_log::tell,
-    events,
     manager::{
         gateway::{Lived, back_off, describe_pause},
         php::{Logs, MasterId, Masters, Report, Spec, Task},

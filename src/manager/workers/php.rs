@@ -7,13 +7,12 @@ use std::{
     time::Instant,
 };
 
+use weir_observe::{error_log::tell, events};
 use weir_sys::process::Exit;
 
 use super::{Claim, Link, Pool, Started, Worker, about_pool, master::Php};
 use crate::{
     control::ToGateway,
-    error_log::tell,
-    events,
     manager::{
         output::Outputs,
         php::{MasterId, Masters, News, Report, Task, What},

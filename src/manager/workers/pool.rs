@@ -2,18 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use weir_observe::{
+    error_log::tell,
+    events::{self, Ending},
+};
 use weir_sys::process::Exit;
 
 use super::{
     Claim, FORK_LIMIT, Kind, Link, Pool, Pools, RETIRE_LIMIT, Worker, about, about_pool, command,
     master::Php, next_number,
 };
-use crate::{
-    control::ToGateway,
-    error_log::tell,
-    events::{self, Ending},
-    manager::php::Masters,
-};
+use crate::{control::ToGateway, manager::php::Masters};
 
 impl Pools {
     /// Waits until the last output of workers is written, at most for `limit`.

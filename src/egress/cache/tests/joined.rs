@@ -302,7 +302,7 @@ async fn nobody_waits_past_its_deadline() {
     let world = world();
     let _leading = world.ask(Method::GET, "/", &[]);
     let following = world.follow("/", &[]);
-    let deadline = crate::clock::deadline(Duration::from_millis(20));
+    let deadline = weir_observe::clock::deadline(Duration::from_millis(20));
     let now = world.now();
     assert!(following.wait(deadline, || now).await.is_none());
 }
@@ -341,7 +341,7 @@ async fn many_at_once_ask_once() {
             if let Look::Follow(following) = look {
                 if number % 5 == 0 {
                     // Leaves while it waits.
-                    let soon = crate::clock::deadline(Duration::from_millis(1));
+                    let soon = weir_observe::clock::deadline(Duration::from_millis(1));
                     match following.wait(soon, || world.now()).await {
                         None => return,
                         Some(found) => look = found,

@@ -14,10 +14,10 @@ use weir_fcgi::{
     ProtocolStatus, Role,
     client::{self, Event, Params, ResponseDecoder},
 };
+use weir_observe::clock;
 use weir_pool::{Micros, ServerId, mixed};
 
 use super::CheckStatus;
-use crate::clock;
 use crate::gateway::{cgi, dispatch::PoolHandle, worker_conn::WorkerConn};
 
 /// Checks a server until it is removed.

@@ -3,10 +3,10 @@
 
 use std::{io, sync::Arc, time::Duration};
 
+use weir_observe::clock;
 use weir_pool::{Finish, Micros, ServerId};
 
 use super::Picked;
-use crate::clock;
 use crate::gateway::{
     dispatch::{ConnectError, Lease, PoolHandle, scaling::After},
     worker_conn::WorkerConn,

@@ -5,10 +5,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use weir_observe::clock;
 use weir_pool::{Micros, ServerId, ServerState};
 
 use super::UnknownName;
-use crate::clock;
 use crate::gateway::dispatch::PoolHandle;
 
 /// The current state of a server.

@@ -28,7 +28,8 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use log::kv::{self, Key, Source, Value, VisitSource};
-use log::{Level, LevelFilter, Log, Metadata, Record};
+pub use log::{Level, max_level};
+use log::{LevelFilter, Log, Metadata, Record};
 
 use weir_sys::poll;
 
@@ -217,18 +218,19 @@ impl Source for About<'_> {
 /// Logs an event about a site, a pool, a request or a worker: `tell!(error, about, "worker died: {status}")`, with an
 /// [`About`]. Levels: error, warning, notice, debug. For events without such a subject, use the `log` crate's own
 /// macros.
+#[macro_export]
 macro_rules! tell {
-    (error, $($rest:tt)+) => { $crate::error_log::tell!(@ ::log::Level::Error, $($rest)+) };
-    (warning, $($rest:tt)+) => { $crate::error_log::tell!(@ ::log::Level::Warn, $($rest)+) };
-    (notice, $($rest:tt)+) => { $crate::error_log::tell!(@ ::log::Level::Info, $($rest)+) };
-    (debug, $($rest:tt)+) => { $crate::error_log::tell!(@ ::log::Level::Debug, $($rest)+) };
+    (error, $($rest:tt)+) => { $crate::error_log::tell!(@ $crate::error_log::Level::Error, $($rest)+) };
+    (warning, $($rest:tt)+) => { $crate::error_log::tell!(@ $crate::error_log::Level::Warn, $($rest)+) };
+    (notice, $($rest:tt)+) => { $crate::error_log::tell!(@ $crate::error_log::Level::Info, $($rest)+) };
+    (debug, $($rest:tt)+) => { $crate::error_log::tell!(@ $crate::error_log::Level::Debug, $($rest)+) };
     (@ $level:expr, $about:expr, $($message:tt)+) => {
-        if $level <= ::log::max_level() {
+        if $level <= $crate::error_log::max_level() {
             $crate::error_log::write($level, &$about, ::core::format_args!($($message)+));
         }
     };
 }
-pub(crate) use tell;
+pub use crate::tell;
 
 /// What [`tell!`] calls.
 pub fn write(level: Level, about: &About<'_>, message: fmt::Arguments<'_>) {
@@ -693,7 +695,7 @@ mod tests {
         let told = read("gateway");
         let last = told.last().expect("a line");
         assert!(
-            last.starts_with("test] panic at src/error_log.rs:"),
+            last.starts_with("test] panic at crates/observe/src/error_log.rs:"),
             "{last}"
         );
         assert!(

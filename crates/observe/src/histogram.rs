@@ -6,7 +6,7 @@ use crate::metrics::Durations;
 
 /// Number of durations per bucket.
 #[derive(Debug)]
-pub(crate) struct Histogram {
+pub struct Histogram {
     counts: [AtomicU64; BOUNDS.len() + 1],
     sum: AtomicU64,
     longest: AtomicU64,
@@ -24,7 +24,7 @@ impl Default for Histogram {
 
 impl Histogram {
     /// Counts a duration, µs.
-    pub(crate) fn add(&self, micros: u64) {
+    pub fn add(&self, micros: u64) {
         let bucket = BOUNDS.partition_point(|bound| *bound < micros);
         self.counts[bucket].fetch_add(1, Relaxed);
         self.sum.fetch_add(micros, Relaxed);
@@ -34,7 +34,7 @@ impl Histogram {
     }
 
     /// Adds the counts to `durations`, which comes from here or is empty.
-    pub(crate) fn add_to(&self, durations: &mut Durations) {
+    pub fn add_to(&self, durations: &mut Durations) {
         durations.bounds = &BOUNDS;
         durations.counts.resize(self.counts.len(), 0);
         for (sum, count) in durations.counts.iter_mut().zip(&self.counts) {
@@ -45,7 +45,7 @@ impl Histogram {
     }
 
     /// The counts.
-    pub(crate) fn durations(&self) -> Durations {
+    pub fn durations(&self) -> Durations {
         let mut durations = Durations::default();
         self.add_to(&mut durations);
         durations

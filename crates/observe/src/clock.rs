@@ -1,6 +1,6 @@
 //! The gateway's monotonic clock: microseconds since the process began to serve.
 //!
-//! The same unit is used for all deadlines, the queue ([`weir_pool::Micros`]) and the times in the log, so that they
+//! The same unit is used for all deadlines, the queue (`weir_pool::Micros`) and the times in the log, so that they
 //! can be compared and subtracted without conversions. A turn of a connection's task takes microseconds and would
 //! read the clock a dozen times; with [`frozen`] it is read once.
 
@@ -16,7 +16,8 @@ thread_local! {
 }
 
 /// Microseconds since the process began to serve; never 0. Within [`frozen`] it is the time at which that call began.
-pub(crate) fn now() -> u64 {
+#[inline]
+pub fn now() -> u64 {
     match TURN.get() {
         0 => precise(),
         turn => turn,
@@ -24,17 +25,20 @@ pub(crate) fn now() -> u64 {
 }
 
 /// As [`now`], never frozen.
-pub(crate) fn precise() -> u64 {
+#[inline]
+pub fn precise() -> u64 {
     start().elapsed().as_micros() as u64 + 1
 }
 
 /// [`now`] as an [`Instant`].
-pub(crate) fn instant() -> Instant {
+#[inline]
+pub fn instant() -> Instant {
     *start() + Duration::from_micros(now() - 1)
 }
 
 /// Runs a turn of a task, during which the time does not change.
-pub(crate) fn frozen<T>(turn: impl FnOnce() -> T) -> T {
+#[inline]
+pub fn frozen<T>(turn: impl FnOnce() -> T) -> T {
     /// Unfreezes the time, also if the turn panics.
     struct Thaw;
     impl Drop for Thaw {
@@ -48,7 +52,8 @@ pub(crate) fn frozen<T>(turn: impl FnOnce() -> T) -> T {
 }
 
 /// The deadline `after` from now; [`NEVER`] for a zero duration, which options use for "no limit".
-pub(crate) fn deadline(after: Duration) -> u64 {
+#[inline]
+pub fn deadline(after: Duration) -> u64 {
     if after.is_zero() {
         NEVER
     } else {
@@ -57,7 +62,7 @@ pub(crate) fn deadline(after: Duration) -> u64 {
 }
 
 /// Result of `work`; `None` if it is not done at `deadline` ([`now`]).
-pub(crate) async fn in_time<T>(work: impl Future<Output = T>, deadline: u64) -> Option<T> {
+pub async fn in_time<T>(work: impl Future<Output = T>, deadline: u64) -> Option<T> {
     if deadline == NEVER {
         return Some(work.await);
     }
@@ -71,4 +76,4 @@ fn start() -> &'static Instant {
 }
 
 /// A deadline that is never reached.
-pub(crate) const NEVER: u64 = u64::MAX;
+pub const NEVER: u64 = u64::MAX;

@@ -61,6 +61,12 @@ pub struct Page {
     families: Vec<MetricFamily>,
 }
 
+impl Default for Page {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Page {
     /// A page without values.
     pub fn new() -> Page {
@@ -643,7 +649,7 @@ const HEAD: &str = "| metric | kind | meaning | related options |\n|---|---|---|
 const INTRODUCTION: &str = "\
 # Metrics
 
-<!-- Written from the table in src/metrics.rs. To write it again: WEIR_REFRESH=1 cargo test --bin weir metrics -->
+<!-- Written from the table in crates/observe/src/metrics.rs. To write it again: WEIR_REFRESH=1 cargo test -p weir-observe metrics -->
 
 `GET /metrics` of the operator's window returns these metrics in Prometheus' text format. Durations are in seconds, sizes in
 bytes. Labels are names from the configuration, or the words that this page lists.
@@ -677,7 +683,7 @@ mod tests {
 
     #[test]
     fn the_page_of_metrics_is_what_the_rows_say() {
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
         let wanted = reference();
         if std::env::var_os("WEIR_REFRESH").is_some() {
             fs::write(&page, &wanted).unwrap();
@@ -685,7 +691,7 @@ mod tests {
         let kept = fs::read_to_string(&page).unwrap_or_default();
         assert!(
             kept == wanted,
-            "docs/metrics.md is stale: WEIR_REFRESH=1 cargo test --bin weir metrics"
+            "docs/metrics.md is stale: WEIR_REFRESH=1 cargo test -p weir-observe metrics"
         );
     }
 

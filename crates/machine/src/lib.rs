@@ -1,5 +1,8 @@
 //! The machine on which weir runs, as far as the check of a configuration needs it.
 
+#![forbid(unsafe_code)]
+
+pub mod findings;
 pub mod limits;
 pub mod links;
 pub mod php;

@@ -240,7 +240,6 @@ impl Sink {
     }
 
     /// Lines lost since the start.
-    #[cfg(test)]
     pub fn lost(&self) -> u64 {
         self.shared.as_ref().map_or(0, |shared| shared.lock().lost)
     }

@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn both_sides_have_the_same_protocol() {
-        let source = include_str!("../../php/protocol.c");
+        let source = include_str!("../../../php/protocol.c");
         let words = str::from_utf8(PROTOCOL_WORDS).unwrap();
         assert!(source.contains(&format!("#define WORDS \"{words}\"")));
         assert!(source.contains(&format!("= WORDS \"{PROTOCOL}\\n\";")));
