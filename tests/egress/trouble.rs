@@ -176,7 +176,7 @@ fn half_an_answer_is_never_passed_off_as_whole() {
                 let (_, half) = half.expect("one of them");
                 talk.send(format!("HTTP/1.1 200 OK\r\n{half}"));
                 if reset {
-                    // Gives the sent bytes time to leave before the reset.
+                    // Nothing tells when weir has read the bytes, and a reset can discard what it has not read.
                     thread::sleep(Duration::from_millis(50));
                     talk.reset();
                 }

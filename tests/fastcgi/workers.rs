@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use weir_test::fcgi::{Answer, END_REQUEST, Request, STDERR, STDOUT, record};
 use weir_test::process::{resident, signal};
-use weir_test::{Responder, Setup, Weir, php, wait_until};
+use weir_test::{Gate, Responder, Setup, Weir, php, wait_until};
 
 /// A worker that does `wrong` for `/wrong.php` and answers all other requests correctly.
 fn with(
@@ -353,22 +353,28 @@ fn output_after_the_end_is_of_nobody() {
 #[test]
 fn output_of_the_last_request_never_reaches_the_next_client() {
     // Output that comes late, while the connection waits for its next request.
+    let (gate, late) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
+    let (answered, sent) = (gate.clone(), late.clone());
     let (weir, _responder) = with(
-        |request, answer| {
+        move |request, answer| {
             answer.page("mine");
-            std::thread::sleep(Duration::from_millis(50));
+            answered.pass();
             answer.raw(record(
                 STDOUT,
                 request.id,
                 b"Content-Type: text/plain\r\n\r\nof nobody",
             ));
             answer.raw(record(END_REQUEST, request.id, &[0; 8]));
+            sent.fetch_add(1, Ordering::SeqCst);
         },
         "keep_conn = true\n",
     );
-    for _ in 0..5 {
+    for times in 1..=5 {
         assert_eq!(weir.get("/wrong.php").expect(200).text(), "mine");
-        std::thread::sleep(Duration::from_millis(80));
+        gate.admit(1);
+        wait_until("the late output was sent", || {
+            late.load(Ordering::SeqCst) == times
+        });
         // The request is idempotent and has no answer yet, so weir may run it again. It must not get the output that
         // belongs to no request.
         let response = weir.get("/right.php");
@@ -499,6 +505,7 @@ fn a_worker_that_trickles_is_not_silent() {
     let (weir, _responder) = with(
         |_, answer| {
             answer.stdout("Content-Type: text/plain\r\n\r\n");
+            // All of it takes longer than the limit, no pause does.
             for _ in 0..10 {
                 std::thread::sleep(Duration::from_millis(350));
                 answer.stdout("x");
@@ -540,6 +547,7 @@ fn a_post_is_not_sent_into_a_connection_that_is_being_closed() {
     let setup = Setup::new().file("run.php", "");
     let responder = Responder::unix(setup.folder(), |_, answer| {
         answer.page("ok");
+        // About as long as the client needs to send its next request: some come before the end, some after it.
         std::thread::sleep(Duration::from_millis(2));
         answer.hang_up();
     });
@@ -701,6 +709,7 @@ fn a_command_that_cannot_stay_up_is_not_started_in_a_loop() {
     let response = weir.get("/run.php");
     assert!(matches!(response.status, 502 | 503), "{response:?}");
     weir.wait_for_error(&["3"]);
+    // The number of starts in this time is what counts.
     let until = Instant::now() + Duration::from_secs(2);
     while Instant::now() < until {
         weir.get("/text.txt").expect(200);

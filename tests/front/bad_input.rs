@@ -641,6 +641,7 @@ fn descriptors_used_up() {
     assert!(matches!(status, 200 | 500 | 503), "{status}");
     let gateway = weir.gateway();
     let before = cpu_ticks(gateway.pid);
+    // The time over which the CPU time is counted.
     std::thread::sleep(Duration::from_millis(500));
     let spent = cpu_ticks(gateway.pid) - before;
     assert!(spent < 25, "{spent} ticks of 50 spent on trying to accept");

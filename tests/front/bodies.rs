@@ -109,6 +109,7 @@ fn what_is_read_ahead_is_bounded() {
     let mut slow = weir.client();
     slow.send("GET /run.php HTTP/1.1\r\nHost: a\r\n\r\n");
     wait_until("the worker is asked", || responder.uris().len() == 1);
+    // A weir without that limit would take all of it in this time.
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(responder.running(), 1, "the whole answer was taken");
     assert_eq!(slow.response().expect(200).body.len(), SIZE);

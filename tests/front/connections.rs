@@ -58,7 +58,7 @@ fn at_the_limit_the_connection_that_is_idle_for_longest_is_closed_for_a_newcomer
     for client in [0, 2] {
         idle[client].send(GET).response().expect(200);
     }
-    // Also idle connections that have freed all the memory they can.
+    // Also idle connections that have freed all the memory they can: weir does that when they have been idle for a second.
     std::thread::sleep(Duration::from_millis(1500));
     weir.client().send(GET).response().expect(200);
     weir.wait_for_error(&["max_connections (3)", "idle longest"]);

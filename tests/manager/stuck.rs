@@ -55,7 +55,7 @@ fn a_gateway_that_is_stopped_is_noticed_and_replaced() {
     // Longer than a busy machine makes a process wait.
     let weir = Weir::start_with(&site, &watched(&site, "4s"));
     let first = weir.gateway();
-    // weir does not take a waiting gateway or a working one for dead.
+    // weir does not take a waiting gateway or a working one for dead, within a time longer than its limit.
     weir.get_until("/slow.php", |answer| answer.contains("slow done"));
     std::thread::sleep(Duration::from_millis(4_500));
     assert_eq!(weir.gateway(), first);

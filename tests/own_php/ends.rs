@@ -41,6 +41,7 @@ fn one_worker_that_runs_on_after_its_answer_delays_only_who_needs_it() {
         }
     });
     assert!(!scratch(&weir, "done").exists());
+    // Nothing shows that it waits: a worker that could take it would have answered in this time.
     std::thread::sleep(Duration::from_millis(200));
     assert!(!next.is_finished());
     fs::write(scratch(&weir, "gate"), "").expect("the gate");
@@ -82,6 +83,7 @@ fn silence_after_an_early_answer_is_nobodys_business() {
     .start();
     weir.get(&format!("/early.php?{}", query(&weir)))
         .expect(200);
+    // Longer than both limits.
     std::thread::sleep(Duration::from_millis(1_500));
     assert!(!scratch(&weir, "done").exists());
     fs::write(scratch(&weir, "gate"), "").expect("the gate");
@@ -217,6 +219,7 @@ fn a_script_learns_that_its_client_has_left() {
             drop(client);
             let done = scratch(&weir, "done");
             if ignore == 1 {
+                // Time for sixty of its lines, each of which could end it.
                 std::thread::sleep(Duration::from_millis(300));
                 assert!(!done.exists(), "{kind}: it goes on");
                 fs::write(scratch(&weir, "gate"), "").expect("the gate");

@@ -83,6 +83,7 @@ fn weir_finds_out_which_scripts_hold_a_session_and_lets_only_their_requests_take
         let prefix = format!("first-{script}");
         let mut client = ask_for(&weir, script, "SHOPSID=zero", &prefix);
         wait_until("it runs", || count(&weir, &format!("came-{prefix}")) == 1);
+        // weir compares how long a script ran with how long it held the session.
         std::thread::sleep(Duration::from_millis(500));
         open(&prefix);
         client.response().expect(200);

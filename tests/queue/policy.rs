@@ -104,6 +104,7 @@ fn an_answer_that_has_begun_is_not_cut() {
     let target = target(&weir, "a", "&answers=1");
     client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
     wait_until_it_runs(&weir, "a");
+    // Longer than the limit.
     std::thread::sleep(Duration::from_millis(1_500));
     fs::write(scratch(&weir, "gate-a"), "").expect("the gate");
     let answer = client.response().expect(200);
@@ -250,6 +251,7 @@ fn a_deadline_holds_over_local_redirects_and_not_for_files() {
     let mut client = weir.client();
     client.send("GET /sends.php?to=/files/large.txt HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(!client.quiet_for(Duration::from_secs(20)));
+    // Longer than the limit.
     std::thread::sleep(Duration::from_millis(2_200));
     assert_eq!(client.response().expect(200).body.len(), 300_000);
 }

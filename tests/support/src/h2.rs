@@ -229,7 +229,7 @@ async fn play(
             let head = Response::builder().header("content-length", 10);
             if let Ok(mut stream) = answer.send_response(head.body(()).expect("a head"), false) {
                 let _ = stream.send_data(Bytes::from_static(b"half "), false);
-                // A reset discards what has not been sent yet.
+                // A reset discards what has not been sent yet, and nothing tells when it was.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 stream.send_reset(Reason::INTERNAL_ERROR);
             }
