@@ -4,25 +4,14 @@
 //! manager, and the manager starts the gateway (see ARCHITECTURE.md).
 #![forbid(unsafe_code)]
 
-mod admin;
 mod bench;
 mod cli;
-mod content_coding;
-mod control;
 mod doctor;
-mod egress;
 mod fpm;
 mod gateway;
 mod htaccess;
-mod http;
 mod manager;
-mod net;
-mod own_call;
-mod resolver;
-mod sidecar;
-mod upstream;
 mod watch;
-mod window;
 
 use std::process::ExitCode;
 
@@ -51,7 +40,7 @@ fn serve_as_gateway() -> ExitCode {
             .control
             .try_clone()
             .map_err(|error| error.to_string())?;
-        gateway::run(heritage, admin::server::serve, egress::start)
+        gateway::run(heritage, weir_admin::server::serve, weir_egress::start)
             .map_err(|message| manager::jail::complain(&manager, message))
     });
     match served {

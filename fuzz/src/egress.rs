@@ -1,11 +1,11 @@
 //! The targets of calls, and which calls are allowed: only the part of the egress that reads what callers write.
 #![allow(dead_code, missing_docs)]
 
-#[path = "../../src/egress/checks.rs"]
+#[path = "../../crates/egress/src/checks.rs"]
 pub mod checks;
-#[path = "../../src/egress/fault.rs"]
+#[path = "../../crates/egress/src/fault.rs"]
 mod fault;
-#[path = "../../src/egress/rules.rs"]
+#[path = "../../crates/egress/src/rules.rs"]
 mod rules;
-#[path = "../../src/egress/target.rs"]
+#[path = "../../crates/egress/src/target.rs"]
 mod target;

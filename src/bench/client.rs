@@ -16,14 +16,12 @@ use http_body::Body;
 use http_body_util::Full;
 use tokio::net::{TcpSocket, UnixStream};
 use weir_http1::{Error as Malformed, Limits};
+use weir_net::Socket;
+use weir_upstream::h1::{self, Error};
 
 use super::{
     record::{Failure, Outcome},
     target::Place,
-};
-use crate::{
-    net::Socket,
-    upstream::h1::{self, Error},
 };
 
 /// How to reach the server.

@@ -4,6 +4,7 @@ use std::{path::Path, process::ExitCode};
 
 use http::Method;
 use serde_json::Value;
+use weir_admin::client::Place;
 use weir_config::{Window, check_environment, read};
 use weir_machine::{ThisMachine, usual_window};
 use weir_observe::console;
@@ -11,7 +12,6 @@ use weir_sys::limits;
 
 use super::{EX_USAGE, Source, default_config};
 use crate::{
-    admin::{self, client::Place},
     bench::{self, BenchArgs, Known},
     manager::memory,
 };
@@ -54,7 +54,7 @@ pub(super) fn main(args: &BenchArgs) -> ExitCode {
             Window::Off => return Err("admin is off".into()),
             Window::Usual => usual_window().ok_or("XDG_RUNTIME_DIR is not set")?,
         };
-        let said = admin::client::ask(&Place::Unix(socket), Method::GET, "/status");
+        let said = weir_admin::client::ask(&Place::Unix(socket), Method::GET, "/status");
         let said = said.map_err(|error| error.to_string())?;
         serde_json::from_str(&said)
             .map_err(|error| format!("the status is not valid JSON: {error}"))

@@ -13,15 +13,13 @@ use std::{
 use clap::Args;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use weir_admin::client::Place;
 use weir_config::{Address, Window, parse_address};
 use weir_observe::{console, log_text};
 use weir_sys::{process, terminal};
 
 use super::{EX_UNAVAILABLE, EX_USAGE, Source, print, refuse_config};
-use crate::{
-    admin::{self, client::Place},
-    manager::{EX_CONFIG, EX_SOFTWARE},
-};
+use crate::manager::{EX_CONFIG, EX_SOFTWARE};
 
 /// The operator's window, as written on a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +115,7 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
             )
         }
     };
-    match (admin::client::ask(&place, method, &path), asked) {
+    match (weir_admin::client::ask(&place, method, &path), asked) {
         (
             Ok(status),
             Asked::Status {
@@ -129,31 +127,31 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
         (Ok(status), Asked::Status { json, pool, .. }) => {
             match status_of(&status, pool.as_deref()) {
                 Ok(status) if *json => print(&log_text::json_shown(&format!("{status:#}\n"))),
-                Ok(status) => print(&admin::status_text(&status)),
+                Ok(status) => print(&weir_admin::status_text(&status)),
                 Err(code) => code,
             }
         }
         (Ok(answer), _) => print(&answer),
-        (Err(admin::client::Error::Silent { .. }), Asked::Reload)
+        (Err(weir_admin::client::Error::Silent { .. }), Asked::Reload)
             if let Place::Unix(socket) = &place
-                && let Some(manager) = admin::manager_of(socket) =>
+                && let Some(manager) = weir_admin::manager_of(socket) =>
         {
             reload_by_signal(&place, manager)
         }
         (Err(error), _) => {
             let (hint, code) = match &error {
-                admin::client::Error::Unreachable {
+                weir_admin::client::Error::Unreachable {
                     place: Place::Tcp { .. },
                     ..
                 } => (
                     "is weir running, with this address in admin_tcp or --admin?",
                     EX_UNAVAILABLE,
                 ),
-                admin::client::Error::Unreachable { .. } => (
+                weir_admin::client::Error::Unreachable { .. } => (
                     "is weir running, and under this user? Give its window with --admin, or its configuration with -c FILE",
                     EX_UNAVAILABLE,
                 ),
-                admin::client::Error::Silent { seen, .. } => {
+                weir_admin::client::Error::Silent { seen, .. } => {
                     let stopped: Vec<String> = (seen.iter())
                         .filter(|process| process.stopped)
                         .map(|process| process.pid.to_string())
@@ -165,7 +163,7 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
                     console::say_error(error.to_string(), &hint);
                     return ExitCode::from(EX_SOFTWARE);
                 }
-                admin::client::Error::Refused(_) if matches!(asked, Asked::Reload) => {
+                weir_admin::client::Error::Refused(_) if matches!(asked, Asked::Reload) => {
                     ("", EX_CONFIG)
                 }
                 _ => ("", EX_SOFTWARE),
@@ -190,7 +188,7 @@ fn reload_by_signal(place: &Place, manager: u32) -> ExitCode {
         return ExitCode::from(EX_SOFTWARE);
     }
     while begun.elapsed() < SIGNAL_LIMIT {
-        let status = admin::client::ask(place, Method::GET, "/status");
+        let status = weir_admin::client::ask(place, Method::GET, "/status");
         let status = status
             .ok()
             .and_then(|status| serde_json::from_str::<serde_json::Value>(&status).ok());
@@ -203,7 +201,7 @@ fn reload_by_signal(place: &Place, manager: u32) -> ExitCode {
             if last["done"] == true {
                 return print(&format!("{}\n", log_text::shown(text)));
             }
-            let error = admin::client::Error::Refused(text.to_owned());
+            let error = weir_admin::client::Error::Refused(text.to_owned());
             console::say_error(error.to_string(), "");
             return ExitCode::from(EX_CONFIG);
         }
@@ -224,7 +222,7 @@ fn status_of(status: &str, pool: Option<&str>) -> Result<serde_json::Value, Exit
         ExitCode::from(EX_SOFTWARE)
     })?;
     if let Some(name) = pool {
-        admin::of_pool(&mut status, name).map_err(|known| {
+        weir_admin::of_pool(&mut status, name).map_err(|known| {
             let hint = match known.is_empty() {
                 true => "it has no pools".to_owned(),
                 false => format!("its pools: {}", known.join(", ")),
@@ -243,10 +241,10 @@ fn watch(place: &Place, pool: Option<&str>) -> ExitCode {
             true => Some(terminal::size(std::io::stdout()).unwrap_or(USUAL_SIZE)),
             false => None,
         };
-        let text = match admin::client::ask(place, Method::GET, "/status") {
+        let text = match weir_admin::client::ask(place, Method::GET, "/status") {
             Ok(status) => match (status_of(&status, pool), size) {
-                (Ok(status), Some(size)) => admin::status_on_screen(&status, size),
-                (Ok(status), None) => admin::status_text(&status),
+                (Ok(status), Some(size)) => weir_admin::status_on_screen(&status, size),
+                (Ok(status), None) => weir_admin::status_text(&status),
                 (Err(code), _) => return code,
             },
             // It may work again: during a reload or restart the watch continues.

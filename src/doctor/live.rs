@@ -4,10 +4,9 @@ use std::{fs, io::ErrorKind, os::unix::fs::MetadataExt};
 
 use http::Method;
 use serde_json::Value;
+use weir_admin::client::Place;
 use weir_config::{Config, Window};
 use weir_sys::limits::OpenFiles;
-
-use crate::admin::{self, client::Place};
 
 /// A running weir.
 #[derive(Debug)]
@@ -55,9 +54,9 @@ pub(super) fn ask(config: &Config, named: Option<&Window>) -> Found {
 }
 
 fn at(place: &Place) -> Found {
-    let answer = match admin::client::ask(place, Method::GET, "/status") {
+    let answer = match weir_admin::client::ask(place, Method::GET, "/status") {
         Ok(answer) => answer,
-        Err(admin::client::Error::Unreachable { error, .. })
+        Err(weir_admin::client::Error::Unreachable { error, .. })
             if matches!(
                 error.kind(),
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused

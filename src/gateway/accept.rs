@@ -19,6 +19,8 @@ use tokio::{
     sync::mpsc,
 };
 use weir_config::{Address, Listener, Protocol};
+use weir_http::{Timeouts, h1::Limits};
+use weir_net::Socket;
 use weir_observe::events;
 
 use super::{
@@ -28,10 +30,6 @@ use super::{
     connection, fastcgi_front,
     reactors::Reactors,
     sweep::Registered,
-};
-use crate::{
-    http::{Timeouts, h1::Limits},
-    net::Socket,
 };
 
 /// A connection for another reactor.

@@ -25,6 +25,7 @@ use std::{
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weir_config::Protocol;
+use weir_net::Socket;
 use weir_observe::events;
 
 use super::{
@@ -32,7 +33,6 @@ use super::{
     accept::{self, Listening},
     dispatch::PoolHandle,
 };
-use crate::net::Socket;
 
 /// Answers on a listening socket until another gateway takes over, or this one ends. Runs on the calling reactor.
 pub(super) fn start(gateway: Arc<Gateway>, listener: u16, socket: OwnedFd) {

@@ -1,4 +1,4 @@
-//! Tells the egress which worker makes a call. See [`crate::sidecar`].
+//! Tells the egress which worker makes a call. See [`weir_interfaces::sidecar`].
 
 use std::{
     collections::HashMap,
@@ -12,15 +12,15 @@ use std::{
 
 use tokio::sync::oneshot;
 use weir_config::{Address, HostPattern, Listener, Protocol};
+use weir_control::{ToManager, Whose};
+use weir_interfaces::{
+    sidecar::{WorkerNow, Workers},
+    window::Task,
+};
 use weir_observe::clock;
 use weir_sys::socket_owners::Owner;
 
 use super::{Gateway, dispatch::Manager};
-use crate::{
-    control::{ToManager, Whose},
-    sidecar::{WorkerNow, Workers},
-    window::Task,
-};
 
 /// Questions to the manager, which has the rights to inspect workers.
 pub(super) struct Owners {

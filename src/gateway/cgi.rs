@@ -4,9 +4,8 @@
 //! about the connection are removed. Headers for the gateway are removed and acted on.
 
 use http::StatusCode;
+use weir_http::Fields;
 use weir_http1::{Name, check_field};
-
-use crate::http::Fields;
 
 /// A script's response head.
 #[derive(Debug)]

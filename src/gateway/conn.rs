@@ -2,8 +2,9 @@
 
 use std::{net::SocketAddr, ops::Deref, sync::Arc};
 
+use weir_http::{ConnState, Timeouts};
+
 use super::{own_calls::Source, record::Ends};
-use crate::http::{ConnState, Timeouts};
 
 /// A client connection, shared by its carrier, the steps of a request and the sweeper.
 #[derive(Debug)]

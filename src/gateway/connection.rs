@@ -4,6 +4,11 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use weir_config::Listener;
+use weir_http::{
+    ConnState, Front,
+    h1::{Connection, Limits},
+};
+use weir_net::Socket;
 
 use super::{
     Gateway,
@@ -11,13 +16,6 @@ use super::{
     conn::Conn,
     exchange::{self, exchange},
     record::Record,
-};
-use crate::{
-    http::{
-        ConnState, Front,
-        h1::{Connection, Limits},
-    },
-    net::Socket,
 };
 
 /// The gateway's side of a connection, and its seat, which is freed with it.

@@ -64,6 +64,7 @@ pub(crate) use self::{
     turns::{NoTurn, Turn},
 };
 pub(in crate::gateway) use self::{sessions::script as session_script, suspects::subject};
+use weir_control::ToManager;
 use weir_observe::clock;
 
 use super::{
@@ -72,7 +73,6 @@ use super::{
     tally::Tally,
     worker_conn::WorkerConn,
 };
-use crate::control::ToManager;
 
 /// A pool as the gateway uses it.
 #[derive(Debug)]

@@ -6,8 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weir_control::{Holding, ToManager};
+
 use super::{Gateway, PoolHandle, dispatch::AskedBy, scoreboard::Stage};
-use crate::control::{Holding, ToManager};
 
 /// Accepts nothing new, and tells the manager when the last connection and the last script have ended. A script may
 /// run on after its client has left; then its lease still exists. If this is the `last` gateway, the operator's

@@ -17,7 +17,9 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use weir_config::{Action, Template};
+use weir_http::{Answer, Body, Fields, Reply, Request, RequestBody};
 use weir_http1::{InvalidField, Name, check_field};
+use weir_interfaces::own_call;
 use weir_observe::{clock, error_log::tell};
 
 use super::{
@@ -34,10 +36,6 @@ use super::{
     status,
     tally::Ended,
     template, trace,
-};
-use crate::{
-    http::{Answer, Body, Fields, Reply, Request, RequestBody},
-    own_call,
 };
 
 /// An answer, and the length of its body if only the head has it.

@@ -18,6 +18,8 @@ use std::{future::poll_fn, io, os::fd::AsFd, sync::Arc};
 use http::{Method, StatusCode};
 use weir_config::{FastCgi, Runtime};
 use weir_fcgi::{client::Params, server};
+use weir_http::{Part, Receipt, Stream, Truncated};
+use weir_net::{OpenFile, Socket};
 use weir_observe::clock;
 
 use self::wire::{Ending, Interrupt, Wire};
@@ -36,10 +38,6 @@ use super::{
     status,
     stream::WorkerStream,
     trace,
-};
-use crate::{
-    http::{Part, Receipt, Stream, Truncated},
-    net::{OpenFile, Socket},
 };
 
 /// Serves `socket` until the connection ends.

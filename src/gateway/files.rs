@@ -19,13 +19,13 @@ pub use types::Presentation;
 use std::collections::VecDeque;
 
 use http::{Method, StatusCode};
+use weir_http::{Body, Fields, Part, Reply};
 use weir_http1::Name;
 
 use self::{
     conditional::Outcome,
     range::{Ranges, Span},
 };
-use crate::http::{Body, Fields, Part, Reply};
 
 /// Answers with a file: for GET, HEAD, or, if a script names the file, for any method. Conditions and ranges apply to
 /// GET and HEAD only: a 304 or 412 cannot undo what a script has done (RFC 9110 §13.2.1).

@@ -8,11 +8,11 @@ use std::{
 };
 
 use tokio::sync::Notify;
+use weir_control::{ManagerCounts, OldGeneration, ProcessUse, ToManager};
 use weir_observe::clock;
 use weir_observe::log_sink::{self, Health};
 
 use super::dispatch::Manager;
-use crate::control::{ManagerCounts, OldGeneration, ProcessUse, ToManager};
 
 /// The last report.
 #[derive(Debug, Default)]

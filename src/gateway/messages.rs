@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use weir_control::{ToGateway, ToManager};
 use weir_observe::{clock, error_log};
 use weir_pool::MemoryView;
 
@@ -15,10 +16,9 @@ use super::{
     measured::PoolUse,
     worker_conn::WorkerConn,
 };
-use crate::control::{ToGateway, ToManager};
 
 /// Obeys the manager's messages until it says stop, or is gone.
-pub(super) fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
+pub(super) fn obey(gateway: &Arc<Gateway>, control: &Arc<weir_control::Channel>) {
     loop {
         let message = match control.next_for_gateway() {
             Ok(Some(ToGateway::Stop) | None) => return,

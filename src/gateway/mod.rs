@@ -3,7 +3,7 @@
 //! # Life of a request
 //!
 //! ```text
-//! accept ─► carrier (crate::http) ─► exchange: the steps, one function each
+//! accept ─► carrier (weir_http) ─► exchange: the steps, one function each
 //!                                   │ check_head   a request that HTTP allows
 //!                                   │ route        host and path → file | script | reply
 //!                                   ├─ files       conditionals, ranges, sendfile
@@ -77,12 +77,18 @@ use std::{
 
 use tokio::sync::{Notify, mpsc};
 use weir_config::{Config, ErrorFormat, Log, LogTarget, Protocol, Runtime};
+use weir_control::{Heritage, NameFiles, ToManager, WindowSockets};
+use weir_interfaces::{
+    sidecar::{self, Beside, EgressView},
+    window::{Serve, Task},
+};
 use weir_observe::{
     clock, error_log,
     log_sink::{Sink, Target},
     pulse::{Pulses, Thread},
 };
 use weir_sys::net_stat;
+use weir_upstream::resolver::{self, Resolver};
 
 use self::{
     access_log::AccessLog,
@@ -102,12 +108,6 @@ use self::{
     spool::SpoolSpace,
     tally::Tally,
     window::{Asked, View},
-};
-use crate::{
-    control::{self, Heritage, NameFiles, ToManager, WindowSockets},
-    resolver::{self, Resolver},
-    sidecar::{self, Beside, EgressView},
-    window::{Serve, Task},
 };
 
 /// What all reactors share.
@@ -371,7 +371,7 @@ struct Files {
 struct Surroundings {
     reach: Reach,
     cores: usize,
-    reactors: control::Reactors,
+    reactors: weir_control::Reactors,
     kernel_queues: KernelQueues,
     manager: Manager,
 }
@@ -537,8 +537,8 @@ impl Gateway {
     }
 
     /// What the workers of all pools do.
-    fn work(&self) -> crate::control::Work {
-        let mut work = crate::control::Work::default();
+    fn work(&self) -> weir_control::Work {
+        let mut work = weir_control::Work::default();
         self.pools.iter().for_each(|pool| pool.add_to(&mut work));
         work
     }

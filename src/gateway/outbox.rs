@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use crate::control::{Channel, ToManager};
+use weir_control::{Channel, ToManager};
 
 /// The queue of messages to the manager. Shared by all threads.
 pub(super) struct Outbox {

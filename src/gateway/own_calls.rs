@@ -30,7 +30,7 @@ pub(crate) struct Source {
     kind: Kind,
     /// The process id of the worker that made it; 0: not known.
     worker: AtomicU32,
-    /// The worker that the request at hand names ([`crate::own_call`]); 0: none.
+    /// The worker that the request at hand names ([`weir_interfaces::own_call`]); 0: none.
     named: AtomicU32,
     /// Number of failed lookups.
     vain: AtomicU32,

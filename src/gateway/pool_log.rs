@@ -18,6 +18,7 @@ use weir_config::{
 use weir_fcgi::nv::Pairs;
 
 pub(crate) use self::from_worker::{Line, of_page};
+use weir_http::Fields;
 use weir_observe::{
     log_sink::Sink,
     log_text::{
@@ -26,7 +27,6 @@ use weir_observe::{
 };
 
 use super::scoreboard::{Cost, user_of};
-use crate::http::Fields;
 
 /// The log of one pool.
 pub(crate) struct PoolLog {

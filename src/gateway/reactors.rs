@@ -1,7 +1,7 @@
 //! The reactors: how many of them run, and which of them serves a connection.
 //!
 //! With `threads = 0` the number follows the load ([`weir_pool::ReactorScaler`] decides). The first reactors accept
-//! ([`Reactors::acceptors`](crate::control::Reactors::acceptors)): they keep a connection or send it to another
+//! ([`Reactors::acceptors`](weir_control::Reactors::acceptors)): they keep a connection or send it to another
 //! reactor, which gets it through its mailbox. Only these have listening sockets, so a reactor that is let go leaves
 //! no queue behind in which connections would wait.
 //!
@@ -26,7 +26,6 @@ use weir_observe::{clock, pulse::Pulse};
 use weir_pool::{Micros, ReactorLoad, ReactorScaler, spread};
 
 use super::{Gateway, accept::Arrival};
-use crate::control;
 
 /// All reactors of the gateway, by their numbers.
 #[derive(Debug)]
@@ -95,7 +94,7 @@ thread_local! {
 }
 
 impl Reactors {
-    pub(super) fn new(given: control::Reactors) -> Reactors {
+    pub(super) fn new(given: weir_control::Reactors) -> Reactors {
         let running = if given.elastic { 1 } else { given.most };
         Reactors {
             elastic: given.elastic,
@@ -412,7 +411,7 @@ mod tests {
     use super::*;
 
     fn elastic(most: u16) -> Reactors {
-        Reactors::new(control::Reactors {
+        Reactors::new(weir_control::Reactors {
             most,
             elastic: true,
         })
@@ -421,7 +420,7 @@ mod tests {
     #[test]
     fn one_reactor_keeps_what_it_accepts() {
         assert_eq!(elastic(4).for_new(0), None);
-        let fixed = Reactors::new(control::Reactors {
+        let fixed = Reactors::new(weir_control::Reactors {
             most: 4,
             elastic: false,
         });

@@ -17,13 +17,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use weir_http::{Part, Stream, Truncated};
 use weir_observe::{clock, error_log::tell};
 
 use super::{
     fastcgi::{Failure, OnDrop, Owner, Progress, Run},
     spool::{SpoolFile, SpoolSpace},
 };
-use crate::http::{Part, Stream, Truncated};
 
 /// How much of a response may be stored for its client.
 #[derive(Debug, Clone)]

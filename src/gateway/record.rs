@@ -12,6 +12,7 @@ use std::{
 use http::{Method, StatusCode, Uri, Version, uri::PathAndQuery};
 use weir_config::{OnClientLeft, Variable};
 use weir_fcgi::nv::Pairs;
+use weir_http::{Head, Receipt};
 use weir_http1::Name;
 use weir_observe::{
     error_log,
@@ -36,7 +37,6 @@ use super::{
     template::Variables,
     trace,
 };
-use crate::http::{Head, Receipt};
 
 /// What is known of a request.
 #[derive(Debug)]

@@ -5,10 +5,9 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
+use weir_http::{Body, Fields, Reply};
 use weir_http1::Name;
 use weir_pool::ShedReason;
-
-use crate::http::{Body, Fields, Reply};
 
 /// Why a request is not answered with a file or by a script.
 #[derive(Debug)]

@@ -18,6 +18,7 @@ use weir_fcgi::{
     nv::Pairs,
     server::{self, RequestDecoder},
 };
+use weir_http::{Body, Fields, Reply, RequestBody};
 use weir_http1::Name;
 use weir_observe::error_log::{About, tell};
 use weir_pool::{Retry, Sent, ShedReason, may_retry};
@@ -40,7 +41,6 @@ use super::{
     stream::WorkerStream,
     trace,
 };
-use crate::http::{Body, Fields, Reply, RequestBody};
 
 /// The meaning of a script's answer.
 pub(crate) enum Outcome {

@@ -15,10 +15,11 @@ use std::{
 };
 
 use bytes::Bytes;
+use weir_http::RequestBody;
+use weir_net::OpenFile;
 use weir_observe::clock;
 
 use super::conn::Conn;
-use crate::{http::RequestBody, net::OpenFile};
 
 /// A complete request body.
 #[derive(Debug, Clone, Default)]

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::StatusCode;
+use weir_http::{Body, Fields, Reply};
 use weir_http1::Name;
 use weir_observe::log_text::{put_json_string, put_message, put_number, put_time_combined};
 
@@ -16,7 +17,6 @@ use super::{
     dispatch::{AskedBy, PoolHandle},
     scoreboard::{PoolStatus, WorkerStatus},
 };
-use crate::http::{Body, Fields, Reply};
 
 /// One of the pages.
 #[derive(Debug)]

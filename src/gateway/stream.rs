@@ -5,10 +5,10 @@
 
 use std::task::{Context, Poll};
 
+use weir_http::{Part, Stream, Truncated};
 use weir_observe::error_log::tell;
 
 use super::fastcgi::{Owner, Progress, Run};
-use crate::http::{Part, Stream, Truncated};
 
 /// The rest of a worker's response.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The gateway's data in the operator's window, and the operator's requests to the manager. See [`crate::window`].
+//! The gateway's data in the operator's window, and the operator's requests to the manager. See [`weir_interfaces::window`].
 
 mod servers;
 
@@ -14,6 +14,8 @@ use std::{
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use weir_config::{Protocol, Runtime};
+use weir_control::{Action, OldGeneration, ProcessUse, ToManager};
+use weir_interfaces::window::{Task, Window};
 use weir_observe::{log_sink, log_text};
 use weir_pool::Stats;
 
@@ -26,10 +28,6 @@ use super::{
     measured::Uses,
     scoreboard::{PoolStatus, WorkerStatus},
     tally::TimeCounts,
-};
-use crate::{
-    control::{Action, OldGeneration, ProcessUse, ToManager},
-    window::{Task, Window},
 };
 
 /// Requests of operators that the manager has not answered yet.

@@ -7,8 +7,7 @@
 use std::{cell::RefCell, collections::BTreeMap, net::IpAddr};
 
 use weir_config::{Config, Runtime, Upstream};
-
-use crate::control::{MOST_ADDRESSES, ToGateway};
+use weir_control::{MOST_ADDRESSES, ToGateway};
 
 /// The known addresses, for all generations.
 #[derive(Debug, Default)]

@@ -13,10 +13,10 @@ use std::{
 };
 
 use weir_config::{Config, Egress, HostSettings, SecretPiece};
+use weir_control::{EgressFiles, ToGateway};
 use weir_sys::memory;
 
 use super::plan::{Problem, Runs};
-use crate::control::{EgressFiles, ToGateway};
 
 /// Reads all of it; `None` if there is no `[egress]`.
 pub(super) fn read(config: &Config) -> Result<Option<EgressFiles>, Vec<Problem>> {

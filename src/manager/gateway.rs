@@ -14,10 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weir_control::{Channel, ToGateway, ToManager};
 use weir_sys::process::{self, Exit, Spawn};
 
 use super::jail::ROLE;
-use crate::control::{Channel, ToGateway, ToManager};
 
 /// A gateway that runs or will be restarted.
 #[derive(Debug, Default)]

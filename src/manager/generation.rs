@@ -21,6 +21,9 @@ use std::{
 };
 
 use weir_config::{Address, Protocol};
+use weir_control::{
+    Action, EgressFiles, Holding, ManagerCounts, OldGeneration, ToGateway, ToManager, Whose, Work,
+};
 use weir_observe::error_log::{self, Format};
 use weir_sys::{
     process::{self, Exit},
@@ -41,9 +44,6 @@ use super::{
     plan::Plan,
     window::Windows,
     workers::{Before, Pools},
-};
-use crate::control::{
-    Action, EgressFiles, Holding, ManagerCounts, OldGeneration, ToGateway, ToManager, Whose, Work,
 };
 
 /// A running configuration.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use weir_config::{Address, Config, LogTarget, Runtime, Upstream};
+use weir_control::{Source, ToGateway, path_inside};
 use weir_observe::error_log::{self, Format};
 use weir_sys::{
     file,
@@ -21,7 +22,6 @@ use super::{
     Loaded,
     plan::{Plan, Problem},
 };
-use crate::control::{Source, ToGateway, path_inside};
 
 /// The open logs of one configuration; `None`: not written.
 #[derive(Debug, Default)]

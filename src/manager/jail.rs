@@ -11,13 +11,12 @@ use std::{
 };
 
 use weir_config::{Config, Environment};
-use weir_observe::{console, log_text};
-use weir_sys::{file, identity, limits, memory, process};
-
-use crate::control::{
+use weir_control::{
     Channel, EgressFiles, EgressGiven, Heritage, Jail, NameFiles, Reactors, Source, ToGateway,
     ToManager, WindowSockets,
 };
+use weir_observe::{console, log_text};
+use weir_sys::{file, identity, limits, memory, process};
 
 /// The argument that starts the program as a gateway. Only the manager uses it.
 pub(super) const ROLE: &str = "--role=gateway";

@@ -17,6 +17,7 @@ use std::{
 };
 
 use weir_config::{Address, Config, Window};
+use weir_control::ToGateway;
 use weir_machine::limits;
 use weir_observe::{
     error_log::{self, Format},
@@ -25,7 +26,6 @@ use weir_observe::{
 use weir_sys::listener::{self, Rights, UnixError};
 
 use super::plan::{Plan, Problem};
-use crate::control::ToGateway;
 
 /// The sockets of one configuration.
 #[derive(Debug, Default, Clone)]

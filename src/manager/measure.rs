@@ -10,10 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weir_control::{ManagerCounts, ProcessUse, ToGateway};
 use weir_sys::process;
 
 use super::memory;
-use crate::control::{ManagerCounts, ProcessUse, ToGateway};
 
 /// Measures the processes of one generation.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ struct Cpu {
 }
 
 impl Meter {
-    /// The messages that answer [`ToManager::Measure`](crate::control::ToManager::Measure).
+    /// The messages that answer [`ToManager::Measure`](weir_control::ToManager::Measure).
     pub(super) fn measure(
         &mut self,
         now: Instant,

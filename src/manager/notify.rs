@@ -12,11 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weir_control::Work;
 use weir_observe::events;
 use weir_sys::daemon;
 
 use super::gateway::Gateway;
-use crate::control::Work;
 
 /// The service manager's socket.
 #[derive(Debug)]

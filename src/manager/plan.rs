@@ -13,6 +13,7 @@ use std::{
 };
 
 use weir_config::{Address, Config, Egress, Listener, Machine as _, PoolId, Settings};
+use weir_control::{Jail, Reactors};
 use weir_machine::{
     ThisMachine, USUAL_USERS,
     findings::{Finding, Severity},
@@ -27,7 +28,6 @@ use weir_sys::{
 
 use self::{egress::OwnSocket, pools::Pools};
 use super::php::Spec;
-use crate::control::{Jail, Reactors};
 
 /// A problem that prevents serving a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use std::{
 };
 
 use weir_config::LogTarget;
+use weir_control::{Action, ManagerCounts, ToGateway};
 use weir_observe::{
     console, error_log,
     events::{self, Stream},
@@ -36,7 +37,6 @@ use super::{
     stand_in::{Asked, asked},
     workers::Before,
 };
-use crate::control::{Action, ManagerCounts, ToGateway};
 
 /// Serves until a signal stops it.
 pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {

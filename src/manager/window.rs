@@ -11,6 +11,7 @@ use std::{
 };
 
 use weir_config::Window;
+use weir_control::ToGateway;
 use weir_observe::error_log::{self, Format};
 use weir_sys::listener::{self, Rights, UnixError};
 
@@ -19,7 +20,6 @@ use super::{
     listen::{Name, name_of},
     plan::Problem,
 };
-use crate::control::ToGateway;
 
 /// All sockets of the window.
 #[derive(Debug, Clone, Default)]

@@ -33,6 +33,7 @@ use std::{
 };
 
 use weir_config::{Config, Pm};
+use weir_control::{ToGateway, Told};
 use weir_observe::{
     error_log::{About, tell},
     events::{self, Ending, Running, Stream},
@@ -50,7 +51,6 @@ use super::{
     plan::{Plan, Problem, Program, Runs},
     slow_log::SlowLog,
 };
-use crate::control::{ToGateway, Told};
 pub(super) use master::resolve;
 
 /// The pools of one configuration whose workers weir runs.

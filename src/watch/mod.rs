@@ -18,6 +18,7 @@ use std::{
 use clap::Args;
 use http::Method;
 use serde_json::Value;
+use weir_admin::client::Place;
 use weir_observe::console;
 use weir_sys::{
     poll,
@@ -29,7 +30,6 @@ use self::{
     sample::{Sample, Watch},
     target::Target,
 };
-use crate::admin::{self, client::Place};
 
 /// Flags of `weir watch`, but those that say which weir is meant.
 #[derive(Debug, Args)]
@@ -217,9 +217,9 @@ impl Drop for Screen {
 /// # Errors
 /// Why that is not known (usually no weir is running), with the exit code.
 fn listeners_of(window: &Place) -> Result<Vec<Target>, (String, u8)> {
-    let status = admin::client::ask(window, Method::GET, "/status").map_err(|error| {
+    let status = weir_admin::client::ask(window, Method::GET, "/status").map_err(|error| {
         let code = match error {
-            admin::client::Error::Unreachable { .. } => NOBODY,
+            weir_admin::client::Error::Unreachable { .. } => NOBODY,
             _ => NOT_TOLD,
         };
         (error.to_string(), code)

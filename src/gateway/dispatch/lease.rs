@@ -8,6 +8,7 @@ use std::{
 };
 
 use weir_config::Runtime;
+use weir_control::{ToManager, Told};
 use weir_observe::{
     error_log::{About, tell},
     events::{self, Running},
@@ -17,16 +18,13 @@ use weir_pool::{Chosen, Finish, Micros, Released, ServerId, WorkerId};
 use super::{
     ConnectError, Learner, PoolHandle, SessionUse, Toward, Turn, scaling::After, sessions::Learned,
 };
-use crate::{
-    control::{ToManager, Told},
-    gateway::{
-        clock,
-        conn::Conn,
-        pool_log::{Ended, Line},
-        record::OwnedWorker,
-        scoreboard::{Card, Cost, Facts},
-        worker_conn::WorkerConn,
-    },
+use crate::gateway::{
+    clock,
+    conn::Conn,
+    pool_log::{Ended, Line},
+    record::OwnedWorker,
+    scoreboard::{Card, Cost, Facts},
+    worker_conn::WorkerConn,
 };
 
 /// The right to use one worker. See the module. Its fields are in a box: it is moved many times, and a request that waits has

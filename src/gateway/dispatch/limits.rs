@@ -10,11 +10,11 @@ use std::{
 };
 
 use weir_config::{Queue, QueueOrder, Runtime};
+use weir_control::Work;
 use weir_observe::clock;
 use weir_pool::{Action, Limits, Micros, Order, Reserve, Reserves, Stats};
 
 use super::{AskedBy, PoolHandle};
-use crate::control::Work;
 
 /// Limits that an operator has set; 0 if not set.
 #[derive(Debug, Default)]

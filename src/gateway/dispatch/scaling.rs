@@ -7,6 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use weir_config::{Pm, Workers};
+use weir_control::ToManager;
 use weir_observe::{
     error_log::{self, About, Format, tell},
     events,
@@ -18,12 +19,9 @@ use weir_pool::{
 use weir_sys::process::Exit;
 
 use super::{Lease, PoolHandle, Slot, State, Waiting, processors::Processors, servers::Note};
-use crate::{
-    control::ToManager,
-    gateway::{
-        clock::{self, NEVER},
-        worker_conn::WorkerConn,
-    },
+use crate::gateway::{
+    clock::{self, NEVER},
+    worker_conn::WorkerConn,
 };
 
 /// The scaling of a pool whose workers weir runs.

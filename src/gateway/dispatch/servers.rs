@@ -34,11 +34,10 @@ pub(crate) use self::{
     connect::Toward,
     status::{CheckStatus, ServerStatus},
 };
+use weir_control::path_inside;
+
 use super::{Lease, PoolHandle, Slot, State, scaling::After};
-use crate::{
-    control::path_inside,
-    gateway::{clock, resolver::Resolver, worker_conn::WorkerConn},
-};
+use crate::gateway::{clock, resolver::Resolver, worker_conn::WorkerConn};
 
 /// The servers of a pool.
 #[derive(Debug)]

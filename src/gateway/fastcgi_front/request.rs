@@ -8,6 +8,7 @@ use weir_fcgi::{
     client::Params,
     nv::{self, Pairs},
 };
+use weir_http::Head;
 use weir_observe::error_log::tell;
 
 use super::super::{
@@ -18,7 +19,6 @@ use super::super::{
     route::Script,
     script::about,
 };
-use crate::http::Head;
 
 /// Makes the record of a request with these parameters.
 pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<Record> {

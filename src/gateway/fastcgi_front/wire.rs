@@ -21,6 +21,8 @@ use weir_fcgi::{
     record::{FCGI_MAX_CONNS, FCGI_MAX_REQS, FCGI_MPXS_CONNS},
     server::{self, Event, Limits, RequestDecoder},
 };
+use weir_http::Phase;
+use weir_net::{Socket, linger};
 use weir_observe::clock;
 
 use super::super::{
@@ -28,10 +30,6 @@ use super::super::{
     conn::Conn,
     fastcgi::{self, recycle},
     spool::{Spooled, Spooler},
-};
-use crate::{
-    http::Phase,
-    net::{Socket, linger},
 };
 
 /// The connection.

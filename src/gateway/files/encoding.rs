@@ -1,33 +1,11 @@
 //! Content codings of precompressed files: their file names, and for which files they are looked up.
 
 use http::HeaderValue;
+use weir_http::content_coding::{Accepted, Coding};
 use weir_http1::{Fields, Name};
-
-use crate::content_coding::{Accepted, Coding};
 
 /// All codings. If a client accepts several equally, the first of them is used.
 pub(super) const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
-
-impl Coding {
-    /// The file extension of this coding, without a dot.
-    pub(super) fn extension(self) -> &'static str {
-        match self {
-            Self::Brotli => "br",
-            Self::Zstd => "zst",
-            Self::Gzip => "gz",
-        }
-    }
-
-    /// The name of the compressed file beside `path`.
-    pub(super) fn name_beside(self, path: &[u8]) -> Vec<u8> {
-        let extension = self.extension().as_bytes();
-        let mut name = Vec::with_capacity(path.len() + 1 + extension.len());
-        name.extend_from_slice(path);
-        name.push(b'.');
-        name.extend_from_slice(extension);
-        name
-    }
-}
 
 /// The coding that the client prefers among the available ones; `None`: the original.
 pub(super) fn choose(headers: &Fields, is_there: impl Fn(Coding) -> bool) -> Option<Coding> {

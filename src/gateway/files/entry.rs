@@ -9,14 +9,15 @@ use std::{
 
 use bytes::Bytes;
 use http::HeaderValue;
+use weir_http::{Fields, content_coding::Coding};
 use weir_http1::Name;
+use weir_net::OpenFile;
 use weir_sys::file::{self, FileKind, FileStat, Open};
 
 use super::{
     encoding,
     types::{self, Presentation},
 };
-use crate::{content_coding::Coding, http::Fields, net::OpenFile};
 
 /// A file and its precompressed variants.
 #[derive(Debug)]

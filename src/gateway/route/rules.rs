@@ -9,6 +9,7 @@ use std::{
 };
 
 use weir_config::{Address, Config, Pool, Runtime, Settings, Upstream, UpstreamServer};
+use weir_control::path_inside;
 
 use super::{
     pattern::{Hidden, ScriptPattern, is_php_source},
@@ -16,10 +17,7 @@ use super::{
     rewrite::Rewrite,
     root::{OpenRoot, Root, Roots, trim_slash},
 };
-use crate::{
-    control::path_inside,
-    gateway::{files::Presentation, policy::Policy},
-};
+use crate::gateway::{files::Presentation, policy::Policy};
 
 /// The compiled settings for a request.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use std::{
 };
 
 use weir_config::{Address, Egress, Window};
+use weir_control::path_inside;
 use weir_sys::{
     access, file,
     identity::Identity,
@@ -15,7 +16,7 @@ use weir_sys::{
 };
 
 use super::{Problem, Us, check_folder};
-use crate::{control::path_inside, manager::listen::LONGEST_PATH};
+use crate::manager::listen::LONGEST_PATH;
 
 /// The address of the egress: `http://ADDR` of its first TCP listener, which is both the beginning of a URL and a
 /// value for `http_proxy`; without one, `unix:PATH`.

@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weir_control::ToGateway;
 use weir_observe::{error_log::tell, events::Ending};
 use weir_sys::{
     listener::Private,
@@ -21,10 +22,7 @@ use weir_sys::{
 };
 
 use super::{Claim, Kind, Link, Pool, RETIRE_LIMIT, Started, Worker, about};
-use crate::{
-    control::ToGateway,
-    manager::{output::Outputs, plan::Program},
-};
+use crate::manager::{output::Outputs, plan::Program};
 
 /// A worker's listening socket.
 #[derive(Debug)]

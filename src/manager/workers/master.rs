@@ -15,16 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weir_control::ToGateway;
 use weir_observe::{error_log::tell, events};
 use weir_sys::{memory, process::Exit};
 
 use super::{Kind, Pool, about_pool, next_number};
-use crate::{
-    control::ToGateway,
-    manager::{
-        gateway::{Lived, back_off, describe_pause},
-        php::{Logs, MasterId, Masters, Report, Spec, Task},
-    },
+use crate::manager::{
+    gateway::{Lived, back_off, describe_pause},
+    php::{Logs, MasterId, Masters, Report, Spec, Task},
 };
 
 /// A pool's master, and the one that will replace it.
@@ -578,7 +576,7 @@ impl Spec {
     fn moves(&self, before: &[(String, PathBuf)]) -> Vec<(PathBuf, PathBuf)> {
         let inside = |path: &Path| match &self.chroot {
             None => Some(path.to_owned()),
-            Some(chroot) => crate::control::path_inside(chroot, path),
+            Some(chroot) => weir_control::path_inside(chroot, path),
         };
         let moved = self.roots.iter().filter_map(|(site, now)| {
             let (_, before) = before.iter().find(|(other, _)| other == site)?;

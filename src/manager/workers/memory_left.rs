@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use weir_control::ToGateway;
+
 use super::{Pools, Worker};
-use crate::{control::ToGateway, manager::memory};
+use crate::manager::memory;
 
 impl Pools {
     /// Tells the gateway what workers cost, and how much memory is left for more.

@@ -7,16 +7,14 @@ use std::{
     time::Instant,
 };
 
+use weir_control::ToGateway;
 use weir_observe::{error_log::tell, events};
 use weir_sys::process::Exit;
 
 use super::{Claim, Link, Pool, Started, Worker, about_pool, master::Php};
-use crate::{
-    control::ToGateway,
-    manager::{
-        output::Outputs,
-        php::{MasterId, Masters, News, Report, Task, What},
-    },
+use crate::manager::{
+    output::Outputs,
+    php::{MasterId, Masters, News, Report, Task, What},
 };
 
 /// The manager's connection to a worker.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use weir_control::ToGateway;
 use weir_observe::{
     error_log::tell,
     events::{self, Ending},
@@ -12,7 +13,7 @@ use super::{
     Claim, FORK_LIMIT, Kind, Link, Pool, Pools, RETIRE_LIMIT, Worker, about, about_pool, command,
     master::Php, next_number,
 };
-use crate::{control::ToGateway, manager::php::Masters};
+use crate::manager::php::Masters;
 
 impl Pools {
     /// Waits until the last output of workers is written, at most for `limit`.

@@ -9,15 +9,13 @@ use std::{
 };
 
 use weir_config::{Address, Runtime};
+use weir_control::ToManager;
 use weir_pool::ServerId;
 
 use super::{Farm, Note, UnknownName, key};
-use crate::{
-    control::ToManager,
-    gateway::{
-        dispatch::PoolHandle,
-        resolver::{Answer, MOST_ADDRESSES, Resolver},
-    },
+use crate::gateway::{
+    dispatch::PoolHandle,
+    resolver::{Answer, MOST_ADDRESSES, Resolver},
 };
 
 /// Looks a name up each time its TTL is over. Never returns. `known`: the addresses that an earlier gateway found;
@@ -209,16 +207,5 @@ impl Name {
                 answer.left_out
             ))
         })
-    }
-}
-
-impl Answer {
-    /// Whether the server at this address stays: the address is in the answer, or the lookup of its family failed.
-    fn keeps(&self, ip: IpAddr) -> bool {
-        let unknown = match ip {
-            IpAddr::V4(_) => self.unknown_v4,
-            IpAddr::V6(_) => self.unknown_v6,
-        };
-        unknown || self.addresses.contains(&ip)
     }
 }

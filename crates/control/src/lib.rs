@@ -1,0 +1,754 @@
+//! The messages between manager and gateway, and nothing else.
+//!
+//! They are connected by one `SOCK_SEQPACKET` pair. A message is one packet: a byte for its kind, its fields in
+//! network byte order, and at most one descriptor. When one side's socket is closed, the other side knows that it is
+//! gone.
+//!
+//! The manager trusts nothing that it reads here: the gateway handles input from the internet and may be compromised.
+//! It can request what [`ToManager`] lists, for its own workers, and nothing else. Decoding never panics.
+#![forbid(unsafe_code)]
+
+mod codec;
+mod egress;
+mod name_files;
+mod wire;
+
+use std::{
+    fmt, io,
+    net::IpAddr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use weir_observe::log_sink::Health;
+use weir_sys::{identity::Identity, message, process::Exit, socket_owners::Owner};
+
+pub use egress::{EgressFiles, EgressGiven};
+pub use name_files::NameFiles;
+
+/// What a call has come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// From this process or what it has started.
+    Process(u32),
+    /// From the socket with this inode.
+    Socket(u32),
+}
+
+/// From the manager to the gateway. `F` is the type of descriptors: [`OwnedFd`] for received ones.
+///
+/// A gateway gets [`Jail`](Self::Jail) first, then `Config` and everything it needs for serving, then `Start`. The
+/// other messages come while it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToGateway<F = OwnedFd> {
+    /// The user and folder to change to, before anything else is read.
+    Jail(Jail),
+    /// The configuration: its name for messages, and its text as a file.
+    Config {
+        /// What is needed besides the text to interpret it.
+        source: Source,
+        /// Whether to write each step of each request to stderr.
+        trace: bool,
+        /// The reactors for which the listeners were made.
+        reactors: Reactors,
+        /// The text.
+        text: F,
+    },
+    /// A listening socket. A socket that several reactors share is sent once for each of them.
+    Listener {
+        /// Index into `Config::listeners`.
+        listener: u16,
+        /// The reactor that accepts from it.
+        reactor: u16,
+        /// The socket, non-blocking.
+        socket: F,
+    },
+    /// The access log. At run time: the log was reopened.
+    AccessLog(F),
+    /// A pool's log in PHP-FPM's format. At run time: the log was reopened.
+    PoolLog {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// The file.
+        file: F,
+    },
+    /// The log for the application's calls, if it is not the access log. At run time: the log was reopened.
+    EgressLog(F),
+    /// The error log. At run time: the log was reopened.
+    ErrorLog(F),
+    /// The folder for spooled bodies.
+    SpoolDir(F),
+    /// The listening socket of the operator's window.
+    Window(F),
+    /// The listening socket of the operator's window on TCP.
+    WindowTcp(F),
+    /// The token that an operator needs for actions over TCP.
+    WindowToken(String),
+    /// A folder of the configuration, or a file in /proc, that the gateway cannot open itself.
+    Opened {
+        /// The path as seen from outside.
+        path: PathBuf,
+        /// The open folder or file.
+        file: F,
+    },
+    /// A listening socket for the application's outgoing calls.
+    EgressListener {
+        /// Index into `Egress::listen`.
+        listener: u16,
+        /// The socket, non-blocking.
+        socket: F,
+    },
+    /// The files for the egress, in the form of [`EgressFiles::encode`].
+    EgressFiles(F),
+    /// The last known addresses of a server's name: they are used until the name is looked up.
+    Addresses {
+        /// The name.
+        name: String,
+        /// Its addresses; [`MOST_ADDRESSES`] at most.
+        addresses: Vec<IpAddr>,
+    },
+    /// The initial messages are complete: start serving.
+    Start,
+    /// A worker has started; with its connection.
+    Worker {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Its number, which is never used again.
+        worker: u32,
+        /// Its process id.
+        pid: u32,
+        /// The generation of its pool ([`PoolReady`](Self::PoolReady)).
+        generation: u32,
+        /// It has had a connection before, so a new gateway does not know how many requests it has processed.
+        used: bool,
+        /// A connected, non-blocking stream that the worker has accepted.
+        connection: F,
+    },
+    /// A worker has ended.
+    WorkerExited {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Its number.
+        worker: u32,
+        /// Its process id.
+        pid: u32,
+        /// How it ended.
+        exit: Exit,
+        /// It got SIGKILL or SIGTERM from somebody else, not from weir, and not from the kernel because memory ran out.
+        /// So its request is not the cause.
+        killed: bool,
+    },
+    /// No worker of the pool can start. The next `Worker` message ends this state.
+    PoolDown {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Why, for the log.
+        message: String,
+    },
+    /// Workers of the pool can be requested; they belong to this generation. Workers of earlier generations are
+    /// replaced: for each new worker an old one is withdrawn, either an idle one, or a busy one after its request.
+    PoolReady {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Counts up from 1.
+        generation: u32,
+        /// The version of their PHP: `8.2.29`; empty if they do not run weir's PHP.
+        version: String,
+        /// `expose_php`: whether answers name the version.
+        exposed: bool,
+    },
+    /// This many of the requested workers could not be started.
+    StartFailed {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// How many.
+        count: u32,
+    },
+    /// What `pm = "auto"` needs to know about the machine; sent regularly.
+    Memory {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// The memory of one worker (proportional set size), bytes; 0: not known yet.
+        worker_cost: u64,
+        /// How much more memory all workers may use, bytes.
+        available: u64,
+        /// The kernel is short of memory.
+        pressure: bool,
+    },
+    /// Result of an [`Action`].
+    ActionDone {
+        /// As in [`ToManager::Act`].
+        id: u32,
+        /// Whether it was done.
+        done: bool,
+        /// A text about the result; if it was not done, why.
+        text: String,
+    },
+    /// An operator has turned draining for a load balancer on or off. While it is on, the gateway is not ready and
+    /// closes each connection after its answer. Requests that still arrive are answered.
+    Decline {
+        /// False: off.
+        on: bool,
+    },
+    /// An operator has set limits of a pool that replace the configured ones until the next reload.
+    Limits {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Maximum of workers; `None`: unchanged.
+        max_children: Option<u32>,
+        /// Maximum of requests at work at once; `None`: unchanged.
+        maxconn: Option<u32>,
+    },
+    /// What a pool's processes use; sent if the gateway has asked ([`ToManager::Measure`]).
+    PoolUse {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// The sum for all of them, including the master of PHP.
+        all: ProcessUse,
+        /// Memory of a worker, the mean of some workers, bytes; 0: not known.
+        worker_memory: u64,
+    },
+    /// What weir's own processes use, and the manager's counters; the last message of the answer to
+    /// [`ToManager::Measure`].
+    OwnUse {
+        /// The manager.
+        manager: ProcessUse,
+        /// The gateway.
+        gateway: ProcessUse,
+        /// Since its start.
+        counts: ManagerCounts,
+    },
+    /// Which process has a socket ([`ToManager::FindOwner`]).
+    Owner {
+        /// As in the question.
+        id: u32,
+        /// The process.
+        owner: Owner,
+    },
+    /// Whose worker it is ([`ToManager::FindFormer`]).
+    Former {
+        /// As in the question.
+        id: u32,
+        /// The worker's process and the NAME of its pool.
+        found: Option<(u32, String)>,
+        /// The manager had no time to look: to be asked again.
+        later: bool,
+    },
+    /// An earlier configuration that is finishing; part of the answer to [`ToManager::Measure`].
+    OldGeneration(OldGeneration),
+    /// Result of the last reload; part of the answer to [`ToManager::Measure`].
+    LastReload {
+        /// How long ago that was, ms.
+        ago: u64,
+        /// Whether the new configuration serves.
+        done: bool,
+        /// A text about the result; if it was not done, why.
+        text: String,
+    },
+    /// The state of a log that the manager writes; part of the answer to [`ToManager::Measure`].
+    ManagerLog(Health),
+    /// Checks that the gateway runs. Answered with [`ToManager::Alive`].
+    Ping,
+    /// Accept nothing more, finish what runs, then say `Drained`.
+    Drain {
+        /// No other gateway follows, so this one answers operators until the end.
+        last: bool,
+    },
+    /// End now.
+    Stop,
+}
+
+/// A worker's request, for the log: the manager logs what happens to the worker, and this before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// SCRIPT_FILENAME.
+    pub script: String,
+    /// REQUEST_METHOD.
+    pub method: String,
+    /// REQUEST_URI, with its query.
+    pub uri: String,
+    /// How long it has run, µs.
+    pub elapsed: u64,
+    /// Its number.
+    pub request: u64,
+}
+
+/// From the gateway to the manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToManager {
+    /// It accepts connections.
+    Ready,
+    /// It cannot serve; with the reason.
+    Failed(String),
+    /// A problem that the operator should know, found at the start.
+    Warning(String),
+    /// The connection to this worker is closed: make a new one, and send it when the worker has accepted it.
+    Connect {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Its number.
+        worker: u32,
+    },
+    /// This worker is stuck or sends invalid answers: kill it.
+    Kill {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Its number.
+        worker: u32,
+    },
+    /// This worker's request has run too long: send SIGTERM, and kill the worker if that does not help.
+    Terminate {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Its number.
+        worker: u32,
+        /// The request, for the log.
+        told: Told,
+    },
+    /// More workers of a pool are needed. There are never more than `max_children` of a generation.
+    StartWorkers {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// How many.
+        count: u32,
+    },
+    /// This worker is idle and not needed any more: it should end by itself.
+    Retire {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Its number.
+        worker: u32,
+        /// It has served its number of requests, or uses too much memory: another one replaces it.
+        spent: bool,
+    },
+    /// Write the PHP stack of this worker's script to the slow log.
+    TraceWorker {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Its number.
+        worker: u32,
+        /// The request, for the log.
+        told: Told,
+    },
+    /// An operator requests an action.
+    Act {
+        /// Returned in [`ToGateway::ActionDone`].
+        id: u32,
+        /// The action.
+        action: Action,
+    },
+    /// Measure what the processes use. The answer is `PoolUse` for each pool, then `OwnUse`.
+    Measure,
+    /// Which of these workers has a socket open? Answered with [`ToGateway::Owner`]; the answer is `Later` if
+    /// the manager has spent too much time on such questions recently.
+    FindOwner {
+        /// Returned in the answer.
+        id: u32,
+        /// The inode of the socket.
+        inode: u32,
+        /// Indices into `Config::pools`, and the workers' numbers; at most [`MOST_ASKED`](Self::MOST_ASKED).
+        workers: Vec<(u16, u32)>,
+    },
+    /// Whose worker of an earlier configuration is this? Answered with [`ToGateway::Former`].
+    FindFormer {
+        /// Comes back in the answer.
+        id: u32,
+        /// What is known of it.
+        whose: Whose,
+    },
+    /// The addresses of a server's name, for later gateways.
+    Addresses {
+        /// The name, as `servers` has it.
+        name: String,
+        /// Its addresses; [`MOST_ADDRESSES`] at most.
+        addresses: Vec<IpAddr>,
+    },
+    /// What the draining gateway still waits for; sent regularly.
+    Holding(Holding),
+    /// The answer to [`ToGateway::Ping`].
+    Alive {
+        /// How long the slowest thread has not reported progress, ms. Waiting threads report several times a second.
+        silent: u32,
+        /// What it does.
+        work: Work,
+    },
+    /// Nothing runs any more.
+    Drained,
+}
+
+impl ToManager {
+    /// Maximum number of workers in one question.
+    pub const MOST_ASKED: usize = 128;
+}
+
+/// Actions that an operator may request from the manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Read the configuration again, as for SIGHUP.
+    Reload,
+    /// Restart one pool beside its old workers.
+    RestartPool {
+        /// Its name.
+        pool: String,
+    },
+    /// Turn the drain for load balancers on or off in the gateways ([`ToGateway::Decline`]).
+    Decline {
+        /// False: off.
+        on: bool,
+    },
+    /// Change limits of a pool until the next reload.
+    SetPool {
+        /// Its name.
+        pool: String,
+        /// Maximum of workers; `None`: unchanged.
+        max_children: Option<u32>,
+        /// Maximum of requests at work at once; `None`: unchanged.
+        maxconn: Option<u32>,
+    },
+    /// Stop gracefully, as for SIGTERM.
+    Stop,
+    /// Stop at once, as for SIGINT.
+    StopNow,
+}
+
+/// What processes use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProcessUse {
+    /// CPU time, µs. It never decreases.
+    pub cpu: u64,
+    /// Memory, with shared memory counted once (proportional set size), bytes.
+    pub memory: u64,
+    /// Open descriptors; 0: not measured.
+    pub files: u64,
+}
+
+/// The manager's counters since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ManagerCounts {
+    /// Successful reloads.
+    pub reloads: u64,
+    /// Reloads that failed and changed nothing.
+    pub failed_reloads: u64,
+    /// Gateways that died and were replaced.
+    pub gateway_restarts: u64,
+    /// How many of these were killed because they did not respond.
+    pub gateway_hangs: u64,
+    /// Workers and other processes of weir that the kernel killed because it was out of memory.
+    pub oom_kills: u64,
+    /// Whether a reload waits until an older configuration has ended.
+    pub reload_waits: bool,
+}
+
+/// What the workers of all pools do, and have done since the gateway's start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Workers with a request.
+    pub active: u32,
+    /// Workers without one.
+    pub idle: u32,
+    /// Requests that were given to workers, and pages that were answered for them.
+    pub requests: u64,
+    /// Requests that ran for longer than `request_slowlog_timeout`.
+    pub slow: u64,
+}
+
+/// What a draining gateway still waits for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// Connections of clients.
+    pub connections: u32,
+    /// Requests at workers.
+    pub requests: u32,
+    /// Whether the application's outgoing calls are still running.
+    pub calls: bool,
+    /// How long the oldest request has run, ms.
+    pub longest: u64,
+    /// That request: its method, path and pool; empty: no request is at a worker.
+    pub request: String,
+}
+
+/// An earlier configuration that is finishing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OldGeneration {
+    /// Increases with each configuration.
+    pub number: u32,
+    /// The process of its gateway; 0: it has ended.
+    pub gateway: u32,
+    /// How long it has been finishing, ms.
+    pub since: u64,
+    /// How much longer it may take, ms; 0: it is being ended.
+    pub left: u64,
+    /// The last report of its gateway.
+    pub holding: Holding,
+}
+
+/// The user and folder that the gateway changes to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Jail {
+    /// User and groups; `None`: unchanged.
+    pub identity: Option<Identity>,
+    /// A user number that no other process has, because workers run as the gateway's user and must not be able to
+    /// signal it. It still accesses files as `identity`.
+    pub own_user: Option<u32>,
+    /// The folder of its chroot.
+    pub chroot: Option<PathBuf>,
+}
+
+/// Where a configuration comes from. This is needed to interpret its text (see [`weir_config::Environment`]), and a
+/// gateway in a chroot cannot look it up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The file's name as the user gave it.
+    pub name: String,
+    /// The file's folder.
+    pub folder: PathBuf,
+    /// Cores of the machine.
+    pub cores: u64,
+    /// Memory of the machine, bytes.
+    pub memory: u64,
+    /// Limit of open files.
+    pub open_files: u64,
+}
+
+/// A packet that is not a valid message, or one without its descriptor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadMessage;
+
+/// One end of the pair. Threads can share it: it sends and receives by reference.
+#[derive(Debug)]
+pub struct Channel {
+    end: OwnedFd,
+}
+
+/// How many reactors (threads that serve clients) a gateway has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reactors {
+    /// Their number, at least 1; if it is `elastic`, the highest one.
+    pub most: u16,
+    /// As many run as the load needs.
+    pub elastic: bool,
+}
+
+impl Reactors {
+    /// How many of them accept connections: those with the lowest numbers. If the number is elastic, they give
+    /// connections to the others, so that no reactor that is let go has a listening socket.
+    pub fn acceptors(self) -> u16 {
+        match self.elastic {
+            true => self.most.div_ceil(PER_ACCEPTOR),
+            false => self.most,
+        }
+        .max(1)
+    }
+}
+
+/// For how many reactors one can accept all connections, even if each has only one request.
+const PER_ACCEPTOR: u16 = 8;
+
+/// Everything that a gateway gets. It has nothing else.
+#[derive(Debug)]
+pub struct Heritage {
+    /// What to serve.
+    pub config: weir_config::Config,
+    /// Cores of the machine.
+    pub cores: usize,
+    /// The reactors. Those that accept have their own sockets in `listeners`.
+    pub reactors: Reactors,
+    /// Index into `config.listeners`, reactor, listening socket. A reactor may have several sockets of one listener.
+    pub listeners: Vec<(u16, u16, OwnedFd)>,
+    /// The access log; `None`: no log.
+    pub access_log: Option<OwnedFd>,
+    /// Index into `config.pools`, and the pool's log in PHP-FPM's format.
+    pub pool_logs: Vec<(u16, OwnedFd)>,
+    /// The log for the application's calls; `None`: no log, or the access log.
+    pub egress_log: Option<OwnedFd>,
+    /// The error log; `None`: no log.
+    pub error_log: Option<OwnedFd>,
+    /// The folder for spooled bodies.
+    pub spool_dir: Option<OwnedFd>,
+    /// Whether to write each step of each request to stderr.
+    pub trace: bool,
+    /// The folder of the gateway's chroot; paths in `config` are as seen from outside.
+    pub chroot: Option<PathBuf>,
+    /// Folders and files outside of `chroot` that were opened before, by their path in `config`.
+    pub opened: Vec<(PathBuf, OwnedFd)>,
+    /// The files by which this machine resolves names.
+    pub names: NameFiles,
+    /// The last known addresses of servers' names.
+    pub addresses: Vec<(String, Vec<IpAddr>)>,
+    /// The operator's window.
+    pub window: WindowSockets,
+    /// What the egress needs; `None`: `config` has no `[egress]`.
+    pub egress: Option<EgressGiven>,
+    /// To the manager. `Worker` and the messages after it come from here.
+    pub control: Channel,
+}
+
+/// The sockets of the operator's window.
+#[derive(Debug, Default)]
+pub struct WindowSockets {
+    /// Its listening unix socket; `None`: there is none.
+    pub unix: Option<OwnedFd>,
+    /// Its listening TCP socket; `None`: there is none.
+    pub tcp: Option<OwnedFd>,
+    /// The token for actions over TCP; `None`: actions are not possible there.
+    pub token: Option<String>,
+}
+
+impl Heritage {
+    /// Opens a folder of the configuration, also if the gateway is in a chroot.
+    ///
+    /// # Errors
+    /// As open(2); `NotFound` for a folder outside of the chroot that did not exist when the gateway started.
+    pub fn folder(&self, path: &Path) -> io::Result<OwnedFd> {
+        match self.given(path) {
+            Some(folder) => folder.try_clone(),
+            None => weir_sys::file::open_dir(&self.inside(path)?),
+        }
+    }
+
+    /// The path of the configuration as seen inside `chroot`.
+    ///
+    /// # Errors
+    /// `NotFound` for paths outside of it.
+    pub fn inside(&self, path: &Path) -> io::Result<PathBuf> {
+        match &self.chroot {
+            None => Ok(path.to_owned()),
+            Some(chroot) => path_inside(chroot, path).ok_or_else(|| {
+                io::Error::new(
+                    io::ErrorKind::NotFound,
+                    format!(
+                        "{} is not inside of chroot {}",
+                        path.display(),
+                        chroot.display()
+                    ),
+                )
+            }),
+        }
+    }
+
+    fn given(&self, path: &Path) -> Option<&OwnedFd> {
+        let found = self.opened.iter().find(|(name, _)| name == path)?;
+        Some(&found.1)
+    }
+}
+
+/// `path` as seen by a process in `chroot`; `None`: it is outside.
+pub fn path_inside(chroot: &Path, path: &Path) -> Option<PathBuf> {
+    Some(Path::new("/").join(path.strip_prefix(chroot).ok()?))
+}
+
+impl Channel {
+    /// Takes over one end of a pair.
+    pub fn new(end: OwnedFd) -> Self {
+        Self { end }
+    }
+
+    /// Two connected ends.
+    ///
+    /// # Errors
+    /// As socketpair(2).
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = message::pair()?;
+        Ok((Self::new(one), Self::new(other)))
+    }
+
+    /// A second handle of the same end.
+    ///
+    /// # Errors
+    /// If no descriptor is left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self::new(self.end.try_clone()?))
+    }
+
+    /// Sends to the manager; waits while its queue is full.
+    ///
+    /// # Errors
+    /// `BrokenPipe`: the manager is gone.
+    pub fn tell_manager(&self, message: &ToManager) -> io::Result<()> {
+        message::send(self.end.as_fd(), &message.encode(), &[], true)
+    }
+
+    /// Sends to the manager; does not wait.
+    ///
+    /// # Errors
+    /// `WouldBlock`: its queue is full. `BrokenPipe`: it is gone.
+    pub fn tell_manager_now(&self, message: &ToManager) -> io::Result<()> {
+        message::send(self.end.as_fd(), &message.encode(), &[], false)
+    }
+
+    /// Sends to the gateway; does not wait.
+    ///
+    /// # Errors
+    /// `WouldBlock`: its queue is full. `BrokenPipe`: it is gone.
+    pub fn tell_gateway<F: AsFd>(&self, message: &ToGateway<F>) -> io::Result<()> {
+        let (bytes, descriptor) = message.encode();
+        let attached: Vec<BorrowedFd<'_>> = descriptor.map(AsFd::as_fd).into_iter().collect();
+        message::send(self.end.as_fd(), &bytes, &attached, false)
+    }
+
+    /// Waits for the manager's next message to the gateway. `None`: the manager is gone.
+    ///
+    /// # Errors
+    /// As recvmsg(2); `InvalidData` if it is not a valid message.
+    pub fn next_for_gateway(&self) -> io::Result<Option<ToGateway>> {
+        let mut buffer = vec![0; MAX_MESSAGE];
+        let (n, descriptors) = message::receive(self.end.as_fd(), &mut buffer, true)?;
+        if n == 0 {
+            return Ok(None);
+        }
+        Ok(Some(ToGateway::decode(
+            &buffer[..n],
+            descriptors.into_iter().next(),
+        )?))
+    }
+
+    /// The gateway's next message to the manager; does not wait. `None`: the gateway is gone.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is none. `InvalidData` if it is not a valid message.
+    pub fn next_for_manager(&self) -> io::Result<Option<ToManager>> {
+        let mut buffer = vec![0; MAX_MESSAGE];
+        // Descriptors that a gateway might send are closed here without being used.
+        let (n, _) = message::receive(self.end.as_fd(), &mut buffer, false)?;
+        if n == 0 {
+            return Ok(None);
+        }
+        Ok(Some(ToManager::decode(&buffer[..n])?))
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.end.as_fd()
+    }
+}
+
+impl From<Channel> for OwnedFd {
+    fn from(channel: Channel) -> Self {
+        channel.end
+    }
+}
+
+impl fmt::Display for BadMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a packet between manager and gateway is no message")
+    }
+}
+
+impl std::error::Error for BadMessage {}
+
+impl From<BadMessage> for io::Error {
+    fn from(error: BadMessage) -> Self {
+        io::Error::new(io::ErrorKind::InvalidData, error)
+    }
+}
+
+/// Maximum number of addresses in a message.
+pub const MOST_ADDRESSES: usize = 128;
+
+/// Maximum size of a message, bytes. An identity with all the 65,536 groups that Linux allows needs 256 KiB, but such
+/// users do not exist in practice; 4,096 groups, a path and a text fit.
+const MAX_MESSAGE: usize = 32 * 1024;
+
+#[cfg(test)]
+mod tests;

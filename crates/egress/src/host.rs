@@ -1,0 +1,432 @@
+//! The state of one origin: its settings, breaker, limit and connections.
+//!
+//! [`Hosts`] has the origins that were called recently, at most `max_hosts`, because a rule with a wildcard allows an
+//! unlimited number of names.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use http::{
+    HeaderName, HeaderValue, Uri,
+    uri::{self, PathAndQuery},
+};
+use weir_config::HostSettings;
+use weir_control::EgressFiles;
+use weir_observe::clock;
+use weir_pool::{
+    Attempt, Breaker, BreakerChange, BreakerRules, BreakerState, Failure, Micros, Outcome, Retry,
+    RetryBudget, Verdict,
+};
+
+use super::{
+    connections::Connections,
+    dial::{Dialer, Route},
+    fault::{Fault, Kind},
+    figures::{BreakerNow, Figures, HostFigures, HostNow, HostState},
+    headers::Outbound,
+    limiter::Limiter,
+    rules::Rules,
+    target::Origin,
+    tls::TlsContexts,
+};
+
+/// An origin.
+pub(crate) struct Host {
+    pub(crate) origin: Arc<Origin>,
+    pub(crate) settings: Arc<HostSettings>,
+    /// For `Host`.
+    authority: HeaderValue,
+    /// The first parts of its URIs.
+    scheme: uri::Scheme,
+    uri_authority: uri::Authority,
+    /// Headers that are set in each request.
+    set_headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) limiter: Arc<Limiter>,
+    pub(crate) figures: Arc<HostFigures>,
+    trouble: Mutex<Trouble>,
+    /// When it was last called.
+    used: AtomicU64,
+    /// Whether it was logged that tunnels cannot share connections.
+    tunnel_noted: AtomicBool,
+}
+
+struct Trouble {
+    breaker: Breaker,
+    budget: RetryBudget,
+}
+
+impl HostState for Host {
+    fn now(&self) -> HostNow {
+        let connections = self.connections.census();
+        let calls = self.limiter.view();
+        let now = Micros(clock::now());
+        let state = self.trouble().breaker.state(now);
+        HostNow {
+            pause: match state {
+                BreakerState::Open { until, .. } => until.since(now).0,
+                BreakerState::Closed { .. } | BreakerState::HalfOpen { .. } => 0,
+            },
+            breaker: match state {
+                BreakerState::Closed { .. } => BreakerNow::Closed,
+                BreakerState::HalfOpen { .. } => BreakerNow::HalfOpen,
+                BreakerState::Open { .. } => BreakerNow::Open,
+            },
+            at_work: calls.at_work,
+            waiting: calls.waiting,
+            idle: connections.idle,
+            busy: connections.busy,
+            connecting: connections.connecting,
+        }
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Host({})", self.origin)
+    }
+}
+
+/// A try that the breaker of its origin counts. If it is dropped without a result, it counts for neither side.
+pub(crate) struct Try<'a> {
+    host: &'a Host,
+    attempt: Option<Attempt>,
+}
+
+impl Host {
+    /// The absolute URI of a path.
+    ///
+    /// # Errors
+    /// If the path is not valid in a URI.
+    pub(crate) fn uri(&self, path: &PathAndQuery) -> Result<Uri, uri::InvalidUriParts> {
+        let mut parts = uri::Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.uri_authority.clone());
+        parts.path_and_query = Some(path.clone());
+        Uri::from_parts(parts)
+    }
+
+    /// A call begins, whether the cache or the origin answers it.
+    pub(crate) fn begin(&self) {
+        self.used.store(clock::now(), Relaxed);
+    }
+
+    /// The origin is called, which counts for the retry budget. Answers from the cache do not count.
+    pub(crate) fn calls(&self) {
+        self.trouble().budget.call(Micros(clock::now()));
+    }
+
+    /// What is set in its calls; `caller`: the address of the caller, `None` for a unix socket.
+    pub(crate) fn outbound(&self, caller: Option<IpAddr>) -> Outbound<'_> {
+        Outbound {
+            authority: &self.authority,
+            set: &self.set_headers,
+            forwarded: self.settings.forwarded,
+            traceparent: self.settings.traceparent,
+            caller,
+        }
+    }
+
+    /// Whether a call may wait for a place at the origin.
+    ///
+    /// # Errors
+    /// While its breaker is open: the call would be refused after the wait.
+    pub(crate) fn admits(&self) -> Result<(), Fault> {
+        let refused = self.trouble().breaker.refuses(Micros(clock::now()));
+        refused.map_or(Ok(()), |retry_after| Err(self.refusal(retry_after)))
+    }
+
+    /// Whether the origin may be called now.
+    ///
+    /// # Errors
+    /// While its breaker is open.
+    pub(crate) fn ask(&self) -> Result<Try<'_>, Fault> {
+        let verdict = self.trouble().breaker.ask(Micros(clock::now()));
+        match verdict {
+            Verdict::Go(attempt) | Verdict::Probe(attempt) => Ok(Try {
+                host: self,
+                attempt: Some(attempt),
+            }),
+            Verdict::Open { retry_after } => Err(self.refusal(retry_after)),
+        }
+    }
+
+    fn refusal(&self, retry_after: Micros) -> Fault {
+        Fault {
+            retry_after: Some(retry_after.0.div_ceil(1_000_000).max(1)),
+            ..Fault::unsent(
+                Kind::BreakerOpen,
+                format!(
+                    "{}: call refused, because its last calls failed (max_fails)",
+                    self.origin
+                ),
+            )
+        }
+    }
+
+    /// Whether a failed call may be retried. If so, the retry is counted.
+    pub(crate) fn may_retry(&self, failure: &Failure) -> bool {
+        let now = Micros(clock::now());
+        self.trouble().budget.may_retry(now, failure) == Retry::Again
+    }
+
+    /// Whether it can be removed without losing anything but idle connections. It cannot while somebody holds it, for
+    /// example a call whose caller still sends the request.
+    fn may_be_forgotten(self: &Arc<Self>) -> bool {
+        self.settings.preconnect == 0
+            && Arc::strong_count(self) == 1
+            && HostState::now(self.as_ref()).is_idle()
+    }
+
+    /// Logs once that a tunnel cannot share connections.
+    pub(crate) fn note_tunnel(&self) {
+        if !self.tunnel_noted.swap(true, Relaxed) {
+            log::info!(
+                "[egress] {}: called with CONNECT: weir cannot see these requests or share \
+                 their connections. Calls by path, or upgraded from http, share connections",
+                self.origin
+            );
+        }
+    }
+
+    fn trouble(&self) -> MutexGuard<'_, Trouble> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Try<'_> {
+    /// The origin has answered.
+    pub(crate) fn answered(self) {
+        self.ended(Outcome::Success);
+    }
+
+    /// The try has failed.
+    pub(crate) fn failed(self, kind: Kind) {
+        match kind.blames_origin() {
+            true => self.ended(Outcome::Failure),
+            false => self.ended(Outcome::Unknown),
+        }
+    }
+
+    fn ended(mut self, outcome: Outcome) {
+        let Some(attempt) = self.attempt.take() else {
+            return;
+        };
+        let now = Micros(clock::now());
+        let change = self.host.trouble().breaker.ended(now, attempt, outcome);
+        let origin = &self.host.origin;
+        match change {
+            None => {}
+            Some(BreakerChange::Opened { fails, pause }) => {
+                self.host.figures.breaker_opened();
+                let why = match fails {
+                    0 => "most of its last calls failed".to_owned(),
+                    fails => format!("{fails} calls in a row failed"),
+                };
+                log::warn!(
+                    "[egress] {origin}: {why}; calls are refused for {} ms, then one is tried",
+                    pause.0 / 1000
+                );
+            }
+            Some(BreakerChange::Closed { after }) => {
+                log::info!(
+                    "[egress] {origin} answers again, after {} ms",
+                    after.0 / 1000
+                );
+            }
+        }
+    }
+}
+
+impl Drop for Try<'_> {
+    fn drop(&mut self) {
+        if let Some(attempt) = self.attempt.take() {
+            let now = Micros(clock::now());
+            let _ = self
+                .host
+                .trouble()
+                .breaker
+                .ended(now, attempt, Outcome::Unknown);
+        }
+    }
+}
+
+/// Origins, each with whether its callers are entitled.
+type Known = HashMap<(Origin, bool), Arc<Host>>;
+
+/// The origins that were called recently.
+pub(crate) struct Hosts {
+    settings: Arc<weir_config::Egress>,
+    rules: Arc<Rules>,
+    files: Arc<EgressFiles>,
+    dialer: Arc<Dialer>,
+    tls: TlsContexts,
+    figures: Arc<Figures>,
+    /// The key has whether callers are entitled to everything that the configuration has for the origin
+    /// ([`Rules::is_entitled`]). Callers that are not entitled share neither connections nor credentials with those
+    /// that are.
+    known: Mutex<Known>,
+}
+
+impl Hosts {
+    /// Starts without origins.
+    pub(crate) fn new(
+        settings: Arc<weir_config::Egress>,
+        rules: Arc<Rules>,
+        files: Arc<EgressFiles>,
+        dialer: Arc<Dialer>,
+        tls: TlsContexts,
+        figures: Arc<Figures>,
+    ) -> Hosts {
+        Hosts {
+            settings,
+            rules,
+            files,
+            dialer,
+            tls,
+            figures,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The state of an origin that `allow` names, for callers that are `entitled` or not.
+    ///
+    /// # Errors
+    /// If it cannot be called with the settings of the configuration.
+    pub(crate) fn of(&self, origin: &Origin, entitled: bool) -> Result<Arc<Host>, Fault> {
+        let key = (origin.clone(), entitled);
+        let mut known = self.known();
+        if let Some(host) = known.get(&key) {
+            return Ok(host.clone());
+        }
+        let mut forgotten = None;
+        if known.len() >= self.settings.max_hosts {
+            let idle = known.iter().filter(|(_, host)| host.may_be_forgotten());
+            let oldest = idle.min_by_key(|(_, host)| host.used.load(Relaxed));
+            let oldest = oldest.map(|(key, _)| key.clone());
+            forgotten = oldest.and_then(|key| Some((known.remove(&key)?, key)));
+        }
+        let host = Arc::new(self.made(origin, entitled)?);
+        if entitled || !known.contains_key(&(origin.clone(), true)) {
+            let state: Weak<Host> = Arc::downgrade(&host);
+            host.figures.watch(state);
+        }
+        known.insert(key, host.clone());
+        // Both share their counters.
+        let is_known = |origin: &Origin, entitled| known.contains_key(&(origin.clone(), entitled));
+        let counted = forgotten
+            .as_ref()
+            .is_some_and(|(_, (origin, entitled))| is_known(origin, !entitled));
+        drop(known);
+        if let Some((forgotten, (origin, _))) = forgotten {
+            forgotten.connections.close();
+            if !counted {
+                self.figures.forget(&origin);
+            }
+        }
+        Ok(host)
+    }
+
+    /// All known origins, in no particular order.
+    pub(crate) fn all(&self) -> Vec<Arc<Host>> {
+        self.known().values().cloned().collect()
+    }
+
+    /// Maintains the connections of all origins.
+    pub(crate) fn tend(&self) {
+        let now = clock::precise();
+        for host in self.all() {
+            host.connections.tend(now);
+        }
+    }
+
+    /// Adds the origins to which connections are made in advance.
+    pub(crate) fn prepare(&self) {
+        for (scheme, host, port) in self.settings.preconnected() {
+            let origin = Origin { scheme, host, port };
+            if let Err(fault) = self.of(&origin, true) {
+                log::error!("[egress] preconnect: {}", fault.message);
+            }
+        }
+    }
+
+    fn made(&self, origin: &Origin, entitled: bool) -> Result<Host, Fault> {
+        let mut settings = self
+            .settings
+            .settings(origin.scheme, &origin.host, origin.port)
+            .clone();
+        if !entitled {
+            // Callers that are not entitled get neither the credentials nor the stored answers of the others.
+            settings.set_headers = Vec::new();
+            settings.client_cert = None;
+            settings.cache = false;
+            settings.preconnect = 0;
+        }
+        let settings = Arc::new(settings);
+        let origin = Arc::new(origin.clone());
+        let figures = self.figures.host(&origin);
+        let internal = |error: String| Fault::unsent(Kind::Internal, format!("{origin}: {error}"));
+        let tls = self.tls.of(&origin, &settings).map_err(internal)?;
+        let route = Route {
+            origin: origin.clone(),
+            settings: settings.clone(),
+            networks: self.rules.networks(&origin, entitled),
+            tls,
+        };
+        let trouble = Trouble {
+            breaker: Breaker::new(BreakerRules {
+                max_fails: settings.max_fails,
+                fail_timeout: Micros(settings.fail_timeout.as_micros() as u64),
+            }),
+            budget: RetryBudget::new(settings.retry_budget, settings.maxconn),
+        };
+        Ok(Host {
+            scheme: match origin.scheme {
+                weir_config::Scheme::Https => uri::Scheme::HTTPS,
+                weir_config::Scheme::Http => uri::Scheme::HTTP,
+            },
+            uri_authority: uri::Authority::try_from(origin.authority())
+                .map_err(|error| internal(error.to_string()))?,
+            authority: HeaderValue::try_from(origin.authority())
+                .map_err(|error| internal(error.to_string()))?,
+            set_headers: self.set_headers(&settings).map_err(internal)?,
+            connections: Connections::new(self.dialer.clone(), route, figures.clone()),
+            limiter: Limiter::new(origin.to_string(), &settings),
+            figures,
+            trouble: Mutex::new(trouble),
+            used: AtomicU64::new(clock::now()),
+            tunnel_noted: AtomicBool::new(false),
+            origin,
+            settings,
+        })
+    }
+
+    /// The headers to set, with their secrets.
+    fn set_headers(
+        &self,
+        settings: &HostSettings,
+    ) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+        let set = settings.set_headers.iter().map(|(name, secret)| {
+            let value = self.files.value(secret)?;
+            let not_one = |what: &str| format!("set_headers: {name} {what}");
+            let mut value = HeaderValue::from_bytes(&value)
+                .map_err(|_| not_one("has a value that is not allowed in a header"))?;
+            // Then it is not logged, and not stored in HTTP/2's header tables.
+            value.set_sensitive(true);
+            let name = HeaderName::try_from(name).map_err(|_| not_one("is not a header name"))?;
+            Ok((name, value))
+        });
+        set.collect()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,228 @@
+//! Bodies in both directions, whatever the wire: what a request brings, and what an answer is made of.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::StatusCode;
+use weir_net::OpenFile;
+
+use super::Fields;
+
+/// An answer before it is sent.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: Fields,
+    pub body: Body,
+}
+
+/// Where the bytes of an answer come from.
+#[derive(Debug)]
+pub enum Body {
+    /// No bytes.
+    Empty,
+    /// The whole body in memory.
+    Bytes(Bytes),
+    /// Memory and parts of files, in order; the length is known.
+    Parts(VecDeque<Part>),
+    /// What comes while it is sent.
+    Stream(Box<dyn Stream>),
+}
+
+/// A part of an answer.
+#[derive(Debug)]
+pub enum Part {
+    /// From memory.
+    Bytes(Bytes),
+    /// From a file that stays open until it is sent.
+    File {
+        file: Arc<OpenFile>,
+        offset: u64,
+        len: u64,
+    },
+}
+
+/// The source of a body that comes while it is sent.
+pub trait Stream: fmt::Debug + Send {
+    /// The next part; `None` at the end.
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>>;
+}
+
+/// The body ended too early; the carrier then shows the client that it is not whole.
+#[derive(Debug)]
+pub struct Truncated;
+
+impl Body {
+    /// The length, if it is known before the first byte is sent.
+    pub fn len(&self) -> Option<u64> {
+        match self {
+            Body::Empty => Some(0),
+            Body::Bytes(bytes) => Some(bytes.len() as u64),
+            Body::Parts(parts) => Some(parts.iter().map(Part::len).sum()),
+            Body::Stream(_) => None,
+        }
+    }
+
+    /// The next part, which is not empty; `None` at the end.
+    pub fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>> {
+        match self {
+            Body::Empty => Poll::Ready(None),
+            Body::Bytes(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *self = Body::Empty;
+                Poll::Ready((!bytes.is_empty()).then_some(Ok(Part::Bytes(bytes))))
+            }
+            Body::Parts(parts) => loop {
+                match parts.pop_front() {
+                    Some(part) if part.len() == 0 => {}
+                    part => return Poll::Ready(part.map(Ok)),
+                }
+            },
+            Body::Stream(stream) => stream.poll_part(cx),
+        }
+    }
+}
+
+impl Part {
+    pub fn len(&self) -> u64 {
+        match self {
+            Part::Bytes(bytes) => bytes.len() as u64,
+            Part::File { len, .. } => *len,
+        }
+    }
+
+    /// Drops what is beyond `most` bytes.
+    pub fn truncate(&mut self, most: u64) {
+        match self {
+            Part::Bytes(bytes) => bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX)),
+            Part::File { len, .. } => *len = (*len).min(most),
+        }
+    }
+}
+
+/// The body of a request, for the steps that read it.
+#[derive(Debug)]
+pub struct RequestBody {
+    /// `None`: there is no body.
+    inlet: Option<Arc<Inlet>>,
+    length: Option<u64>,
+}
+
+/// Between the carrier, which reads a body from its wire, and the steps, which take it. Both run in the task of the
+/// connection: the carrier polls the steps again after it has put something here.
+#[derive(Debug, Default)]
+pub struct Inlet(Mutex<Incoming>);
+
+#[derive(Debug, Default)]
+struct Incoming {
+    data: Vec<u8>,
+    state: State,
+    /// The steps wait for more.
+    is_wanted: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    Open,
+    Whole,
+    Malformed,
+}
+
+/// The framing of a request body is wrong.
+#[derive(Debug)]
+pub struct Malformed;
+
+impl RequestBody {
+    /// Of a request without a body.
+    pub fn none() -> RequestBody {
+        RequestBody {
+            inlet: None,
+            length: Some(0),
+        }
+    }
+
+    /// A body that comes through `inlet`. `length`: if it is known.
+    pub fn new(inlet: Arc<Inlet>, length: Option<u64>) -> RequestBody {
+        RequestBody {
+            inlet: Some(inlet),
+            length,
+        }
+    }
+
+    /// Whether there is nothing to read: the request has no body.
+    pub fn is_none(&self) -> bool {
+        self.inlet.is_none()
+    }
+
+    /// Its length, if the request says that.
+    pub fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// The next bytes; `None` at the end. Only for the connection's task.
+    pub fn poll_data(&mut self) -> Poll<Result<Option<Vec<u8>>, Malformed>> {
+        let Some(inlet) = &self.inlet else {
+            return Poll::Ready(Ok(None));
+        };
+        let mut incoming = inlet.lock();
+        if !incoming.data.is_empty() {
+            return Poll::Ready(Ok(Some(std::mem::take(&mut incoming.data))));
+        }
+        match incoming.state {
+            State::Open => {
+                incoming.is_wanted = true;
+                Poll::Pending
+            }
+            State::Whole => Poll::Ready(Ok(None)),
+            State::Malformed => Poll::Ready(Err(Malformed)),
+        }
+    }
+}
+
+impl Inlet {
+    /// Whether the steps wait for more of the body.
+    pub fn is_wanted(&self) -> bool {
+        self.lock().is_wanted
+    }
+
+    /// Bytes have come.
+    pub fn push(&self, bytes: &[u8]) {
+        let mut incoming = self.lock();
+        incoming.data.extend_from_slice(bytes);
+        incoming.is_wanted = false;
+    }
+
+    /// The body is whole.
+    pub fn end(&self) {
+        self.settle(State::Whole);
+    }
+
+    /// What has come is no body.
+    pub fn fail(&self) {
+        self.settle(State::Malformed);
+    }
+
+    fn settle(&self, state: State) {
+        let mut incoming = self.lock();
+        incoming.state = state;
+        incoming.is_wanted = false;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Incoming> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for Truncated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the response was cut off")
+    }
+}
+
+impl std::error::Error for Truncated {}

@@ -1,0 +1,302 @@
+//! What is known of a client connection, whatever it speaks: its phase, its deadlines, and what its request does.
+//!
+//! The carrier of the connection, the steps of its request and the reactor's sweeper share it. Phase and deadlines are
+//! atomics that the sweeper compares with the clock, so that no request needs a timer of its own.
+
+use std::{
+    os::fd::AsFd,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
+    },
+    task::Waker,
+    time::Duration,
+};
+
+use weir_net::Socket;
+use weir_observe::clock::{self, NEVER};
+
+/// What a connection is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Between two requests, or before the first byte of the first.
+    Idle = 0,
+    /// A part of a head has arrived.
+    Head = 1,
+    /// A request is being processed or answered.
+    Busy = 2,
+    /// Idle for a while: the sweeper has counted it.
+    Resting = 3,
+}
+
+/// The limits of a connection, from its listener.
+#[derive(Debug, Clone, Copy)]
+pub struct Timeouts {
+    pub header: Duration,
+    pub body: Duration,
+    pub idle: Duration,
+    pub send: Duration,
+}
+
+/// The state of a client connection.
+#[derive(Debug)]
+pub struct ConnState {
+    /// The listener's timeouts, shared by all of its connections.
+    pub timeouts: Arc<Timeouts>,
+    phase: AtomicU8,
+    /// The connection is idle and is to be closed to make room for others.
+    is_unwanted: AtomicBool,
+    /// A script runs for this connection. The client's close is then noticed even behind other bytes that it sent.
+    at_script: AtomicBool,
+    /// The rest of a request body was not read, so the socket must be closed carefully (see [`weir_net::linger`]).
+    body_unread: AtomicBool,
+    /// `interim` is not empty.
+    has_interim: AtomicBool,
+    /// When the first byte of the current request arrived.
+    head_started: AtomicU64,
+    /// When the wait of this phase ends. The sweeper then wakes the connection.
+    deadline: AtomicU64,
+    /// When a write without progress is given up.
+    send_deadline: AtomicU64,
+    /// Bytes that were not yet received by the client when `send_deadline` was last extended.
+    unsent: AtomicU64,
+    /// Requests answered so far.
+    requests: AtomicU64,
+    waker: OnceLock<Waker>,
+    /// Interim answers for the carrier.
+    interim: Mutex<Vec<u8>>,
+}
+
+impl ConnState {
+    pub fn new(timeouts: Arc<Timeouts>) -> ConnState {
+        let header_deadline = clock::deadline(timeouts.header);
+        ConnState {
+            timeouts,
+            phase: AtomicU8::new(Phase::Idle as u8),
+            is_unwanted: AtomicBool::new(false),
+            at_script: AtomicBool::new(false),
+            body_unread: AtomicBool::new(false),
+            has_interim: AtomicBool::new(false),
+            head_started: AtomicU64::new(clock::now()),
+            deadline: AtomicU64::new(header_deadline),
+            send_deadline: AtomicU64::new(NEVER),
+            unsent: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+            waker: OnceLock::new(),
+            interim: Mutex::default(),
+        }
+    }
+
+    /// The connection comes from another reactor, where it had so many requests and has been idle since then.
+    pub fn continues(&self, requests: u64, since: u64) {
+        self.requests.store(requests, Relaxed);
+        self.head_started.store(since, Relaxed);
+        let idle = self.timeouts.idle.as_micros() as u64;
+        self.wake_at(if idle == 0 {
+            NEVER
+        } else {
+            since.saturating_add(idle)
+        });
+    }
+
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Relaxed) {
+            0 => Phase::Idle,
+            1 => Phase::Head,
+            2 => Phase::Busy,
+            _ => Phase::Resting,
+        }
+    }
+
+    /// The connection has been idle for a while, and holds nothing but what each idle connection holds.
+    pub fn park(&self) {
+        self.phase.store(Phase::Resting as u8, Relaxed);
+    }
+
+    /// A whole head has arrived, so a request begins. Returns when its first byte arrived.
+    pub fn begin_request(&self) -> u64 {
+        let started = self.head_started.load(Relaxed);
+        let requests = self.requests.load(Relaxed) + 1;
+        self.requests.store(requests, Relaxed);
+        self.phase.store(Phase::Busy as u8, Relaxed);
+        self.at_script.store(false, Relaxed);
+        self.deadline.store(NEVER, Relaxed);
+        started
+    }
+
+    /// Requests begun on this connection.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+
+    /// Sets when the connection's task is woken ([`clock::now`]'s time). Each waiting step then checks its own
+    /// deadline.
+    pub fn wake_at(&self, deadline: u64) {
+        self.deadline.store(deadline, Relaxed);
+    }
+
+    /// Stores the waker of the connection's task. It stays the same as long as the connection lives.
+    pub fn remember_waker(&self, waker: &Waker) {
+        self.waker.get_or_init(|| waker.clone());
+    }
+
+    /// Wakes the connection's task.
+    pub fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Whether a deadline of the connection has passed.
+    pub fn overdue(&self, now: u64) -> bool {
+        now >= self.deadline.load(Relaxed) || self.send_overdue(now)
+    }
+
+    /// Whether the client has received nothing for too long.
+    pub fn send_overdue(&self, now: u64) -> bool {
+        now >= self.send_deadline.load(Relaxed)
+    }
+
+    /// When the connection became idle, if it has not rested yet; `None` if it has had no request yet.
+    pub fn idle_since(&self) -> Option<u64> {
+        (self.phase() == Phase::Idle && self.requests() > 0)
+            .then(|| self.head_started.load(Relaxed))
+    }
+
+    /// Whether the connection has no request.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.phase(), Phase::Idle | Phase::Resting)
+    }
+
+    /// Like [`Self::idle_since`], but also for a connection that rests.
+    pub fn rests_since(&self) -> Option<u64> {
+        (self.is_idle() && self.requests() > 0).then(|| self.head_started.load(Relaxed))
+    }
+
+    /// When a connection that has had no request yet was opened; `None` for all others.
+    pub fn fresh_since(&self) -> Option<u64> {
+        (self.requests() == 0).then(|| self.head_started.load(Relaxed))
+    }
+
+    /// The body of the request is complete, and a script is going to answer it.
+    pub fn awaits_script(&self) {
+        self.at_script.store(true, Relaxed);
+    }
+
+    /// Whether a script answers the current request.
+    pub fn is_at_script(&self) -> bool {
+        self.at_script.load(Relaxed)
+    }
+
+    /// The client is still sending a body that is not read.
+    pub fn leave_body_unread(&self) {
+        self.body_unread.store(true, Relaxed);
+    }
+
+    pub fn body_is_unread(&self) -> bool {
+        self.body_unread.load(Relaxed)
+    }
+
+    /// Sends an interim response (1xx, RFC 9110 §15.2) before the final one. If too many are waiting, it is dropped,
+    /// which §15 allows.
+    pub fn send_interim(&self, head: &[u8]) {
+        let mut interim = self.interim.lock().unwrap_or_else(PoisonError::into_inner);
+        if interim.len() + head.len() > MAX_INTERIM {
+            return;
+        }
+        interim.extend_from_slice(head);
+        self.has_interim.store(true, Relaxed);
+    }
+
+    /// The interim responses since the last call, if there are any.
+    pub fn take_interim(&self) -> Option<Vec<u8>> {
+        if !self.has_interim.load(Relaxed) {
+            return None;
+        }
+        self.has_interim.store(false, Relaxed);
+        let mut interim = self.interim.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(std::mem::take(&mut interim))
+    }
+
+    /// Between two requests: the kernel has the whole last answer.
+    pub fn rest(&self) {
+        self.phase.store(Phase::Idle as u8, Relaxed);
+        self.head_started.store(clock::now(), Relaxed);
+        self.deadline
+            .store(clock::deadline(self.timeouts.idle), Relaxed);
+    }
+
+    /// Notes whether a write to `socket` waits for the client. `send_timeout` limits that wait. A client that reads
+    /// slowly but steadily is not cut: a large send buffer of the kernel may stay full for much longer than the
+    /// timeout.
+    pub fn note_write(&self, waits: bool, socket: &Socket) {
+        let deadline = self.send_deadline.load(Relaxed);
+        let unsent = || weir_sys::socket::unsent(socket.as_fd());
+        match (waits, deadline != NEVER) {
+            (true, false) => self.wait_for_client(unsent().unwrap_or(0)),
+            (true, true) if clock::now() >= deadline => {
+                if let Ok(left) = unsent()
+                    && left < self.unsent.load(Relaxed)
+                {
+                    self.wait_for_client(left);
+                }
+            }
+            (false, true) => self.send_deadline.store(NEVER, Relaxed),
+            _ => {}
+        }
+    }
+
+    fn wait_for_client(&self, unsent: u64) {
+        self.unsent.store(unsent, Relaxed);
+        self.send_deadline
+            .store(clock::deadline(self.timeouts.send), Relaxed);
+    }
+
+    /// Closes the connection if it is still idle when its task runs.
+    pub fn give_up_if_idle(&self) {
+        self.is_unwanted.store(true, Relaxed);
+        self.wake();
+    }
+
+    /// Whether the connection is idle and is to be closed for others.
+    pub fn is_given_up(&self) -> bool {
+        self.is_unwanted.load(Relaxed) && self.is_idle()
+    }
+
+    /// Since when the connection has had no request, if it may be closed for others. A client that has just connected
+    /// may not: it is about to send a request.
+    pub fn spare_since(&self, now: u64) -> Option<u64> {
+        let since = self.head_started.load(Relaxed);
+        let is_new = self.requests() == 0 && now.saturating_sub(since) < NEW;
+        (self.is_idle() && !is_new && !self.is_unwanted.load(Relaxed)).then_some(since)
+    }
+
+    /// The first byte of the next head has arrived.
+    pub fn received(&self) {
+        if self.is_idle() {
+            self.phase.store(Phase::Head as u8, Relaxed);
+            self.is_unwanted.store(false, Relaxed);
+            self.head_started.store(clock::now(), Relaxed);
+            self.deadline
+                .store(clock::deadline(self.timeouts.header), Relaxed);
+        }
+    }
+}
+
+/// A connection without a byte is not closed for others for this long, µs: the default of `header_timeout`.
+const NEW: u64 = 10_000_000;
+
+/// How many bytes of interim responses may wait for a client that does not read.
+pub const MAX_INTERIM: usize = 128 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each open connection has one of these. Data that is rare, or the same for all connections, belongs elsewhere.
+    #[test]
+    fn what_is_kept_of_each_connection_is_small() {
+        assert!(size_of::<ConnState>() <= 128, "{}", size_of::<ConnState>());
+    }
+}

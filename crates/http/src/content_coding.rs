@@ -1,0 +1,235 @@
+//! Content codings, and which one a client prefers (RFC 9110 §12.5.3): for precompressed files, and for answers that
+//! weir compresses.
+
+use http::{HeaderMap, HeaderValue, header};
+
+/// How the bytes of an answer are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coding {
+    /// Brotli (RFC 7932).
+    Brotli,
+    /// Zstandard (RFC 8878).
+    Zstd,
+    /// gzip (RFC 1952).
+    Gzip,
+}
+
+impl Coding {
+    /// As in `Content-Encoding`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Brotli => "br",
+            Self::Zstd => "zstd",
+            Self::Gzip => "gzip",
+        }
+    }
+
+    /// The file extension of this coding, without a dot.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Self::Brotli => "br",
+            Self::Zstd => "zst",
+            Self::Gzip => "gz",
+        }
+    }
+
+    /// The name of the compressed file beside `path`.
+    pub fn name_beside(self, path: &[u8]) -> Vec<u8> {
+        let extension = self.extension().as_bytes();
+        let mut name = Vec::with_capacity(path.len() + 1 + extension.len());
+        name.extend_from_slice(path);
+        name.push(b'.');
+        name.extend_from_slice(extension);
+        name
+    }
+}
+
+/// The codings that a client accepts. Weights in thousandths; `None`: not named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Accepted {
+    named: [Option<u16>; 3],
+    identity: Option<u16>,
+    any: Option<u16>,
+}
+
+impl Accepted {
+    /// Parses the request's headers.
+    pub fn of(headers: &HeaderMap) -> Accepted {
+        let values = headers.get_all(header::ACCEPT_ENCODING).iter();
+        Accepted::of_values(values.map(HeaderValue::as_bytes))
+    }
+
+    /// Parses the values of all `Accept-Encoding` of a request.
+    pub fn of_values<'v>(values: impl Iterator<Item = &'v [u8]>) -> Accepted {
+        let mut accepted = Accepted::default();
+        for element in values.flat_map(|value| value.split(|&b| b == b',')) {
+            accepted.add(element);
+        }
+        accepted
+    }
+
+    /// The available coding with the highest weight; among equals the first in `order`. `None`: the original, also if
+    /// the client accepts nothing that is available.
+    ///
+    /// The original has the weight that the client gives to `identity`. If that is not named, the original is
+    /// accepted, but each coding that the client names is preferred.
+    pub fn choose(&self, order: [Coding; 3], is_there: impl Fn(Coding) -> bool) -> Option<Coding> {
+        let mut best = (None, self.identity.unwrap_or(0));
+        for coding in order.into_iter().rev() {
+            let weight = self.weight(coding);
+            if weight > 0 && weight >= best.1 && is_there(coding) {
+                best = (Some(coding), weight);
+            }
+        }
+        best.0
+    }
+
+    fn add(&mut self, element: &[u8]) {
+        let mut parts = element.split(|&b| b == b';').map(<[u8]>::trim_ascii);
+        let name = parts.next().unwrap_or_default();
+        let mut weight = 1000;
+        for parameter in parts {
+            if let [b'q' | b'Q', b'=', value @ ..] = parameter {
+                // An invalid weight means that the coding is not used.
+                weight = thousandths(value).unwrap_or(0);
+            }
+        }
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let slot = if is("br") {
+            &mut self.named[0]
+        } else if is("zstd") {
+            &mut self.named[1]
+        } else if is("gzip") || is("x-gzip") {
+            &mut self.named[2]
+        } else if is("identity") {
+            &mut self.identity
+        } else if is("*") {
+            &mut self.any
+        } else {
+            return;
+        };
+        *slot = Some(weight);
+    }
+
+    fn weight(&self, coding: Coding) -> u16 {
+        let named = self.named[coding as usize];
+        named.or(self.any).unwrap_or(0)
+    }
+}
+
+/// RFC 9110 §12.4.2: 0 to 1 with at most three decimals.
+fn thousandths(value: &[u8]) -> Option<u16> {
+    let (whole, decimals) = match value {
+        [whole] => (whole, &[][..]),
+        [whole, b'.', decimals @ ..] if decimals.len() <= 3 => (whole, decimals),
+        _ => return None,
+    };
+    let mut weight = u16::from(whole.checked_sub(b'0')?);
+    for place in 0..3 {
+        let digit = decimals.get(place).unwrap_or(&b'0');
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        weight = weight.checked_mul(10)? + u16::from(digit - b'0');
+    }
+    (weight <= 1000).then_some(weight)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// In the order for precompressed files.
+    const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
+
+    fn chosen(accept: &str, there: &[Coding]) -> Option<Coding> {
+        let mut headers = HeaderMap::new();
+        if accept != "-" {
+            headers.insert(header::ACCEPT_ENCODING, accept.parse().unwrap());
+        }
+        Accepted::of(&headers).choose(ALL, |coding| there.contains(&coding))
+    }
+
+    #[test]
+    fn the_heaviest_coding_that_is_there_is_chosen() {
+        use Coding::{Brotli, Gzip, Zstd};
+        let all = &ALL[..];
+        for (accept, there, expected) in [
+            ("-", all, None),
+            ("", all, None),
+            ("gzip", all, Some(Gzip)),
+            ("x-gzip", all, Some(Gzip)),
+            ("GZIP", all, Some(Gzip)),
+            ("gzip, deflate, br, zstd", all, Some(Brotli)),
+            ("gzip, deflate, br, zstd", &[Zstd, Gzip], Some(Zstd)),
+            ("gzip, deflate, br", &[Zstd], None),
+            ("gzip;q=1.0, br;q=0.5", all, Some(Gzip)),
+            ("gzip; q=0.5 , br ; Q=0.501", all, Some(Brotli)),
+            ("br;q=0, gzip;q=0.001", all, Some(Gzip)),
+            ("gzip;q=0", all, None),
+            ("*", all, Some(Brotli)),
+            ("*;q=0", all, None),
+            ("br;q=0, *", all, Some(Zstd)),
+            ("gzip;q=0.5, *;q=0.1", all, Some(Gzip)),
+            ("identity", all, None),
+            ("identity, gzip;q=0.5", all, None),
+            ("identity;q=0.5, gzip;q=0.5", all, Some(Gzip)),
+            ("identity;q=0, br", &[Gzip], None),
+            ("identity;q=0, *;q=0.1", all, Some(Brotli)),
+            ("gzip;q=2", all, None),
+            ("gzip;q=0.0000", all, None),
+            ("gzip;q=x, br", all, Some(Brotli)),
+            ("gzip;level=9", all, Some(Gzip)),
+            (", ,gzip,,", all, Some(Gzip)),
+            ("deflate", all, None),
+        ] {
+            assert_eq!(chosen(accept, there), expected, "{accept} of {there:?}");
+        }
+    }
+
+    #[test]
+    fn of_equals_the_first_in_order_is_chosen() {
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            header::ACCEPT_ENCODING,
+            "gzip, br, zstd;q=0.9".parse().unwrap(),
+        );
+        let order = [Coding::Zstd, Coding::Gzip, Coding::Brotli];
+        let accepted = Accepted::of(&headers);
+        assert_eq!(accepted.choose(order, |_| true), Some(Coding::Gzip));
+    }
+
+    #[test]
+    fn weights_are_thousandths() {
+        for (text, weight) in [
+            ("1", Some(1000)),
+            ("0", Some(0)),
+            ("0.", Some(0)),
+            ("0.5", Some(500)),
+            ("0.123", Some(123)),
+            ("1.000", Some(1000)),
+            ("1.001", None),
+            ("0.1234", None),
+            ("", None),
+            (".5", None),
+            ("-1", None),
+            ("9", None),
+            ("0.a", None),
+        ] {
+            assert_eq!(thousandths(text.as_bytes()), weight, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_is_taken(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let mut headers = HeaderMap::new();
+            if let Ok(value) = HeaderValue::from_bytes(&bytes) {
+                headers.insert(header::ACCEPT_ENCODING, value);
+            }
+            let chosen = Accepted::of(&headers).choose(ALL, |coding| coding == Coding::Gzip);
+            prop_assert!(matches!(chosen, None | Some(Coding::Gzip)));
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The fields of an answer, as the lines that are sent.
+
+use weir_http1::{InvalidField, Name, check_field};
+
+/// Names and values, in order, in the form that HTTP/1 sends: a line each. Names keep their spelling.
+///
+/// Most answers are sent as they are made: that copies the lines at once. Whether a well-known name occurs is known
+/// without a search.
+#[derive(Debug, Clone, Default)]
+pub struct Fields {
+    /// Each with its end.
+    lines: Vec<u8>,
+    /// The well-known names that occur: a bit each.
+    known: u64,
+}
+
+/// A field's name: a well-known one, or any text.
+pub trait FieldName: Copy {
+    fn text(&self) -> &[u8];
+    fn known(self) -> Option<Name>;
+}
+
+impl FieldName for Name {
+    fn text(&self) -> &[u8] {
+        self.as_str().as_bytes()
+    }
+
+    fn known(self) -> Option<Name> {
+        Some(self)
+    }
+}
+
+impl FieldName for &str {
+    fn text(&self) -> &[u8] {
+        self.as_bytes()
+    }
+
+    fn known(self) -> Option<Name> {
+        Name::of(self.as_bytes())
+    }
+}
+
+/// A name whose well-known name, if any, has been looked up before.
+impl FieldName for (Option<Name>, &[u8]) {
+    fn text(&self) -> &[u8] {
+        self.1
+    }
+
+    fn known(self) -> Option<Name> {
+        self.0
+    }
+}
+
+impl Fields {
+    /// Without a field, and with room for so many bytes.
+    pub fn with_capacity(bytes: usize) -> Fields {
+        Fields {
+            lines: Vec::with_capacity(bytes),
+            known: 0,
+        }
+    }
+
+    /// The same fields, and room for so many more bytes.
+    pub fn copy(&self, room: usize) -> Fields {
+        let mut copy = Fields::with_capacity(self.lines.len() + room);
+        copy.lines.extend_from_slice(&self.lines);
+        copy.known = self.known;
+        copy
+    }
+
+    /// Adds a field, also if there is one of this name.
+    ///
+    /// # Errors
+    ///
+    /// The field would change the message; it is not added.
+    pub fn append(&mut self, name: impl FieldName, value: &[u8]) -> Result<(), InvalidField> {
+        let text = name.text();
+        check_field(text, value)?;
+        self.known |= name.known().map_or(0, Name::bit);
+        self.lines.reserve(text.len() + value.len() + 4);
+        self.lines.extend_from_slice(text);
+        self.lines.extend_from_slice(b": ");
+        self.lines.extend_from_slice(value);
+        self.lines.extend_from_slice(b"\r\n");
+        Ok(())
+    }
+
+    /// Adds a field in place of those of this name.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::append`]; then nothing changes.
+    pub fn insert(&mut self, name: impl FieldName, value: &[u8]) -> Result<(), InvalidField> {
+        check_field(name.text(), value)?;
+        self.remove(name);
+        self.append(name, value)
+    }
+
+    /// Removes all fields of this name.
+    pub fn remove(&mut self, name: impl FieldName) {
+        if !self.may_have(name.known()) {
+            return;
+        }
+        let mut at = 0;
+        while let Some(length) = memchr::memchr(b'\n', &self.lines[at..]) {
+            let end = at + length + 1;
+            let line = &self.lines[at..end];
+            let colon = memchr::memchr(b':', line).unwrap_or(0);
+            match line[..colon].eq_ignore_ascii_case(name.text()) {
+                true => drop(self.lines.drain(at..end)),
+                false => at = end,
+            }
+        }
+        self.known &= !name.known().map_or(0, Name::bit);
+    }
+
+    /// The value of the first field of this name.
+    pub fn get(&self, name: impl FieldName) -> Option<&[u8]> {
+        if !self.may_have(name.known()) {
+            return None;
+        }
+        let found = self
+            .iter()
+            .find(|(found, _)| found.eq_ignore_ascii_case(name.text()));
+        found.map(|(_, value)| value)
+    }
+
+    /// Whether there is a field of this name.
+    pub fn has(&self, name: Name) -> bool {
+        self.known & name.bit() != 0
+    }
+
+    /// The values of all fields of this name.
+    pub fn all<'f>(&'f self, name: &'f impl FieldName) -> impl Iterator<Item = &'f [u8]> {
+        let lines = match self.may_have(name.known()) {
+            true => &self.lines[..],
+            false => &[],
+        };
+        each(lines)
+            .filter(|(found, _)| found.eq_ignore_ascii_case(name.text()))
+            .map(|(_, value)| value)
+    }
+
+    /// Names and values, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        each(&self.lines)
+    }
+
+    /// The lines, each with its end.
+    pub fn lines(&self) -> &[u8] {
+        &self.lines
+    }
+
+    fn may_have(&self, known: Option<Name>) -> bool {
+        known.is_none_or(|name| self.has(name))
+    }
+}
+
+fn each(mut lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    std::iter::from_fn(move || {
+        let end = memchr::memchr(b'\n', lines)?;
+        let (line, rest) = lines.split_at(end + 1);
+        lines = rest;
+        let colon = memchr::memchr(b':', line)?;
+        // A colon, a space, the value, and the end of the line.
+        Some((&line[..colon], &line[colon + 2..end - 1]))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some() -> Fields {
+        let mut fields = Fields::default();
+        fields.append("content-TYPE", b"a").unwrap();
+        fields.append("X-Many", b"1").unwrap();
+        fields.append(Name::Etag, b"").unwrap();
+        fields.append("x-many", b"2: 3").unwrap();
+        fields
+    }
+
+    fn shown(fields: &Fields) -> &str {
+        std::str::from_utf8(fields.lines()).unwrap()
+    }
+
+    #[test]
+    fn fields_are_found_by_any_spelling_and_keep_theirs() {
+        let fields = some();
+        assert_eq!(
+            shown(&fields),
+            "content-TYPE: a\r\nX-Many: 1\r\nETag: \r\nx-many: 2: 3\r\n"
+        );
+        assert_eq!(fields.get(Name::ContentType), Some(&b"a"[..]));
+        assert_eq!(fields.get("Content-Type"), Some(&b"a"[..]));
+        assert_eq!(fields.get("etag"), Some(&b""[..]));
+        assert_eq!(fields.get("x-other"), None);
+        assert!(fields.has(Name::ContentType) && !fields.has(Name::Server));
+        let many: Vec<_> = fields.all(&"X-MANY").collect();
+        assert_eq!(many, [&b"1"[..], b"2: 3"]);
+        assert_eq!(fields.iter().count(), 4);
+    }
+
+    #[test]
+    fn fields_are_removed_and_replaced() {
+        let mut fields = some();
+        fields.remove("x-Many");
+        fields.insert(Name::ContentType, b"b").unwrap();
+        fields.remove(Name::Server);
+        assert_eq!(shown(&fields), "ETag: \r\nContent-Type: b\r\n");
+        fields.remove("ETAG");
+        assert!(!fields.has(Name::Etag));
+        fields.remove("content-type");
+        assert!(fields.lines().is_empty() && !fields.has(Name::ContentType));
+    }
+
+    #[test]
+    fn no_field_can_begin_another_one() {
+        let mut fields = some();
+        let before = shown(&fields).to_owned();
+        for (name, value) in [
+            ("", &b"v"[..]),
+            ("a b", b"v"),
+            ("a:", b"v"),
+            ("a\r\nb", b"v"),
+            ("a", b"v\r\nb: c"),
+            ("a", b"v\n"),
+            ("a", b"\0"),
+            ("x-many", b"\x7f"),
+        ] {
+            assert!(fields.append(name, value).is_err(), "{name:?}");
+            assert!(fields.insert(name, value).is_err(), "{name:?}");
+        }
+        assert_eq!(shown(&fields), before);
+    }
+}

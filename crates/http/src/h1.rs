@@ -1,0 +1,296 @@
+//! The carrier of HTTP/1: one task and one state machine for each connection.
+//!
+//! ```text
+//!             head whole             answer                 kernel has all of it
+//!  Reading ─────────────► Steps ───────────────► Sending ────────────────────────► Reading
+//!     │                     │ the client has left    │ cut                             │
+//!     └─────────────────────┴────────────────────────┴──► Closing ◄────────────────────┘
+//! ```
+//! - `Reading`: between two requests, or within a head. An idle connection has its socket and this struct, and no buffer:
+//!   all connections of a reactor read into the same one, and only bytes that cannot be used yet are copied.
+//! - `Steps`: the exchange works for a request. The carrier gives it the body when it asks for it, and watches the client
+//!   while a script runs. What the client sends meanwhile is kept.
+//! - `Sending`: the answer. If the kernel takes all of it at once, as it nearly always does, there is no such state.
+//! - `Closing`: rare, so in a box.
+//!
+//! The parser is [`weir_http1`]; its documentation says what is refused.
+
+mod close;
+mod head;
+mod send;
+mod target;
+mod wire;
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+pub use weir_http1::Limits;
+use weir_http1::server::ResponseTo;
+use weir_net::Socket;
+use weir_observe::clock;
+
+use self::{
+    close::{Ending, close},
+    send::{Cut, Sending},
+    wire::{Budget, Left, Wire},
+};
+use super::{Answer, Front, Inlet, Phase, Receipt, Request};
+
+/// A connection: a future that ends with it.
+pub struct Connection<X: Front, B, F> {
+    front: X,
+    /// Makes the steps of a request.
+    begin: B,
+    wire: Wire,
+    stage: Stage<X::Receipt, F>,
+    /// When the connection first saw the drain; 0: there is none.
+    drain_seen: u64,
+}
+
+enum Stage<R, F> {
+    Reading,
+    Steps(Steps<F>),
+    Sending(Box<Sending<R>>),
+    Closing(Pin<Box<dyn Future<Output = ()> + Send>>),
+}
+
+/// A request that the exchange works for.
+struct Steps<F> {
+    steps: Pin<Box<F>>,
+    /// `None` if there is no body.
+    body: Option<Arc<Inlet>>,
+    request: ResponseTo,
+    /// The client waits for 100 before it sends the body.
+    awaits_consent: bool,
+}
+
+/// What follows a part of a turn.
+enum Next {
+    /// Another part.
+    Part,
+    /// The end of the connection.
+    End(Ending),
+}
+
+impl<X, B, F> Connection<X, B, F>
+where
+    X: Front,
+    B: Fn(&X, Request) -> F + Unpin,
+    F: Future<Output = Answer<X::Receipt>>,
+{
+    /// Serves `socket`. `begin` makes the steps of a request.
+    pub fn new(front: X, begin: B, socket: Socket, limits: Limits) -> Self {
+        Connection {
+            front,
+            begin,
+            wire: Wire::new(socket, limits),
+            stage: Stage::Reading,
+            drain_seen: 0,
+        }
+    }
+
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.front.state().remember_waker(cx.waker());
+        let mut budget = Budget::new();
+        loop {
+            let next = match &mut self.stage {
+                Stage::Reading => ready!(self.poll_reading(cx, &mut budget)),
+                Stage::Steps(_) => ready!(self.poll_steps(cx, &mut budget)),
+                Stage::Sending(sending) => {
+                    let sent = ready!(sending.poll(cx, &mut self.wire, self.front.state()));
+                    match std::mem::replace(&mut self.stage, Stage::Reading) {
+                        Stage::Sending(sending) => self.after_sending(*sending, sent),
+                        _ => Next::Part,
+                    }
+                }
+                Stage::Closing(closing) => return closing.as_mut().poll(cx),
+            };
+            if let Next::End(ending) = next {
+                // Dropping the stage tells those who work for this client that it has left.
+                self.stage = Stage::Reading;
+                match self.end(ending) {
+                    Some(closing) => self.stage = Stage::Closing(closing),
+                    None => return Poll::Ready(()),
+                }
+            }
+        }
+    }
+
+    /// Reads a head and begins its request.
+    fn poll_reading(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> Poll<Next> {
+        let state = self.front.state();
+        let now = clock::now();
+        if state.overdue(now) {
+            return Poll::Ready(Next::End(match state.phase() {
+                Phase::Head => Ending::HeadTimeout(TOO_SLOW),
+                _ => Ending::Clean,
+            }));
+        }
+        let is_draining = self.front.is_draining();
+        if is_draining {
+            if self.drain_seen == 0 {
+                self.drain_seen = now;
+            }
+            if state.phase() == Phase::Head && now - self.drain_seen >= FIRST_REQUEST {
+                return Poll::Ready(Next::End(Ending::HeadTimeout(TOO_LATE)));
+            }
+        }
+        if !budget.may_begin(cx) {
+            return Poll::Pending;
+        }
+        let whole = match self.wire.poll_head(cx, state) {
+            Poll::Pending if self.is_over(is_draining, now) => {
+                return Poll::Ready(Next::End(Ending::Clean));
+            }
+            Poll::Pending if state.rests_since().is_some() => {
+                if let Some(to) = self.front.should_move()
+                    && let Some(socket) = self.wire.take_socket()
+                {
+                    self.front.move_away(to, socket);
+                    return Poll::Ready(Next::End(Ending::Clean));
+                }
+                return Poll::Pending;
+            }
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Ok(whole)) => whole,
+            Poll::Ready(Err(ending)) => return Poll::Ready(Next::End(ending)),
+        };
+        budget.begun();
+        let steps = Box::pin((self.begin)(&self.front, whole.request));
+        self.stage = Stage::Steps(Steps {
+            steps,
+            body: whole.body,
+            request: whole.response_to,
+            awaits_consent: whole.awaits_consent,
+        });
+        Poll::Ready(Next::Part)
+    }
+
+    /// Whether a connection on which nothing has come is to be closed.
+    fn is_over(&self, is_draining: bool, now: u64) -> bool {
+        let state = self.front.state();
+        if !state.is_idle() {
+            return false;
+        }
+        // A client whose last answer did not say "close" may have sent its next request already; or the first request
+        // is on its way; or the client only opened the connection in advance.
+        let since = || state.fresh_since().or(state.rests_since());
+        let may_come = |since: u64| now.saturating_sub(since) < FIRST_REQUEST;
+        state.is_given_up() || (is_draining && !since().is_some_and(may_come))
+    }
+
+    /// Lets the exchange work, and gives it what it needs of the wire.
+    fn poll_steps(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> Poll<Next> {
+        let Stage::Steps(steps) = &mut self.stage else {
+            return Poll::Ready(Next::Part);
+        };
+        let (wire, state) = (&mut self.wire, self.front.state());
+        let mut is_watched = state.is_at_script();
+        // Looked at first, so that a request whose client has left is not started.
+        if is_watched && wire.client_left(cx) {
+            return Poll::Ready(Next::End(Ending::Clean));
+        }
+        let answer = loop {
+            let polled = steps.steps.as_mut().poll(cx);
+            if let Some(interim) = state.take_interim() {
+                wire.put_interim(&interim);
+            }
+            if let Poll::Ready(answer) = polled {
+                break answer;
+            }
+            let wanted = steps.body.as_ref().filter(|body| body.is_wanted());
+            if wanted.is_some() && std::mem::take(&mut steps.awaits_consent) {
+                wire.consent();
+            }
+            let flushed = wire.poll_flush(cx);
+            wire.note_write(flushed.is_pending(), state);
+            match flushed {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Next::End(Ending::Clean)),
+                Poll::Pending if state.send_overdue(clock::now()) => {
+                    return Poll::Ready(Next::End(Ending::Abort));
+                }
+                Poll::Pending => {}
+            }
+            if let Some(body) = wanted {
+                match wire.poll_body(cx, body, budget) {
+                    Poll::Ready(Ok(())) => continue,
+                    Poll::Ready(Err(Left)) => return Poll::Ready(Next::End(Ending::Clean)),
+                    Poll::Pending => {}
+                }
+            }
+            if !std::mem::replace(&mut is_watched, true)
+                && state.is_at_script()
+                && wire.client_left(cx)
+            {
+                return Poll::Ready(Next::End(Ending::Clean));
+            }
+            return Poll::Pending;
+        };
+        let request = steps.request;
+        // Freed before the answer is sent, which may take long.
+        self.stage = Stage::Reading;
+        let keep = answer.keep && self.wire.is_request_whole() && !self.front.is_draining();
+        let mut sending = Sending::new(answer, request, keep, self.wire.out());
+        match sending.poll(cx, &mut self.wire, self.front.state()) {
+            Poll::Pending => {
+                self.stage = Stage::Sending(Box::new(sending));
+                Poll::Pending
+            }
+            Poll::Ready(sent) => Poll::Ready(self.after_sending(sending, sent)),
+        }
+    }
+
+    fn after_sending(&mut self, sending: Sending<X::Receipt>, sent: Result<(), Cut>) -> Next {
+        match sent {
+            Ok(()) => {}
+            Err(Cut::Left) => return Next::End(Ending::Clean),
+            Err(Cut::Stuck | Cut::Truncated) => return Next::End(Ending::Abort),
+        }
+        let keep = sending.keeps();
+        self.front.state().rest();
+        sending.into_receipt().sent();
+        self.wire.give_back();
+        if keep {
+            self.wire.next_request();
+            return Next::Part;
+        }
+        let is_unread = self.front.state().body_is_unread() || self.wire.has_unread();
+        Next::End(match is_unread {
+            true => Ending::Linger,
+            false => Ending::Clean,
+        })
+    }
+
+    /// Ends the connection. `None`: it has ended.
+    fn end(&mut self, ending: Ending) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        let socket = self.wire.take_socket()?;
+        close(ending, socket, &self.front)
+    }
+}
+
+impl<X, B, F> Future for Connection<X, B, F>
+where
+    X: Front,
+    B: Fn(&X, Request) -> F + Unpin,
+    F: Future<Output = Answer<X::Receipt>>,
+{
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        clock::frozen(|| this.turn(cx))
+    }
+}
+
+/// How long a drain waits for the first request on a new connection, for the next request after an answer, and for
+/// the rest of a head, µs.
+const FIRST_REQUEST: u64 = 1_000_000;
+
+const TOO_SLOW: &str = "the request head took longer than header_timeout";
+const TOO_LATE: &str =
+    "weir is stopping, and the rest of the request head did not arrive within a second";

@@ -1,0 +1,78 @@
+//! The end of a connection.
+
+use std::{future::Future, os::fd::AsFd, pin::Pin};
+
+use http::StatusCode;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use weir_http1::Error;
+use weir_net::{LINGER, Socket, linger};
+
+use super::head::Refused;
+use crate::Front;
+
+/// How a connection ends.
+#[derive(Debug)]
+pub(super) enum Ending {
+    /// The kernel has all answers, or nobody waits for one.
+    Clean,
+    /// The kernel has the answer, but the client may still be sending a body that nobody reads.
+    Linger,
+    /// Part of a head arrived, but the rest did not arrive in time. Names the limit.
+    HeadTimeout(&'static str),
+    /// The bytes are no head that is accepted.
+    Refused(Refused),
+    /// The same, and they are those of a TLS connection.
+    Tls,
+    /// The announced answer cannot be sent completely: the client must not take it for complete.
+    Abort,
+}
+
+impl Ending {
+    /// For bytes that are no head.
+    pub(super) fn of(error: Error) -> Ending {
+        match error {
+            Error::Tls => Ending::Tls,
+            error => Ending::Refused(error.into()),
+        }
+    }
+}
+
+type Closing = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Closes the connection. `None`: that is done.
+pub(super) fn close(ending: Ending, socket: Socket, front: &impl Front) -> Option<Closing> {
+    let refused = match ending {
+        Ending::Clean => {
+            let mut socket = socket;
+            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+            // Shutting down a socket never waits.
+            let _ = Pin::new(&mut socket).poll_shutdown(&mut cx);
+            return None;
+        }
+        Ending::Abort => {
+            // If the option cannot be set, the connection is closed normally; the missing length or last chunk still
+            // shows the error.
+            let _ = weir_sys::socket::reset_on_close(socket.as_fd());
+            return None;
+        }
+        Ending::Linger => return Some(Box::pin(linger(socket))),
+        Ending::HeadTimeout(limit) => Refused {
+            status: StatusCode::REQUEST_TIMEOUT,
+            reason: "header_timeout",
+            why: limit.to_owned(),
+        },
+        Ending::Tls => {
+            front.met_tls();
+            Error::Tls.into()
+        }
+        Ending::Refused(refused) => refused,
+    };
+    let status = refused.status;
+    front.refused(status, refused.reason, &refused.why);
+    let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+    let mut socket = socket;
+    Some(Box::pin(async move {
+        let _ = tokio::time::timeout(LINGER, socket.write_all(head.as_bytes())).await;
+        linger(socket).await;
+    }))
+}

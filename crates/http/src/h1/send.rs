@@ -1,0 +1,330 @@
+//! Sends an answer: the head and the first bytes in one piece, files from the page cache.
+
+use std::{
+    io,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf, Bytes};
+use weir_http1::{
+    BodyEncoder, Method, Name,
+    server::{self, ResponseTo},
+};
+use weir_net::FilePart;
+use weir_observe::clock;
+
+use super::wire::Wire;
+use crate::{Answer, Body, ConnState, Fields, Part, Receipt, date};
+
+/// An answer that is being sent. Its head is in the buffer of the wire.
+#[derive(Debug)]
+pub(super) struct Sending<R> {
+    body: Body,
+    encoder: BodyEncoder,
+    /// Bytes of the body that are still to be taken from it, if the answer has a known length.
+    left: Option<u64>,
+    /// Follows the wire's buffer: bytes, or a part of a file. Not both.
+    data: Bytes,
+    file: Option<FilePart>,
+    /// Follows those.
+    tail: Vec<u8>,
+    /// A part that was taken from the body before its turn.
+    next: Option<Part>,
+    /// Nothing more comes from the body: all of it is here, or it was cut.
+    end: Option<End>,
+    keep: bool,
+    receipt: R,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Whole,
+    Truncated,
+}
+
+/// Why an answer was not sent.
+#[derive(Debug)]
+pub(super) enum Cut {
+    /// The client has left.
+    Left,
+    /// The client received nothing for `send_timeout`.
+    Stuck,
+    /// The body ended too early.
+    Truncated,
+}
+
+impl<R: Receipt> Sending<R> {
+    /// Writes the head of `answer` to `out`. `keep`: the connection can stay open.
+    pub(super) fn new(
+        answer: Answer<R>,
+        request: ResponseTo,
+        keep: bool,
+        out: &mut Vec<u8>,
+    ) -> Sending<R> {
+        let Answer {
+            status,
+            headers,
+            mut body,
+            length,
+            receipt,
+            ..
+        } = answer;
+        let status = status.as_u16();
+        let has_none = request.method == Method::Head || matches!(status, 204 | 304);
+        let length = match (has_none, &body) {
+            // That of the body that GET would get.
+            (true, Body::Empty) => announced(&headers),
+            _ => body.len().or(length),
+        };
+        let mut framing = server::framing(request, status, length, keep);
+        let mut head = server::response(out, status);
+        // The carrier says how long the body is, and whether the connection stays open.
+        let is_ours = |name| match name {
+            Name::ContentLength => announced(&headers) != framing.length(),
+            Name::Connection | Name::TransferEncoding => true,
+            _ => false,
+        };
+        let ours = [
+            Name::Connection,
+            Name::ContentLength,
+            Name::TransferEncoding,
+        ];
+        if ours.iter().any(|name| headers.has(*name) && is_ours(*name)) {
+            for (name, value) in headers.iter() {
+                if !Name::of(name).is_some_and(|name| ours.contains(&name)) {
+                    head.checked_field(name, value);
+                }
+            }
+        } else {
+            head.lines().extend_from_slice(headers.lines());
+            if headers.has(Name::ContentLength) {
+                framing = framing.with_length_said();
+            }
+        }
+        if !headers.has(Name::Date) {
+            date::put(head.lines());
+        }
+        let encoder = head.finish(framing);
+        let mut end = None;
+        if !encoder.wants_data() {
+            body = Body::Empty;
+            end = Some(End::Whole);
+        }
+        Sending {
+            body,
+            keep: encoder.is_persistent(),
+            encoder,
+            left: length,
+            data: Bytes::new(),
+            file: None,
+            tail: Vec::new(),
+            next: None,
+            end,
+            receipt,
+        }
+    }
+
+    /// Whether the connection stays open.
+    pub(super) fn keeps(&self) -> bool {
+        self.keep
+    }
+
+    pub(super) fn into_receipt(self) -> R {
+        self.receipt
+    }
+
+    /// Sends until the kernel has all of the answer.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        wire: &mut Wire,
+        state: &ConnState,
+    ) -> Poll<Result<(), Cut>> {
+        loop {
+            self.collect(cx, wire.out());
+            let is_waiting = wire.unwritten().is_empty()
+                && self.data.is_empty()
+                && self.file.is_none()
+                && self.tail.is_empty();
+            let written = match (is_waiting, self.end) {
+                (true, Some(End::Whole)) => {
+                    wire.note_write(false, state);
+                    return Poll::Ready(Ok(()));
+                }
+                (true, Some(End::Truncated)) => return self.truncated(),
+                (true, None) => Poll::Pending,
+                (false, _) => self.poll_write(cx, wire),
+            };
+            wire.note_write(written.is_pending() && !is_waiting, state);
+            match written {
+                Poll::Ready(Ok(())) => {}
+                // The file is shorter than when its length was sent.
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return self.truncated();
+                }
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Cut::Left)),
+                Poll::Pending => {
+                    if !is_waiting && state.send_overdue(clock::now()) {
+                        return Poll::Ready(Err(match self.end {
+                            Some(End::Truncated) => {
+                                self.receipt.truncated();
+                                Cut::Truncated
+                            }
+                            _ => Cut::Stuck,
+                        }));
+                    }
+                    // While a worker works for it, the client is watched.
+                    let is_worked_for = self.end.is_none() && state.is_at_script();
+                    return match is_worked_for && wire.client_left(cx) {
+                        true => Poll::Ready(Err(Cut::Left)),
+                        false => Poll::Pending,
+                    };
+                }
+            }
+        }
+    }
+
+    fn truncated(&mut self) -> Poll<Result<(), Cut>> {
+        self.receipt.truncated();
+        Poll::Ready(Err(Cut::Truncated))
+    }
+
+    /// Takes what there is of the body, until there is enough for a write.
+    fn collect(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) {
+        while self.end.is_none()
+            && self.file.is_none()
+            && self.data.is_empty()
+            && out.len() < JOINED
+        {
+            if !self.tail.is_empty() {
+                out.append(&mut self.tail);
+            }
+            let part = match self.next.take() {
+                Some(part) => part,
+                None => match self.poll_part(cx) {
+                    Poll::Ready(Some(part)) => part,
+                    Poll::Ready(None) => {
+                        self.finish(out);
+                        return;
+                    }
+                    Poll::Pending => return,
+                },
+            };
+            self.put(part, out);
+            if self.data.is_empty() {
+                continue;
+            }
+            // The end of the body goes with its last bytes.
+            match self.poll_part(cx) {
+                Poll::Ready(Some(part)) => self.next = Some(part),
+                Poll::Ready(None) => {
+                    let mut tail = std::mem::take(&mut self.tail);
+                    self.finish(&mut tail);
+                    self.tail = tail;
+                }
+                Poll::Pending => {}
+            }
+        }
+    }
+
+    /// The next part; `None` at the end of the body, which is then known.
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Part>> {
+        if self.end.is_some() {
+            return Poll::Ready(None);
+        }
+        if self.left == Some(0) {
+            self.end = Some(End::Whole);
+            return Poll::Ready(None);
+        }
+        let mut part = match ready!(self.body.poll_part(cx)) {
+            Some(Ok(part)) => part,
+            None if self.left.is_none() => {
+                self.end = Some(End::Whole);
+                return Poll::Ready(None);
+            }
+            _ => {
+                self.end = Some(End::Truncated);
+                return Poll::Ready(None);
+            }
+        };
+        if let Some(left) = &mut self.left {
+            // No byte beyond the announced length is sent (RFC 9112 §6.3).
+            part.truncate(*left);
+            *left -= part.len();
+        }
+        Poll::Ready(Some(part))
+    }
+
+    /// Prepares a part for being written.
+    fn put(&mut self, part: Part, out: &mut Vec<u8>) {
+        let Ok((before, behind)) = self.encoder.frame(part.len()) else {
+            // Parts were cut to the length that the encoder knows.
+            return;
+        };
+        out.extend_from_slice(before.as_bytes());
+        match part {
+            Part::Bytes(bytes) => {
+                self.receipt.count(bytes.len() as u64);
+                if bytes.len() <= JOINED {
+                    out.extend_from_slice(&bytes);
+                    out.extend_from_slice(behind);
+                    return;
+                }
+                self.data = bytes;
+            }
+            Part::File { file, offset, len } => self.file = Some(FilePart::new(file, offset, len)),
+        }
+        self.tail.extend_from_slice(behind);
+    }
+
+    /// The body has ended: appends what shows that.
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        self.body = Body::Empty;
+        if self.end == Some(End::Whole) && self.encoder.end(out).is_err() {
+            self.end = Some(End::Truncated);
+        }
+    }
+
+    /// Writes the next bytes.
+    fn poll_write(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Poll<io::Result<()>> {
+        let is_first = !wire.unwritten().is_empty();
+        if !is_first && let Some(file) = &mut self.file {
+            let Some(socket) = wire.socket() else {
+                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+            };
+            let sent = ready!(file.poll_send(cx, socket))?;
+            self.receipt.count(sent);
+            if file.len() == 0 {
+                self.file = None;
+                wire.out().append(&mut self.tail);
+            }
+            return Poll::Ready(Ok(()));
+        }
+        let in_wire = wire.unwritten().len();
+        let file_follows = self.file.is_some();
+        let tail = match file_follows {
+            true => &[][..],
+            false => &self.tail[..],
+        };
+        let count = ready!(wire.poll_write(cx, &self.data, tail, file_follows))?;
+        if count == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        let of_wire = count.min(in_wire);
+        let of_data = (count - of_wire).min(self.data.len());
+        let of_tail = count - of_wire - of_data;
+        wire.wrote(of_wire);
+        self.data.advance(of_data);
+        self.tail.drain(..of_tail);
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The length in the fields of an answer.
+fn announced(headers: &Fields) -> Option<u64> {
+    let length = headers.get(Name::ContentLength)?;
+    std::str::from_utf8(length).ok()?.parse().ok()
+}
+
+/// Pieces of up to this many bytes are copied into the buffer of the wire.
+const JOINED: usize = 4096;

@@ -1,0 +1,447 @@
+//! The bytes of a connection: what was read and not used, and what is to be written.
+
+use std::{
+    cell::RefCell,
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use weir_http1::{
+    BodyLength, Error, Event, Expect, Limits, RequestHead,
+    server::{Decoder, ResponseTo},
+};
+use weir_net::Socket;
+
+use super::{close::Ending, head::take};
+use crate::{ConnState, Inlet, Request, RequestBody};
+
+/// Both directions of a connection.
+#[derive(Debug)]
+pub(super) struct Wire {
+    /// `None` once it is being closed.
+    socket: Option<Socket>,
+    decoder: Decoder,
+    /// Bytes that were read; the first `used` of them are used.
+    ahead: Vec<u8>,
+    used: usize,
+    /// The decoder has not seen all of `ahead`.
+    has_news: bool,
+    /// Bytes to be written; the kernel has the first `written` of them.
+    out: Vec<u8>,
+    written: usize,
+}
+
+/// A request whose head is whole.
+pub(super) struct Whole {
+    pub(super) request: Request,
+    pub(super) body: Option<Arc<Inlet>>,
+    pub(super) response_to: ResponseTo,
+    pub(super) awaits_consent: bool,
+}
+
+/// The client has closed its side of the connection, or the connection is broken.
+pub(super) struct Left;
+
+/// How much a connection may do before it is the turn of others.
+pub(super) struct Budget {
+    requests: u32,
+    bytes: usize,
+}
+
+thread_local! {
+    /// All connections of a reactor read into this buffer.
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_SIZE].into_boxed_slice());
+    /// The head that is being read.
+    static HEAD: RefCell<RequestHead> = RefCell::default();
+    /// Buffers for output that are not in use.
+    static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Wire {
+    pub(super) fn new(socket: Socket, limits: Limits) -> Wire {
+        Wire {
+            socket: Some(socket),
+            decoder: Decoder::new(limits),
+            ahead: Vec::new(),
+            used: 0,
+            has_news: false,
+            out: Vec::new(),
+            written: 0,
+        }
+    }
+
+    pub(super) fn take_socket(&mut self) -> Option<Socket> {
+        self.socket.take()
+    }
+
+    pub(super) fn socket(&mut self) -> Option<&mut Socket> {
+        self.socket.as_mut()
+    }
+
+    /// Whether the request was read to its end.
+    pub(super) fn is_request_whole(&self) -> bool {
+        self.decoder.is_done()
+    }
+
+    /// Whether there is more input than the requests that were answered.
+    pub(super) fn has_unread(&self) -> bool {
+        !self.decoder.is_done() || !self.rest().is_empty()
+    }
+
+    /// The request was answered: the next one may come, or has come.
+    pub(super) fn next_request(&mut self) {
+        self.decoder.restart();
+        self.has_news = !self.rest().is_empty();
+    }
+
+    /// Reads the next head. `Pending`: nothing came, or not enough.
+    pub(super) fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        state: &ConnState,
+    ) -> Poll<Result<Whole, Ending>> {
+        loop {
+            let whole = match std::mem::take(&mut self.has_news) {
+                true => {
+                    state.received();
+                    self.head_ahead()
+                }
+                false => {
+                    let came = self.poll_read(cx, SCRATCH_SIZE, |wire, came| {
+                        state.received();
+                        if !wire.rest().is_empty() {
+                            wire.keep(came);
+                            return wire.head_ahead();
+                        }
+                        let mut input = came;
+                        let whole = read_head(&mut wire.decoder, &mut input);
+                        wire.keep(input);
+                        whole
+                    });
+                    match ready!(came) {
+                        Ok(whole) => whole,
+                        Err(Left) => return Poll::Ready(Err(Ending::Clean)),
+                    }
+                }
+            };
+            if let Some(whole) = whole.transpose() {
+                return Poll::Ready(whole);
+            }
+        }
+    }
+
+    /// Reads a head from the bytes that are kept.
+    fn head_ahead(&mut self) -> Result<Option<Whole>, Ending> {
+        let rest = self.ahead.len() - self.used;
+        let mut input = &self.ahead[self.used..];
+        let whole = read_head(&mut self.decoder, &mut input);
+        let used = rest - input.len();
+        self.take(used);
+        whole
+    }
+
+    /// Reads more of the body and gives it to the steps. `Ready`: they have something to do.
+    pub(super) fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        inlet: &Inlet,
+        budget: &mut Budget,
+    ) -> Poll<Result<(), Left>> {
+        loop {
+            if budget.bytes == 0 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let (count, has_moved) = if self.rest().is_empty() {
+                let came = self.poll_read(cx, SCRATCH_SIZE, |wire, came| {
+                    let mut input = came;
+                    let has_moved = read_body(&mut wire.decoder, &mut input, inlet);
+                    wire.keep(input);
+                    (came.len(), has_moved)
+                });
+                match ready!(came) {
+                    Ok(read) => read,
+                    Err(Left) => return Poll::Ready(Err(Left)),
+                }
+            } else {
+                let rest = self.ahead.len() - self.used;
+                let mut input = &self.ahead[self.used..];
+                let has_moved = read_body(&mut self.decoder, &mut input, inlet);
+                let used = rest - input.len();
+                self.take(used);
+                (used, has_moved)
+            };
+            budget.bytes = budget.bytes.saturating_sub(count);
+            if has_moved {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Reads what the client sends while its request is being processed, and keeps it for later. Beyond [`MAX_AHEAD`]
+    /// nothing is read. Returns whether the client has left.
+    pub(super) fn client_left(&mut self, cx: &mut Context<'_>) -> bool {
+        while self.rest().len() < MAX_AHEAD {
+            match self.poll_read(cx, MAX_AHEAD, |wire, came| wire.keep(came)) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(Left)) => return true,
+                Poll::Pending => return false,
+            }
+        }
+        false
+    }
+
+    /// Interim answers. If too many wait for the client, they are dropped, which RFC 9110 §15 allows.
+    pub(super) fn put_interim(&mut self, interim: &[u8]) {
+        if self.out.len() - self.written + interim.len() <= crate::MAX_INTERIM {
+            self.out().extend_from_slice(interim);
+        }
+    }
+
+    /// The body of the request is needed. A client that sends it already does not wait for 100 (RFC 9110 §10.1.1).
+    pub(super) fn consent(&mut self) {
+        if self.rest().is_empty() {
+            self.out()
+                .extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+    }
+
+    /// The buffer for output: append to it.
+    pub(super) fn out(&mut self) -> &mut Vec<u8> {
+        if self.out.capacity() == 0
+            && let Some(buffer) = BUFFERS.with_borrow_mut(Vec::pop)
+        {
+            self.out = buffer;
+        }
+        &mut self.out
+    }
+
+    /// What is in that buffer and not with the kernel.
+    pub(super) fn unwritten(&self) -> &[u8] {
+        &self.out[self.written..]
+    }
+
+    /// The kernel took so many bytes of [`Self::unwritten`].
+    pub(super) fn wrote(&mut self, count: usize) {
+        self.written += count;
+        if self.written == self.out.len() {
+            self.out.clear();
+            self.written = 0;
+        }
+    }
+
+    /// Writes all of that buffer.
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.unwritten().is_empty() {
+            let Some(socket) = &mut self.socket else {
+                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+            };
+            let unwritten = &self.out[self.written..];
+            match ready!(Pin::new(socket).poll_write(cx, unwritten))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => self.wrote(count),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes what is in that buffer, then `data`, then `tail`. Any of them may be empty, but not all. `file_follows`:
+    /// there is something in the buffer and nothing else, and a file is sent at once after it.
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        data: &[u8],
+        tail: &[u8],
+        file_follows: bool,
+    ) -> Poll<io::Result<usize>> {
+        let Some(socket) = &mut self.socket else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        let unwritten = &self.out[self.written..];
+        if file_follows {
+            return socket.poll_send_more(cx, &[IoSlice::new(unwritten)]);
+        }
+        let socket = Pin::new(socket);
+        match (unwritten, data, tail) {
+            // send(2) of one piece costs the kernel less than writev(2) of several.
+            (one, [], []) | ([], one, []) | ([], [], one) => socket.poll_write(cx, one),
+            _ => {
+                let slices = [unwritten, data, tail].map(IoSlice::new);
+                socket.poll_write_vectored(cx, &slices)
+            }
+        }
+    }
+
+    /// Notes whether a write waits for the client.
+    pub(super) fn note_write(&self, waits: bool, state: &ConnState) {
+        if let Some(socket) = &self.socket {
+            state.note_write(waits, socket);
+        }
+    }
+
+    /// Gives the output buffer to other connections.
+    pub(super) fn give_back(&mut self) {
+        let mut buffer = std::mem::take(&mut self.out);
+        self.written = 0;
+        if (1..=KEPT_CAPACITY).contains(&buffer.capacity()) {
+            buffer.clear();
+            BUFFERS.with_borrow_mut(|buffers| {
+                if buffers.len() < KEPT_BUFFERS {
+                    buffers.push(buffer);
+                }
+            });
+        }
+    }
+
+    /// Reads from the socket, `most` bytes at most, and gives them to `take`.
+    fn poll_read<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        most: usize,
+        take: impl FnOnce(&mut Wire, &[u8]) -> T,
+    ) -> Poll<Result<T, Left>> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let Some(socket) = &mut self.socket else {
+                return Poll::Ready(Err(Left));
+            };
+            let mut buffer = ReadBuf::new(&mut scratch[..most]);
+            let read = ready!(Pin::new(socket).poll_read(cx, &mut buffer));
+            let count = buffer.filled().len();
+            if read.is_err() || count == 0 {
+                return Poll::Ready(Err(Left));
+            }
+            Poll::Ready(Ok(take(self, &scratch[..count])))
+        })
+    }
+
+    /// The bytes that were read and not used.
+    fn rest(&self) -> &[u8] {
+        &self.ahead[self.used..]
+    }
+
+    /// Keeps bytes for later.
+    fn keep(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        if self.used > self.ahead.len() / 2 {
+            self.ahead.drain(..self.used);
+            self.used = 0;
+        }
+        self.ahead.extend_from_slice(bytes);
+    }
+
+    /// The first so many of these bytes are used.
+    fn take(&mut self, count: usize) {
+        self.used += count;
+        if self.used == self.ahead.len() {
+            self.ahead = Vec::new();
+            self.used = 0;
+        }
+    }
+}
+
+impl Budget {
+    pub(super) fn new() -> Budget {
+        Budget {
+            requests: TURN_REQUESTS,
+            bytes: TURN_BYTES,
+        }
+    }
+
+    /// Whether another request may begin in this turn. If not, there will be another turn.
+    pub(super) fn may_begin(&self, cx: &mut Context<'_>) -> bool {
+        if self.requests == 0 {
+            cx.waker().wake_by_ref();
+        }
+        self.requests > 0
+    }
+
+    pub(super) fn begun(&mut self) {
+        self.requests -= 1;
+    }
+}
+
+/// Reads a head. `None`: it is not whole.
+fn read_head(decoder: &mut Decoder, input: &mut &[u8]) -> Result<Option<Whole>, Ending> {
+    HEAD.with_borrow_mut(|head| {
+        let length = match decoder.next(input, head) {
+            Ok(None) => return Ok(None),
+            Ok(Some(_)) => head.body(),
+            // The exchange answers it, so that the log says what was asked. The connection ends, since the decoder
+            // goes no further.
+            Err(Error::HostMissing | Error::HostRepeated) => BodyLength::NONE,
+            Err(error) => return Err(Ending::of(error)),
+        };
+        let (body, inlet) = match length {
+            BodyLength::NONE => {
+                // Moves the decoder to the end of the message.
+                let _ = decoder.next(input, head);
+                (RequestBody::none(), None)
+            }
+            length => {
+                let inlet = Arc::new(Inlet::default());
+                let known = match length {
+                    BodyLength::Known(length) => Some(length),
+                    BodyLength::Chunked | BodyLength::UntilClose => None,
+                };
+                (RequestBody::new(inlet.clone(), known), Some(inlet))
+            }
+        };
+        Ok(Some(Whole {
+            response_to: ResponseTo::from(&*head),
+            awaits_consent: head.expect() == Expect::Continue,
+            request: Request {
+                head: take(head).map_err(Ending::Refused)?,
+                body,
+            },
+            body: inlet,
+        }))
+    })
+}
+
+/// Gives the steps what there is of a body. Returns whether they have something to do.
+fn read_body(decoder: &mut Decoder, input: &mut &[u8], inlet: &Inlet) -> bool {
+    HEAD.with_borrow_mut(|head| {
+        let mut has_moved = false;
+        loop {
+            match decoder.next(input, head) {
+                Ok(Some(Event::Data(data))) => {
+                    inlet.push(data);
+                    has_moved = true;
+                }
+                Ok(Some(Event::End)) => {
+                    inlet.end();
+                    return true;
+                }
+                Ok(Some(Event::Head)) | Err(_) => {
+                    inlet.fail();
+                    return true;
+                }
+                Ok(None) => return has_moved,
+            }
+        }
+    })
+}
+
+/// Bytes that are read at once.
+const SCRATCH_SIZE: usize = 64 * 1024;
+
+/// How many bytes of pipelined requests are read while a request is processed. If a client has sent more, its close
+/// is noticed only after that request is answered or has timed out.
+const MAX_AHEAD: usize = 16 * 1024;
+
+/// Requests that a connection may begin in one turn.
+const TURN_REQUESTS: u32 = 16;
+
+/// Bytes of a body that a connection may read in one turn.
+const TURN_BYTES: usize = 256 * 1024;
+
+/// Larger buffers are not kept for other connections.
+const KEPT_CAPACITY: usize = 64 * 1024;
+
+/// How many buffers a reactor keeps.
+const KEPT_BUFFERS: usize = 64;

@@ -1,0 +1,88 @@
+//! HTTP without its wire: what carriers and the gateway's exchange of a request and its answer say to each other.
+//!
+//! ```text
+//! wire ◄─► carrier: head ─► Request ─► steps of the exchange ─► Answer: head, parts ─► carrier ─► wire
+//!                   body ─► Inlet ───► RequestBody
+//! ```
+//! A carrier reads requests from its wire and writes answers to it; [`h1`] is that of HTTP/1. It runs the steps of a
+//! request, and drops them when the client has left. The steps know no wire: they get a [`Request`], and give an
+//! [`Answer`] whose body is made of memory, parts of files, or a [`Stream`]. Interim answers go through
+//! [`ConnState::send_interim`].
+#![forbid(unsafe_code)]
+
+mod body;
+mod conn;
+pub mod content_coding;
+mod date;
+mod fields;
+pub mod h1;
+mod head;
+
+use http::StatusCode;
+
+use weir_net::Socket;
+
+pub use self::{
+    body::{Body, Inlet, Part, Reply, RequestBody, Stream, Truncated},
+    conn::{ConnState, MAX_INTERIM, Phase, Timeouts},
+    fields::Fields,
+    head::Head,
+};
+
+/// A request whose head is whole.
+#[derive(Debug)]
+pub struct Request {
+    pub head: Head,
+    pub body: RequestBody,
+}
+
+/// An answer for a carrier.
+#[derive(Debug)]
+pub struct Answer<R> {
+    pub status: StatusCode,
+    pub headers: Fields,
+    pub body: Body,
+    /// The length of the body, if the body itself does not know it. A body that ends earlier is truncated; bytes
+    /// beyond it are dropped.
+    pub length: Option<u64>,
+    /// False: the connection ends after this answer.
+    pub keep: bool,
+    /// Hears what becomes of the answer.
+    pub receipt: R,
+}
+
+/// Hears what becomes of an answer. If it is dropped before [`Receipt::sent`], the client did not get all of it.
+pub trait Receipt: Send + Unpin {
+    /// So many more bytes of the body are being sent.
+    fn count(&mut self, bytes: u64);
+
+    /// The answer is cut before its end, and the connection is closed.
+    fn truncated(&mut self);
+
+    /// The kernel has the last byte.
+    fn sent(self);
+}
+
+/// What a carrier needs of the gateway for one connection.
+pub trait Front: Send + Unpin {
+    /// Hears what becomes of an answer.
+    type Receipt: Receipt;
+
+    /// The connection's phase and deadlines.
+    fn state(&self) -> &ConnState;
+
+    /// Whether the gateway accepts nothing new and waits for its connections to end.
+    fn is_draining(&self) -> bool;
+
+    /// The reactor to which the connection, which has no request, should move; `None`: it stays.
+    fn should_move(&self) -> Option<u16>;
+
+    /// Sends the connection to the reactor `to`. Nothing that the client has sent was read.
+    fn move_away(&mut self, to: u16, socket: Socket);
+
+    /// A head was refused before it became a request: with this status, one word for the logs, and the cause.
+    fn refused(&self, status: StatusCode, reason: &'static str, why: &str);
+
+    /// The client speaks TLS, which the listener does not take.
+    fn met_tls(&self);
+}

@@ -1,0 +1,40 @@
+//! The operator's window: the interface between the gateway, which has the data, and `admin`, which shows it.
+//!
+//! Neither depends on the other; `main` connects them.
+
+use std::{future::Future, io, pin::Pin, sync::Arc};
+
+use weir_control::{Action, WindowSockets};
+
+/// An asynchronous operation.
+pub type Task<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A running weir, as an operator sees it.
+pub trait Window: Send + Sync {
+    /// Has a new measurement made for the next request, if it is due. Does not take long.
+    fn refresh(&self) -> Task<()>;
+
+    /// Pools, workers, queues and listeners as they are now (`GET /status`).
+    fn status(&self) -> serde_json::Value;
+
+    /// The metrics of [`weir_observe::metrics`] as text (`GET /metrics`).
+    fn metrics(&self) -> Vec<u8>;
+
+    /// Whether it accepts requests and has workers for them (`GET /readyz`).
+    ///
+    /// # Errors
+    /// Why not, in one line.
+    fn ready(&self) -> Result<(), String>;
+
+    /// Asks the manager to do something, and waits until it is done.
+    ///
+    /// # Errors
+    /// Why it was not done.
+    fn act(&self, action: Action) -> Task<Result<String, String>>;
+
+    /// Waits until this gateway's time is over: later requests go to the next gateway.
+    fn closing(&self) -> Task<()>;
+}
+
+/// Answers on the listening sockets until [`Window::closing`]; runs on one reactor.
+pub type Serve = fn(WindowSockets, Arc<dyn Window>) -> Task<io::Result<()>>;

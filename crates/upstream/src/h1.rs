@@ -1,0 +1,564 @@
+//! One HTTP/1.1 connection to a server: sends a request and reads its answer, then the next.
+//!
+//! ```text
+//!          begin              exchange               poll_frame: end
+//!   idle ────────► exchange ───────────► answer body ────────────────► idle, or not reusable
+//! ```
+//! There is no task behind it: whoever waits for the answer polls the socket. The request's body is sent while the answer
+//! is awaited, and an answer that comes before the body is whole is read (`413`, for example); then the user goes on with
+//! [`Connection::poll_send`]. A request is never sent again here: [`Error::Unsent`] says that it can be.
+//!
+//! # What the server may do
+//!
+//! | what | limit |
+//! |---|---|
+//! | head of an answer | [`Limits::head`] bytes, [`Limits::fields`] fields |
+//! | interim answers (1xx), which are skipped | four heads, and 256 KB |
+//! | chunk extensions, superfluous zeros, trailers | those of [`weir_http1`] |
+//! | bytes that are read without a pause | [`TURN`]; then other tasks run |
+//!
+//! Bytes behind an answer, and bytes that nobody asked for, end the connection.
+
+mod error;
+
+use std::{
+    cell::RefCell,
+    future::poll_fn,
+    io::{self, IoSlice},
+    mem,
+    pin::{Pin, pin},
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode,
+    header::{CONTENT_LENGTH, TRANSFER_ENCODING},
+};
+use http_body::{Body, Frame};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use weir_http1::{
+    BodyEncoder, BodyLength, Error as Malformed, Event, Fields, Limits, ResponseHead,
+    client::{self, Decoder},
+};
+
+pub use self::error::Error;
+
+/// A connection that carries one request at a time.
+#[derive(Debug)]
+pub struct Connection<S> {
+    stream: S,
+    decoder: Decoder,
+    head: ResponseHead,
+    /// Bytes that were read and not used.
+    input: BytesMut,
+    /// The last read took all that fits: the answer is long.
+    is_bulk: bool,
+    /// Bytes read since it last waited.
+    turn: usize,
+    /// The next frame of the answer's body.
+    ahead: Option<Frame<Bytes>>,
+    /// The answer is whole; of it only `ahead` is left.
+    is_over: bool,
+    /// What is left of the answer's body behind `ahead`, if it has a length.
+    left: Option<u64>,
+    max_interim: usize,
+    /// Bytes of interim answers that the server may still send.
+    interim_left: usize,
+    sending: Sending,
+}
+
+/// The request on its way.
+#[derive(Debug, Default)]
+struct Sending {
+    /// Bytes to be written; the kernel has the first `written` of them.
+    out: Vec<u8>,
+    written: usize,
+    /// A piece of the body that follows them, and what follows the piece.
+    piece: Bytes,
+    behind: &'static [u8],
+    /// `None`: all of the body is in `out` and `piece`.
+    body: Option<BodyEncoder>,
+    /// The kernel has some of it.
+    is_begun: bool,
+    /// The kernel has all of it, or takes no more.
+    is_done: bool,
+    /// The server does not take the rest.
+    failed: Option<io::Error>,
+}
+
+thread_local! {
+    /// All connections of a thread read into this buffer, and keep what came.
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_SIZE].into_boxed_slice());
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    /// Of a new stream.
+    pub fn new(stream: S, limits: Limits) -> Connection<S> {
+        let max_interim = (limits.head as usize).saturating_mul(4).max(LEAST_INTERIM);
+        Connection {
+            stream,
+            decoder: Decoder::new(limits),
+            head: ResponseHead::default(),
+            input: BytesMut::new(),
+            is_bulk: false,
+            turn: 0,
+            ahead: None,
+            is_over: true,
+            left: Some(0),
+            max_interim,
+            interim_left: 0,
+            sending: Sending {
+                is_done: true,
+                ..Sending::default()
+            },
+        }
+    }
+
+    /// Prepares a request. `target`: what its request line says. `length`: of its body, if it is known; otherwise the
+    /// body is sent in chunks. The fields must not have `Connection: close`: the answer decides.
+    ///
+    /// # Errors
+    /// The method or the target cannot be written.
+    pub fn begin(
+        &mut self,
+        method: &Method,
+        target: &str,
+        headers: &HeaderMap,
+        length: Option<u64>,
+    ) -> Result<(), Error> {
+        let sending = &mut self.sending;
+        sending.out.clear();
+        let mut head = client::request(&mut sending.out, method.as_str(), target.as_bytes())
+            .map_err(|_| Error::Request)?;
+        let mut has_length = false;
+        for (name, value) in headers {
+            // The framing is what the body says.
+            match *name == CONTENT_LENGTH || *name == TRANSFER_ENCODING {
+                true => has_length = true,
+                false => head.checked_field(name.as_str(), value.as_bytes()),
+            }
+        }
+        let expects = [Method::POST, Method::PUT, Method::PATCH].contains(method);
+        if has_length && length == Some(0) && !expects {
+            head.checked_field("Content-Length", b"0");
+        }
+        let body = head.finish(client::framing(method.as_str(), length));
+        *sending = Sending {
+            out: mem::take(&mut sending.out),
+            body: body.wants_data().then_some(body),
+            ..Sending::default()
+        };
+        self.decoder.sent(match *method {
+            Method::HEAD => weir_http1::Method::Head,
+            _ => weir_http1::Method::Get,
+        });
+        self.interim_left = self.max_interim;
+        (self.is_over, self.is_bulk) = (false, false);
+        Ok(())
+    }
+
+    /// Sends the request, and waits for the head of its answer. `body` is left there if the answer came before the
+    /// server had all of it ([`is_sending`](Self::is_sending)).
+    ///
+    /// # Errors
+    /// No answer came. The connection cannot be used again.
+    pub async fn exchange<B>(&mut self, body: &mut Option<B>) -> Result<Response<()>, Error>
+    where
+        B: Body<Data = Bytes, Error: Into<error::Cause>> + Unpin,
+    {
+        poll_fn(|cx| {
+            if self.is_sending() {
+                match self.poll_send(cx, body) {
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    // It may have answered before it closed the connection.
+                    Poll::Ready(Ok(())) | Poll::Pending => {}
+                }
+            }
+            let head = ready!(self.poll_head(cx));
+            Poll::Ready(head.map_err(|error| match self.sending.failed.take() {
+                Some(failed) if error.is_end() => Error::Write(failed),
+                _ => error,
+            }))
+        })
+        .await
+    }
+
+    /// Whether some of the request is left to be sent.
+    pub fn is_sending(&self) -> bool {
+        !self.sending.is_done
+    }
+
+    /// Sends on. Ready when the server has all of it, or takes no more of it. Then the body is dropped.
+    ///
+    /// # Errors
+    /// The body broke off, or nothing of the request could be sent.
+    pub fn poll_send<B>(
+        &mut self,
+        cx: &mut Context<'_>,
+        body: &mut Option<B>,
+    ) -> Poll<Result<(), Error>>
+    where
+        B: Body<Data = Bytes, Error: Into<error::Cause>> + Unpin,
+    {
+        let sent = ready!(self.sending.poll(cx, &mut self.stream, body));
+        self.sending.is_done = true;
+        *body = None;
+        Poll::Ready(match sent {
+            Ok(()) => Ok(()),
+            Err(Error::Write(error)) if !self.sending.is_begun => Err(Error::Unsent(error)),
+            Err(Error::Write(error)) => {
+                self.sending.failed = Some(error);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        })
+    }
+
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<()>, Error>> {
+        loop {
+            if !self.input.is_empty() {
+                let mut rest = &self.input[..];
+                let event = self.decoder.next(&mut rest, &mut self.head)?.is_some();
+                let used = self.input.len() - rest.len();
+                if event {
+                    let head = self.input.split_to(used).freeze();
+                    if !self.head.is_interim() {
+                        return Poll::Ready(self.answer(&head));
+                    }
+                    let left = self.interim_left.checked_sub(used);
+                    self.interim_left = left.ok_or(Error::Endless)?;
+                    continue;
+                }
+                self.input.advance(used);
+            }
+            if ready!(self.poll_read(cx))? == 0 {
+                return Poll::Ready(Err(match self.decoder.is_idle() {
+                    true => Error::Closed,
+                    false => Malformed::Truncated.into(),
+                }));
+            }
+        }
+    }
+
+    /// The answer whose head is in `read`, at its end.
+    fn answer(&mut self, read: &Bytes) -> Result<Response<()>, Error> {
+        if self.head.status() == 101 {
+            return Err(Error::Switched);
+        }
+        let status = StatusCode::from_u16(self.head.status()).map_err(|_| Malformed::StartLine)?;
+        let fields = self.head.fields();
+        let all = fields.as_bytes();
+        let lines = read.slice(read.len() - all.len()..);
+        let mut response = Response::new(());
+        *response.status_mut() = status;
+        *response.headers_mut() = headers(fields, |value| {
+            // The fields are a copy of the head: each value has the same place in both.
+            let from = value.as_ptr().addr() - all.as_ptr().addr();
+            lines.slice(from..from + value.len())
+        })?;
+        self.left = match self.head.body() {
+            BodyLength::Known(length) => Some(length),
+            BodyLength::Chunked | BodyLength::UntilClose => None,
+        };
+        // An error is reported when the body is read.
+        let _ = self.decode();
+        Ok(response)
+    }
+
+    /// The next piece of the answer's body.
+    ///
+    /// # Errors
+    /// The answer broke off, or its framing is malformed.
+    pub fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        loop {
+            if let Some(frame) = self.ahead.take() {
+                // So that the last piece is known to be the last one. The decoder repeats an error.
+                let _ = self.decode();
+                return Poll::Ready(Some(Ok(frame)));
+            }
+            if self.is_over {
+                return Poll::Ready(None);
+            }
+            if let Err(error) = self.decode() {
+                return Poll::Ready(Some(Err(error)));
+            }
+            if self.ahead.is_some() || self.is_over {
+                continue;
+            }
+            match ready!(self.poll_read(cx)) {
+                Ok(0) => match self.decoder.end() {
+                    Ok(Some(_)) => self.is_over = true,
+                    Ok(None) => return Poll::Ready(Some(Err(Malformed::Truncated.into()))),
+                    Err(error) => return Poll::Ready(Some(Err(error.into()))),
+                },
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
+        }
+    }
+
+    /// Whether all of the answer's body was given by [`poll_frame`](Self::poll_frame).
+    pub fn is_read(&self) -> bool {
+        self.is_over && self.ahead.is_none()
+    }
+
+    /// What is left of the answer's body, if it has a length.
+    pub fn left(&self) -> Option<u64> {
+        let ahead = self.ahead.as_ref().and_then(Frame::data_ref);
+        self.left
+            .map(|left| left + ahead.map_or(0, Bytes::len) as u64)
+    }
+
+    /// Whether another request can be sent: the request and the answer are whole, both sides leave the connection open,
+    /// and nothing came behind the answer.
+    pub fn is_reusable(&self) -> bool {
+        self.is_read()
+            && self.sending.is_done
+            && self.sending.failed.is_none()
+            && self.input.is_empty()
+            && (self.decoder.is_idle() || self.decoder.is_reusable(&self.head))
+    }
+
+    /// Looks whether the connection, which carries no request, is still open, and has `cx` woken when that may have
+    /// changed. Bytes that nobody asked for end it.
+    pub fn is_open(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut byte = [0];
+        let mut byte = ReadBuf::new(&mut byte);
+        Pin::new(&mut self.stream)
+            .poll_read(cx, &mut byte)
+            .is_pending()
+    }
+
+    /// Gives back memory that a connection without a request does not need.
+    pub fn rest(&mut self) {
+        self.input = BytesMut::new();
+        if self.sending.out.capacity() > KEPT {
+            self.sending.out = Vec::new();
+        }
+        if self.head.fields().capacity() > KEPT {
+            self.head.release();
+        }
+    }
+
+    /// Takes the next event of the body from what was read.
+    fn decode(&mut self) -> Result<(), Error> {
+        if self.is_over || self.ahead.is_some() {
+            return Ok(());
+        }
+        let mut rest = &self.input[..];
+        let event = self.decoder.next(&mut rest, &mut self.head)?;
+        let used = self.input.len() - rest.len();
+        match event {
+            Some(Event::Data(data)) => {
+                let length = data.len();
+                // It is the end of what was used.
+                let mut piece = self.input.split_to(used);
+                piece.advance(used - length);
+                self.left = self.left.map(|left| left.saturating_sub(length as u64));
+                self.ahead = Some(Frame::data(piece.freeze()));
+                if self.left == Some(0) {
+                    self.is_over = matches!(
+                        self.decoder.next(&mut &b""[..], &mut self.head),
+                        Ok(Some(Event::End))
+                    );
+                }
+            }
+            Some(Event::End | Event::Head) => {
+                self.input.advance(used);
+                self.is_over = true;
+                if let Some(fields) = self.decoder.trailers() {
+                    let trailers = headers(fields, Bytes::copy_from_slice)?;
+                    self.ahead = Some(Frame::trailers(trailers));
+                }
+            }
+            None => self.input.advance(used),
+        }
+        Ok(())
+    }
+
+    /// Reads more; 0: the server sends nothing more.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Error>> {
+        if self.turn >= TURN {
+            self.turn = 0;
+            // Its task is woken after others have run and sockets were polled.
+            let _ = pin!(tokio::task::yield_now()).poll(cx);
+            return Poll::Pending;
+        }
+        let polled = match self.is_bulk {
+            true => {
+                self.input.reserve(BULK);
+                pin!(self.stream.read_buf(&mut self.input)).poll(cx)
+            }
+            false => SCRATCH.with_borrow_mut(|scratch| {
+                let mut buffer = ReadBuf::new(scratch);
+                let polled = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
+                self.input.extend_from_slice(buffer.filled());
+                polled.map_ok(|()| buffer.filled().len())
+            }),
+        };
+        match polled {
+            Poll::Ready(Ok(bytes)) => {
+                self.turn += bytes;
+                self.is_bulk = bytes >= SCRATCH_SIZE;
+                Poll::Ready(Ok(bytes))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(Error::Read(error))),
+            Poll::Pending => {
+                self.turn = 0;
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Sending {
+    fn poll<S, B>(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut S,
+        body: &mut Option<B>,
+    ) -> Poll<Result<(), Error>>
+    where
+        S: AsyncWrite + Unpin,
+        B: Body<Data = Bytes, Error: Into<error::Cause>> + Unpin,
+    {
+        loop {
+            // A short body leaves with its head.
+            let has_room = self.piece.is_empty() && self.out.len() - self.written < COPIED;
+            if has_room && self.body.is_some() {
+                match self.poll_body(cx, body) {
+                    Poll::Ready(Ok(())) => continue,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => {}
+                }
+            }
+            if self.written == self.out.len() && self.piece.is_empty() {
+                let flushed = Pin::new(&mut *stream).poll_flush(cx);
+                ready!(flushed).map_err(Error::Write)?;
+                return match self.body {
+                    Some(_) => Poll::Pending,
+                    None => Poll::Ready(Ok(())),
+                };
+            }
+            let written = match ready!(self.poll_write(cx, stream)) {
+                Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+                written => written,
+            };
+            self.advance(written.map_err(Error::Write)?);
+        }
+    }
+
+    fn poll_write<S: AsyncWrite + Unpin>(
+        &self,
+        cx: &mut Context<'_>,
+        stream: &mut S,
+    ) -> Poll<io::Result<usize>> {
+        let out = &self.out[self.written..];
+        let stream = Pin::new(stream);
+        match (out.is_empty(), self.piece.is_empty()) {
+            (_, true) => stream.poll_write(cx, out),
+            (true, _) => stream.poll_write(cx, &self.piece),
+            (false, false) => {
+                stream.poll_write_vectored(cx, &[IoSlice::new(out), IoSlice::new(&self.piece)])
+            }
+        }
+    }
+
+    fn advance(&mut self, written: usize) {
+        self.is_begun = true;
+        let of_out = written.min(self.out.len() - self.written);
+        self.written += of_out;
+        self.piece.advance(written - of_out);
+        if self.written == self.out.len() {
+            self.out.clear();
+            self.written = 0;
+        }
+        if self.piece.is_empty() {
+            self.out.extend_from_slice(mem::take(&mut self.behind));
+        }
+    }
+
+    /// Takes the next piece of the body.
+    fn poll_body<B>(
+        &mut self,
+        cx: &mut Context<'_>,
+        body: &mut Option<B>,
+    ) -> Poll<Result<(), Error>>
+    where
+        B: Body<Data = Bytes, Error: Into<error::Cause>> + Unpin,
+    {
+        let Some(encoder) = &mut self.body else {
+            return Poll::Ready(Ok(()));
+        };
+        let frame = match body {
+            Some(body) => ready!(Pin::new(body).poll_frame(cx)).transpose(),
+            None => Ok(None),
+        };
+        let frame = frame.map_err(|error| Error::Body(error.into()))?;
+        let wrong = |error| Error::Body(Box::new(error));
+        let has_more = match frame.map(Frame::into_data) {
+            Some(Ok(data)) if data.len() <= COPIED => {
+                encoder.data(&mut self.out, &data).map_err(wrong)?;
+                encoder.wants_data()
+            }
+            Some(Ok(data)) => {
+                let (before, behind) = encoder.frame(data.len() as u64).map_err(wrong)?;
+                self.out.extend_from_slice(before.as_bytes());
+                (self.piece, self.behind) = (data, behind);
+                encoder.wants_data()
+            }
+            Some(Err(frame)) => {
+                let trailers = frame.into_trailers().unwrap_or_default();
+                let fields = trailers.iter();
+                let fields = fields.map(|(name, value)| (name.as_str(), value.as_bytes()));
+                encoder.end_with(&mut self.out, fields).map_err(wrong)?;
+                false
+            }
+            None => {
+                encoder.end(&mut self.out).map_err(wrong)?;
+                false
+            }
+        };
+        if !has_more {
+            self.body = None;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The fields of an answer; `share` makes each value.
+fn headers(fields: &Fields, share: impl Fn(&[u8]) -> Bytes) -> Result<HeaderMap, Error> {
+    let mut headers = HeaderMap::with_capacity(fields.len());
+    for (_, name, value) in fields.iter() {
+        let name = HeaderName::from_bytes(name).map_err(|_| Malformed::FieldName)?;
+        let value =
+            HeaderValue::from_maybe_shared(share(value)).map_err(|_| Malformed::FieldValue)?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+/// After this many bytes without a pause, a connection lets others run.
+const TURN: usize = 64 << 10;
+
+/// Size of the buffer that a thread reads into, bytes.
+const SCRATCH_SIZE: usize = 16 << 10;
+
+/// How much of a long answer is read at once, bytes.
+const BULK: usize = 64 << 10;
+
+/// Pieces of a request's body of up to this many bytes are copied behind what is written before them.
+const COPIED: usize = 16 << 10;
+
+/// A connection without a request keeps buffers of up to this many bytes.
+const KEPT: usize = 4 << 10;
+
+/// A server may send interim answers of this many bytes for one request, however small the limit of a head is.
+const LEAST_INTERIM: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests;
