@@ -22,6 +22,18 @@ pub(crate) struct Head {
     pub(crate) sendfile: Option<Vec<u8>>,
     /// `X-Accel-Buffering`: whether the response may be read ahead.
     pub(crate) buffering: Option<bool>,
+    /// The response is an event stream, whose parts must be passed on at once.
+    is_event_stream: bool,
+}
+
+/// What becomes of a line of the head.
+enum Line<'l> {
+    /// It is passed on as the script wrote it.
+    Kept,
+    /// It is passed on in the usual spelling: name and value.
+    Spelled(&'l [u8], &'l [u8]),
+    /// It is not passed on.
+    Dropped,
 }
 
 /// Why a header block is invalid. It goes to the error log; the client gets 502.
@@ -76,18 +88,33 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Head, BadHead> {
         accel_redirect: None,
         sendfile: None,
         buffering: None,
+        is_event_stream: false,
     };
-    let mut lines = 0;
-    for line in bytes.split(|byte| *byte == b'\n') {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if !line.is_empty() {
-            lines += 1;
-            if lines > MAX_LINES {
-                return Err(BadHead::TooMany);
+    // Most lines are sent as the script wrote them: those that follow one another are copied in one piece.
+    let (mut lines, mut at, mut kept) = (0, 0, 0);
+    while at < bytes.len() {
+        let newline = memchr::memchr(b'\n', &bytes[at..]);
+        let end = newline.map_or(bytes.len(), |newline| at + newline + 1);
+        let line = &bytes[at..end];
+        let becomes = match line {
+            b"\r\n" | b"\n" | b"\r" => Line::Dropped,
+            _ if lines == MAX_LINES => return Err(BadHead::TooMany),
+            line => {
+                lines += 1;
+                head.take_line(line)?
             }
-            head.take_line(line)?;
+        };
+        if !matches!(becomes, Line::Kept) {
+            head.headers.append_checked(&bytes[kept..at]);
+            kept = end;
         }
+        if let Line::Spelled(name, value) = becomes {
+            let added = head.headers.append((None, name), value);
+            added.map_err(|_| BadHead::Line(excerpt(line)))?;
+        }
+        at = end;
     }
+    head.headers.append_checked(&bytes[kept..]);
     if lines == 0 {
         return Err(BadHead::Empty);
     }
@@ -105,46 +132,60 @@ impl Head {
         (is_local && !self.status_said).then_some(location)
     }
 
-    /// Whether the response is an event stream, whose parts must be passed on at once.
-    pub(crate) fn is_event_stream(&self) -> bool {
-        self.headers.get(Name::ContentType).is_some_and(|value| {
-            value.len() >= EVENT_STREAM.len()
-                && value[..EVENT_STREAM.len()].eq_ignore_ascii_case(EVENT_STREAM)
-        })
+    /// Whether the answer is something else than the script's output: a redirect within the site, or a file.
+    pub(crate) fn answers_otherwise(&self) -> bool {
+        self.accel_redirect.is_some() || self.sendfile.is_some() || self.local_redirect().is_some()
     }
 
-    fn take_line(&mut self, line: &[u8]) -> Result<(), BadHead> {
+    /// Whether the parts of the response are to be passed on at once.
+    pub(crate) fn streams(&self) -> bool {
+        self.buffering
+            .map_or(self.is_event_stream, |buffering| !buffering)
+    }
+
+    fn take_line<'l>(&mut self, line: &'l [u8]) -> Result<Line<'l>, BadHead> {
         let bad = || BadHead::Line(excerpt(line));
         let colon = memchr::memchr(b':', line).ok_or_else(bad)?;
         let name = line[..colon].trim_ascii_end();
         let value = line[colon + 1..].trim_ascii();
         let known = Name::of(name);
-        let kept = match known {
-            Some(Name::Status) => return self.take_status(value),
-            Some(Name::ContentLength) => return self.take_length(value),
-            Some(Name::XAccelRedirect) => Some(&mut self.accel_redirect),
+        match known {
+            Some(Name::Status) => {
+                self.take_status(value)?;
+                return Ok(Line::Dropped);
+            }
+            Some(Name::ContentLength) if !self.take_length(value)? => return Ok(Line::Dropped),
+            Some(Name::ContentType) if !self.headers.has(Name::ContentType) => {
+                let media = value.get(..EVENT_STREAM.len());
+                self.is_event_stream =
+                    media.is_some_and(|media| media.eq_ignore_ascii_case(EVENT_STREAM));
+            }
             Some(Name::XAccelBuffering) => {
                 self.buffering = Some(!value.eq_ignore_ascii_case(b"no"));
-                return Ok(());
+                return Ok(Line::Dropped);
             }
-            Some(name) if is_of_the_connection(name) => return Ok(()),
-            Some(_) => None,
-            None if SENDFILE.iter().any(|is| name.eq_ignore_ascii_case(is)) => {
-                Some(&mut self.sendfile)
-            }
-            None => None,
-        };
-        match kept {
-            Some(kept) => {
-                check_field(name, value).map_err(|_| bad())?;
-                *kept = Some(value.to_vec());
-            }
-            None => self
-                .headers
-                .append((known, name), value)
-                .map_err(|_| bad())?,
+            Some(name) if is_of_the_connection(name) => return Ok(Line::Dropped),
+            _ => {}
         }
-        Ok(())
+        check_field(name, value).map_err(|_| bad())?;
+        if known == Some(Name::XAccelRedirect) {
+            self.accel_redirect = Some(value.to_vec());
+            return Ok(Line::Dropped);
+        }
+        if known.is_none() && SENDFILE.iter().any(|is| name.eq_ignore_ascii_case(is)) {
+            self.sendfile = Some(value.to_vec());
+            return Ok(Line::Dropped);
+        }
+        self.headers.note(known);
+        // "Name: value" and the end of the line, without other white space.
+        let is_usual = name.len() == colon
+            && line[colon..].starts_with(b": ")
+            && line.ends_with(b"\r\n")
+            && colon + 2 + value.len() + 2 == line.len();
+        Ok(match is_usual {
+            true => Line::Kept,
+            false => Line::Spelled(name, value),
+        })
     }
 
     fn take_status(&mut self, value: &[u8]) -> Result<(), BadHead> {
@@ -163,7 +204,8 @@ impl Head {
         Ok(())
     }
 
-    fn take_length(&mut self, value: &[u8]) -> Result<(), BadHead> {
+    /// False: the length was said before.
+    fn take_length(&mut self, value: &[u8]) -> Result<bool, BadHead> {
         let text = std::str::from_utf8(value).map_err(|_| BadHead::ContentLength)?;
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(BadHead::ContentLength);
@@ -172,11 +214,7 @@ impl Head {
         if self.content_length.is_some_and(|before| before != length) {
             return Err(BadHead::ContentLength);
         }
-        if self.content_length.replace(length).is_none() {
-            let added = self.headers.append(Name::ContentLength, value);
-            added.map_err(|_| BadHead::ContentLength)?;
-        }
-        Ok(())
+        Ok(self.content_length.replace(length).is_none())
     }
 }
 
@@ -197,7 +235,10 @@ impl std::fmt::Display for BadHead {
 }
 
 /// The beginning of a line, for an error message.
+#[cold]
 fn excerpt(line: &[u8]) -> String {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
     String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned()
 }
 

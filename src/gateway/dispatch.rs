@@ -326,11 +326,20 @@ impl PoolHandle {
         caller: impl FnOnce() -> Option<Asker>,
     ) -> Result<Lease, ShedReason> {
         // A separate step, so that its variables do not stay in memory during the wait.
-        let mut receiver = match self.admit(ask, wait) {
-            Admitted::Lent(lease) => return Ok(lease),
-            Admitted::Shed(reason) => return Err(reason),
-            Admitted::Waits(receiver) => receiver,
-        };
+        match self.admit(ask, wait) {
+            Admitted::Lent(lease) => Ok(lease),
+            Admitted::Shed(reason) => Err(reason),
+            Admitted::Waits(receiver) => self.wait(ask, receiver, wait, caller).await,
+        }
+    }
+
+    async fn wait(
+        self: &Arc<Self>,
+        ask: &Ask,
+        mut receiver: oneshot::Receiver<Result<Lease, ShedReason>>,
+        wait: &mut Option<Wait>,
+        caller: impl FnOnce() -> Option<Asker>,
+    ) -> Result<Lease, ShedReason> {
         let mut place = QueuePlace {
             pool: self,
             request: ask.id,

@@ -136,7 +136,7 @@ struct Outbound {
     id: u16,
     buffer: Vec<u8>,
     written: usize,
-    file: Option<Upload>,
+    file: Option<Box<Upload>>,
     /// The client has left. This is reported after the body.
     aborts: bool,
 }
@@ -166,19 +166,21 @@ thread_local! {
 impl Run {
     /// Begins a request. `params` are the encoded BEGIN_REQUEST and PARAMS records with `conn`'s next id.
     pub(crate) fn start(
-        lease: Lease,
-        mut conn: WorkerConn,
+        (lease, mut conn): (Lease, WorkerConn),
         client: &Arc<Conn>,
         (id, asked): (u64, Asked),
         mut params: Vec<u8>,
-        body: &Spooled,
+        body: Option<&Spooled>,
     ) -> Run {
         let number = conn.next_id();
-        client::stdin(&mut params, number, body.memory());
-        let file = body.file().map(|file| Upload {
-            file: file.clone(),
-            read: 0,
-            reading: None,
+        let file = body.and_then(|body| {
+            client::stdin(&mut params, number, body.memory());
+            let file = body.file()?.clone();
+            Some(Box::new(Upload {
+                file,
+                read: 0,
+                reading: None,
+            }))
         });
         if file.is_none() {
             client::stdin_end(&mut params, number);

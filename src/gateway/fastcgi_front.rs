@@ -304,11 +304,7 @@ async fn answer(record: &Record, pool: &PoolHandle, started: Started) -> Result<
         body_at,
         stderr,
     } = started;
-    let streams = match head.buffering {
-        Some(buffering) => !buffering,
-        None => head.is_event_stream(),
-    };
-    let rest = if streams {
+    let rest = if head.streams() {
         Rest::Stream(Box::new(WorkerStream::new(run, Vec::new())))
     } else {
         match script::read_what_is_there(&mut run, &mut output, RESPONSE_MEMORY).await {

@@ -286,7 +286,7 @@ impl Record {
     }
 
     /// The same, for a well-known name.
-    fn known_header(&self, name: Name) -> Option<&[u8]> {
+    pub(crate) fn known_header(&self, name: Name) -> Option<&[u8]> {
         match self.params {
             Some(_) => self.header(name.as_str()),
             None => self.head.fields.get(name),

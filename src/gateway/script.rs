@@ -7,10 +7,16 @@
 //! ```
 
 mod admission;
+mod refusals;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http::{Method, StatusCode};
 use weir_config::{OnClientLeft, Settings};
 use weir_fcgi::{
@@ -24,7 +30,8 @@ use weir_observe::error_log::{About, tell};
 use weir_pool::{Retry, Sent, ShedReason, may_retry};
 use weir_sys::process::Exit;
 
-use self::admission::admit;
+pub(crate) use self::refusals::{refuse_body, worker_failed};
+use self::{admission::admit, refusals::no_worker};
 use super::{
     cgi::{self, Head},
     clock::{self, NEVER},
@@ -37,9 +44,10 @@ use super::{
     record::Record,
     refusal::Refusal,
     scoreboard::Facts,
-    spool::{self, BodyError, Spooled},
+    spool::{self, Spooled},
     stream::WorkerStream,
     trace,
+    worker_conn::WorkerConn,
 };
 
 /// The meaning of a script's answer.
@@ -156,26 +164,16 @@ pub(crate) async fn run(
     let put_params = |record: &Record, id, out: &mut Vec<u8>| {
         params::put(record, settings, id, length, out);
     };
-    conn.awaits_script();
     record.asks_script();
-    refuse_what_crashes(record, pool)?;
-    loop {
-        let lease = admit(record, conn, pool).await?;
-        // Boxed: a request that waits for a worker should not reserve the memory for later steps.
-        let answer = Box::pin(async {
-            match attempt(record, conn, pool, body, &put_params, lease).await? {
-                Some(started) => finish(record, settings, started).await.map(Some),
-                None => Ok(None),
-            }
-        });
-        if let Some(answer) = answer.await? {
-            return Ok(answer);
-        }
-    }
+    let started = begin(record, conn, pool, body, put_params).await?;
+    finish(record, settings, started).await
 }
 
 /// Gets a worker of `pool` to start its answer; `put_params` appends the PARAMS records of the request with the given
 /// id.
+///
+/// The usual way has two points at which it waits: for a worker, and for the worker's bytes. All others are boxed, so
+/// that a request that waits has no memory for them.
 ///
 /// # Errors
 ///
@@ -190,54 +188,89 @@ pub(crate) async fn begin(
     conn.awaits_script();
     refuse_what_crashes(record, pool)?;
     loop {
-        let lease = admit(record, conn, pool).await?;
-        let begun = Box::pin(attempt(record, conn, pool, body, &put_params, lease));
-        if let Some(started) = begun.await? {
-            return Ok(started);
+        let mut lease = admit(record, conn, pool).await?;
+        lease.serve(record.site);
+        let worker = match lease.reach(conn.home, &toward(record, pool)) {
+            Some(worker) => worker,
+            None => match Box::pin(connect(record, conn, pool, &mut lease)).await? {
+                Some(worker) => worker,
+                None => continue,
+            },
+        };
+        record.worker = lease.worker();
+        let server = lease.server();
+        let mut run = send(record, conn, (lease, worker), body, &put_params);
+        let stderr = record.params.is_some().then(|| run.copy_stderr());
+        let mut reading = Reading::default();
+        let head = poll_fn(|cx| reading.poll_head(cx, &mut run, (record, conn, pool))).await;
+        record.first_byte = run.first_byte;
+        match head {
+            Ok(head) => {
+                answers(record, pool, &mut run, &head);
+                return Ok(Started {
+                    run,
+                    head,
+                    output: reading.output,
+                    body_at: reading.scanned,
+                    stderr,
+                });
+            }
+            Err(no_head) => {
+                record.tried.extend(server);
+                Box::pin(has_no_head(record, pool, run, no_head)).await?;
+            }
         }
     }
 }
 
-/// Tries the request at the lent worker. `None`: another worker is to be asked.
-async fn attempt(
+/// Which servers may get the request.
+fn toward<'r>(record: &'r Record, pool: &PoolHandle) -> Toward<'r> {
+    Toward {
+        key: pool.hash_key(record),
+        tried: &record.tried,
+        certain: record.retries > 0 || !record.head.method.is_idempotent(),
+    }
+}
+
+/// Makes a connection to a worker. `None`: another worker is to be asked.
+///
+/// # Errors
+///
+/// The answer if no worker can be reached.
+async fn connect(
     record: &mut Record,
     conn: &Arc<Conn>,
     pool: &Arc<PoolHandle>,
-    body: Option<&Spooled>,
-    put_params: &impl Fn(&Record, u16, &mut Vec<u8>),
-    mut lease: Lease,
-) -> Result<Option<Started>, Refusal> {
-    let empty = Spooled::default();
-    let spooled = body.unwrap_or(&empty);
-    let idempotent = record.head.method.is_idempotent();
-    lease.serve(record.site);
-    let toward = Toward {
-        key: pool.hash_key(record),
-        tried: &record.tried,
-        certain: !idempotent || record.retries > 0,
-    };
-    let connecting = lease.connect(conn.home, toward);
+    lease: &mut Lease,
+) -> Result<Option<WorkerConn>, Refusal> {
+    let connecting = lease.connect(conn.home, toward(record, pool));
     let Some(connected) = clock::in_time(connecting, record.worth.deadline).await else {
-        drop(lease);
         let message = "the request's `timeout` ended before a server accepted a connection";
         let after = pool.retry_after();
         return Err(Refusal::shed(ShedReason::QueueTimeout, after, message));
     };
-    record.worker = lease.worker();
-    let server = lease.server();
-    record.tried.extend(server);
-    let worker = match connected {
-        Ok(worker) => worker,
-        Err(error) => {
-            let message = format!("cannot connect to {}: {}", error.address, error.error);
-            drop(lease);
-            // Servers were already tried for as long as `connect_timeout` allows.
-            if pool.has_workers() && again(record, pool, idempotent, Sent::Nothing, &message) {
-                return Ok(None);
-            }
-            return Err(no_worker(pool, message));
-        }
+    let error = match connected {
+        Ok(worker) => return Ok(Some(worker)),
+        Err(error) => error,
     };
+    record.worker = lease.worker();
+    record.tried.extend(lease.server());
+    let message = format!("cannot connect to {}: {}", error.address, error.error);
+    // Servers were already tried for as long as `connect_timeout` allows.
+    if pool.has_workers() && again(record, pool, Sent::Nothing, &message) {
+        return Ok(None);
+    }
+    Err(no_worker(pool, message))
+}
+
+/// Gives the request to the lent worker.
+fn send(
+    record: &mut Record,
+    conn: &Arc<Conn>,
+    (mut lease, worker): (Lease, WorkerConn),
+    body: Option<&Spooled>,
+    put_params: &impl Fn(&Record, u16, &mut Vec<u8>),
+) -> Run {
     trace::step!(
         record.id,
         record.traced_from,
@@ -247,7 +280,8 @@ async fn attempt(
         record.wait.and_then(|wait| wait.waited).unwrap_or(0)
     );
     let (id, mut request) = (worker.next_id(), fastcgi::buffer());
-    client::begin_request(&mut request, id, Role::Responder, pool.settings.keep_conn);
+    let keeps = lease.pool().settings.keep_conn;
+    client::begin_request(&mut request, id, Role::Responder, keeps);
     put_params(record, id, &mut request);
     record.dispatched = clock::now();
     record.first_byte = None;
@@ -255,78 +289,74 @@ async fn attempt(
     if conn.source.may_be_worker() {
         lease.asked_by(conn);
     }
-    note(record, conn, pool, &mut lease, &request);
-    let mut run = Run::start(
-        lease,
-        worker,
-        conn,
-        (record.id, record.asked_for()),
-        request,
-        spooled,
-    );
+    note(record, conn, &mut lease, &request);
+    let by = (record.id, record.asked_for());
+    let mut run = Run::start((lease, worker), conn, by, request, body);
     run.ends_at(record.worth.deadline);
     run.on_drop(match record.worth.on_client_left {
         OnClientLeft::Finish => OnDrop::Finish,
         OnClientLeft::Cancel | OnClientLeft::FinishIfAnswering => OnDrop::Cancel,
     });
-    let stderr = record.params.is_some().then(|| run.copy_stderr());
-    let mut output = Vec::new();
-    let head = read_head(&mut run, &mut output, record, conn, pool).await;
-    record.first_byte = run.first_byte;
-    match head {
-        Ok((head, body_at)) => {
-            run.ends_at(NEVER);
-            if record.worth.on_client_left == OnClientLeft::FinishIfAnswering {
-                run.on_drop(OnDrop::Finish);
-            }
-            if let Some(noted) = &mut record.noted
-                && let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(pool.id))
-                && log.wants_headers()
-            {
-                noted.headers = Some(head.headers.clone());
-            }
-            Ok(Some(Started {
-                run,
-                head,
-                output,
-                body_at,
-                stderr,
-            }))
-        }
-        Err(NoHead::Failed(failure)) => {
-            let sent = match &failure {
-                Failure::Closed { sent: false, .. } | Failure::Closed { unread: true, .. } => {
-                    Sent::Nothing
-                }
-                _ => Sent::Maybe,
-            };
-            let answered = record.first_byte.is_some();
-            if let Failure::Closed { process, error, .. } = &failure
-                && !answered
-                && !Box::pin(cost_a_worker(pool, *process, error.as_ref(), sent)).await
-                && again(record, pool, idempotent, sent, &failure.to_string())
-            {
-                return Ok(None);
-            }
-            Err(Box::pin(worker_failed(pool, failure)).await)
-        }
-        Err(NoHead::Bad(message)) => {
+    run
+}
+
+/// The worker has begun its answer.
+fn answers(record: &mut Record, pool: &PoolHandle, run: &mut Run, head: &Head) {
+    run.ends_at(NEVER);
+    if record.worth.on_client_left == OnClientLeft::FinishIfAnswering {
+        run.on_drop(OnDrop::Finish);
+    }
+    if let Some(noted) = &mut record.noted
+        && let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(pool.id))
+        && log.wants_headers()
+    {
+        noted.headers = Some(head.headers.clone());
+    }
+}
+
+/// The worker gave no head. Nothing: another worker is to be asked.
+///
+/// # Errors
+///
+/// The answer if the request is not given to another worker.
+async fn has_no_head(
+    record: &mut Record,
+    pool: &Arc<PoolHandle>,
+    mut run: Run,
+    why: NoHead,
+) -> Result<(), Refusal> {
+    let failure = match why {
+        NoHead::Failed(failure) => failure,
+        NoHead::Bad(message) => {
+            let server = record.tried.last().filter(|_| !pool.has_workers());
             if let Some(server) = server.filter(|_| !run.blame(&message)) {
-                pool.blame(server, &message);
+                pool.blame(*server, &message);
             }
-            Err(Refusal::upstream(
+            return Err(Refusal::upstream(
                 StatusCode::BAD_GATEWAY,
                 "bad_response",
                 "http_protocol_error",
                 message,
-            ))
+            ));
         }
+    };
+    let sent = match &failure {
+        Failure::Closed { sent: false, .. } | Failure::Closed { unread: true, .. } => Sent::Nothing,
+        _ => Sent::Maybe,
+    };
+    if let Failure::Closed { process, error, .. } = &failure
+        && record.first_byte.is_none()
+        && !cost_a_worker(pool, *process, error.as_ref(), sent).await
+        && again(record, pool, sent, &failure.to_string())
+    {
+        return Ok(());
     }
+    Err(worker_failed(pool, failure).await)
 }
 
 /// Notes what the pool's own log needs of a request that a worker gets.
-fn note(record: &mut Record, conn: &Conn, pool: &PoolHandle, lease: &mut Lease, request: &[u8]) {
-    let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(pool.id)) else {
+fn note(record: &mut Record, conn: &Conn, lease: &mut Lease, request: &[u8]) {
+    let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(lease.pool().id)) else {
         return;
     };
     if log.is_from_worker() {
@@ -363,7 +393,7 @@ pub(super) fn facts(record: &Record, content_length: u64) -> Facts<'_> {
             .script
             .as_ref()
             .map_or(b"", |script| &script.filename),
-        authorization: record.header("authorization").unwrap_or_default(),
+        authorization: record.known_header(Name::Authorization).unwrap_or_default(),
         user: (record.params.as_ref())
             .and_then(|params| params.get(b"REMOTE_USER"))
             .unwrap_or_default(),
@@ -420,7 +450,7 @@ async fn cost_a_worker(
 }
 
 /// Whether a request whose worker failed is run again; this is logged.
-fn again(record: &mut Record, pool: &PoolHandle, idempotent: bool, sent: Sent, why: &str) -> bool {
+fn again(record: &mut Record, pool: &PoolHandle, sent: Sent, why: &str) -> bool {
     // If a worker of weir's own PHP ended before it read the request, the request is not the cause.
     let blameless = sent == Sent::Nothing && pool.settings.php().is_some();
     let (attempts, most) = match blameless {
@@ -437,7 +467,7 @@ fn again(record: &mut Record, pool: &PoolHandle, idempotent: bool, sent: Sent, w
         }
     };
     let verdict = may_retry(&weir_pool::Failure {
-        idempotent,
+        idempotent: record.head.method.is_idempotent(),
         sent,
         answered: false,
         attempts: attempts + 1,
@@ -453,59 +483,76 @@ fn again(record: &mut Record, pool: &PoolHandle, idempotent: bool, sent: Sent, w
     true
 }
 
+/// Why there is no head.
 enum NoHead {
     Failed(Failure),
     Bad(String),
 }
 
-/// Reads until the response's head is complete, and passes interim responses on. Returns the head, and where the body
-/// begins in `output`.
-async fn read_head(
-    run: &mut Run,
-    output: &mut Vec<u8>,
-    record: &Record,
-    conn: &Conn,
-    pool: &PoolHandle,
-) -> Result<(Head, usize), NoHead> {
-    let mut scanned = 0;
-    let mut ended = false;
-    loop {
-        let end = cgi::end_of_head(output, &mut scanned);
-        let limit = pool.settings.max_response_head;
-        if end.unwrap_or(output.len()) > limit {
-            run.on_drop(OnDrop::Abort);
-            return Err(NoHead::Bad(format!(
-                "the response's head is longer than max_response_head ({limit} bytes)"
-            )));
-        }
-        let Some(end) = end else {
-            if ended {
-                return Err(NoHead::Bad(match output.len() {
-                    0 => "the response is empty".into(),
-                    len => {
-                        format!("the response ended in the middle of its head, after {len} bytes")
-                    }
-                }));
+/// The beginning of a response.
+#[derive(Default)]
+struct Reading {
+    /// What has arrived and is not an interim response.
+    output: Vec<u8>,
+    /// How many bytes of it were searched for the end of the head; at the end, where the body begins.
+    scanned: usize,
+    /// The response has ended.
+    ended: bool,
+}
+
+impl Reading {
+    /// Reads until the response's head is complete, and passes interim responses on. [`Self::scanned`] is then where the body
+    /// begins.
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        run: &mut Run,
+        (record, conn, pool): (&Record, &Conn, &PoolHandle),
+    ) -> Poll<Result<Head, NoHead>> {
+        loop {
+            let end = cgi::end_of_head(&self.output, &mut self.scanned);
+            let limit = pool.settings.max_response_head;
+            if end.unwrap_or(self.output.len()) > limit {
+                run.on_drop(OnDrop::Abort);
+                return Poll::Ready(Err(NoHead::Bad(format!(
+                    "the response's head is longer than max_response_head ({limit} bytes)"
+                ))));
             }
-            ended = run.read(output).await.map_err(NoHead::Failed)? == Progress::End;
-            continue;
-        };
-        let head = cgi::parse(&output[..end])
-            .map_err(|error| NoHead::Bad(format!("the response's head is wrong: {error}")))?;
-        if head.status.is_informational() {
-            pass_interim(&head, record, conn);
-            output.drain(..end);
-            scanned = 0;
-            continue;
+            let Some(end) = end else {
+                if self.ended {
+                    return Poll::Ready(Err(NoHead::Bad(cut_off(self.output.len()))));
+                }
+                let read = ready!(run.poll(cx, &mut self.output)).map_err(NoHead::Failed)?;
+                self.ended = read == Progress::End;
+                continue;
+            };
+            let head = cgi::parse(&self.output[..end])
+                .map_err(|error| NoHead::Bad(format!("the response's head is wrong: {error}")))?;
+            if head.status.is_informational() {
+                pass_interim(&head, record, conn);
+                self.output.drain(..end);
+                self.scanned = 0;
+                continue;
+            }
+            trace::step!(
+                record.id,
+                record.traced_from,
+                "first byte",
+                "status={}",
+                head.status.as_u16()
+            );
+            self.scanned = end;
+            return Poll::Ready(Ok(head));
         }
-        trace::step!(
-            record.id,
-            record.traced_from,
-            "first byte",
-            "status={}",
-            head.status.as_u16()
-        );
-        return Ok((head, end));
+    }
+}
+
+/// What is wrong with a response that has ended after so many bytes of its head.
+#[cold]
+fn cut_off(bytes: usize) -> String {
+    match bytes {
+        0 => "the response is empty".into(),
+        bytes => format!("the response ended in the middle of its head, after {bytes} bytes"),
     }
 }
 
@@ -540,30 +587,25 @@ async fn finish(
         body_at,
         ..
     } = started;
-    output.drain(..body_at);
-    // The rest of the script's output is not needed; the script runs to its end in a separate task.
-    if let Some(location) = head.local_redirect() {
+    if head.answers_otherwise() {
+        // The rest of the script's output is not needed; the script runs to its end in a separate task.
         run.on_drop(OnDrop::Finish);
-        return Ok(Outcome::LocalRedirect(location.to_vec()));
-    }
-    let instead = match (head.accel_redirect.take(), head.sendfile.take()) {
-        (Some(url), _) => Some(Instead::Url(url)),
-        (None, Some(path)) => Some(Instead::Path(path)),
-        (None, None) => None,
-    };
-    if let Some(instead) = instead {
-        run.on_drop(OnDrop::Finish);
+        if let Some(location) = head.local_redirect() {
+            return Ok(Outcome::LocalRedirect(location.to_vec()));
+        }
+        let instead = match (head.accel_redirect.take(), head.sendfile.take()) {
+            (Some(url), _) => Instead::Url(url),
+            (None, path) => Instead::Path(path.unwrap_or_default()),
+        };
         return Ok(Outcome::Instead(instead, head.status, head.headers));
     }
+    let streams = !settings.buffering || head.streams();
     let length = head.content_length;
     let bodyless = record.head.method == Method::HEAD
         || matches!(
             head.status,
             StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
         );
-    let streams = !settings.buffering
-        || head.buffering == Some(false)
-        || (head.buffering.is_none() && head.is_event_stream());
     let Head {
         status, headers, ..
     } = head;
@@ -577,62 +619,71 @@ async fn finish(
         return Ok(Outcome::Reply(reply(Body::Empty), None));
     }
     if streams {
+        output.drain(..body_at);
         return Ok(Outcome::Reply(
             reply(Body::Stream(Box::new(WorkerStream::new(run, output)))),
             length,
         ));
     }
-    let progress = read_what_is_there(&mut run, &mut output, settings.response_memory).await;
-    let body = match progress {
-        Ok(Progress::End) => Body::Bytes(Bytes::from(output)),
+    let limit = settings.response_memory + body_at;
+    let mut bytes = match read_what_is_there(&mut run, &mut output, limit).await {
+        Ok(Progress::End) => Bytes::from(output),
         Ok(Progress::More) => {
+            output.drain(..body_at);
             let room = Room {
                 memory: settings.response_memory,
                 file: settings.max_response_file,
                 space: record.gateway.spool_space.clone(),
             };
-            Body::Stream(Box::new(ReadAhead::start(run, output, room)))
+            let body = Body::Stream(Box::new(ReadAhead::start(run, output, room)));
+            return Ok(Outcome::Reply(reply(body), length));
         }
         // The head was read, but nothing was sent yet: the client can still get an error.
-        Err(failure) => {
-            let pool = record.pool.as_ref();
-            return Err(match pool {
-                Some(pool) => Box::pin(worker_failed(pool, failure)).await,
-                None => Refusal::upstream(
-                    StatusCode::BAD_GATEWAY,
-                    "worker_died",
-                    "connection_terminated",
-                    failure.to_string(),
-                ),
-            });
-        }
+        Err(failure) => return Err(Box::pin(broken_off(record, failure)).await),
     };
-    match (&body, length) {
-        (Body::Bytes(bytes), Some(length)) if bytes.len() as u64 != length => {
-            tell!(
-                warning,
-                about(record),
-                "the script announced Content-Length {length} but printed {} bytes",
-                bytes.len()
-            );
-            if (bytes.len() as u64) < length {
-                // Nothing was sent yet: the client gets an error instead of a cut connection.
-                let message = format!(
-                    "the script announced Content-Length {length} but printed {} bytes",
-                    bytes.len()
-                );
-                return Err(Refusal::upstream(
-                    StatusCode::BAD_GATEWAY,
-                    "bad_response",
-                    "http_response_incomplete",
-                    message,
-                ));
-            }
-            let body = Body::Bytes(bytes.slice(..length as usize));
-            Ok(Outcome::Reply(reply(body), Some(length)))
-        }
-        _ => Ok(Outcome::Reply(reply(body), length)),
+    // In front of the body is the head. The memory of both is freed together.
+    bytes.advance(body_at);
+    if let Some(length) = length
+        && bytes.len() as u64 != length
+    {
+        wrong_length(record, bytes.len(), length)?;
+        bytes.truncate(length as usize);
     }
+    Ok(Outcome::Reply(reply(Body::Bytes(bytes)), length))
+}
+
+/// The answer if the worker failed in the middle of its response.
+async fn broken_off(record: &Record, failure: Failure) -> Refusal {
+    match &record.pool {
+        Some(pool) => worker_failed(pool, failure).await,
+        None => Refusal::upstream(
+            StatusCode::BAD_GATEWAY,
+            "worker_died",
+            "connection_terminated",
+            failure.to_string(),
+        ),
+    }
+}
+
+/// The body has another length than the script has announced.
+///
+/// # Errors
+///
+/// The answer if the body is too short. Nothing was sent yet: the client gets an error instead of a cut connection.
+#[cold]
+fn wrong_length(record: &Record, printed: usize, announced: u64) -> Result<(), Refusal> {
+    let message =
+        format!("the script announced Content-Length {announced} but printed {printed} bytes");
+    tell!(warning, about(record), "{message}");
+    if (printed as u64) < announced {
+        return Err(Refusal::upstream(
+            StatusCode::BAD_GATEWAY,
+            "bad_response",
+            "http_response_incomplete",
+            message,
+        ));
+    }
+    Ok(())
 }
 
 /// Reads as long as data is available at once, up to about `limit` bytes in total.
@@ -645,98 +696,16 @@ pub(crate) async fn read_what_is_there(
     output: &mut Vec<u8>,
     limit: usize,
 ) -> Result<Progress, Failure> {
-    std::future::poll_fn(|cx| {
+    poll_fn(|cx| {
         loop {
             match run.poll(cx, output) {
-                std::task::Poll::Ready(Ok(Progress::More)) if output.len() < limit => {}
-                std::task::Poll::Pending => return std::task::Poll::Ready(Ok(Progress::More)),
+                Poll::Ready(Ok(Progress::More)) if output.len() < limit => {}
+                Poll::Pending => return Poll::Ready(Ok(Progress::More)),
                 ready => return ready,
             }
         }
     })
     .await
-}
-
-/// The answer to a request whose body could not be read; `max_body` is the limit that applies.
-pub(crate) fn refuse_body(error: BodyError, max_body: u64) -> Refusal {
-    match error {
-        BodyError::TooLarge => Refusal::client(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "body_too_large",
-            format!("the request's body is larger than max_body ({max_body} bytes)"),
-        )
-        .closing(),
-        BodyError::TimedOut => Refusal::client(
-            StatusCode::REQUEST_TIMEOUT,
-            "body_timeout",
-            "no data of the body arrived within body_timeout",
-        )
-        .closing(),
-        BodyError::Late => Refusal::client(
-            StatusCode::REQUEST_TIMEOUT,
-            "request_timeout",
-            "the request's `timeout` ended before its whole body had arrived",
-        )
-        .closing(),
-        BodyError::Malformed => Refusal::client(
-            StatusCode::BAD_REQUEST,
-            "bad_body",
-            "the body's chunks are malformed",
-        )
-        .closing(),
-        BodyError::Spool(error) => Refusal::upstream(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "spool_failed",
-            "proxy_internal_error",
-            format!("cannot write the request's body to a temporary file: {error}; check spool_dir and max_spool"),
-        )
-        .retry_after(SPOOL_RETRY)
-        .closing(),
-    }
-}
-
-fn no_worker(pool: &PoolHandle, message: String) -> Refusal {
-    Refusal::upstream(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "no_worker",
-        "destination_unavailable",
-        message,
-    )
-    .retry_after(pool.retry_after())
-}
-
-/// The answer if a worker failed before any of its answer was sent.
-pub(crate) async fn worker_failed(pool: &PoolHandle, failure: Failure) -> Refusal {
-    let bad_gateway =
-        |reason, error, message| Refusal::upstream(StatusCode::BAD_GATEWAY, reason, error, message);
-    let message = failure.to_string();
-    match failure {
-        Failure::Closed { process, .. } => {
-            let how = match pool.exit(process).await {
-                Some(Exit::Code(code)) => {
-                    format!("{message}; its process ended with exit code {code}")
-                }
-                Some(Exit::Signal(signal)) => {
-                    format!(
-                        "{message}; its process was killed by {}",
-                        weir_sys::signal::name(signal)
-                    )
-                }
-                None => message,
-            };
-            bad_gateway("worker_died", "connection_terminated", how)
-        }
-        Failure::Protocol(_) => bad_gateway("bad_response", "http_protocol_error", message),
-        Failure::Silent { .. } | Failure::Terminated | Failure::Late | Failure::Cancelled => {
-            Refusal::upstream(
-                StatusCode::GATEWAY_TIMEOUT,
-                "terminated",
-                "http_response_timeout",
-                message,
-            )
-        }
-        Failure::Spool(_) => bad_gateway("spool_failed", "proxy_internal_error", message),
-    }
 }
 
 /// The subject of a request's log lines.
@@ -770,6 +739,3 @@ const MAX_DISCARDED: u64 = 64 * 1024;
 
 /// How long weir waits for such a body. The answer waits meanwhile.
 const DISCARD_TIME: Duration = Duration::from_millis(500);
-
-/// After how many seconds a client may try again when the spool was full.
-const SPOOL_RETRY: u64 = 10;

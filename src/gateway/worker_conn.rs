@@ -23,7 +23,7 @@ use weir_sys::watch::{self, Watched};
 pub(crate) struct WorkerConn {
     socket: Socket,
     /// A second descriptor of the socket, which is watched while a write waits for room.
-    room: Option<Watched>,
+    room: Option<Box<Watched>>,
     /// The reactor that watches it; only one reactor can.
     home: u16,
     /// How many requests it has carried.
@@ -98,9 +98,17 @@ impl WorkerConn {
     /// # Errors
     ///
     /// If the reactor cannot watch it (epoll_ctl(2)); the connection is closed then.
+    #[inline]
     pub(crate) fn at_home(self, home: u16) -> io::Result<WorkerConn> {
+        match self.socket {
+            Socket::ForReading(_) if self.home == home => Ok(self),
+            _ => self.moved(home),
+        }
+    }
+
+    #[cold]
+    fn moved(self, home: u16) -> io::Result<WorkerConn> {
         let socket = match self.socket {
-            Socket::ForReading(_) if self.home == home => return Ok(self),
             Socket::ForReading(elsewhere) => elsewhere.into_fd(),
             Socket::Loose(socket) => socket,
         };
@@ -173,7 +181,7 @@ impl WorkerConn {
                 sent => return Poll::Ready(sent),
             }
             let second = self.as_fd().try_clone_to_owned()?;
-            self.room = Some(Watched::for_writing(second)?);
+            self.room = Some(Box::new(Watched::for_writing(second)?));
         }
         match &self.room {
             Some(room) => room.poll_send(cx, bytes),

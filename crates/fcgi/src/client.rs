@@ -70,6 +70,22 @@ impl<'a> Params<'a> {
     /// If the name or the value is longer than [`nv::MAX_LEN`].
     #[inline]
     pub fn pair(&mut self, name: &[u8], value: &[u8]) {
+        let length = 2 + name.len() + value.len();
+        let room = MAX_CONTENT - (self.out.len() - self.content);
+        if name.len() <= nv::SHORT && value.len() <= nv::SHORT && length <= room {
+            // Nearly every pair.
+            self.out.reserve(length);
+            self.out
+                .extend_from_slice(&[name.len() as u8, value.len() as u8]);
+            self.out.extend_from_slice(name);
+            self.out.extend_from_slice(value);
+            return;
+        }
+        self.any_pair(name, value);
+    }
+
+    #[cold]
+    fn any_pair(&mut self, name: &[u8], value: &[u8]) {
         if self.make_room(nv::encoded_len(name.len(), value.len())) {
             nv::encode_lengths(self.out, name.len(), value.len());
             self.out.extend_from_slice(name);

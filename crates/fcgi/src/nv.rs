@@ -322,7 +322,7 @@ fn encode_length(out: &mut Vec<u8>, length: usize) {
 }
 
 /// The longest length that takes one byte.
-const SHORT: usize = 127;
+pub(crate) const SHORT: usize = 127;
 
 #[cfg(test)]
 mod tests {

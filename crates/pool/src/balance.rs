@@ -133,6 +133,17 @@ pub struct ServerFigures {
     pub unloaded: Option<Micros>,
 }
 
+/// What a server has room for; a part of [`ServerFigures`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// It is up and gets requests; perhaps it starts slowly.
+    pub is_up: bool,
+    /// Requests at the server now.
+    pub busy: usize,
+    /// Maximum number of requests.
+    pub limit: usize,
+}
+
 /// Whether a server gets requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerState {
@@ -398,6 +409,17 @@ impl Balancer {
         self.all().filter(|server| !server.gone).count()
     }
 
+    /// What a server has room for; `None` if it was removed.
+    #[inline]
+    pub fn room(&self, now: Micros, server: ServerId) -> Option<Room> {
+        let server = self.get(server)?;
+        Some(Room {
+            is_up: server.counts(Tier::Any) && server.health.is_up(),
+            busy: server.busy,
+            limit: server.limit(now, &self.settings),
+        })
+    }
+
     /// A server's figures; `None` if it was removed.
     pub fn figures(&self, now: Micros, server: ServerId) -> Option<ServerFigures> {
         let server = self.get(server)?;
@@ -488,6 +510,9 @@ impl Balancer {
         key: Option<u64>,
         tried: &[ServerId],
     ) -> Option<usize> {
+        if let [Some(only)] = &self.servers[..] {
+            return only.counts(tier).then_some(0);
+        }
         let mut candidates = core::mem::take(&mut self.candidates);
         for (avoid, room) in [(true, true), (true, false), (false, true), (false, false)] {
             candidates.clear();

@@ -152,6 +152,11 @@ impl Pool {
         }
     }
 
+    /// How many requests may run at once ([`Limits::maxconn`]).
+    pub fn maxconn(&self) -> usize {
+        self.limits.maxconn
+    }
+
     /// The present limits.
     pub fn limits(&self) -> Limits {
         self.limits

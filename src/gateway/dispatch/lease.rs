@@ -52,7 +52,7 @@ pub(crate) struct Held {
     /// Whether the process is to be replaced: at once (`kill`), or after this request (`last`).
     pub(super) kill: bool,
     /// Set if the process is killed because its request ran too long.
-    pub(super) terminated: Option<Told>,
+    pub(super) terminated: Option<Box<Told>>,
     pub(super) last: bool,
     /// The cost that the worker reported for its request.
     pub(super) cost: Cost,
@@ -87,13 +87,27 @@ impl DerefMut for Lease {
 }
 
 impl Lease {
-    /// The worker's connection, registered with the reactor `home`. Connects if there is none.
+    /// The worker's kept connection, registered with the reactor `home`. `None` if there is none that can be used:
+    /// [`Self::connect`] must follow.
     ///
     /// `toward.certain`: the request must not be lost or sent twice, so it must not go into a connection that the
     /// worker is about to close. A server then gets a new connection, because PHP-FPM closes kept ones at any time
     /// (`pm.max_requests`). For a program that weir runs, the connection is first checked to be open. The same is
     /// done with a connection that was idle for a while. For weir's own PHP the kernel tells afterwards whether the
     /// worker has read the request.
+    pub(crate) fn reach(&mut self, home: u16, toward: &Toward<'_>) -> Option<WorkerConn> {
+        if matches!(self.pool.settings.runtime, Runtime::Servers(_)) {
+            return self.reach_server(home, toward);
+        }
+        let conn = self.conn.take()?.at_home(home).ok()?;
+        let stale = match self.is_php() {
+            true => conn.has_spoken(),
+            false => (toward.certain || conn.has_rested()) && conn.is_stale(),
+        };
+        (!stale).then_some(conn)
+    }
+
+    /// A new connection, after [`Self::reach`] has found none. The same parameters.
     ///
     /// # Errors
     ///
@@ -104,18 +118,7 @@ impl Lease {
         toward: Toward<'_>,
     ) -> Result<WorkerConn, ConnectError> {
         if matches!(self.pool.settings.runtime, Runtime::Servers(_)) {
-            return Box::pin(self.connect_to(home, toward)).await;
-        }
-        if let Some(conn) = self.conn.take()
-            && let Ok(conn) = conn.at_home(home)
-        {
-            let stale = match self.is_php() {
-                true => conn.has_spoken(),
-                false => (toward.certain || conn.has_rested()) && conn.is_stale(),
-            };
-            if !stale {
-                return Ok(conn);
-            }
+            return self.connect_to(home, toward).await;
         }
         Err(ConnectError {
             address: format!("worker {}", self.pid),
@@ -224,7 +227,7 @@ impl Lease {
         let told = self.told(request);
         match told {
             // The manager ends this one and reports how it ended.
-            Some(told) if self.is_php() => self.terminated = Some(told),
+            Some(told) if self.is_php() => self.terminated = Some(Box::new(told)),
             Some(told) => events::request_terminated(&self.running(&told)),
             None => {}
         }
@@ -302,10 +305,10 @@ impl Drop for Lease {
                 cost: self.cost,
             });
         }
-        let pool = self.pool.clone();
         if let Some(line) = self.line.take() {
-            line.write(&pool, self.pid);
+            line.write(&self.pool, self.pid);
         }
+        let pool = self.pool.clone();
         if self.begun {
             let served = clock::now().saturating_sub(self.lent);
             pool.tally.served(self.site, pool.id, served);
@@ -415,7 +418,11 @@ impl Lease {
             let pool = pool.id;
             after.tell_manager(match kill {
                 true => match self.terminated.take() {
-                    Some(told) => ToManager::Terminate { pool, worker, told },
+                    Some(told) => ToManager::Terminate {
+                        pool,
+                        worker,
+                        told: *told,
+                    },
                     None => ToManager::Kill { pool, worker },
                 },
                 false => ToManager::Connect { pool, worker },

@@ -43,16 +43,28 @@ pub(super) struct Scaling {
 #[must_use]
 #[derive(Default)]
 pub(super) struct After {
-    /// Requests that got a worker. `None`: the client has just left, so the worker goes to the next request.
-    granted: Vec<(Option<Waiting>, Lease)>,
+    /// The first request that got a worker. There is seldom more than one.
+    granted: Option<Granted>,
+    /// The pool's task has to wake earlier than planned.
+    wake: bool,
+    /// Boxed, because most changes have nothing of this.
+    rare: Option<Box<RareActions>>,
+}
+
+/// A request that got a worker. `None`: the client has just left, so the worker goes to the next request.
+type Granted = (Option<Waiting>, Lease);
+
+/// Actions that most changes of a pool do not need.
+#[derive(Default)]
+struct RareActions {
+    /// More requests that got a worker.
+    granted: Vec<Granted>,
     refused: Vec<(Waiting, ShedReason)>,
     messages: Vec<ToManager>,
     closing: Vec<WorkerConn>,
     decisions: Vec<Decision>,
     /// Messages about servers and scripts.
     notes: Vec<Note>,
-    /// The pool's task has to wake earlier than planned.
-    wake: bool,
 }
 
 impl Scaling {
@@ -299,7 +311,7 @@ impl State {
             return;
         };
         let orders = scaling.scaler.look(now, &self.pool);
-        after.decisions.extend(scaling.scaler.decisions());
+        after.decide(scaling.scaler.decisions());
         let next = scaling.scaler.next_look().map_or(NEVER, |next| next.0);
         let expected = !scaling.down && scaling.scaler.expects_worker();
         let soon = if expected { scaling.scaler.soon() } else { 0 };
@@ -307,7 +319,7 @@ impl State {
         self.pool.worker_expected(expected);
         self.pool.workers_soon(soon);
         if orders.start > 0 {
-            after.messages.push(ToManager::StartWorkers {
+            after.tell_manager(ToManager::StartWorkers {
                 pool: pool.id,
                 count: orders.start as u32,
             });
@@ -353,9 +365,9 @@ impl State {
         let slot = &mut self.slots[worker.0 as usize];
         slot.withdrawn = true;
         slot.grip = None;
-        after.closing.extend(slot.conn.take());
+        after.close(slot.conn.take());
         if let Some(worker) = slot.process {
-            after.messages.push(ToManager::Retire {
+            after.tell_manager(ToManager::Retire {
                 pool: pool.id,
                 worker,
                 spent: slot.spent,
@@ -371,12 +383,9 @@ impl State {
         }
         let mut stranded = Vec::new();
         self.pool.drain_waiting(now, &mut stranded);
-        let refused = stranded
-            .into_iter()
-            .filter_map(|request| self.waiting.remove(&request));
-        after
-            .refused
-            .extend(refused.map(|sender| (sender, ShedReason::NoWorker)));
+        for request in stranded {
+            self.refuse(request, ShedReason::NoWorker, after);
+        }
     }
 
     /// Gives a free worker to the next request.
@@ -388,13 +397,14 @@ impl State {
     ) {
         let sender = self.waiting.remove(&request);
         let lease = self.lend(pool, worker);
-        after.granted.push((sender, lease));
+        after.grant((sender, lease));
     }
 
     /// Tells a request, which has left the queue already, that it gets no worker.
     pub(super) fn refuse(&mut self, request: RequestId, reason: ShedReason, after: &mut After) {
-        let sender = self.waiting.remove(&request);
-        after.refused.extend(sender.map(|sender| (sender, reason)));
+        if let Some(sender) = self.waiting.remove(&request) {
+            after.rare().refused.push((sender, reason));
+        }
     }
 
     /// Removes requests that have waited too long from the queue.
@@ -410,26 +420,56 @@ impl State {
 
 impl After {
     pub(super) fn tell_manager(&mut self, message: ToManager) {
-        self.messages.push(message);
+        self.rare().messages.push(message);
     }
 
     pub(super) fn note(&mut self, note: Note) {
-        self.notes.push(note);
+        self.rare().notes.push(note);
     }
 
     pub(super) fn close(&mut self, conn: Option<WorkerConn>) {
-        self.closing.extend(conn);
+        if let Some(conn) = conn {
+            self.rare().closing.push(conn);
+        }
+    }
+
+    fn decide(&mut self, decisions: impl Iterator<Item = Decision>) {
+        for decision in decisions {
+            self.rare().decisions.push(decision);
+        }
+    }
+
+    fn grant(&mut self, granted: Granted) {
+        match &self.granted {
+            None => self.granted = Some(granted),
+            Some(_) => self.rare().granted.push(granted),
+        }
+    }
+
+    #[cold]
+    fn rare(&mut self) -> &mut RareActions {
+        self.rare.get_or_insert_default()
     }
 
     /// Performs the actions. The pool's lock is free.
+    #[inline]
     pub(super) fn perform(self, pool: &PoolHandle) {
-        for (sender, lease) in self.granted {
-            match sender {
-                // If the client has just left, the lease is dropped and goes to the next request.
-                Some(sender) => drop(sender.send(Ok(lease))),
-                None => drop(lease),
-            }
+        if let Some(granted) = self.granted {
+            give(granted);
         }
+        if self.wake {
+            pool.woken.notify_one();
+        }
+        if let Some(rare) = self.rare {
+            (*rare).perform(pool);
+        }
+    }
+}
+
+impl RareActions {
+    #[cold]
+    fn perform(self, pool: &PoolHandle) {
+        self.granted.into_iter().for_each(give);
         for (sender, reason) in self.refused {
             let _ = sender.send(Err(reason));
         }
@@ -437,15 +477,20 @@ impl After {
         for message in self.messages {
             (pool.manager.0)(message);
         }
-        if self.wake {
-            pool.woken.notify_one();
-        }
         for decision in self.decisions {
             tell_decision(pool, decision);
         }
         for note in self.notes {
             tell_note(pool, note);
         }
+    }
+}
+
+fn give((sender, lease): Granted) {
+    match sender {
+        // If the client has just left, the lease is dropped and goes to the next request.
+        Some(sender) => drop(sender.send(Ok(lease))),
+        None => drop(lease),
     }
 }
 

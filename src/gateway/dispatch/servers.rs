@@ -86,7 +86,7 @@ struct Member {
 struct Picked {
     chosen: Chosen,
     name: Arc<str>,
-    address: Address,
+    /// An idle connection to it.
     kept: Option<WorkerConn>,
 }
 
@@ -208,9 +208,9 @@ impl Farm {
         after: &mut After,
     ) -> Option<Picked> {
         let chosen = self.balancer.choose(now, key, tried)?;
-        let figures = self.balancer.figures(now, chosen.server)?;
+        let room = self.balancer.room(now, chosen.server)?;
         let member = self.member_mut(chosen.server)?;
-        if figures.busy <= 1 {
+        if room.busy <= 1 {
             member.quiet_since = now.0;
         }
         let kept = match renew {
@@ -220,14 +220,13 @@ impl Farm {
         // A kept connection occupies a PHP-FPM worker: a new one would have to wait for it.
         while kept.is_none()
             && !member.kept.is_empty()
-            && figures.busy + member.kept.len() > figures.limit
+            && room.busy + member.kept.len() > room.limit
         {
             after.close(Some(member.kept.remove(0)));
         }
         Some(Picked {
             chosen,
             name: member.name.clone(),
-            address: member.address.clone(),
             kept,
         })
     }
@@ -244,17 +243,16 @@ impl Farm {
         after: &mut After,
     ) {
         let change = self.balancer.finish(now, chosen, finish);
-        let Some(figures) = self.balancer.figures(now, chosen.server) else {
+        let Some(room) = self.balancer.room(now, chosen.server) else {
             // The server was leaving, and this was its last request.
             self.members[chosen.server.0 as usize] = None;
             return after.close(conn);
         };
-        let fit = matches!(figures.state, ServerState::Up | ServerState::SlowStart);
         if let Some(member) = self.member_mut(chosen.server) {
             if finish == Finish::Answered {
                 member.quiet_since = now.0;
             }
-            if fit && figures.busy + member.kept.len() < figures.limit {
+            if room.is_up && room.busy + member.kept.len() < room.limit {
                 member.kept.extend(conn);
             } else {
                 after.close(conn);
@@ -347,12 +345,24 @@ impl State {
         if !expected {
             self.settle(pool, now, after);
         }
-        let before = self.pool.limits();
-        let stats = self.pool.stats();
-        let places = stats.workers - stats.retiring;
-        if before.maxconn == limit && places == limit {
+        let places = self.pool.staying();
+        if self.pool.maxconn() == limit && places == limit {
             return;
         }
+        self.resize(pool, places, limit, now, after);
+    }
+
+    /// Changes the number of places of the pool from `places` to `limit`.
+    #[cold]
+    fn resize(
+        &mut self,
+        pool: &Arc<PoolHandle>,
+        places: usize,
+        limit: usize,
+        now: Micros,
+        after: &mut After,
+    ) {
+        let before = self.pool.limits();
         let Some(farm) = &mut self.farm else { return };
         if limit < before.maxconn {
             farm.trim(now, after);

@@ -48,27 +48,32 @@ pub(super) async fn admit(
     };
     // A call of a worker's own script needs a worker while another worker waits for it.
     let looks = record.params.is_none() && pool.has_workers();
-    let gateway = looks.then(|| record.gateway.clone());
-    let caller = || gateway.and_then(|gateway| gateway.find_caller(conn));
-    let acquired = pool.acquire(&ask, &mut record.wait, caller).await;
-    let acquired = acquired.map(|mut lease| {
-        lease.keep(turn, learner);
-        lease
-    });
-    acquired.map_err(|reason| {
-        if record.wait.is_some_and(|wait| wait.stuck) {
-            return refuse_own_call(pool);
+    let (gateway, wait) = (&record.gateway, &mut record.wait);
+    let caller = || looks.then(|| gateway.find_caller(conn)).flatten();
+    match pool.acquire(&ask, wait, caller).await {
+        Ok(mut lease) => {
+            lease.keep(turn, learner);
+            Ok(lease)
         }
-        let message = match pool.say_refusal() {
-            None => String::new(),
-            Some(0) => why_shed(record, pool, reason),
-            Some(more) => format!(
-                "{}; {more} more were refused since the last such message for this pool",
-                why_shed(record, pool, reason)
-            ),
-        };
-        Refusal::shed(reason, pool.retry_after(), message)
-    })
+        Err(reason) => Err(refusal(record, pool, reason)),
+    }
+}
+
+/// The answer to a request that gets no worker.
+#[cold]
+fn refusal(record: &Record, pool: &Arc<PoolHandle>, reason: ShedReason) -> Refusal {
+    if record.wait.is_some_and(|wait| wait.stuck) {
+        return refuse_own_call(pool);
+    }
+    let message = match pool.say_refusal() {
+        None => String::new(),
+        Some(0) => why_shed(record, pool, reason),
+        Some(more) => format!(
+            "{}; {more} more were refused since the last such message for this pool",
+            why_shed(record, pool, reason)
+        ),
+    };
+    Refusal::shed(reason, pool.retry_after(), message)
 }
 
 /// Waits until no other request with its key runs. `learned`: weir has found out by itself that the script holds the lock

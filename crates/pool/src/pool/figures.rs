@@ -48,6 +48,11 @@ impl Pool {
         self.workers.free()
     }
 
+    /// Workers that are up and stay so when they are released.
+    pub fn staying(&self) -> usize {
+        self.workers.free() + self.workers.busy() - self.workers.retiring()
+    }
+
     /// The pool's figures.
     pub fn stats(&self) -> Stats {
         let (free, busy) = (self.workers.free(), self.workers.busy());

@@ -3,10 +3,10 @@
 
 use std::{io, sync::Arc, time::Duration};
 
+use weir_config::Address;
 use weir_observe::clock;
 use weir_pool::{Finish, Micros, ServerId};
 
-use super::Picked;
 use crate::gateway::{
     dispatch::{ConnectError, Lease, PoolHandle, scaling::After},
     worker_conn::WorkerConn,
@@ -24,7 +24,17 @@ pub(crate) struct Toward<'t> {
 }
 
 impl Lease {
-    /// A connection to a server, registered with the reactor `home`.
+    /// Chooses a server. Returns an idle connection to it, registered with the reactor `home`, if there is one that can be
+    /// used. Otherwise [`Self::connect_to`] makes one.
+    pub(in crate::gateway::dispatch) fn reach_server(
+        &mut self,
+        home: u16,
+        toward: &Toward<'_>,
+    ) -> Option<WorkerConn> {
+        usable(self.pick(toward, toward.tried)??, home)
+    }
+
+    /// A connection to the server that was chosen, registered with the reactor `home`, or to another one if that fails.
     pub(in crate::gateway::dispatch) async fn connect_to(
         &mut self,
         home: u16,
@@ -37,20 +47,22 @@ impl Lease {
         let mut timed_out = 0;
         let mut tried = toward.tried.to_vec();
         loop {
-            let Some(picked) = self.pick(&toward, &tried) else {
+            if self.chosen.is_none()
+                && let Some(kept) = self.pick(&toward, &tried).flatten()
+                && let Some(kept) = usable(kept, home)
+            {
+                return Ok(kept);
+            }
+            let chosen = self.server();
+            let known = chosen.and_then(|server| Some((server, pool.address_of(server)?)));
+            let Some((server, address)) = known else {
                 return Err(ConnectError {
                     address: format!("a server of pool {}", pool.settings.name),
                     error: io::Error::new(io::ErrorKind::NotFound, "there is none"),
                 });
             };
-            if let Some(kept) = picked.kept
-                && let Ok(kept) = kept.at_home(home)
-                && !(kept.has_rested() && kept.is_stale())
-            {
-                return Ok(kept);
-            }
             let left = Duration::from_micros(limit.saturating_sub(clock::now()).max(1));
-            let made = tokio::time::timeout(left, WorkerConn::connect(&picked.address)).await;
+            let made = tokio::time::timeout(left, WorkerConn::connect(&address)).await;
             let made = made.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             let error = match made.and_then(|conn| conn.at_home(home)) {
                 Ok(conn) => return Ok(conn),
@@ -58,7 +70,7 @@ impl Lease {
             };
             let finish = meaning(&error);
             timed_out += usize::from(finish == Finish::TimedOut);
-            let others = self.give_up(finish, &error, &mut tried, picked.chosen.server);
+            let others = self.give_up(finish, &error, &mut tried, server);
             if let Some(count) = others
                 && timed_out < count
             {
@@ -70,8 +82,9 @@ impl Lease {
             let last =
                 clock::now() + pause.as_micros() as u64 >= limit || (refused && pause > LAST_PAUSE);
             if last {
+                let name = self.server_name.as_deref();
                 return Err(ConnectError {
-                    address: picked.name.to_string(),
+                    address: name.unwrap_or_default().to_owned(),
                     error,
                 });
             }
@@ -81,20 +94,20 @@ impl Lease {
         }
     }
 
-    fn pick(&mut self, toward: &Toward<'_>, tried: &[ServerId]) -> Option<Picked> {
-        let pool = self.pool.clone();
+    /// Chooses a server, with an idle connection to it if there is one. `None`: there is no server.
+    fn pick(&mut self, toward: &Toward<'_>, tried: &[ServerId]) -> Option<Option<WorkerConn>> {
         let mut after = After::default();
         let picked = {
-            let mut state = pool.state();
+            let mut state = self.pool.state();
             let now = Micros(clock::now());
             let farm = state.farm.as_mut()?;
             farm.pick(now, toward.key, tried, toward.certain, &mut after)
         };
-        after.perform(&pool);
+        after.perform(&self.pool);
         let picked = picked?;
         self.chosen = Some(picked.chosen);
-        self.server_name = Some(picked.name.clone());
-        Some(picked)
+        self.server_name = Some(picked.name);
+        Some(picked.kept)
     }
 
     /// The chosen server did not accept the connection. Returns how many servers there are, if one of them is up and
@@ -121,6 +134,20 @@ impl Lease {
         });
         others
     }
+}
+
+impl PoolHandle {
+    fn address_of(&self, server: ServerId) -> Option<Address> {
+        let mut state = self.state();
+        let member = state.farm.as_mut()?.member_mut(server)?;
+        Some(member.address.clone())
+    }
+}
+
+/// A kept connection, registered with the reactor `home`; `None` if the server has closed it.
+fn usable(kept: WorkerConn, home: u16) -> Option<WorkerConn> {
+    let kept = kept.at_home(home).ok()?;
+    (!kept.has_rested() || !kept.is_stale()).then_some(kept)
 }
 
 /// What an error of connect(2) means for the server's state.
