@@ -86,12 +86,12 @@ impl Fields {
     }
 
     /// Adds lines whose fields have been checked ([`check_field`]) and noted ([`Self::note`]), each with its end.
-    pub(crate) fn append_checked(&mut self, lines: &[u8]) {
+    pub fn append_checked(&mut self, lines: &[u8]) {
         self.lines.extend_from_slice(lines);
     }
 
     /// A field of this name is among the lines, or is going to be.
-    pub(crate) fn note(&mut self, name: Option<Name>) {
+    pub fn note(&mut self, name: Option<Name>) {
         self.known |= name.map_or(0, Name::bit);
     }
 
