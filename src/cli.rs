@@ -8,34 +8,19 @@ mod folder;
 mod version;
 mod window;
 
-use std::{
-    env,
-    ffi::OsString,
-    fs,
-    io::IsTerminal,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, error::ErrorKind};
-use weir_config::{
-    Config, Diagnostics, Environment, Server, check_environment, parse_address, read, to_toml,
-};
-
-pub use self::window::window_address;
-use weir_machine::{ThisMachine, findings::Severity, limits};
+use weir_config::{parse_address, to_toml};
+use weir_manager::EX_USAGE;
 use weir_observe::{console, error_log};
+use weir_tools::{
+    bench::{self, BenchArgs},
+    command::{Source, default_config, print, refuse_config},
+    doctor, watch,
+};
 
 use self::window::{Admin, Asked, WindowArgs, admin_address, ask, limit};
-use crate::{
-    bench::{self, BenchArgs},
-    doctor, fpm,
-    manager::{self, EX_CONFIG, EX_SOFTWARE},
-    watch,
-};
-
-/// Wrong command line (sysexits.h).
-pub const EX_USAGE: u8 = 64;
 
 /// No weir is running (sysexits.h).
 pub const EX_UNAVAILABLE: u8 = 69;
@@ -99,27 +84,16 @@ pub struct CheckArgs {
     pub print: bool,
 }
 
-/// The text of a configuration, and what is needed to interpret it.
-#[derive(Debug, Clone)]
-pub struct Source {
-    /// Its name in diagnostics.
-    pub name: String,
-    /// The text: from a file, or made for a folder.
-    pub text: String,
-    /// The environment for defaults and relative paths.
-    pub environment: Environment,
-    /// The file; `None`: the text was made for a folder.
-    pub file: Option<PathBuf>,
-    /// The folder for which the text was made.
-    pub folder: Option<PathBuf>,
-}
-
 /// Runs the command from the command line.
 pub fn main() -> ExitCode {
     let typed: Vec<OsString> = env::args_os().collect();
     match &typed[..] {
-        [name, arguments @ ..] if fpm::is_name(name) => return fpm::main(name, arguments),
-        [name, command, arguments @ ..] if command == "fpm" => return fpm::main(name, arguments),
+        [name, arguments @ ..] if weir_fpm::is_name(name) => {
+            return weir_fpm::main(name, arguments);
+        }
+        [name, command, arguments @ ..] if command == "fpm" => {
+            return weir_fpm::main(name, arguments);
+        }
         [_, asked] if asked == "--version" || asked == "-V" => return print(&version::text()),
         _ => {}
     }
@@ -156,7 +130,7 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
         Ok(source) => source,
         Err(code) => return code,
     };
-    let start = manager::Start {
+    let start = weir_manager::Start {
         name: source.name,
         text: source.text,
         environment: source.environment,
@@ -167,7 +141,7 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
         folder: source.folder,
         stand_in: None,
     };
-    match manager::run(start) {
+    match weir_manager::run(start) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             console::say(format_args!("weir: cannot start\n{failure}\n"));
@@ -189,74 +163,6 @@ pub fn check(args: &CheckArgs) -> ExitCode {
         Ok(config) if args.print => print(&to_toml(&config)),
         Ok(_) => print("ok\n"),
         Err(code) => code,
-    }
-}
-
-impl Source {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// The exit code; the problem was printed.
-    pub fn of_file(file: &Path) -> Result<Self, ExitCode> {
-        let name = file.display().to_string();
-        let text = match fs::read(file).map(String::from_utf8) {
-            Ok(Ok(text)) => text,
-            Ok(Err(_)) => {
-                return Err(refuse(&Diagnostics::of_file(
-                    &name,
-                    "this file is not UTF-8 text",
-                )));
-            }
-            Err(error) => return Err(refuse(&Diagnostics::of_file(&name, error.to_string()))),
-        };
-        let folder = match file.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
-        let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
-        Ok(Self {
-            name,
-            text,
-            environment: Environment::of_this_machine(&folder),
-            file: Some(file.to_owned()),
-            folder: None,
-        })
-    }
-
-    /// The settings of the operator's window, among other things.
-    ///
-    /// # Errors
-    /// The exit code, if the text has errors.
-    fn server(&self) -> Result<Server, ExitCode> {
-        let checked = read(&self.name, &self.text, &self.environment);
-        let checked = checked.map_err(|wrong| refuse(&wrong))?;
-        Ok(checked.config.server)
-    }
-
-    /// Checks it, also against this machine; problems go to stderr.
-    ///
-    /// # Errors
-    /// The exit code, if there are errors.
-    pub fn check(&self) -> Result<Config, ExitCode> {
-        let checked =
-            read(&self.name, &self.text, &self.environment).map_err(|wrong| refuse(&wrong))?;
-        let mut said = checked.warnings.clone();
-        said.extend(check_environment(&checked, &ThisMachine));
-        if !said.has_errors() {
-            said.extend(doctor::of_php(&checked));
-        }
-        if said.has_errors() {
-            return Err(refuse(&said));
-        }
-        console::say(said.render(colour()));
-        // Findings without a place in the file. Other limits of the kernel depend on the user who starts weir.
-        for found in limits::overflow(&checked.config, &limits::Kernel::look()) {
-            if found.severity >= Severity::Warn {
-                let message = format!("{}: {}", found.what, found.why);
-                console::say_warning(&message, found.mend.as_deref().unwrap_or_default());
-            }
-        }
-        Ok(checked.config)
     }
 }
 
@@ -517,47 +423,10 @@ fn repeated(listen: &[String]) -> Option<&String> {
     })
 }
 
-/// The default file if none is given.
-///
-/// # Errors
-/// The exit code; the error was printed.
-pub fn default_config() -> Result<PathBuf, ExitCode> {
-    let usual = ["weir.toml", "/etc/weir/weir.toml"].map(PathBuf::from);
-    usual.into_iter().find(|file| file.exists()).ok_or_else(|| {
-        let message = "no configuration found: neither ./weir.toml nor /etc/weir/weir.toml exists";
-        refuse_config(message, "give the configuration file: weir check -c FILE")
-    })
-}
-
-/// Prints what is wrong with a configuration; returns exit code 78.
-pub fn refuse(wrong: &Diagnostics) -> ExitCode {
-    console::say(wrong.render(colour()));
-    ExitCode::from(EX_CONFIG)
-}
-
-fn refuse_config(message: &str, hint: &str) -> ExitCode {
-    console::say_error(message, hint);
-    ExitCode::from(EX_CONFIG)
-}
-
-/// Writes to stdout; the exit code shows whether that succeeded.
-pub fn print(text: &str) -> ExitCode {
-    match console::print(text) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            console::say_error(format_args!("standard output: {error}"), "");
-            ExitCode::from(EX_SOFTWARE)
-        }
-    }
-}
-
-/// Whether stderr is a terminal, and colours are not disabled (no-color.org).
-fn colour() -> bool {
-    std::io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn parse(arguments: &[&str]) -> Result<Command, u8> {

@@ -4,14 +4,7 @@
 //! manager, and the manager starts the gateway (see ARCHITECTURE.md).
 #![forbid(unsafe_code)]
 
-mod bench;
 mod cli;
-mod doctor;
-mod fpm;
-mod gateway;
-mod htaccess;
-mod manager;
-mod watch;
 
 use std::process::ExitCode;
 
@@ -24,7 +17,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     weir_sys::signal::ignore_file_size_limit();
-    if manager::jail::is_gateway() {
+    if weir_manager::jail::is_gateway() {
         return serve_as_gateway();
     }
     cli::main()
@@ -34,17 +27,17 @@ fn main() -> ExitCode {
 fn serve_as_gateway() -> ExitCode {
     weir_sys::signal::leave_to_the_manager();
     error_log::init("gateway");
-    let served = manager::jail::enter().and_then(|heritage| {
+    let served = weir_manager::jail::enter().and_then(|heritage| {
         error_log::log_panics();
         let manager = heritage
             .control
             .try_clone()
             .map_err(|error| error.to_string())?;
-        gateway::run(heritage, weir_admin::server::serve, weir_egress::start)
-            .map_err(|message| manager::jail::complain(&manager, message))
+        weir_gateway::run(heritage, weir_admin::server::serve, weir_egress::start)
+            .map_err(|message| weir_manager::jail::complain(&manager, message))
     });
     match served {
         Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::from(manager::EX_SOFTWARE),
+        Err(_) => ExitCode::from(weir_manager::EX_SOFTWARE),
     }
 }

@@ -7,14 +7,12 @@ use serde_json::Value;
 use weir_admin::client::Place;
 use weir_config::{Window, check_environment, read};
 use weir_machine::{ThisMachine, usual_window};
+use weir_manager::memory;
 use weir_observe::console;
 use weir_sys::limits;
+use weir_tools::bench::{self, BenchArgs, Known};
 
 use super::{EX_USAGE, Source, default_config};
-use crate::{
-    bench::{self, BenchArgs, Known},
-    manager::memory,
-};
 
 /// Runs it. With `--advise`, `-c` is the configuration, as in other commands.
 pub(super) fn main(args: &BenchArgs) -> ExitCode {

@@ -6,9 +6,9 @@ use weir_config::{Environment, Folder, FolderPhp, FolderRuntime, Machine, folder
 use weir_machine::ThisMachine;
 use weir_observe::console;
 use weir_sys::identity;
+use weir_tools::htaccess::{self, Refusals};
 
 use super::{ServeArgs, Source, refuse_config};
-use crate::htaccess::{self, Refusals};
 
 impl ServeArgs {
     /// The configuration for these flags: the file's, or one made for a folder. It is not checked yet.

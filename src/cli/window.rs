@@ -15,11 +15,11 @@ use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use weir_admin::client::Place;
 use weir_config::{Address, Window, parse_address};
+use weir_manager::{EX_CONFIG, EX_SOFTWARE};
 use weir_observe::{console, log_text};
 use weir_sys::{process, terminal};
 
 use super::{EX_UNAVAILABLE, EX_USAGE, Source, print, refuse_config};
-use crate::manager::{EX_CONFIG, EX_SOFTWARE};
 
 /// The operator's window, as written on a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -331,17 +331,6 @@ impl WindowArgs {
                 )
             }),
         }
-    }
-}
-
-/// Reads `unix:PATH` or `off`.
-///
-/// # Errors
-/// Why it is neither of them.
-pub fn window_address(text: &str) -> Result<Window, String> {
-    match admin_address(text)? {
-        Admin::Window(window) => Ok(window),
-        Admin::Tcp(_) => Err("weir doctor needs the unix socket: unix:PATH".into()),
     }
 }
 

@@ -1,0 +1,105 @@
+//! PHP's own output: `weir-php`, which is PHP, answers `-v`, `-i` and `-m`, and reports problems in php.ini.
+
+use std::{
+    fs,
+    os::unix::process::CommandExt,
+    process::{Command, ExitCode, Stdio},
+};
+
+use weir_config::fpm::Pool;
+use weir_manager::EX_SOFTWARE;
+use weir_sys::identity;
+
+use super::arguments::Arguments;
+
+/// Replaces this process by `weir-php`. Returns only if that fails, with the reason.
+pub(super) fn ask(version: (u32, u32), arguments: &Arguments, question: &str) -> String {
+    let mut command = match command(version, arguments) {
+        Ok(command) => command,
+        Err((cause, mend)) => return format!("{cause}; {mend}"),
+    };
+    let error = command.arg(question).exec();
+    format!("{}: {error}", command.get_program().display())
+}
+
+/// Starts PHP once to test php.ini and the extensions: a missing extension is reported on standard error, and an
+/// error that prevents PHP's start prevents weir's, as in PHP-FPM. Does not run as root, but as the user of `pool`'s
+/// workers.
+///
+/// # Errors
+/// The exit code if PHP does not start. A missing `weir-php` is reported by the code that needs it.
+pub(super) fn try_start(
+    version: (u32, u32),
+    arguments: &Arguments,
+    pool: Option<&Pool>,
+) -> Result<(), ExitCode> {
+    let Ok(mut command) = command(version, arguments) else {
+        return Ok(());
+    };
+    if identity::is_root() {
+        let (uid, gid) = pool.and_then(user_of).unwrap_or_else(usual_user);
+        command.uid(uid).gid(gid);
+    }
+    let status = command.arg("-s").stdin(Stdio::null()).status();
+    match status {
+        Ok(status) if !status.success() => {
+            // A PHP that ended by a signal has reported nothing; PHP's own exit codes are the same as PHP-FPM's.
+            let code = status.code().and_then(|code| u8::try_from(code).ok());
+            Err(ExitCode::from(code.unwrap_or(EX_SOFTWARE)))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// The user of a pool's workers; `None`: not known, or root.
+fn user_of(pool: &Pool) -> Option<(u32, u32)> {
+    let group = match &pool.group {
+        Some(group) => Some(identity::group(group).ok()??),
+        None => None,
+    };
+    let identity = identity::identity_of(pool.user.as_deref()?, group).ok()??;
+    (identity.uid != 0 && identity.gid != 0).then_some((identity.uid, identity.gid))
+}
+
+/// The user for PHP if none is configured.
+fn usual_user() -> (u32, u32) {
+    let usual = weir_machine::USUAL_USERS.iter();
+    let mut known = usual.filter_map(|name| identity::user(name).ok().flatten());
+    known.next().map_or(NOBODY, |user| (user.uid, user.gid))
+}
+
+/// `weir-php` with the settings of the command line.
+fn command(version: (u32, u32), arguments: &Arguments) -> Result<Command, (String, String)> {
+    let (major, minor) = version;
+    let (_, program) = weir_machine::php::find(Some(&format!("{major}.{minor}")))?;
+    let mut command = Command::new(&program);
+    if arguments.no_php_ini {
+        command.arg("-n");
+    }
+    if let Some(path) = &arguments.php_ini {
+        command.arg("-c").arg(path);
+    }
+    for define in &arguments.defines {
+        command.arg("-d").arg(define);
+    }
+    Ok(command)
+}
+
+/// The newest PHP: among those that weir can run, otherwise among those with a configuration.
+pub(super) fn newest() -> Option<(u32, u32)> {
+    if let Ok((version, _)) = weir_machine::php::find(None) {
+        return parse(&version);
+    }
+    let entries = fs::read_dir("/etc/php").into_iter().flatten().flatten();
+    let configured = entries.filter(|entry| entry.path().join("fpm/php-fpm.conf").exists());
+    let versions = configured.filter_map(|entry| parse(entry.file_name().to_str()?));
+    versions.max()
+}
+
+fn parse(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// User and group of nobody, with their usual numbers.
+const NOBODY: (u32, u32) = (65_534, 65_534);

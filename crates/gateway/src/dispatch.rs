@@ -1,0 +1,764 @@
+//! Gives requests to workers: asks `weir_pool` which request runs next, lends worker connections, and takes them
+//! back.
+//!
+//! A [`Lease`] is the right to use one worker for one request. Dropping it returns the worker, or gives up a worker
+//! whose connection cannot be used again. One lock guards the pool's state. It is held for a few comparisons and
+//! never while waiting.
+//!
+//! ```text
+//! acquire ──admit──► Run(worker) ───────────────► Lease ──release──► the next in the queue, or free, or withdrawn
+//!               └──► Wait ──oneshot──► Lease            └─dropped──► connection gone: killed (php), down until the
+//!               └──► Shed                                            manager gives a new one (command), free (servers)
+//! ```
+//!
+//! [`scaling`] decides after each change how many workers there are; [`servers`] has the workers that others run.
+
+mod cancels;
+mod counts;
+mod exits;
+mod lease;
+mod limits;
+mod own;
+mod pages;
+mod processors;
+mod refusals;
+mod running;
+mod scaling;
+mod servers;
+mod sessions;
+mod suspects;
+mod turns;
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    time::SystemTime,
+};
+
+use tokio::sync::{Notify, oneshot};
+use weir_config::{Pool as Settings, Runtime};
+use weir_pool::{
+    Admission, Finish, Micros, Pool, Refused, RequestId, ScalerStats, ShedReason, Stats, Ticket,
+    WorkerId,
+};
+use weir_sys::process::Exit;
+
+use self::{
+    cancels::Cancels,
+    counts::Counts,
+    lease::Held,
+    scaling::{After, Scaling},
+    servers::Farm,
+    suspects::Suspects,
+};
+pub(crate) use self::{
+    lease::Lease,
+    pages::AskedBy,
+    running::Script,
+    servers::{ServerStatus, Toward, UnknownName},
+    sessions::{Learner, SessionUse},
+    turns::{NoTurn, Turn},
+};
+pub(crate) use self::{sessions::script as session_script, suspects::subject};
+use weir_control::ToManager;
+use weir_observe::clock;
+
+use super::{
+    Gateway,
+    scoreboard::{Card, Cost},
+    tally::Tally,
+    worker_conn::WorkerConn,
+};
+
+/// A pool as the gateway uses it.
+#[derive(Debug)]
+pub(crate) struct PoolHandle {
+    /// Index into the configuration's pools.
+    pub(crate) id: u16,
+    pub(crate) settings: Settings,
+    /// A process gets this many requests and is then replaced.
+    process_requests: u64,
+    /// The process ends by itself at that number; one that another gateway used before may be about to end.
+    ends_by_itself: bool,
+    started: SystemTime,
+    decisions: Mutex<Decisions>,
+    state: Mutex<State>,
+    /// Notified when a worker's process has ended.
+    exits: Notify,
+    /// Notified when the pool's task has to wake earlier than planned.
+    woken: Notify,
+    /// Limits how many scripts may be cancelled; `None` if others run the workers.
+    cancels: Option<Mutex<Cancels>>,
+    manager: Manager,
+    tally: Arc<Tally>,
+    /// Number of processors that weir may use.
+    cores: usize,
+    set: limits::Set,
+    refusals: refusals::Refusals,
+    any_suspects: suspects::Any,
+    /// Requests for status and ping pages, which the gateway answers without a worker.
+    pages: AtomicU64,
+    /// The PHP version of the workers, and whether answers may name it.
+    php: Mutex<(String, bool)>,
+    own: own::Own,
+    turns: turns::Turns,
+    sessions: sessions::Sessions,
+}
+
+/// Decisions of the scaling.
+#[derive(Debug, Default)]
+struct Decisions {
+    /// The latest ones with their time; the oldest first.
+    last: VecDeque<(SystemTime, String)>,
+    /// How often each kind was made.
+    counts: BTreeMap<&'static str, u64>,
+}
+
+/// Sends messages about workers to the manager. Never blocks.
+#[derive(Clone)]
+pub(crate) struct Manager(pub(crate) Arc<dyn Fn(ToManager) + Send + Sync>);
+
+/// A request, with what the queue needs to know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask {
+    pub(crate) id: RequestId,
+    /// The reactor that serves the request.
+    pub(crate) home: u16,
+    /// The answer is useless after this time ([`clock::now`]); [`clock::NEVER`]: no deadline of its own.
+    pub(crate) deadline: u64,
+    /// Lower values first.
+    pub(crate) priority: i16,
+    /// Keyed hash of the client: all requests of one client share one share of the workers. 0: no particular client.
+    pub(crate) client: u64,
+}
+
+/// How a request got its worker, for the log.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wait {
+    /// When it was admitted ([`clock::now`]).
+    pub(crate) admitted: u64,
+    /// How long it waited, µs; `None` while it waits.
+    pub(crate) waited: Option<u64>,
+    /// How many requests were waiting when it arrived.
+    pub(crate) queue: usize,
+    /// If it was refused because of the expected wait: how many requests were ahead of it, and the expected wait, µs.
+    pub(crate) foreseen: Option<(usize, u64)>,
+    /// It was refused because all workers wait for calls like this one.
+    pub(crate) stuck: bool,
+}
+
+/// Why there is no connection to a worker.
+#[derive(Debug)]
+pub(crate) struct ConnectError {
+    pub(crate) address: String,
+    pub(crate) error: io::Error,
+}
+
+/// A process that the manager has started.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewWorker {
+    /// The manager's number for the process.
+    pub(crate) number: u32,
+    pub(crate) pid: u32,
+    pub(crate) generation: u32,
+    /// The process has had a connection before.
+    pub(crate) used: bool,
+}
+
+/// Gives a waiting request its worker, or the reason why it gets none.
+type Waiting = oneshot::Sender<Result<Lease, ShedReason>>;
+
+/// The client of this request may be a worker.
+pub(crate) struct Asker {
+    /// Finds out which worker it is.
+    pub(crate) finding: Pin<Box<dyn Future<Output = Option<u32>> + Send>>,
+    pub(crate) gateway: Arc<Gateway>,
+}
+
+/// Result of asking for a worker.
+enum Admitted {
+    Lent(Lease),
+    Waits(oneshot::Receiver<Result<Lease, ShedReason>>),
+    Shed(ShedReason),
+}
+
+#[derive(Debug)]
+struct State {
+    pool: Pool,
+    /// `None` if others run the workers.
+    scaling: Option<Scaling>,
+    /// In PHP-FPM's place.
+    counts: Option<Counts>,
+    slots: Vec<Slot>,
+    /// `None` if weir runs the workers.
+    farm: Option<Farm>,
+    suspects: Suspects,
+    /// How the last processes ended, and whether somebody else killed them.
+    exits: VecDeque<(u32, Exit, bool)>,
+    waiting: HashMap<RequestId, Waiting>,
+    expired: Vec<Refused>,
+    /// When the pool's task wakes next ([`clock::now`]).
+    wakes_at: u64,
+    slow_requests: u64,
+    /// The largest amount of memory that a request used, bytes.
+    memory_peak: u64,
+    /// When a worker was last lent, and when one was last returned ([`clock::now`]).
+    last_lent: u64,
+    last_end: u64,
+}
+
+/// A slot for one worker: a process that weir runs, or one connection to servers.
+#[derive(Debug, Default)]
+struct Slot {
+    conn: Option<WorkerConn>,
+    /// A second descriptor for the stream of weir's own PHP, to shut it down if a child process of a dead worker
+    /// keeps it open.
+    grip: Option<OwnedFd>,
+    leased: bool,
+    /// The manager's number for the process; `None` if there is no process.
+    process: Option<u32>,
+    pid: u32,
+    generation: u32,
+    /// When the process arrived ([`clock::now`]).
+    since: u64,
+    /// How many requests the process has been given.
+    requests: u64,
+    /// It was told to end, or was killed.
+    withdrawn: bool,
+    /// It has served its maximum number of requests, or uses too much memory.
+    spent: bool,
+    /// Its connection is closed, but its process has not ended yet.
+    lost: bool,
+    /// How it ended, if it ended while it was lent.
+    exit: Option<Exit>,
+    card: Option<Arc<Card>>,
+}
+
+impl PoolHandle {
+    /// `chroot`: the gateway's chroot folder; the sockets of servers are named as seen from outside. `cores`: number
+    /// of processors of the machine. `as_fpm`: the number of workers changes, and is shown, as in PHP-FPM.
+    pub(crate) fn new(
+        id: u16,
+        settings: Settings,
+        chroot: Option<&Path>,
+        (cores, as_fpm): (usize, bool),
+        manager: Manager,
+        tally: Arc<Tally>,
+    ) -> Arc<PoolHandle> {
+        let maxconn = settings.queue.maxconn;
+        let pool = Pool::new(limits::of(&settings.queue));
+        let farm = match &settings.runtime {
+            Runtime::Servers(servers) => Some(Farm::new(servers, maxconn, chroot)),
+            Runtime::Php(_) | Runtime::Command(_) => None,
+        };
+        let state = State {
+            pool,
+            scaling: settings
+                .workers()
+                .map(|workers| Scaling::new(workers, cores, as_fpm)),
+            counts: as_fpm.then(|| Counts::new(clock::now())),
+            slots: Vec::new(),
+            suspects: Suspects::new(settings.workers()),
+            farm,
+            exits: VecDeque::new(),
+            waiting: HashMap::new(),
+            expired: Vec::new(),
+            wakes_at: clock::NEVER,
+            slow_requests: 0,
+            memory_peak: 0,
+            last_lent: 0,
+            last_end: 0,
+        };
+        let cancels = settings.workers();
+        let cancels = cancels.map(|workers| Mutex::new(Cancels::new(workers.max_spawn_rate)));
+        let by_itself = limits::php_requests(&settings.runtime);
+        let replaced = settings.workers().map(|workers| workers.max_requests);
+        let handle = Arc::new(PoolHandle {
+            id,
+            process_requests: replaced
+                .filter(|most| *most > 0)
+                .into_iter()
+                .chain(by_itself)
+                .min()
+                .unwrap_or(u64::MAX),
+            ends_by_itself: by_itself.is_some(),
+            settings,
+            started: SystemTime::now(),
+            decisions: Mutex::default(),
+            state: Mutex::new(state),
+            exits: Notify::new(),
+            woken: Notify::new(),
+            cancels,
+            manager,
+            tally,
+            cores,
+            set: limits::Set::default(),
+            refusals: refusals::Refusals::default(),
+            any_suspects: suspects::Any::default(),
+            pages: AtomicU64::new(0),
+            php: Mutex::default(),
+            own: own::Own::default(),
+            turns: turns::Turns::default(),
+            sessions: sessions::Sessions::default(),
+        });
+        handle.change(|state, now, after| state.fit(&handle, now, after));
+        handle
+    }
+
+    /// Gets a worker for a request, at once or after waiting in the queue.
+    ///
+    /// If the request has to wait, `caller` is called; it finds out which worker makes the request, if any.
+    ///
+    /// If the request runs again, `wait` says when it was first admitted to this pool: then it waits at the head of
+    /// the queue with its first deadline. `wait` is filled in whatever the result is.
+    ///
+    /// # Errors
+    ///
+    /// Why the request is refused.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        ask: &Ask,
+        wait: &mut Option<Wait>,
+        caller: impl FnOnce() -> Option<Asker>,
+    ) -> Result<Lease, ShedReason> {
+        // A separate step, so that its variables do not stay in memory during the wait.
+        match self.admit(ask, wait) {
+            Admitted::Lent(lease) => Ok(lease),
+            Admitted::Shed(reason) => Err(reason),
+            Admitted::Waits(receiver) => self.wait(ask, receiver, wait, caller).await,
+        }
+    }
+
+    async fn wait(
+        self: &Arc<Self>,
+        ask: &Ask,
+        mut receiver: oneshot::Receiver<Result<Lease, ShedReason>>,
+        wait: &mut Option<Wait>,
+        caller: impl FnOnce() -> Option<Asker>,
+    ) -> Result<Lease, ShedReason> {
+        let mut place = QueuePlace {
+            pool: self,
+            request: ask.id,
+            waiting: true,
+        };
+        let mut stuck = false;
+        let lease = match caller() {
+            None => receiver.await,
+            Some(caller) => {
+                // Boxed: such calls are rare, and otherwise each waiting request would reserve memory for it.
+                let waiting = Box::pin(self.wait_as_caller(ask.id, &mut receiver, caller));
+                let (lease, refused) = waiting.await;
+                stuck = refused;
+                lease
+            }
+        };
+        place.waiting = false;
+        if let Some(wait) = wait {
+            wait.waited = Some(clock::now() - wait.admitted);
+            wait.stuck = stuck;
+        }
+        lease.unwrap_or(Err(ShedReason::NoWorker))
+    }
+
+    fn admit(self: &Arc<Self>, ask: &Ask, wait: &mut Option<Wait>) -> Admitted {
+        let ticket = ask.ticket();
+        let request = ask.id;
+        let now = clock::now();
+        let first = wait.map(|wait| wait.admitted);
+        let admitted = first.unwrap_or(now);
+        let mut after = After::default();
+        let receiver = {
+            let mut state = self.state();
+            state.pass(Micros(now));
+            state.arrived();
+            let queue = state.pool.waiting();
+            let admission = match first {
+                None => state.pool.admit(Micros(now), &ticket),
+                Some(first) => state.pool.readmit(Micros(now), &ticket, Micros(first)),
+            };
+            let wait = wait.get_or_insert(Wait {
+                admitted,
+                waited: None,
+                queue,
+                foreseen: None,
+                stuck: false,
+            });
+            match admission {
+                Admission::Run(worker) => {
+                    wait.waited = Some(now - admitted);
+                    let lease = state.lend(self, worker);
+                    state.look_at_load(self, Micros(now), &mut after);
+                    drop(state);
+                    after.perform(self);
+                    return Admitted::Lent(lease);
+                }
+                Admission::Shed(reason) => {
+                    wait.waited = Some(now - admitted);
+                    if matches!(reason, ShedReason::Hopeless | ShedReason::Overload) {
+                        let (place, expected) = state.pool.foresee_wait(&ticket);
+                        wait.foreseen = Some((place, expected.0));
+                    }
+                    return Admitted::Shed(reason);
+                }
+                Admission::Wait { pushed_out, .. } => {
+                    wait.waited = None;
+                    let (sender, receiver) = oneshot::channel();
+                    state.waiting.insert(request, sender);
+                    if let Some(other) = pushed_out {
+                        state.refuse(other, ShedReason::PushedOut, &mut after);
+                    }
+                    // With `fullconn` the limit grows with the number of waiting requests.
+                    while let Some(assignment) = state.pool.dispatch(Micros(now)) {
+                        state.grant(self, assignment, &mut after);
+                    }
+                    state.look_at_load(self, Micros(now), &mut after);
+                    state.wake_for_queue(&mut after);
+                    receiver
+                }
+            }
+        };
+        after.perform(self);
+        Admitted::Waits(receiver)
+    }
+
+    /// The manager reports a connection to a worker: to a new process, or a new one to a running process.
+    pub(crate) fn worker_ready(self: &Arc<Self>, worker: NewWorker, conn: WorkerConn) {
+        self.change(|state, now, after| {
+            let index = state.slot_of(&worker, self.ends_by_itself);
+            let id = WorkerId(index as u32);
+            let slot = &mut state.slots[index];
+            if slot.withdrawn {
+                return after.close(Some(conn));
+            }
+            if self.settings.php().is_some() {
+                slot.grip = conn.as_fd().try_clone_to_owned().ok();
+            }
+            after.close(slot.conn.replace(conn));
+            if slot.leased {
+                return;
+            }
+            if std::mem::take(&mut slot.lost) {
+                state.pool.worker_down(now, id);
+            }
+            if slot.card.is_none() {
+                slot.since = now.0;
+                slot.card = Some(Arc::new(Card::new(worker.pid)));
+                if let Some(scaling) = &mut state.scaling {
+                    scaling.came(now);
+                }
+                if let Some(counts) = &mut state.counts {
+                    counts.waits();
+                }
+            }
+            if let Some(next) = state.pool.worker_up(now, id, 0) {
+                state.grant(self, next, after);
+            }
+            let outdated = |scaling: &Scaling| scaling.is_outdated(worker.generation);
+            if state.scaling.as_ref().is_some_and(outdated) {
+                state.pool.outdate(now, id);
+            }
+        });
+    }
+
+    /// A worker's process has ended.
+    pub(crate) fn worker_exited(self: &Arc<Self>, worker: u32, exit: Exit, killed: bool) {
+        self.change(|state, now, after| {
+            if state.exits.len() == REMEMBERED_EXITS {
+                state.exits.pop_front();
+            }
+            state.exits.push_back((worker, exit, killed));
+            let known = state
+                .slots
+                .iter()
+                .position(|slot| slot.process == Some(worker));
+            if let Some(index) = known {
+                let slot = &mut state.slots[index];
+                slot.process = None;
+                slot.exit = Some(exit);
+                after.close(slot.conn.take());
+                if let Some(grip) = &slot.grip {
+                    // Usually it is not connected any more.
+                    let _ = weir_sys::socket::end(grip.as_fd());
+                }
+                if !slot.leased {
+                    state.ended(self, WorkerId(index as u32), now, after);
+                }
+            }
+        });
+        self.exits.notify_waiters();
+    }
+
+    /// The expected number of seconds (1 to 60) after which a new request will get a place.
+    pub(crate) fn retry_after(&self) -> u64 {
+        let after = self.state().pool.retry_after(Micros(clock::now()));
+        after.0.div_ceil(1_000_000).clamp(1, 60)
+    }
+
+    /// A client left while its request ran. `since_admitted`: the time since its (first) admission. The pool learns
+    /// from this how long clients wait.
+    pub(crate) fn client_left(&self, since_admitted: Micros) {
+        let now = Micros(clock::now());
+        self.state().pool.client_left(now, since_admitted);
+    }
+
+    /// Whether a worker may be stopped now because nobody waits for its script any more.
+    ///
+    /// # Errors
+    ///
+    /// When to ask again ([`clock::now`]); [`clock::NEVER`] if others run the workers.
+    pub(crate) fn may_cancel(&self) -> Result<(), u64> {
+        let Some(cancels) = &self.cancels else {
+            return Err(clock::NEVER);
+        };
+        let mut cancels = cancels.lock().unwrap_or_else(PoisonError::into_inner);
+        cancels.take(clock::now())
+    }
+
+    /// How many workers were stopped because nobody waited for their scripts.
+    pub(crate) fn cancelled(&self) -> u64 {
+        let cancels = self.cancels.as_ref();
+        cancels.map_or(0, |cancels| {
+            let cancels = cancels.lock().unwrap_or_else(PoisonError::into_inner);
+            cancels.taken
+        })
+    }
+
+    /// Whether weir runs the workers itself.
+    pub(crate) fn has_workers(&self) -> bool {
+        self.settings.workers().is_some()
+    }
+
+    /// Whether the workers are a PHP that uses PATH_TRANSLATED as the script.
+    pub(crate) fn misreads_path_translated(&self) -> bool {
+        let Runtime::Command(command) = &self.settings.runtime else {
+            return false;
+        };
+        let says = |setting: &str| {
+            command
+                .argv
+                .iter()
+                .any(|argument| argument.contains(setting))
+        };
+        says("cgi.fix_pathinfo=0") && !says("cgi.discard_path=1")
+    }
+
+    /// Whether to log a refusal now. Returns how many refusals were not logged since the last message.
+    pub(crate) fn say_refusal(&self) -> Option<u64> {
+        self.refusals.say(clock::now())
+    }
+
+    /// Requests at workers now, including those whose client has left.
+    pub(crate) fn busy(&self) -> usize {
+        self.state().pool.stats().busy
+    }
+
+    /// The pool's figures now.
+    pub(crate) fn stats(&self) -> Stats {
+        let mut state = self.state();
+        state.pool.pass(Micros(clock::now()));
+        state.pool.stats()
+    }
+
+    /// The request that the worker with this process id is processing: its number, and the time by which its answer
+    /// must have begun. `None` if the process is not a worker of this pool, or the worker is idle.
+    pub(crate) fn works(&self, pid: u32) -> Option<(u64, u64)> {
+        let state = self.state();
+        let mut slots = state.slots.iter();
+        let slot = slots.find(|slot| slot.pid == pid && slot.leased && slot.process.is_some())?;
+        slot.card.as_ref()?.works()
+    }
+
+    /// The busy workers: the manager's number and the process id.
+    pub(crate) fn at_work(&self) -> Vec<(u32, u32)> {
+        let state = self.state();
+        let leased = state.slots.iter().filter(|slot| slot.leased);
+        leased
+            .filter_map(|slot| Some((slot.process?, slot.pid)))
+            .collect()
+    }
+
+    /// The figures of the scaling; `None` if others run the workers.
+    pub(crate) fn scaling(&self) -> Option<ScalerStats> {
+        self.state().scaling.as_ref().map(Scaling::figures)
+    }
+
+    /// The generation of new workers; 0 before the first, and if others run the workers.
+    pub(crate) fn generation(&self) -> u32 {
+        let state = self.state();
+        state.scaling.as_ref().map_or(0, Scaling::generation)
+    }
+
+    /// Whether there is no worker and none is expected, or no server is up.
+    pub(crate) fn is_lost(&self) -> bool {
+        let state = self.state();
+        let none_starts = state.scaling.as_ref().is_some_and(Scaling::is_down);
+        let none_is_up = state.farm.as_ref().is_some_and(Farm::is_down);
+        none_is_up || (none_starts && state.pool.stats().workers == 0)
+    }
+
+    /// Why no worker can be started, if that is the case.
+    pub(crate) fn down_because(&self) -> Option<String> {
+        let state = self.state();
+        let why = state.scaling.as_ref().and_then(Scaling::down_because);
+        why.map(str::to_owned)
+    }
+
+    /// The latest decisions of the scaling, the oldest first.
+    pub(crate) fn decisions(&self) -> Vec<(SystemTime, String)> {
+        let decisions = self.decisions.lock();
+        let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
+        decisions.last.iter().cloned().collect()
+    }
+
+    /// How often the scaling made each kind of decision.
+    pub(crate) fn decision_counts(&self) -> Vec<(&'static str, u64)> {
+        let decisions = self.decisions.lock();
+        let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
+        let counts = decisions.counts.iter();
+        counts.map(|(what, count)| (*what, *count)).collect()
+    }
+
+    /// Stores a decision for the operator's window.
+    fn note_decision(&self, kind: &'static str, what: String) {
+        let decisions = self.decisions.lock();
+        let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);
+        *decisions.counts.entry(kind).or_default() += 1;
+        if decisions.last.len() == REMEMBERED_DECISIONS {
+            decisions.last.pop_front();
+        }
+        decisions.last.push_back((SystemTime::now(), what));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ask {
+    fn ticket(&self) -> Ticket {
+        Ticket {
+            request: self.id,
+            home: self.home,
+            deadline: Micros(self.deadline),
+            priority: self.priority,
+            client: self.client,
+        }
+    }
+}
+
+impl State {
+    fn lend(&mut self, pool: &Arc<PoolHandle>, worker: WorkerId) -> Lease {
+        self.last_lent = clock::now();
+        if let Some(counts) = &mut self.counts {
+            counts.works();
+        }
+        let slot = &mut self.slots[worker.0 as usize];
+        if self.farm.is_some() && slot.card.is_none() {
+            // The card is for this slot only: others run the process.
+            slot.card = Some(Arc::new(Card::new(0)));
+        }
+        slot.leased = true;
+        slot.requests = slot.requests.saturating_add(1);
+        let conn = slot.conn.take();
+        Lease(Box::new(Held {
+            pool: pool.clone(),
+            worker,
+            process: slot.process,
+            pid: slot.pid,
+            chosen: None,
+            server_name: None,
+            outcome: Finish::Unknown,
+            cause: None,
+            conn,
+            card: slot.card.clone(),
+            kill: false,
+            terminated: None,
+            last: slot.requests >= pool.process_requests,
+            cost: Cost::default(),
+            ended: None,
+            line: None,
+            lent: self.last_lent,
+            begun: false,
+            turn: None,
+            learner: None,
+            session: None,
+            site: None,
+        }))
+    }
+
+    /// The slot of a process: its present slot, an empty one, or a new one. `ends_by_itself`: the number of requests
+    /// after which the process ends by itself. Another gateway may have given it some. It is good for at least one
+    /// more, because it has just accepted a connection.
+    fn slot_of(&mut self, worker: &NewWorker, ends_by_itself: bool) -> usize {
+        let known = self
+            .slots
+            .iter()
+            .position(|slot| slot.process == Some(worker.number));
+        let free = |slot: &Slot| slot.process.is_none() && !slot.leased;
+        let index = known
+            .or_else(|| self.slots.iter().position(free))
+            .unwrap_or_else(|| {
+                self.slots.push(Slot::default());
+                self.slots.len() - 1
+            });
+        if known.is_none() {
+            self.slots[index] = Slot {
+                process: Some(worker.number),
+                pid: worker.pid,
+                generation: worker.generation,
+                requests: match worker.used && ends_by_itself {
+                    true => u64::MAX,
+                    false => 0,
+                },
+                ..Slot::default()
+            };
+        }
+        index
+    }
+
+    /// The process of this slot has ended, and the slot is not in use any more.
+    fn ended(&mut self, pool: &PoolHandle, worker: WorkerId, now: Micros, after: &mut After) {
+        let slot = std::mem::take(&mut self.slots[worker.0 as usize]);
+        let at_work = self.pool.worker_down(now, worker).is_some() || slot.lost;
+        let Some(exit) = slot.exit else { return };
+        if let Some(scaling) = &mut self.scaling {
+            scaling.exited(now, &slot, exit, at_work);
+        }
+        if at_work && !slot.withdrawn && !slot.spent {
+            self.crashed_at_work(pool, &slot, exit, now, after);
+        }
+    }
+}
+
+/// A request's place in the queue. It is given up when the client leaves.
+struct QueuePlace<'p> {
+    pool: &'p Arc<PoolHandle>,
+    request: RequestId,
+    waiting: bool,
+}
+
+impl Drop for QueuePlace<'_> {
+    fn drop(&mut self) {
+        if self.waiting {
+            let mut state = self.pool.state();
+            state.pool.leave(Micros(clock::now()), self.request);
+            state.waiting.remove(&self.request);
+        }
+    }
+}
+
+impl std::fmt::Debug for Manager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Manager")
+    }
+}
+
+/// How many decisions the operator's window shows.
+const REMEMBERED_DECISIONS: usize = 20;
+
+/// For how many ended processes the end is remembered for waiting requests.
+const REMEMBERED_EXITS: usize = 64;

@@ -1,0 +1,266 @@
+//! Requests that come from scripts of this pool or of another pool. They go first. If every worker waits for such a
+//! request, a worker beyond the limit is started.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use tokio::sync::oneshot::{self, error::RecvError};
+use weir_pool::{Action, Micros, RequestId, ShedReason};
+
+use super::{Asker, Lease, PoolHandle, State, scaling::After};
+use crate::{Gateway, clock, conn::Conn};
+
+/// The workers of all pools whose calls wait for a worker, and how many calls of each wait.
+static CALLING: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());
+
+/// A pool's state about such calls.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    /// How many such calls wait.
+    waiting: AtomicUsize,
+    /// Number of workers beyond the limit now.
+    pub(super) beyond: AtomicUsize,
+    /// How many were started, and how many calls were refused because there were enough of them.
+    pub(super) started: AtomicUsize,
+    pub(super) refused: AtomicUsize,
+}
+
+/// A waiting call: its caller can do nothing else.
+pub(super) struct Calling {
+    pool: Arc<PoolHandle>,
+    pid: u32,
+}
+
+impl Calling {
+    pub(super) fn new(pool: &Arc<PoolHandle>, pid: u32) -> Calling {
+        *calling().entry(pid).or_default() += 1;
+        pool.own.waiting.fetch_add(1, Relaxed);
+        Calling {
+            pool: pool.clone(),
+            pid,
+        }
+    }
+}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        self.pool.own.waiting.fetch_sub(1, Relaxed);
+        let mut all = calling();
+        if let Some(count) = all.get_mut(&self.pid) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.pid);
+            }
+        }
+    }
+}
+
+impl State {
+    /// A call of a worker waits. If no worker could ever serve it, because all busy workers wait for such calls, one
+    /// more worker may be started. False: the maximum of those is reached, and the call is to be refused.
+    pub(super) fn relieve(
+        &mut self,
+        pool: &Arc<PoolHandle>,
+        now: Micros,
+        after: &mut After,
+    ) -> bool {
+        let Some(workers) = pool.settings.workers() else {
+            return true;
+        };
+        let stats = self.pool.stats();
+        let starting = self
+            .scaling
+            .as_ref()
+            .map_or(0, |scaling| scaling.figures().starting);
+        let has_place = stats.free > 0 && stats.busy < stats.limit;
+        if starting > 0 || has_place || !self.are_all_calling() {
+            return true;
+        }
+        let beyond = pool.own.beyond.load(Relaxed);
+        let most = pool.max_children().unwrap_or(workers.max_children) + beyond;
+        if stats.free == 0 && stats.workers + stats.leaving < most {
+            // The scaling starts a worker without this.
+            return true;
+        }
+        if beyond >= workers.self_call_workers {
+            pool.own.refused.fetch_add(1, Relaxed);
+            return false;
+        }
+        pool.own.started.fetch_add(1, Relaxed);
+        self.set_beyond(pool, beyond + 1, now, after);
+        true
+    }
+
+    /// If no call waits, the workers beyond the limit are not needed any more.
+    pub(super) fn end_relief(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
+        if pool.own.beyond.load(Relaxed) > 0 && pool.own.waiting.load(Relaxed) == 0 {
+            self.set_beyond(pool, 0, now, after);
+        }
+    }
+
+    fn set_beyond(
+        &mut self,
+        pool: &Arc<PoolHandle>,
+        beyond: usize,
+        now: Micros,
+        after: &mut After,
+    ) {
+        pool.own.beyond.store(beyond, Relaxed);
+        if let (Some(scaling), Some(workers)) = (&mut self.scaling, pool.settings.workers()) {
+            let most = pool.max_children().unwrap_or(workers.max_children);
+            scaling.set_max_children(now, workers, most + beyond);
+        }
+        let mut limits = self.pool.limits();
+        limits.maxconn = pool.maxconn() + beyond;
+        for action in self.pool.set_limits(now, limits) {
+            match action {
+                Action::Run(assignment) => self.grant(pool, assignment, after),
+                Action::Shed { request, reason } => self.refuse(request, reason, after),
+            }
+        }
+        self.look(pool, now, after);
+    }
+
+    /// Whether every busy worker waits for a call of its own that waits for a worker, or that such a worker runs.
+    fn are_all_calling(&self) -> bool {
+        let busy = self.slots.iter().filter(|slot| slot.leased && !slot.lost);
+        // Which worker waits for which.
+        let callers: Vec<(u32, Option<u32>)> = busy
+            .map(|slot| {
+                let asker = slot.card.as_ref().and_then(|card| card.asker());
+                (slot.pid, asker.and_then(|conn| conn.source.worker()))
+            })
+            .collect();
+        let mut stuck: BTreeSet<u32> = calling().keys().copied().collect();
+        loop {
+            let more = callers
+                .iter()
+                .filter(|(worker, _)| stuck.contains(worker))
+                .filter_map(|(_, caller)| caller.filter(|caller| !stuck.contains(caller)));
+            let more: Vec<u32> = more.collect();
+            if more.is_empty() {
+                break;
+            }
+            stuck.extend(more);
+        }
+        callers.iter().all(|(worker, _)| stuck.contains(worker))
+    }
+}
+
+impl PoolHandle {
+    /// Waiting calls that are known to come from workers.
+    pub(crate) fn own_calls_waiting(&self) -> usize {
+        self.own.waiting.load(Relaxed)
+    }
+
+    /// How many workers were started beyond the limit for calls of workers, and how many calls were refused.
+    pub(crate) fn own_calls(&self) -> (usize, usize) {
+        (
+            self.own.started.load(Relaxed),
+            self.own.refused.load(Relaxed),
+        )
+    }
+
+    /// Waits for a worker and finds out meanwhile whether the client is a worker. True beside the result: no worker
+    /// could ever serve the call, so it was refused.
+    pub(super) async fn wait_as_caller(
+        self: &Arc<Self>,
+        request: RequestId,
+        receiver: &mut oneshot::Receiver<Result<Lease, ShedReason>>,
+        mut caller: Asker,
+    ) -> (Result<Result<Lease, ShedReason>, RecvError>, bool) {
+        let found = tokio::select! {
+            biased;
+            lease = &mut *receiver => return (lease, false),
+            found = &mut caller.finding => found,
+        };
+        match found {
+            None => (receiver.await, false),
+            // Boxed: few are calls, and all that wait would hold the room.
+            Some(pid) => Box::pin(self.wait_as_call(request, receiver, caller.gateway, pid)).await,
+        }
+    }
+
+    /// The same, of a call that the worker `pid` has made.
+    async fn wait_as_call(
+        self: &Arc<Self>,
+        request: RequestId,
+        receiver: &mut oneshot::Receiver<Result<Lease, ShedReason>>,
+        gateway: Arc<Gateway>,
+        pid: u32,
+    ) -> (Result<Result<Lease, ShedReason>, RecvError>, bool) {
+        let _calling = Calling::new(self, pid);
+        let mut pause = FIRST_LOOK;
+        loop {
+            if !self.call_waits(request) {
+                return (Ok(Err(ShedReason::NoWorker)), true);
+            }
+            // Requests that run here may be calls as well, which got a worker at once and were not looked up.
+            let look = async {
+                for conn in self.unknown_askers() {
+                    gateway.caller(&conn).await;
+                }
+                tokio::time::sleep(pause).await;
+            };
+            tokio::select! {
+                biased;
+                lease = &mut *receiver => return (lease, false),
+                () = look => {}
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Connections of running requests that may come from a worker, if that is not known yet.
+    fn unknown_askers(&self) -> Vec<Arc<Conn>> {
+        let state = self.state();
+        let leased = state.slots.iter().filter(|slot| slot.leased);
+        let askers = leased.filter_map(|slot| slot.card.as_ref()?.asker());
+        let unknown = askers.filter(|conn| conn.source.worker().is_none());
+        unknown
+            .filter(|conn| conn.source.may_be_worker())
+            .take(MOST_LOOKED_AT)
+            .collect()
+    }
+
+    /// A waiting request comes from a worker, so it goes first. False: it was removed from the queue, because no
+    /// worker could ever serve it.
+    fn call_waits(self: &Arc<Self>, request: RequestId) -> bool {
+        let mut after = After::default();
+        let mut state = self.state();
+        let now = Micros(clock::now());
+        let mut may_wait = true;
+        if state.pool.promote(now, request, i16::MIN) {
+            while let Some(assignment) = state.pool.dispatch(now) {
+                state.grant(self, assignment, &mut after);
+            }
+            let waits = state.waiting.contains_key(&request);
+            may_wait = !waits || state.relieve(self, now, &mut after);
+            if !may_wait {
+                state.pool.leave(now, request);
+                state.waiting.remove(&request);
+            }
+            state.wake_for_queue(&mut after);
+        }
+        drop(state);
+        after.perform(self);
+        may_wait
+    }
+}
+
+fn calling() -> MutexGuard<'static, BTreeMap<u32, usize>> {
+    CALLING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Time between the first two checks of running requests while a call waits. It doubles each time.
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How many connections are checked in one round.
+const MOST_LOOKED_AT: usize = 16;

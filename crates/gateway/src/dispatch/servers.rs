@@ -1,0 +1,536 @@
+//! Workers that somebody else runs: the list of servers, and which requests each gets.
+//!
+//! [`Farm`] is the part of a pool's state, behind its lock, that is about servers. It has [`weir_pool::Balancer`],
+//! which decides, and what the balancer does not know: addresses, kept connections, names for the log. The servers'
+//! limits decide how many requests the pool may have at work ([`State::fit`]): each such request has one of the
+//! pool's places, whichever server gets it.
+//!
+//! Read next: [`connect`] (how a request gets to a server), [`check`] and [`names`] (the tasks beside requests),
+//! [`status`].
+
+mod check;
+mod connect;
+mod key;
+mod names;
+mod status;
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use weir_config::{
+    Address, Balance, Check, Runtime, Servers as Settings, Upstream, UpstreamServer,
+};
+use weir_pool::{
+    Action, Algorithm, Balancer, Balancing, Capacity, Change, Chosen, Finish, LimitBounds, Limits,
+    MAX_WORKERS, Micros, NewServer, Orders, ServerId, ServerState, Why, WorkerId, mixed,
+};
+
+pub(crate) use self::{
+    connect::Toward,
+    status::{CheckStatus, ServerStatus},
+};
+use weir_control::path_inside;
+
+use super::{Lease, PoolHandle, Slot, State, scaling::After};
+use crate::{clock, resolver::Resolver, worker_conn::WorkerConn};
+
+/// The servers of a pool.
+#[derive(Debug)]
+pub(super) struct Farm {
+    balancer: Balancer,
+    /// Indexed by [`ServerId`].
+    members: Vec<Option<Member>>,
+    /// The last serial number of a member; never used twice.
+    serials: u64,
+    /// Places of the pool that are not in use.
+    spare: Vec<WorkerId>,
+    /// How many names were not looked up yet.
+    pending_names: usize,
+    /// Whether the log says already that no server is up.
+    told_down: bool,
+    /// Names that could not be looked up, by index into `servers`.
+    unknown_names: BTreeMap<usize, UnknownName>,
+}
+
+/// A name that could not be looked up.
+#[derive(Debug, Clone)]
+pub(crate) struct UnknownName {
+    pub(crate) host: String,
+    /// The error of the lookup.
+    pub(crate) failure: String,
+    pub(crate) since: SystemTime,
+}
+
+#[derive(Debug)]
+struct Member {
+    serial: u64,
+    /// For the log: the address, with the name it was resolved from.
+    name: Arc<str>,
+    /// The address as the gateway connects to it.
+    address: Address,
+    /// Index into `servers`.
+    entry: usize,
+    /// Idle connections, the one used last at the end.
+    kept: Vec<WorkerConn>,
+    last_check: Option<CheckStatus>,
+    /// Since when it has had requests and answered none ([`clock::now`]); has no meaning while it has none.
+    quiet_since: u64,
+}
+
+/// The server that was chosen for a request.
+struct Picked {
+    chosen: Chosen,
+    name: Arc<str>,
+    /// An idle connection to it.
+    kept: Option<WorkerConn>,
+}
+
+/// A log message about a server or script.
+#[derive(Debug)]
+pub(super) enum Note {
+    Notice(String),
+    Warning(String),
+    /// A script crashes workers and is now refused.
+    Crashing(String),
+    /// The script is not refused any more.
+    CrashesOver(String),
+}
+
+impl Farm {
+    /// Starts with the servers whose addresses are known.
+    pub(super) fn new(settings: &Settings, maxconn: usize, chroot: Option<&Path>) -> Farm {
+        let seed = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |since| since.as_nanos() as u64);
+        let mut farm = Farm {
+            balancer: Balancer::new(balancing(settings, maxconn), mixed(seed)),
+            members: Vec::new(),
+            serials: 0,
+            spare: Vec::new(),
+            pending_names: 0,
+            told_down: false,
+            unknown_names: BTreeMap::new(),
+        };
+        for (entry, server) in settings.list.iter().enumerate() {
+            match &server.address {
+                Upstream::At(address) => {
+                    let key = key::hash(address.to_string().as_bytes());
+                    let name = address.to_string().into();
+                    let address = inside(chroot, address);
+                    farm.add(entry, server, (name, key), address, false);
+                }
+                Upstream::Named { .. } => farm.pending_names += 1,
+            }
+        }
+        farm
+    }
+
+    /// Adds a server with this name and this hash of its address. `cold`: it was not in the list a moment ago.
+    fn add(
+        &mut self,
+        entry: usize,
+        server: &UpstreamServer,
+        (name, key): (Arc<str>, u64),
+        address: Address,
+        cold: bool,
+    ) -> (ServerId, u64) {
+        let id = self.balancer.add(
+            Micros(clock::now()),
+            NewServer {
+                key,
+                weight: server.weight,
+                backup: server.backup,
+                cold,
+            },
+        );
+        self.serials += 1;
+        let member = Member {
+            serial: self.serials,
+            name,
+            address,
+            entry,
+            kept: Vec::new(),
+            last_check: None,
+            quiet_since: 0,
+        };
+        let index = id.0 as usize;
+        if index >= self.members.len() {
+            self.members.resize_with(index + 1, || None);
+        }
+        self.members[index] = Some(member);
+        (id, self.serials)
+    }
+
+    /// Removes a server; its running requests continue.
+    fn remove(&mut self, server: ServerId, after: &mut After) {
+        if let Some(member) = self.member_mut(server) {
+            let kept = std::mem::take(&mut member.kept);
+            kept.into_iter().for_each(|conn| after.close(Some(conn)));
+        }
+        if self.balancer.remove(server) {
+            self.members[server.0 as usize] = None;
+        }
+    }
+
+    /// Whether no server is up. Not known before the names were looked up.
+    pub(super) fn is_down(&self) -> bool {
+        self.balancer.is_down() && self.pending_names == 0
+    }
+
+    fn member_mut(&mut self, server: ServerId) -> Option<&mut Member> {
+        self.members.get_mut(server.0 as usize)?.as_mut()
+    }
+
+    /// The members that are not leaving.
+    fn staying(&self) -> impl Iterator<Item = (ServerId, &Member)> {
+        let now = Micros(clock::now());
+        let all = (0..).map(ServerId).zip(&self.members);
+        all.filter_map(move |(id, member)| {
+            let figures = self.balancer.figures(now, id)?;
+            let stays = figures.state != ServerState::Leaving;
+            member.as_ref().filter(|_| stays).map(|member| (id, member))
+        })
+    }
+
+    /// Chooses a server for a request, with an idle connection if there is one. If a new connection would exceed the
+    /// server's limit, an idle one is closed.
+    fn pick(
+        &mut self,
+        now: Micros,
+        key: Option<u64>,
+        tried: &[ServerId],
+        renew: bool,
+        after: &mut After,
+    ) -> Option<Picked> {
+        let chosen = self.balancer.choose(now, key, tried)?;
+        let room = self.balancer.room(now, chosen.server)?;
+        let member = self.member_mut(chosen.server)?;
+        if room.busy <= 1 {
+            member.quiet_since = now.0;
+        }
+        let kept = match renew {
+            true => None,
+            false => member.kept.pop(),
+        };
+        // A kept connection occupies a PHP-FPM worker: a new one would have to wait for it.
+        while kept.is_none()
+            && !member.kept.is_empty()
+            && room.busy + member.kept.len() > room.limit
+        {
+            after.close(Some(member.kept.remove(0)));
+        }
+        Some(Picked {
+            chosen,
+            name: member.name.clone(),
+            kept,
+        })
+    }
+
+    /// A request at a server has ended. Its connection is kept for another request, if there is one and there is
+    /// room.
+    pub(super) fn finish(
+        &mut self,
+        now: Micros,
+        chosen: Chosen,
+        finish: Finish,
+        cause: Option<&str>,
+        conn: Option<WorkerConn>,
+        after: &mut After,
+    ) {
+        let change = self.balancer.finish(now, chosen, finish);
+        let Some(room) = self.balancer.room(now, chosen.server) else {
+            // The server was leaving, and this was its last request.
+            self.members[chosen.server.0 as usize] = None;
+            return after.close(conn);
+        };
+        if let Some(member) = self.member_mut(chosen.server) {
+            if finish == Finish::Answered {
+                member.quiet_since = now.0;
+            }
+            if room.is_up && room.busy + member.kept.len() < room.limit {
+                member.kept.extend(conn);
+            } else {
+                after.close(conn);
+            }
+        }
+        self.changed(now, chosen.server, change, cause, after);
+    }
+
+    /// Logs when a server goes up or down, and closes its idle connections when it is down.
+    fn changed(
+        &mut self,
+        now: Micros,
+        server: ServerId,
+        change: Option<Change>,
+        cause: Option<&str>,
+        after: &mut After,
+    ) {
+        let Some(change) = change else { return };
+        let figures = self.balancer.figures(now, server);
+        let Some(member) = self.member_mut(server) else {
+            return;
+        };
+        let name = member.name.clone();
+        match change {
+            Change::Up { after: pause } => {
+                let slowly = match figures.map(|figures| figures.state) {
+                    Some(ServerState::SlowStart) => ", and starts slowly",
+                    _ => "",
+                };
+                let seconds = Duration::from(pause).as_secs_f64();
+                let text = format!("server {name} is up again after {seconds:.1} s{slowly}");
+                after.note(Note::Notice(text));
+            }
+            Change::Down { why, pause } => {
+                let kept = std::mem::take(&mut member.kept);
+                kept.into_iter().for_each(|conn| after.close(Some(conn)));
+                let why = match why {
+                    Why::Refused => "accepts no connections",
+                    Why::Failures => "has failed too many requests in a row",
+                    Why::Checks => "has failed its checks",
+                };
+                let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
+                let next = match pause {
+                    Some(pause) => {
+                        let seconds = Duration::from(pause).as_secs_f64();
+                        format!("it is tried again after {seconds:.1} s")
+                    }
+                    None => "its checks show when it is up again".to_owned(),
+                };
+                let text = format!("server {name} is down: it {why}{cause}; {next}");
+                after.note(Note::Warning(text));
+            }
+        }
+        let down = self.balancer.is_down();
+        if down && !self.told_down {
+            let text = "no server is up: requests are sent to servers that are down, in case they work again";
+            after.note(Note::Warning(text.to_owned()));
+        }
+        self.told_down = down;
+    }
+
+    /// Closes idle connections beyond the limits of their servers.
+    fn trim(&mut self, now: Micros, after: &mut After) {
+        for (id, member) in (0..).map(ServerId).zip(&mut self.members) {
+            let Some(member) = member.as_mut().filter(|member| !member.kept.is_empty()) else {
+                continue;
+            };
+            let Some(figures) = self.balancer.figures(now, id) else {
+                continue;
+            };
+            let room = figures.limit.saturating_sub(figures.busy);
+            let over = member.kept.len().saturating_sub(room);
+            for conn in member.kept.drain(..over) {
+                after.close(Some(conn));
+            }
+        }
+    }
+}
+
+impl State {
+    /// Adapts the pool's limit and places to what the servers may have now.
+    pub(super) fn fit(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
+        let Some(farm) = &mut self.farm else { return };
+        let most = pool.maxconn().min(MAX_WORKERS as usize);
+        farm.balancer.share(most);
+        let limit = farm.balancer.limit(now).min(most);
+        let expected = farm.pending_names > 0 || farm.balancer.count() > 0;
+        // If there is no server and none is expected, no request may wait.
+        self.pool.worker_expected(expected);
+        if !expected {
+            self.settle(pool, now, after);
+        }
+        let places = self.pool.staying();
+        if self.pool.maxconn() == limit && places == limit {
+            return;
+        }
+        self.resize(pool, places, limit, now, after);
+    }
+
+    /// Changes the number of places of the pool from `places` to `limit`.
+    #[cold]
+    fn resize(
+        &mut self,
+        pool: &Arc<PoolHandle>,
+        places: usize,
+        limit: usize,
+        now: Micros,
+        after: &mut After,
+    ) {
+        let before = self.pool.limits();
+        let Some(farm) = &mut self.farm else { return };
+        if limit < before.maxconn {
+            farm.trim(now, after);
+        }
+        let limits = Limits {
+            maxconn: limit,
+            ..before
+        };
+        for action in self.pool.set_limits(now, limits) {
+            match action {
+                Action::Run(assignment) => self.grant(pool, assignment, after),
+                Action::Shed { request, reason } => self.refuse(request, reason, after),
+            }
+        }
+        for _ in places..limit {
+            let spare = self.farm.as_mut().and_then(|farm| farm.spare.pop());
+            let place = spare.unwrap_or_else(|| {
+                self.slots.push(Slot::default());
+                WorkerId(self.slots.len() as u32 - 1)
+            });
+            if let Some(next) = self.pool.worker_up(now, place, 0) {
+                self.grant(pool, next, after);
+            }
+        }
+        if places > limit {
+            let mut leaving = Vec::new();
+            let orders = Orders {
+                retire: places - limit,
+                ..Orders::default()
+            };
+            self.pool.withdraw(now, &orders, &mut leaving);
+            leaving.into_iter().for_each(|place| self.leave(now, place));
+        }
+        self.settle(pool, now, after);
+    }
+
+    /// A place of the pool is not used any more.
+    fn leave(&mut self, now: Micros, place: WorkerId) {
+        self.pool.worker_down(now, place);
+        if let Some(farm) = &mut self.farm {
+            farm.spare.push(place);
+        }
+    }
+
+    /// Takes a place back, with the connection to the server that its request had.
+    pub(super) fn take_place_back(
+        &mut self,
+        pool: &Arc<PoolHandle>,
+        lease: &mut Lease,
+        now: Micros,
+        after: &mut After,
+    ) {
+        self.slots[lease.worker.0 as usize].leased = false;
+        let conn = lease.conn.take();
+        if let (Some(farm), Some(chosen)) = (&mut self.farm, lease.chosen.take()) {
+            let cause = lease.cause.as_deref();
+            farm.finish(now, chosen, lease.outcome, cause, conn, after);
+        }
+        if !matches!(lease.outcome, Finish::Answered | Finish::Unknown) {
+            // No request was finished, so the duration does not count as that of a script.
+            self.pool.lose(now, lease.worker);
+            self.leave(now, lease.worker);
+            self.settle(pool, now, after);
+            return self.fit(pool, now, after);
+        }
+        let released = match lease.begun {
+            true => self.pool.release(now, lease.worker),
+            false => self.pool.abandon(now, lease.worker),
+        };
+        if released.leaves {
+            self.leave(now, lease.worker);
+        }
+        if let Some(next) = released.next {
+            self.grant(pool, next, after);
+        }
+        self.fit(pool, now, after);
+    }
+}
+
+impl PoolHandle {
+    /// Starts the tasks beside requests: checks servers and looks up their names. Returns when those tasks run.
+    /// `resolver`: `None` if no server has a name; `known`: the last known addresses of names.
+    pub(crate) fn tend(
+        self: &Arc<Self>,
+        resolver: Option<&Arc<Resolver>>,
+        known: &[(String, Vec<IpAddr>)],
+    ) {
+        let Runtime::Servers(settings) = &self.settings.runtime else {
+            return;
+        };
+        let members: Vec<(ServerId, u64)> = {
+            let state = self.state();
+            let staying = state.farm.iter().flat_map(Farm::staying);
+            staying.map(|(id, member)| (id, member.serial)).collect()
+        };
+        for (server, serial) in members {
+            self.watch(server, serial);
+        }
+        for (entry, server) in settings.list.iter().enumerate() {
+            if let (Upstream::Named { host, port }, Some(resolver)) = (&server.address, resolver) {
+                let (pool, resolver) = (self.clone(), resolver.clone());
+                let known = known.iter().find(|(name, _)| name == host);
+                let known = known.map_or_else(Vec::new, |(_, addresses)| addresses.clone());
+                let server = (entry, host.clone(), *port);
+                tokio::spawn(names::follow(pool, resolver, server, known));
+            }
+        }
+    }
+
+    /// Starts checking a server, if checks are configured.
+    fn watch(self: &Arc<Self>, server: ServerId, serial: u64) {
+        if let Runtime::Servers(settings) = &self.settings.runtime
+            && settings.check != Check::Off
+        {
+            tokio::spawn(check::watch(self.clone(), server, serial));
+        }
+    }
+
+    /// The answer of a server turned out to be invalid after its request had been given back.
+    pub(crate) fn blame(self: &Arc<Self>, server: ServerId, cause: &str) {
+        self.change(|state, now, after| {
+            if let Some(farm) = &mut state.farm {
+                let change = farm.balancer.failed(now, server);
+                farm.changed(now, server, change, Some(cause), after);
+            }
+            state.fit(self, now, after);
+        });
+    }
+}
+
+/// The balancer's settings from the configuration.
+fn balancing(settings: &Settings, maxconn: usize) -> Balancing {
+    let micros = |duration: Duration| Micros::from(duration);
+    Balancing {
+        algorithm: match settings.balance {
+            Balance::RoundRobin => Algorithm::RoundRobin,
+            Balance::LeastConn => Algorithm::LeastConn,
+            Balance::First => Algorithm::First,
+            Balance::Random => Algorithm::Random,
+            Balance::Hash { factor, .. } => Algorithm::Hash { factor },
+        },
+        capacity: match settings.adaptive {
+            None => Capacity::Shared(maxconn),
+            Some(limit) => Capacity::Adaptive(LimitBounds {
+                start: limit.start,
+                min: 1,
+                max: limit.max,
+            }),
+        },
+        max_fails: settings.max_fails,
+        fail_timeout: micros(settings.fail_timeout),
+        checked: settings.check != Check::Off,
+        rise: settings.rise,
+        fall: settings.fall,
+        slowstart: micros(settings.slowstart),
+        probe_timeout: PROBE_TIMEOUT,
+    }
+}
+
+/// The path of a socket inside of `chroot`. A socket outside of it caused a warning at the start, and is not found.
+fn inside(chroot: Option<&Path>, address: &Address) -> Address {
+    if let (Some(chroot), Address::Unix(path)) = (chroot, address)
+        && let Some(inside) = path_inside(chroot, path)
+    {
+        return Address::Unix(inside);
+    }
+    address.clone()
+}
+
+/// A request that probes a server does not keep other requests away from it for longer than this.
+const PROBE_TIMEOUT: Micros = Micros::from_secs(10);

@@ -1,0 +1,191 @@
+//! How a request gets to a server: a server is chosen and reached over a kept or a new connection. If that fails,
+//! another server is chosen.
+
+use std::{io, sync::Arc, time::Duration};
+
+use weir_config::Address;
+use weir_observe::clock;
+use weir_pool::{Finish, Micros, ServerId};
+
+use crate::{
+    dispatch::{ConnectError, Lease, PoolHandle, scaling::After},
+    worker_conn::WorkerConn,
+};
+
+/// Which server a request may go to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Toward<'t> {
+    /// The hash of its key (`hash_by`).
+    pub(crate) key: Option<u64>,
+    /// Servers that have failed this request.
+    pub(crate) tried: &'t [ServerId],
+    /// The request must not be lost in a connection that the server is about to close, so it gets a new connection.
+    pub(crate) certain: bool,
+}
+
+impl Lease {
+    /// Chooses a server. Returns an idle connection to it, registered with the reactor `home`, if there is one that can be
+    /// used. Otherwise [`Self::connect_to`] makes one.
+    pub(in crate::dispatch) fn reach_server(
+        &mut self,
+        home: u16,
+        toward: &Toward<'_>,
+    ) -> Option<WorkerConn> {
+        usable(self.pick(toward, toward.tried)??, home)
+    }
+
+    /// A connection to the server that was chosen, registered with the reactor `home`, or to another one if that fails.
+    pub(in crate::dispatch) async fn connect_to(
+        &mut self,
+        home: u16,
+        toward: Toward<'_>,
+    ) -> Result<WorkerConn, ConnectError> {
+        let pool = self.pool.clone();
+        let timeout = pool.settings.connect_timeout;
+        let mut limit = clock::deadline(timeout);
+        let mut pause = CONNECT_PAUSE;
+        let mut timed_out = 0;
+        let mut tried = toward.tried.to_vec();
+        loop {
+            if self.chosen.is_none()
+                && let Some(kept) = self.pick(&toward, &tried).flatten()
+                && let Some(kept) = usable(kept, home)
+            {
+                return Ok(kept);
+            }
+            let chosen = self.server();
+            let known = chosen.and_then(|server| Some((server, pool.address_of(server)?)));
+            let Some((server, address)) = known else {
+                return Err(ConnectError {
+                    address: format!("a server of pool {}", pool.settings.name),
+                    error: io::Error::new(io::ErrorKind::NotFound, "there is none"),
+                });
+            };
+            let left = Duration::from_micros(limit.saturating_sub(clock::now()).max(1));
+            let made = tokio::time::timeout(left, WorkerConn::connect(&address)).await;
+            let made = made.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            let error = match made.and_then(|conn| conn.at_home(home)) {
+                Ok(conn) => return Ok(conn),
+                Err(error) => error,
+            };
+            let finish = meaning(&error);
+            timed_out += usize::from(finish == Finish::TimedOut);
+            let others = self.give_up(finish, &error, &mut tried, server);
+            if let Some(count) = others
+                && timed_out < count
+            {
+                // The next server gets the full `connect_timeout` again.
+                limit = clock::deadline(timeout);
+                continue;
+            }
+            let refused = matches!(finish, Finish::Refused | Finish::TimedOut);
+            let last =
+                clock::now() + pause.as_micros() as u64 >= limit || (refused && pause > LAST_PAUSE);
+            if last {
+                let name = self.server_name.as_deref();
+                return Err(ConnectError {
+                    address: name.unwrap_or_default().to_owned(),
+                    error,
+                });
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+            tried.clear();
+        }
+    }
+
+    /// Chooses a server, with an idle connection to it if there is one. `None`: there is no server.
+    fn pick(&mut self, toward: &Toward<'_>, tried: &[ServerId]) -> Option<Option<WorkerConn>> {
+        let mut after = After::default();
+        let picked = {
+            let mut state = self.pool.state();
+            let now = Micros(clock::now());
+            let farm = state.farm.as_mut()?;
+            farm.pick(now, toward.key, tried, toward.certain, &mut after)
+        };
+        after.perform(&self.pool);
+        let picked = picked?;
+        self.chosen = Some(picked.chosen);
+        self.server_name = Some(picked.name);
+        Some(picked.kept)
+    }
+
+    /// The chosen server did not accept the connection. Returns how many servers there are, if one of them is up and
+    /// was not tried yet.
+    fn give_up(
+        &mut self,
+        finish: Finish,
+        error: &io::Error,
+        tried: &mut Vec<ServerId>,
+        server: ServerId,
+    ) -> Option<usize> {
+        let pool: Arc<PoolHandle> = self.pool.clone();
+        let chosen = self.chosen.take();
+        tried.push(server);
+        let mut others = None;
+        pool.change(|state, now, after| {
+            if let (Some(farm), Some(chosen)) = (&mut state.farm, chosen) {
+                let cause = error.to_string();
+                farm.finish(now, chosen, finish, Some(&cause), None, after);
+                let other = farm.balancer.has_other(tried);
+                others = other.then(|| farm.balancer.count());
+            }
+            state.fit(&pool, now, after);
+        });
+        others
+    }
+}
+
+impl PoolHandle {
+    fn address_of(&self, server: ServerId) -> Option<Address> {
+        let mut state = self.state();
+        let member = state.farm.as_mut()?.member_mut(server)?;
+        Some(member.address.clone())
+    }
+}
+
+/// A kept connection, registered with the reactor `home`; `None` if the server has closed it.
+fn usable(kept: WorkerConn, home: u16) -> Option<WorkerConn> {
+    let kept = kept.at_home(home).ok()?;
+    (!kept.has_rested() || !kept.is_stale()).then_some(kept)
+}
+
+/// What an error of connect(2) means for the server's state.
+fn meaning(error: &io::Error) -> Finish {
+    match (error.kind(), error.raw_os_error()) {
+        // The accept queue of a unix socket is full.
+        (io::ErrorKind::WouldBlock, _) => Finish::QueueFull,
+        (io::ErrorKind::TimedOut, _) => Finish::TimedOut,
+        // The gateway itself is out of resources.
+        (_, Some(EMFILE | ENFILE | ENOMEM | ENOBUFS | EADDRNOTAVAIL)) => Finish::Unknown,
+        _ => Finish::Refused,
+    }
+}
+
+/// First pause before a server is tried again; it doubles each time.
+const CONNECT_PAUSE: Duration = Duration::from_millis(20);
+
+/// When the pause exceeds this, a server that refuses is given up; about 300 ms in all.
+const LAST_PAUSE: Duration = Duration::from_millis(100);
+
+const ENOMEM: i32 = 12;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+const EADDRNOTAVAIL: i32 = 99;
+const ENOBUFS: i32 = 105;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_gateway_lacks_is_not_the_servers_fault() {
+        let os = io::Error::from_raw_os_error;
+        assert_eq!(meaning(&os(EMFILE)), Finish::Unknown);
+        assert_eq!(meaning(&os(EADDRNOTAVAIL)), Finish::Unknown);
+        assert_eq!(meaning(&os(11)), Finish::QueueFull);
+        assert_eq!(meaning(&os(110)), Finish::TimedOut);
+        assert_eq!(meaning(&os(111)), Finish::Refused);
+        assert_eq!(meaning(&os(2)), Finish::Refused);
+    }
+}

@@ -1,0 +1,44 @@
+//! Names the request in lines of the error log, also after its end.
+
+use std::sync::Arc;
+
+use http::{Method, uri::PathAndQuery};
+use weir_observe::error_log::{self, About};
+
+use crate::{dispatch::PoolHandle, record::Ends};
+
+/// The owner of a response: its pool, the request's number, and who asked; `None` if it had ended before.
+#[derive(Debug, Default)]
+pub(crate) struct Owner(pub(super) Option<(Arc<PoolHandle>, u64, Asked)>);
+
+/// The client and what it requested, for log lines. Cloning it copies no text.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) ends: Arc<Ends>,
+    pub(crate) method: Method,
+    /// Path and query; none: `*`.
+    pub(crate) target: Option<PathAndQuery>,
+}
+
+impl Asked {
+    /// As log lines name it.
+    pub(crate) fn named(&self) -> error_log::Asked<'_> {
+        error_log::Asked {
+            client: &self.ends.remote_addr,
+            method: self.method.as_str(),
+            url: (self.target.as_ref()).map_or("*", PathAndQuery::as_str),
+        }
+    }
+}
+
+impl Owner {
+    /// For the error log.
+    pub(crate) fn about(&self) -> About<'_> {
+        About {
+            pool: (self.0.as_ref()).map(|(pool, ..)| pool.settings.name.as_str()),
+            request: self.0.as_ref().map(|(_, id, _)| *id),
+            asked: self.0.as_ref().map(|(.., asked)| asked.named()),
+            ..About::default()
+        }
+    }
+}

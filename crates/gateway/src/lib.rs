@@ -1,0 +1,701 @@
+//! The data plane: serves clients and files, and gives requests to workers.
+//!
+//! # Life of a request
+//!
+//! ```text
+//! accept ─► carrier (weir_http) ─► exchange: the steps, one function each
+//!                                   │ check_head   a request that HTTP allows
+//!                                   │ route        host and path → file | script | reply
+//!                                   ├─ files       conditionals, ranges, sendfile
+//!                                   └─ script      spool ─► dispatch ─► fastcgi ─► cgi head
+//!                                                     body: whole | read_ahead | stream
+//!                                 answer ─► carrier ─► record ─► access_log
+//! ```
+//!
+//! Behind a web server that speaks FastCGI, `fastcgi_front` replaces connection and exchange, and joins at script.
+//!
+//! There is one reactor (a current-thread runtime) per thread. How many run may follow the load (`reactors`). All reactors
+//! share [`Gateway`]; the steps of a connection share [`conn::Conn`]; [`record::Record`] has what is known of a
+//! request. Only `dispatch` has a lock that two reactors may need at the same time.
+#![forbid(unsafe_code)]
+
+mod accept;
+pub mod access_log;
+mod agent_check;
+mod callers;
+mod census;
+mod cgi;
+mod conn;
+mod connection;
+mod cookies;
+mod dispatch;
+mod drain;
+mod exchange;
+mod failures;
+mod fastcgi;
+mod fastcgi_front;
+mod figures;
+mod files;
+mod history;
+mod kernel_queues;
+mod logs;
+mod measured;
+mod messages;
+mod outbox;
+mod own_calls;
+mod params;
+mod policy;
+mod pool_log;
+mod reactors;
+mod read_ahead;
+mod record;
+mod refusal;
+mod route;
+mod scoreboard;
+mod script;
+mod spool;
+mod status;
+mod stream;
+mod sweep;
+mod tally;
+pub mod template;
+pub mod trace;
+mod window;
+mod worker_conn;
+
+use std::{
+    io,
+    net::IpAddr,
+    os::fd::OwnedFd,
+    path::Path,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use tokio::sync::{Notify, mpsc};
+use weir_config::{Config, ErrorFormat, Log, LogTarget, Protocol, Runtime};
+use weir_control::{Heritage, NameFiles, ToManager, WindowSockets};
+use weir_interfaces::{
+    sidecar::{self, Beside, EgressView},
+    window::{Serve, Task},
+};
+use weir_observe::{
+    clock, error_log,
+    log_sink::{Sink, Target},
+    pulse::{Pulses, Thread},
+};
+use weir_sys::net_stat;
+use weir_upstream::resolver::{self, Resolver};
+
+use self::{
+    access_log::AccessLog,
+    callers::{AtWork, Owners},
+    census::Census,
+    dispatch::{Manager, PoolHandle},
+    drain::Flag,
+    failures::Failures,
+    history::History,
+    kernel_queues::{KernelQueues, KernelView},
+    measured::Measured,
+    outbox::Outbox,
+    policy::Policy,
+    pool_log::PoolLog,
+    reactors::Reactors,
+    route::{Reach, Router},
+    spool::SpoolSpace,
+    tally::Tally,
+    window::{Asked, View},
+};
+
+/// What all reactors share.
+pub(crate) struct Gateway {
+    pub(crate) config: Config,
+    pub(crate) router: Router,
+    pub(crate) pools: Vec<Arc<PoolHandle>>,
+    /// The policies of requests from each listener, in the configuration's order; for HTTP the router has them.
+    pub(crate) listener_policies: Vec<Policy>,
+    pub(crate) access_log: AccessLog,
+    /// PHP-FPM's log of each pool, in the order of `pools`.
+    pub(crate) pool_logs: Vec<Option<PoolLog>>,
+    pub(crate) spool_space: Arc<SpoolSpace>,
+    pub(crate) census: Arc<Census>,
+    /// Counts of finished requests.
+    pub(crate) tally: Arc<Tally>,
+    /// Rates of the last seconds.
+    history: History,
+    /// Which reactor serves a connection.
+    pub(crate) reactors: Reactors,
+    /// Recent errors.
+    pub(crate) failures: Failures,
+    measured: Measured,
+    manager: Manager,
+    /// The kernel's accept queues.
+    pub(crate) kernel_queues: KernelQueues,
+    pub(crate) drain: Drain,
+    /// The gateway ends and cuts what still runs.
+    pub(crate) cut: Drain,
+    /// An operator has asked to drain this weir: it is not ready, and keeps no connections open.
+    declines: AtomicBool,
+    /// The operator's window accepts nothing new, because another gateway's window does.
+    window_ends: Drain,
+    started: SystemTime,
+    asked: Asked,
+    owners: Owners,
+    own_calls: own_calls::OwnCalls,
+    /// The log of calls of the application: the access log's sink, or another one; `None` if there is no egress.
+    egress_log: Option<Arc<Sink>>,
+    egress: OnceLock<Arc<dyn EgressView>>,
+    /// Set when the operator's window is closed, or if there is none.
+    window_closed: Flag,
+    /// The threads that must make progress so that clients are served.
+    pulses: Pulses,
+    /// When the last message of the manager arrived ([`clock::precise`]).
+    manager_heard: AtomicU64,
+    /// Listening sockets that still accept, including the operator's window.
+    listening: AtomicUsize,
+    requests: AtomicU64,
+    /// The limit of open descriptors; `None`: no limit, or not known.
+    open_files_limit: Option<u64>,
+}
+
+/// Whether the gateway, or a part of it, finishes what runs and accepts nothing new.
+#[derive(Debug, Default)]
+pub(crate) struct Drain {
+    started: AtomicBool,
+    notify: Notify,
+}
+
+/// Serves what `heritage` contains until the manager says stop, or is gone. `egress` starts the service for the
+/// application's own calls, if it is configured.
+///
+/// # Errors
+///
+/// Why it cannot serve: a configuration that cannot be compiled, or a log or thread that cannot be created.
+pub fn run(
+    heritage: Heritage,
+    serve_window: Serve,
+    start_egress: sidecar::Start,
+) -> Result<(), String> {
+    let Heritage {
+        config,
+        cores,
+        reactors,
+        listeners,
+        access_log,
+        egress_log,
+        pool_logs,
+        error_log,
+        spool_dir,
+        trace,
+        chroot,
+        opened,
+        window,
+        names,
+        addresses,
+        egress,
+        control,
+    } = heritage;
+    let (mut counters, mut folders) = (None, Vec::new());
+    for (path, file) in opened {
+        match path == Path::new(net_stat::PATH) {
+            true => counters = Some(file),
+            false => folders.push((path, file)),
+        }
+    }
+    let reach = Reach {
+        chroot,
+        opened: folders.into_iter().collect(),
+    };
+    start_error_log(error_log, &config.log)?;
+    if trace {
+        trace::enable().map_err(|error| format!("cannot trace: {error}"))?;
+    }
+    let sockets = listeners
+        .iter()
+        .map(|(listener, _, socket)| (*listener, socket));
+    let kernel_queues = KernelQueues::new(&config, sockets, counters);
+    let control = Arc::new(control);
+    let manager = {
+        let outbox = Outbox::start(control.clone())?;
+        Manager(Arc::new(move |message| outbox.send(message)))
+    };
+    let resolver = resolver(&config, &names)?;
+    let egress = match (&config.egress, egress) {
+        (Some(settings), Some(given)) => {
+            let resolver = Resolver::new(&config.server.resolver, &names)?;
+            Some((settings.clone(), given, resolver))
+        }
+        _ => None,
+    };
+    let files = Files {
+        access_log,
+        egress_log,
+        pool_logs,
+        spool_dir,
+    };
+    let surroundings = Surroundings {
+        reach,
+        cores,
+        reactors,
+        kernel_queues,
+        manager,
+    };
+    let gateway = Arc::new(Gateway::new(config, files, surroundings)?);
+    if let (Some((settings, given, resolver)), Some(log)) = (egress, &gateway.egress_log) {
+        let beside = Beside {
+            workers: Arc::new(AtWork::new(gateway.clone())),
+            pulses: gateway.pulses.clone(),
+            log: log.clone(),
+            log_format: gateway.config.log.format.clone(),
+        };
+        let view = start_egress(settings, given, resolver, cores, beside)
+            .map_err(|error| format!("[egress]: {error}"))?;
+        // The first call, so it cannot fail.
+        let _ = gateway.egress.set(view);
+    }
+    let resolver = resolver.map(|resolver| (resolver, addresses));
+    start_reactors(&gateway, reactors.acceptors(), listeners, resolver, &window)?;
+    if has_window(&window) {
+        let view = Arc::new(View(gateway.clone()));
+        start_window(&gateway, serve_window(window, view))?;
+    }
+    watch_kernel_queues(gateway.clone())?;
+    control
+        .tell_manager(&ToManager::Ready)
+        .map_err(|error| format!("the manager has ended: {error}"))?;
+    // Frees the memory that compiling the configuration on this thread needed.
+    weir_sys::memory::give_back();
+    messages::obey(&gateway, &control);
+    end(&gateway);
+    Ok(())
+}
+
+/// Cuts what still runs, and writes the last lines of the logs.
+fn end(gateway: &Gateway) {
+    // Connections that are cut here still get their line in the log.
+    gateway.cut.start();
+    let until = Instant::now() + CUT_LIMIT;
+    while gateway.census.count() > 0 && Instant::now() < until {
+        thread::sleep(drain::LOOK);
+    }
+    // An operator who asked for this must still be told that it is done.
+    gateway.drain.start();
+    gateway.window_ends.start();
+    gateway.window_closed.wait(LAST_ANSWERS);
+    gateway.access_log.sink().shutdown(LAST_WORDS);
+    if let Some(log) = &gateway.egress_log {
+        log.shutdown(LAST_WORDS);
+    }
+    for log in gateway.pool_logs.iter().flatten() {
+        log.sink().shutdown(LAST_WORDS);
+    }
+    trace::flush(LAST_WORDS);
+    error_log::flush(LAST_WORDS);
+}
+
+fn start_error_log(file: Option<OwnedFd>, log: &Log) -> Result<(), String> {
+    if let Some(fd) = file {
+        let used = match log.error {
+            LogTarget::Syslog => error_log::write_to_syslog(fd, log),
+            _ => error_log::write_behind(Target::Fd(fd)),
+        };
+        used.map_err(|error| format!("cannot write the error log: {error}"))?;
+    }
+    error_log::set_level(log.level);
+    error_log::set_format(log.error_format.into());
+    Ok(())
+}
+
+fn has_window(window: &WindowSockets) -> bool {
+    window.unix.is_some() || window.tcp.is_some()
+}
+
+/// Starts the reactors that accept, each with its listening sockets. The first one also resolves names.
+fn start_reactors(
+    gateway: &Arc<Gateway>,
+    acceptors: u16,
+    listeners: Vec<(u16, u16, OwnedFd)>,
+    mut resolver: Option<(Resolver, Known)>,
+    window: &WindowSockets,
+) -> Result<(), String> {
+    let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
+    per_reactor.resize_with(usize::from(acceptors), Vec::new);
+    for (listener, reactor, socket) in listeners {
+        per_reactor
+            .get_mut(usize::from(reactor))
+            .ok_or_else(|| format!("a listener for reactor {reactor}, which does not accept"))?
+            .push((listener, socket));
+    }
+    // Agent checks answer also while the gateway drains, and the drain does not wait for them.
+    let accepted_from = |(listener, _): &&(u16, OwnedFd)| !gateway.is_agent_check(*listener);
+    let sockets = per_reactor.iter().flatten().filter(accepted_from).count();
+    let sockets = sockets + usize::from(has_window(window));
+    gateway.listening.store(sockets, Relaxed);
+    if !has_window(window) {
+        gateway.window_closed.set();
+    }
+    for (home, sockets) in per_reactor.into_iter().enumerate() {
+        let resolver = match home {
+            0 => resolver.take(),
+            _ => None,
+        };
+        start_reactor(gateway, home as u16, sockets, resolver)?;
+    }
+    Ok(())
+}
+
+/// The resolver for the names of servers; `None` if no server has a name.
+fn resolver(config: &Config, names: &NameFiles) -> Result<Option<Resolver>, String> {
+    let named = |pool: &weir_config::Pool| match &pool.runtime {
+        Runtime::Servers(servers) => servers.has_names(),
+        Runtime::Php(_) | Runtime::Command(_) => false,
+    };
+    match config.pools.iter().any(named) {
+        true => Resolver::new(&config.server.resolver, names).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Files that the manager has opened for the gateway to write.
+struct Files {
+    access_log: Option<OwnedFd>,
+    egress_log: Option<OwnedFd>,
+    pool_logs: Vec<(u16, OwnedFd)>,
+    spool_dir: Option<OwnedFd>,
+}
+
+/// The machine and the manager, as the gateway sees them.
+struct Surroundings {
+    reach: Reach,
+    cores: usize,
+    reactors: weir_control::Reactors,
+    kernel_queues: KernelQueues,
+    manager: Manager,
+}
+
+impl Gateway {
+    fn new(config: Config, files: Files, surroundings: Surroundings) -> Result<Gateway, String> {
+        let Surroundings {
+            reach,
+            cores,
+            reactors,
+            kernel_queues,
+            manager,
+        } = surroundings;
+        let chroot = reach.chroot.clone();
+        let router = Router::with_reach(&config, reach)?;
+        let tally = Arc::new(Tally::new(
+            reactors.most,
+            config.sites.len(),
+            config.pools.len(),
+        ));
+        let as_fpm = config.log.error_format == ErrorFormat::Fpm;
+        let pool = |(id, pool): (usize, &weir_config::Pool)| {
+            PoolHandle::new(
+                id as u16,
+                pool.clone(),
+                chroot.as_deref(),
+                (cores, as_fpm),
+                manager.clone(),
+                tally.clone(),
+            )
+        };
+        let listener_policies = config
+            .listeners
+            .iter()
+            .map(|listener| match &listener.protocol {
+                Protocol::FastCgi(front) => Policy::new(&front.policy)
+                    .map_err(|error| format!("[listen.{}]: {error}", listener.name)),
+                Protocol::Http | Protocol::AgentCheck(_) => Ok(Policy::default()),
+            });
+        let listener_policies = listener_policies.collect::<Result<_, _>>()?;
+        let pools = config.pools.iter().enumerate().map(pool).collect();
+        let spool_dir = match files.spool_dir {
+            Some(dir) => dir,
+            None => weir_sys::file::open_dir(&config.server.spool_dir).map_err(|error| {
+                format!(
+                    "cannot open spool_dir {}: {error}",
+                    config.server.spool_dir.display()
+                )
+            })?,
+        };
+        let server = &config.server;
+        let access_log = logs::access(&config.log, files.access_log)
+            .map_err(|error| format!("cannot write the access log: {error}"))?;
+        Ok(Gateway {
+            egress_log: logs::egress(&config, files.egress_log, &access_log)
+                .map_err(|error| format!("cannot write the log of calls: {error}"))?,
+            access_log,
+            pool_logs: logs::pools(&config, files.pool_logs)?,
+            spool_space: Arc::new(SpoolSpace::new(spool_dir, server.max_spool)),
+            census: Arc::new(Census::new(
+                (server.max_connections, server.max_connections_per_address),
+                reactors.most,
+                config.listeners.len(),
+            )),
+            reactors: Reactors::new(reactors),
+            failures: Failures::default(),
+            history: History::default(),
+            measured: Measured::default(),
+            declines: AtomicBool::new(false),
+            tally,
+            kernel_queues,
+            drain: Drain::default(),
+            cut: Drain::default(),
+            egress: OnceLock::new(),
+            window_ends: Drain::default(),
+            started: SystemTime::now(),
+            asked: Asked::new(manager.clone()),
+            owners: Owners::new(manager.clone()),
+            manager,
+            own_calls: own_calls::OwnCalls::default(),
+            window_closed: Flag::default(),
+            pulses: Pulses::default(),
+            manager_heard: AtomicU64::new(clock::precise()),
+            listening: AtomicUsize::new(0),
+            requests: AtomicU64::new(0),
+            open_files_limit: Some(weir_sys::limits::open_files().soft)
+                .filter(|most| *most < u64::MAX),
+            router,
+            pools,
+            listener_policies,
+            config,
+        })
+    }
+
+    fn is_agent_check(&self, listener: u16) -> bool {
+        let listener = self.config.listeners.get(usize::from(listener));
+        listener.is_some_and(|listener| matches!(listener.protocol, Protocol::AgentCheck(_)))
+    }
+
+    /// Whether the gateway accepts requests and has workers for them.
+    ///
+    /// # Errors
+    /// Why it is not ready, in one line.
+    fn readiness(&self) -> Result<(), String> {
+        if self.drain.has_started() {
+            return Err("it is stopping: new requests are not accepted".into());
+        }
+        if self.declines.load(Relaxed) {
+            return Err(
+                "an operator has drained it; requests that still arrive are answered".into(),
+            );
+        }
+        if let Some(silent) = self.manager_silent() {
+            return Err(format!(
+                "the manager has given no sign of life for {:.0} s: no worker is started or replaced",
+                silent.as_secs_f64()
+            ));
+        }
+        if let Some((reactor, silent)) = self.pulses.silent_reactors(STANDS_STILL).first() {
+            return Err(format!(
+                "reactor {reactor} has not moved for {} s: its connections wait",
+                silent.as_secs()
+            ));
+        }
+        for pool in &self.pools {
+            let name = &pool.settings.name;
+            if pool.is_lost() {
+                return Err(format!("pool {name} has no worker that can start"));
+            }
+            let point = self.config.server.ready_stalled;
+            if let Some(stalled) = pool.stalled()
+                && !point.is_zero()
+                && stalled >= point
+            {
+                let seconds = stalled.as_secs();
+                return Err(format!(
+                    "all workers of pool {name} have been busy with the same requests for {seconds} s \
+                     (ready_stalled is {} s)",
+                    point.as_secs_f64()
+                ));
+            }
+            let (full, point) = (pool.fullness(), self.config.server.ready_saturation);
+            if point > 0 && full >= point as f64 {
+                return Err(format!(
+                    "the queue of pool {name} is {full:.0} % full, and ready_saturation is {point}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// How long there was no message from the manager, if that is longer than expected.
+    pub(crate) fn manager_silent(&self) -> Option<Duration> {
+        let limit = self.config.server.gateway_timeout;
+        let heard = self.manager_heard.load(Relaxed);
+        let silent = Duration::from_micros(clock::precise().saturating_sub(heard));
+        (!limit.is_zero() && silent > limit).then_some(silent)
+    }
+
+    /// Whether connections are closed after their answer.
+    pub(crate) fn keeps_no_connections(&self) -> bool {
+        self.drain.has_started() || self.declines.load(Relaxed)
+    }
+
+    /// What the workers of all pools do.
+    fn work(&self) -> weir_control::Work {
+        let mut work = weir_control::Work::default();
+        self.pools.iter().for_each(|pool| pool.add_to(&mut work));
+        work
+    }
+
+    /// The current accept queues of the listeners.
+    pub(crate) fn look_at_kernel_queues(&self) -> KernelView {
+        let most = self.config.server.max_connections;
+        let at_limit = || (self.census.count() >= most).then_some(most);
+        self.kernel_queues.look(&at_limit)
+    }
+
+    /// A number for the next request.
+    pub(crate) fn next_request(&self) -> u64 {
+        self.requests.fetch_add(1, Relaxed) + 1
+    }
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Gateway")
+    }
+}
+
+impl Drain {
+    pub(crate) fn has_started(&self) -> bool {
+        self.started.load(Relaxed)
+    }
+
+    /// Waits until the drain starts.
+    pub(crate) async fn started(&self) {
+        let mut notified = std::pin::pin!(self.notify.notified());
+        notified.as_mut().enable();
+        if !self.has_started() {
+            notified.await;
+        }
+    }
+
+    fn start(&self) {
+        self.started.store(true, Relaxed);
+        self.notify.notify_waiters();
+    }
+}
+
+/// The addresses of servers' names that the last gateway knew.
+type Known = Vec<(String, Vec<IpAddr>)>;
+
+/// Starts a thread that runs one reactor with its listening sockets.
+fn start_reactor(
+    gateway: &Arc<Gateway>,
+    home: u16,
+    sockets: Vec<(u16, OwnedFd)>,
+    resolver: Option<(Resolver, Known)>,
+) -> Result<(), String> {
+    let reactors = gateway.clone();
+    let gateway = gateway.clone();
+    let (sender, mailbox) = mpsc::unbounded_channel();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS)
+        .build()
+        .map_err(|error| format!("cannot start reactor {home}: {error}"))?;
+    thread::Builder::new()
+        .name(format!("reactor {home}"))
+        .spawn(move || {
+            tally::count_as(home);
+            let pulse = gateway.pulses.add(Thread::Reactor(home));
+            runtime.block_on(async {
+                tokio::spawn(accept::take_in(gateway.clone(), home, mailbox));
+                for (listener, socket) in sockets {
+                    let gateway = gateway.clone();
+                    if gateway.is_agent_check(listener) {
+                        agent_check::start(gateway, listener, socket);
+                        continue;
+                    }
+                    tokio::spawn(async move {
+                        let listening = accept::listen(&gateway, listener, home, socket).await;
+                        if let Err(error) = listening {
+                            log::error!("cannot listen: {error}");
+                        }
+                        gateway.listening.fetch_sub(1, Relaxed);
+                    });
+                }
+                if home == 0 {
+                    let (resolver, known) = resolver.unzip();
+                    let (resolver, known) = (resolver.map(Arc::new), known.unwrap_or_default());
+                    for pool in &gateway.pools {
+                        tokio::spawn(pool.clone().drive());
+                        pool.tend(resolver.as_ref(), &known);
+                    }
+                }
+                let start =
+                    |gateway: &Arc<Gateway>, home| start_reactor(gateway, home, Vec::new(), None);
+                sweep::sweep(gateway, home, pulse, start).await;
+            });
+        })
+        .map_err(|error| format!("cannot start reactor {home}: {error}"))?;
+    reactors.reactors.has_started(home, sender);
+    Ok(())
+}
+
+/// Starts the thread of the operator's window. It is separate, so that an operator does not have to wait for busy
+/// reactors.
+fn start_window(gateway: &Arc<Gateway>, window: Task<io::Result<()>>) -> Result<(), String> {
+    let gateway = gateway.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start the operator's window: {error}"))?;
+    thread::Builder::new()
+        .name("window".into())
+        .spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    served = window => {
+                        if let Err(error) = served {
+                            log::error!("the operator's window cannot be opened: {error}");
+                        }
+                    }
+                    () = gateway.history.keep(&gateway) => {}
+                }
+            });
+            gateway.listening.fetch_sub(1, Relaxed);
+            gateway.window_closed.set();
+        })
+        .map(drop)
+        .map_err(|error| format!("cannot start the operator's window: {error}"))
+}
+
+/// Watches the kernel's queues as long as the gateway lives.
+fn watch_kernel_queues(gateway: Arc<Gateway>) -> Result<(), String> {
+    let watch = move || loop {
+        gateway.look_at_kernel_queues();
+        thread::sleep(kernel_queues::EVERY);
+    };
+    thread::Builder::new()
+        .name("kernel queues".into())
+        .stack_size(SMALL_STACK)
+        .spawn(watch)
+        .map(drop)
+        .map_err(|error| format!("cannot watch the kernel's queues: {error}"))
+}
+
+/// While a reactor has not moved for this long, the gateway is not ready.
+const STANDS_STILL: Duration = Duration::from_secs(5);
+
+/// How long connections that are cut may take to write their log lines.
+const CUT_LIMIT: Duration = Duration::from_millis(500);
+
+/// How long an ending gateway waits for the operator's window to answer.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
+/// How many threads of a reactor may wait for the disk at once.
+const BLOCKING_THREADS: usize = 16;
+
+/// The stack of a thread that writes log lines, bytes.
+const SMALL_STACK: usize = 256 << 10;
+
+/// How long an ending gateway waits for its logs to be written.
+const LAST_WORDS: Duration = Duration::from_secs(2);

@@ -1,0 +1,153 @@
+//! The line of a request in PHP-FPM's place. PHP-FPM's process writes it when the script has ended: with the script that it
+//! found, the parameters as it changed them, the status and the headers as they are then. So weir's own PHP says them in
+//! NOTE records, and the line is written when the worker is free, however the client's connection ended. A worker that
+//! dies leaves no line.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::SystemTime,
+};
+
+use weir_fcgi::nv::{Decoder, Limits, Pairs};
+
+use super::{Ended, Entry, Noted};
+use crate::{Gateway, conn::Conn, dispatch::PoolHandle, record::Record, scoreboard::Cost};
+
+/// The line of a request at a worker.
+pub(crate) struct Line {
+    gateway: Arc<Gateway>,
+    decoder: Decoder,
+    note: Option<Pairs>,
+    begun: SystemTime,
+    peer: String,
+    method: Vec<u8>,
+    query: Vec<u8>,
+    authorization: Vec<u8>,
+    content_length: u64,
+}
+
+impl Line {
+    /// The line of a request that is about to be sent to a worker.
+    pub(crate) fn new(record: &Record, conn: &Conn) -> Box<Line> {
+        Box::new(Line {
+            gateway: record.gateway.clone(),
+            decoder: Decoder::new(Limits {
+                bytes: MAX_NOTE,
+                ..Limits::default()
+            }),
+            note: None,
+            begun: SystemTime::now(),
+            peer: conn.ends.remote_addr.clone(),
+            method: record.method().as_str().into(),
+            query: record.log_query().to_vec(),
+            authorization: record.header("authorization").unwrap_or_default().to_vec(),
+            content_length: record.declared_length(),
+        })
+    }
+
+    /// Takes the content of a NOTE record; an empty one ends the note. `false`: the worker sends something else.
+    pub(crate) fn take(&mut self, content: &[u8]) -> bool {
+        match content {
+            b"" => {
+                self.note = self.decoder.finish().ok();
+                self.note.is_some()
+            }
+            content => self.note.is_none() && self.decoder.feed(content).is_ok(),
+        }
+    }
+
+    /// Writes it, if the worker has said what it contains.
+    pub(crate) fn write(self: Box<Self>, pool: &PoolHandle, pid: u32) {
+        let Some(note) = &self.note else { return };
+        let Some(Some(log)) = self.gateway.pool_logs.get(usize::from(pool.id)) else {
+            return;
+        };
+        let text = |name: &[u8]| note.get(name).unwrap_or_default();
+        let number = |name: &[u8]| {
+            let digits = str::from_utf8(text(name)).unwrap_or_default();
+            digits.parse::<u64>().unwrap_or_default()
+        };
+        let ended = OnceLock::from(Ended {
+            at: 0,
+            cost: Cost {
+                cpu: number(b"cpu"),
+                user: number(b"user"),
+                memory: number(b"memory"),
+                resident: 0,
+            },
+        });
+        let noted = Noted {
+            ended: Arc::new(ended),
+            peer: self.peer,
+            ..Noted::default()
+        };
+        log.write(&Entry {
+            noted: &noted,
+            note: Some(note),
+            begun: self.begun,
+            written: SystemTime::now(),
+            duration: number(b"microseconds"),
+            pool: &pool.settings.name,
+            pid: Some(pid),
+            method: &self.method,
+            path: text(b"uri"),
+            query: &self.query,
+            script: text(b"script"),
+            content_length: self.content_length,
+            status: number(b"status") as u16,
+            authorization: &self.authorization,
+            params: None,
+        });
+    }
+}
+
+impl std::fmt::Debug for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Line")
+    }
+}
+
+/// The note of a page that the gateway answers itself: all parameters, and the headers of `head` (CGI).
+pub(crate) fn of_page(pool: &PoolHandle, params: &Pairs, head: &[u8]) -> Option<Pairs> {
+    let mut decoder = Decoder::new(Limits {
+        bytes: MAX_NOTE,
+        ..Limits::default()
+    });
+    let mut add = |kind: &[u8], name: &[u8], value: &[u8]| {
+        let mut pair = Vec::new();
+        weir_fcgi::nv::encode(&mut pair, &[kind, name].concat(), value);
+        decoder.feed(&pair).ok()
+    };
+    // PHP looks for the script, and removes the name of one that it does not find.
+    let looks = looks_for_scripts(pool);
+    let kept = |(name, _): &(&[u8], &[u8])| !looks || *name != b"SCRIPT_FILENAME";
+    for (name, value) in params.iter().filter(kept) {
+        add(b"e:", name, value)?;
+    }
+    for line in head.split(|byte| *byte == b'\n') {
+        let line = line.trim_ascii_end();
+        if let Some(colon) = line.iter().position(|byte| *byte == b':') {
+            add(b"o:", &line[..colon], line[colon + 1..].trim_ascii_start())?;
+        }
+    }
+    decoder.finish().ok()
+}
+
+/// Whether the pool's settings leave `cgi.fix_pathinfo` on, as it is by default. Those of php.ini are not known.
+fn looks_for_scripts(pool: &PoolHandle) -> bool {
+    let Some(php) = pool.settings.php() else {
+        return true;
+    };
+    let defines = php.define.iter().map(|(name, value)| (name, value));
+    let settings = php.settings.iter().map(|own| (&own.name, &own.value));
+    let last = defines
+        .chain(settings)
+        .rev()
+        .find(|(name, _)| *name == "cgi.fix_pathinfo");
+    last.is_none_or(|(_, value)| {
+        !["0", "", "off", "no", "false"].contains(&value.to_ascii_lowercase().as_str())
+    })
+}
+
+/// The most that a worker says of a request, bytes; also in php/note.c.
+const MAX_NOTE: usize = 64 << 10;

@@ -1,0 +1,187 @@
+//! CONTROL PLANE: one process, one thread. It starts everything and never reads bytes of clients.
+//!
+//! Trust between the processes:
+//!
+//! - The manager keeps the rights that weir was started with. It reads the configuration, binds the listening sockets,
+//!   opens the logs, starts the gateway and the workers, and waits.
+//! - The gateway ([`jail`]) handles the internet. It has only what `control::Heritage` lists, gives up root before it
+//!   reads anything, and can request from the manager what `control::ToManager` lists: for example a connection to
+//!   one of its own workers, or that worker's end. A gateway that dies is replaced; the sockets stay open meanwhile.
+//! - Workers ([`workers`]) run application code. They have a listening socket that only the manager can connect to.
+//!   Their output is read as lines of text and never interpreted, and they die with the manager.
+//!
+//! What to read next: [`supervise`], the loop; [`generation`], what one configuration runs; [`plan`], the checks
+//! before anything is started.
+#![forbid(unsafe_code)]
+
+mod addresses;
+mod banner;
+mod egress;
+mod gateway;
+mod generation;
+mod heritage;
+pub mod jail;
+mod line_log;
+pub mod listen;
+mod measure;
+pub mod memory;
+mod notify;
+mod oom;
+mod output;
+mod owners;
+mod php;
+mod pid_file;
+mod plan;
+mod slow_log;
+mod stand_in;
+mod supervise;
+mod window;
+mod workers;
+
+use std::{fmt, net::SocketAddr, path::PathBuf};
+
+use weir_config::{Config, Diagnostic, Diagnostics, Environment, Places, Severity, Window};
+
+use plan::Problem;
+pub use stand_in::StandIn;
+
+/// The arguments of `weir serve`.
+#[derive(Debug, Clone)]
+pub struct Start<'a> {
+    /// The configuration's name in messages: its file as the user gave it.
+    pub name: String,
+    /// The configuration's text.
+    pub text: String,
+    /// What is needed besides the text to interpret it.
+    pub environment: Environment,
+    /// The file, which a reload reads again; `None`: there is only the text.
+    pub file: Option<PathBuf>,
+    /// The operator's window, if the command line sets it: on a unix socket, and on TCP.
+    pub window: Option<Window>,
+    /// See `window`.
+    pub window_tcp: Option<SocketAddr>,
+    /// Whether to write each step of each request to stderr.
+    pub trace: bool,
+    /// The folder of `weir serve FOLDER`; a banner then says how to reach it.
+    pub folder: Option<PathBuf>,
+    /// Differences for running in place of PHP-FPM.
+    pub stand_in: Option<StandIn<'a>>,
+}
+
+/// Why weir ends by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The exit code: [`EX_CONFIG`] or [`EX_SOFTWARE`].
+    pub code: u8,
+    /// The message: place, cause, fix. One line or several.
+    pub message: String,
+}
+
+/// Wrong command line (sysexits.h).
+pub const EX_USAGE: u8 = 64;
+
+/// Wrong configuration, or one that cannot work on this machine (sysexits.h; PHP-FPM uses the same code).
+pub const EX_CONFIG: u8 = 78;
+
+/// Any other error (sysexits.h).
+pub const EX_SOFTWARE: u8 = 70;
+
+/// Serves until a signal stops it.
+///
+/// # Errors
+/// If it cannot start; nothing is left running then.
+pub fn run(start: Start<'_>) -> Result<(), Failure> {
+    supervise::run(start)
+}
+
+/// A valid configuration.
+#[derive(Debug, Clone)]
+struct Loaded {
+    name: String,
+    text: String,
+    environment: Environment,
+    config: Config,
+    places: Places,
+    /// The parser's warnings.
+    warnings: Option<String>,
+    /// The operator's window, if the command line sets it.
+    window: Option<Window>,
+    window_tcp: Option<SocketAddr>,
+    trace: bool,
+    /// The text is not the user's: it was made for `weir serve FOLDER` or from PHP-FPM's configuration.
+    generated: bool,
+}
+
+impl Loaded {
+    /// Parses a text; the error has all diagnostics.
+    fn parse(start: &Start<'_>, text: String) -> Result<Self, Failure> {
+        match weir_config::read(&start.name, &text, &start.environment) {
+            Ok(checked) => Ok(Self {
+                name: start.name.clone(),
+                text,
+                environment: start.environment.clone(),
+                config: checked.config,
+                places: checked.places,
+                warnings: (!checked.warnings.is_empty()).then(|| checked.warnings.to_string()),
+                window: start.window.clone(),
+                window_tcp: start.window_tcp,
+                trace: start.trace,
+                generated: start.folder.is_some() || start.stand_in.is_some(),
+            }),
+            Err(diagnostics) => Err(Failure::configuration(diagnostics.to_string())),
+        }
+    }
+
+    /// The address of the operator's window.
+    fn window(&self) -> &Window {
+        self.window.as_ref().unwrap_or(&self.config.server.admin)
+    }
+
+    /// Its TCP address, if it has one.
+    fn window_tcp(&self) -> Option<SocketAddr> {
+        self.window_tcp.or(self.config.server.admin_tcp)
+    }
+
+    /// Turns problems into a failure that shows their place in the text.
+    fn failure(&self, problems: Vec<Problem>) -> Failure {
+        if self.generated {
+            // The user has never seen that text, so its lines are not shown.
+            let plain = |problem: &Problem| format!("{}\n  {}", problem.cause, problem.mend);
+            let lines: Vec<String> = problems.iter().map(plain).collect();
+            return Failure::configuration(lines.join("\n"));
+        }
+        let diagnostic = |problem: Problem| Diagnostic {
+            severity: Severity::Error,
+            span: self.places.of(&problem.key),
+            message: format!("{}: {}", problem.key, problem.cause),
+            hint: Some(problem.mend),
+        };
+        let list = problems.into_iter().map(diagnostic).collect();
+        let diagnostics = Diagnostics::new(&self.name, self.text.as_str().into(), list);
+        Failure::configuration(diagnostics.to_string())
+    }
+}
+
+impl Failure {
+    fn configuration(message: impl Into<String>) -> Self {
+        Self {
+            code: EX_CONFIG,
+            message: message.into(),
+        }
+    }
+
+    fn internal(message: impl Into<String>) -> Self {
+        Self {
+            code: EX_SOFTWARE,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}

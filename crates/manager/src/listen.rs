@@ -1,0 +1,485 @@
+//! The listening sockets, for clients and for the application's outgoing calls. They are bound once and kept across
+//! reloads and restarts of the gateway.
+//!
+//! A TCP listener has one socket per reactor that accepts, over which the kernel distributes connections, or more if
+//! net.core.somaxconn is lower than `backlog`. A unix listener has one socket, which these reactors share. A socket
+//! that stays in the configuration stays open, so no connection in its queue is lost.
+
+use std::{
+    fs, io,
+    net::SocketAddr,
+    os::{
+        fd::{AsRawFd, OwnedFd, RawFd},
+        unix::fs::MetadataExt,
+    },
+    path::{Path, PathBuf},
+    rc::Rc,
+};
+
+use weir_config::{Address, Config, Window};
+use weir_control::ToGateway;
+use weir_machine::limits;
+use weir_observe::{
+    error_log::{self, Format},
+    events,
+};
+use weir_sys::listener::{self, Rights, UnixError};
+
+use super::plan::{Plan, Problem};
+
+/// The sockets of one configuration.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Sockets {
+    /// In the order of its listeners.
+    entries: Vec<Entry>,
+    /// In the order of `[egress] listen`; behind those the workers' own, if there is one.
+    egress: Vec<Entry>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    address: Address,
+    ipv6only: bool,
+    sockets: Vec<Rc<OwnedFd>>,
+    /// Identity of the unix socket's path, if we have created it.
+    name: Option<Name>,
+}
+
+/// Device and inode of a path.
+pub(super) type Name = (u64, u64);
+
+/// An address to listen on.
+struct Wanted<'a> {
+    address: &'a Address,
+    ipv6only: bool,
+    backlog: u32,
+    rights: &'a Rights,
+    /// The key that configures the address.
+    key: String,
+    /// The key that configures its backlog.
+    backlog_key: String,
+    /// Number of acceptors; each has its own TCP socket.
+    acceptors: u16,
+}
+
+impl Sockets {
+    /// The sockets for `config`: those of `before` if they fit, new ones otherwise.
+    pub(super) fn bind(config: &Config, plan: &Plan, before: &Self) -> Result<Self, Vec<Problem>> {
+        let mut bound = Self::default();
+        let mut problems = Vec::new();
+        for (listener, rights) in config.listeners.iter().zip(&plan.rights) {
+            let wanted = Wanted {
+                address: &listener.address,
+                ipv6only: listener.ipv6only,
+                backlog: listener.backlog,
+                rights,
+                key: format!("listen.{}.address", listener.name),
+                backlog_key: format!("listen.{}.backlog", listener.name),
+                acceptors: plan.reactors.acceptors(),
+            };
+            match Entry::bind(&wanted, before) {
+                Ok(entry) => bound.entries.push(entry),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if let Some((egress, rights)) = config.egress.as_ref().zip(plan.egress_rights.as_ref()) {
+            for address in &egress.listen {
+                let wanted = Wanted {
+                    address,
+                    ipv6only: true,
+                    backlog: EGRESS_BACKLOG,
+                    rights,
+                    key: "egress.listen".to_owned(),
+                    backlog_key: "egress.listen".to_owned(),
+                    // A free thread takes the next caller: callers are few and keep their connections.
+                    acceptors: 1,
+                };
+                match Entry::bind(&wanted, before) {
+                    Ok(entry) => bound.egress.push(entry),
+                    Err(problem) => problems.push(problem),
+                }
+            }
+        }
+        if let Some((egress, own)) = config.egress.as_ref().zip(plan.egress_socket.as_ref()) {
+            let usual = egress.socket == Window::Usual;
+            if usual && let Some(folder) = own.path.parent() {
+                // What is in the way is told when the socket is bound.
+                let _ = weir_machine::make_runtime_folder(folder);
+            }
+            let wanted = Wanted {
+                address: &Address::Unix(own.path.clone()),
+                ipv6only: true,
+                backlog: EGRESS_BACKLOG,
+                rights: &own.rights,
+                key: "egress.socket".to_owned(),
+                backlog_key: "egress.socket".to_owned(),
+                acceptors: 1,
+            };
+            match Entry::bind(&wanted, before) {
+                Ok(entry) => bound.egress.push(entry),
+                // Everything works without it, and it was not asked for.
+                Err(problem) if usual => log::warn!(
+                    "{}: {}: workers call over TCP; {}",
+                    problem.key,
+                    problem.cause,
+                    problem.mend
+                ),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if problems.is_empty() {
+            return Ok(bound);
+        }
+        bound.remove_names(before);
+        Err(problems)
+    }
+
+    /// The messages for the gateway: the sockets of each of the reactors that accept.
+    pub(super) fn messages(&self, acceptors: u16) -> io::Result<Vec<ToGateway>> {
+        let mut messages = Vec::new();
+        for (listener, entry) in (0..).zip(&self.entries) {
+            // A unix socket is shared. There is one TCP socket per reactor that accepts, or more: after a reload that
+            // lowered their number, the extra ones stay open, because closing them would reset the connections in
+            // their queues.
+            let count = entry.sockets.len().max(acceptors.into());
+            for index in 0..count {
+                let socket = &entry.sockets[index % entry.sockets.len()];
+                messages.push(ToGateway::Listener {
+                    listener,
+                    reactor: (index % usize::from(acceptors)) as u16,
+                    socket: socket.try_clone()?,
+                });
+            }
+        }
+        Ok(messages)
+    }
+
+    /// The messages for the gateway: the sockets for outgoing calls.
+    pub(super) fn egress_messages(&self) -> io::Result<Vec<ToGateway>> {
+        let mut messages = Vec::new();
+        for (listener, entry) in (0..).zip(&self.egress) {
+            // Each has its own queue of connections.
+            for socket in &entry.sockets {
+                messages.push(ToGateway::EgressListener {
+                    listener,
+                    socket: socket.try_clone()?,
+                });
+            }
+        }
+        Ok(messages)
+    }
+
+    /// The addresses of the listeners, with the port that the kernel chose for port 0.
+    pub(super) fn addresses(&self) -> Vec<Address> {
+        self.entries.iter().map(Entry::actual).collect()
+    }
+
+    /// The sockets of listeners, one per address.
+    pub(super) fn descriptors(&self) -> Vec<(Address, RawFd)> {
+        let of = |entry: &Entry| Some((entry.actual(), entry.sockets.first()?.as_raw_fd()));
+        self.entries.iter().filter_map(of).collect()
+    }
+
+    /// The addresses for outgoing calls; see [`addresses`](Self::addresses).
+    pub(super) fn egress_addresses(&self) -> Vec<Address> {
+        self.egress.iter().map(Entry::actual).collect()
+    }
+
+    /// Removes the paths of unix sockets that `others` do not use.
+    pub(super) fn remove_names(&self, others: &Self) {
+        for entry in self.all() {
+            let kept = others.find(&entry.address);
+            if let Address::Unix(path) = &entry.address
+                && kept.is_none_or(|kept| kept.name != entry.name)
+                && entry.name.is_some()
+                && name_of(path) == entry.name
+                && let Err(error) = weir_sys::file::remove(path)
+            {
+                log::warn!("cannot remove the socket {}: {error}", path.display());
+            }
+        }
+    }
+
+    /// Closes the sockets but keeps their paths.
+    pub(super) fn close(&mut self) {
+        for entry in self.entries.iter_mut().chain(&mut self.egress) {
+            entry.sockets.clear();
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().chain(&self.egress)
+    }
+
+    fn find(&self, address: &Address) -> Option<&Entry> {
+        self.all().find(|entry| entry.address == *address)
+    }
+
+    fn has_port(&self, port: u16) -> bool {
+        let has = |entry: &Entry| matches!(entry.address, Address::Tcp(a) if a.port() == port);
+        self.all().any(has)
+    }
+}
+
+impl Entry {
+    /// The sockets of `before` for that address, and new ones for those that are missing.
+    fn bind(wanted: &Wanted<'_>, before: &Sockets) -> Result<Self, Problem> {
+        let kept = before.find(wanted.address);
+        let kept = kept.filter(|kept| kept.ipv6only == wanted.ipv6only);
+        let mut sockets = kept.map_or_else(Vec::new, |kept| kept.sockets.clone());
+        let mut name = kept.and_then(|kept| kept.name);
+        if let Address::Unix(path) = wanted.address
+            && !sockets.is_empty()
+            && name_of(path) != name
+        {
+            // Clients cannot find the old socket any more. Its gateway still serves the connections in its queue.
+            log::warn!(
+                "{}: the socket {} was removed or replaced; it is created again",
+                wanted.key,
+                path.display()
+            );
+            sockets.clear();
+        }
+        for socket in &sockets {
+            listener::set_backlog(socket, wanted.backlog)
+                .map_err(|error| other_problem(wanted, &error))?;
+        }
+        match wanted.address {
+            Address::Tcp(address) => {
+                // All of them have the same number of sockets; more than one if the kernel's queues are shorter than
+                // configured.
+                let acceptors = usize::from(wanted.acceptors);
+                let count = limits::sockets(wanted.backlog, weir_sys::limits::somaxconn());
+                let missing = count
+                    .next_multiple_of(acceptors)
+                    .saturating_sub(sockets.len());
+                let at = match sockets.first() {
+                    Some(socket) => listener::tcp_address(socket).unwrap_or(*address),
+                    None => *address,
+                };
+                let ours = before.has_port(address.port());
+                let bind =
+                    |alone| listener::tcp(at, wanted.ipv6only, wanted.backlog, missing, alone);
+                let new = bind(sockets.is_empty())
+                    // Another address of ours has the same port, for example a wildcard: binding beside it is
+                    // possible.
+                    .or_else(
+                        |error| match ours && error.kind() == io::ErrorKind::AddrInUse {
+                            true => bind(false),
+                            false => Err(error),
+                        },
+                    )
+                    .map_err(|error| tcp_problem(wanted, *address, &error))?;
+                sockets.extend(new.into_iter().map(Rc::new));
+            }
+            Address::Unix(path) if sockets.is_empty() => {
+                let socket = listener::unix(path, wanted.backlog, wanted.rights)
+                    .map_err(|error| unix_problem(wanted, path, error))?;
+                sockets.push(Rc::new(socket));
+                name = name_of(path);
+            }
+            Address::Unix(path) => listener::change_rights(path, wanted.rights)
+                .map_err(|error| unix_problem(wanted, path, error))?,
+        }
+        Ok(Self {
+            address: wanted.address.clone(),
+            ipv6only: wanted.ipv6only,
+            sockets,
+            name,
+        })
+    }
+
+    fn actual(&self) -> Address {
+        match &self.address {
+            Address::Tcp(address) => {
+                let actual = self
+                    .sockets
+                    .first()
+                    .map(|socket| listener::tcp_address(socket));
+                Address::Tcp(actual.and_then(Result::ok).unwrap_or(*address))
+            }
+            unix => unix.clone(),
+        }
+    }
+}
+
+/// Identity of a path; `None`: it does not exist.
+pub(super) fn name_of(path: &Path) -> Option<Name> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+fn other_problem(wanted: &Wanted<'_>, error: &io::Error) -> Problem {
+    let key = wanted.backlog_key.as_str();
+    Problem::new(key, error.to_string(), "use another length")
+}
+
+fn tcp_problem(wanted: &Wanted<'_>, address: SocketAddr, error: &io::Error) -> Problem {
+    if error_log::format() == Format::Fpm {
+        let text = events::cannot_listen(wanted.address, error);
+        return Problem::new(wanted.key.as_str(), text, "");
+    }
+    let (cause, mend) = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            let port = address.port();
+            let cause = match tcp_owner(port) {
+                Some(owner) => format!("the port is already used by {owner}"),
+                None => "the port is already used by another program".into(),
+            };
+            let look = format!("`ss -ltnp 'sport = :{port}'` shows the program");
+            (
+                cause,
+                format!("stop that program, or use another port; {look}"),
+            )
+        }
+        io::ErrorKind::PermissionDenied => (
+            "only root can listen on a port below 1024".to_owned(),
+            "start weir as root, give it CAP_NET_BIND_SERVICE, or use a port of 1024 or higher"
+                .into(),
+        ),
+        io::ErrorKind::AddrNotAvailable => (
+            "this machine does not have this address".to_owned(),
+            "use an address from `ip address`, or 0.0.0.0 for all".into(),
+        ),
+        _ => (error.to_string(), "use another address".into()),
+    };
+    Problem::new(wanted.key.as_str(), format!("{address}: {cause}"), mend)
+}
+
+fn unix_problem(wanted: &Wanted<'_>, path: &Path, error: UnixError) -> Problem {
+    if error_log::format() == Format::Fpm {
+        let text = match &error {
+            UnixError::InUse => events::listened_on_by_others(path),
+            UnixError::Owner(error) => events::cannot_give_away(path, error),
+            UnixError::Acl(error) => events::cannot_list(path, error),
+            UnixError::Io(error) => events::cannot_listen(wanted.address, error),
+            UnixError::NotASocket => {
+                events::cannot_listen(wanted.address, &io::Error::from_raw_os_error(EADDRINUSE))
+            }
+            UnixError::TooLong => {
+                events::cannot_listen(wanted.address, &io::Error::from_raw_os_error(ENAMETOOLONG))
+            }
+        };
+        return Problem::new(wanted.key.as_str(), text, "");
+    }
+    let (cause, mend) = match error {
+        UnixError::InUse => {
+            let cause = match unix_owner(path) {
+                Some(owner) => format!("{owner} is already listening there"),
+                None => "another program is already listening there".into(),
+            };
+            (
+                cause,
+                format!(
+                    "stop it, or use another path; `ss -lxp | grep {}` shows the program",
+                    path.display()
+                ),
+            )
+        }
+        UnixError::NotASocket => (
+            "a file that is not a socket exists there".to_owned(),
+            "remove it if it is not needed, or use another path".into(),
+        ),
+        UnixError::TooLong => (
+            format!("a socket's path can be {LONGEST_PATH} bytes long at most"),
+            "use a shorter path".into(),
+        ),
+        UnixError::Owner(error) => (
+            format!("owner and group cannot be set: {error}"),
+            "start weir as root, or use a group of its user".into(),
+        ),
+        UnixError::Acl(error) => (
+            format!("its access control list cannot be set: {error}"),
+            "use a file system with access control lists, or use owner, group and mode".into(),
+        ),
+        UnixError::Io(error) => (
+            error.to_string(),
+            format!(
+                "check the permissions of {}",
+                path.parent().unwrap_or(path).display()
+            ),
+        ),
+    };
+    Problem::new(
+        wanted.key.as_str(),
+        format!("unix:{}: {cause}", path.display()),
+        mend,
+    )
+}
+
+/// Backlog of each address of `[egress]`.
+const EGRESS_BACKLOG: u32 = 4096;
+
+/// Error number of Linux.
+const EADDRINUSE: i32 = 98;
+
+/// Error number of Linux.
+const ENAMETOOLONG: i32 = 36;
+
+/// The program that listens on a TCP port, if we may see it: `nginx (process 42)`.
+pub fn tcp_owner(port: u16) -> Option<String> {
+    let wanted = format!(":{port:04X}");
+    let inode = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .find_map(|table| {
+            let table = fs::read_to_string(table).ok()?;
+            table.lines().find_map(|line| {
+                // sl local_address rem_address st … inode (proc_net(5)); state 0A is listening.
+                let fields: Vec<&str> = line.split_whitespace().collect();
+                let listens = fields.get(1)?.ends_with(&wanted) && *fields.get(3)? == "0A";
+                listens.then(|| fields.get(9).map(|inode| (*inode).to_owned()))?
+            })
+        })?;
+    owner_of_socket(&inode)
+}
+
+/// The program that listens on a unix socket.
+pub fn unix_owner(path: &Path) -> Option<String> {
+    let table = fs::read_to_string("/proc/net/unix").ok()?;
+    let path = path.to_str()?;
+    let inode = table.lines().find_map(|line| {
+        // Num RefCount Protocol Flags Type St Inode Path
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        (fields.get(7) == Some(&path)).then(|| fields[6].to_owned())
+    })?;
+    owner_of_socket(&inode)
+}
+
+/// The process that has the socket with this inode open, if we may see it: `nginx (process 42)`.
+pub fn owner_of_socket(inode: &str) -> Option<String> {
+    let wanted = PathBuf::from(format!("socket:[{inode}]"));
+    for process in fs::read_dir("/proc").ok()?.flatten() {
+        let has_it = || {
+            let files = fs::read_dir(process.path().join("fd")).ok()?;
+            let is_it = |file: fs::DirEntry| fs::read_link(file.path()).is_ok_and(|l| l == wanted);
+            files.flatten().any(is_it).then_some(())
+        };
+        let pid = process.file_name();
+        if pid.to_str().is_some_and(|pid| pid.parse::<u32>().is_ok()) && has_it().is_some() {
+            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            return Some(format!("{} (process {})", name.trim_end(), pid.display()));
+        }
+    }
+    None
+}
+
+/// The longest path of a unix socket, bytes: `sun_path` without its end (unix(7)).
+pub const LONGEST_PATH: usize = 107;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_listens_on_a_port_or_path_is_found() {
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let us = format!("(process {})", std::process::id());
+        let owner = tcp_owner(tcp.local_addr().unwrap().port()).unwrap();
+        assert!(owner.ends_with(&us), "{owner}");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let _unix = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let owner = unix_owner(&path).unwrap();
+        assert!(owner.ends_with(&us), "{owner}");
+    }
+}

@@ -1,0 +1,496 @@
+//! What the workers of each pool are started with.
+
+use std::{
+    ffi::OsString,
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
+    path::{Path, PathBuf},
+    rc::Rc,
+};
+
+use weir_config::{
+    Address, Command, Config, FormatCode, FormatPiece, Level, Log, Php, Pool, PoolId, Runtime,
+    Workers,
+};
+use weir_sys::{
+    identity::{self, Identity},
+    limits::{self, OpenFiles},
+};
+
+use super::{Problem, Program, Runs, Us, check_folder, egress};
+use crate::{php::Spec, workers::resolve};
+
+/// Makes the plans of pools, and collects problems.
+pub(super) struct Pools<'a> {
+    pub(super) config: &'a Config,
+    pub(super) us: &'a Us,
+    /// The user of the gateway: workers without a user of their own run as this one, and never as root.
+    pub(super) gateway: Option<&'a Identity>,
+    /// The workers' own socket of `[egress]`.
+    pub(super) egress_socket: Option<&'a Path>,
+    /// The limit of open files with which weir was started: workers get the same.
+    pub(super) inherited: OpenFiles,
+    /// Warnings.
+    pub(super) warnings: Vec<String>,
+    pub(super) problems: &'a mut Vec<Problem>,
+}
+
+impl<'a> Pools<'a> {
+    /// `None`: others run its workers, or there was a problem.
+    pub(super) fn runs(&mut self, id: PoolId) -> Option<Runs> {
+        let pool = &self.config.pools[id.0];
+        match &pool.runtime {
+            Runtime::Command(command) => {
+                let program = self.command(&pool.name, command);
+                program.map(|program| Runs::Command(Rc::new(program)))
+            }
+            Runtime::Php(php) => self.php(id, pool, php).map(|spec| Runs::Php(Rc::new(spec))),
+            Runtime::Servers(_) => None,
+        }
+    }
+
+    fn command(&mut self, pool: &str, command: &Command) -> Option<Program> {
+        let workers = &command.workers;
+        let identity = self.identity(pool, workers);
+        self.check_folders(pool, workers);
+        let (name, arguments) = command.argv.split_first()?;
+        let path = match find_program(name, workers.chroot.as_deref()) {
+            Ok(path) => path,
+            Err(cause) => {
+                let mend = "install it, or write the full path of the program";
+                self.problem(pool, "command", cause, mend);
+                return None;
+            }
+        };
+        let reached = self.reached(pool, workers, identity.as_ref());
+        let mut environment = self.environment(workers, reached);
+        if is_php(name) && workers.env.iter().all(|(name, _)| name != PHP_REQUESTS) {
+            // php-cgi would end after 500 requests, and requests on their way to it would fail. The variable of
+            // weir's own environment is removed, because the gateway counts requests only for the configured value.
+            environment.retain(|(name, _)| name != PHP_REQUESTS);
+            environment.push((PHP_REQUESTS.into(), "0".into()));
+        }
+        let open_files = self.open_files(pool, workers);
+        Some(Program {
+            path,
+            name: name.into(),
+            arguments: arguments.iter().map(OsString::from).collect(),
+            environment,
+            identity,
+            chroot: workers.chroot.clone(),
+            folder: workers.chdir.clone(),
+            open_files,
+            core_size: workers.rlimit_core,
+            priority: self.priority(workers),
+        })
+    }
+
+    fn php(&mut self, id: PoolId, pool: &Pool, php: &Php) -> Option<Spec> {
+        let (name, workers) = (&pool.name, &php.workers);
+        let identity = self.identity(name, workers);
+        self.check_folders(name, workers);
+        if let Some(ini) = &php.ini
+            && let Err(error) = ini.metadata()
+        {
+            let cause = format!("{}: {error}", ini.display());
+            self.problem(
+                name,
+                "php_ini",
+                cause,
+                "write the path of a php.ini, or of its folder",
+            );
+        }
+        let program = match weir_machine::php::find(php.version.as_deref()) {
+            Ok((_, path)) => {
+                if let Err((cause, mend)) = weir_machine::php::check_build(&path) {
+                    self.problem(name, "runtime", cause, &mend);
+                }
+                path
+            }
+            Err((cause, mend)) => {
+                let key = if php.version.is_some() {
+                    "php"
+                } else {
+                    "runtime"
+                };
+                self.problem(name, key, cause, &mend);
+                return None;
+            }
+        };
+        let environment = self.start_environment(workers);
+        let mut config = config(pool, php, self.log_as_fpm(id));
+        if workers.clear_env {
+            config.push(("clear_env", b"1".to_vec()));
+        }
+        let reached = self.reached(name, workers, identity.as_ref());
+        for (name, value) in self.php_environment(workers, identity.as_ref(), reached) {
+            config.push(("env", [name.as_bytes(), b"=", value.as_bytes()].concat()));
+        }
+        let sites = sites(self.config, id);
+        let open_files = self.open_files(name, workers);
+        Some(Spec {
+            pool: name.clone(),
+            program,
+            environment,
+            chroot: workers.chroot.clone(),
+            identity,
+            open_files,
+            core_size: workers.rlimit_core,
+            priority: self.priority(workers),
+            config,
+            roots: resolve(&sites),
+            sites,
+            watch: php.watch_root,
+        })
+    }
+
+    /// The workers' user; `None`: ours.
+    fn identity(&mut self, pool: &str, workers: &Workers) -> Option<Identity> {
+        let user = workers.user.as_deref();
+        let key = format!("pool.{pool}.user");
+        let group = workers.group.as_deref();
+        match self.us.identity(&key, user, group, self.problems) {
+            None if user.is_none() => self.gateway.cloned(),
+            identity => identity,
+        }
+    }
+
+    fn check_folders(&mut self, pool: &str, workers: &Workers) {
+        let key = |name: &str| format!("pool.{pool}.{name}");
+        if let Some(chroot) = &workers.chroot {
+            if !self.us.root {
+                let who = &self.us.name;
+                self.problem(
+                    pool,
+                    "chroot",
+                    format!("weir runs as {who}, but only root can use chroot"),
+                    "start weir as root, or remove chroot",
+                );
+            }
+            check_folder(&key("chroot"), chroot, self.problems);
+        }
+        if let Some(folder) = &workers.chdir {
+            let outside = match &workers.chroot {
+                Some(chroot) => beneath(chroot, folder),
+                None => folder.clone(),
+            };
+            check_folder(&key("chdir"), &outside, self.problems);
+        }
+    }
+
+    /// The complete environment of a program.
+    fn environment(&self, workers: &Workers, egress: Option<&Path>) -> Vec<(OsString, OsString)> {
+        let mut environment: Vec<(OsString, OsString)> = match workers.clear_env {
+            true => Vec::new(),
+            false => std::env::vars_os().collect(),
+        };
+        for (name, value) in self.additions(workers, egress) {
+            environment.retain(|(other, _)| *other != name);
+            environment.push((name, value));
+        }
+        environment
+    }
+
+    /// The error log, if PHP's messages must look as in PHP-FPM: a web server talks FastCGI to the pool, and the log
+    /// has PHP-FPM's format.
+    fn log_as_fpm(&self, id: PoolId) -> Option<&Log> {
+        self.config
+            .is_in_place_of_fpm(id)
+            .then_some(&self.config.log)
+    }
+
+    /// The environment with which PHP is started: our own, because php.ini may refer to it, whatever scripts get
+    /// later. Variables that are only for `[egress]` are removed if scripts must not have them.
+    fn start_environment(&self, workers: &Workers) -> Vec<(OsString, OsString)> {
+        let secret: Vec<&str> = match &self.config.egress {
+            Some(egress) if workers.clear_env => egress.variables(),
+            _ => Vec::new(),
+        };
+        std::env::vars_os()
+            .filter(|(name, _)| secret.iter().all(|secret| name != secret))
+            .collect()
+    }
+
+    /// The additional, or the whole, environment of PHP's workers: their user and home as in PHP-FPM, and the
+    /// configured variables.
+    fn php_environment(
+        &self,
+        workers: &Workers,
+        identity: Option<&Identity>,
+        egress: Option<&Path>,
+    ) -> Vec<(OsString, OsString)> {
+        let mut environment: Vec<(OsString, OsString)> = Vec::new();
+        let uid = identity.map_or_else(|| identity::current().0, |identity| identity.uid);
+        let by_number = workers.user.as_deref().and_then(identity::number);
+        // As in PHP-FPM, a user that is configured by number has neither name nor home.
+        if let Ok(Some(user)) = identity::user_by_id(uid)
+            && by_number.is_none()
+        {
+            environment.push(("USER".into(), user.name.into()));
+            environment.push(("HOME".into(), user.home.into()));
+        }
+        environment.extend(self.additions(workers, egress));
+        environment
+    }
+
+    /// The workers' own socket of the egress, if these workers can reach it. Adds a warning if they cannot reach any
+    /// socket.
+    fn reached(
+        &mut self,
+        pool: &str,
+        workers: &Workers,
+        who: Option<&Identity>,
+    ) -> Option<&'a Path> {
+        let egress = self.config.egress.as_ref()?;
+        let chroot = workers.chroot.as_deref();
+        let own = self.egress_socket;
+        let listen = egress.listen.iter().filter_map(|address| match address {
+            Address::Unix(path) => Some(path.as_path()),
+            Address::Tcp(_) => None,
+        });
+        // The operator has decided about the rights of those in `listen`.
+        let has_other = listen
+            .clone()
+            .any(|path| egress::out_of_reach(path, chroot, None).is_none());
+        let shown = own.or(listen.clone().next())?;
+        let cause = egress::out_of_reach(shown, chroot, who.filter(|_| own.is_some()));
+        if let Some(cause) = &cause
+            && !has_other
+        {
+            self.warnings.push(format!(
+                "[pool.{pool}] its workers cannot call over unix:{}: {cause}; name one that they can reach as socket in \
+                 [egress], or in its listen",
+                shown.display()
+            ));
+        }
+        own.filter(|_| cause.is_none())
+    }
+
+    /// The variables of the egress and of the configuration; if a name occurs twice, the last one counts. `own`: the
+    /// workers' own socket.
+    fn additions(&self, workers: &Workers, own: Option<&Path>) -> Vec<(OsString, OsString)> {
+        let mut additions: Vec<(OsString, OsString)> = Vec::new();
+        if let Some(egress) = &self.config.egress {
+            let variables = egress::variables(egress, own, workers.chroot.as_deref());
+            additions.extend(
+                variables
+                    .into_iter()
+                    .map(|(name, value)| (name.into(), value)),
+            );
+        }
+        additions.extend(
+            workers
+                .env
+                .iter()
+                .map(|(name, value)| (name.into(), value.into())),
+        );
+        additions
+    }
+
+    /// As in PHP-FPM: both limits; if we may not set them, those with which weir was started.
+    fn open_files(&mut self, pool: &str, workers: &Workers) -> OpenFiles {
+        let inherited = self.inherited;
+        match workers.rlimit_files {
+            Some(limit) if limits::may_set_open_files(limit) => OpenFiles {
+                soft: limit,
+                hard: limit,
+            },
+            Some(limit) => {
+                self.warnings.push(format!(
+                    "[pool.{pool}] rlimit_files: {limit} is more than weir is allowed to set, so the \
+                     pool keeps weir's own limit, {}: raise that (systemd: LimitNOFILE=), or lower rlimit_files",
+                    inherited.soft
+                ));
+                inherited
+            }
+            None => inherited,
+        }
+    }
+
+    /// Only root may raise the priority (setpriority(2)); others keep theirs, as in PHP-FPM.
+    fn priority(&self, workers: &Workers) -> Option<i32> {
+        workers.priority.filter(|nice| self.us.root || *nice >= 0)
+    }
+
+    fn problem(&mut self, pool: &str, key: &str, cause: String, mend: &str) {
+        let key = format!("pool.{pool}.{key}");
+        self.problems.push(Problem::new(key, cause, mend));
+    }
+}
+
+/// The roots of the sites whose scripts the pool runs, with the name of the site and the number of the route.
+fn sites(config: &Config, pool: PoolId) -> Vec<(String, PathBuf)> {
+    let mut sites = Vec::new();
+    for site in &config.sites {
+        let routes = site.routes.iter().enumerate();
+        let routes = routes.map(|(index, r)| (format!("{} {index}", site.name), &r.settings));
+        for (name, settings) in std::iter::once((site.name.clone(), &site.settings)).chain(routes) {
+            if let Some(root) = &settings.root
+                && settings.pool == Some(pool)
+                && sites.iter().all(|(_, other)| other != root)
+            {
+                sites.push((name, root.clone()));
+            }
+        }
+    }
+    sites
+}
+
+/// The settings that a master gets for its pool.
+fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Vec<u8>)> {
+    let workers = &php.workers;
+    let mut fields: Vec<(&'static str, Vec<u8>)> = vec![("pool", pool.name.clone().into())];
+    let path = |path: &Path| path.as_os_str().as_bytes().to_vec();
+    let yes = || b"1".to_vec();
+    fields.extend(
+        workers
+            .chroot
+            .as_deref()
+            .map(|folder| ("chroot", path(folder))),
+    );
+    fields.extend(
+        workers
+            .chdir
+            .as_deref()
+            .map(|folder| ("chdir", path(folder))),
+    );
+    fields.extend(php.ini.as_deref().map(|ini| ("php_ini", path(ini))));
+    fields.extend(php.no_ini.then(|| ("no_ini", yes())));
+    for (name, value) in &php.define {
+        fields.push(("define", format!("{name}={value}").into()));
+    }
+    for setting in &php.settings {
+        let who = if setting.admin { "admin" } else { "user" };
+        let (name, value) = (&setting.name, &setting.value);
+        let value = match setting.flag {
+            true => flag(value),
+            false => value.as_str(),
+        };
+        fields.push(("ini", format!("{who} {name}={value}").into()));
+    }
+    for extension in &pool.limit_extensions {
+        fields.push(("limit_extensions", extension.clone().into()));
+    }
+    fields.push(("trace_depth", php.slowlog_depth.to_string().into()));
+    // Then people find these processes by the name of PHP-FPM's.
+    let process_name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    if process_name.starts_with("php-fpm") {
+        fields.push(("process_name", process_name.trim_end().into()));
+    }
+    if let Some(log) = as_fpm {
+        fields.push(("log_limit", log.error_limit.to_string().into()));
+    }
+    // PHP-FPM's workers write messages to their standard error, too; here they do so if that goes to the log.
+    if let Some(log) = as_fpm.filter(|_| workers.output_log.is_none()) {
+        // With PHP-FPM's numbers.
+        let level = match log.level {
+            Level::Debug => "1",
+            Level::Notice => "2",
+            Level::Warning => "3",
+            Level::Error => "4",
+        };
+        fields.push(("log_level", level.into()));
+    }
+    if measures(pool, workers) {
+        fields.push(("figures", yes()));
+    }
+    // Then the line is that which PHP-FPM would write at the end of the script.
+    if as_fpm.is_some() && pool.access_log.is_some() {
+        fields.push(("notes", yes()));
+        for piece in &pool.access_format.pieces {
+            match piece {
+                FormatPiece::Code(FormatCode::Parameter(name)) => {
+                    fields.push(("noted_param", name.clone().into()));
+                }
+                FormatPiece::Code(FormatCode::Header(name)) => {
+                    fields.push(("noted_header", name.clone().into()));
+                }
+                FormatPiece::Code(_) | FormatPiece::Text(_) => {}
+            }
+        }
+    }
+    if php.dumpable {
+        fields.push(("dumpable", yes()));
+    }
+    if let Some(hat) = &php.apparmor_hat {
+        fields.push(("apparmor_hat", hat.clone().into()));
+    }
+    fields
+}
+
+/// A switch as PHP-FPM parses it: on, yes, true and 1 in any case; anything else is off.
+fn flag(value: &str) -> &'static str {
+    let on = ["on", "yes", "true", "1"];
+    match on.iter().any(|word| value.eq_ignore_ascii_case(word)) {
+        true => "1",
+        false => "0",
+    }
+}
+
+/// Whether the cost of requests is needed: by a page, a log, or a limit.
+fn measures(pool: &Pool, workers: &Workers) -> bool {
+    pool.status_path.is_some() || pool.access_log.is_some() || workers.max_memory > 0
+}
+
+/// Turns a path inside of a folder into the path outside.
+fn beneath(folder: &Path, path: &Path) -> PathBuf {
+    folder.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Whether a command is PHP's own FastCGI program.
+fn is_php(program: &str) -> bool {
+    let name = program.rsplit('/').next().unwrap_or(program);
+    name.starts_with("php")
+}
+
+/// The program's path: unchanged if it has a slash, otherwise searched in PATH; in both cases as seen from inside of
+/// `chroot`.
+fn find_program(name: &str, chroot: Option<&Path>) -> Result<PathBuf, String> {
+    let outside = |path: &Path| chroot.map_or(path.to_owned(), |chroot| beneath(chroot, path));
+    let is_program = |path: &Path| {
+        outside(path)
+            .metadata()
+            .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    if name.contains('/') {
+        let path = PathBuf::from(name);
+        return match outside(&path).metadata() {
+            Err(error) => Err(format!("program {name}: {error}")),
+            Ok(_) if is_program(&path) => Ok(path),
+            Ok(_) => Err(format!("{name} is not an executable file")),
+        };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|path| is_program(path))
+        .ok_or_else(|| format!("program \"{name}\" was not found in PATH"))
+}
+
+/// After how many requests php-cgi ends; 0: never.
+const PHP_REQUESTS: &str = "PHP_FCGI_MAX_REQUESTS";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_by_path_and_in_path_and_missing_ones_are_named() {
+        assert_eq!(find_program("/bin/sh", None).unwrap(), Path::new("/bin/sh"));
+        assert!(find_program("sh", None).unwrap().ends_with("sh"));
+        assert!(
+            find_program("/no/such/program", None)
+                .unwrap_err()
+                .contains("/no/such/program")
+        );
+        assert!(
+            find_program("no-such-program", None)
+                .unwrap_err()
+                .contains("no-such-program")
+        );
+        assert!(
+            find_program("/etc/passwd", None)
+                .unwrap_err()
+                .contains("not an executable")
+        );
+    }
+}

@@ -1,0 +1,710 @@
+//! The life of a pool's master: it is started, restarted beside the running one, and warmed up from that one.
+//!
+//! ```text
+//! due ──► Boot ── ready ──► List ── the old master's scripts ──► Warm ── compiled ──► current
+//!          └─ fails: again later, or the old one goes on             (List and Warm only where there is an old one)
+//! ```
+//!
+//! Until the new master is `current`, the old one forks workers. After that the gateway replaces the workers; the old
+//! master ends when its last worker has ended.
+
+use std::{
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use weir_control::ToGateway;
+use weir_observe::{error_log::tell, events};
+use weir_sys::{memory, process::Exit};
+
+use super::{Kind, Pool, about_pool, next_number};
+use crate::{
+    gateway::{Lived, back_off, describe_pause},
+    php::{Logs, MasterId, Masters, Report, Spec, Task},
+};
+
+/// A pool's master, and the one that will replace it.
+#[derive(Debug)]
+pub(super) struct Php {
+    /// What the next master is started with.
+    pub(super) spec: Rc<Spec>,
+    pub(super) logs: Logs,
+    /// The master that forks workers.
+    current: Option<MasterId>,
+    next: Option<Renewal>,
+    /// Masters whose last workers are finishing, with the time when they are killed.
+    old: Vec<(MasterId, Instant)>,
+    /// When to start a master; `None` while there is one.
+    due: Option<Instant>,
+    /// Number of masters in a row that died before they had forked a worker, or could not load PHP.
+    failures: u32,
+    /// Whether the present master has forked a worker.
+    pub(super) has_forked: bool,
+    /// Whether the last master lived only for a short time.
+    was_short: bool,
+    since: Instant,
+    /// The PHP version of the current master, and whether answers may name it.
+    pub(super) version: (String, bool),
+    /// The master of the last configuration, which knows the scripts worth compiling.
+    warm_from: Option<MasterId>,
+    /// Another restart was requested during a restart; with the numbers of the requests.
+    again: Option<Vec<u32>>,
+    trial: Trial,
+    /// When to check whether a site's root is still the same folder; `None`: not watched.
+    look: Option<Instant>,
+    /// How long the workers of an old master may take to finish.
+    grace: Duration,
+}
+
+/// Whether the pool belongs to a configuration on trial.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Trial {
+    /// It serves: a failed master is retried.
+    Over,
+    /// A failed master ends the trial.
+    On,
+    /// The trial has failed.
+    Failed(String),
+}
+
+/// A new master that is being prepared.
+#[derive(Debug)]
+struct Renewal {
+    master: MasterId,
+    spec: Rc<Spec>,
+    version: (String, bool),
+    stage: Stage,
+    /// It has reported that PHP cannot be loaded; with the reason.
+    failed: Option<String>,
+    /// When the stage is given up.
+    until: Instant,
+    /// The numbers of the requests for it.
+    asked: Vec<u32>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// It loads PHP.
+    Boot,
+    /// A process of the old master writes its list of scripts.
+    List {
+        by: MasterId,
+        number: u32,
+        list: OwnedFd,
+    },
+    /// A process of the new master compiles them.
+    Warm { number: u32 },
+}
+
+impl Php {
+    /// A pool whose master is `same`, or is started now and warmed up with the scripts of `before`.
+    pub(super) fn new(
+        (spec, logs): (Rc<Spec>, Logs),
+        (same, before): (Option<MasterId>, Option<MasterId>),
+        version: (String, bool),
+        grace: Duration,
+        now: Instant,
+    ) -> Self {
+        Self {
+            version,
+            look: spec.watch.then_some(now + LOOK),
+            spec,
+            logs,
+            current: same,
+            next: None,
+            old: Vec::new(),
+            due: same.is_none().then_some(now),
+            failures: 0,
+            has_forked: false,
+            was_short: false,
+            since: now,
+            warm_from: before,
+            again: None,
+            trial: Trial::Over,
+            grace,
+        }
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.current.is_some()
+    }
+
+    pub(super) fn current(&self) -> Option<MasterId> {
+        self.current
+    }
+
+    /// The masters that it needs, besides those of its workers.
+    pub(super) fn masters(&self) -> Vec<MasterId> {
+        let next = self.next.as_ref().map(|next| next.master);
+        self.current.into_iter().chain(next).collect()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let stage = self.next.as_ref().map(|next| next.until);
+        let look = self.look.filter(|_| self.may_look());
+        let old = self.old.iter().map(|(_, until)| *until).min();
+        let again = self.may_begin_again().then_some(self.since);
+        let times = [self.due, stage, look, old, again];
+        times.into_iter().flatten().min()
+    }
+
+    /// From now on a failed master is not retried, but reported ([`failure`](Self::failure)).
+    pub(super) fn try_once(&mut self) {
+        self.trial = Trial::On;
+    }
+
+    /// The trial is over: the pool serves.
+    pub(super) fn trial_is_over(&mut self, now: Instant, masters: &mut Masters) {
+        if let Some(master) = self.current {
+            masters.write_to(master, &self.logs);
+        }
+        if let Trial::Failed(_) = std::mem::replace(&mut self.trial, Trial::Over) {
+            self.due = Some(now);
+        }
+    }
+
+    /// Stops checking the roots of sites.
+    pub(super) fn watch_no_more(&mut self) {
+        self.look = None;
+    }
+
+    pub(super) fn failure(&self) -> Option<&str> {
+        match &self.trial {
+            Trial::Failed(cause) => Some(cause),
+            Trial::Over | Trial::On => None,
+        }
+    }
+
+    /// Whether another restart was requested and can start now.
+    fn may_begin_again(&self) -> bool {
+        self.again.is_some() && self.may_look()
+    }
+
+    /// Whether there is a master, and no other one is being prepared.
+    fn may_look(&self) -> bool {
+        self.next.is_none() && self.current.is_some()
+    }
+
+    /// Whether the process with this number, forked by this master, belongs to the restart.
+    fn is_helper(&self, master: MasterId, number: u32) -> bool {
+        let Some(next) = &self.next else {
+            return false;
+        };
+        match &next.stage {
+            Stage::Boot => false,
+            Stage::List { by, number: n, .. } => (*by, *n) == (master, number),
+            Stage::Warm { number: n } => (next.master, *n) == (master, number),
+        }
+    }
+}
+
+impl Pool {
+    /// Restarts the pool: at once for a command, when a new master is ready for PHP. `asked` is told then.
+    pub(super) fn renew(
+        &mut self,
+        asked: Option<u32>,
+        now: Instant,
+        masters: &mut Masters,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let Kind::Php(php) = &mut self.kind else {
+            self.generation += 1;
+            let text = "restarting: its workers are replaced as they become free";
+            news.extend(asked.map(|id| done(id, true, text)));
+            return news.push(self.ready());
+        };
+        if php.next.is_some() {
+            let again = php.again.get_or_insert_default();
+            match again.len() < MAX_ASKED {
+                true => again.extend(asked),
+                false => news.extend(asked.map(|id| done(id, false, "too many such commands"))),
+            }
+            return;
+        }
+        self.begin(asked.into_iter().collect(), now, masters, news);
+    }
+
+    /// As [`renew`](Self::renew), at the next tick.
+    pub(super) fn renew_soon(&mut self, news: &mut Vec<ToGateway>) {
+        match &mut self.kind {
+            Kind::Php(php) => {
+                php.again.get_or_insert_default();
+            }
+            Kind::Command(_) => {
+                self.generation += 1;
+                news.push(self.ready());
+            }
+        }
+    }
+
+    /// Starts a master.
+    fn begin(
+        &mut self,
+        asked: Vec<u32>,
+        now: Instant,
+        masters: &mut Masters,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        php.due = None;
+        let spec = Rc::new(php.spec.renewed());
+        match masters.start(&spec, &php.logs) {
+            Ok(master) => {
+                php.next = Some(Renewal {
+                    master,
+                    spec,
+                    version: Default::default(),
+                    stage: Stage::Boot,
+                    failed: None,
+                    until: now + BOOT_LIMIT,
+                    asked,
+                });
+            }
+            Err(error) => {
+                let cause = format!("{} cannot be started: {error}", spec.program.display());
+                self.renewal_failed(cause, asked, now, news);
+            }
+        }
+    }
+
+    /// Starts a master if one is due, gives up stages that take too long, and checks the sites' roots.
+    pub(super) fn tick_master(
+        &mut self,
+        now: Instant,
+        masters: &mut Masters,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        if php.due.is_some_and(|due| due <= now) {
+            return self.begin(Vec::new(), now, masters, news);
+        }
+        if php.next.as_ref().is_some_and(|next| next.until <= now) {
+            return self.stage_is_over(true, now, masters, news);
+        }
+        let overdue = |(_, until): &&(MasterId, Instant)| *until <= now;
+        let overdue: Vec<MasterId> = php.old.iter().filter(overdue).map(|(id, _)| *id).collect();
+        if php.may_begin_again() {
+            let asked = php.again.take().unwrap_or_default();
+            return self.begin(asked, now, masters, news);
+        }
+        if php.look.is_some_and(|look| look <= now) && php.may_look() {
+            php.look = Some(now + LOOK);
+            if php.spec.roots_have_moved() {
+                tell!(
+                    notice,
+                    about_pool(&self.name),
+                    "a site's root has moved: the pool is restarted"
+                );
+                return self.begin(Vec::new(), now, masters, news);
+            }
+        }
+        self.end_old(&overdue, now, masters);
+    }
+
+    /// Removes old masters without workers, and kills the workers of those whose time is over.
+    fn end_old(&mut self, overdue: &[MasterId], now: Instant, masters: &mut Masters) {
+        for worker in &mut self.workers {
+            if worker
+                .master()
+                .is_some_and(|master| overdue.contains(&master))
+            {
+                worker.kill(events::Ending::Asked, &self.name, masters);
+            }
+        }
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        let has_workers = |id: MasterId| self.workers.iter().any(|w| w.master() == Some(id));
+        php.old.retain(|(id, _)| has_workers(*id));
+        for (_, until) in php.old.iter_mut().filter(|(_, until)| *until <= now) {
+            *until = now + php.grace.max(LOOK);
+        }
+    }
+
+    /// Handles a report of a master about itself.
+    pub(super) fn hear_master(
+        &mut self,
+        id: MasterId,
+        report: &Report,
+        now: Instant,
+        masters: &mut Masters,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        let is_next = php.next.as_ref().is_some_and(|next| next.master == id);
+        match report {
+            Report::Ready {
+                version, exposed, ..
+            } => {
+                let boots = |next: &&mut Renewal| is_next && matches!(next.stage, Stage::Boot);
+                if let Some(next) = php.next.as_mut().filter(boots) {
+                    next.version = (version.clone(), *exposed);
+                    self.stage_is_over(false, now, masters, news);
+                }
+            }
+            Report::Failed(cause) => {
+                if let Some(next) = php.next.as_mut().filter(|_| is_next) {
+                    // It is about to end: its output says more.
+                    next.failed = Some(cause.clone());
+                    next.until = now + LAST_WORDS;
+                }
+            }
+            Report::Warning(text) if is_next || php.current == Some(id) => {
+                tell!(warning, about_pool(&self.name), "{text}");
+            }
+            Report::Exited { number, .. } | Report::ForkFailed { number, .. }
+                if php.is_helper(id, *number) =>
+            {
+                self.stage_is_over(false, now, masters, news);
+            }
+            _ => {}
+        }
+    }
+
+    /// The new master has finished a stage, or has `failed` to do so in time. If warming up fails, the restart
+    /// continues without it.
+    fn stage_is_over(
+        &mut self,
+        failed: bool,
+        now: Instant,
+        masters: &mut Masters,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        let source = php.current.or(php.warm_from);
+        let Some(next) = &mut php.next else {
+            return;
+        };
+        let stage = std::mem::replace(&mut next.stage, Stage::Boot);
+        let (stage, limit) = match stage {
+            Stage::Boot if failed => {
+                let late = || format!("PHP is not loaded after {} s", BOOT_LIMIT.as_secs());
+                let cause = next.failed.take().unwrap_or_else(late);
+                return self.give_up(cause, now, news);
+            }
+            Stage::Boot => {
+                let Some(list) = list_scripts(source, &next.spec, masters) else {
+                    return self.renewed(now, news);
+                };
+                (list, LIST_LIMIT)
+            }
+            Stage::List { by, list, .. } if !failed => {
+                let before = masters.spec(by).map_or(&[][..], |spec| &spec.roots);
+                let moves = next.spec.moves(before);
+                if !memory::len(&list).is_ok_and(|len| (1..=MAX_LIST).contains(&len)) {
+                    return self.renewed(now, news);
+                }
+                let number = next_number();
+                masters.fork(next.master, number, Task::Warm(&moves), vec![list]);
+                (Stage::Warm { number }, WARM_LIMIT)
+            }
+            Stage::List { by, number, .. } => {
+                masters.kill(by, number);
+                return self.renewed(now, news);
+            }
+            Stage::Warm { number } => {
+                if failed {
+                    masters.kill(next.master, number);
+                }
+                return self.renewed(now, news);
+            }
+        };
+        next.stage = stage;
+        next.until = now + limit;
+    }
+
+    /// The new master replaces the old one.
+    fn renewed(&mut self, now: Instant, news: &mut Vec<ToGateway>) {
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        let Some(next) = php.next.take() else {
+            return;
+        };
+        if let Some(before) = php.current.replace(next.master) {
+            php.old.push((before, now + php.grace));
+            php.failures = 0;
+        }
+        php.spec = next.spec;
+        php.has_forked = false;
+        php.version = next.version;
+        php.since = now;
+        php.warm_from = None;
+        self.generation += 1;
+        self.down = false;
+        let text = format!(
+            "PHP {} is loaded: new workers replace the old ones",
+            php.version.0
+        );
+        events::php_loaded(&self.name, &php.version.0);
+        news.push(self.ready());
+        news.extend(next.asked.into_iter().map(|id| done(id, true, &text)));
+    }
+
+    /// A master has ended that has no workers any more.
+    pub(super) fn master_gone(
+        &mut self,
+        id: MasterId,
+        (exit, words): (Exit, &str),
+        now: Instant,
+        masters: &mut Masters,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        let said = match words.is_empty() {
+            true => String::new(),
+            false => format!("; its message: {words}"),
+        };
+        if let Some(next) = php.next.as_mut().filter(|next| next.master == id) {
+            let died = || format!("it ended before PHP was loaded: {exit}");
+            let cause = next.failed.take().unwrap_or_else(died);
+            return self.give_up(cause + &said, now, news);
+        }
+        php.old.retain(|(old, _)| *old != id);
+        if php.current != Some(id) {
+            return;
+        }
+        php.current = None;
+        let lists = |next: &Renewal| matches!(next.stage, Stage::List { by, .. } if by == id);
+        let lists = php.next.as_ref().is_some_and(lists);
+        let lived = Lived {
+            time: now.saturating_duration_since(php.since),
+            served: php.has_forked,
+        };
+        let pause = lived.pause(&mut php.failures, &mut php.was_short, MAX_PAUSE);
+        // If one is being prepared, it will be ready soon.
+        php.due = php.next.is_none().then_some(now + pause);
+        let again = match php.due {
+            Some(_) => describe_pause(pause),
+            None => "at once".into(),
+        };
+        let why = match self.oom.ended(exit, now) {
+            true => " (the kernel killed it because memory ran out)",
+            false => "",
+        };
+        tell!(
+            error,
+            about_pool(&self.name),
+            "the pool's PHP master died, and its workers with it: {exit}{why}, after {:.1} s; it starts again {again}{said}",
+            lived.time.as_secs_f64()
+        );
+        if lists {
+            self.stage_is_over(true, now, masters, news);
+        }
+    }
+
+    /// The new master could not be started.
+    fn give_up(&mut self, cause: String, now: Instant, news: &mut Vec<ToGateway>) {
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        let asked = php.next.take().map_or(Vec::new(), |next| next.asked);
+        self.renewal_failed(cause, asked, now, news);
+    }
+
+    fn renewal_failed(
+        &mut self,
+        cause: String,
+        asked: Vec<u32>,
+        now: Instant,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        let pause = back_off(php.failures, MAX_PAUSE);
+        php.failures += 1;
+        news.extend(asked.into_iter().map(|id| done(id, false, &cause)));
+        let about = about_pool(&self.name);
+        if php.current.is_some() {
+            // Tried again when somebody requests it, or while the root is still a different one.
+            php.look = php.look.map(|_| now + pause.max(LOOK));
+            return tell!(
+                error,
+                about,
+                "PHP cannot be restarted, the pool stays as it is: {cause}"
+            );
+        }
+        if php.trial != Trial::Over {
+            php.trial = Trial::Failed(cause);
+            return;
+        }
+        php.due = Some(now + pause);
+        let again = describe_pause(pause);
+        tell!(
+            error,
+            about,
+            "PHP cannot be started: {cause}; again {again}"
+        );
+        news.extend(self.cannot_start());
+        if !self.down {
+            self.down = true;
+            news.push(self.is_down(cause));
+        }
+    }
+}
+
+impl Spec {
+    /// The same specification with the present state of the machine.
+    fn renewed(&self) -> Self {
+        Self {
+            roots: resolve(&self.sites),
+            ..self.clone()
+        }
+    }
+
+    /// Whether a site's folder is another one than when its master was started.
+    fn roots_have_moved(&self) -> bool {
+        let there = self.sites.iter().all(|(_, path)| path.is_dir());
+        // While a link is being replaced, it may be missing.
+        there && resolve(&self.sites) != self.roots
+    }
+
+    /// Pairs of path prefixes of scripts, before and now, as seen inside of a chroot.
+    fn moves(&self, before: &[(String, PathBuf)]) -> Vec<(PathBuf, PathBuf)> {
+        let inside = |path: &Path| match &self.chroot {
+            None => Some(path.to_owned()),
+            Some(chroot) => weir_control::path_inside(chroot, path),
+        };
+        let moved = self.roots.iter().filter_map(|(site, now)| {
+            let (_, before) = before.iter().find(|(other, _)| other == site)?;
+            Some((inside(before)?, inside(now)?)).filter(|(from, to)| from != to)
+        });
+        moved.collect()
+    }
+}
+
+/// The roots of sites with symbolic links resolved.
+pub(crate) fn resolve(sites: &[(String, PathBuf)]) -> Vec<(String, PathBuf)> {
+    let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    let sites = sites.iter();
+    sites
+        .map(|(site, path)| (site.clone(), real(path)))
+        .collect()
+}
+
+/// Makes the running master list its scripts; `None`: there is none, or it runs as another user.
+fn list_scripts(source: Option<MasterId>, spec: &Spec, masters: &mut Masters) -> Option<Stage> {
+    let by = source.filter(|id| {
+        let before = masters.spec(*id);
+        before.is_some_and(|before| before.identity == spec.identity)
+    })?;
+    let list = memory::empty(c"weir-scripts").ok()?;
+    let number = next_number();
+    masters.fork(by, number, Task::List, vec![list.try_clone().ok()?]);
+    Some(Stage::List { by, number, list })
+}
+
+fn done(id: u32, done: bool, text: &str) -> ToGateway {
+    ToGateway::ActionDone {
+        id,
+        done,
+        text: text.to_owned(),
+    }
+}
+
+/// A master that has not loaded PHP after this time counts as failed.
+const BOOT_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long a master that could not load PHP may take to end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// How long listing the scripts may take.
+const LIST_LIMIT: Duration = Duration::from_secs(3);
+
+/// How long compiling them may take; the other scripts are compiled at their first request.
+const WARM_LIMIT: Duration = Duration::from_secs(10);
+
+/// Maximum size of the list of scripts, bytes: 4,000 paths of 4 KiB.
+const MAX_LIST: u64 = 16 << 20;
+
+/// Maximum pause between two starts.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+/// How often watched roots are checked.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Maximum number of requests that wait for a restart.
+const MAX_ASKED: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_sys::limits::OpenFiles;
+
+    fn spec(chroot: Option<&str>, roots: &[(&str, &str)]) -> Spec {
+        let named = |(site, path): &(&str, &str)| ((*site).to_owned(), PathBuf::from(path));
+        Spec {
+            pool: "a".into(),
+            program: "/bin/false".into(),
+            environment: Vec::new(),
+            identity: None,
+            chroot: chroot.map(PathBuf::from),
+            open_files: OpenFiles { soft: 1, hard: 1 },
+            core_size: None,
+            priority: None,
+            config: Vec::new(),
+            sites: Vec::new(),
+            roots: roots.iter().map(named).collect(),
+            watch: false,
+        }
+    }
+
+    #[test]
+    fn scripts_of_a_root_that_has_moved_are_looked_for_where_it_is_now() {
+        let before = [
+            ("shop", "/srv/shop/releases/1"),
+            ("blog", "/srv/blog"),
+            ("gone", "/srv/gone"),
+        ];
+        let now = [
+            ("shop", "/srv/shop/releases/2"),
+            ("blog", "/srv/blog"),
+            ("new", "/srv/new"),
+        ];
+        let moves = |chroot| {
+            let before = spec(chroot, &before);
+            let moves = spec(chroot, &now).moves(&before.roots);
+            let text =
+                |(from, to): &(PathBuf, PathBuf)| format!("{} {}", from.display(), to.display());
+            moves.iter().map(text).collect::<Vec<_>>()
+        };
+        assert_eq!(moves(None), ["/srv/shop/releases/1 /srv/shop/releases/2"]);
+        assert_eq!(moves(Some("/srv/shop")), ["/releases/1 /releases/2"]);
+        assert_eq!(moves(Some("/home")), [""; 0]);
+    }
+
+    #[test]
+    fn a_root_has_moved_when_its_link_leads_elsewhere_and_not_while_it_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let switch = |to: &str| {
+            let _ = std::fs::remove_file(path("current"));
+            std::os::unix::fs::symlink(path(to), path("current")).unwrap();
+        };
+        std::fs::create_dir(path("one")).unwrap();
+        std::fs::create_dir(path("two")).unwrap();
+        switch("one");
+        let mut spec = spec(None, &[]);
+        spec.sites = vec![("shop".into(), path("current"))];
+        let spec = spec.renewed();
+        assert!(!spec.roots_have_moved());
+        switch("none");
+        assert!(!spec.roots_have_moved());
+        switch("two");
+        assert!(spec.roots_have_moved());
+        assert!(!spec.renewed().roots_have_moved());
+    }
+}

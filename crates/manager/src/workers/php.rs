@@ -1,0 +1,158 @@
+//! Workers of `runtime = "php"`: their pool's master forks them ([`crate::php`]). Each has one end of a
+//! stream, and the gateway gets the other end.
+
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    time::Instant,
+};
+
+use weir_control::ToGateway;
+use weir_observe::{error_log::tell, events};
+use weir_sys::process::Exit;
+
+use super::{Claim, Link, Pool, Started, Worker, about_pool, master::Php};
+use crate::{
+    output::Outputs,
+    php::{MasterId, Masters, News, Report, Task, What},
+};
+
+/// The manager's connection to a worker.
+#[derive(Debug)]
+pub(super) struct Forked {
+    pub(super) master: MasterId,
+    /// The gateway's end, until the worker has started.
+    pub(super) stream: Option<OwnedFd>,
+}
+
+impl Php {
+    /// Orders the master to fork a worker.
+    pub(super) fn fork(&self, number: u32, masters: &mut Masters) -> Result<Started, String> {
+        let Some(master) = self.current() else {
+            return Err("the pool's PHP master is not running".into());
+        };
+        let make = || -> io::Result<(Outputs, [OwnedFd; 2], UnixStream, UnixStream)> {
+            let (outputs, ends) = Outputs::pipes(self.spec.identity.as_ref())?;
+            let (ours, theirs) = UnixStream::pair()?;
+            ours.set_nonblocking(true)?;
+            Ok((outputs, ends, ours, theirs))
+        };
+        let (outputs, [stdout, stderr], ours, theirs) =
+            make().map_err(|error| format!("no worker can be created: {error}"))?;
+        let attached = vec![theirs.into(), stdout, stderr];
+        masters.fork(master, number, Task::Work, attached);
+        Ok(Started {
+            pid: None,
+            outputs,
+            link: Link::Php(Forked {
+                master,
+                stream: Some(ours.into()),
+            }),
+        })
+    }
+}
+
+impl Pool {
+    /// A master has sent a report or ended. Handled if it is this pool's master, or that of some of its workers.
+    pub(super) fn hear(
+        &mut self,
+        now: Instant,
+        heard: &News,
+        stopping: bool,
+        masters: &mut Masters,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let id = heard.master;
+        match &heard.what {
+            What::Told(Report::Forked { number, pid }) => {
+                if let Some(index) = self.forked(id, *number) {
+                    if let Some(php) = self.php()
+                        && php.current() == Some(id)
+                    {
+                        php.has_forked = true;
+                    }
+                    self.worker_forked(index, *pid, stopping, masters, news);
+                }
+            }
+            What::Told(report @ Report::Exited { number, exit }) => {
+                match self.forked(id, *number) {
+                    Some(index) => self.exited(index, *exit, now, news),
+                    None => self.hear_master(id, report, now, masters, news),
+                }
+            }
+            What::Told(report @ Report::ForkFailed { number, errno }) => {
+                let Some(index) = self.forked(id, *number) else {
+                    return self.hear_master(id, report, now, masters, news);
+                };
+                {
+                    let worker = self.workers.remove(index);
+                    let error = io::Error::from_raw_os_error(*errno);
+                    tell!(
+                        error,
+                        about_pool(&self.name),
+                        "no worker can be forked: {error}"
+                    );
+                    if worker.claim == Claim::Asked {
+                        news.push(self.failed(1));
+                    }
+                }
+            }
+            What::Told(report) => self.hear_master(id, report, now, masters, news),
+            What::Gone { exit, words } => {
+                while let Some(index) = self.workers.iter().position(|w| w.master() == Some(id)) {
+                    // It ended together with its master.
+                    self.exited(index, KILLED, now, news);
+                }
+                if !stopping {
+                    self.master_gone(id, (*exit, words), now, masters, news);
+                }
+            }
+        }
+    }
+
+    /// The index of a worker that this master was ordered to fork.
+    fn forked(&self, id: MasterId, number: u32) -> Option<usize> {
+        let is_it = |worker: &Worker| worker.number == number && worker.master() == Some(id);
+        self.workers.iter().position(is_it)
+    }
+
+    /// A worker has started: the gateway gets it.
+    fn worker_forked(
+        &mut self,
+        index: usize,
+        pid: u32,
+        stopping: bool,
+        masters: &mut Masters,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let worker = &mut self.workers[index];
+        if worker.pid.is_some() {
+            return;
+        }
+        worker.pid = Some(pid);
+        let Link::Php(link) = &mut worker.link else {
+            return;
+        };
+        let Some(connection) = link.stream.take() else {
+            // Its gateway is gone; the worker sees that itself.
+            return;
+        };
+        if stopping || worker.until.is_some() {
+            return worker.kill(events::Ending::Asked, &self.name, masters);
+        }
+        worker.claim = Claim::Given;
+        news.push(ToGateway::Worker {
+            pool: self.id,
+            worker: worker.number,
+            pid,
+            generation: worker.generation,
+            used: false,
+            connection,
+        });
+        self.told_started(pid);
+        self.is_up(pid);
+    }
+}
+
+/// The exit of a worker whose master has ended.
+const KILLED: Exit = Exit::Signal(9);

@@ -1,0 +1,318 @@
+//! `weir doctor`: finds settings that will cause problems, before they do.
+//!
+//! Every check makes a [`Finding`] of one of the [`SUBJECTS`]: the severity, the fact, why it matters, and how to fix
+//! it. Things that cannot be checked are listed, with how to make them visible. The doctor changes nothing, and
+//! connects only to weir's own window, its listeners' sockets and the servers of pools. Findings are not guesses:
+//! calculated values show what they were calculated from.
+//!
+//! What to read next: [`case`], the input of a check; [`rights`], file permissions; then a subject, such as
+//! [`sites`].
+
+mod case;
+mod egress;
+mod examine;
+mod files;
+mod kernel;
+mod live;
+mod memory;
+mod people;
+mod php;
+mod queue;
+mod rights;
+mod security;
+mod servers;
+mod sites;
+mod sockets;
+mod start;
+mod text;
+mod timeouts;
+mod workers;
+
+use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
+
+use weir_config::{Address, Window, parse_address};
+
+use crate::command::{self, Source};
+use case::Case;
+use weir_machine::findings::{Finding, Severity};
+
+/// Flags of `weir doctor`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The configuration file [default: ./weir.toml, else /etc/weir/weir.toml]
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Check a PHP-FPM configuration instead, as `weir fpm` would run it
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub fpm: Option<PathBuf>,
+
+    /// Operator's window of the running weir: unix:PATH, or off [default: from the configuration]
+    #[arg(long, value_name = "ADDR", value_parser = window_address)]
+    pub admin: Option<Window>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A section of the report.
+struct Subject {
+    /// For programs.
+    name: &'static str,
+    /// For people.
+    title: &'static str,
+    /// The check.
+    look: fn(&Case<'_>, &mut Notes),
+}
+
+/// All of them, in reading order: what prevents a start comes first.
+const SUBJECTS: &[Subject] = &[
+    Subject {
+        name: "start",
+        title: "Start: users, programs, addresses",
+        look: start::look,
+    },
+    Subject {
+        name: "sockets",
+        title: "Sockets: who may connect",
+        look: sockets::look,
+    },
+    Subject {
+        name: "servers",
+        title: "Servers of pools",
+        look: servers::look,
+    },
+    Subject {
+        name: "egress",
+        title: "Outgoing calls (egress)",
+        look: egress::look,
+    },
+    Subject {
+        name: "sites",
+        title: "Sites: roots and scripts",
+        look: sites::look,
+    },
+    Subject {
+        name: "workers",
+        title: "Workers: folders, chroot, PHP",
+        look: workers::look,
+    },
+    Subject {
+        name: "files",
+        title: "Logs, temporary files, disks",
+        look: files::look,
+    },
+    Subject {
+        name: "timeouts",
+        title: "Timeouts that depend on each other",
+        look: timeouts::look,
+    },
+    Subject {
+        name: "queue",
+        title: "Queues",
+        look: queue::look,
+    },
+    Subject {
+        name: "memory",
+        title: "Memory and processors",
+        look: memory::look,
+    },
+    Subject {
+        name: "kernel",
+        title: "Kernel: accept queues, descriptors, ports",
+        look: kernel::look,
+    },
+    Subject {
+        name: "security",
+        title: "Security",
+        look: security::look,
+    },
+];
+
+/// PHP's problems with the configuration of a pool: it cannot be loaded, or does not know a setting. Runs each pool's
+/// PHP as the pool's user.
+pub fn of_php(checked: &weir_config::Checked) -> Vec<weir_config::Diagnostic> {
+    let people = people::People::of(&checked.config, None);
+    php::troubles(checked, &php::ask(&checked.config, &people))
+}
+
+/// The findings of one subject.
+#[derive(Debug, Default)]
+struct Notes {
+    findings: Vec<Finding>,
+    unseen: Vec<Unseen>,
+}
+
+/// Something that could not be checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Unseen {
+    /// What.
+    what: String,
+    /// How to make it visible.
+    how: String,
+}
+
+/// All findings.
+struct Report {
+    /// The name of the configuration.
+    name: String,
+    /// As which user the checks were made, and whether weir is running.
+    stance: Vec<String>,
+    /// In the order of [`SUBJECTS`].
+    subjects: Vec<(&'static Subject, Notes)>,
+}
+
+impl Notes {
+    fn ok(&mut self, what: impl Into<String>) {
+        self.findings.push(Finding::ok(what));
+    }
+
+    fn note(&mut self, what: impl Into<String>, why: impl Into<String>, mend: impl Into<String>) {
+        self.push(Severity::Note, what, why, mend);
+    }
+
+    fn warn(&mut self, what: impl Into<String>, why: impl Into<String>, mend: impl Into<String>) {
+        self.push(Severity::Warn, what, why, mend);
+    }
+
+    fn breaks(&mut self, what: impl Into<String>, why: impl Into<String>, mend: impl Into<String>) {
+        self.push(Severity::Break, what, why, mend);
+    }
+
+    fn push(
+        &mut self,
+        severity: Severity,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        mend: impl Into<String>,
+    ) {
+        let mut finding = Finding::new(severity, what, why, mend);
+        finding.mend = finding.mend.filter(|mend| !mend.is_empty());
+        if !self.findings.contains(&finding) {
+            self.findings.push(finding);
+        }
+    }
+
+    fn unseen(&mut self, what: impl Into<String>, how: impl Into<String>) {
+        let unseen = Unseen {
+            what: what.into(),
+            how: how.into(),
+        };
+        if !self.unseen.contains(&unseen) {
+            self.unseen.push(unseen);
+        }
+    }
+
+    /// The worst first; equal ones keep their order.
+    fn sort(&mut self) {
+        self.findings
+            .sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    }
+}
+
+impl Report {
+    fn count(&self, severity: Severity) -> usize {
+        let findings = self.subjects.iter().flat_map(|(_, notes)| &notes.findings);
+        findings
+            .filter(|finding| finding.severity == severity)
+            .count()
+    }
+
+    fn unseen(&self) -> usize {
+        self.subjects
+            .iter()
+            .map(|(_, notes)| notes.unseen.len())
+            .sum()
+    }
+}
+
+/// Runs `weir doctor`: exit code 0 if everything is fine or there are only warnings, 1 if something would fail, 78 if
+/// the configuration cannot be read.
+pub fn main(args: &Args) -> ExitCode {
+    let source = match (&args.config, &args.fpm) {
+        (_, Some(file)) => examine::of_fpm(file),
+        (Some(file), None) => Source::of_file(file),
+        (None, None) => command::default_config().and_then(|file| Source::of_file(&file)),
+    };
+    let report = source.and_then(|source| examine::examine(&source, args));
+    let report = match report {
+        Ok(report) => report,
+        Err(code) => return code,
+    };
+    let shown = match args.json {
+        true => text::json(&report),
+        false => text::page(&report, colour(), text::width()),
+    };
+    let printed = command::print(&shown);
+    match report.count(Severity::Break) {
+        0 => printed,
+        _ => ExitCode::from(SOMETHING_BREAKS),
+    }
+}
+
+/// Reads `unix:PATH` or `off`.
+fn window_address(text: &str) -> Result<Window, String> {
+    match text {
+        "off" => Ok(Window::Off),
+        text => match parse_address(text)? {
+            Address::Unix(path) => Ok(Window::At(std::path::absolute(&path).unwrap_or(path))),
+            Address::Tcp(_) => Err("weir doctor needs the unix socket: unix:PATH".into()),
+        },
+    }
+}
+
+/// Whether standard output is a terminal, and colours are not disabled (no-color.org).
+fn colour() -> bool {
+    let asked = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    asked && std::io::stdout().is_terminal()
+}
+
+/// The exit code if something would fail.
+const SOMETHING_BREAKS: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use case::Case;
+    use people::People;
+
+    /// Runs `look` with a configuration on this machine, without a running weir.
+    pub(super) fn with_config<T>(text: &str, look: impl FnOnce(&Case<'_>) -> T) -> T {
+        with_case(text, |case| look(case))
+    }
+
+    /// As [`with_config`], for tests that change the case.
+    pub(super) fn with_case<T>(text: &str, look: impl FnOnce(&mut Case<'_>) -> T) -> T {
+        let environment = weir_config::Environment::of_this_machine(std::path::Path::new("/"));
+        let config = weir_config::parse("weir.toml", text, &environment);
+        let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
+        look(&mut Case {
+            said: Vec::new(),
+            people: People::of(&config, None),
+            found: live::Found::Nobody,
+            php: Vec::new(),
+            fpms: Vec::new(),
+            config: &config,
+        })
+    }
+
+    /// The findings: `warn: WHAT: WHY; MEND`.
+    pub(super) fn said(notes: &Notes) -> Vec<String> {
+        let line = |finding: &Finding| format!("{}: {finding}", finding.severity.name());
+        notes.findings.iter().map(line).collect()
+    }
+
+    #[test]
+    fn the_worst_comes_first_and_nothing_comes_twice() {
+        let mut notes = Notes::default();
+        notes.ok("a");
+        notes.breaks("b", "c", "");
+        notes.breaks("b", "c", "");
+        notes.unseen("d", "e");
+        notes.unseen("d", "e");
+        notes.sort();
+        assert_eq!(said(&notes), ["break: b: c", "ok: a"]);
+        assert_eq!(notes.unseen.len(), 1);
+    }
+}

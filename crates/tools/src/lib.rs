@@ -1,0 +1,9 @@
+//! Commands for people: `weir bench`, `weir watch` and `weir doctor`, and what commands have in common. They ask the machine
+//! and a running weir; nothing of a running weir uses them.
+#![forbid(unsafe_code)]
+
+pub mod bench;
+pub mod command;
+pub mod doctor;
+pub mod htaccess;
+pub mod watch;
