@@ -1,11 +1,11 @@
 //! The body of the answer that a caller gets.
 //!
 //! The layers from the origin outwards: [`Guarded`] is the origin's body with the resources that it holds
-//! (connection, place) and its timeouts. The cache and the compressor wrap it. hyper gets [`Answer`], which counts
-//! the sent bytes and reports once how it ended.
+//! (connection, place) and its timeouts. The cache and the compressor wrap it. The caller's carrier gets [`Answer`],
+//! which counts the sent bytes and reports once how it ended.
 //!
-//! A body that ends too early is an error, and hyper then cuts the caller's connection. So an incomplete answer never
-//! looks complete.
+//! A body that ends too early is an error, and the carrier then cuts the caller's connection. So an incomplete answer
+//! never looks complete.
 
 use std::{
     fmt,
@@ -19,25 +19,30 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 use weir_observe::clock;
 
-use super::{cache::Filling, compress::Compressed, fault::Kind};
+use super::{cache::Filling, compress::Compressed, fault::Kind, headers, upload::Pump};
+use weir_http::{self as carrier, Part, Truncated};
 
 /// The body of an answer for the caller.
 pub(crate) struct Answer {
     source: Source,
-    /// How many bytes were handed to hyper.
+    /// How many bytes were handed to the carrier.
     sent: u64,
     /// How many bytes are left, if the length was known at the start.
     left: Option<u64>,
+    /// Reads the rest of the request's body, if the answer begins before that is whole.
+    pump: Option<Pump>,
+    /// Whether the caller takes trailers.
+    takes_trailers: bool,
     tell: Option<Tell>,
 }
 
-/// Is called with how an answer ended, and how many bytes of its body were handed to hyper.
+/// Is called with how an answer ended, and how many bytes of its body were handed to the carrier.
 type Tell = Box<dyn FnOnce(Ended, u64) + Send>;
 
 /// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// All of it was handed to hyper.
+    /// All of it was handed to the carrier.
     Whole,
     /// The origin stopped before the end, or took too long.
     Cut(Kind),
@@ -130,11 +135,29 @@ impl Answer {
             left: source.size_hint().exact(),
             source,
             sent: 0,
+            pump: None,
+            takes_trailers: false,
             tell: None,
         }
     }
 
-    /// `tell` is called once: after the last byte was handed to hyper, or when it is known that no more will be.
+    /// Reads on in the request's body while the answer is sent.
+    pub(crate) fn with_pump(mut self, pump: Option<Pump>) -> Answer {
+        self.pump = pump;
+        self
+    }
+
+    /// For the carrier: with the length, if it is known. `takes_trailers`: the caller has said that it does.
+    pub(crate) fn carried(mut self, takes_trailers: bool) -> (carrier::Body, Option<u64>) {
+        if self.is_end_stream() {
+            return (carrier::Body::Empty, Some(0));
+        }
+        self.takes_trailers = takes_trailers;
+        let length = self.size_hint().exact();
+        (carrier::Body::Stream(Box::new(self)), length)
+    }
+
+    /// `tell` is called once: after the last byte was handed to the carrier, or when it is known that no more will be.
     pub(crate) fn then(mut self, tell: impl FnOnce(Ended, u64) + Send + 'static) -> Answer {
         self.tell = Some(Box::new(tell));
         self
@@ -179,7 +202,7 @@ impl Body for Answer {
             this.sent += len;
             this.left = this.left.map(|left| left.saturating_sub(len));
         } else if frame.is_trailers() {
-            // Trailers are the last frame, and hyper does not ask for more.
+            // Trailers are the last frame, and nobody asks for more.
             this.ended(Ended::Whole);
         }
         Poll::Ready(Some(Ok(frame)))
@@ -197,8 +220,32 @@ impl Body for Answer {
     }
 }
 
+impl carrier::Stream for Answer {
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>> {
+        if let Some(pump) = &mut self.pump {
+            pump.poll(cx);
+        }
+        loop {
+            let frame = match ready!(Pin::new(&mut *self).poll_frame(cx)) {
+                Some(Ok(frame)) => frame,
+                Some(Err(_)) => return Poll::Ready(Some(Err(Truncated))),
+                None => return Poll::Ready(None),
+            };
+            return Poll::Ready(match frame.into_data() {
+                Ok(data) if data.is_empty() => continue,
+                Ok(data) => Some(Ok(Part::Bytes(data))),
+                Err(frame) => {
+                    let trailers = frame.into_trailers().ok().filter(|_| self.takes_trailers);
+                    trailers.map(|trailers| Ok(Part::Trailers(headers::lines(&trailers))))
+                }
+            });
+        }
+    }
+}
+
 impl Drop for Answer {
-    /// hyper drops a body without polling its end if its known length is reached, or if no body is sent (HEAD, 304).
+    /// The carrier drops a body without polling its end if its known length is reached, or if no body is sent (HEAD,
+    /// 304).
     fn drop(&mut self) {
         let whole = self.left == Some(0) || self.source.is_end_stream();
         self.ended(if whole { Ended::Whole } else { Ended::Left });

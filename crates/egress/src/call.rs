@@ -11,11 +11,12 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Method, Request, Response,
-    header::{CONTENT_LENGTH, CONTENT_TYPE, PROXY_AUTHENTICATE, RETRY_AFTER},
+    HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+    header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, PROXY_AUTHENTICATE, RETRY_AFTER},
     request::Parts,
+    uri::PathAndQuery,
 };
-use hyper::body::{Body, Incoming};
+use weir_http::{self as carrier, Body, ConnState, Fields, Head, RequestBody, Tunnel};
 use weir_interfaces::own_call::{self, Ticket};
 use weir_observe::clock;
 use weir_pool::{Failure, Sent};
@@ -23,7 +24,7 @@ use weir_pool::{Failure, Sent};
 use super::{
     Egress,
     body::{Answer, Guarded, Pace},
-    cache::{Answered, Asked, Look},
+    cache::{Answered as Revalidated, Asked, Look},
     callers::{Calling, Peer},
     compress::{self, Wish},
     connections::{Carrier, Received, Unanswered},
@@ -33,56 +34,109 @@ use super::{
     host::Host,
     limiter::Permit,
     record::{Connection, Protocol},
-    serve::Seat,
+    serve::Unrecorded,
     target::{self, Form, Target},
     tunnel,
-    upload::{Progress, Upload},
+    upload::{Progress, Pump, Upload},
 };
-
-/// Answers one call.
+/// Answers one call. `state`: of the caller's connection.
 pub(crate) async fn call(
     egress: Arc<Egress>,
     peer: Arc<Peer>,
-    seat: Arc<Seat>,
-    request: Request<Incoming>,
-) -> Response<Answer> {
+    state: Arc<ConnState>,
+    request: carrier::Request,
+) -> carrier::Answer<Unrecorded> {
     let calling = Arc::new(peer.calls());
-    let mut course = Course::begin(&egress, &calling, &seat, &request);
-    let answered = tokio::select! {
-        answered = steps(&egress, &calling, &seat, request, &mut course) => answered,
-        () = calling.over() => Err(Fault::sent(
-            Kind::Deadline,
-            "the time limit of the request that made this call is over",
-        )),
+    let carrier::Request { head, body } = request;
+    let mut course = Course::begin(&egress, &calling, &head.method);
+    let takes_trailers = head.fields.has_token(weir_http1::Name::Te, "trailers");
+    let answered = match of_head(head) {
+        Ok(parts) => tokio::select! {
+            answered = steps(&egress, &calling, &state, (parts, body), &mut course) => answered,
+            () = calling.over() => Err(Fault::sent(
+                Kind::Deadline,
+                "the time limit of the request that made this call is over",
+            )),
+        },
+        Err(fault) => Err(fault),
     };
-    match answered {
-        Ok(response) => course.answer(response),
+    let response = match answered {
+        Ok(Answered::Response(response, pump)) => {
+            course.answer(response.map(|answer| answer.with_pump(pump)))
+        }
+        Ok(Answered::Tunnel(tunnel)) => {
+            return carrier::Answer {
+                status: StatusCode::OK,
+                headers: Fields::default(),
+                body: Body::Tunnel(tunnel),
+                length: None,
+                keep: false,
+                receipt: Unrecorded,
+            };
+        }
         Err(fault) => refuse(&fault, course),
+    };
+    let (parts, answer) = response.into_parts();
+    let (body, length) = answer.carried(takes_trailers);
+    carrier::Answer {
+        status: parts.status,
+        headers: headers::lines(&parts.headers),
+        body,
+        length,
+        keep: true,
+        receipt: Unrecorded,
     }
+}
+
+/// What a call leads to.
+enum Answered {
+    /// With what still reads the body of the request.
+    Response(Box<Response<Answer>>, Option<Pump>),
+    Tunnel(Tunnel),
+}
+
+/// The head of a request, in the types of the steps.
+fn of_head(head: Head) -> Result<Parts, Fault> {
+    let mut parts = Request::new(()).into_parts().0;
+    parts.headers = headers::of_request(&head.fields)?;
+    if head.version == Version::HTTP_11 && !parts.headers.contains_key(HOST) {
+        let what = "call refused: it has no Host header; send one";
+        return Err(Fault::unsent(Kind::BadRequest, what));
+    }
+    (parts.method, parts.uri) = (head.method, head.uri);
+    if let Some(received) = head.received {
+        // Nothing is corrected here. A fragment is not sent (RFC 9110 §7.1).
+        let refused = |_| {
+            Fault::unsent(
+                Kind::BadRequest,
+                "call refused: its path or query has bytes that are not allowed in a URL; percent-encode them",
+            )
+        };
+        let path = PathAndQuery::try_from(&*received).map_err(|_| refused(()))?;
+        let mut uri = parts.uri.into_parts();
+        uri.path_and_query = Some(path);
+        parts.uri = Uri::from_parts(uri).map_err(|_| refused(()))?;
+    }
+    Ok(parts)
 }
 
 async fn steps(
     egress: &Arc<Egress>,
     calling: &Calling,
-    seat: &Seat,
-    request: Request<Incoming>,
+    state: &Arc<ConnState>,
+    (mut parts, body): (Parts, RequestBody),
     course: &mut Course,
-) -> Result<Response<Answer>, Fault> {
+) -> Result<Answered, Fault> {
     if let Some(token) = egress.token.as_ref().filter(|_| calling.needs_token()) {
-        headers::authorized(request.headers(), token)?;
+        headers::authorized(&parts.headers, token)?;
     }
-    let target = target::target(
-        request.method(),
-        request.uri(),
-        request.headers(),
-        &egress.rules,
-    )?;
+    let target = target::target(&parts.method, &parts.uri, &parts.headers, &egress.rules)?;
     course.is_for(&target);
     if egress.rules.asks_who(&target) {
         calling.identify().await;
     }
     let who = calling.who();
-    let judged = egress.rules.judge(&target, request.method(), &who);
+    let judged = egress.rules.judge(&target, &parts.method, &who);
     let entitled = egress.rules.is_entitled(&target.origin, &who);
     let host = match judged.and_then(|()| egress.hosts.of(&target.origin, entitled)) {
         Ok(host) => host,
@@ -95,15 +149,14 @@ async fn steps(
     host.begin();
     let limits = Limits::new(&host, calling);
     if target.form == Form::Tunnel {
-        seat.gauge.lift();
-        return tunnelled(egress, &host, &limits, request, course).await;
+        let tunnel = tunnelled(egress, &host, &limits, course).await?;
+        return Ok(Answered::Tunnel(tunnel));
     }
-    let (mut parts, body) = request.into_parts();
-    if !body.is_end_stream() {
+    if !body.is_none() {
         // A caller that sent `Expect: 100-continue` learns a refusal at once, before it sends its body.
         host.admits()?;
     }
-    let upload = Upload::begin(body, host.settings.read_timeout, &seat.gauge).await?;
+    let (upload, mut pump) = Upload::begin(body, host.settings.read_timeout, state).await?;
     course.upload(&upload);
     let wish = (host.settings.compress).then(|| Wish::of(&parts.method, &parts.headers));
     let found = look(egress, &host, &target, &limits, &parts, &upload).await?;
@@ -115,13 +168,18 @@ async fn steps(
         Some(Look::Failed(fault)) => return Err(fault),
         found => {
             prepare(calling, &host, &target, &mut parts, &upload)?;
-            fetch(&host, &limits, found, parts, upload, course).await?
+            let fetching = fetch(&host, &limits, found, parts, upload, course);
+            match &mut pump {
+                Some(pump) => pump.during(Box::pin(fetching)).await?,
+                None => fetching.await?,
+            }
         }
     };
-    Ok(match wish {
+    let response = match wish {
         Some(wish) => compress::toward_caller(wish, response),
         None => response,
-    })
+    };
+    Ok(Answered::Response(Box::new(response), pump))
 }
 
 /// The time limits of a call. The limit of the caller's own request may be removed during the call; until the answer
@@ -225,14 +283,14 @@ async fn fetch(
     loop {
         let (response, how) = match answered {
             Ok(response) => match (asking.outcome(response, SystemTime::now()), again.take()) {
-                (Answered::Done(response, how), _) => (response, how),
-                (Answered::Again(next), Some(mut parts)) => {
+                (Revalidated::Done(response, how), _) => (response, how),
+                (Revalidated::Again(next), Some(mut parts)) => {
                     asking = next;
                     asking.prepare(&mut parts.headers);
                     answered = ask(host, limits, parts, Upload::Whole(None), course).await;
                     continue;
                 }
-                (Answered::Again(_), None) => {
+                (Revalidated::Again(_), None) => {
                     let what = format!("{}: 304 to a question without conditions", host.origin);
                     return Err(Fault::sent(Kind::BadResponse, what));
                 }
@@ -538,9 +596,8 @@ async fn tunnelled(
     egress: &Arc<Egress>,
     host: &Arc<Host>,
     limits: &Limits<'_>,
-    mut request: Request<Incoming>,
     course: &mut Course,
-) -> Result<Response<Answer>, Fault> {
+) -> Result<Tunnel, Fault> {
     host.admits()?;
     let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
     course.record.waited = permit.waited();
@@ -562,16 +619,16 @@ async fn tunnelled(
     };
     host.figures.connection_opened(&connection, true);
     course.record.connection = Some(connection);
-    let upgrade = hyper::upgrade::on(&mut request);
     let idle = host.settings.read_timeout;
     // The log line is written when the tunnel ends.
     let course = course.take();
-    tokio::spawn(async move {
-        let carried = tunnel::carry(upgrade, stream, idle).await;
-        drop(permit);
-        course.tunnel_ended(&carried);
-    });
-    Ok(Response::new(Answer::empty()))
+    Ok(Tunnel(Box::new(move |caller, ahead| {
+        Box::pin(async move {
+            let carried = tunnel::carry(caller, ahead, stream, idle).await;
+            drop(permit);
+            course.tunnel_ended(&carried);
+        })
+    })))
 }
 
 /// weir's own error answer, which tells whose fault it is.

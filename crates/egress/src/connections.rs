@@ -54,7 +54,7 @@ use super::{
     failure,
     fault::{Fault, Kind},
     figures::HostFigures,
-    reading::{Gauge, Reading},
+    reading::Reading,
     record::{Connection, Protocol},
     upload::Upload,
 };
@@ -387,7 +387,7 @@ impl Connections {
                 used: now,
             }));
         }
-        let io = TokioIo::new(stream.measured(Reading::new(Gauge::open())));
+        let io = TokioIo::new(stream.measured(Reading::default()));
         let handshake = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .max_header_list_size(limit)

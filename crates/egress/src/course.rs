@@ -2,8 +2,7 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use http::{Request, Response, StatusCode};
-use hyper::body::Incoming;
+use http::{Method, Response, StatusCode};
 use weir_observe::clock;
 
 use super::{
@@ -13,7 +12,6 @@ use super::{
     fault::{Fault, Kind},
     host::Host,
     record::{CacheUse, CallRecord, Caller},
-    serve::Seat,
     target::Target,
     tunnel::Carried,
     upload::{Progress, Upload},
@@ -23,8 +21,6 @@ use super::{
 pub(crate) struct Course {
     egress: Arc<Egress>,
     calling: Arc<Calling>,
-    /// The caller's connection.
-    seat: Arc<Seat>,
     pub(crate) host: Option<Arc<Host>>,
     pub(crate) record: CallRecord,
     /// When its head had arrived ([`clock::now`]).
@@ -38,17 +34,15 @@ impl Course {
     pub(crate) fn begin(
         egress: &Arc<Egress>,
         calling: &Arc<Calling>,
-        seat: &Arc<Seat>,
-        request: &Request<Incoming>,
+        method: &Method,
     ) -> Box<Course> {
         Box::new(Course {
             egress: egress.clone(),
             calling: calling.clone(),
-            seat: seat.clone(),
             host: None,
             record: CallRecord {
                 at: SystemTime::now(),
-                method: request.method().clone(),
+                method: method.clone(),
                 origin: None,
                 path: None,
                 form: None,
@@ -117,7 +111,6 @@ impl Course {
         match how {
             Ended::Whole => {}
             Ended::Cut(kind) => {
-                self.seat.cut();
                 self.record.fault = Some(kind);
                 let what = match &self.record.origin {
                     Some(origin) => origin.to_string(),
@@ -150,7 +143,6 @@ impl Course {
         Box::new(Course {
             egress: self.egress.clone(),
             calling: self.calling.clone(),
-            seat: self.seat.clone(),
             host: self.host.clone(),
             record: self.record.clone(),
             began: self.began,

@@ -8,8 +8,8 @@
 //! treats a client with `Via` as a proxy that cannot handle gzip (`gzip_proxied`), so every answer would be larger
 //! than without weir.
 //!
-//! hyper does the framing: it has read and checked `Content-Length` and `Transfer-Encoding` before, and writes a new
-//! `Transfer-Encoding`.
+//! The carriers do the framing: they have read and checked `Content-Length` and `Transfer-Encoding` before, and write
+//! them anew.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -33,6 +33,7 @@ use super::{
     fault::{Fault, Kind},
     record::Protocol,
 };
+use weir_http::Fields;
 
 mod token;
 
@@ -56,18 +57,15 @@ pub(crate) struct Outbound<'a> {
 /// # Errors
 /// [`Kind::BadRequest`] if the body has two lengths.
 pub(crate) fn toward_origin(headers: &mut HeaderMap, outbound: &Outbound<'_>) -> Result<(), Fault> {
-    // hyper removes the length of a chunked body. If it ever did not, an origin must not get both (RFC 9112 §6.1),
-    // because weir cannot know which of them the origin uses.
+    // The carrier refuses such a request. If it ever did not, an origin must not get both (RFC 9112 §6.1), because weir
+    // cannot know which of them the origin uses.
     if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
         return Err(Fault::unsent(
             Kind::BadRequest,
             "call refused: it has both Content-Length and Transfer-Encoding",
         ));
     }
-    let takes_trailers = headers
-        .get_all(TE)
-        .iter()
-        .any(|value| lists(value, "trailers"));
+    let takes_trailers = takes_trailers(headers);
     remove_hop_by_hop(headers);
     headers.remove(EXPECT);
     if takes_trailers {
@@ -95,6 +93,44 @@ pub(crate) fn toward_origin(headers: &mut HeaderMap, outbound: &Outbound<'_>) ->
     }
     headers.insert(HOST, outbound.authority.clone());
     Ok(())
+}
+
+/// Whether a caller takes trailers (RFC 9110 §10.1.4).
+pub(crate) fn takes_trailers(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(TE).iter();
+    values.any(|value| lists(value, "trailers"))
+}
+
+/// The headers of a request.
+///
+/// # Errors
+/// [`Kind::BadRequest`] if a name or a value cannot be passed on.
+pub(crate) fn of_request(fields: &weir_http1::Fields) -> Result<HeaderMap, Fault> {
+    let mut headers = HeaderMap::with_capacity(fields.len());
+    for (_, name, value) in fields.iter() {
+        let refused = |_| {
+            Fault::unsent(
+                Kind::BadRequest,
+                "call refused: it has a header that is not allowed",
+            )
+        };
+        let name = HeaderName::from_bytes(name).map_err(|_| refused(()))?;
+        let value = HeaderValue::from_bytes(value).map_err(|_| refused(()))?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+/// Headers as the carrier sends them.
+pub(crate) fn lines(headers: &HeaderMap) -> Fields {
+    let length = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 4;
+    // And the lines that the carrier adds.
+    let mut fields = Fields::with_capacity(headers.iter().map(length).sum::<usize>() + 64);
+    for (name, value) in headers {
+        // Both types allow the same bytes.
+        let _ = fields.append(name.as_str(), value.as_bytes());
+    }
+    fields
 }
 
 /// Adapts the headers of a call to the protocol of its connection, when that is known.

@@ -3,7 +3,7 @@
 //! # Life of a call
 //!
 //! ```text
-//! listen ─► serve (hyper) ─► call: the steps, one function each
+//! listen ─► serve, http ─► call: the steps, one function each
 //!                              │ target       whom it is for: path form, proxy form, CONNECT
 //!                              │ rules        may it be called?
 //!                              ├─ tunnel      bytes, for CONNECT
@@ -56,12 +56,17 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        mpsc,
     },
     thread,
     time::Duration,
 };
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::{
+    runtime::{Builder, LocalOptions},
+    sync::{Notify, Semaphore},
+    task::spawn_local,
+};
 use weir_config::Address;
 
 use self::{
@@ -231,17 +236,26 @@ fn start_thread(
     pulse: Pulse,
 ) -> Result<(), String> {
     let failed = |error| format!("cannot start egress thread {number}: {error}");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(BLOCKING_THREADS)
-        .build()
-        .map_err(failed)?;
     let egress = egress.clone();
+    // The runtime belongs to its thread.
+    let (tell, told) = mpsc::channel();
     let run = move || {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(BLOCKING_THREADS)
+            .build_local(LocalOptions::default());
+        let runtime = match runtime {
+            Ok(runtime) => {
+                let _ = tell.send(Ok(()));
+                runtime
+            }
+            Err(error) => return drop(tell.send(Err(error))),
+        };
         runtime.block_on(async {
-            tokio::spawn(pulse.keep());
+            spawn_local(pulse.keep());
+            spawn_local(serve::sweep(egress.clone()));
             let accepting = egress.clone();
-            tokio::spawn(async move {
+            spawn_local(async move {
                 listen::listen(accepting.clone(), sockets).await;
                 accepting.listening.fetch_sub(1, Relaxed);
             });
@@ -258,8 +272,11 @@ fn start_thread(
     thread::Builder::new()
         .name(format!("egress {number}"))
         .spawn(run)
-        .map(drop)
-        .map_err(failed)
+        .map_err(failed)?;
+    match told.recv() {
+        Ok(started) => started.map_err(failed),
+        Err(_) => Err(format!("egress thread {number} ended at its start")),
+    }
 }
 
 impl EgressView for Egress {

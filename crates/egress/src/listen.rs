@@ -12,10 +12,12 @@ use std::{
 use tokio::{
     net::{TcpListener, UnixListener},
     sync::OwnedSemaphorePermit,
+    task::spawn_local,
 };
 use weir_config::Address;
 
-use super::{Egress, serve};
+use super::{Egress, serve::serve};
+use weir_net::Socket;
 
 /// A listening address.
 #[derive(Debug, Clone)]
@@ -62,7 +64,7 @@ pub(crate) async fn listen(egress: Arc<Egress>, sockets: Vec<(Entrance, OwnedFd)
             accepted = accept(&listeners, &mut turn) => accepted,
         };
         match accepted {
-            Ok(stream) => serve(&egress, entrance, stream, place),
+            Ok(stream) => begin(&egress, entrance, stream, place),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 log::error!(
@@ -78,7 +80,7 @@ pub(crate) async fn listen(egress: Arc<Egress>, sockets: Vec<(Entrance, OwnedFd)
     // them.
     while let Ok(place) = egress.places.clone().try_acquire_owned() {
         match tokio::time::timeout(Duration::ZERO, accept(&listeners, &mut turn)).await {
-            Ok((entrance, Ok(stream))) => serve(&egress, entrance, stream, place),
+            Ok((entrance, Ok(stream))) => begin(&egress, entrance, stream, place),
             Ok((_, Err(error))) if is_of_one_connection(&error) => {}
             Ok((_, Err(_))) | Err(_) => break,
         }
@@ -103,11 +105,15 @@ async fn accept<'a>(
     .await
 }
 
-fn serve(egress: &Arc<Egress>, entrance: &Entrance, stream: Stream, place: OwnedSemaphorePermit) {
+/// Serves a connection in a task of its own.
+fn begin(egress: &Arc<Egress>, entrance: &Entrance, stream: Stream, place: OwnedSemaphorePermit) {
     let egress = egress.clone();
     match stream {
         Stream::Tcp(stream, address) => {
-            tokio::spawn(serve::serve_tcp(egress, stream, address, place));
+            // If the address is not known any more, the connection is already closed.
+            let Ok(own) = stream.local_addr() else { return };
+            let peer = egress.callers.over_tcp(own, address);
+            spawn_local(serve(egress, Socket::Tcp(stream), peer, place));
         }
         Stream::Unix(stream) => {
             let is_own = entrance.only.is_some();
@@ -121,7 +127,7 @@ fn serve(egress: &Arc<Egress>, entrance: &Entrance, stream: Stream, place: Owned
                 );
                 return;
             }
-            tokio::spawn(serve::serve_unix(egress, stream, peer, place));
+            spawn_local(serve(egress, Socket::Unix(stream), peer, place));
         }
     }
 }

@@ -4,7 +4,13 @@
 //! buffer of the thread and given to the shared [`Sink`], which never blocks. Values from a caller or an origin are
 //! escaped. A line never has header values, queries or userinfo.
 
-use std::{cell::RefCell, io::Write, sync::Arc, time::Duration};
+use std::{
+    cell::RefCell,
+    fmt::{self, Write},
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use http::uri::PathAndQuery;
 use weir_config::LogFormat;
@@ -13,7 +19,10 @@ use weir_observe::{
     log_text::{self as text, JsonMembers},
 };
 
-use super::record::{CallRecord, Connection};
+use super::{
+    record::{CallRecord, Connection},
+    target::Origin,
+};
 
 /// The log of calls: a format and an output.
 pub(crate) struct CallLog {
@@ -78,36 +87,39 @@ fn put_members(call: &CallRecord, to: &mut impl Members) {
     to.string("pool", caller.pool.as_deref());
     to.number("pid", caller.pid.map(u64::from));
     match &caller.address {
-        Some(address) => with_text(address, |address| to.string("caller", Some(address))),
-        None => to.string("caller", Some("unix")),
+        Some(address) => to.word("caller", Some(Short::new().address(address).text())),
+        None => to.word("caller", Some(b"unix")),
     }
     to.string("method", Some(call.method.as_str()));
     match &call.origin {
-        Some(origin) => with_text(&**origin, |origin| to.string("origin", Some(origin))),
+        Some(origin) => to.bytes("origin", Short::new().origin(origin).text()),
         None => to.string("origin", None),
     }
     to.string("path", call.path.as_ref().map(PathAndQuery::path));
-    to.string("form", call.form.map(|form| form.as_str()));
+    to.word("form", call.form.map(|form| form.as_str().as_bytes()));
     let left = call.caller_left.then_some(CALLER_LEFT);
     let status = call.status.map(|status| status.as_u16()).or(left);
     to.number("status", status.map(u64::from));
-    to.string("reason", call.fault.map(|kind| kind.reason()));
+    to.word("reason", call.fault.map(|kind| kind.reason().as_bytes()));
     let connection = call.connection.as_ref();
     match connection {
         Some(Connection { address, .. }) => {
-            with_text(address, |address| to.string("address", Some(address)));
+            to.word("address", Some(Short::new().address(address).text()));
         }
-        None => to.string("address", None),
+        None => to.word("address", None),
     }
     let made = connection.and_then(|connection| connection.made.as_ref());
-    to.string(
+    to.word(
         "connection",
         connection.map(|connection| match connection.made {
-            Some(_) => "new",
-            None => "kept",
+            Some(_) => &b"new"[..],
+            None => b"kept",
         }),
     );
-    to.string("protocol", connection.map(|c| c.protocol.as_str()));
+    to.word(
+        "protocol",
+        connection.map(|connection| connection.protocol.as_str().as_bytes()),
+    );
     to.seconds("time_dns", made.map(|made| made.dns));
     to.seconds("time_connect", made.map(|made| made.connect));
     to.seconds("time_tls", made.and_then(|made| made.tls));
@@ -119,13 +131,17 @@ fn put_members(call: &CallRecord, to: &mut impl Members) {
     to.number("retries", Some(call.retries.into()));
     to.number("bytes_in", Some(call.bytes_in));
     to.number("bytes_out", Some(call.bytes_out));
-    to.string("cache", call.cache.as_str());
+    to.word("cache", call.cache.as_str().map(str::as_bytes));
     to.flag("caller_left", Some(call.caller_left));
 }
 
 /// How a format writes values; `None`: there is no value.
 trait Members {
+    /// Text from outside.
     fn string(&mut self, key: &str, value: Option<&str>);
+    fn bytes(&mut self, key: &str, value: &[u8]);
+    /// Letters, digits and the like, which nothing escapes.
+    fn word(&mut self, key: &str, value: Option<&[u8]>);
     fn number(&mut self, key: &str, value: Option<u64>);
     fn seconds(&mut self, key: &str, micros: Option<u64>);
     fn flag(&mut self, key: &str, value: Option<bool>);
@@ -134,6 +150,14 @@ trait Members {
 impl Members for JsonMembers<'_> {
     fn string(&mut self, key: &str, value: Option<&str>) {
         self.string(key, value.map(str::as_bytes));
+    }
+
+    fn bytes(&mut self, key: &str, value: &[u8]) {
+        self.string(key, Some(value));
+    }
+
+    fn word(&mut self, key: &str, value: Option<&[u8]>) {
+        self.string(key, value);
     }
 
     fn number(&mut self, key: &str, value: Option<u64>) {
@@ -169,6 +193,14 @@ impl Members for Pairs<'_> {
         self.put(key, value.map(str::as_bytes), text::put_value);
     }
 
+    fn bytes(&mut self, key: &str, value: &[u8]) {
+        self.put(key, Some(value), text::put_value);
+    }
+
+    fn word(&mut self, key: &str, value: Option<&[u8]>) {
+        self.put(key, value, |value, out| out.extend_from_slice(value));
+    }
+
     fn number(&mut self, key: &str, value: Option<u64>) {
         self.put(key, value, text::put_number);
     }
@@ -184,18 +216,79 @@ impl Members for Pairs<'_> {
     }
 }
 
-/// A short value as text, without an allocation. Longer values are cut; no host name is that long.
-fn with_text<T>(value: &impl std::fmt::Display, then: impl FnOnce(&str) -> T) -> T {
-    let mut space = [0; LONGEST_ORIGIN];
-    let mut left = &mut space[..];
-    let _ = write!(left, "{value}");
-    let written = LONGEST_ORIGIN - left.len();
-    let text = &space[..written];
-    then(match str::from_utf8(text) {
-        Ok(text) => text,
-        // It was cut within a character.
-        Err(error) => str::from_utf8(&text[..error.valid_up_to()]).unwrap_or_default(),
-    })
+/// An address or an origin as text, without an allocation. What is too long is cut; no host name is.
+struct Short {
+    space: [u8; LONGEST_ORIGIN],
+    used: usize,
+}
+
+impl Short {
+    fn new() -> Short {
+        Short {
+            space: [0; LONGEST_ORIGIN],
+            used: 0,
+        }
+    }
+
+    fn address(mut self, address: &SocketAddr) -> Short {
+        match address {
+            SocketAddr::V4(address) => {
+                for (index, byte) in address.ip().octets().into_iter().enumerate() {
+                    if index > 0 {
+                        self.put(b".");
+                    }
+                    self.number(byte.into());
+                }
+                self.put(b":");
+                self.number(address.port());
+            }
+            SocketAddr::V6(_) => {
+                let _ = write!(self, "{address}");
+            }
+        }
+        self
+    }
+
+    /// As a URL without a path; the port only if it is not the scheme's default.
+    fn origin(mut self, origin: &Origin) -> Short {
+        self.put(origin.scheme.as_str().as_bytes());
+        self.put(b"://");
+        match origin.host.as_bytes().contains(&b':') {
+            true => {
+                self.put(b"[");
+                self.put(origin.host.as_bytes());
+                self.put(b"]");
+            }
+            false => self.put(origin.host.as_bytes()),
+        }
+        if origin.port != origin.scheme.default_port() {
+            self.put(b":");
+            self.number(origin.port);
+        }
+        self
+    }
+
+    fn text(&self) -> &[u8] {
+        &self.space[..self.used]
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        let left = &mut self.space[self.used..];
+        let count = bytes.len().min(left.len());
+        left[..count].copy_from_slice(&bytes[..count]);
+        self.used += count;
+    }
+
+    fn number(&mut self, number: u16) {
+        self.put(itoa::Buffer::new().format(number).as_bytes());
+    }
+}
+
+impl fmt::Write for Short {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.put(text.as_bytes());
+        Ok(())
+    }
 }
 
 /// `https://`, a name of 253 bytes (RFC 1035 §3.1), a port.
@@ -339,6 +432,31 @@ mod tests {
             let line = written(put_json, &call);
             let parsed: Value = serde_json::from_str(&line).expect("a line is JSON");
             prop_assert_eq!(parsed["path"].as_str(), Some(path.as_str()));
+        }
+    }
+
+    #[test]
+    fn addresses_and_origins_are_written_as_everywhere() {
+        for text in [
+            "127.0.0.1:80",
+            "255.10.0.9:65535",
+            "[2001:db8::1]:443",
+            "[::ffff:192.0.2.1]:1",
+            "[fe80::1%3]:80",
+        ] {
+            let address: SocketAddr = text.parse().expect("an address");
+            let written = Short::new().address(&address);
+            assert_eq!(written.text(), text.as_bytes());
+        }
+        for (scheme, host, port) in [
+            (Scheme::Https, "api.example", 443),
+            (Scheme::Https, "api.example", 80),
+            (Scheme::Http, "2001:db8::1", 80),
+            (Scheme::Http, "2001:db8::1", 8080),
+        ] {
+            let origin = origin(scheme, host, port);
+            let written = Short::new().origin(&origin);
+            assert_eq!(written.text(), origin.to_string().as_bytes());
         }
     }
 

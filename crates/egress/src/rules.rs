@@ -300,12 +300,18 @@ fn is_port(pattern: &OriginPattern, port: u16) -> bool {
 
 /// Whether the pattern matches the host. An address is matched only by an address: it is not a name below `*.1`.
 fn is_host(pattern: &OriginHost, host: &str) -> bool {
-    let address: Option<IpAddr> = host.parse().ok();
-    match (pattern, address) {
-        (OriginHost::Ip(own), Some(address)) => own.to_canonical() == address,
-        (_, None) => pattern.matches(host),
-        (_, Some(_)) => false,
+    match (pattern, pattern.matches(host)) {
+        (OriginHost::Ip(own), _) if is_address(host) => host.parse() == Ok(own.to_canonical()),
+        (_, true) => !is_address(host),
+        (_, false) => false,
     }
+}
+
+/// Whether a host is an address and not a name.
+fn is_address(host: &str) -> bool {
+    // An IPv4 address ends with a digit, and only an IPv6 address has a colon.
+    let may_be = host.ends_with(|end: char| end.is_ascii_digit()) || host.contains(':');
+    may_be && host.parse::<IpAddr>().is_ok()
 }
 
 /// Whether the rule allows the method. A rule without methods allows all of them except TRACE. The answer to TRACE is

@@ -14,12 +14,12 @@ use std::{
     time::Duration,
 };
 
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional},
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectional},
     net::TcpStream,
 };
+
+use weir_net::Socket;
 
 /// What a tunnel has carried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -33,20 +33,28 @@ pub(crate) struct Carried {
 }
 
 /// Carries bytes in both directions until both sides have ended, one of them breaks, or both are silent for `idle`.
-/// The silence may last up to twice as long, because the timer is not reset with each byte.
-pub(crate) async fn carry(upgrade: OnUpgrade, origin: TcpStream, idle: Duration) -> Carried {
+/// The silence may last up to twice as long, because the timer is not reset with each byte. `ahead`: the first bytes
+/// of the caller.
+pub(crate) async fn carry(
+    caller: Socket,
+    ahead: Vec<u8>,
+    mut origin: TcpStream,
+    idle: Duration,
+) -> Carried {
     let (up, down) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let carried = |silent| Carried {
         up: up.load(Relaxed),
         down: down.load(Relaxed),
         silent,
     };
-    let Ok(caller) = upgrade.await else {
-        return carried(false);
+    let both = async {
+        origin.write_all(&ahead).await?;
+        up.fetch_add(ahead.len() as u64, Relaxed);
+        let mut caller = Counted(caller, up.clone());
+        let mut origin = Counted(origin, down.clone());
+        copy_bidirectional(&mut caller, &mut origin).await
     };
-    let mut caller = Counted(TokioIo::new(caller), up.clone());
-    let mut origin = Counted(origin, down.clone());
-    let mut both = std::pin::pin!(copy_bidirectional(&mut caller, &mut origin));
+    let mut both = std::pin::pin!(both);
     let mut seen = None;
     loop {
         if tokio::time::timeout(idle, both.as_mut()).await.is_ok() {

@@ -6,24 +6,22 @@
 
 use std::{
     fmt,
-    pin::Pin,
+    future::poll_fn,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
 use weir_observe::clock;
 
-use super::{
-    fault::{Fault, Kind},
-    reading::Gauge,
-};
+use super::fault::{Fault, Kind};
+use weir_http::{ConnState, RequestBody};
 
 /// The body for the origin.
 #[derive(Debug)]
@@ -42,6 +40,8 @@ pub(crate) struct Streamed {
     turn: u32,
     /// Bytes that were read before and are not passed on yet.
     begun: Option<Bytes>,
+    /// How many bytes are left to be passed on, if the length is known.
+    left: Option<u64>,
 }
 
 /// The body for another try.
@@ -50,10 +50,11 @@ pub(crate) enum Replay {
     Streamed(Arc<Source>),
 }
 
-/// The source of a streamed body.
+/// The source of a streamed body. A [`Pump`] fills it.
 #[derive(Debug)]
 pub(crate) struct Source {
     state: Mutex<SourceState>,
+    length: Option<u64>,
     progress: Arc<Progress>,
 }
 
@@ -61,15 +62,27 @@ pub(crate) struct Source {
 struct SourceState {
     /// The first part; kept until more is passed on.
     begun: Bytes,
-    rest: Incoming,
+    /// The next piece of the rest.
+    next: Option<Bytes>,
+    /// How the body ended, behind `next`.
+    end: Option<End>,
+    /// Who waits for a piece, and who waits for room.
+    reader: Option<Waker>,
+    pump: Option<Waker>,
     /// The number of the latest try.
     turn: u32,
     /// Some of the rest was passed on, so no further try is possible.
     is_spent: bool,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Whole,
+    Broken,
+}
+
 /// The progress of a streamed body.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// When data was last passed on ([`clock::now`]).
     at: AtomicU64,
@@ -77,8 +90,6 @@ pub(crate) struct Progress {
     whole: AtomicBool,
     /// The next piece was requested, but the caller has not sent it.
     starved: AtomicBool,
-    /// Of the caller's connection.
-    gauge: Gauge,
 }
 
 impl Progress {
@@ -101,21 +112,32 @@ impl Progress {
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
+
+    fn passed(&self, bytes: usize) {
+        self.at.store(clock::precise(), Relaxed);
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+    }
 }
 
 impl Upload {
-    /// Reads the beginning of a body; `limit` is the time limit for each piece. `gauge`: of the caller's connection.
+    /// Reads the beginning of a body; `limit` is the time limit for each piece. A pump is returned if there is more: it
+    /// has to be polled as long as the call lasts.
     ///
     /// # Errors
     /// If the caller is too slow or breaks off.
     pub(crate) async fn begin(
-        mut body: Incoming,
+        mut body: RequestBody,
         limit: Duration,
-        gauge: &Gauge,
-    ) -> Result<Upload, Fault> {
-        let mut read = BytesMut::new();
-        while !body.is_end_stream() {
-            let Some(frame) = clock::in_time(body.frame(), clock::deadline(limit)).await else {
+        caller: &Arc<ConnState>,
+    ) -> Result<(Upload, Option<Pump>), Fault> {
+        if body.is_none() {
+            caller.awaits_script();
+            return Ok((Upload::Whole(None), None));
+        }
+        let mut read = Vec::new();
+        loop {
+            let piece = poll_fn(|_| body.poll_data());
+            let Some(piece) = clock::in_time(piece, clock::deadline(limit)).await else {
                 return Err(Fault::unsent(
                     Kind::SlowCaller,
                     format!(
@@ -124,37 +146,48 @@ impl Upload {
                     ),
                 ));
             };
-            match frame {
-                None => break,
-                Some(Ok(frame)) => {
-                    gauge.progress();
-                    // Trailers are not passed on.
-                    let Ok(data) = frame.into_data() else {
-                        continue;
-                    };
-                    read.extend_from_slice(&data);
-                    if read.len() > REPLAYABLE {
-                        let begun = read.freeze();
-                        let source = Arc::new(Source {
-                            state: Mutex::new(SourceState {
-                                begun: begun.clone(),
-                                rest: body,
-                                turn: 0,
-                                is_spent: false,
-                            }),
-                            progress: Arc::new(Progress::new(gauge)),
-                        });
-                        return Ok(Upload::Streamed(Streamed {
-                            source,
-                            turn: 0,
-                            begun: Some(begun),
-                        }));
-                    }
+            match piece {
+                Ok(None) => break,
+                Ok(Some(data)) if read.is_empty() => read = data,
+                Ok(Some(data)) => read.extend_from_slice(&data),
+                Err(_) => {
+                    let what = "the request's body is malformed or ended too early";
+                    return Err(Fault::unsent(Kind::BadBody, what));
                 }
-                Some(Err(error)) => return Err(broken(&error)),
+            }
+            if read.len() > REPLAYABLE {
+                let begun = Bytes::from(read);
+                let length = body.length();
+                let source = Arc::new(Source {
+                    state: Mutex::new(SourceState {
+                        begun: begun.clone(),
+                        next: None,
+                        end: None,
+                        reader: None,
+                        pump: None,
+                        turn: 0,
+                        is_spent: false,
+                    }),
+                    length,
+                    progress: Arc::default(),
+                });
+                let pump = Pump {
+                    source: source.clone(),
+                    body,
+                    caller: caller.clone(),
+                };
+                let streamed = Streamed {
+                    source,
+                    turn: 0,
+                    begun: Some(begun),
+                    left: length,
+                };
+                return Ok((Upload::Streamed(streamed), Some(pump)));
             }
         }
-        Ok(Upload::Whole((!read.is_empty()).then(|| read.freeze())))
+        caller.awaits_script();
+        let whole = (!read.is_empty()).then(|| Bytes::from(read));
+        Ok((Upload::Whole(whole), None))
     }
 
     /// The body for another try.
@@ -173,7 +206,7 @@ impl Upload {
         }
     }
 
-    /// The length, if it is known.
+    /// The length, if the whole body is here.
     pub(crate) fn length(&self) -> Option<u64> {
         match self {
             Upload::Whole(bytes) => Some(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
@@ -199,6 +232,7 @@ impl Replay {
                     source: source.clone(),
                     turn: state.turn,
                     begun: Some(state.begun.clone()),
+                    left: source.length,
                 }))
             }
         }
@@ -208,6 +242,79 @@ impl Replay {
 impl Source {
     fn state(&self) -> MutexGuard<'_, SourceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the next piece or the end, and wakes who waits for it.
+    fn put(&self, change: impl FnOnce(&mut SourceState)) {
+        let reader = {
+            let mut state = self.state();
+            change(&mut state);
+            state.reader.take()
+        };
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+}
+
+/// Reads the rest of a streamed body from the caller's connection, in the task of that connection, one piece ahead of who
+/// passes it on. If it is dropped before the end, the body is broken.
+#[derive(Debug)]
+pub(crate) struct Pump {
+    source: Arc<Source>,
+    body: RequestBody,
+    caller: Arc<ConnState>,
+}
+
+impl Pump {
+    /// Reads what there is and what there is room for.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) {
+        loop {
+            {
+                let mut state = self.source.state();
+                if state.end.is_some() {
+                    return;
+                }
+                if state.next.is_some() {
+                    state.pump = Some(cx.waker().clone());
+                    return;
+                }
+            }
+            match self.body.poll_data() {
+                Poll::Pending => return,
+                Poll::Ready(Ok(Some(data))) => {
+                    self.source.put(|state| state.next = Some(data.into()));
+                }
+                Poll::Ready(ended) => {
+                    // From now on nothing but the caller's close is expected.
+                    self.caller.awaits_script();
+                    self.source.put(|state| {
+                        state.end = Some(match ended {
+                            Ok(_) => End::Whole,
+                            Err(_) => End::Broken,
+                        });
+                    });
+                }
+            }
+        }
+    }
+
+    /// Waits for `work`, and pumps meanwhile.
+    pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            self.poll(cx);
+            work.as_mut().poll(cx)
+        })
+        .await
+    }
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        self.source.put(|state| {
+            state.end.get_or_insert(End::Broken);
+        });
     }
 }
 
@@ -228,9 +335,7 @@ impl Body for Upload {
     fn is_end_stream(&self) -> bool {
         match self {
             Upload::Whole(bytes) => bytes.is_none(),
-            Upload::Streamed(streamed) => {
-                streamed.begun.is_none() && streamed.source.state().rest.is_end_stream()
-            }
+            Upload::Streamed(streamed) => streamed.left == Some(0),
         }
     }
 
@@ -240,15 +345,8 @@ impl Body for Upload {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
             Upload::Streamed(streamed) => {
-                let begun = streamed.begun.as_ref();
-                let begun = begun.map_or(0, |bytes| bytes.len() as u64);
-                let mut hint = SizeHint::new();
-                let rest = streamed.source.state().rest.size_hint();
-                hint.set_lower(begun + rest.lower());
-                if let Some(upper) = rest.upper() {
-                    hint.set_upper(begun + upper);
-                }
-                hint
+                let left = streamed.left;
+                left.map_or_else(SizeHint::default, SizeHint::with_exact)
             }
         }
     }
@@ -261,83 +359,64 @@ impl Streamed {
         if state.turn != self.turn {
             return Poll::Ready(Some(Err(Broken::Superseded)));
         }
-        if let Some(bytes) = self.begun.take() {
-            progress.passed(bytes.len());
-            return Poll::Ready(Some(Ok(Frame::data(bytes))));
-        }
-        let polled = Pin::new(&mut state.rest).poll_frame(cx);
-        progress.starved.store(polled.is_pending(), Relaxed);
-        match polled {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Some(Ok(frame))) => {
-                progress.passed(frame.data_ref().map_or(0, Bytes::len));
-                progress.gauge.progress();
-                (state.is_spent, state.begun) = (true, Bytes::new());
-                // hyper does not ask for the end of a body with a known length.
-                if state.rest.is_end_stream() {
-                    progress.whole.store(true, Relaxed);
+        let (piece, pump) = match self.begun.take() {
+            Some(begun) => (begun, None),
+            None => {
+                progress.starved.store(state.next.is_none(), Relaxed);
+                match (state.next.take(), state.end) {
+                    (Some(piece), _) => {
+                        (state.is_spent, state.begun) = (true, Bytes::new());
+                        (piece, state.pump.take())
+                    }
+                    (None, Some(End::Whole)) => {
+                        progress.whole.store(true, Relaxed);
+                        return Poll::Ready(None);
+                    }
+                    (None, Some(End::Broken)) => {
+                        return Poll::Ready(Some(Err(Broken::Caller)));
+                    }
+                    (None, None) => {
+                        state.reader = Some(cx.waker().clone());
+                        return Poll::Pending;
+                    }
                 }
-                Poll::Ready(Some(Ok(frame)))
             }
-            Poll::Ready(None) => {
-                progress.whole.store(true, Relaxed);
-                Poll::Ready(None)
-            }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(Broken::Caller(error)))),
+        };
+        drop(state);
+        progress.passed(piece.len());
+        self.left = self
+            .left
+            .map(|left| left.saturating_sub(piece.len() as u64));
+        // Nobody asks for the end of a body with a known length.
+        if self.left == Some(0) {
+            progress.whole.store(true, Relaxed);
         }
+        if let Some(pump) = pump {
+            pump.wake();
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 }
 
 /// Why a body ends too early.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Broken {
     /// The caller did not send it completely.
-    Caller(hyper::Error),
+    Caller,
     /// Another try has taken the body over.
     Superseded,
 }
 
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Broken::Caller(error) => error.fmt(f),
-            Broken::Superseded => f.write_str("it is sent over another connection"),
-        }
+        f.write_str(match self {
+            Broken::Caller => "the caller did not send it completely",
+            Broken::Superseded => "it is sent over another connection",
+        })
     }
 }
 
-impl std::error::Error for Broken {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Broken::Caller(error) => error.source(),
-            Broken::Superseded => None,
-        }
-    }
-}
-
-impl Progress {
-    fn new(gauge: &Gauge) -> Progress {
-        Progress {
-            at: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            whole: AtomicBool::new(false),
-            starved: AtomicBool::new(false),
-            gauge: gauge.clone(),
-        }
-    }
-
-    fn passed(&self, bytes: usize) {
-        self.at.store(clock::precise(), Relaxed);
-        self.bytes.fetch_add(bytes as u64, Relaxed);
-    }
-}
-
-fn broken(error: &hyper::Error) -> Fault {
-    Fault::unsent(
-        Kind::BadBody,
-        format!("the request's body ended too early: {error}"),
-    )
-}
+impl std::error::Error for Broken {}
 
 /// A body of up to this many bytes is read first and can be sent again.
 const REPLAYABLE: usize = 64 << 10;

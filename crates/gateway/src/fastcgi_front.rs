@@ -397,6 +397,8 @@ async fn send(wire: &mut Wire, answer: Answer, record: &mut Record) -> Result<()
                 record.bytes_out += bytes.len() as u64;
                 wire.flush().await?;
             }
+            // FastCGI has none.
+            Some(Ok(Part::Trailers(_))) => {}
             Some(Ok(Part::File { file, offset, len })) => {
                 let (mut at, end) = (offset, offset + len);
                 while at < end {

@@ -3,13 +3,14 @@
 use std::{
     collections::VecDeque,
     fmt,
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
 use http::StatusCode;
-use weir_net::OpenFile;
+use weir_net::{OpenFile, Socket};
 
 use super::Fields;
 
@@ -32,7 +33,16 @@ pub enum Body {
     Parts(VecDeque<Part>),
     /// What comes while it is sent.
     Stream(Box<dyn Stream>),
+    /// Of a 2xx to CONNECT: what follows the head is not HTTP.
+    Tunnel(Tunnel),
 }
+
+/// Takes the client's stream, and what was read from it behind the request, once the head of the answer is sent. The
+/// connection lasts as long as the future that it returns.
+pub struct Tunnel(pub Box<dyn FnOnce(Socket, Vec<u8>) -> Tunnelled + Send>);
+
+/// Carries a tunnel to its end.
+pub type Tunnelled = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A part of an answer.
 #[derive(Debug)]
@@ -45,6 +55,8 @@ pub enum Part {
         offset: u64,
         len: u64,
     },
+    /// Fields behind the body, as its last part. They are sent if the length is not known before.
+    Trailers(Fields),
 }
 
 /// The source of a body that comes while it is sent.
@@ -61,7 +73,7 @@ impl Body {
     /// The length, if it is known before the first byte is sent.
     pub fn len(&self) -> Option<u64> {
         match self {
-            Body::Empty => Some(0),
+            Body::Empty | Body::Tunnel(_) => Some(0),
             Body::Bytes(bytes) => Some(bytes.len() as u64),
             Body::Parts(parts) => Some(parts.iter().map(Part::len).sum()),
             Body::Stream(_) => None,
@@ -71,7 +83,7 @@ impl Body {
     /// The next part, which is not empty; `None` at the end.
     pub fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>> {
         match self {
-            Body::Empty => Poll::Ready(None),
+            Body::Empty | Body::Tunnel(_) => Poll::Ready(None),
             Body::Bytes(bytes) => {
                 let bytes = std::mem::take(bytes);
                 *self = Body::Empty;
@@ -93,6 +105,7 @@ impl Part {
         match self {
             Part::Bytes(bytes) => bytes.len() as u64,
             Part::File { len, .. } => *len,
+            Part::Trailers(_) => 0,
         }
     }
 
@@ -101,6 +114,7 @@ impl Part {
         match self {
             Part::Bytes(bytes) => bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX)),
             Part::File { len, .. } => *len = (*len).min(most),
+            Part::Trailers(_) => {}
         }
     }
 }
@@ -216,6 +230,12 @@ impl Inlet {
 
     fn lock(&self) -> MutexGuard<'_, Incoming> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Tunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tunnel")
     }
 }
 

@@ -11,7 +11,8 @@
 //! - `Steps`: the exchange works for a request. The carrier gives it the body when it asks for it, and watches the client
 //!   while a script runs. What the client sends meanwhile is kept.
 //! - `Sending`: the answer. If the kernel takes all of it at once, as it nearly always does, there is no such state.
-//! - `Closing`: rare, so in a box.
+//!   If the source of the answer reads the request's body on, it gets it here, too.
+//! - `Closing`: rare, so in a box. A tunnel (CONNECT) is such an end.
 //!
 //! The parser is [`weir_http1`]; its documentation says what is refused.
 
@@ -101,7 +102,17 @@ where
                 Stage::Reading => ready!(self.poll_reading(cx, &mut budget)),
                 Stage::Steps(_) => ready!(self.poll_steps(cx, &mut budget)),
                 Stage::Sending(sending) => {
-                    let sent = ready!(sending.poll(cx, &mut self.wire, self.front.state()));
+                    let sent = sending.poll(cx, &mut self.wire, self.front.state());
+                    let sent = match (sent, sending.wanted()) {
+                        (Poll::Ready(sent), _) => sent,
+                        (Poll::Pending, None) => return Poll::Pending,
+                        (Poll::Pending, Some(body)) => {
+                            match ready!(self.wire.poll_body(cx, body, &mut budget)) {
+                                Ok(()) => continue,
+                                Err(Left) => Err(Cut::Left),
+                            }
+                        }
+                    };
                     match std::mem::replace(&mut self.stage, Stage::Reading) {
                         Stage::Sending(sending) => self.after_sending(*sending, sent),
                         _ => Next::Part,
@@ -232,11 +243,19 @@ where
             return Poll::Pending;
         };
         let request = steps.request;
+        let request_body = steps.body.take();
         // Freed before the answer is sent, which may take long.
         self.stage = Stage::Reading;
         let keep = answer.keep && self.wire.is_request_whole() && !self.front.is_draining();
         let mut sending = Sending::new(answer, request, keep, self.wire.out());
+        if !self.wire.is_request_whole() {
+            sending.read_on(request_body);
+        }
         match sending.poll(cx, &mut self.wire, self.front.state()) {
+            Poll::Pending if sending.wanted().is_some() => {
+                self.stage = Stage::Sending(Box::new(sending));
+                Poll::Ready(Next::Part)
+            }
             Poll::Pending => {
                 self.stage = Stage::Sending(Box::new(sending));
                 Poll::Pending
@@ -245,11 +264,15 @@ where
         }
     }
 
-    fn after_sending(&mut self, sending: Sending<X::Receipt>, sent: Result<(), Cut>) -> Next {
+    fn after_sending(&mut self, mut sending: Sending<X::Receipt>, sent: Result<(), Cut>) -> Next {
         match sent {
             Ok(()) => {}
             Err(Cut::Left) => return Next::End(Ending::Clean),
             Err(Cut::Stuck | Cut::Truncated) => return Next::End(Ending::Abort),
+        }
+        if let Some(tunnel) = sending.take_tunnel() {
+            sending.into_receipt().sent();
+            return Next::End(Ending::Tunnel(tunnel, self.wire.take_rest()));
         }
         let keep = sending.keeps();
         self.front.state().rest();

@@ -23,7 +23,7 @@ use http::StatusCode;
 use weir_net::Socket;
 
 pub use self::{
-    body::{Body, Inlet, Part, Reply, RequestBody, Stream, Truncated},
+    body::{Body, Inlet, Part, Reply, RequestBody, Stream, Truncated, Tunnel, Tunnelled},
     conn::{ConnState, MAX_INTERIM, Phase, Timeouts},
     fields::Fields,
     head::Head,
@@ -82,6 +82,11 @@ pub trait Front: Send + Unpin {
 
     /// A head was refused before it became a request: with this status, one word for the logs, and the cause.
     fn refused(&self, status: StatusCode, reason: &'static str, why: &str);
+
+    /// Lines of fields, each with its end, in the answer to such a head.
+    fn refusal_fields(&self, _status: StatusCode) -> &'static str {
+        ""
+    }
 
     /// The client speaks TLS, which the listener does not take.
     fn met_tls(&self);

@@ -473,6 +473,7 @@ fn bytes(reply: &Reply) -> Vec<u8> {
         Body::Parts(parts) => {
             for part in parts {
                 match part {
+                    Part::Trailers(_) => {}
                     Part::Bytes(bytes) => all.extend_from_slice(bytes),
                     Part::File { file, offset, len } => {
                         let mut part = vec![0; *len as usize];

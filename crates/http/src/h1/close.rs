@@ -8,7 +8,7 @@ use weir_http1::Error;
 use weir_net::{LINGER, Socket, linger};
 
 use super::head::Refused;
-use crate::Front;
+use crate::{Front, Tunnel};
 
 /// How a connection ends.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(super) enum Ending {
     Refused(Refused),
     /// The same, and they are those of a TLS connection.
     Tls,
+    /// The client's stream is carried on as a tunnel. With what was read of it before.
+    Tunnel(Tunnel, Vec<u8>),
     /// The announced answer cannot be sent completely: the client must not take it for complete.
     Abort,
 }
@@ -55,6 +57,7 @@ pub(super) fn close(ending: Ending, socket: Socket, front: &impl Front) -> Optio
             let _ = weir_sys::socket::reset_on_close(socket.as_fd());
             return None;
         }
+        Ending::Tunnel(Tunnel(carry), ahead) => return Some(carry(socket, ahead)),
         Ending::Linger => return Some(Box::pin(linger(socket))),
         Ending::HeadTimeout(limit) => Refused {
             status: StatusCode::REQUEST_TIMEOUT,
@@ -69,7 +72,9 @@ pub(super) fn close(ending: Ending, socket: Socket, front: &impl Front) -> Optio
     };
     let status = refused.status;
     front.refused(status, refused.reason, &refused.why);
-    let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+    let fields = front.refusal_fields(status);
+    let head =
+        format!("HTTP/1.1 {status}\r\nconnection: close\r\n{fields}content-length: 0\r\n\r\n");
     let mut socket = socket;
     Some(Box::pin(async move {
         let _ = tokio::time::timeout(LINGER, socket.write_all(head.as_bytes())).await;

@@ -82,7 +82,10 @@ fn uri(head: &RequestHead) -> Result<(Uri, Received), Error> {
                 return Ok((Uri::from(spelled.path), received));
             }
             uri.path_and_query = Some(spelled.path);
-            uri.scheme = Some(Scheme::HTTP);
+            uri.scheme = Some(match head.target_bytes()[4] {
+                b's' | b'S' => Scheme::HTTPS,
+                _ => Scheme::HTTP,
+            });
         }
     }
     let uri = Uri::from_parts(uri).map_err(|_| Error::Target)?;
@@ -124,6 +127,7 @@ mod tests {
         for (line, uri, received) in [
             ("GET http://a:8/p?q", "http://a:8/p?q", None),
             ("GET http://a", "http://a/", None),
+            ("GET HTTPS://a/p", "https://a/p", None),
             ("GET http://a?\"", "http://a/?%22", Some("?\"")),
             ("GET /a<", "/a%3C", Some("/a<")),
             ("OPTIONS *", "*", None),

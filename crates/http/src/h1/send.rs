@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -14,7 +15,7 @@ use weir_net::FilePart;
 use weir_observe::clock;
 
 use super::wire::Wire;
-use crate::{Answer, Body, ConnState, Fields, Part, Receipt, date};
+use crate::{Answer, Body, ConnState, Fields, Inlet, Part, Receipt, Tunnel, date};
 
 /// An answer that is being sent. Its head is in the buffer of the wire.
 #[derive(Debug)]
@@ -32,6 +33,12 @@ pub(super) struct Sending<R> {
     next: Option<Part>,
     /// Nothing more comes from the body: all of it is here, or it was cut.
     end: Option<End>,
+    /// Behind the body.
+    trailers: Option<Fields>,
+    /// What the connection becomes behind the head.
+    tunnel: Option<Tunnel>,
+    /// The rest of the request's body, if the answer came before it.
+    request_body: Option<Arc<Inlet>>,
     keep: bool,
     receipt: R,
 }
@@ -105,6 +112,11 @@ impl<R: Receipt> Sending<R> {
             date::put(head.lines());
         }
         let encoder = head.finish(framing);
+        let mut tunnel = None;
+        if let Body::Tunnel(carry) = body {
+            tunnel = Some(carry);
+            body = Body::Empty;
+        }
         let mut end = None;
         if !encoder.wants_data() {
             body = Body::Empty;
@@ -120,6 +132,9 @@ impl<R: Receipt> Sending<R> {
             tail: Vec::new(),
             next: None,
             end,
+            trailers: None,
+            tunnel,
+            request_body: None,
             receipt,
         }
     }
@@ -131,6 +146,21 @@ impl<R: Receipt> Sending<R> {
 
     pub(super) fn into_receipt(self) -> R {
         self.receipt
+    }
+
+    /// What the connection becomes after this answer, if it is no longer one of HTTP.
+    pub(super) fn take_tunnel(&mut self) -> Option<Tunnel> {
+        self.tunnel.take()
+    }
+
+    /// The source of the answer may read on in the body of the request.
+    pub(super) fn read_on(&mut self, request_body: Option<Arc<Inlet>>) {
+        self.request_body = request_body;
+    }
+
+    /// The body of the request, if the source of the answer waits for more of it.
+    pub(super) fn wanted(&self) -> Option<&Inlet> {
+        self.request_body.as_deref().filter(|body| body.is_wanted())
     }
 
     /// Sends until the kernel has all of the answer.
@@ -237,6 +267,11 @@ impl<R: Receipt> Sending<R> {
             return Poll::Ready(None);
         }
         let mut part = match ready!(self.body.poll_part(cx)) {
+            Some(Ok(Part::Trailers(fields))) if self.left.is_none() => {
+                self.trailers = Some(fields);
+                self.end = Some(End::Whole);
+                return Poll::Ready(None);
+            }
             Some(Ok(part)) => part,
             None if self.left.is_none() => {
                 self.end = Some(End::Whole);
@@ -273,6 +308,7 @@ impl<R: Receipt> Sending<R> {
                 self.data = bytes;
             }
             Part::File { file, offset, len } => self.file = Some(FilePart::new(file, offset, len)),
+            Part::Trailers(_) => {}
         }
         self.tail.extend_from_slice(behind);
     }
@@ -280,7 +316,14 @@ impl<R: Receipt> Sending<R> {
     /// The body has ended: appends what shows that.
     fn finish(&mut self, out: &mut Vec<u8>) {
         self.body = Body::Empty;
-        if self.end == Some(End::Whole) && self.encoder.end(out).is_err() {
+        if self.end != Some(End::Whole) {
+            return;
+        }
+        let ended = match &self.trailers {
+            Some(trailers) => self.encoder.end_with(out, trailers.iter()),
+            None => self.encoder.end(out),
+        };
+        if ended.is_err() {
             self.end = Some(End::Truncated);
         }
     }

@@ -282,6 +282,13 @@ impl Wire {
         }
     }
 
+    /// Takes the bytes that were read and not used: they are not HTTP.
+    pub(super) fn take_rest(&mut self) -> Vec<u8> {
+        let mut ahead = std::mem::take(&mut self.ahead);
+        ahead.drain(..std::mem::take(&mut self.used));
+        ahead
+    }
+
     /// Gives the output buffer to other connections.
     pub(super) fn give_back(&mut self) {
         let mut buffer = std::mem::take(&mut self.out);
