@@ -72,7 +72,7 @@ fn decisions_and_protocol_know_no_machine() {
 #[test]
 fn dependencies_go_one_way() {
     let layers: &[&[&str]] = &[
-        &["config", "fcgi", "http1", "pool", "sys"],
+        &["config", "fcgi", "http1", "pool", "semantics", "sys"],
         &["machine", "net", "observe"],
         &["control", "http"],
         &["upstream"],

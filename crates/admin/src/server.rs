@@ -29,9 +29,9 @@ use tokio::{
     task::{AbortHandle, JoinSet},
 };
 use weir_control::WindowSockets;
-use weir_http::content_coding::{Accepted, Coding};
 use weir_interfaces::window::{Task, Window};
 use weir_observe::metrics;
+use weir_semantics::coding::{Accepted, Coding};
 
 use super::{
     access::{self, Needs, Way},
@@ -287,7 +287,9 @@ async fn compressed(
     mut body: Vec<u8>,
 ) -> Response<Full<Bytes>> {
     let order = [Coding::Gzip, Coding::Zstd, Coding::Brotli];
-    let takes_gzip = Accepted::of(headers).choose(order, |coding| coding == Coding::Gzip);
+    let accept = headers.get_all(header::ACCEPT_ENCODING).iter();
+    let accepted = Accepted::of(accept.map(HeaderValue::as_bytes));
+    let takes_gzip = accepted.choose(order, |coding| coding == Coding::Gzip);
     let mut coding = takes_gzip.filter(|_| body.len() >= WORTH_IT);
     if coding.is_some() {
         // It writes into memory, so it neither waits nor fails.

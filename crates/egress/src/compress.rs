@@ -23,7 +23,7 @@ use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body::{Body, Frame};
 use tokio::io::AsyncWrite;
-use weir_http::content_coding::{Accepted, Coding};
+use weir_semantics::coding::{Accepted, Coding};
 
 use super::{
     body::{Answer, BodyError, Source},
@@ -41,8 +41,9 @@ pub(crate) struct Wish {
 impl Wish {
     /// Reads the request.
     pub(crate) fn of(method: &Method, headers: &HeaderMap) -> Wish {
+        let accept = headers.get_all(header::ACCEPT_ENCODING).iter();
         Wish {
-            accepted: Accepted::of(headers),
+            accepted: Accepted::of(accept.map(HeaderValue::as_bytes)),
             transformable: *method != Method::HEAD
                 && *method != Method::CONNECT
                 && !headers.contains_key(header::RANGE)

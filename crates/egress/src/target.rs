@@ -1,7 +1,7 @@
 //! Parses the target of a call.
 //!
 //! Callers are programs that get URLs from people. A host may be written so that one parser takes it for a public
-//! name and another for an address of this machine. Ambiguous forms are refused here and never corrected: [`host`]
+//! name and another for an address of this machine. Ambiguous forms are refused here and never corrected: [`authority`]
 //! decides about hosts, [`asked`] about paths. Everything else is passed on byte for byte.
 //!
 //! No I/O and no lookups here: `rules` decides whether a target may be called, `address` which addresses its name may
@@ -15,15 +15,12 @@ use http::{
     uri::{Authority, PathAndQuery},
 };
 use weir_config::Scheme;
+use weir_semantics::authority::{self, Ambiguous};
 
 use super::{
     fault::{Fault, Kind},
     rules::Rules,
 };
-
-// With a path attribute, because fuzz/ includes this file, too.
-#[path = "target/host.rs"]
-mod host;
 
 /// Parses the target of a call.
 ///
@@ -76,7 +73,7 @@ fn path_form(uri: &Uri, rules: &Rules) -> Result<Target, String> {
                 .to_owned(),
         );
     }
-    let (host, port) = host::authority(authority)?;
+    let (host, port) = host_and_port(authority)?;
     let scheme = rules.scheme(&host, port);
     let origin = Origin {
         scheme,
@@ -105,7 +102,7 @@ fn absolute(
     let Some(scheme) = known else {
         return Err("its scheme is neither http nor https".to_owned());
     };
-    let (host, port) = host::authority(authority.as_str())?;
+    let (host, port) = host_and_port(authority.as_str())?;
     let port = port.unwrap_or(scheme.default_port());
     if let Some(said) = host_header(headers)? {
         let said = (said.0, said.1.unwrap_or(scheme.default_port()));
@@ -126,7 +123,7 @@ fn absolute(
 
 /// `HOST:PORT`
 fn tunnel(authority: &Authority, headers: &HeaderMap, rules: &Rules) -> Result<Target, String> {
-    let (host, port) = host::authority(authority.as_str())?;
+    let (host, port) = host_and_port(authority.as_str())?;
     let Some(port) = port else {
         return Err("CONNECT needs a port; write HOST:PORT".to_owned());
     };
@@ -144,6 +141,20 @@ fn tunnel(authority: &Authority, headers: &HeaderMap, rules: &Rules) -> Result<T
     })
 }
 
+/// One unambiguous host, and the port if there is one.
+///
+/// # Errors
+/// The cause, and what to write instead.
+fn host_and_port(written: &str) -> Result<(String, Option<u16>), String> {
+    authority::unambiguous(written).map_err(|error| match error {
+        Ambiguous::Missing => {
+            format!("{error}; write /HOST/path, or http://HOST/path with weir as the proxy")
+        }
+        Ambiguous::User => format!("{error}; remove it and send Authorization"),
+        _ => error.to_string(),
+    })
+}
+
 /// The value of the `Host` header, if there is one.
 fn host_header(headers: &HeaderMap) -> Result<Option<(String, Option<u16>)>, String> {
     let Some(value) = headers.get(HOST) else {
@@ -152,7 +163,7 @@ fn host_header(headers: &HeaderMap) -> Result<Option<(String, Option<u16>)>, Str
     let text = value
         .to_str()
         .map_err(|_| "its Host header is not ASCII".to_owned())?;
-    let said = host::authority(text).map_err(|cause| format!("of its Host header, {cause}"))?;
+    let said = host_and_port(text).map_err(|cause| format!("of its Host header, {cause}"))?;
     Ok(Some(said))
 }
 

@@ -7,24 +7,27 @@
 //! The open descriptor keeps the same file even if its name is changed to another file. If the file shrinks while it
 //! is sent, the sender cuts the connection.
 
-mod conditional;
 mod encoding;
 mod entry;
-mod range;
 mod types;
 
 pub use entry::{FileEntry, Representation, Source};
 pub use types::Presentation;
 
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    hash::{BuildHasher, RandomState},
+    sync::atomic::{AtomicU64, Ordering},
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use http::{Method, StatusCode};
 use weir_http::{Body, Fields, Part, Reply};
 use weir_http1::Name;
 
-use self::{
-    conditional::Outcome,
-    range::{Ranges, Span},
+use weir_semantics::{
+    conditions::{self, Condition, Outcome},
+    ranges::{self, Ranges, Span},
 };
 
 /// Answers with a file: for GET, HEAD, or, if a script names the file, for any method. Conditions and ranges apply to
@@ -35,7 +38,7 @@ use self::{
 pub fn serve(entry: &FileEntry, method: &Method, headers: &weir_http1::Fields) -> Reply {
     let chosen = entry.choose(headers);
     if matches!(*method, Method::GET | Method::HEAD) {
-        match conditional::evaluate(chosen, headers) {
+        match conditions_of(chosen, headers) {
             Outcome::Proceed => {}
             Outcome::NotModified => return not_modified(chosen),
             Outcome::Failed => return bare(StatusCode::PRECONDITION_FAILED),
@@ -43,13 +46,13 @@ pub fn serve(entry: &FileEntry, method: &Method, headers: &weir_http1::Fields) -
     }
     // RFC 9110 §14.2: Range is for GET only.
     if *method == Method::GET
-        && let Some(ranges) = range::requested(chosen, headers)
+        && let Some(ranges) = requested(chosen, headers)
     {
         match ranges {
             Ranges::All => {}
             Ranges::None => return unsatisfiable(chosen),
             Ranges::One(span) => return partial(chosen, span),
-            Ranges::Many(spans) => return multipart(chosen, &spans, &range::boundary()),
+            Ranges::Many(spans) => return multipart(chosen, &spans, &boundary()),
         }
     }
     let body = match *method {
@@ -61,6 +64,41 @@ pub fn serve(entry: &FileEntry, method: &Method, headers: &weir_http1::Fields) -
         headers: chosen.headers.copy(ROOM),
         body,
     }
+}
+
+/// What the conditions of the request come to.
+fn conditions_of(chosen: &Representation, headers: &weir_http1::Fields) -> Outcome {
+    conditions::evaluate(chosen.validators(), |condition| {
+        headers.all(match condition {
+            Condition::IfMatch => Name::IfMatch,
+            Condition::IfNoneMatch => Name::IfNoneMatch,
+            Condition::IfModifiedSince => Name::IfModifiedSince,
+            Condition::IfUnmodifiedSince => Name::IfUnmodifiedSince,
+        })
+    })
+}
+
+/// The ranges that a GET requests; `None` without a `Range` header.
+fn requested(chosen: &Representation, headers: &weir_http1::Fields) -> Option<Ranges> {
+    let mut values = headers.all(Name::Range);
+    let (value, repeated) = (values.next()?, values.next());
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let if_range = headers.all(Name::IfRange);
+    if repeated.is_some()
+        || !conditions::range_applies(chosen.validators(), if_range, now.as_secs())
+    {
+        return Some(Ranges::All);
+    }
+    Some(ranges::parse(value, chosen.stat.size))
+}
+
+/// A boundary that no file can predict.
+fn boundary() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("weir-{:016x}", RandomState::new().hash_one(count))
 }
 
 fn whole(chosen: &Representation) -> Body {

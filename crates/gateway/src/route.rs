@@ -20,11 +20,14 @@ use std::{
 
 use http::{HeaderValue, Method, StatusCode};
 use weir_config::{Action, Config, EncodedSlash};
+use weir_semantics::{
+    authority::{self, BadHost},
+    path::{self, PathError},
+};
 
 mod cache;
 mod host;
 mod method;
-mod path;
 mod pattern;
 mod resolve;
 mod rewrite;
@@ -173,6 +176,21 @@ impl Site {
                 true => route = Some(first),
                 false => return Ok(route),
             }
+        }
+    }
+}
+
+impl From<BadHost> for Refusal {
+    fn from(_: BadHost) -> Refusal {
+        Refusal::BadHost
+    }
+}
+
+impl From<PathError> for Refusal {
+    fn from(error: PathError) -> Refusal {
+        match error {
+            PathError::Invalid => Refusal::BadPath,
+            PathError::AboveRoot => Refusal::AboveRoot,
         }
     }
 }
@@ -352,7 +370,7 @@ impl Router {
             .listeners
             .get(usize::from(listener))
             .ok_or(Refusal::UnknownHost)?;
-        let host = host.map_or(Ok(Cow::Borrowed(&[][..])), host::host_name)?;
+        let host = host.map_or(Ok(Cow::Borrowed(&[][..])), authority::host_name)?;
         let site = &self.sites[table.find(&host)?];
         if !site.takes(method) {
             return Err(Refusal::UnknownMethod);

@@ -12,7 +12,6 @@
 
 mod body;
 mod conn;
-pub mod content_coding;
 mod date;
 mod fields;
 pub mod h1;

@@ -1,16 +1,25 @@
 //! Content codings of precompressed files: their file names, and for which files they are looked up.
 
 use http::HeaderValue;
-use weir_http::content_coding::{Accepted, Coding};
 use weir_http1::{Fields, Name};
+use weir_semantics::coding::{Accepted, Coding};
 
 /// All codings. If a client accepts several equally, the first of them is used.
 pub(super) const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
+/// The name of the compressed file beside `path`.
+pub(super) fn name_beside(path: &[u8], coding: Coding) -> Vec<u8> {
+    let extension = coding.extension().as_bytes();
+    let mut name = Vec::with_capacity(path.len() + 1 + extension.len());
+    name.extend_from_slice(path);
+    name.push(b'.');
+    name.extend_from_slice(extension);
+    name
+}
+
 /// The coding that the client prefers among the available ones; `None`: the original.
 pub(super) fn choose(headers: &Fields, is_there: impl Fn(Coding) -> bool) -> Option<Coding> {
-    let asked = headers.all(Name::AcceptEncoding);
-    Accepted::of_values(asked).choose(ALL, is_there)
+    Accepted::of(headers.all(Name::AcceptEncoding)).choose(ALL, is_there)
 }
 
 /// Whether compression is useful for this type. Pictures, videos, archives and web fonts usually have no compressed

@@ -9,9 +9,10 @@ use std::{
 
 use bytes::Bytes;
 use http::HeaderValue;
-use weir_http::{Fields, content_coding::Coding};
+use weir_http::Fields;
 use weir_http1::Name;
 use weir_net::OpenFile;
+use weir_semantics::{coding::Coding, conditions::Validators};
 use weir_sys::file::{self, FileKind, FileStat, Open};
 
 use super::{
@@ -51,6 +52,16 @@ pub struct Representation {
     pub modified: u64,
     /// Relative to the root.
     path: Box<[u8]>,
+}
+
+impl Representation {
+    /// What conditional requests are compared with.
+    pub(super) fn validators(&self) -> Validators<'_> {
+        Validators {
+            etag: self.etag.as_bytes(),
+            modified: self.modified,
+        }
+    }
 }
 
 /// Where an entry comes from.
@@ -170,7 +181,11 @@ impl FileEntry {
                 self.variants
                     .iter()
                     .any(|variant| variant.coding == Some(coding))
-                    || match file::stat_beneath(root, &coding.name_beside(self.path()), walk) {
+                    || match file::stat_beneath(
+                        root,
+                        &encoding::name_beside(self.path(), coding),
+                        walk,
+                    ) {
                         Ok(stat) => !is_usable(&self.identity.stat, &stat),
                         Err(error) => error.kind() != io::ErrorKind::WouldBlock,
                     }
@@ -274,7 +289,7 @@ fn open_variant(
     original: &FileStat,
     coding: Coding,
 ) -> io::Result<Option<Opened>> {
-    let path = coding.name_beside(source.path);
+    let path = encoding::name_beside(source.path, coding);
     let opened = file::open_beneath(source.root, &path, source.walk)
         .and_then(|file| file::fstat(file.as_fd()).map(|stat| (file, stat)));
     match opened {

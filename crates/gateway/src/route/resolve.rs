@@ -30,12 +30,12 @@ use std::{
 
 use http::{HeaderValue, Method, StatusCode};
 use regex::bytes::Regex;
+use weir_semantics::path::encode;
 use weir_sys::file::{self, FileKind};
 
 use super::{
     Target,
     cache::Cache,
-    path::encode,
     pattern::{HiddenFile, is_php_source},
     root::OpenRoot,
     rules::{Check, Fallback, Rules, Space, Split},
@@ -47,7 +47,7 @@ use crate::files::{FileEntry, Source};
 pub(super) struct Wanted<'w> {
     /// Decoded and normalised.
     pub(super) path: &'w [u8],
-    /// How much of it may name a file; see [`super::path::Normal`].
+    /// How much of it may name a file; see [`weir_semantics::path::Normal`].
     pub(super) plain: usize,
     /// `None`: a file that a script or the configuration names. Then there are no scripts, no folders, no fallback.
     pub(super) request: Option<(&'w Method, Option<&'w str>)>,

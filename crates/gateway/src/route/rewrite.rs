@@ -5,11 +5,9 @@
 //! out of the root or bypass a rule. In the query a group is encoded, so that it stays one value.
 
 use regex::bytes::{Captures, Regex};
+use weir_semantics::path::{encode, normalise};
 
-use super::{
-    Refusal,
-    path::{encode, normalise},
-};
+use super::Refusal;
 
 /// A parsed rewrite of the configuration.
 #[derive(Debug, PartialEq, Eq)]

@@ -5,18 +5,25 @@
 
 use std::borrow::Cow;
 
-use super::Refusal;
+/// Why a path cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathError {
+    /// It does not begin with a slash, has an incomplete or wrong escape, or a NUL.
+    Invalid,
+    /// `..` leads above the root.
+    AboveRoot,
+}
 
 /// A decoded and normalised path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Normal<'r> {
+pub struct Normal<'r> {
     /// Begins with a slash; see the module's head.
-    pub(super) path: Cow<'r, [u8]>,
+    pub path: Cow<'r, [u8]>,
     /// How much of `path` may name a file: all of it, or the part before the first encoded slash. That slash belongs
     /// to a segment, and no file name contains a slash.
-    pub(super) plain: usize,
+    pub plain: usize,
     /// Whether dot segments were removed.
-    pub(super) dotted: bool,
+    pub dotted: bool,
 }
 
 /// Decodes `%XX` once, merges slashes (as nginx's `merge_slashes`) and removes dot segments (RFC 3986 §5.2.4), also
@@ -24,11 +31,10 @@ pub(super) struct Normal<'r> {
 /// bypassed with it; [`Normal::plain`] says where it was. Allocates only if something has to change.
 ///
 /// # Errors
-/// [`Refusal::BadPath`] for a path that does not begin with a slash, for an incomplete or wrong escape, and for a
-/// NUL; [`Refusal::AboveRoot`].
-pub(super) fn normalise(raw: &[u8]) -> Result<Normal<'_>, Refusal> {
+/// [`PathError`], as its variants say.
+pub fn normalise(raw: &[u8]) -> Result<Normal<'_>, PathError> {
     if raw.first() != Some(&b'/') {
-        return Err(Refusal::BadPath);
+        return Err(PathError::Invalid);
     }
     if is_normal(raw) {
         return Ok(Normal {
@@ -52,7 +58,7 @@ pub(super) fn normalise(raw: &[u8]) -> Result<Normal<'_>, Refusal> {
         match segment {
             b"" | b"." => {}
             b".." => {
-                let parent = memchr::memrchr(b'/', &path).ok_or(Refusal::AboveRoot)?;
+                let parent = memchr::memrchr(b'/', &path).ok_or(PathError::AboveRoot)?;
                 path.truncate(parent);
                 plain = plain.map(|plain| plain.min(parent));
             }
@@ -76,7 +82,7 @@ pub(super) fn normalise(raw: &[u8]) -> Result<Normal<'_>, Refusal> {
 ///
 /// # Errors
 /// As [`normalise`].
-pub(super) fn with_dots(raw: &[u8]) -> Result<Vec<u8>, Refusal> {
+pub fn with_dots(raw: &[u8]) -> Result<Vec<u8>, PathError> {
     let decoded = decode(raw)?;
     let mut path = Vec::with_capacity(decoded.len());
     let mut ends_in_slash = true;
@@ -105,7 +111,7 @@ fn segments(decoded: &[u8]) -> impl Iterator<Item = (&[u8], u8)> {
 }
 
 /// Encodes a normalised path for a URL: safe in a `Location`, whatever bytes its names have.
-pub(super) fn encode(path: &[u8], out: &mut Vec<u8>) {
+pub fn encode(path: &[u8], out: &mut Vec<u8>) {
     for &byte in path {
         // RFC 3986 §3.3: pchar and the slash.
         if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte) {
@@ -129,21 +135,21 @@ fn is_normal(raw: &[u8]) -> bool {
     true
 }
 
-fn decode(raw: &[u8]) -> Result<Vec<u8>, Refusal> {
+fn decode(raw: &[u8]) -> Result<Vec<u8>, PathError> {
     let mut decoded = Vec::with_capacity(raw.len());
     let mut rest = raw.iter();
     while let Some(&byte) = rest.next() {
         let byte = match byte {
             b'%' => {
-                let high = rest.next().and_then(hex_value).ok_or(Refusal::BadPath)?;
-                let low = rest.next().and_then(hex_value).ok_or(Refusal::BadPath)?;
+                let high = rest.next().and_then(hex_value).ok_or(PathError::Invalid)?;
+                let low = rest.next().and_then(hex_value).ok_or(PathError::Invalid)?;
                 match high << 4 | low {
-                    0 => return Err(Refusal::BadPath),
+                    0 => return Err(PathError::Invalid),
                     b'/' => ENCODED_SLASH,
                     byte => byte,
                 }
             }
-            0 => return Err(Refusal::BadPath),
+            0 => return Err(PathError::Invalid),
             byte => byte,
         };
         decoded.push(byte);
@@ -200,21 +206,21 @@ mod tests {
     #[test]
     fn what_cannot_be_a_path_is_refused() {
         for (raw, refusal) in [
-            ("", Refusal::BadPath),
-            ("*", Refusal::BadPath),
-            ("a/b", Refusal::BadPath),
-            ("/%", Refusal::BadPath),
-            ("/%4", Refusal::BadPath),
-            ("/%4g", Refusal::BadPath),
-            ("/%+1", Refusal::BadPath),
-            ("/a%00.php", Refusal::BadPath),
-            ("/a\0", Refusal::BadPath),
-            ("/..", Refusal::AboveRoot),
-            ("/a/../..", Refusal::AboveRoot),
-            ("/a/../../etc/passwd", Refusal::AboveRoot),
-            ("/%2e%2e/etc/passwd", Refusal::AboveRoot),
-            ("/..%2f..%2fetc/passwd", Refusal::AboveRoot),
-            ("/a%2F../..", Refusal::AboveRoot),
+            ("", PathError::Invalid),
+            ("*", PathError::Invalid),
+            ("a/b", PathError::Invalid),
+            ("/%", PathError::Invalid),
+            ("/%4", PathError::Invalid),
+            ("/%4g", PathError::Invalid),
+            ("/%+1", PathError::Invalid),
+            ("/a%00.php", PathError::Invalid),
+            ("/a\0", PathError::Invalid),
+            ("/..", PathError::AboveRoot),
+            ("/a/../..", PathError::AboveRoot),
+            ("/a/../../etc/passwd", PathError::AboveRoot),
+            ("/%2e%2e/etc/passwd", PathError::AboveRoot),
+            ("/..%2f..%2fetc/passwd", PathError::AboveRoot),
+            ("/a%2F../..", PathError::AboveRoot),
         ] {
             assert_eq!(normalise(raw.as_bytes()), Err(refusal), "{raw}");
         }

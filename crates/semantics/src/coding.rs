@@ -1,7 +1,4 @@
-//! Content codings, and which one a client prefers (RFC 9110 §12.5.3): for precompressed files, and for answers that
-//! weir compresses.
-
-use http::{HeaderMap, HeaderValue, header};
+//! Content codings, and which one a client prefers (RFC 9110 §12.5.3).
 
 /// How the bytes of an answer are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +13,7 @@ pub enum Coding {
 
 impl Coding {
     /// As in `Content-Encoding`.
+    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Brotli => "br",
@@ -24,23 +22,14 @@ impl Coding {
         }
     }
 
-    /// The file extension of this coding, without a dot.
+    /// The usual extension of compressed files, without a dot.
+    #[must_use]
     pub fn extension(self) -> &'static str {
         match self {
             Self::Brotli => "br",
             Self::Zstd => "zst",
             Self::Gzip => "gz",
         }
-    }
-
-    /// The name of the compressed file beside `path`.
-    pub fn name_beside(self, path: &[u8]) -> Vec<u8> {
-        let extension = self.extension().as_bytes();
-        let mut name = Vec::with_capacity(path.len() + 1 + extension.len());
-        name.extend_from_slice(path);
-        name.push(b'.');
-        name.extend_from_slice(extension);
-        name
     }
 }
 
@@ -53,14 +42,9 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// Parses the request's headers.
-    pub fn of(headers: &HeaderMap) -> Accepted {
-        let values = headers.get_all(header::ACCEPT_ENCODING).iter();
-        Accepted::of_values(values.map(HeaderValue::as_bytes))
-    }
-
     /// Parses the values of all `Accept-Encoding` of a request.
-    pub fn of_values<'v>(values: impl Iterator<Item = &'v [u8]>) -> Accepted {
+    #[must_use]
+    pub fn of<'v>(values: impl Iterator<Item = &'v [u8]>) -> Accepted {
         let mut accepted = Accepted::default();
         for element in values.flat_map(|value| value.split(|&b| b == b',')) {
             accepted.add(element);
@@ -73,6 +57,7 @@ impl Accepted {
     ///
     /// The original has the weight that the client gives to `identity`. If that is not named, the original is
     /// accepted, but each coding that the client names is preferred.
+    #[must_use]
     pub fn choose(&self, order: [Coding; 3], is_there: impl Fn(Coding) -> bool) -> Option<Coding> {
         let mut best = (None, self.identity.unwrap_or(0));
         for coding in order.into_iter().rev() {
@@ -144,11 +129,8 @@ mod tests {
     const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
     fn chosen(accept: &str, there: &[Coding]) -> Option<Coding> {
-        let mut headers = HeaderMap::new();
-        if accept != "-" {
-            headers.insert(header::ACCEPT_ENCODING, accept.parse().unwrap());
-        }
-        Accepted::of(&headers).choose(ALL, |coding| there.contains(&coding))
+        let values = (accept != "-").then_some(accept.as_bytes());
+        Accepted::of(values.into_iter()).choose(ALL, |coding| there.contains(&coding))
     }
 
     #[test]
@@ -190,13 +172,8 @@ mod tests {
 
     #[test]
     fn of_equals_the_first_in_order_is_chosen() {
-        let mut headers = HeaderMap::new();
-        headers.insert(
-            header::ACCEPT_ENCODING,
-            "gzip, br, zstd;q=0.9".parse().unwrap(),
-        );
         let order = [Coding::Zstd, Coding::Gzip, Coding::Brotli];
-        let accepted = Accepted::of(&headers);
+        let accepted = Accepted::of([&b"gzip"[..], b"br, zstd;q=0.9"].into_iter());
         assert_eq!(accepted.choose(order, |_| true), Some(Coding::Gzip));
     }
 
@@ -224,11 +201,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_header_is_taken(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
-            let mut headers = HeaderMap::new();
-            if let Ok(value) = HeaderValue::from_bytes(&bytes) {
-                headers.insert(header::ACCEPT_ENCODING, value);
-            }
-            let chosen = Accepted::of(&headers).choose(ALL, |coding| coding == Coding::Gzip);
+            let accepted = Accepted::of([&bytes[..]].into_iter());
+            let chosen = accepted.choose(ALL, |coding| coding == Coding::Gzip);
             prop_assert!(matches!(chosen, None | Some(Coding::Gzip)));
         }
     }

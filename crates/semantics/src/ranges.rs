@@ -1,37 +1,35 @@
 //! Range requests (RFC 9110 §14).
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    sync::atomic::{AtomicU64, Ordering},
-};
-
-use weir_http1::{Fields, Name};
-
-use super::{conditional, entry::Representation};
-
 /// Bytes `start..end` of a representation; never empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
-    pub(super) start: u64,
-    pub(super) end: u64,
+pub struct Span {
+    /// The first byte.
+    pub start: u64,
+    /// The byte after the last one.
+    pub end: u64,
 }
 
 impl Span {
-    pub(super) fn all(size: u64) -> Self {
+    /// All of a representation that is not empty.
+    #[must_use]
+    pub fn all(size: u64) -> Self {
         Self {
             start: 0,
             end: size,
         }
     }
 
-    pub(super) fn len(self) -> u64 {
+    /// How many bytes they are: never 0.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(self) -> u64 {
         self.end - self.start
     }
 }
 
-/// The result of a `Range` header.
+/// The result of a `Range` field.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ranges {
+pub enum Ranges {
     /// It is ignored: another unit, not understood, or too many ranges.
     All,
     /// No range is within the file: 416.
@@ -42,26 +40,10 @@ pub(super) enum Ranges {
     Many(Vec<Span>),
 }
 
-/// The ranges that a GET requests; `None` without a `Range` header.
-pub(super) fn requested(chosen: &Representation, headers: &Fields) -> Option<Ranges> {
-    let value = headers.get(Name::Range)?;
-    let comes_once = headers.all(Name::Range).count() == 1;
-    if !comes_once || !conditional::range_applies(chosen, headers) {
-        return Some(Ranges::All);
-    }
-    Some(parse(value, chosen.stat.size))
-}
-
-/// A boundary that no file can predict.
-pub(super) fn boundary() -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("weir-{:016x}", RandomState::new().hash_one(count))
-}
-
-/// RFC 9110 §14.1.2 and §14.2. An empty file has no ranges: it is sent whole, as clients expect that always ask for a
+/// Reads the value of `Range` (RFC 9110 §14.1.2 and §14.2) for a representation of `size` bytes. An empty file has no ranges: it is sent whole, as clients expect that always ask for a
 /// range.
-fn parse(header: &[u8], size: u64) -> Ranges {
+#[must_use]
+pub fn parse(header: &[u8], size: u64) -> Ranges {
     let Some((unit, set)) = split_once(header.trim_ascii(), b'=') else {
         return Ranges::All;
     };
@@ -229,11 +211,6 @@ mod tests {
             parse(set(MAX_RANGES as u64 + 1).as_bytes(), u64::MAX),
             Ranges::All
         );
-    }
-
-    #[test]
-    fn boundaries_differ() {
-        assert_ne!(boundary(), boundary());
     }
 
     proptest! {

@@ -1,0 +1,36 @@
+//! What HTTP's fields and URLs mean (RFC 9110, RFC 3986), without I/O: bytes in, decisions out.
+//!
+//! | module | reads | for |
+//! |---|---|---|
+//! | [`authority`] | `HOST[:PORT]` | a server's own names, or the one host that a client connects to |
+//! | [`path`] | a URL's path | one path without dot segments and escapes, which a file system reads in one way |
+//! | [`conditions`] | `If-Match` and its relatives | 304 and 412 |
+//! | [`ranges`] | `Range` | the bytes of a 206 |
+//! | [`coding`] | `Accept-Encoding` | the content coding that a client prefers |
+//!
+//! Nothing here knows a connection, a version of HTTP, or how a head is kept: fields are given as the bytes of their
+//! values. Every function takes any bytes, and its work is proportional to their number. Nothing reads a clock: the time
+//! is an argument.
+//!
+//! ```
+//! use weir_semantics::coding::{Accepted, Coding};
+//! use weir_semantics::ranges::{self, Ranges, Span};
+//!
+//! let path = weir_semantics::path::normalise(b"/docs//a%20b/../c.txt")?;
+//! assert_eq!(*path.path, *b"/docs/c.txt");
+//!
+//! let part = ranges::parse(b"bytes=-100", 1000);
+//! assert_eq!(part, Ranges::One(Span { start: 900, end: 1000 }));
+//!
+//! let accepted = Accepted::of([&b"gzip, br;q=0.5"[..]].into_iter());
+//! let order = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
+//! assert_eq!(accepted.choose(order, |_| true), Some(Coding::Gzip));
+//! # Ok::<(), weir_semantics::path::PathError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod authority;
+pub mod coding;
+pub mod conditions;
+pub mod path;
+pub mod ranges;
