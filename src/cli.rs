@@ -20,7 +20,7 @@ use weir_tools::{
     doctor, watch,
 };
 
-use self::window::{Admin, Asked, WindowArgs, admin_address, ask, limit};
+use self::window::{Admin, Request, WindowArgs, admin_address, ask, limit};
 
 /// No weir is running (sysexits.h).
 pub const EX_UNAVAILABLE: u8 = 69;
@@ -35,7 +35,7 @@ pub enum Command {
     /// `weir doctor`
     Doctor(doctor::Args),
     /// `weir status`, `weir reload`, `weir stop`, `weir pool`
-    Ask(Asked, WindowArgs),
+    Ask(Request, WindowArgs),
     /// `weir watch`
     Watch(watch::Flags, WindowArgs),
     /// `weir bench`
@@ -139,7 +139,7 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
         window_tcp: args.admin.iter().find_map(Admin::tcp),
         trace: args.trace,
         folder: source.folder,
-        stand_in: None,
+        fpm_mode: None,
     };
     match weir_manager::run(start) {
         Ok(()) => ExitCode::SUCCESS,
@@ -357,23 +357,23 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
             watch,
             pool,
             window,
-        } => return Ok(Command::Ask(Asked::Status { json, watch, pool }, window)),
-        TypedCommand::Reload { window } => return Ok(Command::Ask(Asked::Reload, window)),
+        } => return Ok(Command::Ask(Request::Status { json, watch, pool }, window)),
+        TypedCommand::Reload { window } => return Ok(Command::Ask(Request::Reload, window)),
         TypedCommand::Stop { now, window } => {
-            return Ok(Command::Ask(Asked::Stop { now }, window));
+            return Ok(Command::Ask(Request::Stop { now }, window));
         }
         TypedCommand::Watch { flags, window } => return Ok(Command::Watch(flags, window)),
         TypedCommand::Drain { off, window } => {
-            return Ok(Command::Ask(Asked::Drain { off }, window));
+            return Ok(Command::Ask(Request::Drain { off }, window));
         }
         TypedCommand::Pool {
             name: pool,
             action: PoolAction::Restart { window },
-        } => return Ok(Command::Ask(Asked::RestartPool { pool }, window)),
+        } => return Ok(Command::Ask(Request::RestartPool { pool }, window)),
         TypedCommand::Pool {
             name: pool,
             action: PoolAction::Set { limits, window },
-        } => return Ok(Command::Ask(Asked::SetPool { pool, limits }, window)),
+        } => return Ok(Command::Ask(Request::SetPool { pool, limits }, window)),
         TypedCommand::Import(_) => "import",
         TypedCommand::Bench(args) => return Ok(Command::Bench(args)),
         TypedCommand::Fpm(_) => "fpm",
@@ -484,7 +484,7 @@ mod tests {
 
     #[test]
     fn a_running_weir_is_asked() {
-        let Ok(Command::Ask(Asked::Status { json: true, .. }, window)) =
+        let Ok(Command::Ask(Request::Status { json: true, .. }, window)) =
             parse(&["weir", "status", "--json", "--admin", "unix:/run/a.sock"])
         else {
             panic!("not understood");
@@ -494,7 +494,7 @@ mod tests {
         assert!(matches!(
             parse(&["weir", "drain", "--off", "--admin", "127.0.0.1:9180"]),
             Ok(Command::Ask(
-                Asked::Drain { off: true },
+                Request::Drain { off: true },
                 WindowArgs {
                     admin: Some(Admin::Tcp(_)),
                     ..
@@ -503,15 +503,15 @@ mod tests {
         ));
         assert!(matches!(
             parse(&["weir", "pool", "shop", "set", "max_children=3", "maxconn=2"]),
-            Ok(Command::Ask(Asked::SetPool { limits, .. }, _)) if limits.len() == 2
+            Ok(Command::Ask(Request::SetPool { limits, .. }, _)) if limits.len() == 2
         ));
         assert!(matches!(
             parse(&["weir", "stop", "--now"]),
-            Ok(Command::Ask(Asked::Stop { now: true }, _))
+            Ok(Command::Ask(Request::Stop { now: true }, _))
         ));
         assert!(matches!(
             parse(&["weir", "pool", "shop", "restart", "-c", "weir.toml"]),
-            Ok(Command::Ask(Asked::RestartPool { pool }, WindowArgs { config: Some(_), .. })) if pool == "shop"
+            Ok(Command::Ask(Request::RestartPool { pool }, WindowArgs { config: Some(_), .. })) if pool == "shop"
         ));
     }
 

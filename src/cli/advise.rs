@@ -4,7 +4,7 @@ use std::{path::Path, process::ExitCode};
 
 use http::Method;
 use serde_json::Value;
-use weir_admin::client::Place;
+use weir_admin::client::Endpoint;
 use weir_config::{Window, check_environment, read};
 use weir_machine::{ThisMachine, usual_window};
 use weir_manager::memory;
@@ -52,7 +52,7 @@ pub(super) fn main(args: &BenchArgs) -> ExitCode {
             Window::Off => return Err("admin is off".into()),
             Window::Usual => usual_window().ok_or("XDG_RUNTIME_DIR is not set")?,
         };
-        let said = weir_admin::client::ask(&Place::Unix(socket), Method::GET, "/status");
+        let said = weir_admin::client::ask(&Endpoint::Unix(socket), Method::GET, "/status");
         let said = said.map_err(|error| error.to_string())?;
         serde_json::from_str(&said)
             .map_err(|error| format!("the status is not valid JSON: {error}"))

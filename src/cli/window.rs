@@ -13,7 +13,7 @@ use std::{
 use clap::Args;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use weir_admin::client::Place;
+use weir_admin::client::Endpoint;
 use weir_config::{Address, Window, parse_address};
 use weir_manager::{EX_CONFIG, EX_SOFTWARE};
 use weir_observe::{console, log_text};
@@ -48,7 +48,7 @@ pub struct WindowArgs {
 
 /// What a running weir is asked for.
 #[derive(Debug)]
-pub enum Asked {
+pub enum Request {
     /// `weir status`
     Status {
         /// As it came, for programs.
@@ -85,29 +85,29 @@ pub enum Asked {
 }
 
 /// Talks to the window of a running weir.
-pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
+pub fn ask(asked: &Request, args: &WindowArgs) -> ExitCode {
     let place = match args.place() {
         Ok(place) => place,
         Err(code) => return code,
     };
-    if let Asked::Status {
+    if let Request::Status {
         watch: true, pool, ..
     } = asked
     {
         return watch(&place, pool.as_deref());
     }
     let (method, path) = match asked {
-        Asked::Status { .. } => (Method::GET, "/status".to_owned()),
-        Asked::Reload => (Method::POST, "/reload".to_owned()),
-        Asked::Stop { now: false } => (Method::POST, "/stop".to_owned()),
-        Asked::Stop { now: true } => (Method::POST, "/stop?now".to_owned()),
-        Asked::RestartPool { pool } => {
+        Request::Status { .. } => (Method::GET, "/status".to_owned()),
+        Request::Reload => (Method::POST, "/reload".to_owned()),
+        Request::Stop { now: false } => (Method::POST, "/stop".to_owned()),
+        Request::Stop { now: true } => (Method::POST, "/stop?now".to_owned()),
+        Request::RestartPool { pool } => {
             let pool = utf8_percent_encode(pool, NON_ALPHANUMERIC);
             (Method::POST, format!("/pool/{pool}/restart"))
         }
-        Asked::Drain { off: false } => (Method::POST, "/drain".to_owned()),
-        Asked::Drain { off: true } => (Method::POST, "/drain?off".to_owned()),
-        Asked::SetPool { pool, limits } => {
+        Request::Drain { off: false } => (Method::POST, "/drain".to_owned()),
+        Request::Drain { off: true } => (Method::POST, "/drain?off".to_owned()),
+        Request::SetPool { pool, limits } => {
             let pool = utf8_percent_encode(pool, NON_ALPHANUMERIC);
             (
                 Method::POST,
@@ -118,13 +118,13 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
     match (weir_admin::client::ask(&place, method, &path), asked) {
         (
             Ok(status),
-            Asked::Status {
+            Request::Status {
                 json: true,
                 pool: None,
                 ..
             },
         ) => print(&log_text::json_shown(&status)),
-        (Ok(status), Asked::Status { json, pool, .. }) => {
+        (Ok(status), Request::Status { json, pool, .. }) => {
             match status_of(&status, pool.as_deref()) {
                 Ok(status) if *json => print(&log_text::json_shown(&format!("{status:#}\n"))),
                 Ok(status) => print(&weir_admin::status_text(&status)),
@@ -132,8 +132,8 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
             }
         }
         (Ok(answer), _) => print(&answer),
-        (Err(weir_admin::client::Error::Silent { .. }), Asked::Reload)
-            if let Place::Unix(socket) = &place
+        (Err(weir_admin::client::Error::Silent { .. }), Request::Reload)
+            if let Endpoint::Unix(socket) = &place
                 && let Some(manager) = weir_admin::manager_of(socket) =>
         {
             reload_by_signal(&place, manager)
@@ -141,7 +141,7 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
         (Err(error), _) => {
             let (hint, code) = match &error {
                 weir_admin::client::Error::Unreachable {
-                    place: Place::Tcp { .. },
+                    place: Endpoint::Tcp { .. },
                     ..
                 } => (
                     "is weir running, with this address in admin_tcp or --admin?",
@@ -163,7 +163,7 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
                     console::say_error(error.to_string(), &hint);
                     return ExitCode::from(EX_SOFTWARE);
                 }
-                weir_admin::client::Error::Refused(_) if matches!(asked, Asked::Reload) => {
+                weir_admin::client::Error::Refused(_) if matches!(asked, Request::Reload) => {
                     ("", EX_CONFIG)
                 }
                 _ => ("", EX_SOFTWARE),
@@ -175,7 +175,7 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
 }
 
 /// Makes the manager reload although its gateway hangs, and waits for the result from the next gateway.
-fn reload_by_signal(place: &Place, manager: u32) -> ExitCode {
+fn reload_by_signal(place: &Endpoint, manager: u32) -> ExitCode {
     console::say_error(
         format!(
             "the gateway does not answer, so SIGHUP is sent to the manager (process {manager})"
@@ -235,7 +235,7 @@ fn status_of(status: &str, pool: Option<&str>) -> Result<serde_json::Value, Exit
 }
 
 /// Shows the status repeatedly until it is interrupted.
-fn watch(place: &Place, pool: Option<&str>) -> ExitCode {
+fn watch(place: &Endpoint, pool: Option<&str>) -> ExitCode {
     loop {
         let size = match std::io::stdout().is_terminal() {
             true => Some(terminal::size(std::io::stdout()).unwrap_or(USUAL_SIZE)),
@@ -286,18 +286,18 @@ impl Admin {
 
 impl WindowArgs {
     /// The selected window; `None`: none was given, and there is no default one.
-    pub fn place_if_any(&self) -> Result<Option<Place>, ExitCode> {
+    pub fn place_if_any(&self) -> Result<Option<Endpoint>, ExitCode> {
         match (&self.admin, &self.config) {
-            (None, None) => Ok(weir_machine::usual_window().map(Place::Unix)),
+            (None, None) => Ok(weir_machine::usual_window().map(Endpoint::Unix)),
             _ => self.place().map(Some),
         }
     }
 
     /// The selected window.
-    fn place(&self) -> Result<Place, ExitCode> {
+    fn place(&self) -> Result<Endpoint, ExitCode> {
         let tcp = |address, token_file: Option<&Path>| {
             let token = token_file.map(token).transpose()?;
-            Ok(Place::Tcp { address, token })
+            Ok(Endpoint::Tcp { address, token })
         };
         let window = match (&self.admin, &self.config) {
             (Some(Admin::Tcp(address)), _) => return tcp(*address, self.token_file.as_deref()),
@@ -319,12 +319,12 @@ impl WindowArgs {
         };
         let hint = "give the address of its window: --admin unix:PATH, or --admin host:port";
         match window {
-            Window::At(path) => Ok(Place::Unix(path)),
+            Window::At(path) => Ok(Endpoint::Unix(path)),
             Window::Off => Err(refuse_config(
                 "this weir has no operator's window: admin is off",
                 hint,
             )),
-            Window::Usual => weir_machine::usual_window().map(Place::Unix).ok_or_else(|| {
+            Window::Usual => weir_machine::usual_window().map(Endpoint::Unix).ok_or_else(|| {
                 refuse_config(
                     "XDG_RUNTIME_DIR is not set, so the default address of the window is not known",
                     hint,

@@ -23,7 +23,7 @@ use weir_observe::log_text;
 
 /// The address of a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum Endpoint {
     /// A unix socket.
     Unix(PathBuf),
     /// On TCP.
@@ -41,7 +41,7 @@ pub enum Error {
     /// Nobody could be asked.
     Unreachable {
         /// The window.
-        place: Place,
+        place: Endpoint,
         /// Why.
         error: io::Error,
     },
@@ -73,7 +73,7 @@ pub struct Stuck {
 ///
 /// # Errors
 /// See [`Error`].
-pub fn ask(place: &Place, method: Method, path: &str) -> Result<String, Error> {
+pub fn ask(place: &Endpoint, method: Method, path: &str) -> Result<String, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -89,7 +89,7 @@ pub fn ask(place: &Place, method: Method, path: &str) -> Result<String, Error> {
 }
 
 async fn within(
-    place: &Place,
+    place: &Endpoint,
     limit: Duration,
     asked: impl Future<Output = Result<String, Error>>,
 ) -> Result<String, Error> {
@@ -103,8 +103,8 @@ async fn within(
 }
 
 /// The process that listens on a window's socket.
-async fn manager_of(place: &Place) -> Option<u32> {
-    let Place::Unix(socket) = place else {
+async fn manager_of(place: &Endpoint) -> Option<u32> {
+    let Endpoint::Unix(socket) = place else {
         return None;
     };
     let stream = UnixStream::connect(socket).await.ok()?;
@@ -135,18 +135,18 @@ fn stuck(manager: u32) -> Vec<Stuck> {
     .collect()
 }
 
-async fn exchange(place: &Place, method: Method, path: &str) -> Result<String, Error> {
+async fn exchange(place: &Endpoint, method: Method, path: &str) -> Result<String, Error> {
     let unreachable = |error| Error::Unreachable {
         place: place.clone(),
         error,
     };
     let request = Request::builder().method(method).uri(path);
     match place {
-        Place::Unix(socket) => {
+        Endpoint::Unix(socket) => {
             let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
             send(stream, request.header(header::HOST, "weir")).await
         }
-        Place::Tcp { address, token } => {
+        Endpoint::Tcp { address, token } => {
             let stream = TcpStream::connect(address).await.map_err(unreachable)?;
             let mut request = request.header(header::HOST, address.to_string());
             if let Some(token) = token {
@@ -190,10 +190,10 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable { place, error } => match place {
-                Place::Unix(socket) => {
+                Endpoint::Unix(socket) => {
                     write!(f, "no weir is running at {}: {error}", socket.display())
                 }
-                Place::Tcp { address, .. } => {
+                Endpoint::Tcp { address, .. } => {
                     write!(f, "no weir is running at {address}: {error}")
                 }
             },

@@ -74,7 +74,7 @@ impl Diagnostics {
         self.list.iter()
     }
 
-    /// Place of a diagnostic: `weir.toml:12:3:`. A diagnostic about the whole file has no line.
+    /// Position of a diagnostic: `weir.toml:12:3:`. A diagnostic about the whole file has no line.
     pub fn place(&self, diagnostic: &Diagnostic) -> String {
         if self.text.is_empty() || diagnostic.span == (0..0) {
             return format!("{}:", self.file);
@@ -182,7 +182,7 @@ struct Lines<'t> {
 }
 
 /// Line and column of a byte offset. Both count from 1; the column counts characters.
-struct Place<'t> {
+struct Position<'t> {
     number: usize,
     column: usize,
     line: &'t str,
@@ -198,7 +198,7 @@ impl<'t> Lines<'t> {
         }
     }
 
-    fn place(&self, offset: usize) -> Place<'t> {
+    fn place(&self, offset: usize) -> Position<'t> {
         let offset = floor_boundary(self.text, offset.min(self.text.len()));
         let mut index = self.starts.partition_point(|start| *start <= offset) - 1;
         // If the text ends with a newline, show its end as the end of the last line.
@@ -212,7 +212,7 @@ impl<'t> Lines<'t> {
             .unwrap_or_default();
         let line = line.strip_suffix('\r').unwrap_or(line);
         let within = (offset - line_start).min(line.len());
-        Place {
+        Position {
             number: index + 1,
             column: line[..within].chars().count() + 1,
             line,
@@ -229,7 +229,7 @@ struct Excerpt {
 }
 
 impl Excerpt {
-    fn of(place: &Place<'_>, span_end: usize) -> Self {
+    fn of(place: &Position<'_>, span_end: usize) -> Self {
         let line: Vec<char> = place.line.chars().collect();
         let mark = place.column - 1;
         let end_in_line = floor_boundary(

@@ -7,10 +7,10 @@
 
 mod arguments;
 pub mod look;
-mod outside;
 mod php;
+mod printer;
 mod run;
-mod voice;
+mod this_machine;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -21,8 +21,8 @@ use std::{
 use weir_config::fpm::{self, Options};
 
 use arguments::{Action, Arguments};
-use outside::ThisMachine;
-use voice::Voice;
+use printer::Printer;
+use this_machine::ThisMachine;
 use weir_manager::{EX_CONFIG, EX_SOFTWARE, EX_USAGE};
 use weir_observe::{console, error_log};
 
@@ -94,13 +94,13 @@ pub fn main(name: &OsStr, typed: &[OsString]) -> ExitCode {
         }
     };
     let failed = php::ask(php, &arguments, question);
-    Voice::new().error(failed);
+    Printer::new().error(failed);
     ExitCode::from(EX_SOFTWARE)
 }
 
 /// `-t`: prints whether the configuration is valid; `dump`: prints the effective settings, too.
 fn test(options: &Options, arguments: &Arguments, dump: bool) -> ExitCode {
-    let mut voice = Voice::new();
+    let mut printer = Printer::new();
     let mut said = fpm::Said::default();
     let read = fpm::read(options, &ThisMachine, &mut said);
     let user = read.as_ref().ok().and_then(|fpm| fpm.pools.first());
@@ -118,13 +118,13 @@ fn test(options: &Options, arguments: &Arguments, dump: bool) -> ExitCode {
             Err(fpm::Refused)
         }
     });
-    voice.tell(&said, arguments.force_stderr);
+    printer.tell(&said, arguments.force_stderr);
     let Ok(fpm) = read else {
-        voice.error(NOT_STARTED);
+        printer.error(NOT_STARTED);
         return ExitCode::from(EX_CONFIG);
     };
     let mut notice = |text: String| {
-        voice.say(&fpm::Message {
+        printer.say(&fpm::Message {
             level: Some(fpm::Level::Notice),
             text,
         });

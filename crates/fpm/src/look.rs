@@ -7,10 +7,10 @@ use std::{
     process::ExitCode,
 };
 
-use weir_config::fpm::{self, Fpm, Options, Outside, Said, User};
+use weir_config::fpm::{self, Fpm, Options, Said, System, User};
 use weir_manager::EX_CONFIG;
 
-use super::{DEFAULT_PHP, arguments, outside::ThisMachine, php, voice::Voice};
+use super::{DEFAULT_PHP, arguments, php, printer::Printer, this_machine::ThisMachine};
 
 /// The weir.toml that `weir fpm -y FILE` would run: its name in messages, and its text.
 ///
@@ -20,8 +20,8 @@ pub fn weir_toml(file: &Path) -> Result<(String, String), ExitCode> {
     let options = options(file);
     let mut said = Said::default();
     let translated =
-        fpm::read(&options, &Looking, &mut said).and_then(|fpm| {
-            match fpm::translate(&fpm, &options, &fpm::Start::default(), &Looking) {
+        fpm::read(&options, &ReadOnly, &mut said).and_then(|fpm| {
+            match fpm::translate(&fpm, &options, &fpm::Start::default(), &ReadOnly) {
                 Ok(translated) => Ok(translated.text),
                 Err(messages) => {
                     said.messages.extend(messages);
@@ -33,7 +33,7 @@ pub fn weir_toml(file: &Path) -> Result<(String, String), ExitCode> {
     match translated {
         Ok(text) => Ok((format!("weir.toml made of {}", file.display()), text)),
         Err(fpm::Refused) => {
-            Voice::new().tell(&said, true);
+            Printer::new().tell(&said, true);
             Err(ExitCode::from(EX_CONFIG))
         }
     }
@@ -41,7 +41,7 @@ pub fn weir_toml(file: &Path) -> Result<(String, String), ExitCode> {
 
 /// A PHP-FPM configuration, if it can be read and is valid.
 pub fn pools(file: &Path) -> Option<Fpm> {
-    fpm::read(&options(file), &Looking, &mut Said::default()).ok()
+    fpm::read(&options(file), &ReadOnly, &mut Said::default()).ok()
 }
 
 fn options(file: &Path) -> Options {
@@ -57,9 +57,9 @@ fn options(file: &Path) -> Options {
 }
 
 /// This machine, without changes to it.
-struct Looking;
+struct ReadOnly;
 
-impl Outside for Looking {
+impl System for ReadOnly {
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         ThisMachine.read(path)
     }

@@ -15,7 +15,7 @@ use weir_config::{
     Environment,
     fpm::{self, Fpm, Level, Message, Options, Said, Translated},
 };
-use weir_manager::{EX_CONFIG, EX_SOFTWARE, StandIn};
+use weir_manager::{EX_CONFIG, EX_SOFTWARE, FpmMode};
 use weir_observe::error_log;
 use weir_sys::{
     daemon::{self, Fork},
@@ -25,14 +25,14 @@ use weir_sys::{
 use super::{
     NOT_STARTED,
     arguments::Arguments,
-    outside::ThisMachine,
     php,
-    voice::{Voice, uses_log},
+    printer::{Printer, uses_log},
+    this_machine::ThisMachine,
 };
 
 /// Starts, and serves until a signal stops it.
 pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
-    let mut voice = Voice::new();
+    let mut printer = Printer::new();
     let mut said = Said::default();
     let read = read(options, arguments, &mut said);
     let user = read.as_ref().ok().and_then(|(fpm, _)| fpm.pools.first());
@@ -40,11 +40,11 @@ pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
     if let Err(code) = php::try_start(options.php, arguments, user) {
         return code;
     }
-    voice.tell(&said, arguments.force_stderr);
+    printer.tell(&said, arguments.force_stderr);
     let (fpm, translated) = match read {
         Ok(read) => read,
         Err(unfit) => {
-            voice.error(NOT_STARTED);
+            printer.error(NOT_STARTED);
             return ExitCode::from(match unfit {
                 // PHP-FPM is in the background by then, so its starter learns only that it failed.
                 Unfit::Start { daemonize: true } => EX_SOFTWARE,
@@ -58,22 +58,22 @@ pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
             Ok(Left::Starter(code)) => return code,
             Ok(Left::Daemon(starter)) => Some(starter),
             Err(error) => {
-                voice.error(format!("failed to daemonize: {error}"));
-                voice.error(NOT_STARTED);
+                printer.error(format!("failed to daemonize: {error}"));
+                printer.error(NOT_STARTED);
                 return ExitCode::from(EX_CONFIG);
             }
         },
     };
-    if let Err(error) = set_standard(&fpm, &voice) {
-        voice.error(format!("failed to init stdio: {error}"));
-        return fail(voice, starter);
+    if let Err(error) = set_standard(&fpm, &printer) {
+        printer.error(format!("failed to init stdio: {error}"));
+        return fail(printer, starter);
     }
     let title = format!("php-fpm: master process ({})", fpm.file);
     // An error affects only process lists.
     let _ = daemon::set_title(&title);
     let _ = fs::write("/proc/self/comm", &arguments.process_name);
     error_log::init("manager");
-    serve(options, arguments, (fpm, translated), (voice, starter))
+    serve(options, arguments, (fpm, translated), (printer, starter))
 }
 
 /// Why the start is not possible.
@@ -170,9 +170,9 @@ fn serve(
     options: &Options,
     arguments: &Arguments,
     (fpm, translated): (Fpm, Translated),
-    (voice, starter): (Voice, Option<PipeWriter>),
+    (printer, starter): (Printer, Option<PipeWriter>),
 ) -> ExitCode {
-    let voice = Mutex::new((Some(voice), starter));
+    let printer = Mutex::new((Some(printer), starter));
     let monitor = Cell::new(monitor_interval(&fpm));
     let reread = {
         let monitor = &monitor;
@@ -190,14 +190,14 @@ fn serve(
         }
     };
     let ready = || {
-        let mut voice = voice
+        let mut printer = printer
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         // Tells our starter that we are up; it ends and frees the terminal.
-        if let Some(mut starter) = voice.1.take() {
+        if let Some(mut starter) = printer.1.take() {
             let _ = starter.write_all(&[READY]);
         }
-        voice.0 = None;
+        printer.0 = None;
     };
     let start = weir_manager::Start {
         name: made_of(&fpm),
@@ -209,7 +209,7 @@ fn serve(
         window_tcp: None,
         trace: false,
         folder: None,
-        stand_in: Some(StandIn {
+        fpm_mode: Some(FpmMode {
             reread: &reread,
             command: &arguments.command,
             monitor: &monitor,
@@ -217,21 +217,21 @@ fn serve(
         }),
     };
     let ended = weir_manager::run(start);
-    let (voice_left, starter) = voice
+    let (printer_left, starter) = printer
         .into_inner()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let mut voice = voice_left.unwrap_or_else(Voice::new);
+            let mut printer = printer_left.unwrap_or_else(Printer::new);
             for cause in causes(&failure.message) {
-                voice.error(cause);
+                printer.error(cause);
             }
             match failure.code {
                 // For PHP-FPM, a port that is in use is a configuration error.
-                EX_CONFIG => fail(voice, starter),
+                EX_CONFIG => fail(printer, starter),
                 code => {
-                    fail(voice, starter);
+                    fail(printer, starter);
                     ExitCode::from(code)
                 }
             }
@@ -264,8 +264,8 @@ fn monitor_interval(fpm: &Fpm) -> i64 {
     }
 }
 
-fn fail(mut voice: Voice, starter: Option<PipeWriter>) -> ExitCode {
-    voice.error(NOT_STARTED);
+fn fail(mut printer: Printer, starter: Option<PipeWriter>) -> ExitCode {
+    printer.error(NOT_STARTED);
     if let Some(mut starter) = starter {
         let _ = starter.write_all(&[FAILED]);
     }
@@ -306,12 +306,12 @@ fn await_daemon(mut told: PipeReader) -> ExitCode {
 }
 
 /// Connects input and output, and for a daemon also standard error, to /dev/null: messages go to the log.
-fn set_standard(fpm: &Fpm, voice: &Voice) -> io::Result<()> {
+fn set_standard(fpm: &Fpm, printer: &Printer) -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     daemon::set_standard(0, null.as_fd())?;
     daemon::set_standard(1, null.as_fd())?;
     if fpm.global.daemonize {
-        daemon::set_standard(2, voice.log().unwrap_or(&null).as_fd())?;
+        daemon::set_standard(2, printer.log().unwrap_or(&null).as_fd())?;
     }
     Ok(())
 }

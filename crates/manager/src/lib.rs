@@ -17,6 +17,7 @@
 mod addresses;
 mod banner;
 mod egress;
+mod fpm_mode;
 mod gateway;
 mod generation;
 mod heritage;
@@ -33,7 +34,6 @@ mod php;
 mod pid_file;
 mod plan;
 mod slow_log;
-mod stand_in;
 mod supervise;
 mod window;
 mod workers;
@@ -42,8 +42,8 @@ use std::{fmt, net::SocketAddr, path::PathBuf};
 
 use weir_config::{Config, Diagnostic, Diagnostics, Environment, Places, Severity, Window};
 
+pub use fpm_mode::FpmMode;
 use plan::Problem;
-pub use stand_in::StandIn;
 
 /// The arguments of `weir serve`.
 #[derive(Debug, Clone)]
@@ -65,7 +65,7 @@ pub struct Start<'a> {
     /// The folder of `weir serve FOLDER`; a banner then says how to reach it.
     pub folder: Option<PathBuf>,
     /// Differences for running in place of PHP-FPM.
-    pub stand_in: Option<StandIn<'a>>,
+    pub fpm_mode: Option<FpmMode<'a>>,
 }
 
 /// Why weir ends by itself.
@@ -126,7 +126,7 @@ impl Loaded {
                 window: start.window.clone(),
                 window_tcp: start.window_tcp,
                 trace: start.trace,
-                generated: start.folder.is_some() || start.stand_in.is_some(),
+                generated: start.folder.is_some() || start.fpm_mode.is_some(),
             }),
             Err(diagnostics) => Err(Failure::configuration(diagnostics.to_string())),
         }

@@ -31,13 +31,13 @@ use super::plan::{Plan, Problem};
 #[derive(Debug, Default, Clone)]
 pub(super) struct Sockets {
     /// In the order of its listeners.
-    entries: Vec<Entry>,
+    entries: Vec<Bound>,
     /// In the order of `[egress] listen`; behind those the workers' own, if there is one.
-    egress: Vec<Entry>,
+    egress: Vec<Bound>,
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
+struct Bound {
     address: Address,
     ipv6only: bool,
     sockets: Vec<Rc<OwnedFd>>,
@@ -77,7 +77,7 @@ impl Sockets {
                 backlog_key: format!("listen.{}.backlog", listener.name),
                 acceptors: plan.reactors.acceptors(),
             };
-            match Entry::bind(&wanted, before) {
+            match Bound::bind(&wanted, before) {
                 Ok(entry) => bound.entries.push(entry),
                 Err(problem) => problems.push(problem),
             }
@@ -94,7 +94,7 @@ impl Sockets {
                     // A free thread takes the next caller: callers are few and keep their connections.
                     acceptors: 1,
                 };
-                match Entry::bind(&wanted, before) {
+                match Bound::bind(&wanted, before) {
                     Ok(entry) => bound.egress.push(entry),
                     Err(problem) => problems.push(problem),
                 }
@@ -115,7 +115,7 @@ impl Sockets {
                 backlog_key: "egress.socket".to_owned(),
                 acceptors: 1,
             };
-            match Entry::bind(&wanted, before) {
+            match Bound::bind(&wanted, before) {
                 Ok(entry) => bound.egress.push(entry),
                 // Everything works without it, and it was not asked for.
                 Err(problem) if usual => log::warn!(
@@ -171,18 +171,18 @@ impl Sockets {
 
     /// The addresses of the listeners, with the port that the kernel chose for port 0.
     pub(super) fn addresses(&self) -> Vec<Address> {
-        self.entries.iter().map(Entry::actual).collect()
+        self.entries.iter().map(Bound::actual).collect()
     }
 
     /// The sockets of listeners, one per address.
     pub(super) fn descriptors(&self) -> Vec<(Address, RawFd)> {
-        let of = |entry: &Entry| Some((entry.actual(), entry.sockets.first()?.as_raw_fd()));
+        let of = |entry: &Bound| Some((entry.actual(), entry.sockets.first()?.as_raw_fd()));
         self.entries.iter().filter_map(of).collect()
     }
 
     /// The addresses for outgoing calls; see [`addresses`](Self::addresses).
     pub(super) fn egress_addresses(&self) -> Vec<Address> {
-        self.egress.iter().map(Entry::actual).collect()
+        self.egress.iter().map(Bound::actual).collect()
     }
 
     /// Removes the paths of unix sockets that `others` do not use.
@@ -207,21 +207,21 @@ impl Sockets {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Entry> {
+    fn all(&self) -> impl Iterator<Item = &Bound> {
         self.entries.iter().chain(&self.egress)
     }
 
-    fn find(&self, address: &Address) -> Option<&Entry> {
+    fn find(&self, address: &Address) -> Option<&Bound> {
         self.all().find(|entry| entry.address == *address)
     }
 
     fn has_port(&self, port: u16) -> bool {
-        let has = |entry: &Entry| matches!(entry.address, Address::Tcp(a) if a.port() == port);
+        let has = |entry: &Bound| matches!(entry.address, Address::Tcp(a) if a.port() == port);
         self.all().any(has)
     }
 }
 
-impl Entry {
+impl Bound {
     /// The sockets of `before` for that address, and new ones for those that are missing.
     fn bind(wanted: &Wanted<'_>, before: &Sockets) -> Result<Self, Problem> {
         let kept = before.find(wanted.address);

@@ -27,6 +27,7 @@ use super::{
     Failure, Loaded, Start,
     addresses::Addresses,
     banner,
+    fpm_mode::{SignalAction, action_of},
     generation::{Event, Generation, Shared, said, say_listeners},
     heritage,
     listen::Sockets,
@@ -34,7 +35,6 @@ use super::{
     php::{MasterId, Masters, News},
     pid_file::PidFile,
     plan::{self, Plan},
-    stand_in::{Asked, asked},
     workers::Before,
 };
 
@@ -67,7 +67,7 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
         window: None,
         addresses: addresses.clone(),
         before: Before {
-            of_all: start.stand_in.is_some(),
+            of_all: start.fpm_mode.is_some(),
             ..Before::default()
         },
         masters: &masters,
@@ -78,7 +78,7 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
     use_error_log(&current);
     warnings.iter().for_each(|warning| log::warn!("{warning}"));
     let names = current.sockets.clone();
-    if start.stand_in.is_some() {
+    if start.fpm_mode.is_some() {
         // PHP-FPM is ready only when PHP is loaded, and does not start without it.
         current.boot();
     } else if let Err(error) = current.start_gateway(now) {
@@ -328,15 +328,15 @@ impl Manager<'_> {
                 }
             };
             let finishing = self.stopping != Stopping::No;
-            match asked(signal, self.start.stand_in.is_some(), finishing) {
-                Asked::Reap => self.reap(),
-                Asked::StopGracefully => self.stop_gracefully(),
-                Asked::StopAtOnce => self.stop_at_once(),
-                Asked::Reload => self.reload(Reload::Keep, None),
+            match action_of(signal, self.start.fpm_mode.is_some(), finishing) {
+                SignalAction::Reap => self.reap(),
+                SignalAction::StopGracefully => self.stop_gracefully(),
+                SignalAction::StopAtOnce => self.stop_at_once(),
+                SignalAction::Reload => self.reload(Reload::Keep, None),
                 // The signal does what PHP-FPM does: people use it to empty OPcache.
-                Asked::ReloadAnew => self.reload(Reload::Anew, None),
-                Asked::ReopenLogs => self.reopen_logs(),
-                Asked::KeepFinishing => events::finishing(self.current.shutdown_timeout()),
+                SignalAction::ReloadAnew => self.reload(Reload::Anew, None),
+                SignalAction::ReopenLogs => self.reopen_logs(),
+                SignalAction::KeepFinishing => events::finishing(self.current.shutdown_timeout()),
             }
         }
     }
@@ -390,10 +390,10 @@ impl Manager<'_> {
                 weir_sys::memory::give_back();
                 events::serving(std::process::id());
                 self.notifier.ready();
-                if let Some(stand_in) = &self.start.stand_in {
-                    let interval = stand_in.monitor.get();
+                if let Some(fpm_mode) = &self.start.fpm_mode {
+                    let interval = fpm_mode.monitor.get();
                     self.notifier.monitor(interval, &mut self.current.gateway);
-                    (stand_in.ready)();
+                    (fpm_mode.ready)();
                 }
                 if let Some(folder) = &self.start.folder {
                     let addresses = self.current.sockets.addresses();
@@ -404,7 +404,7 @@ impl Manager<'_> {
                     ));
                 } else {
                     say_listeners(&self.current);
-                    if self.start.stand_in.is_none()
+                    if self.start.fpm_mode.is_none()
                         && std::io::IsTerminal::is_terminal(&std::io::stderr())
                     {
                         let config = &self.current.loaded.config;
@@ -538,10 +538,10 @@ impl Manager<'_> {
                 {
                     log::error!("reload: {failure}");
                 }
-                let command = self.start.stand_in.map_or(&[][..], |own| own.command);
+                let command = self.start.fpm_mode.map_or(&[][..], |own| own.command);
                 events::reloaded(std::process::id(), command, &sockets);
-                if let Some(stand_in) = &self.start.stand_in {
-                    let interval = stand_in.monitor.get();
+                if let Some(fpm_mode) = &self.start.fpm_mode {
+                    let interval = fpm_mode.monitor.get();
                     self.notifier.monitor(interval, &mut self.current.gateway);
                 }
                 weir_sys::memory::give_back();
@@ -658,8 +658,8 @@ impl Manager<'_> {
     }
 
     fn prepare_next(&mut self, how: Reload, now: Instant) -> Result<Generation, Failure> {
-        let text = match (&self.start.file, &self.start.stand_in) {
-            (_, Some(stand_in)) => (stand_in.reread)().map_err(Failure::configuration)?,
+        let text = match (&self.start.file, &self.start.fpm_mode) {
+            (_, Some(fpm_mode)) => (fpm_mode.reread)().map_err(Failure::configuration)?,
             (Some(path), None) => fs::read_to_string(path)
                 .map_err(|error| Failure::configuration(format!("{}: {error}", self.start.name)))?,
             (None, None) => self.start.text.clone(),
@@ -675,7 +675,7 @@ impl Manager<'_> {
             before: Before {
                 pools: Some(&self.current.pools),
                 keep: how == Reload::Keep,
-                of_all: self.start.stand_in.is_some(),
+                of_all: self.start.fpm_mode.is_some(),
             },
             masters: &self.masters,
         };

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::Micros;
 use crate::health::{Health, Rules};
-use crate::limiter::{Begun, Ended, LimitBounds, Limiter};
+use crate::limiter::{Begun, LimitBounds, Limiter, RequestEnd};
 use crate::log2::{FRACTION, log2};
 
 pub use crate::health::{Change, Why};
@@ -321,9 +321,9 @@ impl Balancer {
         let server = self.get_mut(chosen.server)?;
         if let Some(limiter) = &mut server.limiter {
             let ended = match finish {
-                Finish::Answered => Ended::Answered,
-                Finish::TimedOut | Finish::QueueFull => Ended::Overloaded,
-                Finish::Unknown | Finish::Refused | Finish::Failed => Ended::Unknown,
+                Finish::Answered => RequestEnd::Answered,
+                Finish::TimedOut | Finish::QueueFull => RequestEnd::Overloaded,
+                Finish::Unknown | Finish::Refused | Finish::Failed => RequestEnd::Unknown,
             };
             limiter.end(now, chosen.begun, server.busy, ended);
         }

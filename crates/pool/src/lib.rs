@@ -90,7 +90,7 @@ pub use balance::{
 pub use breaker::{Attempt, Breaker, BreakerChange, BreakerRules, BreakerState, Outcome, Verdict};
 pub use crashes::{CrashRules, Crashes, Suspect};
 pub use decision::Decision;
-pub use limiter::{Begun, Ended, LimitBounds, Limiter};
+pub use limiter::{Begun, LimitBounds, Limiter, RequestEnd};
 pub use limits::{Limits, MAX_RESERVES, Order, Reserve, Reserves, Ticket};
 pub use pool::Pool;
 pub use reactors::{ReactorChange, ReactorLoad, ReactorMove, ReactorOrders, ReactorScaler, spread};

@@ -57,7 +57,7 @@ impl Begun {
 
 /// How a request at a server ended, for its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum RequestEnd {
     /// With an answer.
     Answered,
     /// In a way that says nothing about its duration.
@@ -148,11 +148,11 @@ impl Limiter {
     }
 
     /// A request has ended; `busy`: number of requests at the server, including it.
-    pub fn end(&mut self, now: Micros, begun: Begun, busy: usize, ended: Ended) {
+    pub fn end(&mut self, now: Micros, begun: Begun, busy: usize, ended: RequestEnd) {
         match ended {
-            Ended::Unknown => return,
-            Ended::Overloaded => return self.overloaded(now),
-            Ended::Answered => {}
+            RequestEnd::Unknown => return,
+            RequestEnd::Overloaded => return self.overloaded(now),
+            RequestEnd::Answered => {}
         }
         let busy = busy.min(MOST);
         // A request that began with another limit met another queue.

@@ -11,7 +11,7 @@ use crate::identity::{Identity, is_root};
 
 /// One entry of an access control list (acl(5)): its subject, and its bits (read 4, write 2, enter or execute 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entry {
+pub enum AclEntry {
     /// The file's owner.
     Owner(u16),
     /// A user by number.
@@ -30,7 +30,7 @@ pub enum Entry {
 ///
 /// # Errors
 /// As getxattr(2). A file system without such lists has none, which is no error.
-pub fn access_list(path: &Path) -> io::Result<Vec<Entry>> {
+pub fn access_list(path: &Path) -> io::Result<Vec<AclEntry>> {
     let mut bytes = vec![0_u8; 256];
     loop {
         match fs::getxattr(path, ACL_NAME, &mut bytes) {
@@ -106,19 +106,19 @@ fn wanted(bits: u16) -> Access {
 }
 
 /// In the format of `linux/posix_acl_xattr.h`: a version, then tag, permissions and id of each entry, little-endian.
-fn decode(bytes: &[u8]) -> Vec<Entry> {
+fn decode(bytes: &[u8]) -> Vec<AclEntry> {
     let entries = bytes.get(4..).unwrap_or_default().chunks_exact(8);
     let entry = |chunk: &[u8]| {
         let number = |at: usize| u16::from_le_bytes([chunk[at], chunk[at + 1]]);
         let (tag, bits) = (number(0), number(2) & 0o7);
         let id = u32::from(number(4)) | u32::from(number(6)) << 16;
         Some(match tag {
-            0x01 => Entry::Owner(bits),
-            0x02 => Entry::User(id, bits),
-            0x04 => Entry::OwningGroup(bits),
-            0x08 => Entry::Group(id, bits),
-            0x10 => Entry::Mask(bits),
-            0x20 => Entry::Other(bits),
+            0x01 => AclEntry::Owner(bits),
+            0x02 => AclEntry::User(id, bits),
+            0x04 => AclEntry::OwningGroup(bits),
+            0x08 => AclEntry::Group(id, bits),
+            0x10 => AclEntry::Mask(bits),
+            0x20 => AclEntry::Other(bits),
             _ => return None,
         })
     };
@@ -174,12 +174,12 @@ mod tests {
             bytes.extend(id.to_le_bytes());
         }
         let expected = [
-            Entry::Owner(6),
-            Entry::User(33, 5),
-            Entry::OwningGroup(4),
-            Entry::Group(70_000, 7),
-            Entry::Mask(5),
-            Entry::Other(0),
+            AclEntry::Owner(6),
+            AclEntry::User(33, 5),
+            AclEntry::OwningGroup(4),
+            AclEntry::Group(70_000, 7),
+            AclEntry::Mask(5),
+            AclEntry::Other(0),
         ];
         assert_eq!(decode(&bytes), expected);
         assert_eq!(decode(&bytes[..20]), expected[..2]);

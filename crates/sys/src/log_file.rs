@@ -110,7 +110,7 @@ pub fn lock(file: BorrowedFd<'_>) -> io::Result<bool> {
 fn open_as(path: &Path, access: OFlags, mode: u32, groups: &[u32]) -> Result<Opened, Refused> {
     let place = match identity::is_root() {
         true => walk(path, groups, true)?,
-        false => Place::as_usual(path),
+        false => Target::as_usual(path),
     };
     let flags = access | COMMON;
     let flags = match place.follow {
@@ -166,7 +166,7 @@ fn open_pipe(at: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<Opened, E
 }
 
 /// The target of a path.
-struct Place {
+struct Target {
     /// The folder; `None`: `name` is a whole path.
     folder: Option<OwnedFd>,
     /// The name in it.
@@ -181,7 +181,7 @@ struct Place {
     shared: Option<PathBuf>,
 }
 
-impl Place {
+impl Target {
     fn as_usual(path: &Path) -> Self {
         Self {
             folder: None,
@@ -195,7 +195,7 @@ impl Place {
 }
 
 /// Goes to the last folder of a path, part by part. `strict`: unsafe links are errors.
-fn walk(path: &Path, groups: &[u32], strict: bool) -> Result<Place, Refused> {
+fn walk(path: &Path, groups: &[u32], strict: bool) -> Result<Target, Refused> {
     let path = std::path::absolute(path).map_err(Refused::Io)?;
     let mut parts = parts_of(path.as_os_str().as_bytes());
     let mut way = vec![Step::into(CWD, b"/", PathBuf::from("/"), groups)?];
@@ -267,7 +267,7 @@ fn walk(path: &Path, groups: &[u32], strict: bool) -> Result<Place, Refused> {
                     false => found,
                 };
                 let folder = way.pop().map(|step| step.folder);
-                return Ok(Place {
+                return Ok(Target {
                     folder,
                     name: part,
                     follow: is_proc,

@@ -2,7 +2,7 @@
 //! that it fills in.
 
 use super::{
-    Fpm, Level, Message, OpenedLog, Options, Outside, Said, access_format,
+    Fpm, Level, Message, OpenedLog, Options, Said, System, access_format,
     directives::{Global, Pm, Pool, UNSET_PRIORITY},
     load::Loaded,
     paths::full_path,
@@ -15,12 +15,12 @@ pub(super) struct Failed;
 pub(super) fn check(
     loaded: &mut Loaded,
     options: &Options,
-    outside: &dyn Outside,
+    system: &dyn System,
     said: &mut Said,
 ) -> Result<(), Failed> {
     let mut checker = Checker {
         options,
-        outside,
+        system,
         said,
     };
     checker.global(&mut loaded.global)?;
@@ -29,7 +29,7 @@ pub(super) fn check(
 }
 
 /// The check of users and groups for `-t`.
-pub(super) fn test(fpm: &Fpm, outside: &dyn Outside, said: &mut Said) -> Result<(), Failed> {
+pub(super) fn test(fpm: &Fpm, system: &dyn System, said: &mut Said) -> Result<(), Failed> {
     for pool in &fpm.pools {
         let name = &pool.name;
         let users = [(&pool.user, ""), (&pool.listen_owner, NO_ERROR)];
@@ -37,7 +37,7 @@ pub(super) fn test(fpm: &Fpm, outside: &dyn Outside, said: &mut Said) -> Result<
         for ((user, user_tail), (group, group_tail)) in users.into_iter().zip(groups) {
             if let Some(user) = user
                 && !is_number(user)
-                && outside.user(user).is_none()
+                && system.user(user).is_none()
             {
                 let text = format!("[pool {name}] cannot get uid for user '{user}'{user_tail}");
                 said.push(Message::new(Level::Error, text));
@@ -45,7 +45,7 @@ pub(super) fn test(fpm: &Fpm, outside: &dyn Outside, said: &mut Said) -> Result<
             }
             if let Some(group) = group
                 && !is_number(group)
-                && outside.group(group).is_none()
+                && system.group(group).is_none()
             {
                 let text = format!("[pool {name}] cannot get gid for group '{group}'{group_tail}");
                 said.push(Message::new(Level::Error, text));
@@ -60,12 +60,12 @@ pub(super) fn test(fpm: &Fpm, outside: &dyn Outside, said: &mut Said) -> Result<
 pub(super) fn start(
     fpm: &Fpm,
     options: &Options,
-    outside: &dyn Outside,
+    system: &dyn System,
     said: &mut Said,
 ) -> Result<(), Failed> {
     for pool in &fpm.pools {
         let name = &pool.name;
-        if !outside.is_root() {
+        if !system.is_root() {
             let ignored = [
                 ("user", pool.user.is_some()),
                 ("group", pool.group.is_some()),
@@ -84,7 +84,7 @@ pub(super) fn start(
         }
         let mut ids = (0, 0);
         if let Some(user) = written(&pool.user) {
-            ids = match (outside.user(user), user.parse()) {
+            ids = match (system.user(user), user.parse()) {
                 (Some(user), _) => (user.uid, user.gid),
                 (None, Ok(uid)) if is_number(user) => (uid, 0),
                 (None, _) => {
@@ -95,7 +95,7 @@ pub(super) fn start(
             };
         }
         if let Some(group) = written(&pool.group) {
-            ids.1 = match (is_number(group), outside.group(group)) {
+            ids.1 = match (is_number(group), system.group(group)) {
                 (true, _) => group.parse().unwrap_or(u32::MAX),
                 (false, Some(gid)) => gid,
                 (false, None) => {
@@ -116,14 +116,14 @@ pub(super) fn start(
 
 struct Checker<'a> {
     options: &'a Options,
-    outside: &'a dyn Outside,
+    system: &'a dyn System,
     said: &'a mut Said,
 }
 
 impl Checker<'_> {
     /// A watchdog that asks says how often, too.
     fn systemd(&mut self, global: &mut Global) {
-        let micros = self.outside.variable("WATCHDOG_USEC");
+        let micros = self.system.variable("WATCHDOG_USEC");
         let micros = micros.and_then(|micros| micros.trim().parse::<i64>().ok());
         let millis = micros.map_or(0, |micros| i32::try_from(micros / 2000).unwrap_or(i32::MAX));
         if millis > 1000 {
@@ -169,7 +169,7 @@ impl Checker<'_> {
         let syslog = log.eq_ignore_ascii_case("syslog");
         if !syslog {
             *log = full_path(log, None, self.options, STATE);
-            if let Err(error) = self.outside.try_log(log) {
+            if let Err(error) = self.system.try_log(log) {
                 let text = format!("failed to open error_log ({log})");
                 self.said.push(Message::system(text, &error));
                 return Err(Failed);
@@ -249,7 +249,7 @@ impl Checker<'_> {
     fn identity_and_listen(&mut self, pool: &mut Pool) -> Result<(), Failed> {
         if let Some(prefix) = written(&pool.prefix) {
             let prefix = full_path(prefix, None, self.options, PREFIX);
-            let is_folder = self.outside.is_folder(&prefix);
+            let is_folder = self.system.is_folder(&prefix);
             pool.prefix = Some(prefix.clone());
             if !is_folder {
                 return Err(self.of(
@@ -259,7 +259,7 @@ impl Checker<'_> {
                 ));
             }
         }
-        if pool.user.is_none() && self.outside.is_root() && !self.options.run_as_root {
+        if pool.user.is_none() && self.system.is_root() && !self.options.run_as_root {
             return Err(self.of(pool, Level::Alert, "user has not been defined".into()));
         }
         match written(&pool.listen) {
@@ -417,7 +417,7 @@ impl Checker<'_> {
                 let text = "'slowlog' must be specified for use with 'request_slowlog_timeout'";
                 return Err(self.of(pool, Level::Error, text.into()));
             };
-            if let Err(error) = self.outside.try_log(log) {
+            if let Err(error) = self.system.try_log(log) {
                 let text = format!("Unable to create or open slowlog({log})");
                 self.said.push(Message::system(text, &error));
                 return Err(Failed);
@@ -449,7 +449,7 @@ impl Checker<'_> {
             pool.chroot = Some(chroot.clone());
             let wrong = if !chroot.starts_with('/') {
                 "must start with a '/'"
-            } else if !self.outside.is_folder(&chroot) {
+            } else if !self.system.is_folder(&chroot) {
                 "does not exist or is not a directory"
             } else {
                 ""
@@ -468,13 +468,13 @@ impl Checker<'_> {
             "must start with a '/'".to_owned()
         } else if let Some(chroot) = &pool.chroot {
             let inside = format!("{chroot}/{chdir}");
-            match self.outside.is_folder(&inside) {
+            match self.system.is_folder(&inside) {
                 true => return Ok(()),
                 false => format!(
                     "within the chroot path '{chroot}' ('{inside}') does not exist or is not a directory"
                 ),
             }
-        } else if !self.outside.is_folder(&chdir) {
+        } else if !self.system.is_folder(&chdir) {
             "does not exist or is not a directory".to_owned()
         } else {
             return Ok(());
@@ -540,7 +540,7 @@ impl Checker<'_> {
                 .filter_map(|pool| Some((pool, written(&pool.access_log)?)))
         };
         for (_, log) in logs() {
-            if let Err(error) = self.outside.try_log(log) {
+            if let Err(error) = self.system.try_log(log) {
                 let text = format!("failed to open access log ({log})");
                 self.said.push(Message::system(text, &error));
                 return Err(Failed);

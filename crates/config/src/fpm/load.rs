@@ -2,7 +2,7 @@
 
 use super::Level;
 use super::{
-    Message, Options, Outside, Said,
+    Message, Options, Said, System,
     directives::{GLOBAL, Global, POOL, Pool, boolean, text},
     line::{self, Meaning, Statement},
     paths::full_path,
@@ -22,12 +22,12 @@ pub(super) struct Failed;
 pub(super) fn load(
     file: &str,
     options: &Options,
-    outside: &dyn Outside,
+    system: &dyn System,
     said: &mut Said,
 ) -> Result<Loaded, Failed> {
     let mut loader = Loader {
         options,
-        outside,
+        system,
         said,
         loaded: Loaded::default(),
         pool: None,
@@ -40,7 +40,7 @@ pub(super) fn load(
 
 struct Loader<'a> {
     options: &'a Options,
-    outside: &'a dyn Outside,
+    system: &'a dyn System,
     said: &'a mut Said,
     loaded: Loaded,
     /// The pool of the current section. `None`: `[global]`.
@@ -51,7 +51,7 @@ struct Loader<'a> {
 }
 
 /// A place in a file: `[file:line] `.
-struct Place<'a> {
+struct Position<'a> {
     file: &'a str,
     line: usize,
 }
@@ -61,7 +61,7 @@ impl Loader<'_> {
         if file.is_empty() {
             return Err(self.error("configuration filename is empty".into()));
         }
-        let content = match self.outside.read(file) {
+        let content = match self.system.read(file) {
             Ok(content) => content,
             Err(error) => {
                 let message = Message::system(
@@ -84,7 +84,7 @@ impl Loader<'_> {
             if line.is_empty() {
                 continue;
             }
-            let place = Place {
+            let place = Position {
                 file,
                 line: index + 1,
             };
@@ -97,10 +97,10 @@ impl Loader<'_> {
         Ok(())
     }
 
-    fn line(&mut self, text: &[u8], place: &Place<'_>) -> Result<(), Failed> {
+    fn line(&mut self, text: &[u8], place: &Position<'_>) -> Result<(), Failed> {
         let mut line = text.to_vec();
         line.push(b'\n');
-        let variable = |name: &str| self.outside.variable(name);
+        let variable = |name: &str| self.system.variable(name);
         let meaning = Meaning {
             variable: &variable,
             fallbacks: self.options.php >= (8, 3),
@@ -129,10 +129,10 @@ impl Loader<'_> {
         }
     }
 
-    fn includes(&mut self, pattern: &str, place: &Place<'_>) -> Result<(), Failed> {
+    fn includes(&mut self, pattern: &str, place: &Position<'_>) -> Result<(), Failed> {
         let pattern = full_path(pattern, None, self.options, "/usr");
         let (file, line) = (place.file, place.line);
-        let files = match self.outside.glob(&pattern) {
+        let files = match self.system.glob(&pattern) {
             Ok(files) => files,
             Err(code) => {
                 let message = format!(
@@ -156,7 +156,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    fn section(&mut self, name: &[u8], place: &Place<'_>) -> Result<(), Failed> {
+    fn section(&mut self, name: &[u8], place: &Position<'_>) -> Result<(), Failed> {
         if name.eq_ignore_ascii_case(b"global") {
             self.pool = None;
             return Ok(());
@@ -179,7 +179,7 @@ impl Loader<'_> {
         &mut self,
         name: &[u8],
         value: Option<&[u8]>,
-        place: &Place<'_>,
+        place: &Position<'_>,
     ) -> Result<(), Failed> {
         let Some(value) = value else {
             let message = "value is NULL for a ZEND_INI_PARSER_ENTRY";
@@ -223,7 +223,7 @@ impl Loader<'_> {
         name: &[u8],
         key: &[u8],
         value: &[u8],
-        place: &Place<'_>,
+        place: &Position<'_>,
     ) -> Result<(), Failed> {
         let shown = String::from_utf8_lossy(name).into_owned();
         let mut wrong = Vec::new();
@@ -291,7 +291,7 @@ impl Loader<'_> {
         }
     }
 
-    fn at(&mut self, place: &Place<'_>, message: String) -> Failed {
+    fn at(&mut self, place: &Position<'_>, message: String) -> Failed {
         self.error(format!("[{}:{}] {message}", place.file, place.line))
     }
 

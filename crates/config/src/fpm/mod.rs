@@ -10,7 +10,7 @@
 //! tests compare both with the real php-fpm. Known differences: line numbers are correct after an include, a value
 //! must be UTF-8, and `${name}` means environment variables only, not settings of php.ini.
 //!
-//! This module opens nothing itself: it accesses the machine through [`Outside`].
+//! This module opens nothing itself: it accesses the machine through [`System`].
 
 mod access_format;
 mod check;
@@ -58,7 +58,7 @@ impl Options {
 }
 
 /// The questions that the configuration asks about the machine.
-pub trait Outside {
+pub trait System {
     /// Reads a file.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ pub struct Fpm {
 ///
 /// # Errors
 /// PHP-FPM would not start with it: exit code 78.
-pub fn read(options: &Options, outside: &dyn Outside, said: &mut Said) -> Result<Fpm, Refused> {
+pub fn read(options: &Options, system: &dyn System, said: &mut Said) -> Result<Fpm, Refused> {
     let refuse = |said: &mut Said, message: String| {
         said.push(Message::new(Level::Error, message));
         Refused
@@ -212,13 +212,13 @@ pub fn read(options: &Options, outside: &dyn Outside, said: &mut Said) -> Result
         .prefix
         .as_deref()
         .filter(|prefix| !prefix.is_empty())
-        && !outside.is_folder(prefix)
+        && !system.is_folder(prefix)
     {
         let message = format!("the global prefix '{prefix}' does not exist or is not a directory");
         return Err(refuse(said, message));
     }
     let file = options.configuration();
-    let Ok(mut loaded) = load::load(&file, options, outside, said) else {
+    let Ok(mut loaded) = load::load(&file, options, system, said) else {
         let message = format!("failed to load configuration file '{file}'");
         return Err(refuse(said, message));
     };
@@ -227,7 +227,7 @@ pub fn read(options: &Options, outside: &dyn Outside, said: &mut Said) -> Result
     {
         loaded.global.pid = Some(pid.to_owned());
     }
-    match check::check(&mut loaded, options, outside, said) {
+    match check::check(&mut loaded, options, system, said) {
         Ok(()) => Ok(Fpm {
             file,
             global: loaded.global,
@@ -244,8 +244,8 @@ pub fn read(options: &Options, outside: &dyn Outside, said: &mut Said) -> Result
 ///
 /// # Errors
 /// One does not exist. It was reported.
-pub fn test(fpm: &Fpm, outside: &dyn Outside, said: &mut Said) -> Result<(), Refused> {
-    check::test(fpm, outside, said).map_err(|check::Failed| Refused)
+pub fn test(fpm: &Fpm, system: &dyn System, said: &mut Said) -> Result<(), Refused> {
+    check::test(fpm, system, said).map_err(|check::Failed| Refused)
 }
 
 /// The additional checks of a start: the user and group of each pool, for the user who starts it.
@@ -255,10 +255,10 @@ pub fn test(fpm: &Fpm, outside: &dyn Outside, said: &mut Said) -> Result<(), Ref
 pub fn start(
     fpm: &Fpm,
     options: &Options,
-    outside: &dyn Outside,
+    system: &dyn System,
     said: &mut Said,
 ) -> Result<(), Refused> {
-    check::start(fpm, options, outside, said).map_err(|check::Failed| Refused)
+    check::start(fpm, options, system, said).map_err(|check::Failed| Refused)
 }
 
 /// PHP-FPM would not start. The reason was reported.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    Fpm, Level, Message, Options, Outside, User, access_format,
+    Fpm, Level, Message, Options, System, User, access_format,
     check::{is_number, is_unix, written},
     directives::{Global, Pm, Pool, UNSET_PRIORITY},
 };
@@ -49,17 +49,17 @@ pub struct Translated {
 ///
 /// # Errors
 /// A pool would run scripts as root, or the path of its socket is longer than the kernel allows.
-pub fn refuse(fpm: &Fpm, outside: &dyn Outside) -> Result<(), Message> {
+pub fn refuse(fpm: &Fpm, system: &dyn System) -> Result<(), Message> {
     for pool in &fpm.pools {
         let wrong = |text: &str| {
             let text = format!("[pool {}] {text}", pool.name);
             Err(Message::new(Level::Error, text))
         };
         let is_root = |name: &str| {
-            let uid_of = |name| outside.user(name).map(|user| user.uid);
+            let uid_of = |name| system.user(name).map(|user| user.uid);
             name.parse().ok().or_else(|| uid_of(name)) == Some(0)
         };
-        if outside.is_root() && written(&pool.user).is_some_and(is_root) {
+        if system.is_root() && written(&pool.user).is_some_and(is_root) {
             return wrong(
                 "weir runs no script as root, whatever --allow-to-run-as-root says: name an ordinary user",
             );
@@ -85,15 +85,15 @@ pub fn translate(
     fpm: &Fpm,
     options: &Options,
     start: &Start,
-    outside: &dyn Outside,
+    system: &dyn System,
 ) -> Result<Translated, Vec<Message>> {
-    refuse(fpm, outside).map_err(|message| vec![message])?;
+    refuse(fpm, system).map_err(|message| vec![message])?;
     let mut writer = Writer {
         listens: start.listens,
         out: String::new(),
         said: Vec::new(),
         unused: BTreeSet::new(),
-        outside,
+        system,
         names: Vec::new(),
     };
     writer.global(&fpm.global, start);
@@ -121,7 +121,7 @@ struct Writer<'a> {
     said: Vec<Message>,
     /// Directives that have no meaning in weir.
     unused: BTreeSet<&'static str>,
-    outside: &'a dyn Outside,
+    system: &'a dyn System,
     /// weir's names of the pools.
     names: Vec<String>,
 }
@@ -240,7 +240,7 @@ impl Writer<'_> {
 
     /// What PHP-FPM's file has no place for comes from the environment.
     fn on_worker_failure(&self) -> Result<Option<String>, Message> {
-        match self.outside.variable(ON_WORKER_FAILURE) {
+        match self.system.variable(ON_WORKER_FAILURE) {
             None => Ok(None),
             Some(known) if matches!(known.as_str(), "" | "close") => Ok(None),
             Some(known) if known == "answer" => Ok(Some(known)),
@@ -264,7 +264,7 @@ impl Writer<'_> {
         let number = self::port(port)?;
         let found = match bare.parse::<IpAddr>() {
             Ok(address) => vec![address],
-            Err(_) => self.outside.resolve(bare).map_err(|why| unresolved(&why))?,
+            Err(_) => self.system.resolve(bare).map_err(|why| unresolved(&why))?,
         };
         let mut chosen = None;
         for ip in found {
@@ -303,7 +303,7 @@ impl Writer<'_> {
 
     fn try_listen(&self, address: SocketAddr) -> io::Result<()> {
         match self.listens {
-            true => self.outside.try_listen(address),
+            true => self.system.try_listen(address),
             false => Ok(()),
         }
     }
@@ -339,7 +339,7 @@ impl Writer<'_> {
             self.text("group", Some(group));
         } else if let Some(owner) = owner.filter(|owner| !is_number(owner)) {
             // If an owner is named, its group is used.
-            let user = self.outside.user(owner);
+            let user = self.system.user(owner);
             let gid = user.ok_or_else(|| unknown("uid", owner))?.gid;
             self.text("group", Some(&gid.to_string()));
         }
@@ -409,7 +409,7 @@ impl Writer<'_> {
 
     fn identity(&mut self, pool: &Pool) {
         self.text("chdir", written(&pool.chdir));
-        if !self.outside.is_root() {
+        if !self.system.is_root() {
             return;
         }
         let user = written(&pool.user);
@@ -436,7 +436,7 @@ impl Writer<'_> {
         }
         self.count("max_requests", pool.pm_max_requests);
         let files = match (pool.rlimit_files, global.rlimit_files) {
-            (pool, global @ 1..) if pool > global && !self.outside.raises_limits() => global,
+            (pool, global @ 1..) if pool > global && !self.system.raises_limits() => global,
             (pool, global) => first_set(pool, global),
         };
         if files > 0 {
@@ -451,7 +451,7 @@ impl Writer<'_> {
             UNSET_PRIORITY => global.process_priority,
             priority => priority,
         };
-        if priority != UNSET_PRIORITY && self.outside.is_root() {
+        if priority != UNSET_PRIORITY && self.system.is_root() {
             self.line("process_priority", priority);
         }
         if pool.process_dumpable {
@@ -528,9 +528,9 @@ impl Writer<'_> {
             self.line("clear_env", "false");
         }
         let who: Option<User> = match written(&pool.user) {
-            Some(user) if self.outside.is_root() && !is_number(user) => self.outside.user(user),
-            _ if self.outside.is_root() => None,
-            _ => self.outside.current_user(),
+            Some(user) if self.system.is_root() && !is_number(user) => self.system.user(user),
+            _ if self.system.is_root() => None,
+            _ => self.system.current_user(),
         };
         let mut pairs: Vec<(String, String)> = Vec::new();
         let who = who.map(|user| [("USER", user.name), ("HOME", user.home)]);
@@ -544,7 +544,7 @@ impl Writer<'_> {
             .iter()
             .map(|(name, value)| {
                 let value = match value.strip_prefix('$') {
-                    Some(variable) => self.outside.variable(variable).unwrap_or_default(),
+                    Some(variable) => self.system.variable(variable).unwrap_or_default(),
                     None => value.clone(),
                 };
                 (name.clone(), value)

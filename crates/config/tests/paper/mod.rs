@@ -8,7 +8,7 @@ use std::{
 
 use weir_config::{
     Checked, Environment,
-    fpm::{self, Message, Options, Outside, Said, Start, User},
+    fpm::{self, Message, Options, Said, Start, System, User},
     read, to_toml,
 };
 
@@ -34,7 +34,7 @@ impl Paper {
     }
 }
 
-impl Outside for Paper {
+impl System for Paper {
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         let file = self.files.get(path).cloned();
         file.ok_or_else(|| io::Error::from_raw_os_error(2))

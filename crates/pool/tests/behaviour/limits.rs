@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use weir_pool::{Begun, Ended, LimitBounds, Limiter, Micros};
+use weir_pool::{Begun, LimitBounds, Limiter, Micros, RequestEnd};
 
 use crate::random::Random;
 
@@ -146,7 +146,7 @@ impl World {
                 let busy = self.busy();
                 let (_, begun) = self.running.swap_remove(index);
                 self.limiter
-                    .end(Micros(self.now), begun, busy, Ended::Answered);
+                    .end(Micros(self.now), begun, busy, RequestEnd::Answered);
                 self.answered += 1;
             }
             self.start();
@@ -271,15 +271,15 @@ fn overload_halves_it_in_two_steps_and_a_burst_counts_once() {
         .map(|busy| limiter.begin(Micros(1), busy))
         .collect();
     for begun in begun {
-        limiter.end(Micros::from_secs(1), begun, 50, Ended::Overloaded);
+        limiter.end(Micros::from_secs(1), begun, 50, RequestEnd::Overloaded);
     }
     assert_eq!(limiter.limit(), 70);
     let begun = limiter.begin(Micros::from_secs(2), 1);
-    limiter.end(Micros::from_secs(3), begun, 1, Ended::Overloaded);
+    limiter.end(Micros::from_secs(3), begun, 1, RequestEnd::Overloaded);
     assert_eq!(limiter.limit(), 49);
     for _ in 0..100 {
         let begun = limiter.begin(Micros::from_secs(9), 1);
-        limiter.end(Micros::MAX, begun, 1, Ended::Unknown);
+        limiter.end(Micros::MAX, begun, 1, RequestEnd::Unknown);
     }
     assert_eq!(limiter.limit(), 49, "what is not known changes nothing");
 }
@@ -302,7 +302,11 @@ fn bounds_are_kept_whatever_comes() {
                 0 => begun.push(limiter.begin(Micros(now), busy)),
                 kind => {
                     let Some(begun) = begun.pop() else { continue };
-                    let ended = [Ended::Answered, Ended::Unknown, Ended::Overloaded];
+                    let ended = [
+                        RequestEnd::Answered,
+                        RequestEnd::Unknown,
+                        RequestEnd::Overloaded,
+                    ];
                     let at = now.saturating_sub(random.below(50));
                     limiter.end(Micros(at), begun, busy, ended[kind as usize - 1]);
                 }

@@ -21,14 +21,14 @@ use weir_upstream::h1::{self, Error};
 
 use super::{
     record::{Failure, Outcome},
-    target::Place,
+    target::Endpoint,
 };
 
 /// How to reach the server.
 #[derive(Debug, Clone)]
 pub struct Dial {
     /// Where it listens.
-    pub place: Place,
+    pub place: Endpoint,
     /// The address to connect from; `None`: the kernel chooses.
     pub source: Option<IpAddr>,
 }
@@ -150,8 +150,8 @@ async fn answer(response: Response<()>, slot: &mut Option<Connection>) -> Result
 
 async fn connect(dial: &Dial) -> Result<Connection, Failure> {
     let connected = match &dial.place {
-        Place::Tcp(address) => tcp(*address, dial.source).await.map(Socket::Tcp),
-        Place::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
+        Endpoint::Tcp(address) => tcp(*address, dial.source).await.map(Socket::Tcp),
+        Endpoint::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
     };
     let socket = connected.map_err(|error| connect_failure(&error))?;
     Ok(Connection(Box::new(h1::Connection::new(socket, LIMITS))))
@@ -164,8 +164,8 @@ async fn connect(dial: &Dial) -> Result<Connection, Failure> {
 pub async fn knock(dial: &Dial, limit: Duration) -> io::Result<()> {
     let knock = async {
         match &dial.place {
-            Place::Tcp(address) => tcp(*address, dial.source).await.map(drop),
-            Place::Unix(path) => UnixStream::connect(path).await.map(drop),
+            Endpoint::Tcp(address) => tcp(*address, dial.source).await.map(drop),
+            Endpoint::Unix(path) => UnixStream::connect(path).await.map(drop),
         }
     };
     match tokio::time::timeout(limit, knock).await {

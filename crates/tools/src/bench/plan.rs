@@ -18,7 +18,7 @@ use super::{
     args::BenchArgs,
     client::Dial,
     replay,
-    target::{Place, Url},
+    target::{Endpoint, Url},
     urls,
     work::{Arrivals, End, Requests, Shot},
 };
@@ -29,7 +29,7 @@ pub struct Plan {
     /// The URL as it is shown in reports.
     pub shown: String,
     /// The addresses of the URL; the first one that answers is used.
-    pub places: Vec<Place>,
+    pub places: Vec<Endpoint>,
     /// Addresses to connect from, in turns; empty: the kernel chooses.
     pub sources: Vec<IpAddr>,
     /// The requests.
@@ -177,7 +177,7 @@ impl Plan {
     pub fn dials(&self) -> Vec<Dial> {
         let place = match self.places.first() {
             Some(place) => place.clone(),
-            None => Place::Unix("/".into()),
+            None => Endpoint::Unix("/".into()),
         };
         let dial = |source| Dial {
             place: place.clone(),
@@ -242,12 +242,12 @@ fn most_users(requests: Option<u64>) -> u32 {
 }
 
 /// Without --yes, only targets on this machine may be loaded.
-fn expect_own(url: &Url, places: &[Place]) -> Result<(), Stop> {
+fn expect_own(url: &Url, places: &[Endpoint]) -> Result<(), Stop> {
     let Some(far) = places.iter().find(|place| !place.is_own()) else {
         return Ok(());
     };
     let far = match far {
-        Place::Tcp(address) if address.ip().to_string() != url.host => {
+        Endpoint::Tcp(address) if address.ip().to_string() != url.host => {
             format!("{} is {}, which", url.host, address.ip())
         }
         _ => url.host.clone(),
@@ -258,22 +258,22 @@ fn expect_own(url: &Url, places: &[Place]) -> Result<(), Stop> {
     })
 }
 
-fn expect_sources(sources: &[IpAddr], places: &[Place]) -> Result<(), Stop> {
+fn expect_sources(sources: &[IpAddr], places: &[Endpoint]) -> Result<(), Stop> {
     for source in sources {
         for place in places {
             match place {
-                Place::Unix(_) => {
+                Endpoint::Unix(_) => {
                     return Err(Stop::usage(
                         "--source is for TCP, and this is a unix socket",
                     ));
                 }
-                Place::Tcp(address) if address.is_ipv4() != source.is_ipv4() => {
+                Endpoint::Tcp(address) if address.is_ipv4() != source.is_ipv4() => {
                     return Err(Stop::usage(format!(
                         "--source {source} cannot reach {}: one is IPv4, the other IPv6",
                         address.ip()
                     )));
                 }
-                Place::Tcp(_) => {}
+                Endpoint::Tcp(_) => {}
             }
         }
         if let Err(error) = UdpSocket::bind((*source, 0)) {

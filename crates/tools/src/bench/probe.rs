@@ -16,7 +16,7 @@ use super::{
     client::{self, Dial},
     plan::Plan,
     record::{Failure, Outcome},
-    target::Place,
+    target::Endpoint,
 };
 
 /// Probes once; the plan keeps only the address that answered.
@@ -37,7 +37,7 @@ pub fn ask(plan: &mut Plan) -> Result<(), Stop> {
 }
 
 /// The first address that accepts a connection.
-async fn find(plan: &Plan) -> Result<Place, Stop> {
+async fn find(plan: &Plan) -> Result<Endpoint, Stop> {
     let mut said = Vec::new();
     for place in &plan.places {
         let dial = Dial {

@@ -27,7 +27,7 @@ pub struct Url {
 
 /// Something to connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum Endpoint {
     /// TCP.
     Tcp(SocketAddr),
     /// A unix stream socket.
@@ -94,9 +94,9 @@ impl Url {
     ///
     /// # Errors
     /// If the name is not known.
-    pub fn places(&self) -> Result<Vec<Place>, String> {
+    pub fn places(&self) -> Result<Vec<Endpoint>, String> {
         if let Some(path) = &self.unix {
-            return Ok(vec![Place::Unix(path.clone())]);
+            return Ok(vec![Endpoint::Unix(path.clone())]);
         }
         let found = (self.host.as_str(), self.port).to_socket_addrs();
         let found =
@@ -104,7 +104,7 @@ impl Url {
         let mut places = Vec::new();
         for address in found {
             let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-            let place = Place::Tcp(address);
+            let place = Endpoint::Tcp(address);
             if !places.contains(&place) {
                 places.push(place);
             }
@@ -116,12 +116,12 @@ impl Url {
     }
 }
 
-impl Place {
+impl Endpoint {
     /// Whether it is on this machine.
     pub fn is_own(&self) -> bool {
         match self {
-            Place::Unix(_) => true,
-            Place::Tcp(address) => is_own(address.ip()),
+            Endpoint::Unix(_) => true,
+            Endpoint::Tcp(address) => is_own(address.ip()),
         }
     }
 }
@@ -176,11 +176,11 @@ fn root() -> PathAndQuery {
 /// The port of the discard protocol (RFC 863). Nothing is sent.
 const DISCARD: u16 = 9;
 
-impl fmt::Display for Place {
+impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Tcp(address) => address.fmt(f),
-            Place::Unix(path) => write!(f, "unix:{}", path.display()),
+            Endpoint::Tcp(address) => address.fmt(f),
+            Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
@@ -273,11 +273,11 @@ mod tests {
 
     #[test]
     fn this_machine_knows_its_own_addresses() {
-        let own = |text: &str| Place::Tcp(text.parse().unwrap()).is_own();
+        let own = |text: &str| Endpoint::Tcp(text.parse().unwrap()).is_own();
         assert!(own("127.0.0.1:80") && own("127.9.8.7:80") && own("[::1]:80") && own("0.0.0.0:80"));
         assert!(own("[::ffff:127.0.0.1]:80"));
         assert!(!own("192.0.2.1:80") && !own("203.0.113.9:1"));
-        assert!(Place::Unix("/a".into()).is_own());
+        assert!(Endpoint::Unix("/a".into()).is_own());
     }
 
     #[test]
@@ -285,6 +285,6 @@ mod tests {
         let url = read("http://no-such-host.invalid/");
         assert!(url.places().unwrap_err().contains("no-such-host.invalid"));
         let places = read("http://127.0.0.1:81/").places().unwrap();
-        assert_eq!(places, [Place::Tcp("127.0.0.1:81".parse().unwrap())]);
+        assert_eq!(places, [Endpoint::Tcp("127.0.0.1:81".parse().unwrap())]);
     }
 }

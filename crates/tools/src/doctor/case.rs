@@ -31,13 +31,13 @@ pub(super) struct Case<'a> {
 pub(super) struct Said {
     /// weir does not start with it.
     pub(super) error: bool,
-    /// With its place.
+    /// With its scope.
     pub(super) what: String,
     pub(super) mend: String,
 }
 
 /// Settings of a site or of one of its routes.
-pub(super) struct Place<'a> {
+pub(super) struct Scope<'a> {
     /// `[site.shop]`, `[site.shop] route "/api/*"`
     pub(super) label: String,
     pub(super) settings: &'a Settings,
@@ -53,11 +53,11 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// All places for requests, sites before their routes.
-    pub(super) fn places(&self) -> Vec<Place<'a>> {
-        let mut places = Vec::new();
+    /// All sites and routes, sites before their routes.
+    pub(super) fn scopes(&self) -> Vec<Scope<'a>> {
+        let mut scopes = Vec::new();
         for site in &self.config.sites {
-            places.push(Place {
+            scopes.push(Scope {
                 label: format!("[site.{}]", site.name),
                 settings: &site.settings,
                 is_own: true,
@@ -68,7 +68,7 @@ impl<'a> Case<'a> {
                     weir_config::PathPattern::Glob(text) => text.clone(),
                     weir_config::PathPattern::Regex(text) => format!("~{text}"),
                 };
-                places.push(Place {
+                scopes.push(Scope {
                     label: format!("[site.{}] route \"{pattern}\"", site.name),
                     settings: of_route,
                     is_own: route.action.is_none()
@@ -81,7 +81,7 @@ impl<'a> Case<'a> {
                 });
             }
         }
-        places
+        scopes
     }
 
     pub(super) fn pool(&self, id: PoolId) -> Option<&'a Pool> {

@@ -21,7 +21,7 @@ use super::{
     case::Case,
     files::size,
     people::Who,
-    rights::{Answer, Cause, Need, may, quoted},
+    rights::{Access, Cause, Need, may, quoted},
 };
 
 /// All checks; none if there is no egress.
@@ -50,8 +50,8 @@ fn unix(case: &Case<'_>, egress: &Egress, path: &Path, notes: &mut Notes) {
     let folder = path.parent().unwrap_or(Path::new("/"));
     let starter = &case.people.starter;
     match may(starter, None, folder, Need::MakeFiles) {
-        Answer::Yes => notes.ok(format!("{label}: {} can create it", starter.name)),
-        Answer::No(barrier) => {
+        Access::Yes => notes.ok(format!("{label}: {} can create it", starter.name)),
+        Access::No(barrier) => {
             let mend = match barrier.cause {
                 Cause::Missing => format!(
                     "install -d {}; in /run, RuntimeDirectory= of the systemd unit",
@@ -63,7 +63,7 @@ fn unix(case: &Case<'_>, egress: &Egress, path: &Path, notes: &mut Notes) {
             notes.breaks(what, "weir does not start", mend);
             return;
         }
-        Answer::Unseen(at) => return unseen(notes, &label, &at),
+        Access::Unseen(at) => return unseen(notes, &label, &at),
     }
     for (pool, who) in case.config.pools.iter().zip(&case.people.pools) {
         let Some(who) = who else {
@@ -87,13 +87,13 @@ fn unix(case: &Case<'_>, egress: &Egress, path: &Path, notes: &mut Notes) {
             continue;
         }
         match may(who, None, folder, Need::Enter) {
-            Answer::Yes => notes.ok(format!("{of_pool} can connect")),
-            Answer::No(barrier) => notes.breaks(
+            Access::Yes => notes.ok(format!("{of_pool} can connect")),
+            Access::No(barrier) => notes.breaks(
                 format!("{of_pool} cannot reach it: {barrier}"),
                 "their calls fail with \"permission denied\"",
                 barrier.mend(who),
             ),
-            Answer::Unseen(at) => unseen(notes, &of_pool, &at),
+            Access::Unseen(at) => unseen(notes, &of_pool, &at),
         }
     }
 }
@@ -232,8 +232,8 @@ fn secrets(case: &Case<'_>, egress: &Egress, notes: &mut Notes) {
     for (what, file) in files {
         let label = format!("[egress] {what}: {}", file.display());
         match may(starter, None, &file, Need::Read) {
-            Answer::Yes => {}
-            Answer::No(barrier) => {
+            Access::Yes => {}
+            Access::No(barrier) => {
                 notes.breaks(
                     format!("{label}: {} cannot read it: {barrier}", starter.name),
                     "weir does not start",
@@ -241,7 +241,7 @@ fn secrets(case: &Case<'_>, egress: &Egress, notes: &mut Notes) {
                 );
                 continue;
             }
-            Answer::Unseen(at) => {
+            Access::Unseen(at) => {
                 unseen(notes, &label, &at);
                 continue;
             }

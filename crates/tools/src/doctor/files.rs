@@ -17,7 +17,7 @@ use super::{
     Notes,
     case::Case,
     people::Who,
-    rights::{Answer, Cause, Need, may, quoted},
+    rights::{Access, Cause, Need, may, quoted},
 };
 
 /// Checks every file that is written, and every disk once.
@@ -147,8 +147,8 @@ fn slow_logs(case: &Case<'_>) -> Vec<(String, PathBuf)> {
 fn token(who: &Who, file: &Path, notes: &mut Notes) {
     let label = format!("[server] admin_token_file = \"{}\"", file.display());
     match may(who, None, file, Need::Read) {
-        Answer::Yes => notes.ok(format!("{label} can be read by {}", who.name)),
-        Answer::No(barrier) => notes.breaks(
+        Access::Yes => notes.ok(format!("{label} can be read by {}", who.name)),
+        Access::No(barrier) => notes.breaks(
             format!("{label} cannot be read by {}: {barrier}", who.name),
             "weir does not start",
             match barrier.cause {
@@ -159,7 +159,7 @@ fn token(who: &Who, file: &Path, notes: &mut Notes) {
                 _ => barrier.mend(who),
             },
         ),
-        Answer::Unseen(at) => unseen(notes, &label, &at),
+        Access::Unseen(at) => unseen(notes, &label, &at),
     }
 }
 
@@ -167,13 +167,13 @@ fn token(who: &Who, file: &Path, notes: &mut Notes) {
 fn appended(who: &Who, label: &str, file: &Path, why: &str, notes: &mut Notes) {
     let label = format!("{label} = \"{}\"", file.display());
     match may(who, None, file, Need::Write) {
-        Answer::Yes => notes.ok(format!("{label} can be written by {}", who.name)),
-        Answer::No(barrier) if barrier.cause == Cause::Missing && barrier.at == file => {
+        Access::Yes => notes.ok(format!("{label} can be written by {}", who.name)),
+        Access::No(barrier) if barrier.cause == Cause::Missing && barrier.at == file => {
             let folder = file.parent().unwrap_or(Path::new("/"));
             made_in(who, &label, folder, why, notes);
         }
         // For logs, `weir check` reports a missing folder.
-        Answer::No(barrier) if barrier.cause == Cause::Missing && label.starts_with("[server]") => {
+        Access::No(barrier) if barrier.cause == Cause::Missing && label.starts_with("[server]") => {
             notes.breaks(
                 format!("{label}: {barrier}"),
                 why,
@@ -183,24 +183,24 @@ fn appended(who: &Who, label: &str, file: &Path, why: &str, notes: &mut Notes) {
                 ),
             );
         }
-        Answer::No(barrier) if barrier.cause == Cause::Missing => {}
-        Answer::No(barrier) => notes.breaks(
+        Access::No(barrier) if barrier.cause == Cause::Missing => {}
+        Access::No(barrier) => notes.breaks(
             format!("{label} cannot be written by {}: {barrier}", who.name),
             why,
             barrier.mend(who),
         ),
-        Answer::Unseen(at) => unseen(notes, &label, &at),
+        Access::Unseen(at) => unseen(notes, &label, &at),
     }
 }
 
 fn made_in(who: &Who, label: &str, folder: &Path, why: &str, notes: &mut Notes) {
     match may(who, None, folder, Need::MakeFiles) {
-        Answer::Yes => notes.ok(format!(
+        Access::Yes => notes.ok(format!(
             "{label}: {} can create files in {}",
             who.name,
             folder.display()
         )),
-        Answer::No(barrier) => {
+        Access::No(barrier) => {
             let mend = match barrier.cause {
                 Cause::Missing => format!("install -d -o {} {}", who.name, quoted(folder)),
                 _ => barrier.mend(who),
@@ -215,7 +215,7 @@ fn made_in(who: &Who, label: &str, folder: &Path, why: &str, notes: &mut Notes) 
                 mend,
             );
         }
-        Answer::Unseen(at) => unseen(notes, label, &at),
+        Access::Unseen(at) => unseen(notes, label, &at),
     }
 }
 
@@ -226,15 +226,15 @@ fn spool(case: &Case<'_>, notes: &mut Notes) {
     let label = format!("[server] spool_dir = \"{}\"", folder.display());
     if let Some(gateway) = &case.people.gateway {
         match may(gateway, None, folder, Need::MakeFiles) {
-            Answer::Yes => notes.ok(format!(
+            Access::Yes => notes.ok(format!(
                 "{label}: the gateway's user, {}, can create files there",
                 gateway.name
             )),
             // `weir check` reports this.
-            Answer::No(barrier) if barrier.at == *folder => {}
+            Access::No(barrier) if barrier.at == *folder => {}
             // The manager opens it for the gateway, so the gateway need not reach it itself.
-            Answer::No(_) => {}
-            Answer::Unseen(at) => unseen(notes, &label, &at),
+            Access::No(_) => {}
+            Access::Unseen(at) => unseen(notes, &label, &at),
         }
     }
     let Ok(space) = file::space(folder) else {

@@ -4,7 +4,7 @@ use std::{fs, io::ErrorKind, os::unix::fs::MetadataExt};
 
 use http::Method;
 use serde_json::Value;
-use weir_admin::client::Place;
+use weir_admin::client::Endpoint;
 use weir_config::{Config, Window};
 use weir_sys::limits::OpenFiles;
 
@@ -43,9 +43,9 @@ pub(super) fn ask(config: &Config, named: Option<&Window>) -> Found {
     };
     let tcp = config.server.admin_tcp.filter(|_| named.is_none());
     match (socket, tcp) {
-        (Some(socket), _) => at(&Place::Unix(socket)),
+        (Some(socket), _) => at(&Endpoint::Unix(socket)),
         // From this machine, the status is shown without a token.
-        (None, Some(address)) => at(&Place::Tcp {
+        (None, Some(address)) => at(&Endpoint::Tcp {
             address,
             token: None,
         }),
@@ -53,7 +53,7 @@ pub(super) fn ask(config: &Config, named: Option<&Window>) -> Found {
     }
 }
 
-fn at(place: &Place) -> Found {
+fn at(place: &Endpoint) -> Found {
     let answer = match weir_admin::client::ask(place, Method::GET, "/status") {
         Ok(answer) => answer,
         Err(weir_admin::client::Error::Unreachable { error, .. })
@@ -161,7 +161,7 @@ mod tests {
     fn nobody_answers_where_there_is_no_socket() {
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(
-            at(&Place::Unix(folder.path().join("no.sock"))),
+            at(&Endpoint::Unix(folder.path().join("no.sock"))),
             Found::Nobody
         ));
     }

@@ -280,9 +280,9 @@ fn gateway(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
         .map(|pool| (pool.queue.max_queue + pool.queue.maxconn) as u64)
         .sum();
     let body = case
-        .places()
+        .scopes()
         .iter()
-        .map(|place| place.settings.body_memory as u64)
+        .map(|scope| scope.settings.body_memory as u64)
         .max();
     let most = waiting.saturating_mul(body.unwrap_or(0));
     if most == 0 {

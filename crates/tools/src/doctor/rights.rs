@@ -17,7 +17,7 @@ use std::{
 };
 
 use weir_sys::{
-    access::{self, Entry},
+    access::{self, AclEntry},
     identity::{self, Identity},
 };
 
@@ -40,7 +40,7 @@ pub(super) enum Need {
 
 /// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Access {
     /// It is possible.
     Yes,
     /// It is not possible.
@@ -73,7 +73,7 @@ pub(super) enum Cause {
 }
 
 /// Whether `who` may do this with `path`. With `root`, as seen from inside of that folder.
-pub(super) fn may(who: &Who, root: Option<&Path>, path: &Path, need: Need) -> Answer {
+pub(super) fn may(who: &Who, root: Option<&Path>, path: &Path, need: Need) -> Access {
     let identity = &who.identity;
     let computed = walk(root.unwrap_or(Path::new("/")), path, |step, wanted| {
         judge(identity, step, wanted.unwrap_or(need))
@@ -83,8 +83,8 @@ pub(super) fn may(who: &Who, root: Option<&Path>, path: &Path, need: Need) -> An
     }
     match (ask_kernel(identity, path, need), computed) {
         // The kernel's answer counts, because it knows best.
-        (Ok(()), _) => Answer::Yes,
-        (Err(_), Answer::No(barrier)) => Answer::No(barrier),
+        (Ok(()), _) => Access::Yes,
+        (Err(_), Access::No(barrier)) => Access::No(barrier),
         (Err(error), _) => barrier_of(path, &error),
     }
 }
@@ -103,9 +103,9 @@ pub(super) fn resolve(root: Option<&Path>, path: &Path) -> Option<PathBuf> {
     let mut last = PathBuf::new();
     let answer = walk(root.unwrap_or(Path::new("/")), path, |step, _| {
         last = step.to_owned();
-        fs::symlink_metadata(step).map_or_else(|error| barrier_of(step, &error), |_| Answer::Yes)
+        fs::symlink_metadata(step).map_or_else(|error| barrier_of(step, &error), |_| Access::Yes)
     });
-    (answer == Answer::Yes).then_some(last)
+    (answer == Access::Yes).then_some(last)
 }
 
 impl Barrier {
@@ -184,7 +184,7 @@ impl Need {
 
 /// By owner, group and bits, or by the access control list: the first entry that matches this identity; for groups,
 /// any entry that allows it.
-fn allows(who: &Identity, (uid, gid): (u32, u32), mode: u32, list: &[Entry], bits: u16) -> bool {
+fn allows(who: &Identity, (uid, gid): (u32, u32), mode: u32, list: &[AclEntry], bits: u16) -> bool {
     let gives = |entry: u16| entry & bits == bits;
     let of_mode = |shift: u32| (mode >> shift) as u16 & 0o7;
     let in_group = |group: u32| who.gid == group || who.groups.contains(&group);
@@ -195,12 +195,12 @@ fn allows(who: &Identity, (uid, gid): (u32, u32), mode: u32, list: &[Entry], bit
         return gives(of_mode(if in_group(gid) { 3 } else { 0 }));
     }
     let mask = list.iter().find_map(|entry| match entry {
-        Entry::Mask(mask) => Some(*mask),
+        AclEntry::Mask(mask) => Some(*mask),
         _ => None,
     });
     let mask = mask.unwrap_or(0o7);
     let own = list.iter().find_map(|entry| match entry {
-        Entry::User(user, given) if *user == who.uid => Some(*given),
+        AclEntry::User(user, given) if *user == who.uid => Some(*given),
         _ => None,
     });
     if let Some(given) = own {
@@ -209,8 +209,8 @@ fn allows(who: &Identity, (uid, gid): (u32, u32), mode: u32, list: &[Entry], bit
     let mut is_member = false;
     for entry in list {
         let given = match entry {
-            Entry::OwningGroup(given) if in_group(gid) => *given,
-            Entry::Group(group, given) if in_group(*group) => *given,
+            AclEntry::OwningGroup(given) if in_group(gid) => *given,
+            AclEntry::Group(group, given) if in_group(*group) => *given,
             _ => continue,
         };
         is_member = true;
@@ -221,7 +221,7 @@ fn allows(who: &Identity, (uid, gid): (u32, u32), mode: u32, list: &[Entry], bit
     !is_member && gives(of_mode(0))
 }
 
-fn judge(who: &Identity, step: &Path, need: Need) -> Answer {
+fn judge(who: &Identity, step: &Path, need: Need) -> Access {
     let metadata = match fs::metadata(step) {
         Ok(metadata) => metadata,
         Err(error) => return barrier_of(step, &error),
@@ -231,7 +231,7 @@ fn judge(who: &Identity, step: &Path, need: Need) -> Answer {
         return no(step, Cause::NotFolder);
     }
     if who.uid == 0 {
-        return Answer::Yes;
+        return Access::Yes;
     }
     let list = match access::access_list(step) {
         Ok(list) => list,
@@ -239,7 +239,7 @@ fn judge(who: &Identity, step: &Path, need: Need) -> Answer {
     };
     let owners = (metadata.uid(), metadata.gid());
     if allows(who, owners, metadata.mode(), &list, need.bits()) {
-        return Answer::Yes;
+        return Access::Yes;
     }
     let rights = rights(&metadata, !list.is_empty());
     no(step, Cause::Denied { need, rights })
@@ -279,15 +279,15 @@ pub(super) fn group_name(gid: u32) -> String {
 }
 
 /// Walks from `root` to `path`, and calls `judge` for each step: with the need for a folder on the way, or `None` for
-/// the end. Stops at the first answer that is not [`Answer::Yes`].
-fn walk(root: &Path, path: &Path, mut judge: impl FnMut(&Path, Option<Need>) -> Answer) -> Answer {
+/// the end. Stops at the first answer that is not [`Access::Yes`].
+fn walk(root: &Path, path: &Path, mut judge: impl FnMut(&Path, Option<Need>) -> Access) -> Access {
     let mut left: VecDeque<OsString> = parts(path);
     let mut at = root.to_owned();
     let mut depth = 0_usize;
     let mut links = 0;
     while let Some(part) = left.pop_front() {
         match judge(&at, Some(Need::Enter)) {
-            Answer::Yes => {}
+            Access::Yes => {}
             stopped => return stopped,
         }
         if part == ".." {
@@ -348,17 +348,17 @@ fn is_us(who: &Identity) -> bool {
 }
 
 /// The meaning of an error at a path: it does not exist, or we may not look.
-fn barrier_of(path: &Path, error: &io::Error) -> Answer {
+fn barrier_of(path: &Path, error: &io::Error) -> Access {
     match error.kind() {
         ErrorKind::NotFound => no(path, Cause::Missing),
         ErrorKind::NotADirectory => no(path, Cause::NotFolder),
-        ErrorKind::PermissionDenied if !identity::is_root() => Answer::Unseen(path.to_owned()),
+        ErrorKind::PermissionDenied if !identity::is_root() => Access::Unseen(path.to_owned()),
         _ => no(path, Cause::Other(error.to_string())),
     }
 }
 
-fn no(at: &Path, cause: Cause) -> Answer {
-    Answer::No(Barrier {
+fn no(at: &Path, cause: Cause) -> Access {
+    Access::No(Barrier {
         at: at.to_owned(),
         cause,
     })
@@ -410,9 +410,9 @@ mod tests {
             name: "stranger".into(),
             ..Who::member("daemon").unwrap()
         };
-        assert_eq!(may(&who, None, &file, Need::Read), Answer::Yes);
+        assert_eq!(may(&who, None, &file, Need::Read), Access::Yes);
         mode(&tree.path().join("a"), 0o750);
-        let Answer::No(barrier) = may(&who, None, &file, Need::Read) else {
+        let Access::No(barrier) = may(&who, None, &file, Need::Read) else {
             panic!("let through");
         };
         assert_eq!(barrier.at, tree.path().join("a"));
@@ -429,7 +429,7 @@ mod tests {
         let tree = tree();
         let who = nobody();
         let cause = |path: &str| match may(&who, None, &tree.path().join(path), Need::Read) {
-            Answer::No(barrier) => Some(barrier.cause),
+            Access::No(barrier) => Some(barrier.cause),
             _ => None,
         };
         assert_eq!(cause("a/c/file"), Some(Cause::Missing));
@@ -445,11 +445,11 @@ mod tests {
         symlink("../../../../a", tree.path().join("a/up")).unwrap();
         let who = nobody();
         let inside = |path: &str| may(&who, Some(tree.path()), Path::new(path), Need::Read);
-        assert_eq!(inside("/link/file"), Answer::Yes);
-        assert_eq!(inside("/a/up/b/file"), Answer::Yes);
+        assert_eq!(inside("/link/file"), Access::Yes);
+        assert_eq!(inside("/a/up/b/file"), Access::Yes);
         assert_ne!(
             may(&who, None, &tree.path().join("link/file"), Need::Read),
-            Answer::Yes
+            Access::Yes
         );
         let real = resolve(Some(tree.path()), Path::new("/link/file"));
         assert_eq!(real, Some(tree.path().join("a/b/file")));
@@ -463,28 +463,28 @@ mod tests {
             gid: 100,
             groups: vec![100, 7],
         };
-        let allows = |mode, list: &[Entry]| allows(&who, (5, 9), mode, list, 4);
+        let allows = |mode, list: &[AclEntry]| allows(&who, (5, 9), mode, list, 4);
         assert!(allows(0o604, &[]) && !allows(0o640, &[]));
         let list = |user, group, mask| {
             [
-                Entry::Owner(7),
-                Entry::User(1000, user),
-                Entry::OwningGroup(0),
-                Entry::Group(7, group),
-                Entry::Mask(mask),
-                Entry::Other(4),
+                AclEntry::Owner(7),
+                AclEntry::User(1000, user),
+                AclEntry::OwningGroup(0),
+                AclEntry::Group(7, group),
+                AclEntry::Mask(mask),
+                AclEntry::Other(4),
             ]
         };
         assert!(allows(0o774, &list(4, 0, 7)));
         // The entry for a user counts before those of groups; the mask limits both.
         assert!(!allows(0o774, &list(0, 7, 7)));
         assert!(!allows(0o774, &list(4, 0, 1)));
-        let group_only = [Entry::Group(7, 0), Entry::Mask(7), Entry::Other(4)];
+        let group_only = [AclEntry::Group(7, 0), AclEntry::Mask(7), AclEntry::Other(4)];
         // A member of a group without permission does not get the permission of others.
         assert!(!allows(0o774, &group_only));
         assert!(allows(
             0o774,
-            &[Entry::Group(8, 0), Entry::Mask(7), Entry::Other(4)]
+            &[AclEntry::Group(8, 0), AclEntry::Mask(7), AclEntry::Other(4)]
         ));
     }
 
@@ -493,7 +493,7 @@ mod tests {
         let tree = tree();
         let who = Who::member("daemon").unwrap();
         let answer = may(&who, None, &tree.path().join("a"), Need::MakeFiles);
-        let Answer::No(barrier) = answer else {
+        let Access::No(barrier) = answer else {
             panic!("let through");
         };
         assert!(barrier.mend(&who).starts_with("chmod o+wx "));

@@ -12,7 +12,7 @@ use weir_config::{Address, Protocol, Window};
 use super::{
     Notes,
     case::Case,
-    rights::{Answer, Need, group_name, may, quoted},
+    rights::{Access, Need, group_name, may, quoted},
     sites::hides,
 };
 
@@ -147,18 +147,18 @@ fn users(case: &Case<'_>, notes: &mut Notes) {
 /// Files in roots that nobody should be able to read or change.
 fn roots(case: &Case<'_>, notes: &mut Notes) {
     let mut seen = BTreeSet::new();
-    for place in case.places() {
-        let Some(root) = &place.settings.root else {
+    for scope in case.scopes() {
+        let Some(root) = &scope.settings.root else {
             continue;
         };
-        let fresh = seen.insert((root.clone(), place.settings.hide_files.clone()));
+        let fresh = seen.insert((root.clone(), scope.settings.hide_files.clone()));
         let Ok(metadata) = fs::metadata(root) else {
             continue;
         };
         if !fresh || !metadata.is_dir() {
             continue;
         }
-        let label = format!("{} root = \"{}\"", place.label, root.display());
+        let label = format!("{} root = \"{}\"", scope.label, root.display());
         if metadata.permissions().mode() & 0o002 != 0 {
             let sticky = metadata.permissions().mode() & 0o1000 != 0;
             notes.warn(
@@ -173,7 +173,7 @@ fn roots(case: &Case<'_>, notes: &mut Notes) {
         let mut exposed = Vec::new();
         for name in SECRET {
             if root.join(name).symlink_metadata().is_ok()
-                && hides(place.settings, &format!("/{name}")).is_none()
+                && hides(scope.settings, &format!("/{name}")).is_none()
             {
                 exposed.push(name);
             }
@@ -185,32 +185,32 @@ fn roots(case: &Case<'_>, notes: &mut Notes) {
                 "remove hide_files (its default hides dot-files), or add '/\\.' to it; better, move the file out of the root",
             );
         }
-        writable_code(case, &place, root, &label, notes);
+        writable_code(case, &scope, root, &label, notes);
     }
 }
 
 /// Workers that may change their own scripts.
 fn writable_code(
     case: &Case<'_>,
-    place: &super::case::Place<'_>,
+    scope: &super::case::Scope<'_>,
     root: &Path,
     label: &str,
     notes: &mut Notes,
 ) {
-    let Some(id) = place.settings.pool.filter(|_| place.is_own) else {
+    let Some(id) = scope.settings.pool.filter(|_| scope.is_own) else {
         return;
     };
     let Some(who) = case.worker(id).filter(|who| !who.is_root()) else {
         return;
     };
     match may(who, None, root, Need::MakeFiles) {
-        Answer::Yes => notes.note(
+        Access::Yes => notes.note(
             format!("{label} can be written by its own workers ({})", who.name),
             "an attacker who exploits one script can add others, which then run. Many applications need this for their updates",
             format!("chown -R root {0} && chmod -R go-w {0}", quoted(root)),
         ),
-        Answer::No(_) => notes.ok(format!("{label}: its workers ({}) cannot write scripts there", who.name)),
-        Answer::Unseen(_) => {}
+        Access::No(_) => notes.ok(format!("{label}: its workers ({}) cannot write scripts there", who.name)),
+        Access::Unseen(_) => {}
     }
 }
 

@@ -19,7 +19,7 @@ use weir_fpm::look;
 use super::{
     Notes,
     case::Case,
-    rights::{Answer, Cause, Need, may},
+    rights::{Access, Cause, Need, may},
 };
 
 /// Checks every server of every pool.
@@ -90,11 +90,11 @@ fn unix(case: &Case<'_>, pool: &Pool, path: &Path, notes: &mut Notes) {
     let label = format!("[pool.{}] servers: unix:{}", pool.name, path.display());
     if let Some(gateway) = &case.people.gateway {
         match may(gateway, None, path, Need::Write) {
-            Answer::Yes => notes.ok(format!(
+            Access::Yes => notes.ok(format!(
                 "{label}: the gateway's user, {}, can connect",
                 gateway.name
             )),
-            Answer::No(barrier) if barrier.cause == Cause::Missing => {
+            Access::No(barrier) if barrier.cause == Cause::Missing => {
                 notes.breaks(
                     format!("{label}: {barrier}"),
                     "requests for this server are answered with 503 no_worker until it does there",
@@ -102,7 +102,7 @@ fn unix(case: &Case<'_>, pool: &Pool, path: &Path, notes: &mut Notes) {
                 );
                 return;
             }
-            Answer::No(barrier) => {
+            Access::No(barrier) => {
                 let mut mend = barrier.mend(gateway);
                 if barrier.at == path {
                     mend = format!(
@@ -119,7 +119,7 @@ fn unix(case: &Case<'_>, pool: &Pool, path: &Path, notes: &mut Notes) {
                     mend,
                 );
             }
-            Answer::Unseen(at) => notes.unseen(
+            Access::Unseen(at) => notes.unseen(
                 format!("{label}: no permission to look at {}", at.display()),
                 "run `weir doctor` as root",
             ),

@@ -18,53 +18,53 @@ use weir_machine::links;
 
 use super::{
     Notes,
-    case::{Case, Place, pattern},
+    case::{Case, Scope, pattern},
     people::Who,
-    rights::{Answer, Cause, Need, may, quoted},
+    rights::{Access, Cause, Need, may, quoted},
 };
 
 /// Checks every site, and the differences of its routes.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     let mut told = BTreeSet::new();
-    for place in case.places() {
-        let Some(root) = place.settings.root.as_deref().filter(|_| place.is_own) else {
+    for scope in case.scopes() {
+        let Some(root) = scope.settings.root.as_deref().filter(|_| scope.is_own) else {
             continue;
         };
         // `weir check` checks the folder of an alias.
-        if place.settings.alias.is_some() {
+        if scope.settings.alias.is_some() {
             continue;
         }
         // Routes repeat the settings of their site: these are reported once.
         let mut is_new = |what: String| told.insert(format!("{} {what}", root.display()));
-        let settings = place.settings;
+        let settings = scope.settings;
         if is_new("root".into()) {
-            if is_out_of_sight(&place, root, case, notes) {
+            if is_out_of_sight(&scope, root, case, notes) {
                 continue;
             }
-            gateway(case, &place, root, notes);
+            gateway(case, &scope, root, notes);
         }
         // `weir check` reports a missing root.
         if !root.is_dir() {
             continue;
         }
-        let entries = entries(&place, root);
+        let entries = entries(&scope, root);
         for script in &entries.scripts {
             let (pool, known) = (settings.pool, &settings.script_root);
             if is_new(format!(
                 "{} {pool:?} {known:?} {:?}",
                 script.name, settings.deny_scripts
             )) {
-                script::runs(case, &place, script, notes);
+                script::runs(case, &scope, script, notes);
             }
         }
         if is_new(format!("fallback {:?}", settings.fallback)) {
-            fallback(case, &place, root, notes);
+            fallback(case, &scope, root, notes);
         }
-        if entries.is_empty() && settings.fallback.is_none() && !answers_slash(case, &place) {
+        if entries.is_empty() && settings.fallback.is_none() && !answers_slash(case, &scope) {
             notes.warn(
                 format!(
                     "{} no index file ({}) is in {}, and there is no fallback",
-                    place.label,
+                    scope.label,
                     settings.index.join(", "),
                     root.display()
                 ),
@@ -74,24 +74,24 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         }
         for (status, page) in &settings.error_pages {
             if is_new(format!("{status} {}", page.display())) {
-                error_page(case, &place, *status, &root.join(page), notes);
+                error_page(case, &scope, *status, &root.join(page), notes);
             }
         }
         if !settings.follow_symlinks && is_new("links".into()) {
-            links_out(&place, root, notes);
+            links_out(&scope, root, notes);
         }
     }
     htaccess::look(case, notes);
 }
 
 /// Whether we may not even see the root.
-fn is_out_of_sight(place: &Place<'_>, root: &Path, case: &Case<'_>, notes: &mut Notes) -> bool {
+fn is_out_of_sight(scope: &Scope<'_>, root: &Path, case: &Case<'_>, notes: &mut Notes) -> bool {
     let barred = fs::metadata(root).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
     if barred && !case.people.us.is_root() {
         notes.unseen(
             format!(
                 "{} root = \"{}\": no permission to look at it",
-                place.label,
+                scope.label,
                 root.display()
             ),
             "run `weir doctor` as root",
@@ -114,8 +114,8 @@ impl Entries {
     }
 }
 
-fn entries(place: &Place<'_>, root: &Path) -> Entries {
-    let settings = place.settings;
+fn entries(scope: &Scope<'_>, root: &Path) -> Entries {
+    let settings = scope.settings;
     let mut found = Entries {
         scripts: Vec::new(),
         files: 0,
@@ -155,19 +155,19 @@ fn script_name(pattern: Option<&Regex>, path: &str) -> Option<String> {
 }
 
 /// Whether the gateway can enter the root. In a chroot it sees what is inside; folders outside were opened before.
-fn gateway(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) {
+fn gateway(case: &Case<'_>, scope: &Scope<'_>, root: &Path, notes: &mut Notes) {
     let Some(who) = &case.people.gateway else {
         return;
     };
-    let label = format!("{} root = \"{}\"", place.label, root.display());
+    let label = format!("{} root = \"{}\"", scope.label, root.display());
     match gateway_may(case, who, root, Need::Enter) {
-        Answer::Yes => notes.ok(format!(
+        Access::Yes => notes.ok(format!(
             "{label}: the gateway's user, {}, can enter it",
             who.name
         )),
         // `weir check` reports this.
-        Answer::No(barrier) if matches!(barrier.cause, Cause::Missing | Cause::NotFolder) => {}
-        Answer::No(barrier) => notes.breaks(
+        Access::No(barrier) if matches!(barrier.cause, Cause::Missing | Cause::NotFolder) => {}
+        Access::No(barrier) => notes.breaks(
             format!(
                 "{label}: the gateway's user, {}, cannot enter it: {barrier}",
                 who.name
@@ -175,11 +175,11 @@ fn gateway(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) {
             "every file of the site is answered with 403 or 404",
             barrier.mend(who),
         ),
-        Answer::Unseen(at) => unseen(notes, &label, &at),
+        Access::Unseen(at) => unseen(notes, &label, &at),
     }
 }
 
-fn gateway_may(case: &Case<'_>, who: &Who, path: &Path, need: Need) -> Answer {
+fn gateway_may(case: &Case<'_>, who: &Who, path: &Path, need: Need) -> Access {
     let Some(chroot) = &case.config.server.chroot else {
         return may(who, None, path, need);
     };
@@ -198,8 +198,8 @@ fn fallback_path(fallback: &str) -> &str {
     fallback.split('?').next().unwrap_or_default()
 }
 
-fn fallback(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) {
-    let settings = place.settings;
+fn fallback(case: &Case<'_>, scope: &Scope<'_>, root: &Path, notes: &mut Notes) {
+    let settings = scope.settings;
     // A group of the route's expression may stand for any name.
     let Some(fallback) = settings
         .fallback
@@ -227,7 +227,7 @@ fn fallback(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) 
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => notes.unseen(
             format!(
                 "{} fallback: no permission to look at {}",
-                place.label,
+                scope.label,
                 file.display()
             ),
             "run `weir doctor` as root",
@@ -235,7 +235,7 @@ fn fallback(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) 
         _ => notes.breaks(
             format!(
                 "{} fallback = \"{fallback}\": {} is not a file",
-                place.label,
+                scope.label,
                 file.display()
             ),
             "every URL without a file is answered with 404",
@@ -245,15 +245,15 @@ fn fallback(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) 
 }
 
 /// Whether a route handles "/".
-fn answers_slash(case: &Case<'_>, place: &Place<'_>) -> bool {
-    if place.label.contains("] route ") {
+fn answers_slash(case: &Case<'_>, scope: &Scope<'_>) -> bool {
+    if scope.label.contains("] route ") {
         return true;
     }
     let site = case
         .config
         .sites
         .iter()
-        .find(|site| place.label == format!("[site.{}]", site.name));
+        .find(|site| scope.label == format!("[site.{}]", site.name));
     site.is_some_and(|site| {
         site.routes.iter().any(|route| match &route.path {
             weir_config::PathPattern::Glob(glob) => ["/", "/*", "*"].contains(&glob.as_str()),
@@ -272,14 +272,14 @@ pub(super) fn hides<'s>(settings: &'s Settings, path: &str) -> Option<&'s str> {
     hidden.next().map(String::as_str)
 }
 
-fn error_page(case: &Case<'_>, place: &Place<'_>, status: u16, file: &Path, notes: &mut Notes) {
+fn error_page(case: &Case<'_>, scope: &Scope<'_>, status: u16, file: &Path, notes: &mut Notes) {
     let Some(who) = &case.people.gateway else {
         return;
     };
-    let label = format!("{} error_pages: {status}", place.label);
+    let label = format!("{} error_pages: {status}", scope.label);
     match gateway_may(case, who, file, Need::Read) {
-        Answer::Yes => notes.ok(format!("{label} is {}", file.display())),
-        Answer::No(barrier) => notes.warn(
+        Access::Yes => notes.ok(format!("{label} is {}", file.display())),
+        Access::No(barrier) => notes.warn(
             format!(
                 "{label}: the gateway's user, {}, cannot read it: {barrier}",
                 who.name
@@ -290,12 +290,12 @@ fn error_page(case: &Case<'_>, place: &Place<'_>, status: u16, file: &Path, note
                 _ => barrier.mend(who),
             },
         ),
-        Answer::Unseen(at) => unseen(notes, &label, &at),
+        Access::Unseen(at) => unseen(notes, &label, &at),
     }
 }
 
 /// Links in the upper levels of a root that lead out of it: they are refused.
-fn links_out(place: &Place<'_>, root: &Path, notes: &mut Notes) {
+fn links_out(scope: &Scope<'_>, root: &Path, notes: &mut Notes) {
     let out = links::out_of(root);
     let Some((link, target)): Option<&(PathBuf, PathBuf)> = out.first() else {
         return;
@@ -307,7 +307,7 @@ fn links_out(place: &Place<'_>, root: &Path, notes: &mut Notes) {
     notes.warn(
         format!(
             "{} {} is a link out of the root, to {}{more}",
-            place.label,
+            scope.label,
             link.display(),
             target.display()
         ),

@@ -8,7 +8,7 @@ use super::{
     Notes,
     case::Case,
     people::Who,
-    rights::{Answer, Barrier, Cause, Need, may, quoted},
+    rights::{Access, Barrier, Cause, Need, may, quoted},
 };
 
 /// Checks who may connect to which socket.
@@ -29,12 +29,12 @@ fn folder(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) 
     let folder = path.parent().unwrap_or(Path::new("/"));
     let starter = &case.people.starter;
     match may(starter, None, folder, Need::MakeFiles) {
-        Answer::Yes => notes.ok(format!(
+        Access::Yes => notes.ok(format!(
             "{label}: {} can create sockets in {}",
             starter.name,
             folder.display()
         )),
-        Answer::No(barrier) if barrier.cause == Cause::Missing => {
+        Access::No(barrier) if barrier.cause == Cause::Missing => {
             let made = quoted(folder);
             notes.breaks(
                 format!("{label}: {barrier}"),
@@ -49,7 +49,7 @@ fn folder(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) 
                 },
             );
         }
-        Answer::No(barrier) => notes.breaks(
+        Access::No(barrier) => notes.breaks(
             format!(
                 "{label}: {} cannot create its socket: {barrier}",
                 starter.name
@@ -57,7 +57,7 @@ fn folder(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) 
             "weir does not start",
             barrier.mend(starter),
         ),
-        Answer::Unseen(at) => unseen(notes, &label, &at),
+        Access::Unseen(at) => unseen(notes, &label, &at),
     }
 }
 
@@ -92,15 +92,15 @@ fn connecting(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Not
         }
         let folder = path.parent().unwrap_or(Path::new("/"));
         match may(&who, None, folder, Need::Enter) {
-            Answer::Yes => notes.ok(format!("{label} can connect to unix:{}", path.display())),
+            Access::Yes => notes.ok(format!("{label} can connect to unix:{}", path.display())),
             // Reported above.
-            Answer::No(Barrier { cause: Cause::Missing, .. }) => {}
-            Answer::No(barrier) => notes.breaks(
+            Access::No(Barrier { cause: Cause::Missing, .. }) => {}
+            Access::No(barrier) => notes.breaks(
                 format!("{label} cannot reach unix:{}: {barrier}", path.display()),
                 "a client must be able to enter all folders on the way to the socket, whatever the socket's own mode is",
                 barrier.mend(&who),
             ),
-            Answer::Unseen(at) => unseen(notes, &label, &at),
+            Access::Unseen(at) => unseen(notes, &label, &at),
         }
     }
 }
@@ -129,7 +129,7 @@ fn others(
             path.parent().unwrap_or(Path::new("/")),
             Need::Enter,
         );
-        if let_in && way == Answer::Yes {
+        if let_in && way == Access::Yes {
             notes.ok(format!(
                 "[listen.{}] {program}, which runs here as {}, can connect",
                 listener.name, who.name

@@ -27,9 +27,9 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
 /// Compares deadlines of sites and routes with their pool's limits.
 fn deadlines(case: &Case<'_>, notes: &mut Notes) {
     let mut told = Vec::new();
-    for place in case.places() {
-        let deadline = place.settings.policy.timeout;
-        let Some((id, pool)) = place
+    for scope in case.scopes() {
+        let deadline = scope.settings.policy.timeout;
+        let Some((id, pool)) = scope
             .settings
             .pool
             .and_then(|id| Some((id, case.pool(id)?)))
@@ -41,7 +41,7 @@ fn deadlines(case: &Case<'_>, notes: &mut Notes) {
             continue;
         }
         told.push((deadline, id));
-        let label = format!("{} timeout = {}", place.label, seconds(deadline));
+        let label = format!("{} timeout = {}", scope.label, seconds(deadline));
         let (wait, terminate) = (pool.queue.timeout, pool.request_terminate_timeout);
         let most = wait.saturating_add(terminate);
         if !terminate.is_zero() && deadline >= most {

@@ -14,7 +14,7 @@ use super::{
     files::size,
     people::Who,
     php::{Php, size as size_of_php},
-    rights::{Answer, Cause, Need, may, quoted, resolve, seen_from_outside},
+    rights::{Access, Cause, Need, may, quoted, resolve, seen_from_outside},
 };
 
 /// Checks every pool whose workers weir starts.
@@ -45,8 +45,8 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
 /// Compares the body size that PHP accepts with weir's.
 fn bodies(case: &Case<'_>, notes: &mut Notes) {
     let mut told = Vec::new();
-    for place in case.places() {
-        let (body, pool) = (place.settings.max_body, place.settings.pool);
+    for scope in case.scopes() {
+        let (body, pool) = (scope.settings.max_body, scope.settings.pool);
         let Some(id) = pool.filter(|_| !told.contains(&(body, pool))) else {
             continue;
         };
@@ -59,7 +59,7 @@ fn bodies(case: &Case<'_>, notes: &mut Notes) {
         let Some(post) = setting("post_max_size") else {
             continue;
         };
-        let label = format!("{} max_body = {}", place.label, size(body));
+        let label = format!("{} max_body = {}", scope.label, size(body));
         match post < body {
             true => notes.note(
                 format!("{label}, but PHP's post_max_size is {}", size(post)),
@@ -79,7 +79,7 @@ fn bodies(case: &Case<'_>, notes: &mut Notes) {
             notes.warn(
                 format!(
                     "{} PHP's upload_max_filesize = {} is above its post_max_size = {}",
-                    place.label,
+                    scope.label,
                     size(upload),
                     size(post)
                 ),
@@ -97,15 +97,15 @@ fn chdir(pool: &Pool, workers: &Workers, who: &Who, notes: &mut Notes) {
     let Some(folder) = &workers.chdir else { return };
     let label = format!("[pool.{}] chdir = \"{}\"", pool.name, folder.display());
     match may(who, workers.chroot.as_deref(), folder, Need::Enter) {
-        Answer::Yes => notes.ok(format!("{label} can be entered by {}", who.name)),
+        Access::Yes => notes.ok(format!("{label} can be entered by {}", who.name)),
         // `weir check` reports this.
-        Answer::No(barrier) if matches!(barrier.cause, Cause::Missing | Cause::NotFolder) => {}
-        Answer::No(barrier) => notes.breaks(
+        Access::No(barrier) if matches!(barrier.cause, Cause::Missing | Cause::NotFolder) => {}
+        Access::No(barrier) => notes.breaks(
             format!("{label} cannot be entered by {}: {barrier}", who.name),
             "no worker starts: requests are answered with 503 no_worker",
             barrier.mend(who),
         ),
-        Answer::Unseen(at) => notes.unseen(
+        Access::Unseen(at) => notes.unseen(
             format!("{label}: no permission to look at {}", at.display()),
             "run `weir doctor` as root",
         ),
@@ -214,7 +214,7 @@ fn time_zones(pool: &Pool, chroot: &Path, php: Option<&Php>, notes: &mut Notes) 
 fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes) {
     let Some(php) = pool.php() else { return };
     if let Ok((_, program)) = weir_machine::php::find(php.version.as_deref())
-        && let Answer::No(barrier) = may(who, None, &program, Need::Execute)
+        && let Access::No(barrier) = may(who, None, &program, Need::Execute)
     {
         notes.breaks(
             format!(
@@ -315,7 +315,7 @@ fn folders(case: &Case<'_>, index: usize, processes: &Processes<'_>, notes: &mut
     }
     for name in ["auto_prepend_file", "auto_append_file"] {
         if let Some(file) = setting(name).filter(|file| file.starts_with('/'))
-            && let Answer::No(barrier) =
+            && let Access::No(barrier) =
                 may(who, workers.chroot.as_deref(), Path::new(&file), Need::Read)
         {
             notes.breaks(
@@ -340,13 +340,13 @@ fn writable(processes: &Processes<'_>, what: &str, path: &str, why: &str, notes:
         None => String::new(),
     };
     match may(who, chroot, Path::new(path), Need::MakeFiles) {
-        Answer::Yes => notes.ok(format!("{label}{seen} can be written by {}", who.name)),
-        Answer::No(barrier) if barrier.cause == Cause::Missing => notes.warn(
+        Access::Yes => notes.ok(format!("{label}{seen} can be written by {}", who.name)),
+        Access::No(barrier) if barrier.cause == Cause::Missing => notes.warn(
             format!("{label}{seen}: {barrier}"),
             why,
             format!("install -d -m700 -o {} {}", who.name, quoted(&outside)),
         ),
-        Answer::No(barrier) => notes.warn(
+        Access::No(barrier) => notes.warn(
             format!("{label}{seen} cannot be written by {}: {barrier}", who.name),
             why,
             format!(
@@ -354,7 +354,7 @@ fn writable(processes: &Processes<'_>, what: &str, path: &str, why: &str, notes:
                 barrier.mend(who)
             ),
         ),
-        Answer::Unseen(at) => notes.unseen(
+        Access::Unseen(at) => notes.unseen(
             format!("{label}: no permission to look at {}", at.display()),
             "run `weir doctor` as root",
         ),

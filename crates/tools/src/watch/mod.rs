@@ -18,7 +18,7 @@ use std::{
 use clap::Args;
 use http::Method;
 use serde_json::Value;
-use weir_admin::client::Place;
+use weir_admin::client::Endpoint;
 use weir_observe::console;
 use weir_sys::{
     poll,
@@ -70,7 +70,7 @@ pub const NOBODY: u8 = 69;
 const NOT_TOLD: u8 = 70;
 
 /// Runs it. `window`: that of a possibly running weir; `named`: the window was given, so weir must be running.
-pub fn main(flags: &Flags, window: Option<&Place>, named: bool) -> ExitCode {
+pub fn main(flags: &Flags, window: Option<&Endpoint>, named: bool) -> ExitCode {
     // Before any thread is started.
     let signals = match Signals::take(&[Signal::Int, Signal::Term, Signal::Quit]) {
         Ok(signals) => signals,
@@ -93,21 +93,23 @@ pub fn main(flags: &Flags, window: Option<&Place>, named: bool) -> ExitCode {
     };
     match run(flags, &mut watch, &signals) {
         Ok(code) => code,
-        Err(Ended::Reader(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(Ended::Reader(error)) => fail(&format!("standard output: {error}"), "", NOT_TOLD),
-        Err(Ended::Kernel(error)) => not_told(&error),
+        Err(Failure::Reader(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(Failure::Reader(error)) => fail(&format!("standard output: {error}"), "", NOT_TOLD),
+        Err(Failure::Kernel(error)) => not_told(&error),
     }
 }
 
 /// Why it cannot continue.
-enum Ended {
+enum Failure {
     /// The output cannot be written.
     Reader(io::Error),
     /// The kernel gives no data.
     Kernel(io::Error),
 }
 
-fn run(flags: &Flags, watch: &mut Watch, signals: &Signals) -> Result<ExitCode, Ended> {
+fn run(flags: &Flags, watch: &mut Watch, signals: &Signals) -> Result<ExitCode, Failure> {
     let mut screen = Screen::new(flags);
     let count = match flags.once {
         true => Some(1),
@@ -116,7 +118,7 @@ fn run(flags: &Flags, watch: &mut Watch, signals: &Signals) -> Result<ExitCode, 
     let mut looks = 0;
     let mut next = Instant::now();
     loop {
-        let sample = watch.look().map_err(Ended::Kernel)?;
+        let sample = watch.look().map_err(Failure::Kernel)?;
         if looks == 0 && !flags.wait && !sample.absent.is_empty() {
             for (address, why) in &sample.absent {
                 fail(&format!("{address}: {why}"), "", NOBODY);
@@ -124,7 +126,7 @@ fn run(flags: &Flags, watch: &mut Watch, signals: &Signals) -> Result<ExitCode, 
             console::say("hint: with --wait, weir watch waits for missing listeners\n");
             return Ok(ExitCode::from(NOBODY));
         }
-        screen.show(&sample).map_err(Ended::Reader)?;
+        screen.show(&sample).map_err(Failure::Reader)?;
         looks += 1;
         if count.is_some_and(|count| looks >= count) {
             return Ok(ExitCode::SUCCESS);
@@ -216,7 +218,7 @@ impl Drop for Screen {
 ///
 /// # Errors
 /// Why that is not known (usually no weir is running), with the exit code.
-fn listeners_of(window: &Place) -> Result<Vec<Target>, (String, u8)> {
+fn listeners_of(window: &Endpoint) -> Result<Vec<Target>, (String, u8)> {
     let status = weir_admin::client::ask(window, Method::GET, "/status").map_err(|error| {
         let code = match error {
             weir_admin::client::Error::Unreachable { .. } => NOBODY,

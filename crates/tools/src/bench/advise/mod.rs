@@ -24,7 +24,7 @@ use super::{
     plan::{Load, Plan},
     report::{Summary, span},
     say,
-    target::Place,
+    target::Endpoint,
 };
 
 /// What is known about the weir that gets the advice.
@@ -64,7 +64,7 @@ fn advise(args: &BenchArgs, known: &Known<'_>) -> Result<ExitCode, Stop> {
         console::say(format_args!("note: {note}\n"));
     }
     let before = (known.status)();
-    let is_own = plan.places.iter().all(Place::is_own);
+    let is_own = plan.places.iter().all(Endpoint::is_own);
     let scope = match is_own {
         true => Scope::choose(before.as_ref().ok(), known.cores as f64),
         false => Scope::Nothing,
@@ -266,11 +266,11 @@ fn listener<'a>(plan: &Plan, known: &Known<'a>) -> Option<&'a Listener> {
         .listeners
         .iter()
         .find(|listener| match (&listener.address, place) {
-            (Address::Tcp(own), Place::Tcp(loaded)) => {
+            (Address::Tcp(own), Endpoint::Tcp(loaded)) => {
                 own.port() == loaded.port()
                     && (own.ip() == loaded.ip() || own.ip().is_unspecified())
             }
-            (Address::Unix(own), Place::Unix(loaded)) => own == loaded,
+            (Address::Unix(own), Endpoint::Unix(loaded)) => own == loaded,
             _ => false,
         })
 }

@@ -15,14 +15,14 @@ use super::super::{
     case::Case,
     live::Found,
     people::Who,
-    rights::{Answer, Cause, Need, may, quoted},
+    rights::{Access, Cause, Need, may, quoted},
 };
 use super::unseen;
 
 /// All checks. Returns the path of the socket; `None`: there is none, or it is not known.
 pub(super) fn look(case: &Case<'_>, egress: &Egress, notes: &mut Notes) -> Option<PathBuf> {
-    let place = Place::of(case, egress, notes)?;
-    if !place.can_be_made(case, notes) {
+    let own = OwnSocket::of(case, egress, notes)?;
+    if !own.can_be_made(case, notes) {
         return None;
     }
     for (pool, who) in case.config.pools.iter().zip(&case.people.pools) {
@@ -31,10 +31,10 @@ pub(super) fn look(case: &Case<'_>, egress: &Egress, notes: &mut Notes) -> Optio
         };
         let of_pool = format!(
             "{}: the workers of [pool.{}] ({})",
-            place.label, pool.name, who.name
+            own.label, pool.name, who.name
         );
         match &workers.chroot {
-            Some(chroot) if !place.path.starts_with(chroot) => notes.note(
+            Some(chroot) if !own.path.starts_with(chroot) => notes.note(
                 format!(
                     "{of_pool} cannot reach it from their chroot {}",
                     chroot.display()
@@ -45,22 +45,22 @@ pub(super) fn look(case: &Case<'_>, egress: &Egress, notes: &mut Notes) -> Optio
                     chroot.join("run/egress.sock").display()
                 ),
             ),
-            _ => place.can_be_reached(who, &of_pool, notes),
+            _ => own.can_be_reached(who, &of_pool, notes),
         }
     }
-    Some(place.path)
+    Some(own.path)
 }
 
 /// Where the socket is to be.
-struct Place {
+struct OwnSocket {
     path: PathBuf,
     label: String,
     /// weir.toml names it: weir does not start without it.
     is_named: bool,
 }
 
-impl Place {
-    fn of(case: &Case<'_>, egress: &Egress, notes: &mut Notes) -> Option<Place> {
+impl OwnSocket {
+    fn of(case: &Case<'_>, egress: &Egress, notes: &mut Notes) -> Option<OwnSocket> {
         let starter = &case.people.starter;
         let path = match &egress.socket {
             Window::Off => return None,
@@ -74,7 +74,7 @@ impl Place {
                 if !starter.is_root() && !is_us {
                     notes.unseen(
                         format!(
-                            "[egress] socket: its place, which {} has in XDG_RUNTIME_DIR",
+                            "[egress] socket: its own, which {} has in XDG_RUNTIME_DIR",
                             starter.name
                         ),
                         format!("run `weir doctor` as {}", starter.name),
@@ -97,7 +97,7 @@ impl Place {
             true => format!("[egress] socket = \"unix:{}\"", path.display()),
             false => format!("[egress] socket (unix:{})", path.display()),
         };
-        Some(Place {
+        Some(OwnSocket {
             path,
             label,
             is_named,
@@ -134,8 +134,8 @@ impl Place {
         }
         let starter = &case.people.starter;
         match may(starter, None, self.folder_to_write(), Need::MakeFiles) {
-            Answer::Yes => {}
-            Answer::No(barrier) => {
+            Access::Yes => {}
+            Access::No(barrier) => {
                 let mend = match barrier.cause {
                     Cause::Missing => format!(
                         "install -d {}; in /run, RuntimeDirectory= of the systemd unit",
@@ -150,7 +150,7 @@ impl Place {
                 );
                 return false;
             }
-            Answer::Unseen(at) => {
+            Access::Unseen(at) => {
                 unseen(notes, &self.label, &at);
                 return false;
             }
@@ -206,13 +206,13 @@ impl Place {
     /// Whether workers of this user come to the socket. Its rights always allow them to connect.
     fn can_be_reached(&self, who: &Who, of_pool: &str, notes: &mut Notes) {
         match may(who, None, self.folder_to_write(), Need::Enter) {
-            Answer::Yes => notes.ok(format!("{of_pool} can connect")),
-            Answer::No(barrier) => notes.warn(
+            Access::Yes => notes.ok(format!("{of_pool} can connect")),
+            Access::No(barrier) => notes.warn(
                 format!("{of_pool} cannot reach it: {barrier}"),
                 "WEIR_EGRESS_SOCKET is not set for them",
                 barrier.mend(who),
             ),
-            Answer::Unseen(at) => unseen(notes, of_pool, &at),
+            Access::Unseen(at) => unseen(notes, of_pool, &at),
         }
     }
 }

@@ -8,8 +8,8 @@ use weir_config::{Pool, PoolId, Runtime, Servers, Settings};
 use super::{hides, unseen};
 use crate::doctor::{
     Notes,
-    case::{Case, Place, is_here, worker_root},
-    rights::{Answer, Cause, Need, may, resolve},
+    case::{Case, Scope, is_here, worker_root},
+    rights::{Access, Cause, Need, may, resolve},
     servers::behind,
 };
 
@@ -22,9 +22,9 @@ pub(super) struct Script {
 }
 
 /// Whether an existing script would run: by the gateway's rules, and with the worker's permissions.
-pub(super) fn runs(case: &Case<'_>, place: &Place<'_>, script: &Script, notes: &mut Notes) {
-    let (settings, name) = (place.settings, &script.name);
-    let label = format!("{} {} {name}", place.label, script.key);
+pub(super) fn runs(case: &Case<'_>, scope: &Scope<'_>, script: &Script, notes: &mut Notes) {
+    let (settings, name) = (scope.settings, &script.name);
+    let label = format!("{} {} {name}", scope.label, script.key);
     if settings
         .deny_scripts
         .iter()
@@ -72,23 +72,23 @@ pub(super) fn runs(case: &Case<'_>, place: &Place<'_>, script: &Script, notes: &
             "remove that expression from hide_files if the script should have its own URL",
         );
     }
-    worker_reads(case, place, (id, pool), script, notes);
+    worker_reads(case, scope, (id, pool), script, notes);
 }
 
 /// The path that a worker opens, and whether it may read it.
 fn worker_reads(
     case: &Case<'_>,
-    place: &Place<'_>,
+    scope: &Scope<'_>,
     (id, pool): (PoolId, &Pool),
     script: &Script,
     notes: &mut Notes,
 ) {
-    let (settings, name) = (place.settings, &script.name);
+    let (settings, name) = (scope.settings, &script.name);
     if !is_here(pool) {
         return;
     }
     let (who, chroot) = match &pool.runtime {
-        Runtime::Servers(servers) if refused_by_fpm(case, place, servers, script, notes) => {
+        Runtime::Servers(servers) if refused_by_fpm(case, scope, servers, script, notes) => {
             return;
         }
         Runtime::Servers(servers) => match case.fpm_behind(servers) {
@@ -101,7 +101,7 @@ fn worker_reads(
         ),
     };
     let Some(who) = who else { return };
-    let label = format!("{} {} {name}", place.label, script.key);
+    let label = format!("{} {} {name}", scope.label, script.key);
     let locked = match &chroot {
         Some(chroot) => format!(", in the chroot {}", chroot.display()),
         None => String::new(),
@@ -127,13 +127,13 @@ fn worker_reads(
     let filename = format!("{root}{name}");
     let tried = format!("SCRIPT_FILENAME={filename}");
     match may(&who, chroot.as_deref(), Path::new(&filename), Need::Read) {
-        Answer::Yes => {
+        Access::Yes => {
             notes.ok(format!("{label}: {workers} can read it ({tried})"));
             let names = (name.as_str(), filename.as_str());
-            same_file(place, &label, chroot.as_deref(), names, notes);
+            same_file(scope, &label, chroot.as_deref(), names, notes);
             open_basedir(case, id, &label, &filename, notes);
         }
-        Answer::No(barrier) if barrier.cause == Cause::Missing => {
+        Access::No(barrier) if barrier.cause == Cause::Missing => {
             let mend = right_script_root(settings, chroot.as_deref());
             notes.breaks(
                 format!("{label}: {workers} would open {tried}, but {barrier}"),
@@ -141,19 +141,19 @@ fn worker_reads(
                 mend,
             );
         }
-        Answer::No(barrier) => notes.breaks(
+        Access::No(barrier) => notes.breaks(
             format!("{label}: {workers} cannot open {tried}: {barrier}"),
             "every script is answered with \"Access denied\" or \"File not found\"",
             barrier.mend(&who),
         ),
-        Answer::Unseen(at) => unseen(notes, &label, &at),
+        Access::Unseen(at) => unseen(notes, &label, &at),
     }
 }
 
 /// Whether the PHP-FPM behind a server would refuse a script with that name.
 fn refused_by_fpm(
     case: &Case<'_>,
-    place: &Place<'_>,
+    scope: &Scope<'_>,
     servers: &Servers,
     script: &Script,
     notes: &mut Notes,
@@ -179,7 +179,7 @@ fn refused_by_fpm(
     notes.breaks(
         format!(
             "{} {} {} is not allowed by security.limit_extensions of [{}] in {}",
-            place.label, script.key, script.name, pool.name, fpm.file
+            scope.label, script.key, script.name, pool.name, fpm.file
         ),
         "PHP-FPM answers \"Access denied.\" with 403",
         "add its extension to security.limit_extensions there",
@@ -190,13 +190,13 @@ fn refused_by_fpm(
 /// If `script_root` is another folder, other files run than the gateway has checked. `name`: below the root;
 /// `filename`: as the workers see it.
 fn same_file(
-    place: &Place<'_>,
+    scope: &Scope<'_>,
     label: &str,
     chroot: Option<&Path>,
     (name, filename): (&str, &str),
     notes: &mut Notes,
 ) {
-    let root = place.settings.root.as_deref().unwrap_or(Path::new("/"));
+    let root = scope.settings.root.as_deref().unwrap_or(Path::new("/"));
     let ours = resolve(None, &root.join(&name[1..]));
     let theirs = resolve(chroot, Path::new(filename));
     if let (Some(ours), Some(theirs)) = (ours, theirs)
@@ -209,7 +209,7 @@ fn same_file(
                 theirs.display()
             ),
             "a script that exists in only one of the two places is answered with 404; and the code that runs is not the code that is checked",
-            right_script_root(place.settings, chroot),
+            right_script_root(scope.settings, chroot),
         );
     }
 }
@@ -298,14 +298,14 @@ mod tests {
             let Runtime::Servers(servers) = &case.config.pools[0].runtime else {
                 panic!("servers");
             };
-            let place = &case.places()[0];
+            let scope = &case.scopes()[0];
             let mut notes = Notes::default();
             let mut refused = |name: &str| {
                 let script = Script {
                     name: name.into(),
                     key: "index",
                 };
-                refused_by_fpm(case, place, servers, &script, &mut notes)
+                refused_by_fpm(case, scope, servers, &script, &mut notes)
             };
             assert!(!refused("/index.php"));
             assert!(refused("/index.phtml"));

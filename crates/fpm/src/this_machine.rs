@@ -8,17 +8,17 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use weir_config::fpm::{Outside, User};
+use weir_config::fpm::{System, User};
 use weir_sys::{
     glob, identity, limits, listener,
     log_file::{self, Refused},
 };
 
-/// See [`Outside`].
+/// See [`System`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ThisMachine;
 
-impl Outside for ThisMachine {
+impl System for ThisMachine {
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         fs::read(path)
     }

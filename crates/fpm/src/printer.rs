@@ -17,7 +17,7 @@ use weir_sys::log_file;
 
 /// The original standard error, and the error log once it is known.
 #[derive(Debug)]
-pub(super) struct Voice {
+pub(super) struct Printer {
     /// Less severe messages are suppressed.
     level: Level,
     stderr: Option<File>,
@@ -26,7 +26,7 @@ pub(super) struct Voice {
     syslog: Option<Syslog>,
 }
 
-impl Voice {
+impl Printer {
     /// On standard error, at level notice.
     pub(super) fn new() -> Self {
         let stderr = io::stderr().as_fd().try_clone_to_owned().ok();
