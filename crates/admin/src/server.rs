@@ -25,11 +25,11 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::AsyncWriteExt,
-    net::{TcpListener, TcpStream, UnixListener, UnixStream},
     task::{AbortHandle, JoinSet},
 };
 use weir_control::WindowSockets;
 use weir_interfaces::window::{Task, Window};
+use weir_net::{Listening, Socket};
 use weir_observe::metrics;
 use weir_semantics::coding::{Accepted, Coding};
 
@@ -48,9 +48,7 @@ pub fn serve(sockets: WindowSockets, window: Arc<dyn Window>) -> Task<io::Result
             let Some(socket) = unix else {
                 return Ok(());
             };
-            let socket = std::os::unix::net::UnixListener::from(socket);
-            socket.set_nonblocking(true)?;
-            let socket = Listening::Unix(UnixListener::from_std(socket)?);
+            let socket = Listening::new(socket, false)?;
             listen(socket, UNIX_PLACES, None, window.clone()).await;
             Ok(())
         };
@@ -58,25 +56,13 @@ pub fn serve(sockets: WindowSockets, window: Arc<dyn Window>) -> Task<io::Result
             let Some(socket) = tcp else {
                 return Ok(());
             };
-            let socket = std::net::TcpListener::from(socket);
-            socket.set_nonblocking(true)?;
-            let socket = Listening::Tcp(TcpListener::from_std(socket)?);
+            let socket = Listening::new(socket, true)?;
             listen(socket, TCP_PLACES, token, window.clone()).await;
             Ok(())
         };
         let (unix, tcp): (io::Result<()>, io::Result<()>) = tokio::join!(unix, tcp);
         unix.and(tcp)
     })
-}
-
-enum Listening {
-    Unix(UnixListener),
-    Tcp(TcpListener),
-}
-
-enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream, SocketAddr),
 }
 
 /// A connected client.
@@ -103,16 +89,16 @@ async fn listen(
             accepted = socket.accept() => accepted,
         };
         match accepted {
-            Ok(stream) => {
+            Ok(client) => {
                 guests.retain(|guest| !guest.task.is_finished());
                 if guests.len() >= places && !make_room(&mut guests) {
                     // All of them have running actions: the new client is refused.
-                    drop(stream);
+                    drop(client);
                     continue;
                 }
                 let acts = Arc::new(AtomicBool::new(false));
                 let (window, token) = (window.clone(), token.clone());
-                let task = tasks.spawn(attend(stream, window, token, acts.clone()));
+                let task = tasks.spawn(attend(client, window, token, acts.clone()));
                 guests.push_back(Guest { task, acts });
             }
             Err(error) => {
@@ -140,21 +126,9 @@ fn make_room(guests: &mut VecDeque<Guest>) -> bool {
     }
 }
 
-impl Listening {
-    async fn accept(&self) -> io::Result<Stream> {
-        match self {
-            Self::Unix(socket) => Ok(Stream::Unix(socket.accept().await?.0)),
-            Self::Tcp(socket) => {
-                let (stream, peer) = socket.accept().await?;
-                Ok(Stream::Tcp(stream, peer))
-            }
-        }
-    }
-}
-
 /// Answers one request.
 async fn attend(
-    stream: Stream,
+    (socket, peer): (Socket, Option<SocketAddr>),
     window: Arc<dyn Window>,
     token: Option<Arc<str>>,
     acts: Arc<AtomicBool>,
@@ -166,16 +140,8 @@ async fn attend(
         }
     };
     let answered = async {
-        match stream {
-            Stream::Unix(stream) => {
-                let way = Way::Unix;
-                connection(TokioIo::new(stream), way, &window, token, &acts).await;
-            }
-            Stream::Tcp(stream, peer) => {
-                let way = Way::Tcp(peer);
-                connection(TokioIo::new(stream), way, &window, token, &acts).await;
-            }
-        }
+        let way = peer.map_or(Way::Unix, Way::Tcp);
+        connection(TokioIo::new(socket), way, &window, token, &acts).await;
     };
     tokio::select! {
         () = answered => {}
@@ -183,15 +149,13 @@ async fn attend(
     }
 }
 
-async fn connection<I>(
-    io: I,
+async fn connection(
+    io: TokioIo<Socket>,
     way: Way,
     window: &Arc<dyn Window>,
     token: Option<Arc<str>>,
     acts: &Arc<AtomicBool>,
-) where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send,
-{
+) {
     let service = service_fn(|request: Request<Incoming>| {
         let (window, acts, token) = (window.clone(), acts.clone(), token.clone());
         async move {

@@ -55,7 +55,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicUsize, Ordering::Relaxed},
         mpsc,
     },
     thread,
@@ -64,7 +64,7 @@ use std::{
 
 use tokio::{
     runtime::{Builder, LocalOptions},
-    sync::{Notify, Semaphore},
+    sync::Semaphore,
     task::spawn_local,
 };
 use weir_config::Address;
@@ -83,6 +83,7 @@ use self::{
 };
 use weir_control::EgressGiven;
 use weir_interfaces::sidecar::{Beside, EgressView};
+use weir_net::Drain;
 use weir_observe::pulse::{Pulse, Thread};
 use weir_upstream::resolver::Resolver;
 
@@ -106,34 +107,6 @@ pub(crate) struct Egress {
     places: Arc<Semaphore>,
     /// Number of threads that still accept callers.
     listening: AtomicUsize,
-}
-
-/// Whether the egress finishes running calls and accepts nothing new.
-#[derive(Debug, Default)]
-pub(crate) struct Drain {
-    started: AtomicBool,
-    notify: Notify,
-}
-
-impl Drain {
-    /// Waits until the drain starts.
-    pub(crate) async fn started(&self) {
-        let mut notified = std::pin::pin!(self.notify.notified());
-        notified.as_mut().enable();
-        if !self.started.load(Relaxed) {
-            notified.await;
-        }
-    }
-
-    /// Whether the drain has started.
-    pub(crate) fn has_started(&self) -> bool {
-        self.started.load(Relaxed)
-    }
-
-    fn start(&self) {
-        self.started.store(true, Relaxed);
-        self.notify.notify_waiters();
-    }
 }
 
 /// Starts the egress on its own threads; it ends with the process.

@@ -1,23 +1,14 @@
 //! Accepts connections of callers.
 
 use std::{
-    future::poll_fn,
-    io,
-    os::fd::OwnedFd,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
+    future::poll_fn, io, net::SocketAddr, os::fd::OwnedFd, sync::Arc, task::Poll, time::Duration,
 };
 
-use tokio::{
-    net::{TcpListener, UnixListener},
-    sync::OwnedSemaphorePermit,
-    task::spawn_local,
-};
+use tokio::{sync::OwnedSemaphorePermit, task::spawn_local};
 use weir_config::Address;
 
 use super::{Egress, serve::serve};
-use weir_net::Socket;
+use weir_net::{ACCEPT_PAUSE, Listening, Socket, is_of_one_connection};
 
 /// A listening address.
 #[derive(Debug, Clone)]
@@ -43,7 +34,7 @@ impl Entrance {
 pub(crate) async fn listen(egress: Arc<Egress>, sockets: Vec<(Entrance, OwnedFd)>) {
     let mut listeners = Vec::with_capacity(sockets.len());
     for (entrance, socket) in sockets {
-        match Listener::new(&entrance.address, socket) {
+        match Listening::new(socket, matches!(entrance.address, Address::Tcp(_))) {
             Ok(listener) => listeners.push((entrance, listener)),
             Err(error) => log::error!("[egress] listen {}: {error}", entrance.address),
         }
@@ -64,15 +55,14 @@ pub(crate) async fn listen(egress: Arc<Egress>, sockets: Vec<(Entrance, OwnedFd)
             accepted = accept(&listeners, &mut turn) => accepted,
         };
         match accepted {
-            Ok(stream) => begin(&egress, entrance, stream, place),
+            Ok(caller) => begin(&egress, entrance, caller, place),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 log::error!(
                     "[egress] listen {}: cannot accept connections: {error}",
                     entrance.address
                 );
-                // Out of descriptors or memory: other connections must end first.
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
@@ -80,7 +70,7 @@ pub(crate) async fn listen(egress: Arc<Egress>, sockets: Vec<(Entrance, OwnedFd)
     // them.
     while let Ok(place) = egress.places.clone().try_acquire_owned() {
         match tokio::time::timeout(Duration::ZERO, accept(&listeners, &mut turn)).await {
-            Ok((entrance, Ok(stream))) => begin(&egress, entrance, stream, place),
+            Ok((entrance, Ok(caller))) => begin(&egress, entrance, caller, place),
             Ok((_, Err(error))) if is_of_one_connection(&error) => {}
             Ok((_, Err(_))) | Err(_) => break,
         }
@@ -89,9 +79,9 @@ pub(crate) async fn listen(egress: Arc<Egress>, sockets: Vec<(Entrance, OwnedFd)
 
 /// Waits for a caller on any socket. If several have one, they take turns.
 async fn accept<'a>(
-    listeners: &'a [(Entrance, Listener)],
+    listeners: &'a [(Entrance, Listening)],
     turn: &mut usize,
-) -> (&'a Entrance, io::Result<Stream>) {
+) -> (&'a Entrance, io::Result<Caller>) {
     poll_fn(|cx| {
         let (before, from) = listeners.split_at(*turn % listeners.len().max(1));
         for (entrance, listener) in from.iter().chain(before) {
@@ -106,18 +96,22 @@ async fn accept<'a>(
 }
 
 /// Serves a connection in a task of its own.
-fn begin(egress: &Arc<Egress>, entrance: &Entrance, stream: Stream, place: OwnedSemaphorePermit) {
-    let egress = egress.clone();
-    match stream {
-        Stream::Tcp(stream, address) => {
-            // If the address is not known any more, the connection is already closed.
-            let Ok(own) = stream.local_addr() else { return };
-            let peer = egress.callers.over_tcp(own, address);
-            spawn_local(serve(egress, Socket::Tcp(stream), peer, place));
+fn begin(
+    egress: &Arc<Egress>,
+    entrance: &Entrance,
+    (socket, address): Caller,
+    place: OwnedSemaphorePermit,
+) {
+    let peer = match &socket {
+        Socket::Tcp(stream) => {
+            // If an address is not known any more, the connection is already closed.
+            let (Ok(own), Some(address)) = (stream.local_addr(), address) else {
+                return;
+            };
+            egress.callers.over_tcp(own, address)
         }
-        Stream::Unix(stream) => {
-            let is_own = entrance.only.is_some();
-            let peer = egress.callers.over_unix(&stream, is_own);
+        Socket::Unix(stream) => {
+            let peer = egress.callers.over_unix(stream, entrance.only.is_some());
             if !entrance.admits(peer.uid()) {
                 log::warn!(
                     "[egress] {}: a process of user {} called there, which is for the workers of weir's pools: name a unix \
@@ -127,58 +121,17 @@ fn begin(egress: &Arc<Egress>, entrance: &Entrance, stream: Stream, place: Owned
                 );
                 return;
             }
-            spawn_local(serve(egress, Socket::Unix(stream), peer, place));
+            peer
         }
-    }
+    };
+    spawn_local(serve(egress.clone(), socket, peer, place));
 }
 
-/// The caller closed the connection before it was accepted (accept(2)).
-fn is_of_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::Interrupted
-    )
-}
-
-enum Listener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-enum Stream {
-    Tcp(tokio::net::TcpStream, std::net::SocketAddr),
-    Unix(tokio::net::UnixStream),
-}
-
-impl Listener {
-    fn new(address: &Address, socket: OwnedFd) -> io::Result<Listener> {
-        Ok(match address {
-            Address::Tcp(_) => Listener::Tcp(TcpListener::from_std(socket.into())?),
-            Address::Unix(_) => Listener::Unix(UnixListener::from_std(socket.into())?),
-        })
-    }
-
-    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
-        match self {
-            Listener::Tcp(listener) => listener.poll_accept(cx).map_ok(|(stream, address)| {
-                // Answers are written as soon as they are ready. If the option cannot be set, they are only delayed.
-                let _ = stream.set_nodelay(true);
-                Stream::Tcp(stream, address)
-            }),
-            Listener::Unix(listener) => listener
-                .poll_accept(cx)
-                .map_ok(|(stream, _)| Stream::Unix(stream)),
-        }
-    }
-}
+/// An accepted connection, and over TCP the address of its peer.
+type Caller = (Socket, Option<SocketAddr>);
 
 /// The user number of root.
 const ROOT: u32 = 0;
-
-/// Pause after an error that would also affect the next accept.
-const PAUSE: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
 mod tests {

@@ -14,13 +14,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    net::{TcpListener, UnixListener},
-    sync::mpsc,
-};
+use tokio::sync::mpsc;
 use weir_config::{Address, Listener, Protocol};
 use weir_http::{Timeouts, h1::Limits};
-use weir_net::Socket;
+use weir_net::{ACCEPT_PAUSE, Listening, Socket, is_of_one_connection};
 use weir_observe::events;
 
 use super::{
@@ -61,13 +58,6 @@ pub(super) struct Seat {
     place: Option<Place>,
 }
 
-/// A listening socket of one reactor.
-#[derive(Debug)]
-pub(super) enum Listening {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
 /// Accepts connections on `fd` until the gateway drains. Runs on the reactor `home`.
 ///
 /// # Errors
@@ -80,7 +70,7 @@ pub(crate) async fn listen(
     fd: OwnedFd,
 ) -> io::Result<()> {
     let settings = &gateway.config.listeners[usize::from(listener)];
-    let listening = Listening::new(settings, fd)?;
+    let listening = Listening::new(fd, matches!(settings.address, Address::Tcp(_)))?;
     let terms = Terms::new(gateway, listener, home);
     let admit = |peer: Option<SocketAddr>| {
         let tally = gateway.census.listeners.get(usize::from(listener));
@@ -327,39 +317,6 @@ impl Seat {
     }
 }
 
-impl Listening {
-    pub(super) fn new(settings: &Listener, fd: OwnedFd) -> io::Result<Listening> {
-        match settings.address {
-            Address::Tcp(_) => {
-                let listener = std::net::TcpListener::from(fd);
-                listener.set_nonblocking(true)?;
-                // Accepted connections inherit this. Answers are written whole, so Nagle's algorithm would only delay
-                // them.
-                socket2::SockRef::from(&listener).set_tcp_nodelay(true)?;
-                Ok(Listening::Tcp(TcpListener::from_std(listener)?))
-            }
-            Address::Unix(_) => {
-                let listener = std::os::unix::net::UnixListener::from(fd);
-                listener.set_nonblocking(true)?;
-                Ok(Listening::Unix(UnixListener::from_std(listener)?))
-            }
-        }
-    }
-
-    pub(super) async fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
-        match self {
-            Listening::Tcp(tcp) => {
-                let (stream, peer) = tcp.accept().await?;
-                Ok((Socket::Tcp(stream), Some(peer)))
-            }
-            Listening::Unix(unix) => {
-                let (stream, _) = unix.accept().await?;
-                Ok((Socket::Unix(stream), None))
-            }
-        }
-    }
-}
-
 /// The address that the client connected to: the listener's address, or the socket's own if the listener has a
 /// wildcard address.
 fn local_address(socket: &Socket, listener: Option<SocketAddr>) -> Option<SocketAddr> {
@@ -380,21 +337,3 @@ pub(super) fn may_connect(protocol: &Protocol, peer: SocketAddr) -> bool {
     let same = |allowed: &IpAddr| allowed.to_canonical() == peer;
     allowed.is_empty() || allowed.iter().any(same)
 }
-
-/// Errors that accept(2) reports for the accepted connection, not for the listener (accept(2), "Error handling").
-pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::PermissionDenied
-            | io::ErrorKind::Interrupted
-            | io::ErrorKind::NetworkDown
-            | io::ErrorKind::NetworkUnreachable
-            | io::ErrorKind::HostUnreachable
-    )
-}
-
-/// Pause after accept(2) failed for lack of descriptors or memory.
-pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -24,21 +24,17 @@ use std::{
 };
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use weir_config::Protocol;
-use weir_net::Socket;
+use weir_config::{Address, Protocol};
+use weir_net::{ACCEPT_PAUSE, Listening, Socket, is_of_one_connection};
 use weir_observe::events;
 
-use super::{
-    Gateway,
-    accept::{self, Listening},
-    dispatch::PoolHandle,
-};
+use super::{Gateway, accept, dispatch::PoolHandle};
 
 /// Answers on a listening socket until another gateway takes over, or this one ends. Runs on the calling reactor.
 pub(super) fn start(gateway: Arc<Gateway>, listener: u16, socket: OwnedFd) {
     tokio::spawn(async move {
         let settings = &gateway.config.listeners[usize::from(listener)];
-        let listening = match Listening::new(settings, socket) {
+        let listening = match Listening::new(socket, matches!(settings.address, Address::Tcp(_))) {
             Ok(listening) => listening,
             Err(error) => {
                 log::error!("cannot listen: {error}");
@@ -71,14 +67,14 @@ pub(super) fn start(gateway: Arc<Gateway>, listener: u16, socket: OwnedFd) {
                     });
                 }
                 Ok(_) => {}
-                Err(error) if accept::is_of_one_connection(&error) => {}
+                Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
                     log::error!(
                         "cannot accept connections on listen.{}: {error}; trying again in {:?}",
                         settings.name,
-                        accept::ACCEPT_PAUSE
+                        ACCEPT_PAUSE
                     );
-                    tokio::time::sleep(accept::ACCEPT_PAUSE).await;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }

@@ -76,13 +76,14 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use weir_config::{Config, ErrorFormat, Log, LogTarget, Protocol, Runtime};
 use weir_control::{Heritage, NameFiles, ToManager, WindowSockets};
 use weir_interfaces::{
     sidecar::{self, Beside, EgressView},
     window::{Serve, Task},
 };
+use weir_net::Drain;
 use weir_observe::{
     clock, error_log,
     log_sink::{Sink, Target},
@@ -160,13 +161,6 @@ pub(crate) struct Gateway {
     requests: AtomicU64,
     /// The limit of open descriptors; `None`: no limit, or not known.
     open_files_limit: Option<u64>,
-}
-
-/// Whether the gateway, or a part of it, finishes what runs and accepts nothing new.
-#[derive(Debug, Default)]
-pub(crate) struct Drain {
-    started: AtomicBool,
-    notify: Notify,
 }
 
 /// Serves what `heritage` contains until the manager says stop, or is gone. `egress` starts the service for the
@@ -560,26 +554,6 @@ impl Gateway {
 impl std::fmt::Debug for Gateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Gateway")
-    }
-}
-
-impl Drain {
-    pub(crate) fn has_started(&self) -> bool {
-        self.started.load(Relaxed)
-    }
-
-    /// Waits until the drain starts.
-    pub(crate) async fn started(&self) {
-        let mut notified = std::pin::pin!(self.notify.notified());
-        notified.as_mut().enable();
-        if !self.has_started() {
-            notified.await;
-        }
-    }
-
-    fn start(&self) {
-        self.started.store(true, Relaxed);
-        self.notify.notify_waiters();
     }
 }
 

@@ -1,0 +1,35 @@
+//! A drain: what accepts connections stops, and what runs is finished.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use tokio::sync::Notify;
+
+/// Whether something accepts nothing new, and finishes what runs. Once started, it stays so.
+#[derive(Debug, Default)]
+pub struct Drain {
+    started: AtomicBool,
+    notify: Notify,
+}
+
+impl Drain {
+    /// Starts it, and wakes all who wait for that.
+    pub fn start(&self) {
+        self.started.store(true, Relaxed);
+        self.notify.notify_waiters();
+    }
+
+    /// Whether it has started.
+    #[inline]
+    pub fn has_started(&self) -> bool {
+        self.started.load(Relaxed)
+    }
+
+    /// Waits until it starts.
+    pub async fn started(&self) {
+        let mut notified = std::pin::pin!(self.notify.notified());
+        notified.as_mut().enable();
+        if !self.has_started() {
+            notified.await;
+        }
+    }
+}
