@@ -15,7 +15,7 @@ use std::{
 };
 
 use tokio::sync::mpsc;
-use weir_config::{Address, Listener, Protocol};
+use weir_config::{Address, Protocol};
 use weir_http::{Timeouts, h1::Limits};
 use weir_net::{ACCEPT_PAUSE, Listening, Socket, is_of_one_connection};
 use weir_observe::events;

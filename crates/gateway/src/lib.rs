@@ -20,7 +20,6 @@
 #![forbid(unsafe_code)]
 
 mod accept;
-pub mod access_log;
 mod agent_check;
 mod callers;
 mod census;
@@ -37,7 +36,6 @@ mod fastcgi_front;
 mod figures;
 mod files;
 mod history;
-mod kernel_queues;
 mod logs;
 mod measured;
 mod messages;
@@ -57,9 +55,6 @@ mod spool;
 mod status;
 mod stream;
 mod sweep;
-mod tally;
-pub mod template;
-pub mod trace;
 mod window;
 mod worker_conn;
 
@@ -85,22 +80,24 @@ use weir_interfaces::{
 };
 use weir_net::Drain;
 use weir_observe::{
+    access_log::{self, AccessLog},
     clock, error_log,
+    kernel_queues::{self, KernelQueues, KernelView},
     log_sink::{Sink, Target},
     pulse::{Pulses, Thread},
+    tally::{self, Tally},
+    template, trace,
 };
 use weir_sys::net_stat;
 use weir_upstream::resolver::{self, Resolver};
 
 use self::{
-    access_log::AccessLog,
     callers::{AtWork, Owners},
     census::Census,
     dispatch::{Manager, PoolHandle},
     drain::Flag,
     failures::Failures,
     history::History,
-    kernel_queues::{KernelQueues, KernelView},
     measured::Measured,
     outbox::Outbox,
     policy::Policy,
@@ -108,7 +105,6 @@ use self::{
     reactors::Reactors,
     route::{Reach, Router},
     spool::SpoolSpace,
-    tally::Tally,
     window::{Asked, View},
 };
 

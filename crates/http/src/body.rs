@@ -201,7 +201,7 @@ impl RequestBody {
 
 impl Inlet {
     /// Whether the steps wait for more of the body.
-    pub fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.lock().is_wanted
     }
 

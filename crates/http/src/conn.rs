@@ -185,7 +185,7 @@ impl ConnState {
     }
 
     /// Whether a script answers the current request.
-    pub fn is_at_script(&self) -> bool {
+    pub(crate) fn is_at_script(&self) -> bool {
         self.at_script.load(Relaxed)
     }
 
@@ -194,7 +194,7 @@ impl ConnState {
         self.body_unread.store(true, Relaxed);
     }
 
-    pub fn body_is_unread(&self) -> bool {
+    pub(crate) fn body_is_unread(&self) -> bool {
         self.body_unread.load(Relaxed)
     }
 
@@ -210,7 +210,7 @@ impl ConnState {
     }
 
     /// The interim responses since the last call, if there are any.
-    pub fn take_interim(&self) -> Option<Vec<u8>> {
+    pub(crate) fn take_interim(&self) -> Option<Vec<u8>> {
         if !self.has_interim.load(Relaxed) {
             return None;
         }
@@ -260,7 +260,7 @@ impl ConnState {
     }
 
     /// Whether the connection is idle and is to be closed for others.
-    pub fn is_given_up(&self) -> bool {
+    pub(crate) fn is_given_up(&self) -> bool {
         self.is_unwanted.load(Relaxed) && self.is_idle()
     }
 
@@ -288,7 +288,7 @@ impl ConnState {
 const NEW: u64 = 10_000_000;
 
 /// How many bytes of interim responses may wait for a client that does not read.
-pub const MAX_INTERIM: usize = 128 * 1024;
+pub(crate) const MAX_INTERIM: usize = 128 * 1024;
 
 #[cfg(test)]
 mod tests {

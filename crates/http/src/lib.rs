@@ -21,9 +21,10 @@ use http::StatusCode;
 
 use weir_net::Socket;
 
+use self::conn::MAX_INTERIM;
 pub use self::{
     body::{Body, Inlet, Part, Reply, RequestBody, Stream, Truncated, Tunnel, Tunnelled},
-    conn::{ConnState, MAX_INTERIM, Phase, Timeouts},
+    conn::{ConnState, Phase, Timeouts},
     fields::Fields,
     head::Head,
 };

@@ -60,7 +60,7 @@ pub fn sockets(backlog: u32, somaxconn: Option<u32>) -> usize {
 }
 
 /// Whether the kernel grants the configured accept queues: listen(2) shortens them silently.
-pub fn backlogs(config: &Config, kernel: &Kernel) -> Vec<Finding> {
+pub(crate) fn backlogs(config: &Config, kernel: &Kernel) -> Vec<Finding> {
     let Some(most) = kernel.somaxconn else {
         return Vec::new();
     };
@@ -224,7 +224,7 @@ impl OpenFilesNeeded {
 }
 
 /// Maximum number of sockets per listener, however short the kernel's queues are.
-pub const MOST_SOCKETS: usize = 16;
+pub(crate) const MOST_SOCKETS: usize = 16;
 
 /// Logs, listeners, cached files, the operator's window.
 const REST: u64 = 200;

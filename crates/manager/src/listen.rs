@@ -417,7 +417,7 @@ const EADDRINUSE: i32 = 98;
 const ENAMETOOLONG: i32 = 36;
 
 /// The program that listens on a TCP port, if we may see it: `nginx (process 42)`.
-pub fn tcp_owner(port: u16) -> Option<String> {
+pub(crate) fn tcp_owner(port: u16) -> Option<String> {
     let wanted = format!(":{port:04X}");
     let inode = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()

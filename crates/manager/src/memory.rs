@@ -121,7 +121,7 @@ fn cost_of(pid: u32) -> Option<Cost> {
 /// The calculation of `pm = "auto"`: the cost of one more worker, and the memory for more workers when the existing
 /// ones have grown to full size. `measured`: the cost of some of the `workers`; if there are any that have lived for
 /// a while, of those (`grown`). Before that, `guess` is used.
-pub fn reckon(
+pub(crate) fn reckon(
     measured: Option<Cost>,
     grown: bool,
     guess: u64,

@@ -27,7 +27,7 @@ impl Socket {
         }
     }
 
-    pub fn try_write_io<T>(
+    pub(crate) fn try_write_io<T>(
         &self,
         write: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
     ) -> io::Result<T> {

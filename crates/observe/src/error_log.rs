@@ -246,7 +246,7 @@ pub fn write(level: Level, about: &About<'_>, message: fmt::Arguments<'_>) {
 
 /// Used by [`crate::events`]: an event with its name and its source line, which PHP-FPM's format shows at level
 /// debug.
-pub fn write_event(
+pub(crate) fn write_event(
     event: &'static str,
     line: u32,
     level: Level,
@@ -270,7 +270,7 @@ pub fn write_event(
 
 /// Writes a line of somebody else without adding time or level: the output of a worker that is logged undecorated.
 /// Control characters are still escaped.
-pub fn write_plain(line: &[u8]) {
+pub(crate) fn write_plain(line: &[u8]) {
     if let Some(log) = LOG.get() {
         let mut out = Vec::with_capacity(line.len() + 1);
         text::put_message(line, &mut out);

@@ -1,15 +1,20 @@
-//! What weir writes about itself, in all of its processes: the error log and its events, metrics, and output for the person
+//! What weir writes about itself, in all of its processes: the error log and its events, the access log, the trace, metrics, and output for the person
 //! who runs a command; and the clock by which it measures.
 //!
 //! It knows nothing of requests, pools or workers: who reports something says what it is about ([`error_log::About`]).
 #![forbid(unsafe_code)]
 
+pub mod access_log;
 pub mod clock;
 pub mod console;
 pub mod error_log;
 pub mod events;
 pub mod histogram;
+pub mod kernel_queues;
 pub mod log_sink;
 pub mod log_text;
 pub mod metrics;
 pub mod pulse;
+pub mod tally;
+pub mod template;
+pub mod trace;

@@ -159,7 +159,7 @@ impl Sink {
 
     /// As [`Self::push`], but makes the line under the lock: times that are read there have the order of the lines.
     /// `size` is the approximate length.
-    pub fn push_with(&self, size: usize, put: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn push_with(&self, size: usize, put: impl FnOnce(&mut Vec<u8>)) {
         let Some(shared) = &self.shared else { return };
         let mut state = shared.lock();
         if state.closed || state.buffer.len() + state.in_flight + size > shared.options.limit {

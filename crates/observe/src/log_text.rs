@@ -62,7 +62,7 @@ pub fn put_time_utc(time: SystemTime, out: &mut Vec<u8>) {
 }
 
 /// `12:14:00.123456`: local time of day with microseconds.
-pub fn put_clock(time: SystemTime, out: &mut Vec<u8>) {
+pub(crate) fn put_clock(time: SystemTime, out: &mut Vec<u8>) {
     with_stamp(time, |stamp, micros| {
         out.extend_from_slice(stamp.clock.as_bytes());
         put_fraction(micros, 6, out);
@@ -91,7 +91,7 @@ pub fn put_time_php(time: SystemTime, micros: bool, out: &mut Vec<u8>) {
 }
 
 /// `Nov 20 12:14:00`: local, as syslog(3) writes it (RFC 3164 §4.1.2).
-pub fn put_time_syslog(time: SystemTime, out: &mut Vec<u8>) {
+pub(crate) fn put_time_syslog(time: SystemTime, out: &mut Vec<u8>) {
     with_stamp(time, |stamp, _| {
         out.extend_from_slice(stamp.syslog.as_bytes())
     });
@@ -103,7 +103,7 @@ pub fn put_number(number: u64, out: &mut Vec<u8>) {
 }
 
 /// A decimal number that may be negative.
-pub fn put_signed(number: i16, out: &mut Vec<u8>) {
+pub(crate) fn put_signed(number: i16, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
@@ -136,7 +136,7 @@ pub fn put_escaped(value: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Whether [`put_escaped`] would change `value`.
-pub fn needs_escape(value: &[u8]) -> bool {
+pub(crate) fn needs_escape(value: &[u8]) -> bool {
     // No early exit, so that the compiler can check many bytes at once.
     value
         .iter()

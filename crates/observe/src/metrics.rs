@@ -188,7 +188,7 @@ impl Durations {
 
 /// Upper bounds of the buckets in `GET /metrics`, µs: 1 ms to 60 s, each about twice the last one. Finer buckets are
 /// added up, because each bucket is a time series in the scraper.
-pub const SCRAPED_BOUNDS: [u64; 15] = [
+pub(crate) const SCRAPED_BOUNDS: [u64; 15] = [
     1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
@@ -262,7 +262,7 @@ macro_rules! rows {
         }
 
         /// All of them, in the order of the page.
-        pub const ROWS: &[Row] = &[$($(Row {
+        pub(crate) const ROWS: &[Row] = &[$($(Row {
             name: $name,
             kind: Kind::$kind,
             labels: &[$($label),*],

@@ -65,4 +65,4 @@ impl WorkerStderr {
 }
 
 /// A line of a worker's standard error is kept in one piece up to this many bytes.
-pub const LONGEST_STDERR_LINE: usize = 64 << 10;
+pub(crate) const LONGEST_STDERR_LINE: usize = 64 << 10;

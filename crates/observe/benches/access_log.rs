@@ -1,6 +1,6 @@
 //! How much a line of the access log costs the thread that answers requests: to format it and to hand it to the sink.
 //!
-//! `cargo bench -p weir-gateway`
+//! `cargo bench -p weir-observe`
 #![allow(missing_docs)]
 
 use std::fs::OpenOptions;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use weir_config::{LogFormat, Piece, Template, Variable};
-use weir_gateway::access_log::{AccessLog, Entry};
-use weir_gateway::template::Variables;
+use weir_observe::access_log::{AccessLog, Entry};
 use weir_observe::log_sink::{Options, Sink, Target};
 use weir_observe::log_text::Worker;
+use weir_observe::template::Variables;
 
 struct Nothing;
 

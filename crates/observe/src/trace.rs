@@ -18,11 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use weir_observe::log_sink::{Options, Sink, Target};
-use weir_observe::log_text as text;
+use crate::log_sink::{Options, Sink, Target};
+use crate::log_text as text;
 
 /// Traces a step: `step!(id, start, "queue", "pool={} waiting={n}", pool.name)`. `id` is the number of the request,
 /// `start` the [`Instant`] at which its head was complete.
+#[macro_export]
 macro_rules! step {
     ($id:expr, $start:expr, $step:expr, $($detail:tt)+) => {
         if $crate::trace::is_on() {
@@ -30,7 +31,7 @@ macro_rules! step {
         }
     };
 }
-pub(crate) use step;
+pub use crate::step;
 
 /// Turns tracing on. It cannot be turned off again.
 ///

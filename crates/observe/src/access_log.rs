@@ -7,11 +7,11 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::log_sink::Sink;
+use crate::log_text::{self as text, Worker};
 use weir_config::{LogFormat, Piece, Template, Variable};
-use weir_observe::log_sink::Sink;
-use weir_observe::log_text::{self as text, Worker};
 
-use super::template::Variables;
+use crate::template::Variables;
 
 /// The values of one log line. All times are in microseconds.
 pub struct Entry<'a> {
@@ -310,7 +310,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use weir_observe::log_sink::{Options, Target};
+    use crate::log_sink::{Options, Target};
 
     /// Returns the same bytes for every variable that is not part of the entry.
     struct Same<'a>(&'a [u8]);

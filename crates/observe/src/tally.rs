@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use weir_observe::{histogram::Histogram, metrics::Durations};
+use crate::{histogram::Histogram, metrics::Durations};
 
 thread_local! {
     /// The part of this thread.
@@ -17,49 +17,49 @@ thread_local! {
 
 /// All counts of a gateway.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub struct Tally {
     parts: Box<[Part]>,
 }
 
 /// A request whose answer has ended.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ended {
+pub struct Ended {
     /// Index into the configuration's sites; `None`: no site.
-    pub(crate) site: Option<usize>,
+    pub site: Option<usize>,
     /// Index into the configuration's pools, if it asked for a worker, and how long it waited for one, µs.
-    pub(crate) pool: Option<(u16, u64)>,
-    pub(crate) status: u16,
-    pub(crate) bytes_in: u64,
-    pub(crate) bytes_out: u64,
+    pub pool: Option<(u16, u64)>,
+    pub status: u16,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
     /// From its first byte to the last byte of its answer, µs.
-    pub(crate) total: u64,
+    pub total: u64,
     /// The client left while a worker processed the request.
-    pub(crate) left_running: bool,
+    pub left_running: bool,
 }
 
 /// The counts of a site, or of requests without a site.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SiteCounts {
+pub struct SiteCounts {
     /// By the first digit of the status, 1 to 5.
-    pub(crate) statuses: [u64; CLASSES],
-    pub(crate) bytes_in: u64,
-    pub(crate) bytes_out: u64,
-    pub(crate) times: TimeCounts,
+    pub statuses: [u64; CLASSES],
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub times: TimeCounts,
 }
 
 /// Counts of a pool that the pool itself does not have.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PoolCounts {
-    pub(crate) left_running: u64,
-    pub(crate) times: TimeCounts,
+pub struct PoolCounts {
+    pub left_running: u64,
+    pub times: TimeCounts,
 }
 
 /// Durations of waiting for a worker, of having one, and of the whole request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct TimeCounts {
-    pub(crate) wait: Durations,
-    pub(crate) service: Durations,
-    pub(crate) total: Durations,
+pub struct TimeCounts {
+    pub wait: Durations,
+    pub service: Durations,
+    pub total: Durations,
 }
 
 /// The counts of one reactor. Two parts never share a cache line of the processor.
@@ -93,12 +93,12 @@ struct Times {
 }
 
 /// This thread is the reactor `home`.
-pub(crate) fn count_as(home: u16) {
+pub fn count_as(home: u16) {
     PART.set(usize::from(home));
 }
 
 impl Tally {
-    pub(crate) fn new(reactors: u16, sites: usize, pools: usize) -> Tally {
+    pub fn new(reactors: u16, sites: usize, pools: usize) -> Tally {
         let part = |_| Part {
             sites: (0..=sites).map(|_| Site::default()).collect(),
             pools: (0..pools).map(|_| Pool::default()).collect(),
@@ -109,7 +109,7 @@ impl Tally {
     }
 
     /// Counts a request whose answer has ended.
-    pub(crate) fn ended(&self, ended: &Ended) {
+    pub fn ended(&self, ended: &Ended) {
         let part = self.part();
         if let Some(site) = part.site(ended.site) {
             let class = usize::from(ended.status / 100).clamp(1, CLASSES) - 1;
@@ -131,7 +131,7 @@ impl Tally {
     }
 
     /// Counts a worker that is free again after `service` µs.
-    pub(crate) fn served(&self, site: Option<usize>, pool: u16, service: u64) {
+    pub fn served(&self, site: Option<usize>, pool: u16, service: u64) {
         let part = self.part();
         if let Some(site) = part.site(site) {
             site.times.service.add(service);
@@ -142,7 +142,7 @@ impl Tally {
     }
 
     /// The counts of a site; `None`: of requests without a site.
-    pub(crate) fn site(&self, index: Option<usize>) -> SiteCounts {
+    pub fn site(&self, index: Option<usize>) -> SiteCounts {
         let mut counts = SiteCounts::default();
         for site in self.parts.iter().filter_map(|part| part.site(index)) {
             for (sum, count) in counts.statuses.iter_mut().zip(&site.statuses) {
@@ -156,7 +156,7 @@ impl Tally {
     }
 
     /// The counts of a pool.
-    pub(crate) fn pool(&self, index: u16) -> PoolCounts {
+    pub fn pool(&self, index: u16) -> PoolCounts {
         let mut counts = PoolCounts::default();
         let pools = self.parts.iter();
         for pool in pools.filter_map(|part| part.pools.get(usize::from(index))) {
@@ -181,14 +181,14 @@ impl Part {
 }
 
 impl SiteCounts {
-    pub(crate) fn requests(&self) -> u64 {
+    pub fn requests(&self) -> u64 {
         self.statuses.iter().sum()
     }
 }
 
 impl TimeCounts {
     /// The difference to `before`, an earlier value.
-    pub(crate) fn since(&self, before: &TimeCounts) -> TimeCounts {
+    pub fn since(&self, before: &TimeCounts) -> TimeCounts {
         TimeCounts {
             wait: self.wait.since(&before.wait),
             service: self.service.since(&before.service),

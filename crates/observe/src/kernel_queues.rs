@@ -15,8 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::error_log::{self, Format};
 use weir_config::{Address, Config};
-use weir_observe::error_log::{self, Format};
 use weir_sys::{
     net_stat::{Counters, Overflows},
     sock_diag::{self, Diag, Family},
@@ -24,48 +24,48 @@ use weir_sys::{
 
 /// A listener's accept queue, summed over all of its sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ListenerQueue {
+pub struct ListenerQueue {
     /// The NAME of `[listen.NAME]`.
-    pub(crate) name: String,
+    pub name: String,
     /// As configured.
-    pub(crate) address: String,
+    pub address: String,
     /// Number of sockets that share the address, one per reactor. The kernel chooses one for each connection,
     /// regardless of the room in the others.
-    pub(crate) sockets: usize,
+    pub sockets: usize,
     /// Connections that wait to be accepted.
-    pub(crate) length: u32,
+    pub length: u32,
     /// The `backlog` that the kernel has granted, summed over all sockets.
-    pub(crate) limit: u32,
+    pub limit: u32,
     /// The highest length since the gateway started.
-    pub(crate) max_length: u32,
+    pub max_length: u32,
     /// How often the queue of a socket was found full.
-    pub(crate) full_events: u64,
+    pub full_events: u64,
     /// Whether the queue of a socket is full now.
-    pub(crate) full: bool,
+    pub full: bool,
     /// Connections that the kernel has rejected since the gateway started, because the queue was full or for another
     /// reason. `None`: the kernel does not count them (unix sockets, whose clients wait or are refused).
-    pub(crate) drops: Option<u64>,
+    pub drops: Option<u64>,
 }
 
 /// The result of one check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct KernelView {
+pub struct KernelView {
     /// In the order of `Config::listeners`. Empty if the kernel gives no data.
-    pub(crate) listeners: Vec<ListenerQueue>,
+    pub listeners: Vec<ListenerQueue>,
     /// Connections that the kernel has rejected since the gateway started, for all TCP listeners of this network
     /// namespace, also those of other programs. `None`: no data.
-    pub(crate) overflows: Option<Overflows>,
+    pub overflows: Option<Overflows>,
     /// Why there is no data.
-    pub(crate) failure: Option<String>,
+    pub failure: Option<String>,
 }
 
 /// The queues of a gateway's listeners.
 #[derive(Debug)]
-pub(crate) struct KernelQueues(Mutex<State>);
+pub struct KernelQueues(Mutex<State>);
 
 impl KernelQueues {
     /// For the listening sockets of a gateway, each with its index into `Config::listeners`.
-    pub(crate) fn new<'a>(
+    pub fn new<'a>(
         config: &Config,
         sockets: impl Iterator<Item = (u16, &'a OwnedFd)>,
         counters: Option<OwnedFd>,
@@ -106,7 +106,7 @@ impl KernelQueues {
     }
 
     /// The queues as they are now, or were a moment ago ([`FRESH`]). Waits only for the kernel.
-    pub(crate) fn look(&self, at_limit: &dyn Fn() -> Option<usize>) -> KernelView {
+    pub fn look(&self, at_limit: &dyn Fn() -> Option<usize>) -> KernelView {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         if state
@@ -121,7 +121,7 @@ impl KernelQueues {
 }
 
 /// How often the queues are checked if nobody asks.
-pub(crate) const EVERY: Duration = Duration::from_secs(1);
+pub const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct State {
