@@ -19,8 +19,8 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 use weir_observe::clock;
 
-use super::{cache::Filling, compress::Compressed, fault::Kind, headers, upload::Pump};
-use weir_http::{self as carrier, Part, Truncated};
+use super::{cache::Filling, compress::Compressed, fault::Kind, message, upload::Pump};
+use weir_http::{self as carrier, Part, Truncated, Tunnel};
 
 /// The body of an answer for the caller.
 pub(crate) struct Answer {
@@ -62,6 +62,8 @@ pub(super) enum Source {
     Compressed(Box<Compressed>),
     /// Another source, which the cache reads.
     Filling(Box<Filling>),
+    /// What follows the head is not HTTP.
+    Tunnel(Tunnel),
 }
 
 /// Why a body ended too early.
@@ -130,6 +132,16 @@ impl Answer {
         }
     }
 
+    /// The connection becomes a tunnel.
+    pub(crate) fn tunnel(tunnel: Tunnel) -> Answer {
+        Answer::new(Source::Tunnel(tunnel))
+    }
+
+    /// Whether the connection becomes a tunnel.
+    pub(crate) fn is_tunnel(&self) -> bool {
+        matches!(self.source, Source::Tunnel(_))
+    }
+
     pub(super) fn new(source: Source) -> Answer {
         Answer {
             left: source.size_hint().exact(),
@@ -149,8 +161,20 @@ impl Answer {
 
     /// For the carrier: with the length, if it is known. `takes_trailers`: the caller has said that it does.
     pub(crate) fn carried(mut self, takes_trailers: bool) -> (carrier::Body, Option<u64>) {
+        if self.is_tunnel()
+            && let Source::Tunnel(tunnel) = std::mem::replace(&mut self.source, Source::Empty)
+        {
+            return (carrier::Body::Tunnel(tunnel), None);
+        }
         if self.is_end_stream() {
             return (carrier::Body::Empty, Some(0));
+        }
+        if let Source::Bytes(bytes) = &mut self.source {
+            let bytes = std::mem::take(bytes);
+            let length = bytes.len() as u64;
+            self.sent = length;
+            self.ended(Ended::Whole);
+            return (carrier::Body::Bytes(bytes), Some(length));
         }
         self.takes_trailers = takes_trailers;
         let length = self.size_hint().exact();
@@ -236,7 +260,7 @@ impl carrier::Stream for Answer {
                 Ok(data) => Some(Ok(Part::Bytes(data))),
                 Err(frame) => {
                     let trailers = frame.into_trailers().ok().filter(|_| self.takes_trailers);
-                    trailers.map(|trailers| Ok(Part::Trailers(headers::lines(&trailers))))
+                    trailers.map(|trailers| Ok(Part::Trailers(message::lines(&trailers))))
                 }
             });
         }
@@ -267,7 +291,7 @@ impl Source {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self {
-            Source::Empty => Poll::Ready(None),
+            Source::Empty | Source::Tunnel(_) => Poll::Ready(None),
             Source::Bytes(bytes) => {
                 let bytes = std::mem::take(bytes);
                 *self = Source::Empty;
@@ -287,7 +311,7 @@ impl Source {
 
     pub(super) fn is_end_stream(&self) -> bool {
         match self {
-            Source::Empty => true,
+            Source::Empty | Source::Tunnel(_) => true,
             Source::Bytes(_) => false,
             Source::Origin(body) => body.is_end_stream(),
             Source::Compressed(body) => body.is_end_stream(),
@@ -297,7 +321,7 @@ impl Source {
 
     pub(super) fn size_hint(&self) -> SizeHint {
         match self {
-            Source::Empty => SizeHint::with_exact(0),
+            Source::Empty | Source::Tunnel(_) => SizeHint::with_exact(0),
             Source::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Source::Origin(body) => body.size_hint(),
             Source::Compressed(_) => SizeHint::default(),

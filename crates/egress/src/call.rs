@@ -9,36 +9,33 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use bytes::Bytes;
-use http::{
-    HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
-    header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, PROXY_AUTHENTICATE, RETRY_AFTER},
-    request::Parts,
-    uri::PathAndQuery,
-};
-use weir_http::{self as carrier, Body, ConnState, Fields, Head, RequestBody, Tunnel};
-use weir_interfaces::own_call::{self, Ticket};
+use http::{StatusCode, Uri, Version, uri::PathAndQuery};
+use weir_http::{self as carrier, ConnState, Fields, Head, Tunnel};
+use weir_http1::Name;
+use weir_interfaces::own_call::Ticket;
 use weir_observe::clock;
 use weir_pool::{Failure, Sent};
 
 use super::{
     Egress,
     body::{Answer, Guarded, Pace},
-    cache::{Answered as Revalidated, Asked, Look},
+    cache::{Answered as Revalidated, Asked, Cache, Look},
     callers::{Calling, Peer},
     compress::{self, Wish},
-    connections::{Carrier, Received, Unanswered},
+    connections::{Carrier, OriginAnswer, Outgoing, Unanswered},
     course::Course,
     fault::{Fault, Kind},
     headers,
     host::Host,
     limiter::Permit,
+    message::{self, OriginRequest, Reply},
     record::{Connection, Protocol},
     serve::Unrecorded,
     target::{self, Form, Target},
     tunnel,
-    upload::{Progress, Pump, Upload},
+    upload::{Progress, Upload},
 };
+
 /// Answers one call. `state`: of the caller's connection.
 pub(crate) async fn call(
     egress: Arc<Egress>,
@@ -47,96 +44,78 @@ pub(crate) async fn call(
     request: carrier::Request,
 ) -> carrier::Answer<Unrecorded> {
     let calling = Arc::new(peer.calls());
-    let carrier::Request { head, body } = request;
-    let mut course = Course::begin(&egress, &calling, &head.method);
-    let takes_trailers = head.fields.has_token(weir_http1::Name::Te, "trailers");
-    let answered = match of_head(head) {
-        Ok(parts) => tokio::select! {
-            answered = steps(&egress, &calling, &state, (parts, body), &mut course) => answered,
-            () = calling.over() => Err(Fault::sent(
-                Kind::Deadline,
-                "the time limit of the request that made this call is over",
-            )),
-        },
-        Err(fault) => Err(fault),
+    let mut course = Course::begin(&egress, &calling, &request.head.method);
+    let takes_trailers = headers::takes_trailers(&request.head.fields);
+    let answered = tokio::select! {
+        biased;
+        answered = steps(&egress, &calling, &state, request, &mut course) => answered,
+        () = calling.over() => Err(Fault::sent(
+            Kind::Deadline,
+            "the time limit of the request that made this call is over",
+        )),
     };
-    let response = match answered {
-        Ok(Answered::Response(response, pump)) => {
-            course.answer(response.map(|answer| answer.with_pump(pump)))
-        }
-        Ok(Answered::Tunnel(tunnel)) => {
-            return carrier::Answer {
-                status: StatusCode::OK,
-                headers: Fields::default(),
-                body: Body::Tunnel(tunnel),
-                length: None,
-                keep: false,
-                receipt: Unrecorded,
-            };
-        }
+    let reply = match answered {
+        Ok(reply) => course.answer(reply),
         Err(fault) => refuse(&fault, course),
     };
-    let (parts, answer) = response.into_parts();
-    let (body, length) = answer.carried(takes_trailers);
+    let keep = !reply.body.is_tunnel();
+    let (body, length) = reply.body.carried(takes_trailers);
     carrier::Answer {
-        status: parts.status,
-        headers: headers::lines(&parts.headers),
+        status: reply.status,
+        headers: reply.fields,
         body,
         length,
-        keep: true,
+        keep,
         receipt: Unrecorded,
     }
 }
 
-/// What a call leads to.
-enum Answered {
-    /// With what still reads the body of the request.
-    Response(Box<Response<Answer>>, Option<Pump>),
-    Tunnel(Tunnel),
-}
-
-/// The head of a request, in the types of the steps.
-fn of_head(head: Head) -> Result<Parts, Fault> {
-    let mut parts = Request::new(()).into_parts().0;
-    parts.headers = headers::of_request(&head.fields)?;
-    if head.version == Version::HTTP_11 && !parts.headers.contains_key(HOST) {
+/// Checks what the carrier passes on.
+///
+/// # Errors
+/// [`Kind::BadRequest`]
+fn check(head: &mut Head) -> Result<(), Fault> {
+    if head.version == Version::HTTP_11 && !head.fields.has(Name::Host) {
         let what = "call refused: it has no Host header; send one";
         return Err(Fault::unsent(Kind::BadRequest, what));
     }
-    (parts.method, parts.uri) = (head.method, head.uri);
-    if let Some(received) = head.received {
-        // Nothing is corrected here. A fragment is not sent (RFC 9110 §7.1).
-        let refused = |_| {
-            Fault::unsent(
-                Kind::BadRequest,
-                "call refused: its path or query has bytes that are not allowed in a URL; percent-encode them",
-            )
-        };
-        let path = PathAndQuery::try_from(&*received).map_err(|_| refused(()))?;
-        let mut uri = parts.uri.into_parts();
-        uri.path_and_query = Some(path);
-        parts.uri = Uri::from_parts(uri).map_err(|_| refused(()))?;
-    }
-    Ok(parts)
+    let Some(received) = head.received.take() else {
+        return Ok(());
+    };
+    // Nothing is corrected here. A fragment is not sent (RFC 9110 §7.1).
+    let refused = || {
+        Fault::unsent(
+            Kind::BadRequest,
+            "call refused: its path or query has bytes that are not allowed in a URL; percent-encode them",
+        )
+    };
+    let path = PathAndQuery::try_from(&*received).map_err(|_| refused())?;
+    let mut uri = std::mem::take(&mut head.uri).into_parts();
+    uri.path_and_query = Some(path);
+    head.uri = Uri::from_parts(uri).map_err(|_| refused())?;
+    Ok(())
 }
 
 async fn steps(
     egress: &Arc<Egress>,
     calling: &Calling,
     state: &Arc<ConnState>,
-    (mut parts, body): (Parts, RequestBody),
+    request: carrier::Request,
     course: &mut Course,
-) -> Result<Answered, Fault> {
+) -> Result<Reply, Fault> {
+    let carrier::Request { mut head, body } = request;
+    check(&mut head)?;
     if let Some(token) = egress.token.as_ref().filter(|_| calling.needs_token()) {
-        headers::authorized(&parts.headers, token)?;
+        headers::authorized(&head.fields, token)?;
     }
-    let target = target::target(&parts.method, &parts.uri, &parts.headers, &egress.rules)?;
+    let target = target::target(&head.method, &head.uri, &head.fields, &egress.rules)?;
     course.is_for(&target);
     if egress.rules.asks_who(&target) {
-        calling.identify().await;
+        // It is rare, and its future large; so are others that are boxed here.
+        Box::pin(calling.identify()).await;
     }
     let who = calling.who();
-    let judged = egress.rules.judge(&target, &parts.method, &who);
+    let judged = egress.rules.judge(&target, &head.method, &who);
     let entitled = egress.rules.is_entitled(&target.origin, &who);
     let host = match judged.and_then(|()| egress.hosts.of(&target.origin, entitled)) {
         Ok(host) => host,
@@ -149,37 +128,63 @@ async fn steps(
     host.begin();
     let limits = Limits::new(&host, calling);
     if target.form == Form::Tunnel {
-        let tunnel = tunnelled(egress, &host, &limits, course).await?;
-        return Ok(Answered::Tunnel(tunnel));
+        let tunnel = Box::pin(tunnelled(egress, &host, &limits, course)).await?;
+        return Ok(Reply {
+            status: StatusCode::OK,
+            fields: Fields::default(),
+            body: Answer::tunnel(tunnel),
+        });
     }
-    if !body.is_none() {
-        // A caller that sent `Expect: 100-continue` learns a refusal at once, before it sends its body.
-        host.admits()?;
-    }
-    let (upload, mut pump) = Upload::begin(body, host.settings.read_timeout, state).await?;
+    let (upload, mut pump) = match body.is_none() {
+        true => {
+            state.awaits_script();
+            (Upload::Whole(None), None)
+        }
+        false => {
+            // A caller that sent `Expect: 100-continue` learns a refusal at once, before it sends its body.
+            host.admits()?;
+            Box::pin(Upload::begin(body, host.settings.read_timeout, state)).await?
+        }
+    };
     course.upload(&upload);
-    let wish = (host.settings.compress).then(|| Wish::of(&parts.method, &parts.headers));
-    let found = look(egress, &host, &target, &limits, &parts, &upload).await?;
-    let response = match found {
+    let mut found = None;
+    if let Some(cache) = egress.cache.as_ref().filter(|_| host.settings.cache) {
+        let call = (&target, &head);
+        found = Some(Box::pin(look(cache, &host, call, &limits, &upload)).await?);
+    }
+    let wish =
+        (host.settings.compress).then(|| Wish::of(&head.method, &message::of_caller(&head.fields)));
+    let reply = match found {
         Some(Look::Hit(response, how)) => {
             course.record.cache = how;
-            *response
+            (*response).into()
         }
         Some(Look::Failed(fault)) => return Err(fault),
         found => {
-            prepare(calling, &host, &target, &mut parts, &upload)?;
-            let fetching = fetch(&host, &limits, found, parts, upload, course);
-            match &mut pump {
-                Some(pump) => pump.during(Box::pin(fetching)).await?,
-                None => fetching.await?,
+            let request = prepare(calling, &host, head, target);
+            let exchange = Exchange {
+                host: &host,
+                limits: &limits,
+                request,
+            };
+            match (found, &mut pump) {
+                (None, None) => exchange.ask(upload, course).await?,
+                (found, None) => Box::pin(exchange.fetch(found, upload, course)).await?,
+                (found, Some(pump)) => {
+                    let fetching = exchange.fetch(found, upload, course);
+                    pump.during(Box::pin(fetching)).await?
+                }
             }
         }
     };
-    let response = match wish {
-        Some(wish) => compress::toward_caller(wish, response),
-        None => response,
+    let mut reply = match wish {
+        Some(wish) => compress::toward_caller(wish, reply.into_response()).into(),
+        None => reply,
     };
-    Ok(Answered::Response(Box::new(response), pump))
+    if pump.is_some() {
+        reply.body = reply.body.with_pump(pump);
+    }
+    Ok(reply)
 }
 
 /// The time limits of a call. The limit of the caller's own request may be removed during the call; until the answer
@@ -215,6 +220,11 @@ impl Limits<'_> {
         }
     }
 
+    /// Whether there is time for another try after a pause.
+    fn allows(&self, pause: Duration) -> bool {
+        clock::precise().saturating_add(pause.as_micros() as u64) < self.deadline
+    }
+
     /// The time limit was reached.
     fn over(&self, host: &Host, sent: Sent) -> Fault {
         let what = format!(
@@ -228,31 +238,27 @@ impl Limits<'_> {
     }
 }
 
-/// Looks into the cache; `None` if answers of that host are not cached.
+/// Looks into the cache.
 async fn look(
-    egress: &Egress,
+    cache: &Arc<Cache>,
     host: &Host,
-    target: &Target,
+    (target, head): (&Target, &Head),
     limits: &Limits<'_>,
-    parts: &Parts,
     upload: &Upload,
-) -> Result<Option<Look>, Fault> {
-    let Some(cache) = egress.cache.as_ref().filter(|_| host.settings.cache) else {
-        return Ok(None);
-    };
+) -> Result<Look, Fault> {
     let asked = Asked {
         target,
-        method: &parts.method,
-        headers: &parts.headers,
+        method: &head.method,
+        headers: &message::of_caller(&head.fields),
         has_body: upload.length() != Some(0),
-        set: host.outbound(None).set,
+        set: &host.set_headers,
         stale_if_error: host.settings.stale_if_error,
     };
     let found = match cache.look(&asked, SystemTime::now()) {
         Look::Follow(following) => following.wait(limits.deadline, SystemTime::now).await,
         found => Some(found),
     };
-    let late = || {
+    found.ok_or_else(|| {
         Fault::unsent(
             Kind::ResponseTimeout,
             format!(
@@ -260,169 +266,139 @@ async fn look(
                 host.origin
             ),
         )
-    };
-    found.ok_or_else(late).map(Some)
-}
-
-/// Asks the origin if the cache has no answer, and gives the answer to the cache.
-async fn fetch(
-    host: &Arc<Host>,
-    limits: &Limits<'_>,
-    found: Option<Look>,
-    mut parts: Parts,
-    upload: Upload,
-    course: &mut Course,
-) -> Result<Response<Answer>, Fault> {
-    let Some(Look::Ask(mut asking)) = found else {
-        return ask(host, limits, parts, upload, course).await;
-    };
-    // Only requests without a body revalidate stored answers.
-    let mut again = asking.may_come_again().then(|| copy(&parts));
-    asking.prepare(&mut parts.headers);
-    let mut answered = ask(host, limits, parts, upload, course).await;
-    loop {
-        let (response, how) = match answered {
-            Ok(response) => match (asking.outcome(response, SystemTime::now()), again.take()) {
-                (Revalidated::Done(response, how), _) => (response, how),
-                (Revalidated::Again(next), Some(mut parts)) => {
-                    asking = next;
-                    asking.prepare(&mut parts.headers);
-                    answered = ask(host, limits, parts, Upload::Whole(None), course).await;
-                    continue;
-                }
-                (Revalidated::Again(_), None) => {
-                    let what = format!("{}: 304 to a question without conditions", host.origin);
-                    return Err(Fault::sent(Kind::BadResponse, what));
-                }
-            },
-            Err(fault) => {
-                let instead = asking.failed(fault.clone(), SystemTime::now())?;
-                // The caller has a stale answer, but the fault must still be logged.
-                course.complain(&fault);
-                instead
-            }
-        };
-        course.record.cache = how;
-        return Ok(response);
-    }
-}
-
-fn copy(parts: &Parts) -> Parts {
-    let mut copy = Request::new(()).into_parts().0;
-    copy.method = parts.method.clone();
-    copy.uri = parts.uri.clone();
-    copy.headers = parts.headers.clone();
-    copy
+    })
 }
 
 /// The request for the origin: the caller's request without hop-by-hop headers.
-fn prepare(
-    calling: &Calling,
-    host: &Host,
-    target: &Target,
-    parts: &mut Parts,
-    upload: &Upload,
-) -> Result<(), Fault> {
+fn prepare(calling: &Calling, host: &Host, head: Head, target: Target) -> OriginRequest {
     let outbound = host.outbound(calling.address().map(|address| address.ip()));
-    headers::toward_origin(&mut parts.headers, &outbound)?;
-    if let Some(length) = upload.length() {
-        // A chunked body that has arrived completely has a known length now. For methods that usually have a body, a
-        // length must be sent also if the body is empty (RFC 9110 §8.6).
-        let usual = [Method::POST, Method::PUT, Method::PATCH].contains(&parts.method);
-        if length > 0 || usual || parts.headers.contains_key(CONTENT_LENGTH) {
-            parts.headers.insert(CONTENT_LENGTH, length.into());
-        }
+    OriginRequest {
+        fields: headers::toward_origin(&head.fields, &outbound),
+        says_length: head.fields.has(Name::ContentLength),
+        method: head.method,
+        path: target.path,
     }
-    parts.uri = host
-        .uri(&target.path)
-        .map_err(|error| Fault::unsent(Kind::BadRequest, format!("{}: {error}", host.origin)))?;
-    parts.version = http::Version::HTTP_11;
-    parts.extensions.clear();
-    Ok(())
 }
 
-/// Asks the origin, and retries if that is allowed. The breaker counts the call, not each try: if a retry succeeds,
-/// the call has not failed.
-async fn ask(
-    host: &Arc<Host>,
-    limits: &Limits<'_>,
-    parts: Parts,
-    upload: Upload,
-    course: &mut Course,
-) -> Result<Response<Answer>, Fault> {
-    host.admits()?;
-    let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
-    course.record.waited = permit.waited();
-    // Checked again after the wait: if the breaker opens meanwhile, waiting calls fail.
-    let trial = host.ask()?;
-    host.calls();
-    let idempotent = parts.method.is_idempotent();
-    let replay = upload.replay();
-    let mut upload = upload;
-    let (mut attempts, mut not_begun) = (0, 0);
-    let mut fresh = false;
-    loop {
-        // Made again for each try, because the request depends on the protocol of its connection.
-        let request = request(&parts, upload);
-        let failed = match attempt(host, limits, request, fresh, course).await {
-            Ok((response, carrier)) => {
-                trial.answered();
-                return Ok(relay(host, limits, response, carrier, permit));
-            }
-            Err(failed) => failed,
+/// A request, and the origin that is to answer it.
+struct Exchange<'a> {
+    host: &'a Arc<Host>,
+    limits: &'a Limits<'a>,
+    request: OriginRequest,
+}
+
+impl Exchange<'_> {
+    /// Asks the origin if the cache has no answer, and gives the answer to the cache.
+    async fn fetch(
+        mut self,
+        found: Option<Look>,
+        upload: Upload,
+        course: &mut Course,
+    ) -> Result<Reply, Fault> {
+        let Some(Look::Ask(mut asking)) = found else {
+            return self.ask(upload, course).await;
         };
-        let fault = failed.fault;
-        if failed.not_begun && not_begun < MOST_NOT_BEGUN {
-            // This costs neither a retry nor budget: the origin has not started to process it.
-            let pause = pause_before_again(not_begun);
-            not_begun += 1;
-            let until = clock::precise().saturating_add(pause.as_micros() as u64);
-            if until < limits.deadline
-                && let Some(again) = replay.next()
-            {
-                upload = again;
-                course.record.retries += 1;
-                fresh |= failed.kept;
-                if !pause.is_zero() {
-                    tokio::time::sleep(pause).await;
+        // Only requests without a body revalidate stored answers.
+        let unconditional = asking.may_come_again().then(|| self.request.fields.copy(0));
+        self.request.change(|headers| asking.prepare(headers));
+        let mut answered = self.ask(upload, course).await;
+        let mut again = unconditional;
+        loop {
+            let (response, how) = match answered {
+                Ok(reply) => {
+                    let outcome = asking.outcome(reply.into_response(), SystemTime::now());
+                    match (outcome, again.take()) {
+                        (Revalidated::Done(response, how), _) => (response, how),
+                        (Revalidated::Again(next), Some(fields)) => {
+                            asking = next;
+                            self.request.fields = fields;
+                            self.request.change(|headers| asking.prepare(headers));
+                            answered = self.ask(Upload::Whole(None), course).await;
+                            continue;
+                        }
+                        (Revalidated::Again(_), None) => {
+                            let what = format!(
+                                "{}: 304 to a question without conditions",
+                                self.host.origin
+                            );
+                            return Err(Fault::sent(Kind::BadResponse, what));
+                        }
+                    }
                 }
-                continue;
-            }
-        }
-        attempts += 1;
-        let failure = Failure {
-            idempotent,
-            sent: fault.sent,
-            answered: false,
-            attempts,
-            max_attempts: host.settings.retries + 1,
-        };
-        let pause = pause_before(attempts, fault.kind, failed.kept);
-        let in_time = clock::precise().saturating_add(pause.as_micros() as u64) < limits.deadline;
-        let may_again = in_time && may_help(fault.kind) && host.may_retry(&failure);
-        upload = match may_again.then(|| replay.next()).flatten() {
-            Some(again) => again,
-            // A closed kept connection says nothing about the origin.
-            _ if failed.kept && fault.kind == Kind::Terminated => return Err(fault),
-            _ => {
-                trial.failed(fault.kind);
-                return Err(fault);
-            }
-        };
-        course.record.retries += 1;
-        fresh |= failed.kept;
-        if !pause.is_zero() {
-            tokio::time::sleep(pause).await;
+                Err(fault) => {
+                    let instead = asking.failed(fault.clone(), SystemTime::now())?;
+                    // The caller has a stale answer, but the fault must still be logged.
+                    course.complain(&fault);
+                    instead
+                }
+            };
+            course.record.cache = how;
+            return Ok(response.into());
         }
     }
-}
 
-fn request(parts: &Parts, upload: Upload) -> Request<Upload> {
-    let mut request = Request::new(upload);
-    *request.method_mut() = parts.method.clone();
-    *request.uri_mut() = parts.uri.clone();
-    *request.headers_mut() = parts.headers.clone();
-    request
+    /// Asks the origin, and retries if that is allowed. The breaker counts the call, not each try: if a retry succeeds,
+    /// the call has not failed.
+    async fn ask(&self, upload: Upload, course: &mut Course) -> Result<Reply, Fault> {
+        let (host, limits) = (self.host, self.limits);
+        host.admits()?;
+        let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
+        course.record.waited = permit.waited();
+        // Checked again after the wait: if the breaker opens meanwhile, waiting calls fail.
+        let trial = host.ask()?;
+        host.calls();
+        let replay = upload.replay();
+        let idempotent = self.request.method.is_idempotent();
+        let mut upload = upload;
+        let (mut attempts, mut not_begun) = (0, 0);
+        let mut fresh = false;
+        loop {
+            let failed = match self.attempt(upload, fresh, course).await {
+                Ok((answer, carrier)) => {
+                    trial.answered();
+                    return Ok(relay(host, limits, answer, carrier, permit));
+                }
+                Err(failed) => failed,
+            };
+            let fault = failed.fault;
+            let mut again = None;
+            let mut pause = Duration::ZERO;
+            if failed.not_begun && not_begun < MOST_NOT_BEGUN {
+                // This costs neither a retry nor budget: the origin has not started to process it.
+                pause = pause_before_again(not_begun);
+                not_begun += 1;
+                again = limits.allows(pause).then(|| replay.next()).flatten();
+            }
+            if again.is_none() {
+                attempts += 1;
+                let failure = Failure {
+                    idempotent,
+                    sent: fault.sent,
+                    answered: false,
+                    attempts,
+                    max_attempts: host.settings.retries + 1,
+                };
+                pause = pause_before(attempts, fault.kind, failed.kept);
+                let may_again =
+                    limits.allows(pause) && may_help(fault.kind) && host.may_retry(&failure);
+                again = may_again.then(|| replay.next()).flatten();
+            }
+            upload = match again {
+                Some(again) => again,
+                // A closed kept connection says nothing about the origin.
+                None if failed.kept && fault.kind == Kind::Terminated => return Err(fault),
+                None => {
+                    trial.failed(fault.kind);
+                    return Err(fault);
+                }
+            };
+            course.record.retries += 1;
+            fresh |= failed.kept;
+            if !pause.is_zero() {
+                Box::pin(tokio::time::sleep(pause)).await;
+            }
+        }
+    }
 }
 
 /// Pause before a request is repeated that the origin has not begun. The first times there is none, because another
@@ -460,77 +436,78 @@ struct Failed {
     kept: bool,
 }
 
-/// One try: takes a connection, sends the request, reads the head of the answer. `fresh`: idle connections are not
-/// used.
-async fn attempt(
-    host: &Arc<Host>,
-    limits: &Limits<'_>,
-    mut request: Request<Upload>,
-    fresh: bool,
-    course: &mut Course,
-) -> Result<(Response<Received>, Carrier), Failed> {
-    let taken = match host.connections.ready(fresh) {
-        Some(carrier) => Ok(carrier),
-        None => {
-            let taken = clock::in_time(host.connections.take(fresh), limits.deadline).await;
-            taken.unwrap_or_else(|| Err(limits.over(host, Sent::Nothing)))
-        }
-    };
-    let mut carrier = match taken {
-        Ok(carrier) => carrier,
-        Err(fault) => {
-            return Err(Failed {
-                fault,
-                not_begun: false,
-                kept: false,
-            });
-        }
-    };
-    course.record.connection = Some(carrier.connection());
-    // A site of this weir has to know that one of its own workers waits for the answer.
-    let address = carrier.connection().address;
-    let ticket = limits.calling.own_call(&host.origin.host, address).await;
-    if let Some(value) = ticket.as_ref().and_then(Ticket::value) {
-        request.headers_mut().insert(own_call::HEADER, value);
-    }
-    let progress = request.body().progress();
-    let began = clock::now();
-    let sent = {
-        let mut sending = std::pin::pin!(carrier.send(request));
-        loop {
-            let due = due(host, progress.as_deref(), began);
-            match clock::in_time(sending.as_mut(), due.min(limits.deadline)).await {
-                Some(sent) => break sent,
-                None if clock::precise() >= limits.deadline => {
-                    break Err(Unanswered {
-                        fault: limits.over(host, Sent::Maybe),
-                        not_begun: false,
-                    });
-                }
-                // The body has made progress meanwhile.
-                None if self::due(host, progress.as_deref(), began) > due => {}
-                None => {
-                    break Err(Unanswered {
-                        fault: late(host, progress.as_deref()),
-                        not_begun: false,
-                    });
+impl Exchange<'_> {
+    /// One try: takes a connection, sends the request, reads the head of the answer. `fresh`: idle connections are not
+    /// used.
+    async fn attempt(
+        &self,
+        upload: Upload,
+        fresh: bool,
+        course: &mut Course,
+    ) -> Result<(OriginAnswer, Carrier), Failed> {
+        let (host, limits) = (self.host, self.limits);
+        let taken = match host.connections.ready(fresh) {
+            Some(carrier) => Ok(carrier),
+            None => {
+                let taking = Box::pin(host.connections.take(fresh));
+                let taken = clock::in_time(taking, limits.deadline).await;
+                taken.unwrap_or_else(|| Err(limits.over(host, Sent::Nothing)))
+            }
+        };
+        let mut carrier = taken.map_err(|fault| Failed {
+            fault,
+            not_begun: false,
+            kept: false,
+        })?;
+        course.record.connection = Some(carrier.connection());
+        // A site of this weir has to know that one of its own workers waits for the answer.
+        let address = carrier.connection().address;
+        let ticket = limits.calling.own_call(&host.origin.host, address).await;
+        let progress = upload.progress();
+        let outgoing = Outgoing {
+            request: &self.request,
+            upload,
+            host,
+            ticket: ticket.as_ref().and_then(Ticket::value),
+        };
+        let began = clock::now();
+        let sent = {
+            let mut sending = std::pin::pin!(carrier.send(outgoing));
+            loop {
+                let due = due(host, progress.as_deref(), began);
+                match clock::in_time(sending.as_mut(), due.min(limits.deadline)).await {
+                    Some(sent) => break sent,
+                    None if clock::precise() >= limits.deadline => {
+                        break Err(Unanswered {
+                            fault: limits.over(host, Sent::Maybe),
+                            not_begun: false,
+                        });
+                    }
+                    // The body has made progress meanwhile.
+                    None if self::due(host, progress.as_deref(), began) > due => {}
+                    None => {
+                        break Err(Unanswered {
+                            fault: late(host, progress.as_deref()),
+                            not_begun: false,
+                        });
+                    }
                 }
             }
+        };
+        match sent {
+            Ok(answer) => {
+                course.record.first_byte = Some(clock::now().saturating_sub(began));
+                Ok((answer, carrier))
+            }
+            Err(Unanswered { fault, not_begun }) => Err(Failed {
+                fault,
+                not_begun,
+                // An HTTP/2 connection on which the origin refused this request says nothing about other kept
+                // connections.
+                kept: carrier.is_kept()
+                    && !(not_begun && carrier.connection().protocol == Protocol::Http2),
+            }),
         }
-    };
-    match sent {
-        Ok(response) => {
-            course.record.first_byte = Some(clock::now().saturating_sub(began));
-            Ok((response, carrier))
-        }
-        Err(Unanswered { fault, not_begun }) => Err(Failed {
-            fault,
-            not_begun,
-            // An HTTP/2 connection on which the origin refused this request says nothing about other kept
-            // connections.
-            kept: carrier.is_kept()
-                && !(not_begun && carrier.connection().protocol == Protocol::Http2),
-        }),
     }
 }
 
@@ -575,20 +552,28 @@ fn late(host: &Host, progress: Option<&Progress>) -> Fault {
 
 /// The origin's answer, for the caller.
 fn relay(
-    host: &Arc<Host>,
+    host: &Host,
     limits: &Limits<'_>,
-    response: Response<Received>,
+    answer: OriginAnswer,
     carrier: Carrier,
     permit: Permit,
-) -> Response<Answer> {
-    let (mut parts, body) = response.into_parts();
-    headers::toward_caller(&mut parts.headers);
-    parts.version = http::Version::HTTP_11;
-    parts.extensions.clear();
-    let pace = limits.pace(host);
-    // Both are held until the last byte has arrived.
-    let answer = Answer::origin(Guarded::new(body, (carrier, permit), pace));
-    Response::from_parts(parts, answer)
+) -> Reply {
+    let OriginAnswer {
+        status,
+        fields,
+        mut body,
+    } = answer;
+    let body = match body.take_whole() {
+        // Connection and place are free again.
+        Some(bytes) => Answer::bytes(bytes),
+        // Both are held until the last byte has arrived.
+        None => Answer::origin(Guarded::new(body, (carrier, permit), limits.pace(host))),
+    };
+    Reply {
+        status,
+        fields,
+        body,
+    }
 }
 
 /// CONNECT: uses a new connection; the tunnelled bytes are not inspected.
@@ -632,30 +617,26 @@ async fn tunnelled(
 }
 
 /// weir's own error answer, which tells whose fault it is.
-fn refuse(fault: &Fault, mut course: Box<Course>) -> Response<Answer> {
+fn refuse(fault: &Fault, mut course: Box<Course>) -> Reply {
     let kind = fault.kind;
     let status = kind.status();
     course.record.fault = Some(kind);
     course.complain(fault);
     let text = format!("weir: {} ({})\n", kind.reason(), status.as_u16());
-    let mut response = Response::new(Answer::bytes(Bytes::from(text)));
-    *response.status_mut() = status;
-    let fields = response.headers_mut();
-    fields.insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("text/plain; charset=utf-8"),
-    );
-    headers::proxy_status(fields, kind);
+    let mut fields = Fields::default();
+    fields.push_read(Name::ContentType, b"text/plain; charset=utf-8");
+    headers::proxy_status(&mut fields, kind);
     if let Some(seconds) = fault.retry_after {
-        fields.insert(RETRY_AFTER, seconds.into());
+        fields.push_read(Name::RetryAfter, seconds.to_string().as_bytes());
     }
     if kind == Kind::NoToken {
-        fields.insert(
-            PROXY_AUTHENTICATE,
-            HeaderValue::from_static(headers::CHALLENGE),
-        );
+        fields.push_read(Name::ProxyAuthenticate, headers::CHALLENGE.as_bytes());
     }
-    course.answer(response)
+    course.answer(Reply {
+        status,
+        fields,
+        body: Answer::bytes(text),
+    })
 }
 
 /// How often a call is repeated that the origin has not begun. After two closed connections weir knows how many calls

@@ -353,7 +353,8 @@ impl Calling {
         if !self.peer.callers.workers.serves(host, address) {
             return None;
         }
-        self.identify().await;
+        // It is rare, and its future large.
+        Box::pin(self.identify()).await;
         let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
         let (pid, _) = worker.as_ref().filter(|(_, now)| now.request != UNKNOWN)?;
         Some(Ticket::new(*pid))
@@ -413,7 +414,7 @@ impl Calling {
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 4).min(LONGEST_PAUSE);
-            if self.peer.find().await {
+            if Box::pin(self.peer.find()).await {
                 self.tie();
             }
         }

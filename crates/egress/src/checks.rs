@@ -6,7 +6,7 @@
 
 use std::{net::IpAddr, path::Path, sync::OnceLock};
 
-use http::{HeaderMap, HeaderValue, Method, Uri, header::HOST};
+use http::{HeaderValue, Method, Uri};
 use url::{Host, Url};
 use weir_config::{Environment, Scheme};
 
@@ -60,12 +60,12 @@ pub fn call(method: &str, written: &str, host: Option<&str>) {
     ) else {
         return;
     };
-    let mut headers = HeaderMap::new();
+    let mut headers = weir_http1::Fields::default();
     if let Some(host) = host {
-        let Ok(host) = HeaderValue::from_str(host) else {
+        if HeaderValue::from_str(host).is_err() {
             return;
-        };
-        headers.insert(HOST, host);
+        }
+        headers.push(b"Host", host.as_bytes());
     }
     static RULES: OnceLock<Rules> = OnceLock::new();
     let rules = RULES.get_or_init(|| rules(EGRESS));

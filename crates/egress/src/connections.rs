@@ -44,7 +44,7 @@ use tokio::{sync::oneshot, task::AbortHandle};
 use weir_config::{HostSettings, Scheme};
 use weir_http1::Limits;
 
-pub(crate) use self::carrier::{Carrier, Received, Unanswered};
+pub(crate) use self::carrier::{Carrier, OriginAnswer, Outgoing, Unanswered};
 use weir_observe::clock;
 use weir_upstream::h1;
 

@@ -2,15 +2,16 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use http::{Method, Response, StatusCode};
+use http::{Method, StatusCode};
 use weir_observe::clock;
 
 use super::{
     Egress,
-    body::{Answer, Ended},
+    body::Ended,
     callers::Calling,
     fault::{Fault, Kind},
     host::Host,
+    message::Reply,
     record::{CacheUse, CallRecord, Caller},
     target::Target,
     tunnel::Carried,
@@ -101,9 +102,10 @@ impl Course {
     }
 
     /// Passes an answer on; the log line is written when it has ended.
-    pub(crate) fn answer(mut self: Box<Self>, response: Response<Answer>) -> Response<Answer> {
-        self.record.status = Some(response.status());
-        response.map(|answer| answer.then(move |how, bytes| self.ended(how, bytes)))
+    pub(crate) fn answer(mut self: Box<Self>, reply: Reply) -> Reply {
+        self.record.status = Some(reply.status);
+        let body = reply.body.then(move |how, bytes| self.ended(how, bytes));
+        Reply { body, ..reply }
     }
 
     fn ended(mut self: Box<Self>, how: Ended, bytes: u64) {

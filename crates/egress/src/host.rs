@@ -42,12 +42,12 @@ pub(crate) struct Host {
     pub(crate) origin: Arc<Origin>,
     pub(crate) settings: Arc<HostSettings>,
     /// For `Host`.
-    authority: HeaderValue,
+    authority: Box<str>,
     /// The first parts of its URIs.
     scheme: uri::Scheme,
     uri_authority: uri::Authority,
     /// Headers that are set in each request.
-    set_headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) set_headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) figures: Arc<HostFigures>,
@@ -394,8 +394,7 @@ impl Hosts {
             },
             uri_authority: uri::Authority::try_from(origin.authority())
                 .map_err(|error| internal(error.to_string()))?,
-            authority: HeaderValue::try_from(origin.authority())
-                .map_err(|error| internal(error.to_string()))?,
+            authority: origin.authority().into(),
             set_headers: self.set_headers(&settings).map_err(internal)?,
             connections: Connections::new(self.dialer.clone(), route, figures.clone()),
             limiter: Limiter::new(origin.to_string(), &settings),

@@ -40,6 +40,7 @@ mod host;
 mod limiter;
 mod listen;
 mod log;
+mod message;
 mod names;
 mod reading;
 mod record;

@@ -10,11 +10,11 @@
 use std::fmt;
 
 use http::{
-    HeaderMap, Method, Uri,
-    header::HOST,
+    Method, Uri,
     uri::{Authority, PathAndQuery},
 };
 use weir_config::Scheme;
+use weir_http1::{Fields, Name};
 use weir_semantics::authority::{self, Ambiguous};
 
 use super::{
@@ -38,10 +38,10 @@ use super::{
 pub(crate) fn target(
     method: &Method,
     uri: &Uri,
-    headers: &HeaderMap,
+    headers: &Fields,
     rules: &Rules,
 ) -> Result<Target, Fault> {
-    if headers.get_all(HOST).iter().nth(1).is_some() {
+    if headers.all(Name::Host).nth(1).is_some() {
         return Err(refused("it has more than one Host header; send one"));
     }
     let written = match (uri.scheme_str(), uri.authority()) {
@@ -62,11 +62,12 @@ fn path_form(uri: &Uri, rules: &Rules) -> Result<Target, String> {
     let Some(rest) = whole.strip_prefix('/') else {
         return Err("its target is *, which has no host; write /HOST/path".to_owned());
     };
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let end = memchr::memchr2(b'/', b'?', rest.as_bytes()).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
-    if ["http:", "https:"]
-        .iter()
-        .any(|scheme| authority.eq_ignore_ascii_case(scheme))
+    if authority.ends_with(':')
+        && ["http:", "https:"]
+            .iter()
+            .any(|scheme| authority.eq_ignore_ascii_case(scheme))
     {
         return Err(
             "its path begins with a scheme; write /HOST/path. The scheme is set in [egress] allow"
@@ -92,7 +93,7 @@ fn absolute(
     scheme: &str,
     authority: &Authority,
     uri: &Uri,
-    headers: &HeaderMap,
+    headers: &Fields,
     rules: &Rules,
 ) -> Result<Target, String> {
     let schemes = [Scheme::Http, Scheme::Https];
@@ -122,7 +123,7 @@ fn absolute(
 }
 
 /// `HOST:PORT`
-fn tunnel(authority: &Authority, headers: &HeaderMap, rules: &Rules) -> Result<Target, String> {
+fn tunnel(authority: &Authority, headers: &Fields, rules: &Rules) -> Result<Target, String> {
     let (host, port) = host_and_port(authority.as_str())?;
     let Some(port) = port else {
         return Err("CONNECT needs a port; write HOST:PORT".to_owned());
@@ -156,13 +157,12 @@ fn host_and_port(written: &str) -> Result<(String, Option<u16>), String> {
 }
 
 /// The value of the `Host` header, if there is one.
-fn host_header(headers: &HeaderMap) -> Result<Option<(String, Option<u16>)>, String> {
-    let Some(value) = headers.get(HOST) else {
+fn host_header(headers: &Fields) -> Result<Option<(String, Option<u16>)>, String> {
+    let Some(value) = headers.get(Name::Host) else {
         return Ok(None);
     };
-    let text = value
-        .to_str()
-        .map_err(|_| "its Host header is not ASCII".to_owned())?;
+    let text = str::from_utf8(value).ok().filter(|text| text.is_ascii());
+    let text = text.ok_or_else(|| "its Host header is not ASCII".to_owned())?;
     let said = host_and_port(text).map_err(|cause| format!("of its Host header, {cause}"))?;
     Ok(Some(said))
 }
@@ -173,11 +173,12 @@ fn host_header(headers: &HeaderMap) -> Result<Option<(String, Option<u16>)>, Str
 /// a line or a string (`%0D`, `%0A`, `%00`): they have misled origins that decode a path and use it in a header or
 /// file name, and no path needs them. In a query they are allowed, because texts have lines.
 fn asked(written: &str) -> Result<PathAndQuery, String> {
-    let path = written.split('?').next().unwrap_or_default();
+    let end = memchr::memchr(b'?', written.as_bytes()).unwrap_or(written.len());
+    let path = &written[..end];
     if written.bytes().any(|byte| byte.is_ascii_control()) {
         return Err("its path or query has a control character; percent-encode it".to_owned());
     }
-    if path.contains('\\') {
+    if path.as_bytes().contains(&b'\\') {
         return Err("its path has a backslash, which some servers read as /; write %5C".to_owned());
     }
     let bytes = path.as_bytes();

@@ -74,15 +74,20 @@ impl Fields {
     ///
     /// The field would change the message; it is not added.
     pub fn append(&mut self, name: impl FieldName, value: &[u8]) -> Result<(), InvalidField> {
+        check_field(name.text(), value)?;
+        self.push_read(name, value);
+        Ok(())
+    }
+
+    /// Adds a field that a parser of HTTP has read, and so has checked.
+    pub fn push_read(&mut self, name: impl FieldName, value: &[u8]) {
         let text = name.text();
-        check_field(text, value)?;
         self.known |= name.known().map_or(0, Name::bit);
         self.lines.reserve(text.len() + value.len() + 4);
         self.lines.extend_from_slice(text);
         self.lines.extend_from_slice(b": ");
         self.lines.extend_from_slice(value);
         self.lines.extend_from_slice(b"\r\n");
-        Ok(())
     }
 
     /// Adds lines whose fields have been checked ([`check_field`]) and noted ([`Self::note`]), each with its end.

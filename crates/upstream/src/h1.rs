@@ -31,10 +31,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode,
-    header::{CONTENT_LENGTH, TRANSFER_ENCODING},
-};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body::{Body, Frame};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use weir_http1::{
@@ -116,7 +113,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Prepares a request. `target`: what its request line says. `length`: of its body, if it is known; otherwise the
-    /// body is sent in chunks. The fields must not have `Connection: close`: the answer decides.
+    /// body is sent in chunks. `lines`: its fields, each with the end of its line, without those about the body and without
+    /// `Connection: close`: the answer decides. `says_empty`: that the body is empty is said for each method.
     ///
     /// # Errors
     /// The method or the target cannot be written.
@@ -124,23 +122,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         &mut self,
         method: &Method,
         target: &str,
-        headers: &HeaderMap,
+        lines: &[u8],
         length: Option<u64>,
+        says_empty: bool,
     ) -> Result<(), Error> {
         let sending = &mut self.sending;
         sending.out.clear();
         let mut head = client::request(&mut sending.out, method.as_str(), target.as_bytes())
             .map_err(|_| Error::Request)?;
-        let mut has_length = false;
-        for (name, value) in headers {
-            // The framing is what the body says.
-            match *name == CONTENT_LENGTH || *name == TRANSFER_ENCODING {
-                true => has_length = true,
-                false => head.checked_field(name.as_str(), value.as_bytes()),
-            }
-        }
+        head.lines().extend_from_slice(lines);
         let expects = [Method::POST, Method::PUT, Method::PATCH].contains(method);
-        if has_length && length == Some(0) && !expects {
+        if says_empty && length == Some(0) && !expects {
             head.checked_field("Content-Length", b"0");
         }
         let body = head.finish(client::framing(method.as_str(), length));
@@ -163,7 +155,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     ///
     /// # Errors
     /// No answer came. The connection cannot be used again.
-    pub async fn exchange<B>(&mut self, body: &mut Option<B>) -> Result<Response<()>, Error>
+    pub async fn exchange<B>(&mut self, body: &mut Option<B>) -> Result<(), Error>
     where
         B: Body<Data = Bytes, Error: Into<error::Cause>> + Unpin,
     {
@@ -182,6 +174,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }))
         })
         .await
+    }
+
+    /// The head of the last answer.
+    pub fn head(&self) -> &ResponseHead {
+        &self.head
+    }
+
+    /// The answer's body, if all of it is here in one piece and none of it was given yet.
+    pub fn take_whole(&mut self) -> Option<Bytes> {
+        let is_over = self.is_over;
+        let frame = self.ahead.take_if(|frame| is_over && frame.is_data())?;
+        frame.into_data().ok()
     }
 
     /// Whether some of the request is left to be sent.
@@ -215,22 +219,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         })
     }
 
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<()>, Error>> {
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         loop {
             if !self.input.is_empty() {
                 let mut rest = &self.input[..];
                 let event = self.decoder.next(&mut rest, &mut self.head)?.is_some();
                 let used = self.input.len() - rest.len();
+                self.input.advance(used);
                 if event {
-                    let head = self.input.split_to(used).freeze();
                     if !self.head.is_interim() {
-                        return Poll::Ready(self.answer(&head));
+                        return Poll::Ready(self.answer());
                     }
                     let left = self.interim_left.checked_sub(used);
                     self.interim_left = left.ok_or(Error::Endless)?;
                     continue;
                 }
-                self.input.advance(used);
             }
             if ready!(self.poll_read(cx))? == 0 {
                 return Poll::Ready(Err(match self.decoder.is_idle() {
@@ -241,29 +244,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// The answer whose head is in `read`, at its end.
-    fn answer(&mut self, read: &Bytes) -> Result<Response<()>, Error> {
+    /// The head of an answer is whole.
+    fn answer(&mut self) -> Result<(), Error> {
         if self.head.status() == 101 {
             return Err(Error::Switched);
         }
-        let status = StatusCode::from_u16(self.head.status()).map_err(|_| Malformed::StartLine)?;
-        let fields = self.head.fields();
-        let all = fields.as_bytes();
-        let lines = read.slice(read.len() - all.len()..);
-        let mut response = Response::new(());
-        *response.status_mut() = status;
-        *response.headers_mut() = headers(fields, |value| {
-            // The fields are a copy of the head: each value has the same place in both.
-            let from = value.as_ptr().addr() - all.as_ptr().addr();
-            lines.slice(from..from + value.len())
-        })?;
         self.left = match self.head.body() {
             BodyLength::Known(length) => Some(length),
             BodyLength::Chunked | BodyLength::UntilClose => None,
         };
         // An error is reported when the body is read.
         let _ = self.decode();
-        Ok(response)
+        Ok(())
     }
 
     /// The next piece of the answer's body.
@@ -371,7 +363,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 self.input.advance(used);
                 self.is_over = true;
                 if let Some(fields) = self.decoder.trailers() {
-                    let trailers = headers(fields, Bytes::copy_from_slice)?;
+                    let trailers = headers(fields)?;
                     self.ahead = Some(Frame::trailers(trailers));
                 }
             }
@@ -530,13 +522,12 @@ impl Sending {
     }
 }
 
-/// The fields of an answer; `share` makes each value.
-fn headers(fields: &Fields, share: impl Fn(&[u8]) -> Bytes) -> Result<HeaderMap, Error> {
+/// Fields as a map.
+fn headers(fields: &Fields) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::with_capacity(fields.len());
     for (_, name, value) in fields.iter() {
         let name = HeaderName::from_bytes(name).map_err(|_| Malformed::FieldName)?;
-        let value =
-            HeaderValue::from_maybe_shared(share(value)).map_err(|_| Malformed::FieldValue)?;
+        let value = HeaderValue::from_bytes(value).map_err(|_| Malformed::FieldValue)?;
         headers.append(name, value);
     }
     Ok(headers)

@@ -7,10 +7,16 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{
+    HeaderValue, Method, Request, StatusCode, Version,
+    header::{CONNECTION, CONTENT_LENGTH, HOST},
+    uri::InvalidUriParts,
+};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use weir_config::Scheme;
+use weir_http::Fields;
+use weir_interfaces::own_call;
 use weir_upstream::h1;
 
 use super::{
@@ -19,10 +25,12 @@ use super::{
         failure,
         fault::{Fault, Kind},
         headers,
+        host::Host,
+        message::{OriginRequest, map, of_map},
         record::Connection,
         upload::Upload,
     },
-    Connections, Hold,
+    Connections, Hold, Shared,
     lease::{Driven, Lease},
 };
 
@@ -52,30 +60,46 @@ impl Carrier {
         self.kept
     }
 
-    /// Sends a request, and waits for the head of its answer. `request` has an absolute URI; for HTTP/1.1 only its
-    /// path is sent.
+    /// Sends a request, and waits for the head of its answer.
     ///
     /// # Errors
     /// What went wrong.
     pub(crate) async fn send(
         &mut self,
-        mut request: Request<Upload>,
-    ) -> Result<Response<Received>, Unanswered> {
+        outgoing: Outgoing<'_>,
+    ) -> Result<OriginAnswer, Unanswered> {
         self.sent = true;
-        headers::for_protocol(request.headers_mut(), self.connection.protocol);
-        let share = match &self.hold {
-            Some(Hold::Own(_)) => return self.send_http1(request).await,
-            Some(Hold::Share(share)) => share,
-            None => return Err(given_back()),
-        };
-        *request.version_mut() = http::Version::HTTP_2;
+        match &self.hold {
+            Some(Hold::Own(_)) => self.send_http1(outgoing).await,
+            Some(Hold::Share(share)) => Box::pin(self.send_http2(share, outgoing)).await,
+            None => Err(given_back()),
+        }
+    }
+
+    /// As [`send`](Self::send), on a shared connection.
+    async fn send_http2(
+        &self,
+        share: &Arc<Shared>,
+        outgoing: Outgoing<'_>,
+    ) -> Result<OriginAnswer, Unanswered> {
+        let origin = &self.home.route.origin;
+        let request = outgoing.into_http2().map_err(|error| Unanswered {
+            fault: Fault::unsent(Kind::BadRequest, format!("{origin}: {error}")),
+            not_begun: false,
+        })?;
         match share.sender.clone().try_send_request(request).await {
-            Ok(response) => Ok(response.map(|body| Received::new(Source::Shared(body)))),
+            Ok(response) => {
+                let (parts, body) = response.into_parts();
+                Ok(OriginAnswer {
+                    status: parts.status,
+                    fields: headers::toward_caller(|| of_map(&parts.headers)),
+                    body: Received::new(Source::Shared(body)),
+                })
+            }
             Err(mut error) => {
                 let handed_back = error.take_message().is_some();
                 let error = error.error();
                 let not_begun = failure::is_not_begun(error, handed_back);
-                let origin = &self.home.route.origin;
                 let fault = failure::of_call(origin, error, handed_back || not_begun);
                 if !failure::is_of_stream(error) {
                     if not_begun {
@@ -93,36 +117,52 @@ impl Carrier {
     }
 
     /// As [`send`](Self::send), on a connection of its own.
-    async fn send_http1(
-        &mut self,
-        request: Request<Upload>,
-    ) -> Result<Response<Received>, Unanswered> {
+    async fn send_http1(&mut self, outgoing: Outgoing<'_>) -> Result<OriginAnswer, Unanswered> {
         let Some(Hold::Own(own)) = &mut self.hold else {
             return Err(given_back());
         };
-        let (parts, body) = request.into_parts();
-        let target = parts
-            .uri
-            .path_and_query()
-            .map_or("/", |target| target.as_str());
-        let length = body.size_hint().exact();
-        let mut body = Some(body);
+        let OriginRequest {
+            method,
+            path,
+            fields,
+            says_length,
+        } = outgoing.request;
+        let with_ticket = outgoing.ticket.map(|ticket| {
+            let mut fields = fields.copy(64);
+            fields.push_read(own_call::HEADER.as_str(), ticket.as_bytes());
+            fields
+        });
+        let lines = with_ticket.as_ref().unwrap_or(fields).lines();
+        let length = outgoing.upload.size_hint().exact();
         let begun = own
             .client
-            .begin(&parts.method, target, &parts.headers, length);
+            .begin(method, path.as_str(), lines, length, *says_length);
+        let mut body = Some(outgoing.upload);
         let answered = match begun {
             Ok(()) => own.client.exchange(&mut body).await,
             Err(error) => Err(error),
         };
         match (answered, self.hold.take()) {
-            (Ok(head), Some(Hold::Own(own))) => {
+            (Ok(()), Some(Hold::Own(own))) => {
                 let lease = Lease::new(self.home.clone(), own);
+                let (status, fields) = match lease.head() {
+                    // The parser takes nothing but three digits, the first of which is not 0.
+                    Some(head) => (
+                        StatusCode::from_u16(head.status()).unwrap_or(StatusCode::BAD_GATEWAY),
+                        headers::toward_caller(|| head.fields().iter()),
+                    ),
+                    None => return Err(given_back()),
+                };
                 let source = match body.filter(|_| lease.is_sending()) {
                     // The answer came first, and both sides go on.
                     Some(body) => Source::Driven(Driven::begin(lease, body)),
                     None => Source::Own(lease),
                 };
-                Ok(head.map(|()| Received::new(source)))
+                Ok(OriginAnswer {
+                    status,
+                    fields,
+                    body: Received::new(source),
+                })
             }
             (Err(error), hold) => {
                 self.hold = hold;
@@ -137,9 +177,57 @@ impl Carrier {
                     not_begun: unsent && self.kept,
                 })
             }
-            (Ok(_), _) => Err(given_back()),
+            (Ok(()), _) => Err(given_back()),
         }
     }
+}
+
+/// A request for one try.
+pub(crate) struct Outgoing<'r> {
+    pub(crate) request: &'r OriginRequest,
+    pub(crate) upload: Upload,
+    pub(crate) host: &'r Host,
+    /// The value of [`own_call::HEADER`].
+    pub(crate) ticket: Option<HeaderValue>,
+}
+
+impl Outgoing<'_> {
+    /// With an absolute URI, and what HTTP/2 has instead of fields left out (RFC 9113 §8.2.2, §8.3.1).
+    fn into_http2(self) -> Result<Request<Upload>, InvalidUriParts> {
+        let mut headers = map(self.request.fields.iter());
+        headers.remove(HOST);
+        headers.remove(CONNECTION);
+        for (name, _) in &self.host.set_headers {
+            // Then it is not stored in the header tables.
+            if let Some(value) = headers.get_mut(name) {
+                value.set_sensitive(true);
+            }
+        }
+        if let Some(ticket) = self.ticket {
+            headers.insert(own_call::HEADER, ticket);
+        }
+        let method = &self.request.method;
+        if let Some(length) = self.upload.size_hint().exact() {
+            // For methods that usually have a body, a length must be sent also if the body is empty (RFC 9110 §8.6).
+            let usual = [Method::POST, Method::PUT, Method::PATCH].contains(method);
+            if length > 0 || usual || self.request.says_length {
+                headers.insert(CONTENT_LENGTH, length.into());
+            }
+        }
+        let mut request = Request::new(self.upload);
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = self.host.uri(&self.request.path)?;
+        *request.version_mut() = Version::HTTP_2;
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+}
+
+/// An answer whose head is here. Its fields are those for the caller.
+pub(crate) struct OriginAnswer {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: Fields,
+    pub(crate) body: Received,
 }
 
 fn given_back() -> Unanswered {
@@ -207,6 +295,14 @@ impl Received {
     fn new(source: Source) -> Received {
         let broken = None;
         Received { source, broken }
+    }
+
+    /// The body, if all of it is here in one piece.
+    pub(crate) fn take_whole(&mut self) -> Option<Bytes> {
+        match &mut self.source {
+            Source::Own(lease) => lease.take_whole(),
+            Source::Driven(_) | Source::Shared(_) => None,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::{
     sync::mpsc::{self, OwnedPermit, error::SendError},
     task::AbortHandle,
 };
+use weir_http1::ResponseHead;
 use weir_observe::clock;
 use weir_upstream::h1;
 
@@ -46,6 +47,16 @@ impl Lease {
             Some(own) => own.client.poll_frame(cx),
             None => Poll::Ready(None),
         }
+    }
+
+    /// The head of the answer.
+    pub(super) fn head(&self) -> Option<&ResponseHead> {
+        self.own.as_ref().map(|own| own.client.head())
+    }
+
+    /// The body, if all of it is here in one piece.
+    pub(super) fn take_whole(&mut self) -> Option<Bytes> {
+        self.own.as_mut()?.client.take_whole()
     }
 
     /// Whether all of the answer was read.

@@ -4,10 +4,14 @@ use headers::{
     HeaderMapExt, ProxyAuthorization,
     authorization::{Basic, Bearer},
 };
-use http::{HeaderMap, header::PROXY_AUTHORIZATION};
+use http::header::PROXY_AUTHORIZATION;
 use subtle::ConstantTimeEq;
+use weir_http1::Name;
 
-use super::super::fault::{Fault, Kind};
+use super::super::{
+    fault::{Fault, Kind},
+    message::map,
+};
 
 /// `Proxy-Authenticate` of a 407 (RFC 9110 §11.7.1).
 pub(crate) const CHALLENGE: &str = "Bearer realm=\"weir egress\", Basic realm=\"weir egress\"";
@@ -19,7 +23,9 @@ pub(crate) const CHALLENGE: &str = "Bearer realm=\"weir egress\", Basic realm=\"
 ///
 /// # Errors
 /// [`Kind::NoToken`].
-pub(crate) fn authorized(headers: &HeaderMap, token: &str) -> Result<(), Fault> {
+pub(crate) fn authorized(fields: &weir_http1::Fields, token: &str) -> Result<(), Fault> {
+    let given = fields.all(Name::ProxyAuthorization);
+    let headers = map(given.map(|value| (PROXY_AUTHORIZATION.as_str().as_bytes(), value)));
     let refused = |cause: &str| Err(Fault::unsent(Kind::NoToken, cause));
     match headers.get_all(PROXY_AUTHORIZATION).iter().count() {
         0 => {
@@ -50,19 +56,14 @@ pub(crate) fn authorized(headers: &HeaderMap, token: &str) -> Result<(), Fault> 
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
-    fn with(values: &[&str]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+    fn with(values: &[&str]) -> weir_http1::Fields {
+        let mut fields = weir_http1::Fields::default();
         for value in values {
-            headers.append(
-                PROXY_AUTHORIZATION,
-                HeaderValue::from_str(value).expect("a value"),
-            );
+            fields.push(b"proxy-authorization", value.as_bytes());
         }
-        headers
+        fields
     }
 
     #[test]

@@ -1,4 +1,4 @@
-use http::{HeaderMap, Uri};
+use http::Uri;
 
 use super::{super::checks, *};
 use crate::target::target;
@@ -6,7 +6,8 @@ use crate::target::target;
 fn judge_with(rules: &Rules, method: &str, written: &str) -> Result<(), String> {
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
     let uri = Uri::try_from(written).expect("a target");
-    let target = target(&method, &uri, &HeaderMap::new(), rules).map_err(|fault| fault.message)?;
+    let target = target(&method, &uri, &weir_http1::Fields::default(), rules)
+        .map_err(|fault| fault.message)?;
     rules
         .judge(&target, &method, &Who::default())
         .map_err(|fault| {

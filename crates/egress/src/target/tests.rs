@@ -1,4 +1,3 @@
-use http::HeaderValue;
 use proptest::prelude::*;
 
 use super::{super::checks, *};
@@ -11,12 +10,9 @@ fn read_with(method: &str, written: &str, hosts: &[&str]) -> Result<Target, Faul
         upgrade = ["api.example.com", "odd.example:8080"]
         "#,
     );
-    let mut headers = HeaderMap::new();
+    let mut headers = Fields::default();
     for host in hosts {
-        headers.append(
-            HOST,
-            HeaderValue::from_bytes(host.as_bytes()).expect("a value"),
-        );
+        headers.push(b"Host", host.as_bytes());
     }
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
     let uri = Uri::try_from(written).unwrap_or_else(|error| panic!("{written}: {error}"));

@@ -11,11 +11,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, header};
+use http::{Request, header};
 use http_body::Body;
 use http_body_util::Full;
 use tokio::net::{TcpSocket, UnixStream};
-use weir_http1::{Error as Malformed, Limits};
+use weir_http1::{Error as Malformed, Limits, Name};
 use weir_net::Socket;
 use weir_upstream::h1::{self, Error};
 
@@ -87,7 +87,7 @@ async fn attempt(
         && kept.is_open().await
     {
         match kept.send(request).await {
-            Ok(response) => return answer(response, slot).await,
+            Ok(()) => return answer(slot).await,
             Err(error) => {
                 let unseen = matches!(error, Error::Unsent(_));
                 if !(unseen || is_end(&error) && request.method().is_idempotent()) {
@@ -106,7 +106,7 @@ async fn attempt(
     let sent = fresh.send(request).await;
     *slot = Some(fresh);
     match sent {
-        Ok(response) => answer(response, slot).await,
+        Ok(()) => answer(slot).await,
         Err(error) => Err(failure(&error)),
     }
 }
@@ -118,19 +118,16 @@ fn add(cost: &Cell<Cost>, change: impl FnOnce(&mut Cost)) {
 }
 
 /// Reads an answer to its end.
-async fn answer(response: Response<()>, slot: &mut Option<Connection>) -> Result<Outcome, Failure> {
-    let status = response.status();
-    let reason = match status.is_success() {
-        true => None,
-        false => proxy_status(response.headers()),
-    };
-    let retry_after = match status.is_success() {
-        true => None,
-        false => response.headers().get(header::RETRY_AFTER),
-    };
-    let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    let mut bytes = 0;
+async fn answer(slot: &mut Option<Connection>) -> Result<Outcome, Failure> {
+    let (mut status, mut reason, mut retry_after, mut bytes) = (0, None, None, 0);
     if let Some(Connection(client)) = slot {
+        let head = client.head();
+        status = head.status();
+        if status / 100 != 2 {
+            reason = proxy_status(head.fields());
+            let value = head.fields().get(Name::RetryAfter);
+            retry_after = value.and_then(|value| str::from_utf8(value).ok()?.trim().parse().ok());
+        }
         while let Some(frame) = poll_fn(|cx| client.poll_frame(cx)).await {
             let frame = frame.map_err(|error| in_body(&error))?;
             bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
@@ -141,7 +138,7 @@ async fn answer(response: Response<()>, slot: &mut Option<Connection>) -> Result
         }
     }
     Ok(Outcome::Answered {
-        status: status.as_u16(),
+        status,
         reason,
         bytes,
         retry_after,
@@ -190,7 +187,7 @@ async fn tcp(address: SocketAddr, source: Option<IpAddr>) -> io::Result<tokio::n
 
 impl Connection {
     /// Sends a request, and waits for the head of its answer.
-    async fn send(&mut self, request: &Request<Full<Bytes>>) -> Result<Response<()>, Error> {
+    async fn send(&mut self, request: &Request<Full<Bytes>>) -> Result<(), Error> {
         let uri = request.uri();
         let whole;
         let target = match (uri.authority(), uri.path_and_query()) {
@@ -201,8 +198,16 @@ impl Connection {
             }
         };
         let length = request.body().size_hint().exact();
+        let mut lines = Vec::new();
+        for (name, value) in request.headers() {
+            if *name != header::CONTENT_LENGTH && *name != header::TRANSFER_ENCODING {
+                let parts = [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"];
+                parts.iter().for_each(|part| lines.extend_from_slice(part));
+            }
+        }
+        let says_length = request.headers().contains_key(header::CONTENT_LENGTH);
         let Connection(client) = self;
-        client.begin(request.method(), target, request.headers(), length)?;
+        client.begin(request.method(), target, &lines, length, says_length)?;
         client.exchange(&mut Some(request.body().clone())).await
     }
 
@@ -258,9 +263,8 @@ fn is_end(error: &Error) -> bool {
 }
 
 /// The details of the last member, otherwise its error (RFC 9209 §2): weir puts its reason there.
-fn proxy_status(headers: &HeaderMap) -> Option<Cow<'static, str>> {
-    let value = headers.get_all("proxy-status").iter().next_back()?;
-    let text = value.to_str().ok()?;
+fn proxy_status(fields: &weir_http1::Fields) -> Option<Cow<'static, str>> {
+    let text = str::from_utf8(fields.all(Name::ProxyStatus).last()?).ok()?;
     let parameter = |name: &str| {
         let rest = text.rsplit_once(name)?.1;
         let word = match rest.strip_prefix('"') {
@@ -310,7 +314,6 @@ const ENFILE: i32 = 23;
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
     use proptest::prelude::*;
 
     use super::*;
@@ -318,11 +321,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_reason_is_short_and_plain_whatever_is_sent(value in "\\PC{0,300}", name in "(details|error)=\"?") {
-            let mut headers = HeaderMap::new();
-            if let Ok(value) = HeaderValue::from_str(&format!("x; {name}{value}")) {
-                headers.insert("proxy-status", value);
-            }
-            if let Some(reason) = proxy_status(&headers) {
+            let mut fields = weir_http1::Fields::default();
+            fields.push(b"proxy-status", format!("x; {name}{value}").as_bytes());
+            if let Some(reason) = proxy_status(&fields) {
                 prop_assert!(reason.len() <= LONGEST_REASON && reason.is_ascii());
                 let markup = reason.contains(['<', '"', '\u{1b}']);
                 prop_assert!(!markup);
@@ -333,11 +334,11 @@ mod tests {
     #[test]
     fn the_reason_is_the_last_proxys() {
         let reason = |values: &[&str]| {
-            let mut headers = HeaderMap::new();
+            let mut fields = weir_http1::Fields::default();
             for value in values {
-                headers.append("proxy-status", HeaderValue::from_str(value).unwrap());
+                fields.push(b"proxy-status", value.as_bytes());
             }
-            proxy_status(&headers).map(Cow::into_owned)
+            proxy_status(&fields).map(Cow::into_owned)
         };
         assert_eq!(reason(&[]), None);
         assert_eq!(
