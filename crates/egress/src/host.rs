@@ -258,8 +258,46 @@ impl Drop for Try<'_> {
     }
 }
 
-/// Origins, each with whether its callers are entitled.
-type Known = HashMap<(Origin, bool), Arc<Host>>;
+/// The known origins. Callers that are entitled to everything that the configuration has for an origin
+/// ([`Rules::is_entitled`]) share neither connections nor credentials with those that are not.
+#[derive(Default)]
+struct Known {
+    entitled: HashMap<Origin, Arc<Host>>,
+    others: HashMap<Origin, Arc<Host>>,
+}
+
+impl Known {
+    fn of(&self, entitled: bool) -> &HashMap<Origin, Arc<Host>> {
+        match entitled {
+            true => &self.entitled,
+            false => &self.others,
+        }
+    }
+
+    fn of_mut(&mut self, entitled: bool) -> &mut HashMap<Origin, Arc<Host>> {
+        match entitled {
+            true => &mut self.entitled,
+            false => &mut self.others,
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Host>> {
+        self.entitled.values().chain(self.others.values())
+    }
+
+    /// Takes the origin out that was called longest ago, of those that may be forgotten.
+    fn take_oldest(&mut self) -> Option<(Arc<Host>, bool)> {
+        let age = |(_, host): &(bool, &Arc<Host>)| host.used.load(Relaxed);
+        let entitled = self.entitled.values().map(|host| (true, host));
+        let all = entitled.chain(self.others.values().map(|host| (false, host)));
+        let (entitled, oldest) = all
+            .filter(|(_, host)| host.may_be_forgotten())
+            .min_by_key(age)?;
+        let origin = oldest.origin.clone();
+        let forgotten = self.of_mut(entitled).remove(&*origin)?;
+        Some((forgotten, entitled))
+    }
+}
 
 /// The origins that were called recently.
 pub(crate) struct Hosts {
@@ -269,9 +307,6 @@ pub(crate) struct Hosts {
     dialer: Arc<Dialer>,
     tls: TlsContexts,
     figures: Arc<Figures>,
-    /// The key has whether callers are entitled to everything that the configuration has for the origin
-    /// ([`Rules::is_entitled`]). Callers that are not entitled share neither connections nor credentials with those
-    /// that are.
     known: Mutex<Known>,
 }
 
@@ -301,42 +336,36 @@ impl Hosts {
     /// # Errors
     /// If it cannot be called with the settings of the configuration.
     pub(crate) fn of(&self, origin: &Origin, entitled: bool) -> Result<Arc<Host>, Fault> {
-        let key = (origin.clone(), entitled);
         let mut known = self.known();
-        if let Some(host) = known.get(&key) {
+        if let Some(host) = known.of(entitled).get(origin) {
             return Ok(host.clone());
         }
         let mut forgotten = None;
-        if known.len() >= self.settings.max_hosts {
-            let idle = known.iter().filter(|(_, host)| host.may_be_forgotten());
-            let oldest = idle.min_by_key(|(_, host)| host.used.load(Relaxed));
-            let oldest = oldest.map(|(key, _)| key.clone());
-            forgotten = oldest.and_then(|key| Some((known.remove(&key)?, key)));
+        if known.all().count() >= self.settings.max_hosts {
+            forgotten = known.take_oldest();
         }
         let host = Arc::new(self.made(origin, entitled)?);
-        if entitled || !known.contains_key(&(origin.clone(), true)) {
+        if entitled || !known.entitled.contains_key(origin) {
             let state: Weak<Host> = Arc::downgrade(&host);
             host.figures.watch(state);
         }
-        known.insert(key, host.clone());
+        known.of_mut(entitled).insert(origin.clone(), host.clone());
+        let Some((forgotten, was_entitled)) = forgotten else {
+            return Ok(host);
+        };
         // Both share their counters.
-        let is_known = |origin: &Origin, entitled| known.contains_key(&(origin.clone(), entitled));
-        let counted = forgotten
-            .as_ref()
-            .is_some_and(|(_, (origin, entitled))| is_known(origin, !entitled));
+        let counted = known.of(!was_entitled).contains_key(&*forgotten.origin);
         drop(known);
-        if let Some((forgotten, (origin, _))) = forgotten {
-            forgotten.connections.close();
-            if !counted {
-                self.figures.forget(&origin);
-            }
+        forgotten.connections.close();
+        if !counted {
+            self.figures.forget(&forgotten.origin);
         }
         Ok(host)
     }
 
     /// All known origins, in no particular order.
     pub(crate) fn all(&self) -> Vec<Arc<Host>> {
-        self.known().values().cloned().collect()
+        self.known().all().cloned().collect()
     }
 
     /// Maintains the connections of all origins.
