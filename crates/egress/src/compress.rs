@@ -23,7 +23,10 @@ use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body::{Body, Frame};
 use tokio::io::AsyncWrite;
-use weir_semantics::coding::{Accepted, Coding};
+use weir_semantics::{
+    coding::{Accepted, Coding},
+    fields,
+};
 
 use super::{
     body::{Answer, BodyError, Source},
@@ -278,10 +281,8 @@ fn is_worth_it(answer: &Response<Answer>) -> bool {
 
 /// RFC 9111 §5.2.1.6 and §5.2.2.6.
 fn no_transform(headers: &HeaderMap) -> bool {
-    headers.get_all(header::CACHE_CONTROL).iter().any(|value| {
-        let mut directives = value.as_bytes().split(|&b| b == b',');
-        directives.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
-    })
+    let values = headers.get_all(header::CACHE_CONTROL).iter();
+    fields::has_token(values.map(HeaderValue::as_bytes), "no-transform")
 }
 
 /// Whether data of that type usually becomes much smaller. For files, somebody has put a compressed file beside the
@@ -304,13 +305,14 @@ fn is_text(content_type: &HeaderValue) -> bool {
 
 /// Notes in the answer that it depends on what the caller accepts (RFC 9110 §12.5.5).
 fn vary(headers: &mut HeaderMap) {
-    let says_so = headers.get_all(header::VARY).iter().any(|value| {
-        let mut names = value
-            .as_bytes()
-            .split(|&b| b == b',')
-            .map(<[u8]>::trim_ascii);
-        names.any(|name| name == b"*" || name.eq_ignore_ascii_case(b"accept-encoding"))
-    });
+    let values = || {
+        headers
+            .get_all(header::VARY)
+            .iter()
+            .map(HeaderValue::as_bytes)
+    };
+    let says_so =
+        fields::has_token(values(), "*") || fields::has_token(values(), "accept-encoding");
     if !says_so {
         headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     }
@@ -515,6 +517,13 @@ mod tests {
         }
         let answer = toward_caller(wish("gzip"), answer(2000, &[("vary", "Origin")]));
         assert_eq!(answer.headers().get_all(header::VARY).iter().count(), 2);
+    }
+
+    #[test]
+    fn what_a_directive_quotes_is_no_directive() {
+        let headers = [("cache-control", "private=\"cookie, no-transform, x\"")];
+        let answer = toward_caller(wish("gzip"), answer(2000, &headers));
+        assert_eq!(coding(&answer), Some("gzip"));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Content codings, and which one a client prefers (RFC 9110 §12.5.3).
 
+use super::fields;
+
 /// How the bytes of an answer are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
@@ -76,7 +78,7 @@ impl Accepted {
         for parameter in parts {
             if let [b'q' | b'Q', b'=', value @ ..] = parameter {
                 // An invalid weight means that the coding is not used.
-                weight = thousandths(value).unwrap_or(0);
+                weight = fields::weight(value).unwrap_or(0);
             }
         }
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
@@ -100,24 +102,6 @@ impl Accepted {
         let named = self.named[coding as usize];
         named.or(self.any).unwrap_or(0)
     }
-}
-
-/// RFC 9110 §12.4.2: 0 to 1 with at most three decimals.
-fn thousandths(value: &[u8]) -> Option<u16> {
-    let (whole, decimals) = match value {
-        [whole] => (whole, &[][..]),
-        [whole, b'.', decimals @ ..] if decimals.len() <= 3 => (whole, decimals),
-        _ => return None,
-    };
-    let mut weight = u16::from(whole.checked_sub(b'0')?);
-    for place in 0..3 {
-        let digit = decimals.get(place).unwrap_or(&b'0');
-        if !digit.is_ascii_digit() {
-            return None;
-        }
-        weight = weight.checked_mul(10)? + u16::from(digit - b'0');
-    }
-    (weight <= 1000).then_some(weight)
 }
 
 #[cfg(test)]
@@ -175,27 +159,6 @@ mod tests {
         let order = [Coding::Zstd, Coding::Gzip, Coding::Brotli];
         let accepted = Accepted::of([&b"gzip"[..], b"br, zstd;q=0.9"].into_iter());
         assert_eq!(accepted.choose(order, |_| true), Some(Coding::Gzip));
-    }
-
-    #[test]
-    fn weights_are_thousandths() {
-        for (text, weight) in [
-            ("1", Some(1000)),
-            ("0", Some(0)),
-            ("0.", Some(0)),
-            ("0.5", Some(500)),
-            ("0.123", Some(123)),
-            ("1.000", Some(1000)),
-            ("1.001", None),
-            ("0.1234", None),
-            ("", None),
-            (".5", None),
-            ("-1", None),
-            ("9", None),
-            ("0.a", None),
-        ] {
-            assert_eq!(thousandths(text.as_bytes()), weight, "{text}");
-        }
     }
 
     proptest! {

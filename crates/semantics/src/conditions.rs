@@ -5,10 +5,10 @@ use std::time::UNIX_EPOCH;
 /// What conditions are compared with.
 #[derive(Debug, Clone, Copy)]
 pub struct Validators<'v> {
-    /// A strong entity tag, including the quotes.
+    /// The entity tag, including the quotes and without `W/`; empty if there is none.
     pub etag: &'v [u8],
     /// `Last-Modified`, seconds since 1970.
-    pub modified: u64,
+    pub modified: Option<u64>,
 }
 
 /// The fields that make a request conditional, without `If-Range` (RFC 9110 §13.1).
@@ -49,7 +49,8 @@ where
         Some(false) => return Outcome::Failed,
         None => {
             let since = date(values(Condition::IfUnmodifiedSince));
-            if since.is_some_and(|since| chosen.modified > since) {
+            if matches!((chosen.modified, since), (Some(modified), Some(since)) if modified > since)
+            {
                 return Outcome::Failed;
             }
         }
@@ -60,7 +61,7 @@ where
         Some(matches) => matches,
         None => {
             let since = date(values(Condition::IfModifiedSince));
-            since.is_some_and(|since| chosen.modified <= since)
+            matches!((chosen.modified, since), (Some(modified), Some(since)) if modified <= since)
         }
     };
     match unchanged {
@@ -69,7 +70,7 @@ where
     }
 }
 
-/// Whether ranges apply to a request with these values of `If-Range` (RFC 9110 §13.1.5): it has none, or one that
+/// Whether ranges apply, to a representation whose tag is strong, for a request with these values of `If-Range` (RFC 9110 §13.1.5): it has none, or one that
 /// matches. `now` is in seconds since 1970.
 #[must_use]
 pub fn range_applies<'h>(
@@ -87,7 +88,7 @@ pub fn range_applies<'h>(
         return false;
     };
     // RFC 9110 §8.8.2.2: a date is a strong validator only when its second is over.
-    since == chosen.modified && chosen.modified + 1 < now
+    chosen.modified == Some(since) && since + 1 < now
 }
 
 /// An entity tag (RFC 9110 §8.8.3).
@@ -132,8 +133,8 @@ fn next_tag<'h>(rest: &mut &'h [u8]) -> Option<Tag<'h>> {
     Some(Tag { weak, opaque })
 }
 
-/// Seconds since 1970. If the field occurs twice, it is ignored.
-fn date<'h>(mut values: impl Iterator<Item = &'h [u8]>) -> Option<u64> {
+/// A date in seconds since 1970 (RFC 9110 §5.6.7). If the field occurs twice, it is ignored.
+pub fn date<'h>(mut values: impl Iterator<Item = &'h [u8]>) -> Option<u64> {
     let (Some(value), None) = (values.next(), values.next()) else {
         return None;
     };
@@ -173,7 +174,7 @@ mod tests {
     fn chosen() -> Validators<'static> {
         Validators {
             etag: b"\"now\"",
-            modified: date([MODIFIED.as_bytes()].into_iter()).unwrap(),
+            modified: date([MODIFIED.as_bytes()].into_iter()),
         }
     }
 
@@ -225,10 +226,30 @@ mod tests {
     }
 
     #[test]
+    fn without_validators_only_a_star_matches() {
+        let none = Validators {
+            etag: b"",
+            modified: None,
+        };
+        for (condition, value, expected) in [
+            (Condition::IfNoneMatch, "*", Outcome::NotModified),
+            (Condition::IfNoneMatch, "\"\", , W/", Outcome::Proceed),
+            (Condition::IfModifiedSince, MODIFIED, Outcome::Proceed),
+            (Condition::IfUnmodifiedSince, MODIFIED, Outcome::Proceed),
+        ] {
+            let outcome = evaluate(none, |asked| {
+                let value = (asked == condition).then_some(value.as_bytes());
+                value.into_iter()
+            });
+            assert_eq!(outcome, expected, "{condition:?}: {value}");
+        }
+    }
+
+    #[test]
     fn ranges_apply_to_what_the_client_has_in_part() {
         let applies = |values: &[&str], later: u64| {
             let values = values.iter().map(|value| value.as_bytes());
-            range_applies(chosen(), values, chosen().modified + later)
+            range_applies(chosen(), values, chosen().modified.unwrap() + later)
         };
         assert!(applies(&[], 0) && applies(&["\"now\""], 0));
         assert!(!applies(&["W/\"now\""], 9) && !applies(&["\"old\""], 9));

@@ -14,6 +14,10 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_cache_semantics::{BeforeRequest, CacheOptions, CachePolicy};
+use weir_semantics::{
+    conditions::{self, Condition, Outcome, Validators},
+    fields,
+};
 
 use super::{
     super::body::Answer,
@@ -298,23 +302,31 @@ impl Stored {
 
     /// Whether the request says that the caller has it (RFC 9110 §13.2.2).
     fn is_had(&self, request: &HeaderMap) -> bool {
-        if request.contains_key(header::IF_NONE_MATCH) {
-            let own = self.headers.get(header::ETAG).map(opaque);
-            return request.get_all(header::IF_NONE_MATCH).iter().any(|value| {
-                let mut tags = value
-                    .as_bytes()
-                    .split(|&b| b == b',')
-                    .map(<[u8]>::trim_ascii);
-                // A tag with a comma in it is not found; then the caller gets the whole answer.
-                tags.any(|tag| tag == b"*" || own.is_some_and(|own| strip_weak(tag) == own))
-            });
-        }
-        let date =
-            |value: Option<&HeaderValue>| httpdate::parse_http_date(value?.to_str().ok()?).ok();
-        let since = date(request.get(header::IF_MODIFIED_SINCE));
-        let modified = date(self.headers.get(header::LAST_MODIFIED));
-        matches!((modified, since), (Some(modified), Some(since)) if modified <= since)
+        let own = Validators {
+            etag: self
+                .headers
+                .get(header::ETAG)
+                .map(opaque)
+                .unwrap_or_default(),
+            modified: conditions::date(values(&self.headers, Some(header::LAST_MODIFIED))),
+        };
+        // The others are not about what the caller has.
+        let outcome = conditions::evaluate(own, |condition| {
+            let name = match condition {
+                Condition::IfNoneMatch => Some(header::IF_NONE_MATCH),
+                Condition::IfModifiedSince => Some(header::IF_MODIFIED_SINCE),
+                Condition::IfMatch | Condition::IfUnmodifiedSince => None,
+            };
+            values(request, name)
+        });
+        outcome == Outcome::NotModified
     }
+}
+
+/// The values of all fields of a name, if there is one.
+fn values(headers: &HeaderMap, name: Option<HeaderName>) -> impl Iterator<Item = &[u8]> {
+    let all = name.map(|name| headers.get_all(name));
+    all.into_iter().flatten().map(HeaderValue::as_bytes)
 }
 
 /// The answer as the library gets it: only what its rules need.
@@ -362,14 +374,7 @@ fn policy(head: Head<'_>, said: &Directives) -> CachePolicy {
 fn vary(question: &Question, headers: &HeaderMap) -> Option<Vec<(HeaderName, Option<Vec<u8>>)>> {
     let mut vary = Vec::new();
     for value in headers.get_all(header::VARY) {
-        for name in value
-            .as_bytes()
-            .split(|&b| b == b',')
-            .map(<[u8]>::trim_ascii)
-        {
-            if name.is_empty() {
-                continue;
-            }
+        for name in fields::elements(value.as_bytes()) {
             if name == b"*" || vary.len() == MOST_VARY {
                 return None;
             }

@@ -59,7 +59,7 @@ impl Representation {
     pub(super) fn validators(&self) -> Validators<'_> {
         Validators {
             etag: self.etag.as_bytes(),
-            modified: self.modified,
+            modified: Some(self.modified),
         }
     }
 }

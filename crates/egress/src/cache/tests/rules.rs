@@ -271,6 +271,16 @@ async fn what_the_caller_has_is_not_sent_again() {
 }
 
 #[tokio::test]
+async fn a_tag_with_a_comma_in_it_is_known_again() {
+    let world = world();
+    let headers = [FRESH, ("etag", "\"1,2\"")];
+    world.fetch("/", &[], answer(200, &headers, "one")).await;
+    let had = [("if-none-match", "\"0\", W/\"1,2\"")];
+    let hit = world.kept("/", &had).unwrap();
+    assert_eq!(hit.status(), StatusCode::NOT_MODIFIED);
+}
+
+#[tokio::test]
 async fn callers_decide_how_old_it_may_be() {
     let world = world();
     let headers = [FRESH, ("etag", "\"1\"")];
