@@ -37,6 +37,7 @@ impl Frame {
     }
 
     /// Whether all records that have begun were taken completely, including padding.
+    #[inline]
     pub(crate) fn at_boundary(&self) -> bool {
         self.unit_len == 0 && self.content_left == 0 && self.padding_left == 0
     }

@@ -5,7 +5,7 @@
 
 use http::StatusCode;
 use weir_http::Fields;
-use weir_http1::{Name, check_field};
+use weir_http1::{Name, check_field, check_value};
 
 /// A script's response head.
 #[derive(Debug)]
@@ -167,7 +167,11 @@ impl Head {
             Some(name) if is_of_the_connection(name) => return Ok(Line::Dropped),
             _ => {}
         }
-        check_field(name, value).map_err(|_| bad())?;
+        let checked = match known {
+            Some(_) => check_value(value),
+            None => check_field(name, value),
+        };
+        checked.map_err(|_| bad())?;
         if known == Some(Name::XAccelRedirect) {
             self.accel_redirect = Some(value.to_vec());
             return Ok(Line::Dropped);
@@ -305,6 +309,21 @@ mod tests {
             b"Content-type: text/html\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n"
         );
         assert_eq!(head.buffering, Some(false));
+    }
+
+    #[test]
+    fn lines_are_passed_on_in_order_and_in_the_usual_spelling() {
+        let head = "A:1\r\nB: 2\r\nStatus: 200\r\nC: 3\r\nD :4 \r\nE:  5\r\nContent-Length: 7\r\nF: 6\n\
+                    Content-Length: 7\r\nTE: x\r\nG: \r\nH:\r\nI: 9 \r\nContent-Type: text/event-streams\r\n\r\n";
+        let head = parse(head.as_bytes()).expect("a head");
+        let lines = "A: 1\r\nB: 2\r\nC: 3\r\nD: 4\r\nE: 5\r\nContent-Length: 7\r\nF: 6\r\nG: \r\nH: \r\nI: 9\r\n\
+                     Content-Type: text/event-streams\r\n";
+        assert_eq!(String::from_utf8_lossy(head.headers.lines()), lines);
+        assert!(head.headers.has(Name::ContentLength) && !head.headers.has(Name::Te));
+        assert!(head.streams() && head.content_length == Some(7));
+        let of = |head: &[u8]| parse(head).expect("a head");
+        assert!(!of(b"Content-Type: text/html\n\n").streams());
+        assert!(of(b"X-Accel-Buffering: no\n\n").streams());
     }
 
     #[test]

@@ -97,6 +97,8 @@ struct Live {
     id: u64,
     asked: Asked,
     stderr: WorkerStderr,
+    /// There was standard error.
+    has_stderr: bool,
     /// How many pieces of the request the kernel has accepted.
     sent: u64,
     copied_stderr: Option<StderrCopy>,
@@ -207,6 +209,7 @@ impl Run {
             id,
             asked,
             stderr: WorkerStderr::new(),
+            has_stderr: false,
             sent: 0,
             copied_stderr: None,
             terminate_at: clock::deadline(settings.request_terminate_timeout),
@@ -469,6 +472,10 @@ impl Live {
     fn decode(&mut self, mut input: &[u8], output: &mut Vec<u8>) -> Result<Progress, Failure> {
         loop {
             match self.decoder.next(&mut input) {
+                // Exactly as large as the bytes, which often are the whole response.
+                Ok(Some(Event::Stdout(bytes))) if output.capacity() == 0 => {
+                    *output = bytes.to_vec()
+                }
                 Ok(Some(Event::Stdout(bytes))) => output.extend_from_slice(bytes),
                 Ok(Some(Event::Stderr(bytes))) => {
                     if let Some(copy) = &self.copied_stderr {
@@ -476,6 +483,7 @@ impl Live {
                     }
                     // In the style of PHP-FPM, messages to the web server are not in the log.
                     if self.copied_stderr.is_none() || error_log::format() == Format::Weir {
+                        self.has_stderr = true;
                         let mut stderr = std::mem::take(&mut self.stderr);
                         stderr.push(bytes, &self.about());
                         self.stderr = stderr;
@@ -548,6 +556,9 @@ impl Live {
 
     /// Passes the rest of standard error on.
     fn end_stderr(&mut self) {
+        if !self.has_stderr {
+            return;
+        }
         let mut stderr = std::mem::take(&mut self.stderr);
         stderr.finish(&self.about());
     }

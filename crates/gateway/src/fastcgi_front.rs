@@ -13,7 +13,7 @@
 mod request;
 mod wire;
 
-use std::{future::poll_fn, io, os::fd::AsFd, sync::Arc};
+use std::{future::poll_fn, io, os::fd::AsFd, sync::Arc, task::Poll};
 
 use http::{Method, StatusCode};
 use weir_config::{FastCgi, Runtime};
@@ -296,30 +296,36 @@ fn check(record: &Record, pool: &PoolHandle) -> Result<(), Refusal> {
 }
 
 /// A worker's response from its head on.
-async fn answer(record: &Record, pool: &PoolHandle, started: Started) -> Result<Answer, Refusal> {
+async fn answer(
+    record: &Record,
+    pool: &PoolHandle,
+    mut started: Started,
+) -> Result<Answer, Refusal> {
+    let streams = started.head.streams();
+    let read = match streams {
+        true => Ok(Progress::More),
+        false => poll_fn(|cx| Poll::Ready(started.read_ahead(cx, RESPONSE_MEMORY))).await,
+    };
     let Started {
-        mut run,
+        run,
         head,
-        mut output,
+        output,
         body_at,
         stderr,
     } = started;
-    let rest = if head.streams() {
-        Rest::Stream(Box::new(WorkerStream::new(run, Vec::new())))
-    } else {
-        match script::read_what_is_there(&mut run, &mut output, RESPONSE_MEMORY).await {
-            Ok(Progress::End) => Rest::None,
-            Ok(Progress::More) => {
-                let room = Room {
-                    memory: RESPONSE_MEMORY,
-                    file: MAX_RESPONSE_FILE,
-                    space: record.gateway.spool_space.clone(),
-                };
-                Rest::ReadAhead(ReadAhead::start(run, Vec::new(), room))
-            }
-            // Nothing was sent yet, so the client can still get an error.
-            Err(failure) => return Err(Box::pin(script::worker_failed(pool, failure)).await),
+    let rest = match read {
+        Ok(Progress::End) => Rest::None,
+        Ok(Progress::More) if streams => Rest::Stream(Box::new(WorkerStream::new(run, Vec::new()))),
+        Ok(Progress::More) => {
+            let room = Room {
+                memory: RESPONSE_MEMORY,
+                file: MAX_RESPONSE_FILE,
+                space: record.gateway.spool_space.clone(),
+            };
+            Rest::ReadAhead(ReadAhead::start(run, Vec::new(), room))
         }
+        // Nothing was sent yet, so the client can still get an error.
+        Err(failure) => return Err(Box::pin(script::worker_failed(pool, failure)).await),
     };
     Ok(Answer {
         output,

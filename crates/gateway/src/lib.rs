@@ -111,6 +111,8 @@ use self::{
 /// What all reactors share.
 pub(crate) struct Gateway {
     pub(crate) config: Config,
+    /// The CGI parameters that are the same for all requests, encoded.
+    params: Vec<u8>,
     pub(crate) router: Router,
     pub(crate) pools: Vec<Arc<PoolHandle>>,
     /// The policies of requests from each listener, in the configuration's order; for HTTP the router has them.
@@ -417,6 +419,7 @@ impl Gateway {
         let access_log = logs::access(&config.log, files.access_log)
             .map_err(|error| format!("cannot write the access log: {error}"))?;
         Ok(Gateway {
+            params: params::of_all(&server.server_software),
             egress_log: logs::egress(&config, files.egress_log, &access_log)
                 .map_err(|error| format!("cannot write the log of calls: {error}"))?,
             access_log,

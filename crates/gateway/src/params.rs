@@ -29,8 +29,11 @@ pub(crate) fn put(
     let mut digits = itoa::Buffer::new();
 
     params.encoded(&record.ends.params);
+    params.encoded(&record.gateway.params);
     let software = &record.gateway.config.server.server_software;
-    params.pair(b"SERVER_SOFTWARE", software.as_bytes());
+    if software.len() > LONG {
+        params.pair(b"SERVER_SOFTWARE", software.as_bytes());
+    }
     params.pair(b"REQUEST_METHOD", head.method.as_str().as_bytes());
     params.pair(b"REQUEST_URI", record.uri());
     let rewritten = script.query.as_deref().map(str::as_bytes);
@@ -86,14 +89,25 @@ pub(crate) fn deadline(record: &Record) -> Vec<u8> {
     text
 }
 
-/// The parameters that are the same for all requests of a connection, encoded ([`Params::encoded`]).
-pub(crate) fn of_connection(ends: &Ends) -> Vec<u8> {
+/// The parameters that are the same for all requests, encoded ([`Params::encoded`]).
+pub(crate) fn of_all(server_software: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut pair =
         |name: &str, value: &str| nv::encode(&mut out, name.as_bytes(), value.as_bytes());
     pair("GATEWAY_INTERFACE", "CGI/1.1");
     pair("REDIRECT_STATUS", "200");
     pair("REQUEST_SCHEME", "http");
+    if server_software.len() <= LONG {
+        pair("SERVER_SOFTWARE", server_software);
+    }
+    out
+}
+
+/// The parameters that are the same for all requests of a connection, encoded ([`Params::encoded`]).
+pub(crate) fn of_connection(ends: &Ends) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut pair =
+        |name: &str, value: &str| nv::encode(&mut out, name.as_bytes(), value.as_bytes());
     pair("REMOTE_ADDR", &ends.remote_addr);
     pair("REMOTE_PORT", &ends.remote_port.to_string());
     pair("SERVER_ADDR", &ends.server_addr);
@@ -259,6 +273,9 @@ fn dash(byte: u8) -> u8 {
         byte => byte,
     }
 }
+
+/// A SERVER_SOFTWARE that is longer than this may not fit into a record with others, bytes.
+const LONG: usize = 1024;
 
 /// With more headers than this, each is looked up in a table of those before it.
 const MANY: usize = 32;

@@ -165,8 +165,16 @@ pub(crate) async fn run(
         params::put(record, settings, id, length, out);
     };
     record.asks_script();
-    let started = begin(record, conn, pool, body, put_params).await?;
-    finish(record, settings, started).await
+    let mut started = begin(record, conn, pool, body, put_params).await?;
+    let read = match started.is_read_ahead(record, settings) {
+        true => poll_fn(|cx| Poll::Ready(started.read_ahead(cx, settings.response_memory))).await,
+        false => Ok(Progress::More),
+    };
+    match read {
+        Ok(progress) => finish(record, settings, started, progress),
+        // The head was read, but nothing was sent yet: the client can still get an error.
+        Err(failure) => Err(Box::pin(worker_failed(pool, failure)).await),
+    }
 }
 
 /// Gets a worker of `pool` to start its answer; `put_params` appends the PARAMS records of the request with the given
@@ -574,12 +582,50 @@ fn pass_interim(head: &Head, record: &Record, conn: &Conn) {
     conn.send_interim(&text);
 }
 
-/// After the head: decides what the answer is, and how its body gets to the client.
-async fn finish(
+impl Started {
+    /// Whether the rest of the response is read as fast as it comes, whatever the client does.
+    fn is_read_ahead(&self, record: &Record, settings: &Settings) -> bool {
+        settings.buffering
+            && !self.head.streams()
+            && !self.head.answers_otherwise()
+            && !is_bodyless(record, self.head.status)
+    }
+
+    /// Reads as long as data is available at once, up to about `limit` bytes of the body.
+    ///
+    /// # Errors
+    ///
+    /// See [`Failure`].
+    pub(crate) fn read_ahead(
+        &mut self,
+        cx: &mut Context<'_>,
+        limit: usize,
+    ) -> Result<Progress, Failure> {
+        loop {
+            match self.run.poll(cx, &mut self.output) {
+                Poll::Ready(Ok(Progress::More)) if self.output.len() - self.body_at < limit => {}
+                Poll::Pending => return Ok(Progress::More),
+                Poll::Ready(read) => return read,
+            }
+        }
+    }
+}
+
+/// Whether an answer with this status has no body.
+fn is_bodyless(record: &Record, status: StatusCode) -> bool {
+    record.head.method == Method::HEAD
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+}
+
+/// After the head: decides what the answer is, and how its body gets to the client. `read`: what
+/// [`Started::read_ahead`] has found.
+fn finish(
     record: &Record,
     settings: &Settings,
     started: Started,
+    read: Progress,
 ) -> Result<Outcome, Refusal> {
+    let is_read_ahead = started.is_read_ahead(record, settings);
     let Started {
         mut run,
         mut head,
@@ -599,70 +645,46 @@ async fn finish(
         };
         return Ok(Outcome::Instead(instead, head.status, head.headers));
     }
-    let streams = !settings.buffering || head.streams();
-    let length = head.content_length;
-    let bodyless = record.head.method == Method::HEAD
-        || matches!(
-            head.status,
-            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
-        );
     let Head {
-        status, headers, ..
+        status,
+        headers,
+        content_length: length,
+        ..
     } = head;
     let reply = |body| Reply {
         status,
         headers,
         body,
     };
-    if bodyless {
+    if is_bodyless(record, status) {
         run.on_drop(OnDrop::Finish);
         return Ok(Outcome::Reply(reply(Body::Empty), None));
     }
-    if streams {
-        output.drain(..body_at);
-        return Ok(Outcome::Reply(
-            reply(Body::Stream(Box::new(WorkerStream::new(run, output)))),
-            length,
-        ));
+    if is_read_ahead && read == Progress::End {
+        let mut bytes = Bytes::from(output);
+        // In front of the body is the head. The memory of both is freed together.
+        bytes.advance(body_at);
+        if let Some(length) = length
+            && bytes.len() as u64 != length
+        {
+            wrong_length(record, bytes.len(), length)?;
+            bytes.truncate(length as usize);
+        }
+        return Ok(Outcome::Reply(reply(Body::Bytes(bytes)), length));
     }
-    let limit = settings.response_memory + body_at;
-    let mut bytes = match read_what_is_there(&mut run, &mut output, limit).await {
-        Ok(Progress::End) => Bytes::from(output),
-        Ok(Progress::More) => {
-            output.drain(..body_at);
+    output.drain(..body_at);
+    let body = match is_read_ahead {
+        false => Body::Stream(Box::new(WorkerStream::new(run, output))),
+        true => {
             let room = Room {
                 memory: settings.response_memory,
                 file: settings.max_response_file,
                 space: record.gateway.spool_space.clone(),
             };
-            let body = Body::Stream(Box::new(ReadAhead::start(run, output, room)));
-            return Ok(Outcome::Reply(reply(body), length));
+            Body::Stream(Box::new(ReadAhead::start(run, output, room)))
         }
-        // The head was read, but nothing was sent yet: the client can still get an error.
-        Err(failure) => return Err(Box::pin(broken_off(record, failure)).await),
     };
-    // In front of the body is the head. The memory of both is freed together.
-    bytes.advance(body_at);
-    if let Some(length) = length
-        && bytes.len() as u64 != length
-    {
-        wrong_length(record, bytes.len(), length)?;
-        bytes.truncate(length as usize);
-    }
-    Ok(Outcome::Reply(reply(Body::Bytes(bytes)), length))
-}
-
-/// The answer if the worker failed in the middle of its response.
-async fn broken_off(record: &Record, failure: Failure) -> Refusal {
-    match &record.pool {
-        Some(pool) => worker_failed(pool, failure).await,
-        None => Refusal::upstream(
-            StatusCode::BAD_GATEWAY,
-            "worker_died",
-            "connection_terminated",
-            failure.to_string(),
-        ),
-    }
+    Ok(Outcome::Reply(reply(body), length))
 }
 
 /// The body has another length than the script has announced.
@@ -684,28 +706,6 @@ fn wrong_length(record: &Record, printed: usize, announced: u64) -> Result<(), R
         ));
     }
     Ok(())
-}
-
-/// Reads as long as data is available at once, up to about `limit` bytes in total.
-///
-/// # Errors
-///
-/// See [`Failure`].
-pub(crate) async fn read_what_is_there(
-    run: &mut Run,
-    output: &mut Vec<u8>,
-    limit: usize,
-) -> Result<Progress, Failure> {
-    poll_fn(|cx| {
-        loop {
-            match run.poll(cx, output) {
-                Poll::Ready(Ok(Progress::More)) if output.len() < limit => {}
-                Poll::Pending => return Poll::Ready(Ok(Progress::More)),
-                ready => return ready,
-            }
-        }
-    })
-    .await
 }
 
 /// The subject of a request's log lines.

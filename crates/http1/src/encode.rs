@@ -46,11 +46,21 @@ impl core::error::Error for WrongLength {}
 ///
 /// They cannot.
 pub fn check_field(name: &[u8], value: &[u8]) -> Result<(), InvalidField> {
+    match !name.is_empty() && name.iter().copied().all(is_token) {
+        true => check_value(value),
+        false => Err(InvalidField),
+    }
+}
+
+/// The same of a field whose name is known to be a token.
+///
+/// # Errors
+///
+/// As [`check_field`].
+pub fn check_value(value: &[u8]) -> Result<(), InvalidField> {
     let is_text = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
-    let is_name = !name.is_empty() && name.iter().copied().all(is_token);
     // Without an end before the last byte, so that several bytes are looked at in one step.
-    let is_value = value.iter().fold(true, |is, byte| is & is_text(byte));
-    match is_name && is_value {
+    match value.iter().fold(true, |is, byte| is & is_text(byte)) {
         true => Ok(()),
         false => Err(InvalidField),
     }

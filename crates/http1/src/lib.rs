@@ -63,6 +63,7 @@ mod name;
 pub use decoder::Event;
 pub use encode::{
     BodyEncoder, ChunkSize, Framing, HeadEncoder, InvalidField, WrongLength, check_field,
+    check_value,
 };
 pub use error::Error;
 pub use fields::Fields;

@@ -96,17 +96,12 @@ impl Name {
     /// The well-known name of this spelling, in any case.
     #[must_use]
     pub fn of(name: &[u8]) -> Option<Name> {
-        let (Some(range), [first, .., last]) = (LENGTHS.get(name.len()), name) else {
-            return None;
-        };
-        let ends = [first | 0x20, last | 0x20];
-        BY_LENGTH[usize::from(range.0)..usize::from(range.1)]
-            .iter()
-            .find(|(known, of_known)| {
-                // First and last letter tell nearly all names of one length apart.
-                *of_known == ends && known.as_str().as_bytes().eq_ignore_ascii_case(name)
-            })
-            .map(|(known, _)| *known)
+        let known = BY_HASH[usize::from(hash(name))]?;
+        known
+            .as_str()
+            .as_bytes()
+            .eq_ignore_ascii_case(name)
+            .then_some(known)
     }
 
     /// Whether the field is between two neighbours only and is not passed on (RFC 9110 §7.6.1, RFC 9112 §9.6). What
@@ -137,43 +132,41 @@ impl Name {
 // One bit of a u64 each.
 const _: () = assert!(Name::ALL.len() <= 64);
 
-/// Longest well-known name, bytes.
-const LONGEST: usize = "Strict-Transport-Security".len();
+/// A number that is another one for each well-known name. Letters count alike in both cases.
+#[inline]
+const fn hash(name: &[u8]) -> u8 {
+    let ([first, ..], [.., last]) = (name, name) else {
+        return 0;
+    };
+    let middle = name[name.len() / 2];
+    // Found by trying: with these factors no two names have the same number.
+    (name.len() as u8)
+        .wrapping_mul(LENGTH)
+        .wrapping_add((*first | 0x20).wrapping_mul(FIRST))
+        .wrapping_add((*last | 0x20).wrapping_mul(LAST))
+        .wrapping_add((middle | 0x20).wrapping_mul(MIDDLE))
+}
 
-/// The names, shorter ones first, with the first and the last letter of each in lower case.
-static BY_LENGTH: [(Name, [u8; 2]); Name::ALL.len()] = {
-    let mut sorted = [(Name::Accept, [0; 2]); Name::ALL.len()];
-    let (mut count, mut length) = (0, 0);
-    while length <= LONGEST {
-        let mut index = 0;
-        while index < Name::ALL.len() {
-            let text = Name::ALL[index].as_str().as_bytes();
-            if text.len() == length {
-                let ends = [text[0] | 0x20, text[length - 1] | 0x20];
-                sorted[count] = (Name::ALL[index], ends);
-                count += 1;
-            }
-            index += 1;
-        }
-        length += 1;
-    }
-    assert!(count == Name::ALL.len());
-    sorted
-};
+const LENGTH: u8 = 47;
+const FIRST: u8 = 195;
+const LAST: u8 = 85;
+const MIDDLE: u8 = 23;
 
-/// Where the names of each length are in [`BY_LENGTH`]: from, and to.
-static LENGTHS: [(u8, u8); LONGEST + 1] = {
-    let mut ranges = [(0, 0); LONGEST + 1];
+/// The names by their [`hash`].
+static BY_HASH: [Option<Name>; 256] = {
+    let mut names = [None; 256];
     let mut index = 0;
-    while index < BY_LENGTH.len() {
-        let length = BY_LENGTH[index].0.as_str().len();
-        if ranges[length].1 == 0 {
-            ranges[length].0 = index as u8;
-        }
-        ranges[length].1 = index as u8 + 1;
+    while index < Name::ALL.len() {
+        let name = Name::ALL[index];
+        let place = hash(name.as_str().as_bytes()) as usize;
+        assert!(
+            names[place].is_none(),
+            "two names have the same number: try other factors"
+        );
+        names[place] = Some(name);
         index += 1;
     }
-    ranges
+    names
 };
 
 #[cfg(test)]

@@ -388,6 +388,13 @@ impl Balancer {
         }
     }
 
+    /// Whether [`limit`](Self::limit) stays the same until a server is added or removed, or goes up or down, or the common
+    /// limit is changed.
+    pub fn has_fixed_limit(&self) -> bool {
+        matches!(self.settings.capacity, Capacity::Shared(_))
+            && self.settings.slowstart == Micros::ZERO
+    }
+
     /// Whether no server is up, backups included.
     pub fn is_down(&self) -> bool {
         self.tier() == Tier::Any

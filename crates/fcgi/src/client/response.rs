@@ -7,7 +7,7 @@ use crate::ProtocolError;
 use crate::frame::Frame;
 use crate::nv;
 use crate::record::{
-    Header, MAX_EXTENSION, MAX_MANAGEMENT, ProtocolStatus, RecordType, is_extension,
+    Header, MAX_EXTENSION, MAX_MANAGEMENT, ProtocolStatus, RecordType, VERSION, is_extension,
 };
 
 /// What an application sent.
@@ -157,11 +157,42 @@ impl ResponseDecoder {
         if let Some(error) = self.failed {
             return Err(error);
         }
+        if let Some(event) = self.whole_record(input) {
+            return Ok(Some(event));
+        }
         let event = self.advance(input);
         if let Err(error) = event {
             self.failed = Some(error);
         }
         event
+    }
+
+    /// A piece of the response, or its end, whose record is in `input` as a whole and is as expected: nearly every record.
+    #[inline]
+    fn whole_record<'i>(&mut self, input: &mut &'i [u8]) -> Option<Event<'i>> {
+        if self.ended || !self.frame.at_boundary() {
+            return None;
+        }
+        let (header, rest) = input.split_first_chunk()?;
+        let header = Header::from_bytes(*header);
+        let (content, rest) = rest.split_at_checked(usize::from(header.content_len))?;
+        let (_, rest) = rest.split_at_checked(usize::from(header.padding_len))?;
+        if header.version != VERSION || header.id != self.id || self.id == 0 {
+            return None;
+        }
+        let event = match (header.kind, content) {
+            (STDOUT, [_, ..]) if !self.stdout_ended => Event::Stdout(content),
+            (END, &[a, b, c, d, status, _, _, _]) => {
+                self.ended = true;
+                Event::End {
+                    app_status: u32::from_be_bytes([a, b, c, d]),
+                    protocol_status: ProtocolStatus::from(status),
+                }
+            }
+            _ => return None,
+        };
+        *input = rest;
+        Some(event)
     }
 
     /// Whether no record is open: all of its content and padding has been taken. A connection can be kept if this
@@ -347,6 +378,9 @@ impl ResponseDecoder {
         Ok(())
     }
 }
+
+const STDOUT: u8 = RecordType::Stdout as u8;
+const END: u8 = RecordType::EndRequest as u8;
 
 /// One management record's worth of pairs; two bytes is the shortest pair.
 const VALUES: nv::Limits = nv::Limits {

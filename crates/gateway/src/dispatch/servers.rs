@@ -232,7 +232,7 @@ impl Farm {
     }
 
     /// A request at a server has ended. Its connection is kept for another request, if there is one and there is
-    /// room.
+    /// room. Returns whether the pool's limit may have changed ([`State::fit`]).
     pub(super) fn finish(
         &mut self,
         now: Micros,
@@ -241,12 +241,13 @@ impl Farm {
         cause: Option<&str>,
         conn: Option<WorkerConn>,
         after: &mut After,
-    ) {
+    ) -> bool {
         let change = self.balancer.finish(now, chosen, finish);
         let Some(room) = self.balancer.room(now, chosen.server) else {
             // The server was leaving, and this was its last request.
             self.members[chosen.server.0 as usize] = None;
-            return after.close(conn);
+            after.close(conn);
+            return true;
         };
         if let Some(member) = self.member_mut(chosen.server) {
             if finish == Finish::Answered {
@@ -259,6 +260,7 @@ impl Farm {
             }
         }
         self.changed(now, chosen.server, change, cause, after);
+        change.is_some() || !self.balancer.has_fixed_limit()
     }
 
     /// Logs when a server goes up or down, and closes its idle connections when it is down.
@@ -417,9 +419,10 @@ impl State {
     ) {
         self.slots[lease.worker.0 as usize].leased = false;
         let conn = lease.conn.take();
+        let mut fits = true;
         if let (Some(farm), Some(chosen)) = (&mut self.farm, lease.chosen.take()) {
             let cause = lease.cause.as_deref();
-            farm.finish(now, chosen, lease.outcome, cause, conn, after);
+            fits = !farm.finish(now, chosen, lease.outcome, cause, conn, after);
         }
         if !matches!(lease.outcome, Finish::Answered | Finish::Unknown) {
             // No request was finished, so the duration does not count as that of a script.
@@ -438,7 +441,9 @@ impl State {
         if let Some(next) = released.next {
             self.grant(pool, next, after);
         }
-        self.fit(pool, now, after);
+        if !fits || released.leaves {
+            self.fit(pool, now, after);
+        }
     }
 }
 
