@@ -31,11 +31,13 @@ mod turns;
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
+    future::{Future, poll_fn},
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    task::Poll,
     time::SystemTime,
 };
 
@@ -68,7 +70,7 @@ use weir_control::ToManager;
 use weir_observe::clock;
 
 use super::{
-    Gateway,
+    own_calls::Candidate,
     scoreboard::{Card, Cost},
     tally::Tally,
     worker_conn::WorkerConn,
@@ -171,13 +173,6 @@ pub(crate) struct NewWorker {
 
 /// Gives a waiting request its worker, or the reason why it gets none.
 type Waiting = oneshot::Sender<Result<Lease, ShedReason>>;
-
-/// The client of this request may be a worker.
-pub(crate) struct Asker {
-    /// Finds out which worker it is.
-    pub(crate) finding: Pin<Box<dyn Future<Output = Option<u32>> + Send>>,
-    pub(crate) gateway: Arc<Gateway>,
-}
 
 /// Result of asking for a worker.
 enum Admitted {
@@ -311,7 +306,7 @@ impl PoolHandle {
 
     /// Gets a worker for a request, at once or after waiting in the queue.
     ///
-    /// If the request has to wait, `caller` is called; it finds out which worker makes the request, if any.
+    /// If the request has to wait, `caller` is called; it begins to find out which worker makes the request, if any.
     ///
     /// If the request runs again, `wait` says when it was first admitted to this pool: then it waits at the head of
     /// the queue with its first deadline. `wait` is filled in whatever the result is.
@@ -319,11 +314,11 @@ impl PoolHandle {
     /// # Errors
     ///
     /// Why the request is refused.
-    pub(crate) async fn acquire(
+    pub(crate) async fn acquire<'c>(
         self: &Arc<Self>,
         ask: &Ask,
         wait: &mut Option<Wait>,
-        caller: impl FnOnce() -> Option<Asker>,
+        caller: impl FnOnce() -> Option<Candidate<'c>>,
     ) -> Result<Lease, ShedReason> {
         // A separate step, so that its variables do not stay in memory during the wait.
         match self.admit(ask, wait) {
@@ -333,12 +328,12 @@ impl PoolHandle {
         }
     }
 
-    async fn wait(
+    async fn wait<'c>(
         self: &Arc<Self>,
         ask: &Ask,
         mut receiver: oneshot::Receiver<Result<Lease, ShedReason>>,
         wait: &mut Option<Wait>,
-        caller: impl FnOnce() -> Option<Asker>,
+        caller: impl FnOnce() -> Option<Candidate<'c>>,
     ) -> Result<Lease, ShedReason> {
         let mut place = QueuePlace {
             pool: self,
@@ -346,16 +341,27 @@ impl PoolHandle {
             waiting: true,
         };
         let mut stuck = false;
-        let lease = match caller() {
-            None => receiver.await,
-            Some(caller) => {
-                // Boxed: such calls are rare, and otherwise each waiting request would reserve memory for it.
-                let waiting = Box::pin(self.wait_as_caller(ask.id, &mut receiver, caller));
-                let (lease, refused) = waiting.await;
+        let caller = caller();
+        let waited = poll_fn(|cx| match Pin::new(&mut receiver).poll(cx) {
+            Poll::Ready(lease) => Poll::Ready(Ok(lease)),
+            Poll::Pending => match caller.as_ref().and_then(Candidate::worker) {
+                Some(worker) => Poll::Ready(Err(worker)),
+                None => Poll::Pending,
+            },
+        });
+        let lease = match (waited.await, &caller) {
+            (Ok(lease), _) => lease,
+            (Err(_), None) => receiver.await,
+            (Err(worker), Some(caller)) => {
+                // Boxed: few are calls, and all that wait would hold the room.
+                let gateway = caller.gateway().clone();
+                let call = Box::pin(self.wait_as_call(ask.id, &mut receiver, gateway, worker));
+                let (lease, refused) = call.await;
                 stuck = refused;
                 lease
             }
         };
+        drop(caller);
         place.waiting = false;
         if let Some(wait) = wait {
             wait.waited = Some(clock::now() - wait.admitted);

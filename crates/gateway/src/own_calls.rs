@@ -7,6 +7,8 @@
 //! second. The result is kept with the connection. If the gateway may not inspect workers, the manager is asked,
 //! which answers at a limited rate.
 
+mod finder;
+
 use std::{
     net::{SocketAddr, SocketAddrV4},
     sync::{
@@ -22,7 +24,9 @@ use weir_sys::{
     socket_owners::{Finder, Owner},
 };
 
-use super::{Gateway, callers, clock, conn::Conn, dispatch::Asker};
+pub(crate) use self::finder::Candidate;
+use self::finder::Finding;
+use super::{Gateway, callers, clock, conn::Conn};
 
 /// The origin of a client's connection.
 #[derive(Debug)]
@@ -34,6 +38,8 @@ pub(crate) struct Source {
     named: AtomicU32,
     /// Number of failed lookups.
     vain: AtomicU32,
+    /// The worker whose call waits, as [`finder`] has found it; 0: not found.
+    waits: AtomicU32,
 }
 
 /// Small, because each connection has one.
@@ -56,6 +62,7 @@ enum Kind {
 pub(super) struct OwnCalls {
     proc: Mutex<Proc>,
     turns: Mutex<Turns>,
+    finder: Finding,
 }
 
 /// When lookups are allowed.
@@ -114,6 +121,7 @@ impl Source {
             worker: AtomicU32::new(0),
             named: AtomicU32::new(0),
             vain: AtomicU32::new(0),
+            waits: AtomicU32::new(0),
         }
     }
 
@@ -144,16 +152,20 @@ impl Source {
 }
 
 impl OwnCalls {
-    /// Whether a lookup is allowed now.
-    fn turn(&self, now: u64) -> bool {
+    /// Takes the right to a lookup.
+    ///
+    /// # Errors
+    ///
+    /// When the next one is allowed ([`clock::now`]).
+    fn turn(&self, now: u64) -> Result<(), u64> {
         let mut turns = self.turns();
         // Unused lookups may be used at once.
         turns.next = turns.next.max(now.saturating_sub(AT_ONCE * turns.pause));
-        let may = turns.next <= now;
-        if may {
-            turns.next += turns.pause;
+        if turns.next > now {
+            return Err(turns.next);
         }
-        may
+        turns.next += turns.pause;
+        Ok(())
     }
 
     /// Takes note of whether a lookup has found a worker. If most clients that wait are no workers (a proxy on this machine),
@@ -202,56 +214,40 @@ impl OwnCalls {
 }
 
 impl Gateway {
-    /// Finds the worker that sent this connection's current request; `None` if it cannot come from a worker.
-    pub(crate) fn find_caller(self: &Arc<Gateway>, conn: &Arc<Conn>) -> Option<Asker> {
-        let source = &conn.source;
-        if !source.may_be_worker() {
-            return None;
+    /// Makes one lookup of the worker that has sent this connection's current request, if it is allowed now.
+    pub(super) async fn caller(self: &Arc<Gateway>, conn: &Conn) -> Option<u32> {
+        match self.known_caller(&conn.source) {
+            Some(known) => known,
+            None if self.own_calls.turn(clock::now()).is_err() => None,
+            None => self.look_up(conn).await,
         }
-        let (gateway, conn) = (self.clone(), conn.clone());
-        Some(Asker {
-            gateway: self.clone(),
-            finding: Box::pin(async move {
-                let mut pause = FIRST_PAUSE;
-                loop {
-                    // Most requests wait for less.
-                    tokio::time::sleep(pause).await;
-                    // In a box that lives as long as the lookup: thousands of requests may wait.
-                    if let Some(pid) = Box::pin(gateway.caller(&conn)).await {
-                        return Some(pid);
-                    }
-                    if !conn.source.may_be_found() {
-                        return None;
-                    }
-                    pause = (pause * 2).min(LAST_PAUSE);
-                }
-            }),
-        })
     }
 
-    /// Makes one lookup, if it is allowed now.
-    pub(super) async fn caller(self: &Arc<Gateway>, conn: &Conn) -> Option<u32> {
-        let source = &conn.source;
-        let busy = || -> Vec<u32> {
-            let workers = self.pools.iter().flat_map(|pool| pool.at_work());
-            workers.map(|(_, pid)| pid).collect()
-        };
+    /// The worker, if that can be said without a lookup: `Some(None)` if it is none.
+    fn known_caller(&self, source: &Source) -> Option<Option<u32>> {
         if let Some(named) = source.named() {
-            let works = busy().contains(&named);
-            return works.then_some(named);
+            return Some(Some(named).filter(|pid| self.busy_workers().contains(pid)));
         }
         let known = source.worker.load(Relaxed);
         if known != 0 {
-            let works = busy().contains(&known);
+            let works = self.busy_workers().contains(&known);
             if !works {
                 source.vain.store(MOST_LOOKS, Relaxed);
             }
-            return works.then_some(known);
+            return Some(works.then_some(known));
         }
-        if !source.may_be_found() || !self.own_calls.turn(clock::now()) {
-            return None;
-        }
-        let busy = busy();
+        (!source.may_be_found()).then_some(None)
+    }
+
+    /// The process ids of workers that have a request.
+    fn busy_workers(&self) -> Vec<u32> {
+        let workers = self.pools.iter().flat_map(|pool| pool.at_work());
+        workers.map(|(_, pid)| pid).collect()
+    }
+
+    async fn look_up(self: &Arc<Gateway>, conn: &Conn) -> Option<u32> {
+        let source = &conn.source;
+        let busy = self.busy_workers();
         if busy.is_empty() {
             source.vain.store(MOST_LOOKS, Relaxed);
             return None;
@@ -289,10 +285,6 @@ fn is_here(own: SocketAddr, peer: SocketAddr) -> bool {
 /// Maximum number of failed lookups for one connection.
 const MOST_LOOKS: u32 = 8;
 
-/// Pause before the first lookup for one request. It doubles each time, up to the last.
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LAST_PAUSE: Duration = Duration::from_secs(10);
-
 /// Minimum time between two lookups, µs: 200 per second, and 20 if none finds a worker.
 const PAUSE: u64 = 5_000;
 const LONGEST_TURN: u64 = 50_000;
@@ -324,25 +316,26 @@ mod tests {
         assert!(Source::new(None, None, Some(7)).may_be_found());
         assert!(!Source::new(None, None, None).may_be_found());
         let calls = OwnCalls::default();
-        let looks = |now| (0..1_000).filter(|_| calls.turn(now)).count();
+        let looks = |now| (0..1_000).filter(|_| calls.turn(now).is_ok()).count();
         assert_eq!(looks(60_000_000), 201);
-        assert!(calls.turn(60_005_000) && !calls.turn(60_005_001));
+        assert_eq!(calls.turn(60_005_000), Ok(()));
+        assert_eq!(calls.turn(60_005_001), Err(60_010_000));
         // Clients that are not workers cost less and less.
         (0..1_000).for_each(|_| calls.looked(false));
-        assert!(calls.turn(61_000_000));
+        assert!(calls.turn(61_000_000).is_ok());
         let in_a_second = (0..1_000)
-            .filter(|n| calls.turn(100_000_000 + n * 1_000))
+            .filter(|n| calls.turn(100_000_000 + n * 1_000).is_ok())
             .count();
         assert!(in_a_second > 200);
         assert_eq!(
             (0..1_000)
-                .filter(|n| calls.turn(101_000_000 + n * 1_000))
+                .filter(|n| calls.turn(101_000_000 + n * 1_000).is_ok())
                 .count(),
             20
         );
         calls.looked(true);
         let more = (0..1_000)
-            .filter(|n| calls.turn(102_000_000 + n * 1_000))
+            .filter(|n| calls.turn(102_000_000 + n * 1_000).is_ok())
             .count();
         assert!(more > 150, "{more}");
     }

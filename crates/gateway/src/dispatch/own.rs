@@ -13,7 +13,7 @@ use std::{
 use tokio::sync::oneshot::{self, error::RecvError};
 use weir_pool::{Action, Micros, RequestId, ShedReason};
 
-use super::{Asker, Lease, PoolHandle, State, scaling::After};
+use super::{Lease, PoolHandle, State, scaling::After};
 use crate::{Gateway, clock, conn::Conn};
 
 /// The workers of all pools whose calls wait for a worker, and how many calls of each wait.
@@ -167,28 +167,9 @@ impl PoolHandle {
         )
     }
 
-    /// Waits for a worker and finds out meanwhile whether the client is a worker. True beside the result: no worker
-    /// could ever serve the call, so it was refused.
-    pub(super) async fn wait_as_caller(
-        self: &Arc<Self>,
-        request: RequestId,
-        receiver: &mut oneshot::Receiver<Result<Lease, ShedReason>>,
-        mut caller: Asker,
-    ) -> (Result<Result<Lease, ShedReason>, RecvError>, bool) {
-        let found = tokio::select! {
-            biased;
-            lease = &mut *receiver => return (lease, false),
-            found = &mut caller.finding => found,
-        };
-        match found {
-            None => (receiver.await, false),
-            // Boxed: few are calls, and all that wait would hold the room.
-            Some(pid) => Box::pin(self.wait_as_call(request, receiver, caller.gateway, pid)).await,
-        }
-    }
-
-    /// The same, of a call that the worker `pid` has made.
-    async fn wait_as_call(
+    /// Waits for a worker, for a call that the worker `pid` has made. True beside the result: no worker could ever serve the
+    /// call, so it was refused.
+    pub(super) async fn wait_as_call(
         self: &Arc<Self>,
         request: RequestId,
         receiver: &mut oneshot::Receiver<Result<Lease, ShedReason>>,

@@ -1,6 +1,12 @@
 //! A request asks its pool for a worker, waits for it, or learns why it gets none.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use weir_pool::{ShedReason, Stats};
 
@@ -8,6 +14,7 @@ use super::super::{
     clock::{self, NEVER},
     conn::Conn,
     dispatch::{Ask, Lease, NoTurn, PoolHandle, Turn},
+    own_calls::Candidate,
     policy,
     record::Record,
     refusal::Refusal,
@@ -49,7 +56,7 @@ pub(super) async fn admit(
     // A call of a worker's own script needs a worker while another worker waits for it.
     let looks = record.params.is_none() && pool.has_workers();
     let (gateway, wait) = (&record.gateway, &mut record.wait);
-    let caller = || looks.then(|| gateway.find_caller(conn)).flatten();
+    let caller = || looks.then(|| gateway.may_call(conn, ask.id.0)).flatten();
     match pool.acquire(&ask, wait, caller).await {
         Ok(mut lease) => {
             lease.keep(turn, learner);
@@ -91,23 +98,22 @@ async fn take_turn(
 ) -> Result<Option<Turn>, Refusal> {
     let began = clock::now();
     let looks = learned && record.params.is_none();
-    let caller = looks.then(|| record.gateway.find_caller(conn)).flatten();
+    let caller = looks.then(|| record.gateway.may_call(conn, record.id));
+    let caller = caller.flatten();
     let deadline = record.worth.deadline;
     let taking = async {
         let mut turn = pin!(pool.turn(key, deadline));
-        let Some(caller) = caller else {
-            return turn.await.map(Some);
-        };
-        tokio::select! {
-            biased;
-            turn = &mut turn => return turn.map(Some),
-            worker = caller.finding => if worker.is_some() {
-                return Ok(None);
-            },
-        }
-        turn.await.map(Some)
+        poll_fn(|cx| match turn.as_mut().poll(cx) {
+            Poll::Ready(turn) => Poll::Ready(turn.map(Some)),
+            Poll::Pending if caller.as_ref().and_then(Candidate::worker).is_some() => {
+                Poll::Ready(Ok(None))
+            }
+            Poll::Pending => Poll::Pending,
+        })
+        .await
     };
     let taken = taking.await;
+    drop(caller);
     let waited = clock::now().saturating_sub(began);
     record.earlier.waited += waited;
     taken.map_err(|why| {

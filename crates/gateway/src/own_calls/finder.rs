@@ -1,0 +1,321 @@
+//! Looks up who has sent the requests that wait for a worker.
+//!
+//! Thousands of requests may wait, and few are calls of workers. So a request that waits has no timer and no task for
+//! this: it is a [`Candidate`], and one task takes the candidates in turn, as fast as lookups are allowed. If it has found a
+//! worker, it notes that with the connection and wakes the connection's task.
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use super::{Gateway, OwnCalls};
+use crate::{clock, conn::Conn};
+
+/// A waiting request whose client may be a worker. It is looked up until this is dropped.
+pub(crate) struct Candidate<'g> {
+    gateway: &'g Arc<Gateway>,
+    conn: &'g Arc<Conn>,
+    request: u64,
+}
+
+/// The requests that are to be looked up, by their numbers.
+#[derive(Default)]
+pub(super) struct Finding {
+    list: Mutex<List>,
+    /// There is a candidate that is due earlier than those before.
+    news: Notify,
+}
+
+#[derive(Default)]
+struct List {
+    waiting: HashMap<u64, Waiting>,
+    /// Those that were not looked up yet, with the time when they are due: the first one first. Some may have gone.
+    first: VecDeque<(u64, u64)>,
+    /// Those that were looked up in vain, in the same form.
+    again: BTreeSet<(u64, u64)>,
+    /// The last one was taken from `again`.
+    was_again: bool,
+    /// The task runs.
+    runs: bool,
+}
+
+struct Waiting {
+    conn: Arc<Conn>,
+    /// Time between the last lookup and the next, µs.
+    pause: u64,
+    /// When the next one is due ([`clock::now`]).
+    due: u64,
+}
+
+/// What the task does next.
+enum Next {
+    LookUp(u64, Arc<Conn>),
+    /// Nothing before this time ([`clock::now`]).
+    WaitUntil(u64),
+    Nothing,
+}
+
+impl Gateway {
+    /// The request with this number begins to wait. `None`: its client cannot be a worker.
+    pub(crate) fn may_call<'g>(
+        self: &'g Arc<Gateway>,
+        conn: &'g Arc<Conn>,
+        request: u64,
+    ) -> Option<Candidate<'g>> {
+        if !conn.source.may_be_worker() {
+            return None;
+        }
+        conn.source.waits.store(0, Relaxed);
+        let finding = &self.own_calls.finder;
+        let mut list = finding.list();
+        let due = clock::now() + FIRST_PAUSE;
+        let waiting = Waiting {
+            conn: conn.clone(),
+            pause: FIRST_PAUSE,
+            due,
+        };
+        list.waiting.insert(request, waiting);
+        list.first.push_back((due, request));
+        list.forget_gone();
+        let (runs, is_next) = (
+            std::mem::replace(&mut list.runs, true),
+            list.first.len() == 1,
+        );
+        drop(list);
+        if !runs {
+            tokio::spawn(Task(self.clone()).run());
+        } else if is_next {
+            finding.news.notify_one();
+        }
+        Some(Candidate {
+            gateway: self,
+            conn,
+            request,
+        })
+    }
+
+    async fn look_up_candidate(self: Arc<Gateway>, request: u64, conn: Arc<Conn>) {
+        let found = match self.known_caller(&conn.source) {
+            Some(known) => known,
+            None => self.look_up(&conn).await,
+        };
+        let mut list = self.own_calls.finder.list();
+        match found {
+            Some(pid) if list.waiting.contains_key(&request) => {
+                conn.source.waits.store(pid, Relaxed);
+                drop(list);
+                conn.wake();
+            }
+            None if conn.source.may_be_found() => {
+                list.look_again(request);
+                self.own_calls.finder.news.notify_one();
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Candidate<'_> {
+    /// The worker that has made this call, once it is found. The connection's task is woken then.
+    pub(crate) fn worker(&self) -> Option<u32> {
+        Some(self.conn.source.waits.load(Relaxed)).filter(|pid| *pid != 0)
+    }
+
+    /// Where the workers are.
+    pub(crate) fn gateway(&self) -> &Arc<Gateway> {
+        self.gateway
+    }
+}
+
+impl Drop for Candidate<'_> {
+    fn drop(&mut self) {
+        let mut list = self.gateway.own_calls.finder.list();
+        if let Some(waiting) = list.waiting.remove(&self.request) {
+            list.again.remove(&(waiting.due, self.request));
+        }
+    }
+}
+
+/// The task. It runs from the first candidate on, until its reactor ends.
+struct Task(Arc<Gateway>);
+
+impl Task {
+    async fn run(self) {
+        let calls = &self.0.own_calls;
+        loop {
+            let next = calls.finder.list().next(calls, clock::precise());
+            match next {
+                Next::LookUp(request, conn) => {
+                    tokio::spawn(self.0.clone().look_up_candidate(request, conn));
+                }
+                Next::WaitUntil(time) => {
+                    let left = Duration::from_micros(time.saturating_sub(clock::precise()));
+                    let _ = tokio::time::timeout(left, calls.finder.news.notified()).await;
+                }
+                Next::Nothing => calls.finder.news.notified().await,
+            }
+        }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.own_calls.finder.list().runs = false;
+    }
+}
+
+impl Finding {
+    fn list(&self) -> MutexGuard<'_, List> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl List {
+    /// Takes the next candidate that may be looked up now.
+    fn next(&mut self, calls: &OwnCalls, now: u64) -> Next {
+        while let Some((_, request)) = self.first.front()
+            && !self.waiting.contains_key(request)
+        {
+            self.first.pop_front();
+        }
+        let (first, again) = (self.first.front().copied(), self.again.first().copied());
+        let is_due = |at: Option<(u64, u64)>| at.is_some_and(|(due, _)| due <= now);
+        let takes_again = match (is_due(first), is_due(again)) {
+            (false, false) => {
+                let due = first.into_iter().chain(again).min();
+                return due.map_or(Next::Nothing, |(due, _)| Next::WaitUntil(due));
+            }
+            (true, true) => !self.was_again,
+            (_, again) => again,
+        };
+        let request = if takes_again { again } else { first };
+        let request = request.map_or(0, |(_, request)| request);
+        let Some(waiting) = self.waiting.get(&request) else {
+            return Next::WaitUntil(now);
+        };
+        let source = &waiting.conn.source;
+        if source.worker().is_none()
+            && source.may_be_found()
+            && let Err(time) = calls.turn(now)
+        {
+            return Next::WaitUntil(time);
+        }
+        let conn = waiting.conn.clone();
+        match takes_again {
+            true => drop(self.again.pop_first()),
+            false => drop(self.first.pop_front()),
+        }
+        self.was_again = takes_again;
+        Next::LookUp(request, conn)
+    }
+
+    /// A lookup has found no worker.
+    fn look_again(&mut self, request: u64) {
+        if let Some(waiting) = self.waiting.get_mut(&request) {
+            waiting.pause = (waiting.pause * 2).min(LAST_PAUSE);
+            waiting.due = clock::precise() + waiting.pause;
+            self.again.insert((waiting.due, request));
+        }
+    }
+
+    /// Removes requests that do not wait any more, if they are the larger part.
+    fn forget_gone(&mut self) {
+        let List { waiting, first, .. } = self;
+        if first.len() > 2 * waiting.len() + SPARE {
+            first.retain(|(_, request)| waiting.contains_key(request));
+        }
+    }
+}
+
+/// Time between the begin of the wait and the first lookup, µs: most requests wait for less. It doubles after each lookup in
+/// vain, up to the last.
+const FIRST_PAUSE: u64 = 5_000;
+const LAST_PAUSE: u64 = 10_000_000;
+
+/// How many requests that have gone may be in the list in any case.
+const SPARE: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use weir_http::Timeouts;
+
+    use super::*;
+
+    fn conn() -> Arc<Conn> {
+        let address = |text: &str| text.parse::<SocketAddr>().ok();
+        let ends = (address("127.0.0.1:5"), address("127.0.0.1:80"));
+        let timeouts = Timeouts {
+            header: Duration::ZERO,
+            body: Duration::ZERO,
+            idle: Duration::ZERO,
+            send: Duration::ZERO,
+        };
+        Arc::new(Conn::new(0, 0, ends, None, Arc::new(timeouts)))
+    }
+
+    fn wait(list: &mut List, request: u64, now: u64) {
+        let (conn, pause, due) = (conn(), FIRST_PAUSE, now + FIRST_PAUSE);
+        list.waiting.insert(request, Waiting { conn, pause, due });
+        list.first.push_back((due, request));
+        list.forget_gone();
+    }
+
+    fn leave(list: &mut List, request: u64) {
+        let waiting = list.waiting.remove(&request).expect("it waits");
+        list.again.remove(&(waiting.due, request));
+    }
+
+    #[test]
+    fn waiting_requests_are_looked_up_in_turn_and_as_fast_as_allowed() {
+        let (calls, mut list) = (OwnCalls::default(), List::default());
+        let mut now = clock::precise() + 60_000_000;
+        assert!(matches!(list.next(&calls, now), Next::Nothing));
+        for request in 1..=1_000 {
+            wait(&mut list, request, now);
+        }
+        let Next::WaitUntil(due) = list.next(&calls, now) else {
+            panic!("the first one is not due yet");
+        };
+        assert_eq!(due, now + FIRST_PAUSE);
+        now = due;
+        let mut looked_up = Vec::new();
+        while let Next::LookUp(request, _) = list.next(&calls, now) {
+            looked_up.push(request);
+        }
+        let allowed = crate::own_calls::AT_ONCE + 1;
+        assert_eq!(looked_up, (1..=allowed).collect::<Vec<_>>());
+        assert!(matches!(list.next(&calls, now), Next::WaitUntil(time) if time > now));
+        // Those that were looked up in vain come again, in turn with those that were not looked up yet.
+        list.look_again(1);
+        now = clock::precise() + 120_000_000;
+        let mut next = || match list.next(&calls, now) {
+            Next::LookUp(request, _) => request,
+            _ => 0,
+        };
+        assert_eq!((next(), next(), next()), (1, allowed + 1, allowed + 2));
+    }
+
+    #[test]
+    fn requests_that_have_gone_take_no_lookup_and_no_memory() {
+        let (calls, mut list) = (OwnCalls::default(), List::default());
+        let now = clock::precise() + 60_000_000;
+        for request in 1..=100_000 {
+            wait(&mut list, request, now);
+            if request % 1_000 != 0 {
+                leave(&mut list, request);
+            }
+        }
+        assert!(list.first.len() < 1_000, "{}", list.first.len());
+        let later = now + FIRST_PAUSE;
+        assert!(matches!(list.next(&calls, later), Next::LookUp(1_000, _)));
+        list.look_again(1_000);
+        leave(&mut list, 1_000);
+        assert!(list.again.is_empty());
+    }
+}
