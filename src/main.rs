@@ -13,7 +13,7 @@ use weir_observe::error_log;
 /// A request allocates and frees some dozens of small objects on one thread: with this allocator the gateway needs about a tenth less CPU time than with the C library's. It is built without huge pages
 /// (`no_thp`), which would add megabytes to a process that needs little; workers still use huge pages.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: weir_sys::memory::Allocator = weir_sys::memory::Allocator;
 
 fn main() -> ExitCode {
     weir_sys::signal::ignore_file_size_limit();

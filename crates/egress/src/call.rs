@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use http::{StatusCode, Uri, Version, uri::PathAndQuery};
+use http::{StatusCode, Uri, Version};
 use weir_http::{self as carrier, ConnState, Fields, Head, Tunnel};
 use weir_http1::Name;
 use weir_interfaces::own_call::Ticket;
@@ -70,30 +70,22 @@ pub(crate) async fn call(
     }
 }
 
-/// Checks what the carrier passes on.
+/// Checks what the carrier passes on. Returns the target.
 ///
 /// # Errors
 /// [`Kind::BadRequest`]
-fn check(head: &mut Head) -> Result<(), Fault> {
+fn check(head: &Head) -> Result<Uri, Fault> {
     if head.version == Version::HTTP_11 && !head.fields.has(Name::Host) {
         let what = "call refused: it has no Host header; send one";
         return Err(Fault::unsent(Kind::BadRequest, what));
     }
-    let Some(received) = head.received.take() else {
-        return Ok(());
-    };
     // Nothing is corrected here. A fragment is not sent (RFC 9110 §7.1).
-    let refused = || {
+    head.uri().ok_or_else(|| {
         Fault::unsent(
             Kind::BadRequest,
             "call refused: its path or query has bytes that are not allowed in a URL; percent-encode them",
         )
-    };
-    let path = PathAndQuery::try_from(&*received).map_err(|_| refused())?;
-    let mut uri = std::mem::take(&mut head.uri).into_parts();
-    uri.path_and_query = Some(path);
-    head.uri = Uri::from_parts(uri).map_err(|_| refused())?;
-    Ok(())
+    })
 }
 
 async fn steps(
@@ -103,12 +95,12 @@ async fn steps(
     request: carrier::Request,
     course: &mut Course,
 ) -> Result<Reply, Fault> {
-    let carrier::Request { mut head, body } = request;
-    check(&mut head)?;
+    let carrier::Request { head, body } = request;
+    let uri = check(&head)?;
     if let Some(token) = egress.token.as_ref().filter(|_| calling.needs_token()) {
         headers::authorized(&head.fields, token)?;
     }
-    let target = target::target(&head.method, &head.uri, &head.fields, &egress.rules)?;
+    let target = target::target(&head.method, &uri, &head.fields, &egress.rules)?;
     course.is_for(&target);
     if egress.rules.asks_who(&target) {
         // It is rare, and its future large; so are others that are boxed here.
@@ -149,7 +141,7 @@ async fn steps(
     course.upload(&upload);
     let mut found = None;
     if let Some(cache) = egress.cache.as_ref().filter(|_| host.settings.cache) {
-        let call = (&target, &head);
+        let call = (&target, &*head);
         found = Some(Box::pin(look(cache, &host, call, &limits, &upload)).await?);
     }
     let wish =
@@ -270,14 +262,16 @@ async fn look(
 }
 
 /// The request for the origin: the caller's request without hop-by-hop headers.
-fn prepare(calling: &Calling, host: &Host, head: Head, target: Target) -> OriginRequest {
+fn prepare(calling: &Calling, host: &Host, mut head: Box<Head>, target: Target) -> OriginRequest {
     let outbound = host.outbound(calling.address().map(|address| address.ip()));
-    OriginRequest {
+    let request = OriginRequest {
         fields: headers::toward_origin(&head.fields, &outbound),
         says_length: head.fields.has(Name::ContentLength),
-        method: head.method,
+        method: std::mem::take(&mut head.method),
         path: target.path,
-    }
+    };
+    head.give_back();
+    request
 }
 
 /// A request, and the origin that is to answer it.

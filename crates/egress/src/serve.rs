@@ -16,7 +16,7 @@ use super::{
     fault::{Fault, Kind},
 };
 use weir_http::{
-    ConnState, Front, Receipt, Timeouts,
+    Begun, ConnState, Front, Receipt, Request, Timeouts,
     h1::{Connection, Limits},
 };
 use weir_net::Socket;
@@ -37,12 +37,7 @@ pub(crate) fn serve(
         state,
         _place: place,
     };
-    let begin = |caller: &CallerConnection, request| {
-        caller.state.begin_request();
-        let (egress, peer, state) = (&caller.egress, &caller.peer, &caller.state);
-        call::call(egress.clone(), peer.clone(), state.clone(), request)
-    };
-    Connection::new(caller, begin, socket, LIMITS)
+    Connection::new(caller, socket, LIMITS)
 }
 
 /// The egress's side of a caller's connection, also while it is a tunnel.
@@ -62,6 +57,17 @@ impl Drop for CallerConnection {
 
 impl Front for CallerConnection {
     type Receipt = Unrecorded;
+
+    fn begin(&self, request: Request) -> Begun<Unrecorded> {
+        self.state.begin_request();
+        let (egress, peer, state) = (&self.egress, &self.peer, &self.state);
+        Begun::Steps(Box::pin(call::call(
+            egress.clone(),
+            peer.clone(),
+            state.clone(),
+            request,
+        )))
+    }
 
     fn state(&self) -> &ConnState {
         &self.state

@@ -5,18 +5,12 @@ use std::sync::Arc;
 use http::StatusCode;
 use weir_config::Listener;
 use weir_http::{
-    ConnState, Front,
+    Begun, ConnState, Front, Request,
     h1::{Connection, Limits},
 };
 use weir_net::Socket;
 
-use super::{
-    Gateway,
-    accept::Seat,
-    conn::Conn,
-    exchange::{self, exchange},
-    record::Record,
-};
+use super::{Gateway, accept::Seat, conn::Conn, exchange, record::Record};
 
 /// The gateway's side of a connection, and its seat, which is freed with it.
 struct Seated {
@@ -38,8 +32,7 @@ pub(super) fn serve(
         conn,
         seat,
     };
-    let begin = |front: &Seated, request| exchange(&front.gateway, &front.conn, request);
-    Connection::new(front, begin, socket, limits)
+    Connection::new(front, socket, limits)
 }
 
 /// The limits of a listener's messages.
@@ -54,6 +47,10 @@ pub(crate) fn limits(listener: &Listener) -> Limits {
 
 impl Front for Seated {
     type Receipt = Box<Record>;
+
+    fn begin(&self, request: Request) -> Begun<Box<Record>> {
+        exchange::begin(&self.gateway, &self.conn, request)
+    }
 
     fn state(&self) -> &ConnState {
         &self.conn

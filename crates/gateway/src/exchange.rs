@@ -5,49 +5,68 @@
 //!                 ▲                    │
 //!                 └── local redirect ◄─┘   any step may refuse; `refuse` turns that into an answer
 //! ```
+//! [`begin`] takes the first of them at once. Most requests for files end there; scripts, lookups that wait for a disk,
+//! and bodies that nobody wants need a future.
+
+mod refused_head;
 
 use std::{
     ffi::OsString,
     os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Instant, SystemTime},
 };
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use weir_config::{Action, Template};
-use weir_http::{Answer, Body, Fields, Reply, Request, RequestBody};
+use weir_http::{Answer, Begun, Body, Fields, Head, Reply, Request, RequestBody};
 use weir_http1::{InvalidField, Name, check_field};
 use weir_interfaces::own_call;
 use weir_observe::{clock, error_log::tell};
 
 use super::{
     Gateway,
-    access_log::Entry,
     conn::Conn,
     dispatch::{AskedBy, PoolHandle},
     files,
     record::Record,
     refusal::Refusal,
-    route::{Rules, Script, Target},
+    route::{Found, Rules, Script, Target},
     script::{self, Instead, Outcome, about},
     spool::Spooled,
-    status,
-    tally::Ended,
-    template, trace,
+    status, template, trace,
 };
+
+pub(crate) use refused_head::refused_head;
 
 /// An answer, and the length of its body if only the head has it.
 type Answered = (Reply, Option<u64>);
 
-/// Answers a request.
-pub(crate) fn exchange(
+/// What `route` has found.
+enum Routed {
+    /// The answer.
+    Reply(Reply),
+    /// A script, which is in the record.
+    Script,
+    /// Not known yet: the lookup has to wait for a disk.
+    Waits,
+}
+
+/// How far [`begin`] came with a request that it did not answer.
+enum First {
+    Script,
+    Waits,
+    /// The answer is there, but the steps are not: a body has to be read, or an error page. Boxed, because it is rare.
+    Done(Box<Result<Reply, Refusal>>),
+}
+
+/// Begins to answer a request. What needs not wait is answered.
+pub(crate) fn begin(
     gateway: &Arc<Gateway>,
     conn: &Arc<Conn>,
     request: Request,
-) -> impl Future<Output = Answer<Box<Record>>> + use<> {
-    // Done outside of the future, which would otherwise keep memory for the head as long as the request waits.
+) -> Begun<Box<Record>> {
     let Request { mut head, body } = request;
     let word = own_call::HEADER;
     let word = word.as_str();
@@ -56,28 +75,46 @@ pub(crate) fn exchange(
     if said.is_some() {
         head.fields.remove(word.as_bytes());
     }
-    let record = Record::new(gateway.clone(), conn, head);
+    let mut record = Record::new(gateway, conn, head);
     trace::step!(
         record.id,
-        record.traced_from,
+        record.head_whole,
         "head",
         "{} {}",
         record.head.method,
-        record.head.uri
+        record.head
     );
-    answer(record, conn.clone(), body)
+    let mut rules = None;
+    let routed = check_head(&record).and_then(|()| route(gateway, &mut record, conn, &mut rules));
+    let first = match routed {
+        Ok(Routed::Script) => First::Script,
+        Ok(Routed::Waits) => First::Waits,
+        Ok(Routed::Reply(reply)) if body.is_none() => {
+            return Begun::Answered(respond(record, conn, (reply, None), rules.as_deref()));
+        }
+        Err(refusal) if body.is_none() && !has_error_page(rules.as_deref(), &refusal) => {
+            note_refusal(&mut record, &refusal);
+            let reply = refusal.reply();
+            return Begun::Answered(respond(record, conn, (reply, None), rules.as_deref()));
+        }
+        Ok(Routed::Reply(reply)) => First::Done(Box::new(Ok(reply))),
+        Err(refusal) => First::Done(Box::new(Err(refusal))),
+    };
+    Begun::Steps(Box::pin(answer(record, conn.clone(), body, rules, first)))
 }
 
 async fn answer(
     mut record: Box<Record>,
     conn: Arc<Conn>,
     body: RequestBody,
+    mut rules: Option<Arc<Rules>>,
+    first: First,
 ) -> Answer<Box<Record>> {
     let gateway = record.gateway.clone();
-    let mut rules = None;
     let mut body = Some(body);
     // Rare cases are boxed, because this value is moved with every request.
-    let mut answered = match steps(&gateway, &mut record, &conn, &mut body, &mut rules).await {
+    let mut answered = match steps(&gateway, &mut record, &conn, &mut body, &mut rules, first).await
+    {
         Ok(answered) => answered,
         Err(refusal) => {
             let refused = refuse(&gateway, &mut record, refusal, rules.as_ref());
@@ -94,72 +131,29 @@ async fn answer(
     respond(record, &conn, answered, rules.as_deref())
 }
 
-/// Logs a request head that the connection's carrier has refused.
-pub(crate) fn refused_head(
-    gateway: &Gateway,
-    conn: &Conn,
-    status: StatusCode,
-    reason: &'static str,
-    why: &str,
-) {
-    let (id, started) = (gateway.next_request(), conn.begin_request());
-    let (code, from) = (status.as_u16(), &conn.ends.remote_addr);
-    log::info!(request = id; "{code} {reason}: {why}, from {from}");
-    let time = clock::now() - started;
-    gateway.tally.ended(&Ended {
-        site: None,
-        pool: None,
-        status: status.as_u16(),
-        bytes_in: 0,
-        bytes_out: 0,
-        total: time,
-        left_running: false,
-    });
-    gateway.access_log.write(&Entry {
-        time: SystemTime::now(),
-        request_id: id,
-        remote_addr: &conn.ends.remote_addr,
-        remote_user: None,
-        method: "",
-        uri: b"",
-        protocol: "",
-        host: b"",
-        status: status.as_u16(),
-        bytes_in: 0,
-        bytes_out: 0,
-        referer: None,
-        user_agent: None,
-        site: None,
-        pool: None,
-        worker: None,
-        time_head: time,
-        time_queue: None,
-        time_first_byte: None,
-        time_total: time,
-        queue: None,
-        retries: 0,
-        priority: None,
-        time_limit: None,
-        reason: Some(reason),
-        request: &NoRequest,
-    });
-}
-
-/// The steps up to an answer. `body` is taken when it is needed; `in_force` is set to the rules that apply to the
-/// request.
+/// The steps up to an answer, after the first ones. `body` is taken when it is needed; `in_force` is set to the rules that
+/// apply to the request.
 async fn steps(
     gateway: &Gateway,
     record: &mut Record,
     conn: &Arc<Conn>,
     body: &mut Option<RequestBody>,
     in_force: &mut Option<Arc<Rules>>,
+    first: First,
 ) -> Result<Answered, Refusal> {
-    check_head(record)?;
-    if record.head.uri.path() == "*" {
-        return options_of_the_server(record).map(|reply| (reply, None));
-    }
-    for _ in 0..=MAX_LOCAL_REDIRECTS {
-        if let Some(reply) = route(gateway, record, conn, in_force).await? {
+    let mut routed = match first {
+        First::Script => Routed::Script,
+        First::Waits => Routed::Waits,
+        First::Done(done) => return done.map(|reply| (reply, None)),
+    };
+    for redirects in 0..=MAX_LOCAL_REDIRECTS {
+        if redirects > 0 {
+            routed = route(gateway, record, conn, in_force)?;
+        }
+        if let Routed::Waits = routed {
+            routed = Box::pin(route_waiting(gateway, record, conn)).await?;
+        }
+        if let Routed::Reply(reply) = routed {
             return Ok((reply, None));
         }
         let Some(rules) = in_force.clone() else {
@@ -237,36 +231,20 @@ fn is_method(method: &Method) -> bool {
 }
 
 /// Finds the answer for host and path, or the script that has to give it. The script is stored in the record.
-async fn route(
+fn route(
     gateway: &Gateway,
     record: &mut Record,
     conn: &Conn,
     in_force: &mut Option<Arc<Rules>>,
-) -> Result<Option<Reply>, Refusal> {
-    let uri = record.head.uri.clone();
-    if let Some(authority) = uri.authority() {
-        // RFC 9112 §3.2.2: the host in the target counts, and the script must see that host.
-        let fields = &mut record.head.fields;
-        fields.set(b"host", authority.as_str().as_bytes());
+) -> Result<Routed, Refusal> {
+    if record.head.path() == b"*" {
+        return no_path_asked(record).map(Routed::Reply);
     }
-    let named = record.head.fields.get(Name::Host);
-    let found = gateway
-        .router
-        .find(
-            conn.listener,
-            named,
-            &record.head.method,
-            uri.path().as_bytes(),
-        )
-        .map_err(|refusal| match record.asked {
-            // The client did nothing wrong: a script named this path.
-            Some(_) if refusal.status() == StatusCode::BAD_REQUEST => no_path(uri.path()),
-            _ => Refusal::client(
-                refusal.status(),
-                refusal.reason(),
-                refusal.message(uri.path()),
-            ),
-        })?;
+    if let Some(authority) = record.head.authority().map(str::to_owned) {
+        // RFC 9112 §3.2.2: the host in the target counts, and the script must see that host.
+        record.head.fields.set(b"host", authority.as_bytes());
+    }
+    let found = find(gateway, &record.head, record.asked.is_some(), conn)?;
     let rules = in_force.insert(found.rules.clone());
     record.site = Some(found.site.index);
     record.host.clear();
@@ -280,33 +258,83 @@ async fn route(
         && let Some(page) = status::page(
             pool,
             &found.path,
-            uri.query().unwrap_or("").as_bytes(),
+            record.head.query().unwrap_or_default(),
             || AskedBy::Request(script::facts(record, 0).request()),
         )
     {
+        let reply = page.reply();
         record.answer_for_pool(pool, &conn.ends);
-        return Ok(Some(page.reply()));
+        return Ok(Routed::Reply(reply));
     }
-    let now = record.traced_from;
-    let target = gateway
-        .router
-        .resolve(&found, &record.head.method, uri.query(), now)
-        .await;
-    trace::step!(
-        record.id,
-        now,
-        "route",
-        "site={} {}",
-        found.site.name,
-        Named(&target)
-    );
+    let head = &record.head;
+    let target = (gateway.router).resolve_now(&found, &head.method, query(head), record.head_whole);
+    let Some(target) = target else {
+        return Ok(Routed::Waits);
+    };
+    trace_target(record, &found.site.name, &target);
     match target {
         Target::Script(script) => {
             record.script = Some(script);
-            Ok(None)
+            Ok(Routed::Script)
         }
-        target => answer_target(record, target).map(Some),
+        target => answer_target(record, target).map(Routed::Reply),
     }
+}
+
+/// As [`route`], which could not find it without waiting.
+async fn route_waiting(
+    gateway: &Gateway,
+    record: &mut Record,
+    conn: &Conn,
+) -> Result<Routed, Refusal> {
+    let head = &record.head;
+    let found = find(gateway, head, record.asked.is_some(), conn)?;
+    let target = (gateway.router)
+        .resolve(&found, &head.method, query(head), record.head_whole)
+        .await;
+    trace_target(record, &found.site.name, &target);
+    match target {
+        Target::Script(script) => {
+            record.script = Some(script);
+            Ok(Routed::Script)
+        }
+        target => answer_target(record, target).map(Routed::Reply),
+    }
+}
+
+/// Site and route of a request. `is_asked`: a script has named its path.
+fn find<'r>(
+    gateway: &'r Gateway,
+    head: &'r Head,
+    is_asked: bool,
+    conn: &Conn,
+) -> Result<Found<'r>, Refusal> {
+    let named = head.fields.get(Name::Host);
+    let found = (gateway.router).find(conn.listener, named, &head.method, head.path());
+    found.map_err(|refusal| {
+        let path = String::from_utf8_lossy(head.path());
+        match refusal.status() {
+            // The client did nothing wrong.
+            StatusCode::BAD_REQUEST if is_asked => no_path(&path),
+            status => Refusal::client(status, refusal.reason(), refusal.message(&path)),
+        }
+    })
+}
+
+/// The query of a request. Targets in the spelling of a URI are UTF-8.
+fn query(head: &Head) -> Option<&str> {
+    head.query()
+        .map(|query| std::str::from_utf8(query).unwrap_or_default())
+}
+
+fn trace_target(record: &Record, site: &str, target: &Target<'_>) {
+    trace::step!(
+        record.id,
+        record.head_whole,
+        "route",
+        "site={site} {}",
+        Named(target)
+    );
 }
 
 /// Answers a target that needs no script.
@@ -456,16 +484,10 @@ fn redirect_within(record: &mut Record, location: &[u8]) -> Result<(), Refusal> 
         .ok_or_else(|| no_path(&String::from_utf8_lossy(location)))?;
     let asked = (
         std::mem::replace(&mut record.head.method, Method::GET),
-        std::mem::replace(&mut record.head.uri, uri),
+        std::mem::replace(&mut record.head.target, uri.into()),
     );
     record.asked.get_or_insert(asked);
-    trace::step!(
-        record.id,
-        record.traced_from,
-        "redirect",
-        "{}",
-        record.head.uri
-    );
+    trace::step!(record.id, record.head_whole, "redirect", "{}", record.head);
     Ok(())
 }
 
@@ -488,7 +510,7 @@ async fn send_instead(
     status: StatusCode,
     said: Fields,
 ) -> Result<Option<Reply>, Refusal> {
-    let now = Instant::now();
+    let now = clock::now();
     let target = match instead {
         Instead::Url(url) => match gateway.router.accel_redirect(rules, url, now).await {
             Some(target) => target,
@@ -513,7 +535,7 @@ async fn send_instead(
     };
     trace::step!(
         record.id,
-        record.traced_from,
+        record.head_whole,
         "send file",
         "{}",
         Named(&target)
@@ -549,7 +571,7 @@ pub(super) fn note_refusal(record: &mut Record, refusal: &Refusal) {
     let status = refusal.status;
     trace::step!(
         record.id,
-        record.traced_from,
+        record.head_whole,
         "refuse",
         "{} {}",
         status.as_u16(),
@@ -582,6 +604,11 @@ pub(super) fn note_refusal(record: &mut Record, refusal: &Refusal) {
     }
 }
 
+/// Whether the site has a page of its own for a refusal, which has to be read.
+fn has_error_page(rules: Option<&Rules>, refusal: &Refusal) -> bool {
+    rules.is_some_and(|rules| rules.has_error_page(refusal.status))
+}
+
 /// Turns a refusal into an answer: logs it, and uses the site's own error page if it has one.
 async fn refuse(
     gateway: &Gateway,
@@ -593,10 +620,7 @@ async fn refuse(
     let status = refusal.status;
     let mut reply = refusal.reply();
     if let Some(rules) = rules
-        && let Some(page) = gateway
-            .router
-            .error_page(rules, status, Instant::now())
-            .await
+        && let Some(page) = gateway.router.error_page(rules, status, clock::now()).await
     {
         let page = files::serve(&page, &Method::GET, &weir_http1::Fields::default());
         if let Some(content_type) = page.headers.get(Name::ContentType) {
@@ -629,7 +653,7 @@ fn respond(
         }
     }
     if !reply.headers.has(Name::Server) {
-        let _ = reply.headers.append(Name::Server, b"weir");
+        (reply.headers).append_line(Name::Server, b"Server: weir\r\n");
     }
     let most =
         record.gateway.config.listeners[usize::from(conn.listener)].max_requests_per_connection;
@@ -637,7 +661,7 @@ fn respond(
     let keep = !is_last && !closes(&reply.headers);
     trace::step!(
         record.id,
-        record.traced_from,
+        record.head_whole,
         "response",
         "{}",
         reply.status.as_u16()
@@ -659,8 +683,9 @@ fn closes(headers: &Fields) -> bool {
     values.any(|value| value.split(|byte| *byte == b',').any(is_close))
 }
 
-/// `OPTIONS *` asks for the abilities of the server in general (RFC 9110 §9.3.7); no other method has that target.
-fn options_of_the_server(record: &Record) -> Result<Reply, Refusal> {
+/// A target without a path: `OPTIONS *` asks for the abilities of the server in general (RFC 9110 §9.3.7); no other
+/// method has that target.
+fn no_path_asked(record: &Record) -> Result<Reply, Refusal> {
     if record.head.method != Method::OPTIONS {
         return Err(Refusal::client(
             StatusCode::BAD_REQUEST,
@@ -701,13 +726,6 @@ fn unsaid(_: InvalidField) -> Refusal {
         "proxy_internal_error",
         "a field of the answer is not valid",
     )
-}
-
-/// Stands for a request whose head could not be read.
-struct NoRequest;
-
-impl template::Variables for NoRequest {
-    fn put(&self, _: &weir_config::Variable, _: &mut Vec<u8>) {}
 }
 
 /// The kind of a target, for the trace.

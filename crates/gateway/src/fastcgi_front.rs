@@ -91,11 +91,11 @@ async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> R
     record.pool = gateway.pools.get(front.pool.0).cloned();
     trace::step!(
         record.id,
-        record.traced_from,
+        record.head_whole,
         "head",
         "{} {} over FastCGI",
         record.head.method,
-        record.head.uri
+        record.head
     );
     let answer = match steps(wire, &conn, front.status_only, &mut record).await {
         Ok(answer) => answer,
@@ -122,7 +122,7 @@ async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> R
     let close = answer.close;
     trace::step!(
         record.id,
-        record.traced_from,
+        record.head_whole,
         "response",
         "{}",
         answer.status.as_u16()
@@ -256,7 +256,7 @@ async fn take_body(wire: &mut Wire, record: &mut Record) -> Result<Spooled, Stop
     if spooled.len() > 0 {
         trace::step!(
             record.id,
-            record.traced_from,
+            record.head_whole,
             "spool",
             "{} bytes",
             spooled.len()

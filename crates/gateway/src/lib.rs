@@ -59,6 +59,7 @@ mod window;
 mod worker_conn;
 
 use std::{
+    cell::Cell,
     io,
     net::IpAddr,
     os::fd::OwnedFd,
@@ -546,7 +547,16 @@ impl Gateway {
 
     /// A number for the next request.
     pub(crate) fn next_request(&self) -> u64 {
-        self.requests.fetch_add(1, Relaxed) + 1
+        thread_local! {
+            static NEXT: Cell<u64> = const { Cell::new(0) };
+        }
+        // Each reactor takes some at once, so that they need not agree on each.
+        let next = match NEXT.get() {
+            next if next % NUMBERS != 0 => next,
+            _ => self.requests.fetch_add(NUMBERS, Relaxed),
+        };
+        NEXT.set(next + 1);
+        next + 1
     }
 }
 
@@ -666,6 +676,9 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// How many threads of a reactor may wait for the disk at once.
 const BLOCKING_THREADS: usize = 16;
+
+/// How many numbers of requests a reactor takes at once.
+const NUMBERS: u64 = 256;
 
 /// The stack of a thread that writes log lines, bytes.
 const SMALL_STACK: usize = 256 << 10;

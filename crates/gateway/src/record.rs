@@ -4,15 +4,16 @@
 //! the log line when the last byte is sent. If it is dropped before, the log says that the client has left.
 
 use std::{
+    cell::RefCell,
     net::SocketAddr,
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
-use http::{Method, StatusCode, Uri, Version, uri::PathAndQuery};
+use http::{Method, StatusCode, Version};
 use weir_config::{OnClientLeft, Variable};
 use weir_fcgi::nv::Pairs;
-use weir_http::{Head, Receipt};
+use weir_http::{Head, Receipt, Target};
 use weir_http1::Name;
 use weir_observe::{
     error_log,
@@ -45,13 +46,11 @@ pub(crate) struct Record {
     /// Its number in this process.
     pub(crate) id: u64,
     /// Its head as received, with the changes of `set_request_headers`.
-    pub(crate) head: Head,
+    pub(crate) head: Box<Head>,
     pub(crate) ends: Arc<Ends>,
     /// When its first byte arrived, and when its head was complete ([`clock::now`]).
     pub(crate) started: u64,
     pub(crate) head_whole: u64,
-    /// The same moment for the trace.
-    pub(crate) traced_from: Instant,
     /// The requested host: lower case, without port; empty if there is none.
     pub(crate) host: Vec<u8>,
     /// Index into the configuration's sites.
@@ -63,8 +62,8 @@ pub(crate) struct Record {
     pub(crate) params: Option<Pairs>,
     /// `PATH_TRANSLATED`, if the worker is to get it.
     pub(crate) path_translated: Option<Vec<u8>>,
-    /// The client's method and URI, if a local redirect of a script has replaced those in `head`.
-    pub(crate) asked: Option<(Method, Uri)>,
+    /// The client's method and target, if a local redirect of a script has replaced those in `head`.
+    pub(crate) asked: Option<(Method, Target)>,
     /// Its policy values, if it is for a script.
     pub(crate) worth: Worth,
     pub(crate) pool: Option<Arc<PoolHandle>>,
@@ -94,6 +93,12 @@ pub(crate) struct Record {
     logged: bool,
 }
 
+thread_local! {
+    /// Records that are not in use, with their buffers.
+    #[allow(clippy::vec_box, reason = "they come and go as boxes")]
+    static SPARE: RefCell<Vec<Box<Record>>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Totals of scripts that redirected a request to another script.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Earlier {
@@ -112,16 +117,34 @@ pub(crate) enum OwnedWorker {
 
 impl Record {
     /// The record of a request whose head is complete.
-    pub(crate) fn new(gateway: Arc<Gateway>, conn: &Conn, head: Head) -> Box<Record> {
-        let started = conn.begin_request();
-        Box::new(Record {
-            id: gateway.next_request(),
+    pub(crate) fn new(gateway: &Arc<Gateway>, conn: &Conn, head: Box<Head>) -> Box<Record> {
+        let spare = SPARE
+            .with_borrow_mut(Vec::pop)
+            .filter(|spare| Arc::ptr_eq(&spare.gateway, gateway));
+        let mut record = match spare {
+            Some(mut spare) => {
+                std::mem::replace(&mut spare.head, head).give_back();
+                spare.ends.clone_from(&conn.ends);
+                spare
+            }
+            None => Box::new(Record::empty(gateway.clone(), conn.ends.clone(), head)),
+        };
+        record.id = gateway.next_request();
+        record.started = conn.begin_request();
+        record.head_whole = clock::now();
+        record.logged = false;
+        record
+    }
+
+    /// A record of no request.
+    fn empty(gateway: Arc<Gateway>, ends: Arc<Ends>, head: Box<Head>) -> Record {
+        Record {
+            id: 0,
             gateway,
             head,
-            ends: conn.ends.clone(),
-            started,
-            head_whole: clock::now(),
-            traced_from: clock::instant(),
+            ends,
+            started: 0,
+            head_whole: 0,
             host: Vec::new(),
             site: None,
             path: Vec::new(),
@@ -145,8 +168,62 @@ impl Record {
             reason: None,
             noted: None,
             silent: false,
-            logged: false,
-        })
+            logged: true,
+        }
+    }
+
+    /// Forgets the request, so that a later request of this reactor can use the record. Its line was written.
+    fn give_back(mut self: Box<Record>) {
+        // All fields are named, so that none is forgotten.
+        let Record {
+            gateway: _,
+            id: _,
+            head: _,
+            ends: _,
+            started: _,
+            head_whole: _,
+            host,
+            site,
+            path,
+            script,
+            params,
+            path_translated,
+            asked,
+            worth,
+            pool,
+            worker,
+            wait,
+            dispatched,
+            first_byte,
+            tried,
+            retries,
+            unread,
+            earlier,
+            bytes_in,
+            bytes_out,
+            status,
+            reason,
+            noted,
+            silent,
+            logged,
+        } = &mut *self;
+        for text in [host, path] {
+            text.clear();
+            text.shrink_to(SPARE_TEXT);
+        }
+        tried.clear();
+        (*site, *script, *params, *path_translated) = (None, None, None, None);
+        (*asked, *pool, *worker, *wait) = (None, None, None, None);
+        (*first_byte, *status, *reason, *noted) = (None, None, None, None);
+        (*worth, *earlier) = (Worth::default(), Earlier::default());
+        (*dispatched, *bytes_in, *bytes_out) = (0, 0, 0);
+        (*retries, *unread) = (0, 0);
+        (*silent, *logged) = (false, true);
+        SPARE.with_borrow_mut(|spare| {
+            if spare.len() < MOST_SPARE {
+                spare.push(self);
+            }
+        });
     }
 
     /// The request needs a script. If another script has redirected it here, it is a new request to this script's
@@ -185,7 +262,7 @@ impl Record {
         Asked {
             ends: self.ends.clone(),
             method: self.method().clone(),
-            target: self.client_uri().path_and_query().cloned(),
+            target: self.client_target().into(),
         }
     }
 
@@ -194,41 +271,35 @@ impl Record {
         error_log::Asked {
             client: &self.ends.remote_addr,
             method: self.method().as_str(),
-            url: (self.client_uri().path_and_query()).map_or("*", PathAndQuery::as_str),
+            url: self.client_target(),
         }
     }
 
-    /// The client's URI.
-    fn client_uri(&self) -> &Uri {
-        self.asked.as_ref().map_or(&self.head.uri, |(_, uri)| uri)
+    /// Path and query as the client sent them, in the spelling of a URI.
+    fn client_target(&self) -> &str {
+        let target = match &self.asked {
+            Some((_, target)) => self.head.spelled(target),
+            None => self.head.path_and_query(),
+        };
+        // That spelling is UTF-8.
+        std::str::from_utf8(target).unwrap_or_default()
     }
 
     /// Path and query as received; after a local redirect, as the script wrote them.
     pub(crate) fn uri(&self) -> &[u8] {
-        match &self.head.received {
-            Some(target) if self.asked.is_none() => target,
-            _ => uri(&self.head.uri),
-        }
+        self.head.received()
     }
 
     /// The query of that, without the question mark.
     pub(crate) fn query(&self) -> Option<&[u8]> {
-        match &self.head.received {
-            Some(target) if self.asked.is_none() => {
-                let end = memchr::memchr(b'#', target).unwrap_or(target.len());
-                let begin = memchr::memchr(b'?', &target[..end])? + 1;
-                Some(&target[begin..end])
-            }
-            _ => self.head.uri.query().map(str::as_bytes),
-        }
+        self.head.received_query()
     }
 
     /// Path and query as the client sent them.
     fn asked_uri(&self) -> &[u8] {
-        match (&self.head.received, &self.asked) {
-            (Some(target), _) => target,
-            (None, Some((_, asked))) => uri(asked),
-            (None, None) => uri(&self.head.uri),
+        match &self.asked {
+            Some((_, target)) => self.head.received_of(target),
+            None => self.head.received(),
         }
     }
 
@@ -307,7 +378,7 @@ impl Record {
         let left = self.reason == Some("client_left");
         trace::step!(
             self.id,
-            self.traced_from,
+            self.head_whole,
             if left { "left" } else { "sent" },
             "{} bytes{}",
             self.bytes_out,
@@ -494,6 +565,7 @@ impl Receipt for Box<Record> {
 
     fn sent(mut self) {
         self.log();
+        self.give_back();
     }
 }
 
@@ -589,12 +661,6 @@ impl Ends {
     }
 }
 
-/// Path and query as received; for an absolute URL (RFC 9112 §3.2.2) without its origin.
-fn uri(uri: &Uri) -> &[u8] {
-    uri.path_and_query()
-        .map_or(b"*", |path| path.as_str().as_bytes())
-}
-
 /// `HTTP/1.1`
 pub(crate) fn protocol(version: Version) -> &'static str {
     match version {
@@ -607,6 +673,10 @@ pub(crate) fn protocol(version: Version) -> &'static str {
 
 /// Status in the log if the client left before there was an answer (nginx's number).
 const CLIENT_LEFT: u16 = 499;
+
+/// How many records a reactor keeps for later requests, and how much room for host and path each, bytes.
+const MOST_SPARE: usize = 64;
+const SPARE_TEXT: usize = 1024;
 
 /// The default port of URLs.
 const DEFAULT_PORT: u16 = 80;

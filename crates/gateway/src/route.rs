@@ -15,7 +15,6 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
 };
 
 use http::{HeaderValue, Method, StatusCode};
@@ -26,6 +25,7 @@ use weir_semantics::{
 };
 
 mod cache;
+mod hashing;
 mod host;
 mod method;
 mod pattern;
@@ -434,13 +434,14 @@ impl Router {
 
     /// Finds what the request's path means under its rules. Does not wait if the kernel's caches have the answer.
     ///
-    /// `query` has no question mark; it is used in redirects. `now` is the request's time.
+    /// `query` has no question mark; it is used in redirects. `now` is the request's time
+    /// ([`weir_observe::clock::now`]).
     pub async fn resolve<'r>(
         &self,
         found: &Found<'r>,
         method: &Method,
         query: Option<&str>,
-        now: Instant,
+        now: u64,
     ) -> Target<'r> {
         let query = found.query(query);
         if let Some(target) = self.at_once(found, method, query.as_deref(), now) {
@@ -455,13 +456,12 @@ impl Router {
     }
 
     /// As [`Self::resolve`]; `None` if it would have to wait for the disk.
-    #[cfg(test)]
     pub fn resolve_now<'r>(
         &self,
         found: &Found<'r>,
         method: &Method,
         query: Option<&str>,
-        now: Instant,
+        now: u64,
     ) -> Option<Target<'r>> {
         let query = found.query(query);
         self.at_once(found, method, query.as_deref(), now)
@@ -472,7 +472,7 @@ impl Router {
         found: &Found<'r>,
         method: &Method,
         query: Option<&str>,
-        now: Instant,
+        now: u64,
     ) -> Option<Target<'r>> {
         if let Some(route) = found.route {
             if let Some(action) = &route.action {
@@ -496,7 +496,7 @@ impl Router {
         &self,
         rules: &Arc<Rules>,
         uri: &[u8],
-        now: Instant,
+        now: u64,
     ) -> Option<Target<'static>> {
         let path = uri.split(|&b| b == b'?').next().unwrap_or_default();
         let path::Normal { path, plain, .. } = path::normalise(path).ok()?;
@@ -515,7 +515,7 @@ impl Router {
         &self,
         rules: &Arc<Rules>,
         file: &[u8],
-        now: Instant,
+        now: u64,
     ) -> Option<Target<'static>> {
         let (space, inner) = rules.sendfile.iter().find_map(|space| {
             let folder = root::trim_slash(space.root.path.as_os_str().as_bytes());
@@ -530,7 +530,7 @@ impl Router {
         &self,
         rules: &Arc<Rules>,
         status: StatusCode,
-        now: Instant,
+        now: u64,
     ) -> Option<Arc<FileEntry>> {
         let (space, name) = rules.error_pages.get(&status.as_u16())?;
         match self.file_in(rules, space, name, now).await {
@@ -544,7 +544,7 @@ impl Router {
         rules: &Arc<Rules>,
         space: &Space,
         inner: &[u8],
-        now: Instant,
+        now: u64,
     ) -> Target<'static> {
         let mut path = vec![b'/'];
         path.extend_from_slice(inner.strip_prefix(b"/").unwrap_or(inner));
@@ -560,7 +560,7 @@ impl Router {
         rules: &Rules,
         space: &Space,
         wanted: &Wanted<'_>,
-        now: Instant,
+        now: u64,
     ) -> Option<Target<'static>> {
         if space.root.is_remote() {
             return None;
@@ -595,7 +595,7 @@ impl Router {
         rules: &Arc<Rules>,
         space: &Space,
         wanted: &Wanted<'_>,
-        now: Instant,
+        now: u64,
     ) -> Target<'static> {
         let id = space.root.id;
         let known = cache::with(self.number, self.limits, |cache| cache.root(id, now));
@@ -655,7 +655,7 @@ impl Router {
         space: usize,
         root: Arc<OpenRoot>,
         target: &Target<'_>,
-        now: Instant,
+        now: u64,
     ) {
         cache::with(self.number, self.limits, |cache| {
             let current = match cache.root(root_id, now) {
@@ -682,7 +682,7 @@ impl Router {
 
 /// Closes files that this reactor has cached and that were not used lately. Call it about once a second, also without
 /// requests: the disk space of a deleted file is free only when it is closed.
-pub fn sweep(now: Instant) {
+pub fn sweep(now: u64) {
     cache::sweep(now);
 }
 

@@ -99,7 +99,7 @@ pub(crate) async fn take_body(
     record.bytes_in = spooled.len();
     trace::step!(
         record.id,
-        record.traced_from,
+        record.head_whole,
         "spool",
         "{} bytes",
         spooled.len()
@@ -281,7 +281,7 @@ fn send(
 ) -> Run {
     trace::step!(
         record.id,
-        record.traced_from,
+        record.head_whole,
         "dispatch",
         "worker={} waited={}us",
         WorkerText(record),
@@ -486,7 +486,7 @@ fn again(record: &mut Record, pool: &PoolHandle, sent: Sent, why: &str) -> bool 
     }
     record.retries += 1;
     record.unread += u32::from(blameless);
-    trace::step!(record.id, record.traced_from, "retry", "{why}");
+    trace::step!(record.id, record.head_whole, "retry", "{why}");
     tell!(notice, about(record), "given to another worker: {why}");
     true
 }
@@ -544,7 +544,7 @@ impl Reading {
             }
             trace::step!(
                 record.id,
-                record.traced_from,
+                record.head_whole,
                 "first byte",
                 "status={}",
                 head.status.as_u16()

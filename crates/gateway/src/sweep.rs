@@ -70,7 +70,7 @@ pub(super) async fn sweep(
         }
         let now = clock::now();
         if now >= sweep_files_at {
-            route::sweep(clock::instant());
+            route::sweep(now);
             sweep_files_at = now + SWEEP_FILES;
         }
         let (mut resting, mut idle, mut longest) = (0, 0, NEVER);

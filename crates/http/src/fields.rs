@@ -12,6 +12,8 @@ pub struct Fields {
     lines: Vec<u8>,
     /// The well-known names that occur: a bit each.
     known: u64,
+    /// The number in the first Content-Length, if it was added with its name.
+    length: Option<u64>,
 }
 
 /// A field's name: a well-known one, or any text.
@@ -57,6 +59,7 @@ impl Fields {
         Fields {
             lines: Vec::with_capacity(bytes),
             known: 0,
+            length: None,
         }
     }
 
@@ -65,6 +68,7 @@ impl Fields {
         let mut copy = Fields::with_capacity(self.lines.len() + room);
         copy.lines.extend_from_slice(&self.lines);
         copy.known = self.known;
+        copy.length = self.length;
         copy
     }
 
@@ -82,7 +86,12 @@ impl Fields {
     /// Adds a field that a parser of HTTP has read, and so has checked.
     pub fn push_read(&mut self, name: impl FieldName, value: &[u8]) {
         let text = name.text();
-        self.known |= name.known().map_or(0, Name::bit);
+        if let Some(known) = name.known() {
+            if known == Name::ContentLength && !self.has(known) {
+                self.length = number(value);
+            }
+            self.known |= known.bit();
+        }
         self.lines.reserve(text.len() + value.len() + 4);
         self.lines.extend_from_slice(text);
         self.lines.extend_from_slice(b": ");
@@ -126,7 +135,25 @@ impl Fields {
                 false => at = end,
             }
         }
-        self.known &= !name.known().map_or(0, Name::bit);
+        if let Some(known) = name.known() {
+            self.known &= !known.bit();
+            if known == Name::ContentLength {
+                self.length = None;
+            }
+        }
+    }
+
+    /// Adds a field that is the same in all answers: its whole line, with its end.
+    pub fn append_line(&mut self, name: Name, line: &'static [u8]) {
+        debug_assert!(line.starts_with(name.as_str().as_bytes()) && line.ends_with(b"\r\n"));
+        self.known |= name.bit();
+        self.lines.extend_from_slice(line);
+    }
+
+    /// The number in Content-Length.
+    pub fn length(&self) -> Option<u64> {
+        self.length
+            .or_else(|| number(self.get(Name::ContentLength)?))
     }
 
     /// The value of the first field of this name.
@@ -169,6 +196,10 @@ impl Fields {
     fn may_have(&self, known: Option<Name>) -> bool {
         known.is_none_or(|name| self.has(name))
     }
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 fn each(mut lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
@@ -227,6 +258,25 @@ mod tests {
         assert!(!fields.has(Name::Etag));
         fields.remove("content-type");
         assert!(fields.lines().is_empty() && !fields.has(Name::ContentType));
+    }
+
+    #[test]
+    fn the_length_is_that_of_its_field() {
+        let mut fields = some();
+        assert_eq!(fields.length(), None);
+        fields.append("content-length", b"12").unwrap();
+        fields.append("Content-Length", b"13").unwrap();
+        assert_eq!(
+            (fields.length(), fields.copy(8).length()),
+            (Some(12), Some(12))
+        );
+        fields.insert(Name::ContentLength, b"14").unwrap();
+        assert_eq!(fields.length(), Some(14));
+        fields.insert(Name::ContentLength, b"many").unwrap();
+        assert_eq!(fields.length(), None);
+        fields.insert(Name::ContentLength, b"15").unwrap();
+        fields.remove("content-length");
+        assert_eq!(fields.length(), None);
     }
 
     #[test]

@@ -3,13 +3,14 @@
 //! ```text
 //!             head whole             answer                 kernel has all of it
 //!  Reading ─────────────► Steps ───────────────► Sending ────────────────────────► Reading
-//!     │                     │ the client has left    │ cut                             │
+//!     │ └── answered at once ──────────────────────┘ │ cut                             │
+//!     │                     │ the client has left    │                                 │
 //!     └─────────────────────┴────────────────────────┴──► Closing ◄────────────────────┘
 //! ```
 //! - `Reading`: between two requests, or within a head. An idle connection has its socket and this struct, and no buffer:
 //!   all connections of a reactor read into the same one, and only bytes that cannot be used yet are copied.
-//! - `Steps`: the exchange works for a request. The carrier gives it the body when it asks for it, and watches the client
-//!   while a script runs. What the client sends meanwhile is kept.
+//! - `Steps`: the exchange works for a request that it could not answer at once. The carrier gives it the body when it
+//!   asks for it, and watches the client while a script runs. What the client sends meanwhile is kept.
 //! - `Sending`: the answer. If the kernel takes all of it at once, as it nearly always does, there is no such state.
 //!   If the source of the answer reads the request's body on, it gets it here, too.
 //! - `Closing`: rare, so in a box. A tunnel (CONNECT) is such an end.
@@ -39,29 +40,27 @@ use self::{
     send::{Cut, Sending},
     wire::{Budget, Left, Wire},
 };
-use super::{Answer, Front, Inlet, Phase, Receipt, Request};
+use super::{Answer, Begun, Front, Inlet, Phase, Receipt, Steps};
 
 /// A connection: a future that ends with it.
-pub struct Connection<X: Front, B, F> {
+pub struct Connection<X: Front> {
     front: X,
-    /// Makes the steps of a request.
-    begin: B,
     wire: Wire,
-    stage: Stage<X::Receipt, F>,
+    stage: Stage<X::Receipt>,
     /// When the connection first saw the drain; 0: there is none.
     drain_seen: u64,
 }
 
-enum Stage<R, F> {
+enum Stage<R> {
     Reading,
-    Steps(Steps<F>),
+    Steps(Working<R>),
     Sending(Box<Sending<R>>),
     Closing(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
 
 /// A request that the exchange works for.
-struct Steps<F> {
-    steps: Pin<Box<F>>,
+struct Working<R> {
+    steps: Steps<R>,
     /// `None` if there is no body.
     body: Option<Arc<Inlet>>,
     request: ResponseTo,
@@ -77,17 +76,11 @@ enum Next {
     End(Ending),
 }
 
-impl<X, B, F> Connection<X, B, F>
-where
-    X: Front,
-    B: Fn(&X, Request) -> F + Unpin,
-    F: Future<Output = Answer<X::Receipt>>,
-{
-    /// Serves `socket`. `begin` makes the steps of a request.
-    pub fn new(front: X, begin: B, socket: Socket, limits: Limits) -> Self {
+impl<X: Front> Connection<X> {
+    /// Serves `socket`.
+    pub fn new(front: X, socket: Socket, limits: Limits) -> Self {
         Connection {
             front,
-            begin,
             wire: Wire::new(socket, limits),
             stage: Stage::Reading,
             drain_seen: 0,
@@ -171,14 +164,18 @@ where
             Poll::Ready(Err(ending)) => return Poll::Ready(Next::End(ending)),
         };
         budget.begun();
-        let steps = Box::pin((self.begin)(&self.front, whole.request));
-        self.stage = Stage::Steps(Steps {
-            steps,
-            body: whole.body,
-            request: whole.response_to,
-            awaits_consent: whole.awaits_consent,
-        });
-        Poll::Ready(Next::Part)
+        match self.front.begin(whole.request) {
+            Begun::Answered(answer) => self.send(cx, answer, whole.response_to, whole.body),
+            Begun::Steps(steps) => {
+                self.stage = Stage::Steps(Working {
+                    steps,
+                    body: whole.body,
+                    request: whole.response_to,
+                    awaits_consent: whole.awaits_consent,
+                });
+                Poll::Ready(Next::Part)
+            }
+        }
     }
 
     /// Whether a connection on which nothing has come is to be closed.
@@ -246,6 +243,17 @@ where
         let request_body = steps.body.take();
         // Freed before the answer is sent, which may take long.
         self.stage = Stage::Reading;
+        self.send(cx, answer, request, request_body)
+    }
+
+    /// Begins to send an answer; nearly always that is also the end of it.
+    fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        answer: Answer<X::Receipt>,
+        request: ResponseTo,
+        request_body: Option<Arc<Inlet>>,
+    ) -> Poll<Next> {
         let keep = answer.keep && self.wire.is_request_whole() && !self.front.is_draining();
         let mut sending = Sending::new(answer, request, keep, self.wire.out());
         if !self.wire.is_request_whole() {
@@ -296,12 +304,7 @@ where
     }
 }
 
-impl<X, B, F> Future for Connection<X, B, F>
-where
-    X: Front,
-    B: Fn(&X, Request) -> F + Unpin,
-    F: Future<Output = Answer<X::Receipt>>,
-{
+impl<X: Front> Future for Connection<X> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

@@ -1,12 +1,13 @@
 //! HTTP without its wire: what carriers and the gateway's exchange of a request and its answer say to each other.
 //!
 //! ```text
-//! wire ◄─► carrier: head ─► Request ─► steps of the exchange ─► Answer: head, parts ─► carrier ─► wire
+//! wire ◄─► carrier: head ─► Request ─► the exchange, its steps ─► Answer: head, parts ─► carrier ─► wire
 //!                   body ─► Inlet ───► RequestBody
 //! ```
-//! A carrier reads requests from its wire and writes answers to it; [`h1`] is that of HTTP/1. It runs the steps of a
-//! request, and drops them when the client has left. The steps know no wire: they get a [`Request`], and give an
-//! [`Answer`] whose body is made of memory, parts of files, or a [`Stream`]. Interim answers go through
+//! A carrier reads requests from its wire and writes answers to it; [`h1`] is that of HTTP/1. It gives each [`Request`]
+//! to the exchange ([`Front::begin`]), which knows no wire. What can be answered without waiting is answered at once.
+//! For other requests the carrier gets steps, which it runs, and which it drops when the client has left. The body of an
+//! [`Answer`] is made of memory, parts of files, or a [`Stream`]. Interim answers go through
 //! [`ConnState::send_interim`].
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,8 @@ mod fields;
 pub mod h1;
 mod head;
 
+use std::pin::Pin;
+
 use http::StatusCode;
 
 use weir_net::Socket;
@@ -26,15 +29,26 @@ pub use self::{
     body::{Body, Inlet, Part, Reply, RequestBody, Stream, Truncated, Tunnel, Tunnelled},
     conn::{ConnState, Phase, Timeouts},
     fields::Fields,
-    head::Head,
+    head::{Head, Target},
 };
 
 /// A request whose head is whole.
 #[derive(Debug)]
 pub struct Request {
-    pub head: Head,
+    pub head: Box<Head>,
     pub body: RequestBody,
 }
+
+/// What the exchange has for a request at once.
+pub enum Begun<R> {
+    /// The answer.
+    Answered(Answer<R>),
+    /// The steps to it.
+    Steps(Steps<R>),
+}
+
+/// The steps to an answer. Dropping them tells those who work for the request that its client has left.
+pub type Steps<R> = Pin<Box<dyn Future<Output = Answer<R>> + Send>>;
 
 /// An answer for a carrier.
 #[derive(Debug)]
@@ -67,6 +81,9 @@ pub trait Receipt: Send + Unpin {
 pub trait Front: Send + Unpin {
     /// Hears what becomes of an answer.
     type Receipt: Receipt;
+
+    /// Begins a request.
+    fn begin(&self, request: Request) -> Begun<Self::Receipt>;
 
     /// The connection's phase and deadlines.
     fn state(&self) -> &ConnState;

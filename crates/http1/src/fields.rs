@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{Error, Name};
+use crate::{Error, Name, head::is_token};
 
 /// The fields of a message, in the order of their lines. Names keep their spelling.
 ///
@@ -14,6 +14,17 @@ pub struct Fields {
     list: Vec<Field>,
     /// The well-known names that occur: a bit each.
     known: u64,
+    first: First,
+}
+
+/// Of each well-known name that occurs: the number of its first field, 255 at most. The search begins there.
+#[derive(Clone, Copy, Debug)]
+struct First([u8; Name::ALL.len()]);
+
+impl Default for First {
+    fn default() -> First {
+        First([0; Name::ALL.len()])
+    }
 }
 
 /// Where a field is in the buffer. A head is smaller than 4 GiB, a name than 64 KiB: [`crate::Limits`].
@@ -55,10 +66,11 @@ impl Fields {
     pub fn all(&self, name: Name) -> impl Iterator<Item = &[u8]> {
         // Most names that are asked for do not occur: then nothing is searched.
         let list = match self.has(name) {
-            true => &self.list[..],
-            false => &[],
+            true => self.list.get(usize::from(self.first.0[name as usize])..),
+            false => None,
         };
-        list.iter()
+        list.unwrap_or_default()
+            .iter()
             .filter(move |field| field.known == Some(name))
             .map(|field| self.value(field))
     }
@@ -96,11 +108,10 @@ impl Fields {
     /// Appends a field of one's own, which is not checked: for a head that is read further, not sent.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         let known = Name::of(name);
-        self.known |= known.map_or(0, Name::bit);
         let at = self.bytes.len() as u32;
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
-        self.list.push(Field {
+        self.add(Field {
             name: at,
             value: at + name.len() as u32,
             value_len: value.len() as u32,
@@ -121,7 +132,10 @@ impl Fields {
             let found = &bytes[field.name as usize..][..usize::from(field.name_len)];
             !found.eq_ignore_ascii_case(name)
         });
-        self.known &= !known.map_or(0, Name::bit);
+        self.known = 0;
+        for at in 0..self.list.len() {
+            self.note(at);
+        }
     }
 
     /// Sets a field in place of all of this name, as [`Self::push`] does.
@@ -163,6 +177,16 @@ impl Fields {
         max_fields: usize,
     ) -> Result<(), Error> {
         self.clear();
+        if self.read_plain(head, start, max_fields).is_some() {
+            self.bytes.extend_from_slice(head);
+            return Ok(());
+        }
+        self.read_any(head, start, max_fields)
+    }
+
+    /// As [`Self::read`], whatever the lines are like.
+    fn read_any(&mut self, head: &[u8], start: usize, max_fields: usize) -> Result<(), Error> {
+        self.clear();
         // Most heads have fewer fields than this, and an array that is ready costs its size in time.
         let mut few = [httparse::EMPTY_HEADER; FEW];
         let lines = &head[start..];
@@ -195,8 +219,7 @@ impl Fields {
                 return Err(Error::BareLf);
             }
             let known = Name::of(name);
-            self.known |= known.map_or(0, Name::bit);
-            self.list.push(Field {
+            self.add(Field {
                 name: at as u32,
                 value: match value {
                     // httparse gives an empty value that is nowhere.
@@ -215,6 +238,57 @@ impl Fields {
         Ok(())
     }
 
+    /// Reads the lines of a head as nearly all clients write them; `None`: it is left to others to say what is wrong.
+    /// Nothing is taken here that they would refuse.
+    fn read_plain(&mut self, head: &[u8], start: usize, max_fields: usize) -> Option<()> {
+        let mut at = start;
+        loop {
+            if head[at..].starts_with(b"\r\n") {
+                return (at + 2 == head.len()).then_some(());
+            }
+            let colon = head[at..].iter().position(|byte| !is_token(*byte))?;
+            let name = &head[at..at + colon];
+            if name.is_empty() || head.get(at + colon) != Some(&b':') {
+                return None;
+            }
+            let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+            let mut value = at + colon + 1;
+            value += head[value..].iter().position(|byte| !is_blank(byte))?;
+            let line = value + text(&head[value..]);
+            if !head[line..].starts_with(b"\r\n") || self.list.len() == max_fields {
+                return None;
+            }
+            let blanks = head[value..line]
+                .iter()
+                .rev()
+                .take_while(|byte| is_blank(byte));
+            let end = line - blanks.count();
+            self.add(Field {
+                name: at as u32,
+                value: value as u32,
+                value_len: (end - value) as u32,
+                name_len: u16::try_from(name.len()).ok()?,
+                known: Name::of(name),
+            });
+            at = line + 2;
+        }
+    }
+
+    fn add(&mut self, field: Field) {
+        self.list.push(field);
+        self.note(self.list.len() - 1);
+    }
+
+    /// Notes the name of the field of this number, of which no earlier field has that name or it was noted before.
+    fn note(&mut self, at: usize) {
+        if let Some(name) = self.list[at].known
+            && !self.has(name)
+        {
+            self.known |= name.bit();
+            self.first.0[name as usize] = u8::try_from(at).unwrap_or(u8::MAX);
+        }
+    }
+
     fn name(&self, field: &Field) -> &[u8] {
         &self.bytes[field.name as usize..][..usize::from(field.name_len)]
     }
@@ -222,6 +296,29 @@ impl Fields {
     fn value(&self, field: &Field) -> &[u8] {
         &self.bytes[field.value as usize..][..field.value_len as usize]
     }
+}
+
+/// How many bytes of text these begin with: all but control characters, and tabs (RFC 9110 §5.5).
+fn text(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    let mut pieces = bytes.chunks_exact(8);
+    let mut count = 0;
+    for piece in &mut pieces {
+        // Pieces have eight bytes.
+        let piece = u64::from_le_bytes(piece.try_into().unwrap_or_default());
+        let control = piece.wrapping_sub(ONES * 0x20) & !piece;
+        let delete = (piece ^ (ONES * 0x7f)).wrapping_sub(ONES) & !(piece ^ (ONES * 0x7f));
+        if (control | delete) & (ONES << 7) != 0 {
+            break;
+        }
+        count += 8;
+    }
+    let is_text = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
+    count
+        + bytes[count..]
+            .iter()
+            .take_while(|byte| is_text(byte))
+            .count()
 }
 
 /// What is wrong with field lines that httparse refuses.
@@ -239,3 +336,94 @@ fn why(error: httparse::Error, lines: &[u8]) -> Error {
 
 /// Fields that a head has room for on the stack while it is read.
 const FEW: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::{string::String, vec};
+    use proptest::prelude::*;
+
+    type Listed = Vec<(Option<Name>, Vec<u8>, Vec<u8>)>;
+
+    fn listed(fields: &Fields) -> Listed {
+        let owned = |(known, name, value): (Option<Name>, &[u8], &[u8])| {
+            (known, name.to_vec(), value.to_vec())
+        };
+        fields.iter().map(owned).collect()
+    }
+
+    /// The fields as both readers see them; `None`: the reader refuses them.
+    fn both(lines: &[u8], max: usize) -> (Option<Listed>, Option<Listed>) {
+        let (mut plain, mut any) = (Fields::default(), Fields::default());
+        let is_plain = plain.read_plain(lines, 0, max).is_some();
+        let is_any = any.read_any(lines, 0, max).is_ok();
+        (
+            is_plain.then(|| listed(&with(plain, lines))),
+            is_any.then(|| listed(&any)),
+        )
+    }
+
+    fn with(mut fields: Fields, lines: &[u8]) -> Fields {
+        fields.bytes.extend_from_slice(lines);
+        fields
+    }
+
+    #[test]
+    fn lines_of_most_clients_are_plain() {
+        let lines = b"Host: a\r\nX:\t b c \t\r\nAccept:*/*\r\nUser-Agent: \"long enough for two steps\"\r\nx: \xfc\r\n\r\n";
+        let (plain, any) = both(lines, 5);
+        assert_eq!(plain.as_ref().map(Vec::len), Some(5));
+        assert_eq!(plain, any);
+        assert_eq!(both(lines, 4), (None, None));
+        assert_eq!(both(b"\r\n", 4), (Some(Vec::new()), Some(Vec::new())));
+    }
+
+    #[test]
+    fn the_first_field_of_a_name_is_found_whatever_was_removed() {
+        let mut fields = Fields::default();
+        for (name, value) in [
+            ("X-A", "1"),
+            ("Via", "2"),
+            ("Host", "3"),
+            ("via", "4"),
+            ("Age", "5"),
+        ] {
+            fields.push(name.as_bytes(), value.as_bytes());
+        }
+        fields.remove(b"x-a");
+        assert_eq!(fields.get(Name::Via), Some(&b"2"[..]));
+        assert_eq!(fields.get(Name::Age), Some(&b"5"[..]));
+        fields.remove(b"Via");
+        assert_eq!(
+            (fields.get(Name::Via), fields.has(Name::Via)),
+            (None, false)
+        );
+        assert_eq!(fields.get(Name::Host), Some(&b"3"[..]));
+        for _ in 0..300 {
+            fields.push(b"X-B", b"");
+        }
+        fields.push(b"Via", b"6");
+        fields.push(b"Via", b"7");
+        assert_eq!(fields.all(Name::Via).count(), 2);
+        assert_eq!(fields.get(Name::Via), Some(&b"6"[..]));
+    }
+
+    proptest! {
+        /// Whatever the short way takes, the long way takes as the same.
+        #[test]
+        fn the_short_way_takes_nothing_else(
+            pieces in prop::collection::vec(prop_oneof![
+                Just("\r\n"), Just("\n"), Just("\r"), Just(": "), Just(":"), Just(" "), Just("\t"), Just("Host"),
+                Just("x-a"), Just("value of some length"), Just("\u{fc}"), Just("\0"), Just("\x7f"), Just("\""), Just("("),
+                Just("Host: a\r\n"), Just("Cookie: a=b; c=d\r\n"),
+            ], 0..12),
+            max in 0..6_usize,
+        ) {
+            let lines: String = pieces.concat() + "\r\n\r\n";
+            let (plain, any) = both(lines.as_bytes(), max);
+            if plain.is_some() {
+                prop_assert_eq!(plain, any);
+            }
+        }
+    }
+}

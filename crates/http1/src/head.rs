@@ -159,13 +159,15 @@ impl RequestHead {
         &self.fields
     }
 
-    /// Takes the fields, and the bytes of the head with them: method and target have to be read before.
+    /// Takes the fields, and the bytes of the head with them: method and target have to be read before. `spare` gives its
+    /// room to the next head.
     #[must_use]
-    pub fn take_fields(&mut self) -> Fields {
+    pub fn take_fields(&mut self, mut spare: Fields) -> Fields {
+        spare.clear();
         self.method_len = 0;
         self.target_start = 0;
         self.target_len = 0;
-        core::mem::take(&mut self.fields)
+        core::mem::replace(&mut self.fields, spare)
     }
 
     /// Its method.
@@ -208,11 +210,21 @@ impl RequestHead {
     /// CONNECT.
     #[must_use]
     pub fn path_and_query(&self) -> &[u8] {
-        let target = self.target_bytes();
+        &self.fields.as_bytes()[self.path_and_query_range()]
+    }
+
+    /// Where they are in [`Fields::as_bytes`].
+    #[must_use]
+    pub fn path_and_query_range(&self) -> Range<usize> {
+        let start = self.target_start as usize;
+        let end = start + self.target_len as usize;
         match self.target {
-            Target::Origin | Target::Asterisk => target,
-            Target::Absolute => authority(target).map_or(&[], |range| &target[range.end..]),
-            Target::Authority => &[],
+            Target::Origin | Target::Asterisk => start..end,
+            Target::Absolute => {
+                let origin = authority(self.target_bytes()).map_or(end - start, |range| range.end);
+                start + origin..end
+            }
+            Target::Authority => end..end,
         }
     }
 
@@ -278,10 +290,11 @@ impl RequestHead {
         self.target_start = line.target.start as u32;
         self.target_len = line.target.len() as u32;
         let fields = &self.fields;
-        match (fields.all(Name::Host).count(), self.version) {
-            (0, Version::Http11) => return Err(Error::HostMissing),
-            (0 | 1, _) => {}
-            _ => return Err(Error::HostRepeated),
+        let mut hosts = fields.all(Name::Host);
+        match (hosts.next(), hosts.next(), self.version) {
+            (None, _, Version::Http11) => return Err(Error::HostMissing),
+            (_, Some(_), _) => return Err(Error::HostRepeated),
+            _ => {}
         }
         self.body = framing(fields, self.version)?.unwrap_or(BodyLength::NONE);
         self.is_persistent = is_persistent(fields, self.version);
@@ -404,6 +417,9 @@ pub(crate) struct RequestLine {
 impl RequestLine {
     /// Reads the line that the bytes begin with, which must be whole.
     pub(crate) fn read(bytes: &[u8]) -> Result<RequestLine, Error> {
+        if let Some(line) = RequestLine::plain(bytes) {
+            return Ok(line);
+        }
         let (line, end) = line(bytes)?;
         let space = memchr::memchr(b' ', line).ok_or(Error::StartLine)?;
         let (method, rest) = (&line[..space], &line[space + 1..]);
@@ -427,6 +443,34 @@ impl RequestLine {
             target: space + 1..space + 1 + target.len(),
             version,
             end,
+        })
+    }
+}
+
+impl RequestLine {
+    /// A line as nearly all clients write it; `None`: it is left to [`Self::read`] to say what is wrong.
+    fn plain(bytes: &[u8]) -> Option<RequestLine> {
+        let space = bytes.iter().position(|byte| !is_token(*byte))?;
+        let (method, rest) = bytes.split_at(space);
+        let rest = rest.strip_prefix(b" ")?;
+        let target = rest
+            .iter()
+            .position(|byte| *byte <= b' ' || *byte == 0x7f)?;
+        let (target, rest) = rest.split_at(target);
+        if method.is_empty() || target.first() != Some(&b'/') {
+            return None;
+        }
+        let method_len = u16::try_from(method.len()).ok()?;
+        let method = Method::of(method);
+        let start = space + 1;
+        let end = start + target.len();
+        (rest.starts_with(b" HTTP/1.1\r\n") && method != Method::Connect).then_some(RequestLine {
+            method,
+            method_len,
+            form: Target::Origin,
+            target: start..end,
+            version: Version::Http11,
+            end: end + b" HTTP/1.1\r\n".len(),
         })
     }
 }

@@ -82,6 +82,11 @@ impl Socket {
     }
 }
 
+fn is_to_be_tried_again(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, WouldBlock};
+    matches!(error.kind(), WouldBlock | Interrupted)
+}
+
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
@@ -110,6 +115,11 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        // Nearly always the kernel takes bytes at once: then there is no need to ask whether it does.
+        match weir_sys::socket::send(self.as_fd(), bytes) {
+            Err(error) if is_to_be_tried_again(&error) => {}
+            sent => return Poll::Ready(sent),
+        }
         match &mut *self {
             Socket::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
             Socket::Unix(unix) => Pin::new(unix).poll_write(cx, bytes),

@@ -28,7 +28,7 @@ pub struct Entry<'a> {
     /// Path and query as received.
     pub uri: &'a [u8],
     /// `HTTP/1.1`
-    pub protocol: &'a str,
+    pub protocol: &'static str,
     /// The requested host.
     pub host: &'a [u8],
     /// Status of the answer; 499 if the client left before there was one.
@@ -163,16 +163,22 @@ fn put_combined(entry: &Entry<'_>, out: &mut Vec<u8>) {
         out.push(b' ');
         text::put_escaped(entry.uri, out);
         out.push(b' ');
-        text::put_escaped(entry.protocol.as_bytes(), out);
+        out.extend_from_slice(entry.protocol.as_bytes());
     }
     out.extend_from_slice(b"\" ");
     text::put_number(entry.status.into(), out);
     out.push(b' ');
     text::put_number(entry.bytes_out, out);
     out.extend_from_slice(b" \"");
-    text::put_escaped(entry.referer.unwrap_or(b"-"), out);
+    match entry.referer {
+        Some(referer) => text::put_escaped(referer, out),
+        None => out.push(b'-'),
+    }
     out.extend_from_slice(b"\" \"");
-    text::put_escaped(entry.user_agent.unwrap_or(b"-"), out);
+    match entry.user_agent {
+        Some(agent) => text::put_escaped(agent, out),
+        None => out.push(b'-'),
+    }
     out.push(b'"');
 }
 
@@ -531,13 +537,12 @@ mod tests {
         #[test]
         fn no_value_breaks_a_line(
             user: Vec<u8>, uri: Vec<u8>, host: Vec<u8>, referer: Option<Vec<u8>>, agent: Vec<u8>,
-            method: String, protocol: String, server: String, header: Vec<u8>, numbers: [u64; 4],
+            method: String, server: String, header: Vec<u8>, numbers: [u64; 4],
         ) {
             let entry = Entry {
                 remote_user: Some(&user),
                 method: &method,
                 uri: &uri,
-                protocol: &protocol,
                 host: &host,
                 referer: referer.as_deref(),
                 user_agent: Some(&agent),

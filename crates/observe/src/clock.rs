@@ -4,11 +4,7 @@
 //! can be compared and subtracted without conversions. A turn of a connection's task takes microseconds and would
 //! read the clock a dozen times; with [`frozen`] it is read once.
 
-use std::{
-    cell::Cell,
-    sync::OnceLock,
-    time::{Duration, Instant},
-};
+use std::{cell::Cell, sync::OnceLock, time::Duration};
 
 thread_local! {
     /// The time of the current turn; 0 outside of a turn.
@@ -27,13 +23,9 @@ pub fn now() -> u64 {
 /// As [`now`], never frozen.
 #[inline]
 pub fn precise() -> u64 {
-    start().elapsed().as_micros() as u64 + 1
-}
-
-/// [`now`] as an [`Instant`].
-#[inline]
-pub fn instant() -> Instant {
-    *start() + Duration::from_micros(now() - 1)
+    // Read first: the first call sets it.
+    let start = start();
+    weir_sys::timer::monotonic() - start + 1
 }
 
 /// Runs a turn of a task, during which the time does not change.
@@ -70,9 +62,9 @@ pub async fn in_time<T>(work: impl Future<Output = T>, deadline: u64) -> Option<
     tokio::time::timeout(left, work).await.ok()
 }
 
-fn start() -> &'static Instant {
-    static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now)
+fn start() -> u64 {
+    static START: OnceLock<u64> = OnceLock::new();
+    *START.get_or_init(weir_sys::timer::monotonic)
 }
 
 /// A deadline that is never reached.

@@ -33,6 +33,19 @@ impl Histogram {
         }
     }
 
+    /// As [`Self::add`], where only the calling thread counts durations.
+    pub fn add_alone(&self, micros: u64) {
+        let add = |counter: &AtomicU64, more| {
+            counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
+        };
+        let bucket = BOUNDS.partition_point(|bound| *bound < micros);
+        add(&self.counts[bucket], 1);
+        add(&self.sum, micros);
+        if micros > self.longest.load(Relaxed) {
+            self.longest.store(micros, Relaxed);
+        }
+    }
+
     /// Adds the counts to `durations`, which comes from here or is empty.
     pub fn add_to(&self, durations: &mut Durations) {
         durations.bounds = &BOUNDS;

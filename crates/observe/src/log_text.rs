@@ -137,10 +137,16 @@ pub fn put_escaped(value: &[u8], out: &mut Vec<u8>) {
 
 /// Whether [`put_escaped`] would change `value`.
 pub(crate) fn needs_escape(value: &[u8]) -> bool {
-    // No early exit, so that the compiler can check many bytes at once.
-    value
-        .iter()
-        .fold(false, |found, &byte| found | escaped_in_field(byte))
+    let mut pieces = value.chunks_exact(8);
+    let in_pieces = pieces.by_ref().fold(false, |found, piece| {
+        // Pieces have eight bytes.
+        found | has_escaped(u64::from_le_bytes(piece.try_into().unwrap_or_default()))
+    });
+    in_pieces
+        || pieces
+            .remainder()
+            .iter()
+            .any(|&byte| escaped_in_field(byte))
 }
 
 /// A JSON string with its quotes (RFC 8259 §7). Bytes that are not UTF-8 are written as the text `\xHH`, so that the
@@ -329,6 +335,17 @@ pub fn put_formatted(text: fmt::Arguments<'_>, out: &mut Vec<u8>) {
     }
     // This can fail only in a broken Display; what was written until then is kept.
     let _ = fmt::write(&mut Messages(out), text);
+}
+
+/// Whether one of eight bytes is [`escaped_in_field`].
+fn has_escaped(bytes: u64) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGH: u64 = ONES << 7;
+    // The highest bit of each byte tells whether it is zero, or below 0x20; exact up to the first one that is.
+    let zero = |bytes: u64| bytes.wrapping_sub(ONES) & !bytes;
+    let control = bytes.wrapping_sub(ONES * 0x20) & !bytes;
+    let of = |byte: u8| zero(bytes ^ (ONES * u64::from(byte)));
+    (bytes | control | of(0x7f) | of(b'"') | of(b'\\')) & HIGH != 0
 }
 
 fn escaped_in_field(byte: u8) -> bool {

@@ -16,13 +16,14 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
+use crate::clock;
 use crate::log_sink::{Options, Sink, Target};
 use crate::log_text as text;
 
 /// Traces a step: `step!(id, start, "queue", "pool={} waiting={n}", pool.name)`. `id` is the number of the request,
-/// `start` the [`Instant`] at which its head was complete.
+/// `start` when its head was complete ([`clock::now`]).
 #[macro_export]
 macro_rules! step {
     ($id:expr, $start:expr, $step:expr, $($detail:tt)+) => {
@@ -58,7 +59,7 @@ pub fn is_on() -> bool {
 
 /// What [`step!`] calls.
 #[cold]
-pub fn write(id: u64, start: Instant, step: &str, detail: fmt::Arguments<'_>) {
+pub fn write(id: u64, start: u64, step: &str, detail: fmt::Arguments<'_>) {
     if let Some(trace) = TRACE.get() {
         trace.write(id, start, step, detail);
     }
@@ -77,13 +78,13 @@ struct Trace {
 }
 
 impl Trace {
-    fn write(&self, id: u64, start: Instant, step: &str, detail: fmt::Arguments<'_>) {
+    fn write(&self, id: u64, start: u64, step: &str, detail: fmt::Arguments<'_>) {
         let mut said = Vec::new();
         text::put_formatted(detail, &mut said);
         // Both clocks are read under the sink's lock, so that lines and times have the same order.
         self.sink.push_with(said.len() + 64, |out| {
             text::put_clock(SystemTime::now(), out);
-            let since = start.elapsed();
+            let since = Duration::from_micros(clock::precise().saturating_sub(start));
             put_step(id, since, (step, &said), self.colour, out);
         });
     }
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn nothing_is_evaluated_while_it_is_off() {
-        let start = Instant::now();
+        let start = clock::now();
         let mut evaluated = false;
         step!(1, start, "head", "{}", {
             evaluated = true;
@@ -186,7 +187,7 @@ mod tests {
             sink,
             colour: false,
         };
-        let start = Instant::now();
+        let start = clock::now();
         std::thread::scope(|scope| {
             for id in 0..4 {
                 let trace = &trace;

@@ -17,6 +17,14 @@ use std::{
 /// [`BadHost`] if it is not a valid host (RFC 3986 §3.2.2), if it is empty, has only dots or two dots in a
 /// row, and if the port is not a number.
 pub fn host_name(written: &[u8]) -> Result<Cow<'_, [u8]>, BadHost> {
+    match plain_name(written) {
+        Some(name) => Ok(Cow::Borrowed(name)),
+        None => any_name(written),
+    }
+}
+
+/// As [`host_name`], whatever is written there.
+fn any_name(written: &[u8]) -> Result<Cow<'_, [u8]>, BadHost> {
     let parts = Parts::of(written).ok_or(BadHost)?;
     let is_port = parts
         .port
@@ -242,6 +250,47 @@ impl<'a> Parts<'a> {
     }
 }
 
+/// The name in a header that has letters in lower case, digits, dashes and single dots, and perhaps a port: nearly all
+/// have. `None`: it needs a closer look.
+fn plain_name(header: &[u8]) -> Option<&[u8]> {
+    let mut after_dot = true;
+    for (at, &byte) in header.iter().enumerate() {
+        match PLAIN[usize::from(byte)] {
+            Plain::Name => after_dot = false,
+            _ if after_dot => return None,
+            Plain::Dot => after_dot = true,
+            Plain::Colon => {
+                let is_port = header[at + 1..].iter().all(u8::is_ascii_digit);
+                return is_port.then_some(&header[..at]);
+            }
+            Plain::Other => return None,
+        }
+    }
+    (!after_dot).then_some(header)
+}
+
+#[derive(Clone, Copy)]
+enum Plain {
+    Name,
+    Dot,
+    Colon,
+    Other,
+}
+
+static PLAIN: [Plain; 256] = {
+    let mut kinds = [Plain::Other; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        if matches!(byte as u8, b'a'..=b'z' | b'0'..=b'9' | b'-') {
+            kinds[byte] = Plain::Name;
+        }
+        byte += 1;
+    }
+    kinds[b'.' as usize] = Plain::Dot;
+    kinds[b':' as usize] = Plain::Colon;
+    kinds
+};
+
 /// reg-name of RFC 3986 §3.2.2; a percent sign is an ordinary character.
 fn is_host_byte(byte: u8) -> bool {
     HOST_BYTES[usize::from(byte)]
@@ -273,6 +322,31 @@ const MAX_LABEL: usize = 63;
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn the_short_way_takes_only_what_the_long_way_takes_as_the_same() {
+        let pieces = [
+            "", "a", "B", "1", "-", ".", "..", ":", "80", "_", "[", "]", "%",
+        ];
+        for first in pieces {
+            for second in pieces {
+                for third in pieces {
+                    let text = [first, second, "x.y", third, first].concat();
+                    for written in [
+                        text.as_bytes(),
+                        &text.as_bytes()[..text.len() - first.len()],
+                    ] {
+                        if let Some(name) = plain_name(written) {
+                            let any = any_name(written).map(Cow::into_owned);
+                            assert_eq!(any.as_deref(), Ok(name), "{text}");
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(plain_name(b"shop.example:8080"), Some(&b"shop.example"[..]));
+        assert_eq!(plain_name(b""), None);
+    }
 
     #[test]
     fn host_names_lose_port_case_and_final_dot() {

@@ -106,6 +106,16 @@ pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(left.max(0) as u64)
 }
 
+/// Sends bytes, as many as the socket takes without waiting.
+///
+/// # Errors
+/// As send(2); `WouldBlock` if it takes none.
+#[inline]
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    Ok(net::send(socket, bytes, flags)?)
+}
+
 /// Sends `pieces`, and announces that more data follows at once (`MSG_MORE`), so that the kernel puts it into the
 /// same packet.
 ///

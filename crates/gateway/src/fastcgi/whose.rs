@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{Method, uri::PathAndQuery};
+use http::Method;
 use weir_observe::error_log::{self, About};
 
 use crate::{dispatch::PoolHandle, record::Ends};
@@ -16,8 +16,8 @@ pub(crate) struct Owner(pub(super) Option<(Arc<PoolHandle>, u64, Asked)>);
 pub(crate) struct Asked {
     pub(crate) ends: Arc<Ends>,
     pub(crate) method: Method,
-    /// Path and query; none: `*`.
-    pub(crate) target: Option<PathAndQuery>,
+    /// Path and query, in the spelling of a URI.
+    pub(crate) target: Arc<str>,
 }
 
 impl Asked {
@@ -26,7 +26,7 @@ impl Asked {
         error_log::Asked {
             client: &self.ends.remote_addr,
             method: self.method.as_str(),
-            url: (self.target.as_ref()).map_or("*", PathAndQuery::as_str),
+            url: &self.target,
         }
     }
 }

@@ -28,10 +28,10 @@ pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<
             *field = value;
         }
     }
-    let head = Head {
+    let head = Box::new(Head {
         // An invalid method counts as one that may change something, so the request is not run twice.
         method: Method::from_bytes(found.method).unwrap_or_else(|_| no_method()),
-        uri: found.uri(),
+        target: found.uri().into(),
         version: match found.protocol {
             b"HTTP/1.0" => Version::HTTP_10,
             b"HTTP/2.0" | b"HTTP/2" => Version::HTTP_2,
@@ -39,7 +39,7 @@ pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<
             _ => Version::HTTP_11,
         },
         ..Head::default()
-    };
+    });
     let ends = found.ends(&conn.ends);
     let host = host(match found.host {
         b"" => found.server_name,
@@ -52,7 +52,7 @@ pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<
         found.document_root,
     );
     let path = [found.script_name, found.path_info].concat();
-    let mut record = Record::new(gateway.clone(), conn, head);
+    let mut record = Record::new(gateway, conn, head);
     record.ends = Arc::new(ends);
     record.host = host;
     record.path = path;

@@ -16,14 +16,12 @@
 //! the same time (file systems have a resolution of up to two seconds). Files that were not used for [`UNUSED_AGE`]
 //! are dropped, so that deleted ones do not keep their disk space for long.
 
-use std::{
-    cell::RefCell,
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
-use super::root::{OpenRoot, ROOT_AGE};
+use super::{
+    hashing::Seeded,
+    root::{OpenRoot, ROOT_AGE},
+};
 use crate::files::FileEntry;
 
 /// What may be kept in memory, per reactor.
@@ -60,7 +58,7 @@ pub(super) fn with<T>(router: u64, limits: CacheLimits, act: impl FnOnce(&mut Ca
 }
 
 /// Drops what was not used for a while.
-pub(super) fn sweep(now: Instant) {
+pub(super) fn sweep(now: u64) {
     CACHE.with_borrow_mut(|cache| {
         let all = cache.files.slots.len();
         cache.files.sweep(now, all);
@@ -80,26 +78,21 @@ pub(super) struct Cache {
 #[derive(Debug)]
 struct KnownRoot {
     open: Arc<OpenRoot>,
-    opened_at: Instant,
+    opened_at: u64,
     /// Scripts, and folders with a slash at the end: when they were last seen.
-    known: HashMap<Box<[u8]>, Instant>,
+    known: HashMap<Box<[u8]>, u64, Seeded>,
 }
 
 impl Cache {
     /// The open root with that number, if it is not too old.
-    pub(super) fn root(&self, id: usize, now: Instant) -> Option<Arc<OpenRoot>> {
+    pub(super) fn root(&self, id: usize, now: u64) -> Option<Arc<OpenRoot>> {
         let root = self.roots.get(id)?.as_ref()?;
         is_young(root.opened_at, now, ROOT_AGE).then(|| root.open.clone())
     }
 
     /// Stores a root that was just opened; returns the one to use. If it is a different folder, everything about the
     /// old one is dropped.
-    pub(super) fn keep_root(
-        &mut self,
-        id: usize,
-        open: Arc<OpenRoot>,
-        now: Instant,
-    ) -> Arc<OpenRoot> {
+    pub(super) fn keep_root(&mut self, id: usize, open: Arc<OpenRoot>, now: u64) -> Arc<OpenRoot> {
         if self.roots.len() <= id {
             self.roots.resize_with(id + 1, || None);
         }
@@ -112,7 +105,7 @@ impl Cache {
                 *other = Some(KnownRoot {
                     open: open.clone(),
                     opened_at: now,
-                    known: HashMap::new(),
+                    known: HashMap::default(),
                 });
                 open
             }
@@ -120,14 +113,14 @@ impl Cache {
     }
 
     /// Whether `name` existed a moment ago.
-    pub(super) fn knows(&self, root: usize, name: &[u8], now: Instant) -> bool {
+    pub(super) fn knows(&self, root: usize, name: &[u8], now: u64) -> bool {
         let root = self.roots.get(root).and_then(Option::as_ref);
         let seen = root.and_then(|root| root.known.get(name));
         seen.is_some_and(|seen| is_young(*seen, now, KNOWN_AGE))
     }
 
     /// Notes that `name` exists, if `open` is still the root.
-    pub(super) fn keep_known(&mut self, root: usize, open: &OpenRoot, name: &[u8], now: Instant) {
+    pub(super) fn keep_known(&mut self, root: usize, open: &OpenRoot, name: &[u8], now: u64) {
         let Some(Some(root)) = self.roots.get_mut(root) else {
             return;
         };
@@ -154,11 +147,11 @@ impl Cache {
 pub(super) struct FileCache {
     limits: CacheLimits,
     /// Space → path → slot.
-    index: Vec<HashMap<Box<[u8]>, usize>>,
+    index: Vec<HashMap<Box<[u8]>, usize, Seeded>>,
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
     hand: usize,
-    swept_at: Option<Instant>,
+    swept_at: Option<u64>,
     bytes: usize,
     descriptors: usize,
 }
@@ -168,8 +161,8 @@ struct Slot {
     space: usize,
     entry: Arc<FileEntry>,
     spared: bool,
-    used_at: Instant,
-    variants_seen_at: Instant,
+    used_at: u64,
+    variants_seen_at: u64,
 }
 
 /// A cached file.
@@ -184,7 +177,7 @@ pub(super) struct Kept<'c> {
 }
 
 impl FileCache {
-    pub(super) fn get(&mut self, space: usize, path: &[u8], now: Instant) -> Option<Kept<'_>> {
+    pub(super) fn get(&mut self, space: usize, path: &[u8], now: u64) -> Option<Kept<'_>> {
         if self
             .swept_at
             .is_none_or(|at| !is_young(at, now, SWEEP_EVERY))
@@ -203,13 +196,13 @@ impl FileCache {
     }
 
     /// Notes that there are no other variants of `slot`, as of now.
-    pub(super) fn variants_seen(&mut self, slot: usize, now: Instant) {
+    pub(super) fn variants_seen(&mut self, slot: usize, now: u64) {
         if let Some(Some(slot)) = self.slots.get_mut(slot) {
             slot.variants_seen_at = now;
         }
     }
 
-    pub(super) fn insert(&mut self, space: usize, entry: Arc<FileEntry>, now: Instant) {
+    pub(super) fn insert(&mut self, space: usize, entry: Arc<FileEntry>, now: u64) {
         self.remove(space, entry.path());
         let (bytes, descriptors) = (entry.bytes_in_memory(), entry.descriptors());
         if bytes > self.limits.bytes / 8 || descriptors > self.limits.descriptors {
@@ -223,7 +216,7 @@ impl FileCache {
         self.bytes += bytes;
         self.descriptors += descriptors;
         if self.index.len() <= space {
-            self.index.resize_with(space + 1, HashMap::new);
+            self.index.resize_with(space + 1, HashMap::default);
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -268,7 +261,7 @@ impl FileCache {
     }
 
     /// Checks the next `steps` slots.
-    fn sweep(&mut self, now: Instant, steps: usize) {
+    fn sweep(&mut self, now: u64, steps: usize) {
         self.swept_at = Some(now);
         for _ in 0..steps.min(self.slots.len()) {
             let slot = self.hand;
@@ -291,19 +284,20 @@ impl FileCache {
     }
 }
 
-fn is_young(at: Instant, now: Instant, age: Duration) -> bool {
-    now.saturating_duration_since(at) < age
+/// Times are [`weir_observe::clock::now`]'s.
+fn is_young(at: u64, now: u64, age: u64) -> bool {
+    now.saturating_sub(at) < age
 }
 
 thread_local! {
     static CACHE: RefCell<Cache> = RefCell::default();
 }
 
-/// How long an existing script or folder is not checked again.
-const KNOWN_AGE: Duration = Duration::from_secs(1);
+/// How long an existing script or folder is not checked again, µs.
+const KNOWN_AGE: u64 = 1_000_000;
 /// Maximum number of cached names per root.
 const MAX_KNOWN: usize = 4096;
-/// A file that was not requested for this long is closed.
-const UNUSED_AGE: Duration = Duration::from_secs(20);
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// A file that was not requested for this long is closed, µs.
+const UNUSED_AGE: u64 = 20_000_000;
+const SWEEP_EVERY: u64 = 1_000_000;
 const SWEEP_STEPS: usize = 128;

@@ -4,16 +4,16 @@ use std::collections::HashMap;
 
 use weir_config::HostPattern;
 
-use super::Refusal;
+use super::{Refusal, hashing::Seeded};
 
 /// The sites of one listener by host. A site is an index into the configuration's sites.
 #[derive(Debug, Default)]
 pub(super) struct HostTable {
-    exact: HashMap<Box<[u8]>, usize>,
+    exact: HashMap<Box<[u8]>, usize, Seeded>,
     /// `.shop.example`, with its leading dot.
-    suffixes: HashMap<Box<[u8]>, usize>,
+    suffixes: HashMap<Box<[u8]>, usize, Seeded>,
     /// `shop.`, with its last dot.
-    prefixes: HashMap<Box<[u8]>, usize>,
+    prefixes: HashMap<Box<[u8]>, usize, Seeded>,
     /// The site without a host.
     default: Option<usize>,
     /// The first site of the listener, in the order of the file.
@@ -78,7 +78,7 @@ impl HostTable {
     }
 }
 
-fn lookup(table: &HashMap<Box<[u8]>, usize>, name: &[u8]) -> Option<usize> {
+fn lookup(table: &HashMap<Box<[u8]>, usize, Seeded>, name: &[u8]) -> Option<usize> {
     if table.is_empty() {
         return None;
     }

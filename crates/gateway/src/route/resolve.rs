@@ -24,9 +24,7 @@
 //! The same steps run at most twice: first on the reactor, with cached results and lookups that use only the kernel's
 //! caches. If these would have to wait for the disk, the steps run again on a blocking thread.
 
-use std::{
-    ffi::OsStr, io, os::fd::AsFd, os::unix::ffi::OsStrExt, path::PathBuf, sync::Arc, time::Instant,
-};
+use std::{ffi::OsStr, io, os::fd::AsFd, os::unix::ffi::OsStrExt, path::PathBuf, sync::Arc};
 
 use http::{HeaderValue, Method, StatusCode};
 use regex::bytes::Regex;
@@ -131,7 +129,7 @@ pub(super) struct Walk<'l> {
     pub(super) root: &'l OpenRoot,
     /// On the reactor: its cache. `None` on a blocking thread.
     pub(super) cache: Option<&'l mut Cache>,
-    pub(super) now: Instant,
+    pub(super) now: u64,
 }
 
 enum Seen {

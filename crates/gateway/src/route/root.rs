@@ -18,13 +18,12 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use weir_sys::file::{self, FileStat, Open};
 
-/// After this time the path of an open root is looked up again.
-pub(super) const ROOT_AGE: Duration = Duration::from_secs(1);
+/// After this time the path of an open root is looked up again, µs.
+pub(super) const ROOT_AGE: u64 = 1_000_000;
 
 /// How the gateway reaches the folders of the configuration. The default: by their paths.
 #[derive(Debug, Default)]

@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use http::StatusCode;
 use weir_config::{Address, Config, Pool, Runtime, Settings, Upstream, UpstreamServer};
 use weir_control::path_inside;
 
@@ -102,6 +103,11 @@ impl Space {
 }
 
 impl Rules {
+    /// Whether errors with this status have a page of their own.
+    pub fn has_error_page(&self, status: StatusCode) -> bool {
+        self.error_pages.contains_key(&status.as_u16())
+    }
+
     /// Whether an expression of `hide_files` that the operator has written matches the path, or the name of a script
     /// in it with path-info after it. A path with too many such names is hidden, too.
     pub(super) fn hides(&self, path: &[u8]) -> bool {

@@ -14,6 +14,10 @@ use weir_config::{HostPattern, PathPattern, Runtime, Settings, Template};
 
 use self::fixture::{Fixture, config, cpu_time, describe, pools_in, wait_for};
 use super::*;
+use weir_observe::clock;
+
+/// µs
+const SECOND: u64 = 1_000_000;
 
 mod applications;
 mod around;
@@ -280,7 +284,7 @@ fn a_switched_root_is_seen_within_a_second_and_files_at_once() {
     let link = site.root.with_file_name("current");
     fs::remove_file(&link).unwrap();
     symlink("next", &link).unwrap();
-    let later = Instant::now() + root::ROOT_AGE;
+    let later = clock::now() + root::ROOT_AGE;
     assert_eq!(
         describe(&site.resolve_at("/index.php", later)),
         "404 no such script"
@@ -308,9 +312,9 @@ fn files_in_memory_are_dropped_when_unused_and_when_there_are_too_many() {
     let kept = |entry: &Arc<FileEntry>| Arc::strong_count(entry) == 2;
     assert!(kept(&three));
     assert_eq!(usize::from(kept(&one)) + usize::from(kept(&two)), 1);
-    sweep(Instant::now() + Duration::from_secs(10));
+    sweep(clock::now() + 10 * SECOND);
     assert!(kept(&three));
-    sweep(Instant::now() + Duration::from_secs(60));
+    sweep(clock::now() + 60 * SECOND);
     assert!(!kept(&three));
 }
 
@@ -319,7 +323,7 @@ fn variants_that_appear_and_vanish_are_seen() {
     let site = Fixture::new(|settings, _| settings.precompressed = true);
     let path = site.root.join("style.css");
     let gzip = site.root.join("style.css.gz");
-    let coding = |at: Instant| match site.resolve_at("/style.css", at) {
+    let coding = |at: u64| match site.resolve_at("/style.css", at) {
         Target::File(entry) => {
             let mut headers = weir_http1::Fields::default();
             headers.push(b"accept-encoding", b"gzip");
@@ -328,22 +332,22 @@ fn variants_that_appear_and_vanish_are_seen() {
         target => panic!("{target:?}"),
     };
     site.keep("/style.css");
-    assert!(!coding(Instant::now()));
+    assert!(!coding(clock::now()));
     fs::write(&gzip, "gz").unwrap();
-    assert!(coding(Instant::now() + Duration::from_secs(2)));
+    assert!(coding(clock::now() + 2 * SECOND));
     site.keep("/style.css");
-    assert!(coding(Instant::now()));
+    assert!(coding(clock::now()));
     fs::remove_file(&gzip).unwrap();
-    assert!(!coding(Instant::now()));
+    assert!(!coding(clock::now()));
     // Older than its original: made from something else.
     fs::write(&gzip, "gz").unwrap();
     let original = fs::metadata(&path).unwrap().modified().unwrap();
     let file = fs::File::options().write(true).open(&gzip).unwrap();
     file.set_modified(original - Duration::from_secs(2))
         .unwrap();
-    assert!(!coding(Instant::now() + Duration::from_secs(4)));
+    assert!(!coding(clock::now() + 4 * SECOND));
     file.set_modified(original).unwrap();
-    assert!(coding(Instant::now() + Duration::from_secs(6)));
+    assert!(coding(clock::now() + 6 * SECOND));
 }
 
 #[test]
@@ -464,7 +468,7 @@ fn a_script_may_name_files_of_allowed_folders_only() {
     let outside = site.root.with_file_name("outside");
     fs::write(outside.join("app.php"), "<?php").unwrap();
     let rules = site.router.sites()[0].rules.clone();
-    let now = Instant::now();
+    let now = clock::now();
     let accel = |uri: &str| {
         let target = wait_for(site.router.accel_redirect(&rules, uri.as_bytes(), now));
         target.map_or("none".into(), |target| describe(&target))
@@ -514,7 +518,7 @@ fn error_pages_lie_under_the_root_or_anywhere() {
     let rules = site.router.sites()[0].rules.clone();
     let page = |status: u16| {
         let status = StatusCode::from_u16(status).unwrap();
-        wait_for(site.router.error_page(&rules, status, Instant::now()))
+        wait_for(site.router.error_page(&rules, status, clock::now()))
             .map(|entry| entry.path().to_vec())
     };
     assert_eq!(page(404).unwrap(), b"docs/index.html");
@@ -538,7 +542,7 @@ fn a_resolved_target_can_be_sent_between_threads() {
     let found = site.router.find(0, None, &Method::GET, b"/").unwrap();
     is_send(
         site.router
-            .resolve(&found, &Method::GET, None, Instant::now()),
+            .resolve(&found, &Method::GET, None, clock::now()),
     );
 }
 
@@ -579,16 +583,16 @@ fn warm_requests_never_leave_the_reactor() {
                 .find(0, None, &Method::GET, url.as_bytes())
                 .unwrap();
             site.router
-                .resolve(&found, &Method::GET, None, Instant::now())
+                .resolve(&found, &Method::GET, None, clock::now())
                 .await;
         });
         let start = cpu_time();
         let mut looked_up = 0;
-        let mut now = Instant::now();
+        let mut now = clock::now();
         for round in 0..rounds {
             // The reactor's clock, read once in a while.
             if round % 64 == 0 {
-                now = Instant::now();
+                now = clock::now();
             }
             let found = site
                 .router

@@ -33,7 +33,7 @@ pub(super) async fn admit(
 ) -> Result<Lease, Refusal> {
     trace::step!(
         record.id,
-        record.traced_from,
+        record.head_whole,
         "queue",
         "pool={} {}{}",
         pool.settings.name,

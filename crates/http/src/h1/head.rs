@@ -1,17 +1,13 @@
 //! A request's head as the exchange gets it, and why a head is refused.
 
-use bytes::Bytes;
 use http::{
-    Method, StatusCode, Uri, Version,
-    uri::{Authority, PathAndQuery, Scheme},
+    Method, StatusCode, Version,
+    uri::{Authority, Scheme},
 };
-use weir_http1::{Error, RequestHead, Target};
+use weir_http1::{Error, RequestHead, Target as Form};
 
-use super::target::{Spelled, spelled};
-use crate::Head;
-
-/// Path and query as received, if the URI has them in another spelling.
-type Received = Option<Box<[u8]>>;
+use super::target::spelled;
+use crate::{Head, Target};
 
 /// Why a head does not become a request.
 #[derive(Debug)]
@@ -44,7 +40,7 @@ impl From<Error> for Refused {
 }
 
 /// Takes a head in the form of the exchange. The bytes of its fields go along.
-pub(super) fn take(head: &mut RequestHead) -> Result<Head, Refused> {
+pub(super) fn take(head: &mut RequestHead) -> Result<Box<Head>, Refused> {
     let method = match head.method() {
         weir_http1::Method::Get => Method::GET,
         weir_http1::Method::Head => Method::HEAD,
@@ -55,41 +51,41 @@ pub(super) fn take(head: &mut RequestHead) -> Result<Head, Refused> {
         weir_http1::Version::Http10 => Version::HTTP_10,
         weir_http1::Version::Http11 => Version::HTTP_11,
     };
-    let (uri, received) = uri(head)?;
-    Ok(Head {
-        method,
-        version,
-        uri,
-        received,
-        fields: head.take_fields(),
-    })
+    let target = target(head)?;
+    let mut taken = Head::spare();
+    taken.method = method;
+    taken.version = version;
+    taken.target = target;
+    taken.fields = head.take_fields(std::mem::take(&mut taken.fields));
+    Ok(taken)
 }
 
-fn uri(head: &RequestHead) -> Result<(Uri, Received), Error> {
-    let authority = head.target_authority().map(|authority| {
-        Authority::from_maybe_shared(Bytes::copy_from_slice(authority)).map_err(|_| Error::Target)
-    });
-    let mut uri = http::uri::Parts::default();
-    uri.authority = authority.transpose()?;
-    let mut received = None;
-    match head.target() {
-        Target::Asterisk => uri.path_and_query = Some(PathAndQuery::from_static("*")),
-        Target::Authority => {}
-        Target::Origin | Target::Absolute => {
-            let spelled: Spelled = spelled(head.path_and_query()).ok_or(Error::TargetTooLong)?;
-            received = spelled.received;
-            if uri.authority.is_none() {
-                return Ok((Uri::from(spelled.path), received));
-            }
-            uri.path_and_query = Some(spelled.path);
-            uri.scheme = Some(match head.target_bytes()[4] {
-                b's' | b'S' => Scheme::HTTPS,
-                _ => Scheme::HTTP,
-            });
+fn target(head: &RequestHead) -> Result<Target, Error> {
+    let authority = match head.target_authority() {
+        None => None,
+        Some(authority) => {
+            let authority = Authority::try_from(authority).map_err(|_| Error::Target)?;
+            Some(Box::new(authority))
         }
-    }
-    let uri = Uri::from_parts(uri).map_err(|_| Error::Target)?;
-    Ok((uri, received))
+    };
+    let received = head.path_and_query();
+    let range = head.path_and_query_range();
+    Ok(match head.target() {
+        Form::Asterisk => Target::received(range, None, received.len()),
+        Form::Authority => Target::received(0..0, Some("*".into()), 1).at(None, authority),
+        Form::Origin | Form::Absolute => {
+            let spelled = spelled(received).ok_or(Error::TargetTooLong)?;
+            let target = Target::received(range, spelled.text, spelled.path);
+            let scheme = match head.target_bytes().get(4) {
+                Some(b's' | b'S') => Scheme::HTTPS,
+                _ => Scheme::HTTP,
+            };
+            match authority {
+                Some(_) => target.at(Some(scheme), authority),
+                None => target,
+            }
+        }
+    })
 }
 
 #[cfg(test)]
@@ -97,7 +93,7 @@ mod tests {
     use super::*;
     use weir_http1::{Event, Limits, server::Decoder};
 
-    fn read(text: &str) -> Result<Head, Refused> {
+    fn read(text: &str) -> Result<Box<Head>, Refused> {
         let mut head = RequestHead::default();
         let mut input = text.as_bytes();
         let event = Decoder::new(Limits::default()).next(&mut input, &mut head)?;
@@ -115,8 +111,8 @@ mod tests {
             (&head.method, head.version),
             (&Method::PUT, Version::HTTP_10)
         );
-        assert_eq!(head.uri, "/a?b");
-        assert_eq!(head.received, None);
+        assert_eq!((head.path(), head.query()), (&b"/a"[..], Some(&b"b"[..])));
+        assert_eq!(head.received(), b"/a?b");
         let many: Vec<_> = head.fields.named(b"X-MANY").collect();
         assert_eq!(many, ["1".as_bytes(), b"", "\u{fc}".as_bytes()]);
         assert_eq!(head.field("host"), Some(&b"a"[..]));
@@ -124,22 +120,46 @@ mod tests {
 
     #[test]
     fn targets_of_every_form() {
-        for (line, uri, received) in [
-            ("GET http://a:8/p?q", "http://a:8/p?q", None),
-            ("GET http://a", "http://a/", None),
-            ("GET HTTPS://a/p", "https://a/p", None),
-            ("GET http://a?\"", "http://a/?%22", Some("?\"")),
-            ("GET /a<", "/a%3C", Some("/a<")),
-            ("OPTIONS *", "*", None),
-            ("CONNECT a:443", "a:443", None),
+        for (line, authority, spelled, received) in [
+            ("GET http://a:8/p?q", Some("a:8"), "/p?q", "/p?q"),
+            ("GET http://a", Some("a"), "/", "/"),
+            ("GET HTTPS://a/p", Some("a"), "/p", "/p"),
+            ("GET http://a?\"", Some("a"), "/?%22", "?\""),
+            ("GET /a<", None, "/a%3C", "/a<"),
+            ("GET /a?b?c", None, "/a?b?c", "/a?b?c"),
+            ("OPTIONS *", None, "*", "*"),
+            ("CONNECT a:443", Some("a:443"), "*", "*"),
         ] {
             let head = read(&format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n")).unwrap();
-            assert_eq!(head.uri.to_string(), uri, "{line}");
+            assert_eq!(head.authority(), authority, "{line}");
+            assert_eq!(head.path_and_query(), spelled.as_bytes(), "{line}");
+            assert_eq!(head.received(), received.as_bytes(), "{line}");
+            let (path, query) = match spelled.split_once('?') {
+                Some((path, query)) => (path, Some(query.as_bytes())),
+                None => (spelled, None),
+            };
             assert_eq!(
-                head.received.as_deref(),
-                received.map(str::as_bytes),
+                (head.path(), head.query()),
+                (path.as_bytes(), query),
                 "{line}"
             );
+        }
+    }
+
+    #[test]
+    fn a_target_becomes_the_uri_that_was_received() {
+        for (line, uri) in [
+            ("GET http://a:8/p?q", Some("http://a:8/p?q")),
+            ("GET http://a", Some("http://a/")),
+            ("GET HTTPS://a/p", Some("https://a/p")),
+            ("GET /a<", None),
+            ("GET /a#b", Some("/a")),
+            ("OPTIONS *", Some("*")),
+            ("CONNECT a:443", Some("a:443")),
+        ] {
+            let head = read(&format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n")).unwrap();
+            let found = head.uri().map(|found| found.to_string());
+            assert_eq!(found.as_deref(), uri, "{line}");
         }
     }
 

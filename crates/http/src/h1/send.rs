@@ -80,14 +80,14 @@ impl<R: Receipt> Sending<R> {
         let has_none = request.method == Method::Head || matches!(status, 204 | 304);
         let length = match (has_none, &body) {
             // That of the body that GET would get.
-            (true, Body::Empty) => announced(&headers),
+            (true, Body::Empty) => headers.length(),
             _ => body.len().or(length),
         };
         let mut framing = server::framing(request, status, length, keep);
         let mut head = server::response(out, status);
         // The carrier says how long the body is, and whether the connection stays open.
         let is_ours = |name| match name {
-            Name::ContentLength => announced(&headers) != framing.length(),
+            Name::ContentLength => headers.length() != framing.length(),
             Name::Connection | Name::TransferEncoding => true,
             _ => false,
         };
@@ -361,12 +361,6 @@ impl<R: Receipt> Sending<R> {
         self.tail.drain(..of_tail);
         Poll::Ready(Ok(()))
     }
-}
-
-/// The length in the fields of an answer.
-fn announced(headers: &Fields) -> Option<u64> {
-    let length = headers.get(Name::ContentLength)?;
-    std::str::from_utf8(length).ok()?.parse().ok()
 }
 
 /// Pieces of up to this many bytes are copied into the buffer of the wire.

@@ -7,67 +7,100 @@ use http::uri::PathAndQuery;
 
 /// A target's path and query.
 pub(super) struct Spelled {
-    pub(super) path: PathAndQuery,
-    /// As received, if that is another spelling.
-    pub(super) received: Option<Box<[u8]>>,
+    /// In the spelling of a URI, if that is another one than was received.
+    pub(super) text: Option<Box<str>>,
+    /// The length of the path in that spelling.
+    pub(super) path: usize,
 }
 
 /// Reads the path and the query of a target. `None`: it is too long.
 pub(super) fn spelled(received: &[u8]) -> Option<Spelled> {
-    let is_plain = received.iter().all(|byte| PLAIN[usize::from(*byte)]);
-    let is_uri = is_plain || !received.contains(&b'#');
-    if is_uri
-        && received.first() == Some(&b'/')
-        && let Ok(path) = PathAndQuery::try_from(received)
-    {
-        return Some(Spelled {
-            path,
-            received: None,
+    let mut query = None;
+    let mut is_plain = received.first() == Some(&b'/');
+    for (at, byte) in received.iter().enumerate() {
+        match KINDS[usize::from(*byte)] {
+            Kind::Plain => {}
+            Kind::Query => _ = query.get_or_insert(at),
+            Kind::Other => {
+                is_plain = false;
+                break;
+            }
+        }
+    }
+    if is_plain {
+        return (received.len() <= MAX_LENGTH).then(|| Spelled {
+            text: None,
+            path: query.unwrap_or(received.len()),
         });
     }
-    let path = PathAndQuery::from_maybe_shared(bytes::Bytes::from(encoded(received))).ok()?;
-    // An absolute target without a path means `/`: that is no other spelling.
-    let received = (!received.is_empty()).then(|| received.into());
-    Some(Spelled { path, received })
+    let path_of = |text: &[u8]| memchr::memchr(b'?', text).unwrap_or(text.len());
+    if !received.contains(&b'#')
+        && received.first() == Some(&b'/')
+        && PathAndQuery::try_from(received).is_ok()
+    {
+        let path = path_of(received);
+        return Some(Spelled { text: None, path });
+    }
+    let text = encoded(received);
+    let path = path_of(text.as_bytes());
+    (text.len() <= MAX_LENGTH).then(|| Spelled {
+        text: Some(text.into()),
+        path,
+    })
 }
 
 /// Percent-encodes the characters that a URI may not have, and removes a fragment.
-fn encoded(received: &[u8]) -> Vec<u8> {
-    let mut text = Vec::with_capacity(received.len() + 16);
+fn encoded(received: &[u8]) -> String {
+    let mut text = String::with_capacity(received.len() + 16);
     if received.first() != Some(&b'/') {
-        text.push(b'/');
+        text.push('/');
     }
     for &byte in received {
         match byte {
             b'#' => break,
             b'!' | b'$'..=b';' | b'=' | b'?'..=b']' | b'_' | b'a'..=b'z' | b'|' | b'~' => {
-                text.push(byte);
+                text.push(char::from(byte));
             }
-            byte => text.extend_from_slice(&[
-                b'%',
-                HEX[usize::from(byte >> 4)],
-                HEX[usize::from(byte & 15)],
-            ]),
+            byte => {
+                let digit = |value: u8| char::from(HEX[usize::from(value)]);
+                text.extend(['%', digit(byte >> 4), digit(byte & 15)]);
+            }
         }
     }
     text
 }
 
-/// Bytes that need no further check.
-static PLAIN: [bool; 256] = {
-    let mut plain = [false; 256];
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Part of a URI, wherever it is.
+    Plain,
+    /// The same; the first one ends the path.
+    Query,
+    /// Needs a closer look.
+    Other,
+}
+
+static KINDS: [Kind; 256] = {
+    let mut kinds = [Kind::Other; 256];
     let mut byte = 0;
     while byte < 256 {
         let is = byte as u8;
-        plain[byte] = is.is_ascii_alphanumeric()
+        if is.is_ascii_alphanumeric()
             || matches!(
                 is,
-                b'!' | b'$'..=b'/' | b':' | b';' | b'=' | b'?' | b'@' | b'[' | b']' | b'_' | b'~'
-            );
+                b'!' | b'$'..=b'/' | b':' | b';' | b'=' | b'@' | b'[' | b']' | b'_' | b'~'
+            )
+        {
+            kinds[byte] = Kind::Plain;
+        }
         byte += 1;
     }
-    plain
+    kinds[b'?' as usize] = Kind::Query;
+    kinds
 };
+
+/// The longest path and query, bytes.
+const MAX_LENGTH: usize = 65_534;
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
@@ -80,8 +113,7 @@ mod tests {
     fn targets_get_the_spelling_of_a_uri_and_keep_their_own() {
         let of = |target: &[u8]| {
             let spelled = spelled(target).unwrap();
-            let received = spelled.received.map(Vec::from);
-            (spelled.path.as_str().to_owned(), received)
+            spelled.text.map(String::from)
         };
         for plain in [
             &b"/"[..],
@@ -89,7 +121,7 @@ mod tests {
             b"/a?b=http://c/d",
             "/\u{e4}?\u{f6}".as_bytes(),
         ] {
-            assert_eq!(of(plain).1, None, "{plain:?}");
+            assert_eq!(of(plain), None, "{plain:?}");
         }
         for (target, path) in [
             (&b"/a\"b?c=\xff#d"[..], "/a%22b?c=%FF"),
@@ -97,9 +129,12 @@ mod tests {
             (b"?x=<y>", "/?x=%3Cy%3E"),
             (b"/#", "/"),
         ] {
-            assert_eq!(of(target), (path.to_owned(), Some(target.to_vec())));
+            assert_eq!(of(target).as_deref(), Some(path));
         }
-        assert_eq!(of(b""), ("/".to_owned(), None));
+        assert_eq!(of(b"").as_deref(), Some("/"));
+        for (target, path) in [("/a?b?c", 2), ("/a", 2), ("/\"?\"", 4), ("?", 1)] {
+            assert_eq!(spelled(target.as_bytes()).unwrap().path, path, "{target}");
+        }
         assert!(spelled(&[b'/'; 70_000]).is_none());
     }
 
@@ -108,7 +143,13 @@ mod tests {
         fn any_target_has_a_spelling(rest in prop::collection::vec(any::<u8>(), 0..300)) {
             let target = [b"/", &rest[..]].concat();
             let spelled = spelled(&target).unwrap();
-            prop_assert!(spelled.path.as_str().starts_with('/'));
+            let text = match &spelled.text {
+                Some(text) => text,
+                None => std::str::from_utf8(&target).unwrap(),
+            };
+            let uri = PathAndQuery::try_from(text).unwrap();
+            prop_assert_eq!(uri.as_str(), text);
+            prop_assert_eq!(uri.path().len(), spelled.path);
         }
     }
 }

@@ -115,7 +115,7 @@ fn unchecked_scripts_need_no_root_here() {
             .unwrap();
         match wait_for(
             site.router
-                .resolve(&found, &Method::GET, None, Instant::now()),
+                .resolve(&found, &Method::GET, None, clock::now()),
         ) {
             Target::Script(script) => format!(
                 "{} {} {}",

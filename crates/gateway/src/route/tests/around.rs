@@ -1,5 +1,7 @@
 //! Ways around a rule: what follows a script's name, encoded slashes, dots, folders, copies.
 
+use std::time::Instant;
+
 use super::*;
 
 /// Every rule that names a script holds for what a client may write behind the name.
@@ -317,7 +319,7 @@ fn a_source_that_a_script_has_sent_is_not_sent_to_others() {
     loop {
         let found = site.router.find(0, None, &Method::GET, b"/").unwrap();
         let file = path.as_os_str().as_bytes();
-        let sent = wait_for(site.router.sendfile(found.rules, file, Instant::now()));
+        let sent = wait_for(site.router.sendfile(found.rules, file, clock::now()));
         let Some(Target::File(entry)) = sent else {
             panic!("{sent:?}");
         };

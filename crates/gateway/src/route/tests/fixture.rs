@@ -1,6 +1,11 @@
 //! Sites made for a test, and what a target is in words.
 
-use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use weir_config::{Config, Settings};
 
@@ -96,7 +101,7 @@ impl Fixture {
         method: &Method,
         query: Option<&str>,
     ) -> Vec<Target<'r>> {
-        let now = Instant::now();
+        let now = clock::now();
         let rewritten = found.query(query);
         let rewritten = rewritten.as_deref();
         let waiting = found
@@ -117,10 +122,10 @@ impl Fixture {
     }
 
     pub(super) fn resolve(&self, request: &str) -> Target<'_> {
-        self.resolve_at(request, Instant::now())
+        self.resolve_at(request, clock::now())
     }
 
-    pub(super) fn resolve_at(&self, request: &str, now: Instant) -> Target<'_> {
+    pub(super) fn resolve_at(&self, request: &str, now: u64) -> Target<'_> {
         let (method, path, query) = split(request);
         let path = path.to_owned();
         let found = self.router.find(0, None, &method, path.as_bytes()).unwrap();
