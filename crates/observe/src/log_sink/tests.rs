@@ -8,6 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc;
 
+use weir_test::wait_until;
+
 use super::*;
 
 /// fcntl.h; the value on Linux, except for a few rare architectures.
@@ -41,14 +43,6 @@ fn reports(name: &str) -> Vec<String> {
         .filter(|(of, _)| of == name)
         .map(|(_, trouble)| trouble.clone())
         .collect()
-}
-
-fn until(what: &str, mut reached: impl FnMut() -> bool) {
-    let end = Instant::now() + SOON;
-    while !reached() {
-        assert!(Instant::now() < end, "{what}: not within {SOON:?}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn quick() -> Options {
@@ -120,7 +114,7 @@ fn a_line_is_written_soon_without_being_asked_for() {
     let sink = Sink::start("soon", Target::Fd(appending(&path)), Options::default()).unwrap();
     for round in 1..=3 {
         sink.push(b"a line\n");
-        until("the line", || {
+        wait_until("the line", || {
             fs::read(&path).unwrap() == b"a line\n".repeat(round)
         });
     }
@@ -196,7 +190,7 @@ fn a_pipe_that_nobody_reads_blocks_nobody() {
     });
     assert!(sink.flush(SOON));
     sink.push(&line(0, all));
-    until("the report of the end", || {
+    wait_until("the report of the end", || {
         reports("unread pipe").len() == 2
     });
     assert!(
@@ -261,7 +255,7 @@ fn a_full_disk_loses_lines_and_tells_it() {
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let sink = Sink::start("full disk", Target::Fd(full.into()), quick()).unwrap();
     (0..1_000).for_each(|n| sink.push(&line(0, n)));
-    until("the report", || !reports("full disk").is_empty());
+    wait_until("the report", || !reports("full disk").is_empty());
     assert!(
         reports("full disk")[0].contains("StorageFull"),
         "{:?}",
@@ -273,7 +267,7 @@ fn a_full_disk_loses_lines_and_tells_it() {
     sink.reopen(appending(&path));
     assert!(sink.flush(SOON));
     assert_eq!(counted(&fs::read(&path).unwrap(), 1), [1_000]);
-    until("the report of the end", || reports("full disk").len() == 2);
+    wait_until("the report of the end", || reports("full disk").len() == 2);
     assert_eq!(reports("full disk")[1], "Recovered(0)");
 }
 
@@ -304,7 +298,7 @@ fn a_full_disk_does_not_hold_up_the_end() {
     let sink = Sink::start("full at the end", Target::Fd(full.into()), options).unwrap();
     sink.push(b"1\n");
     sink.push(b"2\n");
-    until("the report", || !reports("full at the end").is_empty());
+    wait_until("the report", || !reports("full at the end").is_empty());
     assert!(!sink.shutdown(SOON));
     assert_eq!(sink.lost(), 2);
 }
@@ -315,7 +309,7 @@ fn a_closed_pipe_is_told() {
     drop(reader);
     let sink = Sink::start("closed pipe", Target::Fd(writer.into()), quick()).unwrap();
     sink.push(b"a line\n");
-    until("the report", || !reports("closed pipe").is_empty());
+    wait_until("the report", || !reports("closed pipe").is_empty());
     assert!(
         reports("closed pipe")[0].contains("BrokenPipe"),
         "{:?}",
@@ -331,7 +325,7 @@ fn a_line_that_was_written_in_part_is_written_again_whole() {
     let sink = Sink::start("in part", Target::Fd(ours.into()), quick()).unwrap();
     let long = |n: usize| format!("{n} {}\n", "x".repeat(150_000));
     (0..5).for_each(|n| sink.push(long(n).as_bytes()));
-    until("a part of the second line", || {
+    wait_until("a part of the second line", || {
         rustix::io::ioctl_fionread(&theirs).unwrap() > long(0).len() as u64
     });
     assert!(!sink.flush(Duration::from_millis(20)));
