@@ -112,7 +112,8 @@ pub(crate) fn takes_trailers(caller: &weir_http1::Fields) -> bool {
 }
 
 /// Makes the headers of a caller's answer from those of an origin. `origin` gives them, each with its well-known name.
-pub(crate) fn toward_caller<'f, I>(origin: impl Fn() -> I) -> Fields
+/// `has_body`: the carrier says how long it is; otherwise the length is that of the body that GET would get.
+pub(crate) fn toward_caller<'f, I>(origin: impl Fn() -> I, has_body: bool) -> Fields
 where
     I: Iterator<Item = (Option<Name>, &'f [u8], &'f [u8])>,
 {
@@ -126,7 +127,7 @@ where
     for (known, name, value) in origin() {
         let is_left_out = match known {
             // RFC 9112 §6.3: the coding overrides the length.
-            Some(Name::ContentLength) => is_chunked,
+            Some(Name::ContentLength) => has_body || is_chunked,
             // It names another way to the origin, but callers would take it for another way to weir.
             Some(Name::AltSvc) => true,
             None => name.eq_ignore_ascii_case(b"proxy-authentication-info"),

@@ -177,6 +177,8 @@ impl Members for JsonMembers<'_> {
 struct Pairs<'a>(&'a mut Vec<u8>);
 
 impl Pairs<'_> {
+    // Inlined, so that each key is copied as a constant.
+    #[inline(always)]
     fn put<T>(&mut self, key: &str, value: Option<T>, put: impl FnOnce(T, &mut Vec<u8>)) {
         self.0.push(b' ');
         self.0.extend_from_slice(key.as_bytes());
@@ -189,26 +191,32 @@ impl Pairs<'_> {
 }
 
 impl Members for Pairs<'_> {
+    #[inline(always)]
     fn string(&mut self, key: &str, value: Option<&str>) {
         self.put(key, value.map(str::as_bytes), text::put_value);
     }
 
+    #[inline(always)]
     fn bytes(&mut self, key: &str, value: &[u8]) {
         self.put(key, Some(value), text::put_value);
     }
 
+    #[inline(always)]
     fn word(&mut self, key: &str, value: Option<&[u8]>) {
         self.put(key, value, |value, out| out.extend_from_slice(value));
     }
 
+    #[inline(always)]
     fn number(&mut self, key: &str, value: Option<u64>) {
         self.put(key, value, text::put_number);
     }
 
+    #[inline(always)]
     fn seconds(&mut self, key: &str, micros: Option<u64>) {
         self.put(key, micros, text::put_seconds_micros);
     }
 
+    #[inline(always)]
     fn flag(&mut self, key: &str, value: Option<bool>) {
         self.put(key, value, |value, out| {
             out.extend_from_slice(if value { b"yes" } else { b"no" });

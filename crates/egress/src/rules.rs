@@ -309,8 +309,12 @@ fn is_host(pattern: &OriginHost, host: &str) -> bool {
 
 /// Whether a host is an address and not a name.
 fn is_address(host: &str) -> bool {
-    // An IPv4 address ends with a digit, and only an IPv6 address has a colon.
-    let may_be = host.ends_with(|end: char| end.is_ascii_digit()) || host.contains(':');
+    // The ends of addresses in canonical form. Most names have another one.
+    let may_be = match host.as_bytes().last() {
+        Some(b'0'..=b'9') => true,
+        Some(b'a'..=b'f' | b':') => host.as_bytes().contains(&b':'),
+        _ => false,
+    };
     may_be && host.parse::<IpAddr>().is_ok()
 }
 

@@ -7,7 +7,7 @@
 //! No I/O and no lookups here: `rules` decides whether a target may be called, `address` which addresses its name may
 //! lead to.
 
-use std::fmt;
+use std::{cell::RefCell, fmt};
 
 use http::{
     Method, Uri,
@@ -147,14 +147,35 @@ fn tunnel(authority: &Authority, headers: &Fields, rules: &Rules) -> Result<Targ
 /// # Errors
 /// The cause, and what to write instead.
 fn host_and_port(written: &str) -> Result<(String, Option<u16>), String> {
-    authority::unambiguous(written).map_err(|error| match error {
+    /// As written, and what it means.
+    type Recent = Vec<(Box<str>, (String, Option<u16>))>;
+    thread_local! {
+        static RECENT: RefCell<Recent> = const { RefCell::new(Vec::new()) };
+    }
+    let known = RECENT.with_borrow(|recent| {
+        let mut recent = recent.iter();
+        let found = recent.find(|(known, _)| **known == *written);
+        found.map(|(_, meant)| meant.clone())
+    });
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let meant = authority::unambiguous(written).map_err(|error| match error {
         Ambiguous::Missing => {
             format!("{error}; write /HOST/path, or http://HOST/path with weir as the proxy")
         }
         Ambiguous::User => format!("{error}; remove it and send Authorization"),
         _ => error.to_string(),
-    })
+    })?;
+    RECENT.with_borrow_mut(|recent| {
+        recent.truncate(MOST_RECENT - 1);
+        recent.insert(0, (written.into(), meant.clone()));
+    });
+    Ok(meant)
 }
+
+/// How many hosts a thread remembers as they were written.
+const MOST_RECENT: usize = 8;
 
 /// The value of the `Host` header, if there is one.
 fn host_header(headers: &Fields) -> Result<Option<(String, Option<u16>)>, String> {

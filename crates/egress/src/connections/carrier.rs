@@ -92,7 +92,10 @@ impl Carrier {
                 let (parts, body) = response.into_parts();
                 Ok(OriginAnswer {
                     status: parts.status,
-                    fields: headers::toward_caller(|| of_map(&parts.headers)),
+                    fields: headers::toward_caller(
+                        || of_map(&parts.headers),
+                        !body.is_end_stream(),
+                    ),
                     body: Received::new(Source::Shared(body)),
                 })
             }
@@ -149,7 +152,7 @@ impl Carrier {
                     // The parser takes nothing but three digits, the first of which is not 0.
                     Some(head) => (
                         StatusCode::from_u16(head.status()).unwrap_or(StatusCode::BAD_GATEWAY),
-                        headers::toward_caller(|| head.fields().iter()),
+                        headers::toward_caller(|| head.fields().iter(), !lease.is_read()),
                     ),
                     None => return Err(given_back()),
                 };
