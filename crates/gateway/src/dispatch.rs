@@ -175,8 +175,9 @@ pub(crate) struct NewWorker {
 type Waiting = oneshot::Sender<Result<Lease, ShedReason>>;
 
 /// Result of asking for a worker.
-enum Admitted {
+pub(crate) enum Admitted {
     Lent(Lease),
+    /// [`PoolHandle::wait`] must follow.
     Waits(oneshot::Receiver<Result<Lease, ShedReason>>),
     Shed(ShedReason),
 }
@@ -304,64 +305,38 @@ impl PoolHandle {
         handle
     }
 
-    /// Gets a worker for a request, at once or after waiting in the queue.
+    /// Waits for a worker, after [`Self::admit`] has put the request into the queue. `caller`: finds out whether a worker makes
+    /// the request, if that is possible.
     ///
-    /// If the request has to wait, `caller` is called; it begins to find out which worker makes the request, if any.
-    ///
-    /// If the request runs again, `wait` says when it was first admitted to this pool: then it waits at the head of
-    /// the queue with its first deadline. `wait` is filled in whatever the result is.
+    /// Thousands of requests may be here: each variable takes memory for each of them.
     ///
     /// # Errors
     ///
     /// Why the request is refused.
-    pub(crate) async fn acquire<'c>(
+    pub(crate) async fn wait(
         self: &Arc<Self>,
-        ask: &Ask,
-        wait: &mut Option<Wait>,
-        caller: impl FnOnce() -> Option<Candidate<'c>>,
-    ) -> Result<Lease, ShedReason> {
-        // A separate step, so that its variables do not stay in memory during the wait.
-        match self.admit(ask, wait) {
-            Admitted::Lent(lease) => Ok(lease),
-            Admitted::Shed(reason) => Err(reason),
-            Admitted::Waits(receiver) => self.wait(ask, receiver, wait, caller).await,
-        }
-    }
-
-    async fn wait<'c>(
-        self: &Arc<Self>,
-        ask: &Ask,
+        request: RequestId,
         mut receiver: oneshot::Receiver<Result<Lease, ShedReason>>,
         wait: &mut Option<Wait>,
-        caller: impl FnOnce() -> Option<Candidate<'c>>,
+        caller: Option<Candidate<'_>>,
     ) -> Result<Lease, ShedReason> {
         let mut place = QueuePlace {
             pool: self,
-            request: ask.id,
+            request,
             waiting: true,
         };
-        let mut stuck = false;
-        let caller = caller();
         let waited = poll_fn(|cx| match Pin::new(&mut receiver).poll(cx) {
             Poll::Ready(lease) => Poll::Ready(Ok(lease)),
-            Poll::Pending => match caller.as_ref().and_then(Candidate::worker) {
-                Some(worker) => Poll::Ready(Err(worker)),
+            Poll::Pending => match caller.as_ref().and_then(Candidate::call) {
+                Some(call) => Poll::Ready(Err(call)),
                 None => Poll::Pending,
             },
         });
-        let lease = match (waited.await, &caller) {
-            (Ok(lease), _) => lease,
-            (Err(_), None) => receiver.await,
-            (Err(worker), Some(caller)) => {
-                // Boxed: few are calls, and all that wait would hold the room.
-                let gateway = caller.gateway().clone();
-                let call = Box::pin(self.wait_as_call(ask.id, &mut receiver, gateway, worker));
-                let (lease, refused) = call.await;
-                stuck = refused;
-                lease
-            }
+        let (lease, stuck) = match waited.await {
+            Ok(lease) => (lease, false),
+            // Boxed: few are calls, and all that wait would hold the room.
+            Err(call) => Box::pin(self.wait_as_call(request, &mut receiver, call)).await,
         };
-        drop(caller);
         place.waiting = false;
         if let Some(wait) = wait {
             wait.waited = Some(clock::now() - wait.admitted);
@@ -370,7 +345,11 @@ impl PoolHandle {
         lease.unwrap_or(Err(ShedReason::NoWorker))
     }
 
-    fn admit(self: &Arc<Self>, ask: &Ask, wait: &mut Option<Wait>) -> Admitted {
+    /// Gets a worker for a request, or a place in the queue.
+    ///
+    /// If the request runs again, `wait` says when it was first admitted to this pool: then it waits at the head of
+    /// the queue with its first deadline. `wait` is filled in whatever the result is.
+    pub(crate) fn admit(self: &Arc<Self>, ask: &Ask, wait: &mut Option<Wait>) -> Admitted {
         let ticket = ask.ticket();
         let request = ask.id;
         let now = clock::now();

@@ -165,16 +165,20 @@ pub(crate) async fn run(
         params::put(record, settings, id, length, out);
     };
     record.asks_script();
-    let mut started = begin(record, conn, pool, body, put_params).await?;
-    let read = match started.is_read_ahead(record, settings) {
-        true => poll_fn(|cx| Poll::Ready(started.read_ahead(cx, settings.response_memory))).await,
-        false => Ok(Progress::More),
+    let failure = {
+        let mut started = begin(record, conn, pool, body, put_params).await?;
+        let limit = settings.response_memory;
+        let read = match started.is_read_ahead(record, settings) {
+            true => poll_fn(|cx| Poll::Ready(started.read_ahead(cx, limit))).await,
+            false => Ok(Progress::More),
+        };
+        match read {
+            Ok(progress) => return finish(record, settings, started, progress),
+            Err(failure) => failure,
+        }
     };
-    match read {
-        Ok(progress) => finish(record, settings, started, progress),
-        // The head was read, but nothing was sent yet: the client can still get an error.
-        Err(failure) => Err(Box::pin(worker_failed(pool, failure)).await),
-    }
+    // The head was read, but nothing was sent yet: the client can still get an error.
+    Err(Box::pin(worker_failed(pool, failure)).await)
 }
 
 /// Gets a worker of `pool` to start its answer; `put_params` appends the PARAMS records of the request with the given
@@ -198,7 +202,8 @@ pub(crate) async fn begin(
     loop {
         let mut lease = admit(record, conn, pool).await?;
         lease.serve(record.site);
-        let worker = match lease.reach(conn.home, &toward(record, pool)) {
+        let reached = lease.reach(conn.home, &toward(record, pool));
+        let worker = match reached {
             Some(worker) => worker,
             None => match Box::pin(connect(record, conn, pool, &mut lease)).await? {
                 Some(worker) => worker,
@@ -207,27 +212,29 @@ pub(crate) async fn begin(
         };
         record.worker = lease.worker();
         let server = lease.server();
-        let mut run = send(record, conn, (lease, worker), body, &put_params);
-        let stderr = record.params.is_some().then(|| run.copy_stderr());
-        let mut reading = Reading::default();
-        let head = poll_fn(|cx| reading.poll_head(cx, &mut run, (record, conn, pool))).await;
-        record.first_byte = run.first_byte;
-        match head {
-            Ok(head) => {
-                answers(record, pool, &mut run, &head);
-                return Ok(Started {
-                    run,
-                    head,
-                    output: reading.output,
-                    body_at: reading.scanned,
-                    stderr,
-                });
+        // A block of its own: a request that waits has no memory for what ends with it.
+        let (run, no_head) = {
+            let mut run = send(record, conn, (lease, worker), body, &put_params);
+            let stderr = record.params.is_some().then(|| run.copy_stderr());
+            let mut reading = Reading::default();
+            let head = poll_fn(|cx| reading.poll_head(cx, &mut run, (record, conn, pool))).await;
+            record.first_byte = run.first_byte;
+            match head {
+                Ok(head) => {
+                    answers(record, pool, &mut run, &head);
+                    return Ok(Started {
+                        run,
+                        head,
+                        output: reading.output,
+                        body_at: reading.scanned,
+                        stderr,
+                    });
+                }
+                Err(no_head) => (run, no_head),
             }
-            Err(no_head) => {
-                record.tried.extend(server);
-                Box::pin(has_no_head(record, pool, run, no_head)).await?;
-            }
-        }
+        };
+        record.tried.extend(server);
+        Box::pin(has_no_head(record, pool, run, no_head)).await?;
     }
 }
 

@@ -167,14 +167,13 @@ impl PoolHandle {
         )
     }
 
-    /// Waits for a worker, for a call that the worker `pid` has made. True beside the result: no worker could ever serve the
+    /// Waits for a worker, for a call that this worker has made. True beside the result: no worker could ever serve the
     /// call, so it was refused.
     pub(super) async fn wait_as_call(
         self: &Arc<Self>,
         request: RequestId,
         receiver: &mut oneshot::Receiver<Result<Lease, ShedReason>>,
-        gateway: Arc<Gateway>,
-        pid: u32,
+        (gateway, pid): (Arc<Gateway>, u32),
     ) -> (Result<Result<Lease, ShedReason>, RecvError>, bool) {
         let _calling = Calling::new(self, pid);
         let mut pause = FIRST_LOOK;

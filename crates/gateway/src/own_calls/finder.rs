@@ -120,14 +120,10 @@ impl Gateway {
 }
 
 impl Candidate<'_> {
-    /// The worker that has made this call, once it is found. The connection's task is woken then.
-    pub(crate) fn worker(&self) -> Option<u32> {
-        Some(self.conn.source.waits.load(Relaxed)).filter(|pid| *pid != 0)
-    }
-
-    /// Where the workers are.
-    pub(crate) fn gateway(&self) -> &Arc<Gateway> {
-        self.gateway
+    /// The worker that has made this call, once it is found, and where the workers are. The connection's task is woken then.
+    pub(crate) fn call(&self) -> Option<(Arc<Gateway>, u32)> {
+        let worker = self.conn.source.waits.load(Relaxed);
+        (worker != 0).then(|| (self.gateway.clone(), worker))
     }
 }
 

@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
-use weir_pool::{ShedReason, Stats};
+use weir_pool::{RequestId, ShedReason, Stats};
 
 use super::super::{
     clock::{self, NEVER},
     conn::Conn,
-    dispatch::{Ask, Lease, NoTurn, PoolHandle, Turn},
+    dispatch::{Admitted, Ask, Lease, NoTurn, PoolHandle, Turn},
     own_calls::Candidate,
     policy,
     record::Record,
@@ -46,24 +46,37 @@ pub(super) async fn admit(
         // Boxed: without `serialize_by` no waiting request should reserve this memory.
         key => Box::pin(take_turn(record, conn, pool, key, learner.is_some())).await?,
     };
-    let ask = Ask {
-        id: weir_pool::RequestId(record.id),
-        home: conn.home,
-        deadline: record.worth.deadline,
-        priority: record.worth.priority,
-        client: record.worth.client,
+    let acquired = match ask(record, conn, pool) {
+        Admitted::Lent(lease) => Ok(lease),
+        Admitted::Shed(reason) => Err(reason),
+        Admitted::Waits(receiver) => {
+            // A call of a worker's own script needs a worker while another worker waits for it.
+            let looks = record.params.is_none() && pool.has_workers();
+            let caller = looks.then(|| record.gateway.may_call(conn, record.id));
+            let id = RequestId(record.id);
+            pool.wait(id, receiver, &mut record.wait, caller.flatten())
+                .await
+        }
     };
-    // A call of a worker's own script needs a worker while another worker waits for it.
-    let looks = record.params.is_none() && pool.has_workers();
-    let (gateway, wait) = (&record.gateway, &mut record.wait);
-    let caller = || looks.then(|| gateway.may_call(conn, ask.id.0)).flatten();
-    match pool.acquire(&ask, wait, caller).await {
+    match acquired {
         Ok(mut lease) => {
             lease.keep(turn, learner);
             Ok(lease)
         }
         Err(reason) => Err(refusal(record, pool, reason)),
     }
+}
+
+/// Asks the pool for a worker.
+fn ask(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Admitted {
+    let ask = Ask {
+        id: RequestId(record.id),
+        home: conn.home,
+        deadline: record.worth.deadline,
+        priority: record.worth.priority,
+        client: record.worth.client,
+    };
+    pool.admit(&ask, &mut record.wait)
 }
 
 /// The answer to a request that gets no worker.
@@ -105,7 +118,7 @@ async fn take_turn(
         let mut turn = pin!(pool.turn(key, deadline));
         poll_fn(|cx| match turn.as_mut().poll(cx) {
             Poll::Ready(turn) => Poll::Ready(turn.map(Some)),
-            Poll::Pending if caller.as_ref().and_then(Candidate::worker).is_some() => {
+            Poll::Pending if caller.as_ref().and_then(Candidate::call).is_some() => {
                 Poll::Ready(Ok(None))
             }
             Poll::Pending => Poll::Pending,
