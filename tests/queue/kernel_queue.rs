@@ -527,6 +527,8 @@ fn haproxy_follows_what_the_agent_tells() {
             .find(|row| row.len() > 1 && row[0] == "weir" && row[1] == "one");
         row.expect("the server's row")[place].to_owned()
     };
+    // HAProxy gives its socket its name after it has begun to listen.
+    wait_until("HAProxy's socket has its name", || stats.exists());
     wait_until("HAProxy takes the pool's maxconn", || server("slim") == "3");
     assert_eq!(server("weight"), "100");
     // While HAProxy asks once more, it writes an asterisk before the result of the last time.
