@@ -188,3 +188,57 @@ fn an_origin_s_refusal_of_a_long_body_is_passed_on() {
     drop(sidecar);
     origin.join().expect("no panic");
 }
+
+/// Trailers go to a caller that says that it takes them, and only to it.
+#[test]
+fn trailers_reach_a_caller_that_takes_them() {
+    let origin = Oddity::plain(|talk| {
+        while talk.request().is_some() {
+            talk.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nfine\r\n0\r\nX-Sum: 42\r\nContent-Length: 1\r\n\r\n");
+        }
+    });
+    let sidecar = Outward::new()
+        .plain_name("api.test", origin.address())
+        .start();
+    for (te, end) in [
+        (
+            "TE: trailers\r\nConnection: te\r\n",
+            "0\r\nx-sum: 42\r\n\r\n",
+        ),
+        ("", "0\r\n\r\n"),
+    ] {
+        let caller = sidecar.client();
+        let mut stream = caller.stream().try_clone().expect("a descriptor");
+        let asked = format!(
+            "GET /api.test:{}/ HTTP/1.1\r\nHost: weir\r\n{te}\r\n",
+            origin.address().port()
+        );
+        stream.write_all(asked.as_bytes()).expect("it is open");
+        let mut came = String::new();
+        while !(came.contains("\r\n0\r\n") && came.ends_with("\r\n\r\n")) {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("it is open");
+            came.push(char::from(byte[0]).to_ascii_lowercase());
+        }
+        let end = format!("fine\r\n{end}");
+        assert!(came.ends_with(&end), "{te}: {came}");
+    }
+}
+
+/// Whom a request of HTTP/1.1 without Host is for is not clear (RFC 9112 §3.2).
+#[test]
+fn a_request_without_a_host_header_is_refused() {
+    let origin = Oddity::plain(|talk| talk.answer_all("fine"));
+    let sidecar = Outward::new()
+        .plain_name("api.test", origin.address())
+        .start();
+    let path = format!("/api.test:{}/", origin.address().port());
+    let mut caller = sidecar.client();
+    caller.send(format!("GET {path} HTTP/1.1\r\n\r\n"));
+    let answer = caller.response().expect(400);
+    assert!(answer.text().contains("bad_request"), "{answer:?}");
+    assert_eq!(origin.connections(), 0);
+    let mut old = sidecar.client();
+    old.send(format!("GET {path} HTTP/1.0\r\n\r\n"));
+    assert_eq!(old.response().expect(200).text(), "fine");
+}
