@@ -35,9 +35,9 @@ use self::{
     flight::{Failure, Journey, Leader, Stage},
     question::{Apart, Key, Question},
     store::Store,
-    stored::{CACHE_STATUS, Head, Stored, Worth},
+    stored::{CACHE_STATUS, Head, Stored, Usability},
 };
-pub(crate) use self::{flight::Following, question::Asked};
+pub(crate) use self::{flight::Following, question::CacheRequest};
 use super::{
     body::{Answer, Source},
     fault::{Fault, Kind},
@@ -126,7 +126,7 @@ impl Cache {
     }
 
     /// Looks for an answer. Only for calls that the rules allow, to origins whose answers are cached.
-    pub(crate) fn look(self: &Arc<Self>, asked: &Asked<'_>, now: SystemTime) -> Look {
+    pub(crate) fn look(self: &Arc<Self>, asked: &CacheRequest<'_>, now: SystemTime) -> Look {
         let purpose = match Question::of(asked) {
             Ok(question) => return self.look_at(question.into(), now, Manner::Usual { left: 0 }),
             Err(Apart::Method) if !asked.method.is_safe() => Purpose::Write {
@@ -152,20 +152,20 @@ impl Cache {
         };
         if let Some(kept) = &stored {
             match kept.worth(&question, now) {
-                Worth::Fresh => {
+                Usability::Fresh => {
                     drop(store);
                     return hit(kept, &question, now, manner);
                 }
-                Worth::Stale
+                Usability::Stale
                     if matches!(manner, Manner::AfterFailure { .. })
                         && kept.may_be_stale(&question, now) =>
                 {
                     drop(store);
                     return Look::Hit(Box::new(stale(kept, &question, now, None)), CacheUse::Stale);
                 }
-                Worth::Stale if kept.ttl(now) > 0 => forward = "request",
-                Worth::Stale => forward = "stale",
-                Worth::None => {
+                Usability::Stale if kept.ttl(now) > 0 => forward = "request",
+                Usability::Stale => forward = "stale",
+                Usability::None => {
                     forward = "miss";
                     stored = None;
                 }
@@ -212,8 +212,8 @@ impl Cache {
         let stored = self.store().find(question, now).stored;
         if let Some(kept) = &stored {
             match kept.worth(question, now) {
-                Worth::Fresh => return hit(kept, question, now, Manner::Joined),
-                Worth::Stale if kept.may_be_stale(question, now) => {
+                Usability::Fresh => return hit(kept, question, now, Manner::Joined),
+                Usability::Stale if kept.may_be_stale(question, now) => {
                     let status = match failure {
                         Failure::Status(status, _) => Some(*status),
                         _ => None,
@@ -221,7 +221,7 @@ impl Cache {
                     let answer = stale(kept, question, now, status);
                     return Look::Hit(Box::new(answer), CacheUse::Stale);
                 }
-                Worth::Stale | Worth::None => {}
+                Usability::Stale | Usability::None => {}
             }
         }
         match failure {

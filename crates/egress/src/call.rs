@@ -19,7 +19,7 @@ use weir_pool::{Failure, Sent};
 use super::{
     Egress,
     body::{Answer, Guarded, Pace},
-    cache::{Answered as Revalidated, Asked, Cache, Look},
+    cache::{Answered as Revalidated, Cache, CacheRequest, Look},
     callers::{Calling, Peer},
     compress::{self, Wish},
     connections::{Carrier, OriginAnswer, Outgoing, Unanswered},
@@ -238,7 +238,7 @@ async fn look(
     limits: &Limits<'_>,
     upload: &Upload,
 ) -> Result<Look, Fault> {
-    let asked = Asked {
+    let asked = CacheRequest {
         target,
         method: &head.method,
         headers: &message::of_caller(&head.fields),

@@ -96,7 +96,7 @@ struct Waiting {
 type Sender = oneshot::Sender<Result<Permit, ShedReason>>;
 
 /// The result for a new call.
-enum Asked {
+enum Admitted {
     Lent(Permit),
     Waits(RequestId, oneshot::Receiver<Result<Permit, ShedReason>>),
     Shed(ShedReason),
@@ -143,9 +143,9 @@ impl Limiter {
     ) -> Result<Permit, Fault> {
         let came = clock::now();
         let (request, receiver) = match self.ask(came, client, deadline) {
-            Asked::Lent(permit) => return Ok(permit),
-            Asked::Shed(reason) => return Err(self.refusal(reason, 0)),
-            Asked::Waits(request, receiver) => (request, receiver),
+            Admitted::Lent(permit) => return Ok(permit),
+            Admitted::Shed(reason) => return Err(self.refusal(reason, 0)),
+            Admitted::Waits(request, receiver) => (request, receiver),
         };
         let mut place = QueuePlace {
             limiter: self,
@@ -179,7 +179,7 @@ impl Limiter {
         }
     }
 
-    fn ask(self: &Arc<Self>, now: u64, client: u64, deadline: u64) -> Asked {
+    fn ask(self: &Arc<Self>, now: u64, client: u64, deadline: u64) -> Admitted {
         let mut state = self.state();
         state.calls += 1;
         let request = RequestId(state.calls);
@@ -190,8 +190,8 @@ impl Limiter {
             ..Ticket::new(request, 0)
         };
         match state.pool.admit(Micros(now), &ticket) {
-            Admission::Run(place) => Asked::Lent(self.permit(place, now, now)),
-            Admission::Shed(reason) => Asked::Shed(reason),
+            Admission::Run(place) => Admitted::Lent(self.permit(place, now, now)),
+            Admission::Shed(reason) => Admitted::Shed(reason),
             Admission::Wait { pushed_out, .. } => {
                 let (sender, receiver) = oneshot::channel();
                 state.waiting.insert(request, Waiting { came: now, sender });
@@ -206,7 +206,7 @@ impl Limiter {
                     // Its caller may be leaving at this moment.
                     let _ = pushed_out.sender.send(Err(ShedReason::PushedOut));
                 }
-                Asked::Waits(request, receiver)
+                Admitted::Waits(request, receiver)
             }
         }
     }

@@ -71,13 +71,13 @@ impl LookUp for Resolver {
 
 #[derive(Default)]
 struct Known {
-    entries: HashMap<Arc<str>, Entry>,
+    entries: HashMap<Arc<str>, CachedName>,
     /// Number of tasks started so far.
     tasks: u64,
 }
 
 /// One name. Times are [`clock::now`].
-struct Entry {
+struct CachedName {
     /// The last good answer; empty if there is none.
     addresses: Arc<[IpAddr]>,
     /// Until when it is valid.
@@ -234,12 +234,12 @@ impl Names {
         settings: &HostSettings,
         now: u64,
         doubt: bool,
-        ask: impl FnOnce(&mut Entry) -> T,
+        ask: impl FnOnce(&mut CachedName) -> T,
     ) -> T {
         let mut known = self.lock();
         if !known.entries.contains_key(host) {
             known.make_room(self.most);
-            known.entries.insert(host.into(), Entry::default());
+            known.entries.insert(host.into(), CachedName::default());
         }
         let id = known.tasks + 1;
         let slot = known.entries.entry(host.into());
@@ -290,9 +290,9 @@ impl Known {
     }
 }
 
-impl Default for Entry {
-    fn default() -> Entry {
-        Entry {
+impl Default for CachedName {
+    fn default() -> CachedName {
+        CachedName {
             addresses: Arc::new([]),
             fresh_until: 0,
             due: 0,
@@ -306,7 +306,7 @@ impl Default for Entry {
     }
 }
 
-impl Entry {
+impl CachedName {
     /// Whether a new lookup makes sense: none is running, the last one did not fail, and it is old enough.
     fn may_be_doubted(&self, now: u64, least: Duration) -> bool {
         let old = now.saturating_sub(self.answered) >= micros(least.max(PAUSE));
@@ -469,7 +469,7 @@ impl Task {
                 outcome
             }
             // The name was removed meanwhile; waiting callers still get the result.
-            None => Entry::default().learn(&self.name, answer, self.bounds, now),
+            None => CachedName::default().learn(&self.name, answer, self.bounds, now),
         };
         drop(known);
         if whole {
@@ -510,7 +510,7 @@ impl Task {
     }
 
     /// `None`: the name was removed, or has another task.
-    fn entry<'a>(&self, known: &'a mut Known) -> Option<&'a mut Entry> {
+    fn entry<'a>(&self, known: &'a mut Known) -> Option<&'a mut CachedName> {
         let entry = known.entries.get_mut(&self.name);
         entry.filter(|entry| entry.task == Some(self.id))
     }

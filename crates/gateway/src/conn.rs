@@ -4,7 +4,7 @@ use std::{net::SocketAddr, ops::Deref, sync::Arc};
 
 use weir_http::{ConnState, Timeouts};
 
-use super::{own_calls::Source, record::Ends};
+use super::{own_calls::Source, record::Endpoints};
 
 /// A client connection, shared by its carrier, the steps of a request and the sweeper.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct Conn {
     pub(crate) listener: u16,
     /// The reactor it lives on.
     pub(crate) home: u16,
-    pub(crate) ends: Arc<Ends>,
+    pub(crate) endpoints: Arc<Endpoints>,
     /// Whether the client may be a worker.
     pub(crate) source: Source,
     state: ConnState,
@@ -30,7 +30,7 @@ impl Conn {
         Conn {
             listener,
             home,
-            ends: Arc::new(Ends::new(peer, local)),
+            endpoints: Arc::new(Endpoints::new(peer, local)),
             source: Source::new(peer, local, pid),
             state: ConnState::new(timeouts),
         }

@@ -53,15 +53,15 @@ use self::{
     cancels::Cancels,
     counts::Counts,
     lease::Held,
-    scaling::{After, Scaling},
-    servers::Farm,
+    scaling::{Effects, Scaling},
+    servers::ServerGroup,
     suspects::Suspects,
 };
 pub(crate) use self::{
     lease::Lease,
     pages::AskedBy,
     running::Script,
-    servers::{ServerStatus, Toward, UnknownName},
+    servers::{ServerChoice, ServerStatus, UnknownName},
     sessions::{Learner, SessionUse},
     turns::{NoTurn, Turn},
 };
@@ -71,7 +71,7 @@ use weir_observe::clock;
 
 use super::{
     own_calls::Candidate,
-    scoreboard::{Card, Cost},
+    scoreboard::{Cost, WorkerScore},
     tally::Tally,
     worker_conn::WorkerConn,
 };
@@ -191,7 +191,7 @@ struct State {
     counts: Option<Counts>,
     slots: Vec<Slot>,
     /// `None` if weir runs the workers.
-    farm: Option<Farm>,
+    group: Option<ServerGroup>,
     suspects: Suspects,
     /// How the last processes ended, and whether somebody else killed them.
     exits: VecDeque<(u32, Exit, bool)>,
@@ -213,7 +213,7 @@ struct Slot {
     conn: Option<WorkerConn>,
     /// A second descriptor for the stream of weir's own PHP, to shut it down if a child process of a dead worker
     /// keeps it open.
-    grip: Option<OwnedFd>,
+    handle: Option<OwnedFd>,
     leased: bool,
     /// The manager's number for the process; `None` if there is no process.
     process: Option<u32>,
@@ -231,7 +231,7 @@ struct Slot {
     lost: bool,
     /// How it ended, if it ended while it was lent.
     exit: Option<Exit>,
-    card: Option<Arc<Card>>,
+    score: Option<Arc<WorkerScore>>,
 }
 
 impl PoolHandle {
@@ -247,8 +247,8 @@ impl PoolHandle {
     ) -> Arc<PoolHandle> {
         let maxconn = settings.queue.maxconn;
         let pool = Pool::new(limits::of(&settings.queue));
-        let farm = match &settings.runtime {
-            Runtime::Servers(servers) => Some(Farm::new(servers, maxconn, chroot)),
+        let group = match &settings.runtime {
+            Runtime::Servers(servers) => Some(ServerGroup::new(servers, maxconn, chroot)),
             Runtime::Php(_) | Runtime::Command(_) => None,
         };
         let state = State {
@@ -259,7 +259,7 @@ impl PoolHandle {
             counts: as_fpm.then(|| Counts::new(clock::now())),
             slots: Vec::new(),
             suspects: Suspects::new(settings.workers()),
-            farm,
+            group,
             exits: VecDeque::new(),
             waiting: HashMap::new(),
             expired: Vec::new(),
@@ -301,7 +301,7 @@ impl PoolHandle {
             turns: turns::Turns::default(),
             sessions: sessions::Sessions::default(),
         });
-        handle.change(|state, now, after| state.fit(&handle, now, after));
+        handle.change(|state, now, effects| state.fit(&handle, now, effects));
         handle
     }
 
@@ -355,7 +355,7 @@ impl PoolHandle {
         let now = clock::now();
         let first = wait.map(|wait| wait.admitted);
         let admitted = first.unwrap_or(now);
-        let mut after = After::default();
+        let mut effects = Effects::default();
         let receiver = {
             let mut state = self.state();
             state.pass(Micros(now));
@@ -376,9 +376,9 @@ impl PoolHandle {
                 Admission::Run(worker) => {
                     wait.waited = Some(now - admitted);
                     let lease = state.lend(self, worker);
-                    state.look_at_load(self, Micros(now), &mut after);
+                    state.look_at_load(self, Micros(now), &mut effects);
                     drop(state);
-                    after.perform(self);
+                    effects.perform(self);
                     return Admitted::Lent(lease);
                 }
                 Admission::Shed(reason) => {
@@ -394,44 +394,44 @@ impl PoolHandle {
                     let (sender, receiver) = oneshot::channel();
                     state.waiting.insert(request, sender);
                     if let Some(other) = pushed_out {
-                        state.refuse(other, ShedReason::PushedOut, &mut after);
+                        state.refuse(other, ShedReason::PushedOut, &mut effects);
                     }
                     // With `fullconn` the limit grows with the number of waiting requests.
                     while let Some(assignment) = state.pool.dispatch(Micros(now)) {
-                        state.grant(self, assignment, &mut after);
+                        state.grant(self, assignment, &mut effects);
                     }
-                    state.look_at_load(self, Micros(now), &mut after);
-                    state.wake_for_queue(&mut after);
+                    state.look_at_load(self, Micros(now), &mut effects);
+                    state.wake_for_queue(&mut effects);
                     receiver
                 }
             }
         };
-        after.perform(self);
+        effects.perform(self);
         Admitted::Waits(receiver)
     }
 
     /// The manager reports a connection to a worker: to a new process, or a new one to a running process.
     pub(crate) fn worker_ready(self: &Arc<Self>, worker: NewWorker, conn: WorkerConn) {
-        self.change(|state, now, after| {
+        self.change(|state, now, effects| {
             let index = state.slot_of(&worker, self.ends_by_itself);
             let id = WorkerId(index as u32);
             let slot = &mut state.slots[index];
             if slot.withdrawn {
-                return after.close(Some(conn));
+                return effects.close(Some(conn));
             }
             if self.settings.php().is_some() {
-                slot.grip = conn.as_fd().try_clone_to_owned().ok();
+                slot.handle = conn.as_fd().try_clone_to_owned().ok();
             }
-            after.close(slot.conn.replace(conn));
+            effects.close(slot.conn.replace(conn));
             if slot.leased {
                 return;
             }
             if std::mem::take(&mut slot.lost) {
                 state.pool.worker_down(now, id);
             }
-            if slot.card.is_none() {
+            if slot.score.is_none() {
                 slot.since = now.0;
-                slot.card = Some(Arc::new(Card::new(worker.pid)));
+                slot.score = Some(Arc::new(WorkerScore::new(worker.pid)));
                 if let Some(scaling) = &mut state.scaling {
                     scaling.came(now);
                 }
@@ -440,7 +440,7 @@ impl PoolHandle {
                 }
             }
             if let Some(next) = state.pool.worker_up(now, id, 0) {
-                state.grant(self, next, after);
+                state.grant(self, next, effects);
             }
             let outdated = |scaling: &Scaling| scaling.is_outdated(worker.generation);
             if state.scaling.as_ref().is_some_and(outdated) {
@@ -451,7 +451,7 @@ impl PoolHandle {
 
     /// A worker's process has ended.
     pub(crate) fn worker_exited(self: &Arc<Self>, worker: u32, exit: Exit, killed: bool) {
-        self.change(|state, now, after| {
+        self.change(|state, now, effects| {
             if state.exits.len() == REMEMBERED_EXITS {
                 state.exits.pop_front();
             }
@@ -464,13 +464,13 @@ impl PoolHandle {
                 let slot = &mut state.slots[index];
                 slot.process = None;
                 slot.exit = Some(exit);
-                after.close(slot.conn.take());
-                if let Some(grip) = &slot.grip {
+                effects.close(slot.conn.take());
+                if let Some(handle) = &slot.handle {
                     // Usually it is not connected any more.
-                    let _ = weir_sys::socket::end(grip.as_fd());
+                    let _ = weir_sys::socket::end(handle.as_fd());
                 }
                 if !slot.leased {
-                    state.ended(self, WorkerId(index as u32), now, after);
+                    state.ended(self, WorkerId(index as u32), now, effects);
                 }
             }
         });
@@ -479,8 +479,8 @@ impl PoolHandle {
 
     /// The expected number of seconds (1 to 60) after which a new request will get a place.
     pub(crate) fn retry_after(&self) -> u64 {
-        let after = self.state().pool.retry_after(Micros(clock::now()));
-        after.0.div_ceil(1_000_000).clamp(1, 60)
+        let effects = self.state().pool.retry_after(Micros(clock::now()));
+        effects.0.div_ceil(1_000_000).clamp(1, 60)
     }
 
     /// A client left while its request ran. `since_admitted`: the time since its (first) admission. The pool learns
@@ -554,7 +554,7 @@ impl PoolHandle {
         let state = self.state();
         let mut slots = state.slots.iter();
         let slot = slots.find(|slot| slot.pid == pid && slot.leased && slot.process.is_some())?;
-        slot.card.as_ref()?.works()
+        slot.score.as_ref()?.works()
     }
 
     /// The busy workers: the manager's number and the process id.
@@ -581,7 +581,7 @@ impl PoolHandle {
     pub(crate) fn is_lost(&self) -> bool {
         let state = self.state();
         let none_starts = state.scaling.as_ref().is_some_and(Scaling::is_down);
-        let none_is_up = state.farm.as_ref().is_some_and(Farm::is_down);
+        let none_is_up = state.group.as_ref().is_some_and(ServerGroup::is_down);
         none_is_up || (none_starts && state.pool.stats().workers == 0)
     }
 
@@ -642,9 +642,9 @@ impl State {
             counts.works();
         }
         let slot = &mut self.slots[worker.0 as usize];
-        if self.farm.is_some() && slot.card.is_none() {
-            // The card is for this slot only: others run the process.
-            slot.card = Some(Arc::new(Card::new(0)));
+        if self.group.is_some() && slot.score.is_none() {
+            // The score is for this slot only: others run the process.
+            slot.score = Some(Arc::new(WorkerScore::new(0)));
         }
         slot.leased = true;
         slot.requests = slot.requests.saturating_add(1);
@@ -659,7 +659,7 @@ impl State {
             outcome: Finish::Unknown,
             cause: None,
             conn,
-            card: slot.card.clone(),
+            score: slot.score.clone(),
             kill: false,
             terminated: None,
             last: slot.requests >= pool.process_requests,
@@ -706,7 +706,7 @@ impl State {
     }
 
     /// The process of this slot has ended, and the slot is not in use any more.
-    fn ended(&mut self, pool: &PoolHandle, worker: WorkerId, now: Micros, after: &mut After) {
+    fn ended(&mut self, pool: &PoolHandle, worker: WorkerId, now: Micros, effects: &mut Effects) {
         let slot = std::mem::take(&mut self.slots[worker.0 as usize]);
         let at_work = self.pool.worker_down(now, worker).is_some() || slot.lost;
         let Some(exit) = slot.exit else { return };
@@ -714,7 +714,7 @@ impl State {
             scaling.exited(now, &slot, exit, at_work);
         }
         if at_work && !slot.withdrawn && !slot.spent {
-            self.crashed_at_work(pool, &slot, exit, now, after);
+            self.crashed_at_work(pool, &slot, exit, now, effects);
         }
     }
 }

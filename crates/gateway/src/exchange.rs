@@ -33,7 +33,7 @@ use super::{
     record::Record,
     refusal::Refusal,
     route::{Found, Rules, Script, Target},
-    script::{self, Instead, Outcome, about},
+    script::{self, FileRedirect, Outcome, about},
     spool::Spooled,
     status, template, trace,
 };
@@ -167,9 +167,9 @@ async fn steps(
         match run_script(gateway, record, conn, &rules, spooled.as_ref()).await? {
             Outcome::Reply(reply, length) => return Ok((reply, length)),
             Outcome::LocalRedirect(location) => redirect_within(record, &location)?,
-            Outcome::Instead(instead, status, headers) => {
-                if let Some(reply) = Box::pin(send_instead(
-                    gateway, record, &rules, &instead, status, headers,
+            Outcome::FileRedirect(redirect, status, headers) => {
+                if let Some(reply) = Box::pin(follow_file_redirect(
+                    gateway, record, &rules, &redirect, status, headers,
                 ))
                 .await?
                 {
@@ -263,7 +263,7 @@ fn route(
         )
     {
         let reply = page.reply();
-        record.answer_for_pool(pool, &conn.ends);
+        record.answer_for_pool(pool, &conn.endpoints);
         return Ok(Routed::Reply(reply));
     }
     let head = &record.head;
@@ -502,22 +502,22 @@ fn no_path(location: &str) -> Refusal {
 }
 
 /// The script wants a file to be sent. `None` if it named another URL of the site, which is requested next.
-async fn send_instead(
+async fn follow_file_redirect(
     gateway: &Gateway,
     record: &mut Record,
     rules: &Arc<Rules>,
-    instead: &Instead,
+    redirect: &FileRedirect,
     status: StatusCode,
     said: Fields,
 ) -> Result<Option<Reply>, Refusal> {
     let now = clock::now();
-    let target = match instead {
-        Instead::Url(url) => match gateway.router.accel_redirect(rules, url, now).await {
-            Some(target) => target,
-            None => return redirect_within(record, url).map(|()| None),
-        },
-        Instead::Path(path) => {
-            gateway
+    let target =
+        match redirect {
+            FileRedirect::Url(url) => match gateway.router.accel_redirect(rules, url, now).await {
+                Some(target) => target,
+                None => return redirect_within(record, url).map(|()| None),
+            },
+            FileRedirect::Path(path) => gateway
                 .router
                 .sendfile(rules, path, now)
                 .await
@@ -530,9 +530,8 @@ async fn send_instead(
                         "http_protocol_error",
                         message,
                     )
-                })?
-        }
-    };
+                })?,
+        };
     trace::step!(
         record.id,
         record.head_whole,

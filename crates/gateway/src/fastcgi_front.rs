@@ -220,7 +220,7 @@ fn own_page(
     let page = status::page(pool, get(b"SCRIPT_NAME"), get(b"QUERY_STRING"), asked_by)?;
     let head_only = record.head.method == Method::HEAD;
     let (output, body_at) = page.cgi(head_only);
-    record.answer_for_pool(pool, &conn.ends);
+    record.answer_for_pool(pool, &conn.endpoints);
     if let (Some(noted), Some(Some(log))) = (
         &mut record.noted,
         record.gateway.pool_logs.get(usize::from(pool.id)),
@@ -245,7 +245,7 @@ fn own_page(
 /// Reads the request's body to its end.
 async fn take_body(wire: &mut Wire, record: &mut Record) -> Result<Spooled, Stop> {
     let refused = |error| Stop::Refused(script::refuse_body(error, u64::MAX));
-    let spooled = match wire.body(record.worth.deadline).await {
+    let spooled = match wire.body(record.policy.deadline).await {
         Ok(spooled) => spooled,
         Err(wire::NoBody::Interrupted(interrupt)) => return Err(Stop::Interrupted(interrupt)),
         Err(wire::NoBody::TimedOut) => return Err(refused(BodyError::TimedOut)),

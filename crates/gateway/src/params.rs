@@ -8,7 +8,7 @@ use weir_http1::{Fields, Name};
 use weir_observe::error_log::tell;
 
 use super::{
-    record::{Ends, Record, protocol},
+    record::{Endpoints, Record, protocol},
     script::about,
     template,
 };
@@ -28,7 +28,7 @@ pub(crate) fn put(
     };
     let mut digits = itoa::Buffer::new();
 
-    params.encoded(&record.ends.params);
+    params.encoded(&record.endpoints.params);
     params.encoded(&record.gateway.params);
     let software = &record.gateway.config.server.server_software;
     if software.len() > LONG {
@@ -62,7 +62,7 @@ pub(crate) fn put(
         params.pair(b"CONTENT_TYPE", value);
     }
     let name = match &record.host[..] {
-        b"" => record.ends.server_addr.as_bytes(),
+        b"" => record.endpoints.server_addr.as_bytes(),
         host => host,
     };
     params.pair(b"SERVER_NAME", name);
@@ -85,7 +85,7 @@ pub(crate) fn put(
 /// Until when the answer of `record` is needed, in the format of [`DEADLINE`]; empty if that is not known.
 pub(crate) fn deadline(record: &Record) -> Vec<u8> {
     let mut text = Vec::new();
-    record.worth.put_deadline(&mut text);
+    record.policy.put_deadline(&mut text);
     text
 }
 
@@ -104,14 +104,14 @@ pub(crate) fn of_all(server_software: &str) -> Vec<u8> {
 }
 
 /// The parameters that are the same for all requests of a connection, encoded ([`Params::encoded`]).
-pub(crate) fn of_connection(ends: &Ends) -> Vec<u8> {
+pub(crate) fn of_connection(endpoints: &Endpoints) -> Vec<u8> {
     let mut out = Vec::new();
     let mut pair =
         |name: &str, value: &str| nv::encode(&mut out, name.as_bytes(), value.as_bytes());
-    pair("REMOTE_ADDR", &ends.remote_addr);
-    pair("REMOTE_PORT", &ends.remote_port.to_string());
-    pair("SERVER_ADDR", &ends.server_addr);
-    pair("SERVER_PORT", &ends.server_port.to_string());
+    pair("REMOTE_ADDR", &endpoints.remote_addr);
+    pair("REMOTE_PORT", &endpoints.remote_port.to_string());
+    pair("SERVER_ADDR", &endpoints.server_addr);
+    pair("SERVER_PORT", &endpoints.server_port.to_string());
     out
 }
 

@@ -2,7 +2,7 @@
 //! belongs to, and what happens to the script when its client leaves.
 //!
 //! A site, a route or a FastCGI listener sets the policy ([`weir_config::Policy`]). [`Policy::apply`] combines it
-//! with the values in the request to the [`Worth`] of that request. Values from a client are used only where the
+//! with the values in the request to the [`RequestPolicy`] of that request. Values from a client are used only where the
 //! configuration says so, and can only make its own request wait longer or fail. A header or cookie that identifies
 //! clients must be set by a proxy in front.
 
@@ -41,7 +41,7 @@ struct Rule {
 
 /// The values that apply to one request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Worth {
+pub(crate) struct RequestPolicy {
     /// After this time the answer is not needed any more, if it has not begun ([`clock::now`]).
     pub(crate) deadline: u64,
     /// Lower values first.
@@ -97,8 +97,8 @@ impl Policy {
             record.started.saturating_add(timeout.as_micros() as u64)
         });
         let rule = self.rules.iter().find(|rule| rule.matches(record));
-        record.worth = Worth {
-            deadline: deadline.min(record.worth.deadline),
+        record.policy = RequestPolicy {
+            deadline: deadline.min(record.policy.deadline),
             priority: rule.map_or(self.settings.priority, |rule| rule.priority),
             client: self.client(record),
             serial: match &self.settings.serialize_by {
@@ -114,7 +114,7 @@ impl Policy {
     fn client(&self, record: &Record) -> u64 {
         match &self.settings.fair_by {
             FairBy::Off => 0,
-            FairBy::Address => record.ends.client,
+            FairBy::Address => record.endpoints.client,
             FairBy::Part(part) => {
                 let mut found = None;
                 any_value(part, record, |value| {
@@ -125,7 +125,7 @@ impl Policy {
                     .or(found);
                     false
                 });
-                found.unwrap_or(record.ends.client)
+                found.unwrap_or(record.endpoints.client)
             }
         }
     }
@@ -137,7 +137,7 @@ impl Rule {
     }
 }
 
-impl Worth {
+impl RequestPolicy {
     /// Writes the deadline as scripts get it: seconds since 1970 with three decimals, like PHP's `microtime(true)`.
     /// Writes nothing if there is no deadline.
     pub(crate) fn put_deadline(&self, out: &mut Vec<u8>) {
@@ -153,9 +153,9 @@ impl Worth {
     }
 }
 
-impl Default for Worth {
+impl Default for RequestPolicy {
     fn default() -> Self {
-        Worth {
+        RequestPolicy {
             deadline: NEVER,
             priority: 0,
             client: 0,
@@ -168,7 +168,7 @@ impl Default for Worth {
 /// The key by which requests of `pool` run one after the other; 0: this request has none. Also what is to be learned
 /// from the request.
 pub(crate) fn serial(record: &Record, pool: &PoolHandle) -> (u64, Option<Learner>) {
-    match (record.worth.serial, &pool.settings.queue.serialize_by) {
+    match (record.policy.serial, &pool.settings.queue.serialize_by) {
         (Serial::Key(key), _) => (key, None),
         (Serial::Auto, _) | (Serial::Pool, SerializeBy::Auto) => learned(record, pool),
         (Serial::Pool, SerializeBy::Part(part)) => (key_of(part, record), None),

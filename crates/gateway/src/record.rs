@@ -30,7 +30,7 @@ use super::{
     failures::{Cause, Failed},
     fastcgi::Asked,
     params,
-    policy::{self, Worth},
+    policy::{self, RequestPolicy},
     pool_log,
     pool_log::Noted,
     route::Script,
@@ -47,7 +47,7 @@ pub(crate) struct Record {
     pub(crate) id: u64,
     /// Its head as received, with the changes of `set_request_headers`.
     pub(crate) head: Box<Head>,
-    pub(crate) ends: Arc<Ends>,
+    pub(crate) endpoints: Arc<Endpoints>,
     /// When its first byte arrived, and when its head was complete ([`clock::now`]).
     pub(crate) started: u64,
     pub(crate) head_whole: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Record {
     /// The client's method and target, if a local redirect of a script has replaced those in `head`.
     pub(crate) asked: Option<(Method, Target)>,
     /// Its policy values, if it is for a script.
-    pub(crate) worth: Worth,
+    pub(crate) policy: RequestPolicy,
     pub(crate) pool: Option<Arc<PoolHandle>>,
     pub(crate) worker: Option<OwnedWorker>,
     pub(crate) wait: Option<Wait>,
@@ -124,10 +124,10 @@ impl Record {
         let mut record = match spare {
             Some(mut spare) => {
                 std::mem::replace(&mut spare.head, head).give_back();
-                spare.ends.clone_from(&conn.ends);
+                spare.endpoints.clone_from(&conn.endpoints);
                 spare
             }
-            None => Box::new(Record::empty(gateway.clone(), conn.ends.clone(), head)),
+            None => Box::new(Record::empty(gateway.clone(), conn.endpoints.clone(), head)),
         };
         record.id = gateway.next_request();
         record.started = conn.begin_request();
@@ -137,12 +137,12 @@ impl Record {
     }
 
     /// A record of no request.
-    fn empty(gateway: Arc<Gateway>, ends: Arc<Ends>, head: Box<Head>) -> Record {
+    fn empty(gateway: Arc<Gateway>, endpoints: Arc<Endpoints>, head: Box<Head>) -> Record {
         Record {
             id: 0,
             gateway,
             head,
-            ends,
+            endpoints,
             started: 0,
             head_whole: 0,
             host: Vec::new(),
@@ -152,7 +152,7 @@ impl Record {
             params: None,
             path_translated: None,
             asked: None,
-            worth: Worth::default(),
+            policy: RequestPolicy::default(),
             pool: None,
             worker: None,
             wait: None,
@@ -179,7 +179,7 @@ impl Record {
             gateway: _,
             id: _,
             head: _,
-            ends: _,
+            endpoints: _,
             started: _,
             head_whole: _,
             host,
@@ -189,7 +189,7 @@ impl Record {
             params,
             path_translated,
             asked,
-            worth,
+            policy,
             pool,
             worker,
             wait,
@@ -215,7 +215,7 @@ impl Record {
         (*site, *script, *params, *path_translated) = (None, None, None, None);
         (*asked, *pool, *worker, *wait) = (None, None, None, None);
         (*first_byte, *status, *reason, *noted) = (None, None, None, None);
-        (*worth, *earlier) = (Worth::default(), Earlier::default());
+        (*policy, *earlier) = (RequestPolicy::default(), Earlier::default());
         (*dispatched, *bytes_in, *bytes_out) = (0, 0, 0);
         (*retries, *unread) = (0, 0);
         (*silent, *logged) = (false, true);
@@ -260,7 +260,7 @@ impl Record {
     /// The client and what it requested, to be kept after the request's end.
     pub(crate) fn asked_for(&self) -> Asked {
         Asked {
-            ends: self.ends.clone(),
+            endpoints: self.endpoints.clone(),
             method: self.method().clone(),
             target: self.client_target().into(),
         }
@@ -269,7 +269,7 @@ impl Record {
     /// The client and what it requested, as log lines name it.
     pub(crate) fn named(&self) -> error_log::Asked<'_> {
         error_log::Asked {
-            client: &self.ends.remote_addr,
+            client: &self.endpoints.remote_addr,
             method: self.method().as_str(),
             url: self.client_target(),
         }
@@ -311,7 +311,7 @@ impl Record {
     }
 
     /// The gateway answers with a page of `pool`; `peer` is the connected client or web server.
-    pub(crate) fn answer_for_pool(&mut self, pool: &Arc<PoolHandle>, peer: &Ends) {
+    pub(crate) fn answer_for_pool(&mut self, pool: &Arc<PoolHandle>, peer: &Endpoints) {
         self.pool = Some(pool.clone());
         if let Some(Some(_)) = self.gateway.pool_logs.get(usize::from(pool.id)) {
             self.noted = Some(Box::new(Noted {
@@ -382,7 +382,7 @@ impl Record {
             if left { "left" } else { "sent" },
             "{} bytes{}",
             self.bytes_out,
-            match self.worth.on_client_left {
+            match self.policy.on_client_left {
                 _ if !left || self.status.is_some() || self.worker.is_none() => "",
                 OnClientLeft::Finish => "; its script continues",
                 OnClientLeft::Cancel | OnClientLeft::FinishIfAnswering =>
@@ -401,7 +401,7 @@ impl Record {
         log.write(&Entry {
             time: SystemTime::now(),
             request_id: self.id,
-            remote_addr: &self.ends.remote_addr,
+            remote_addr: &self.endpoints.remote_addr,
             remote_user: (self.params.as_ref()).and_then(|params| params.get(b"REMOTE_USER")),
             method: self.method().as_str(),
             uri: self.asked_uri(),
@@ -424,9 +424,9 @@ impl Record {
             time_total: now - self.started,
             queue: self.wait.map(|wait| wait.queue as u64),
             retries: self.retries,
-            priority: self.pool.as_ref().map(|_| self.worth.priority),
-            time_limit: (self.worth.deadline != NEVER)
-                .then(|| self.worth.deadline.saturating_sub(self.started)),
+            priority: self.pool.as_ref().map(|_| self.policy.priority),
+            time_limit: (self.policy.deadline != NEVER)
+                .then(|| self.policy.deadline.saturating_sub(self.started)),
             reason: self.reason,
             request: &*self,
         });
@@ -594,10 +594,10 @@ impl Variables for Record {
                 }
             }
             Variable::Protocol => out.extend_from_slice(protocol(self.head.version).as_bytes()),
-            Variable::RemoteAddr => out.extend_from_slice(self.ends.remote_addr.as_bytes()),
-            Variable::RemotePort => log_text::put_number(self.ends.remote_port.into(), out),
-            Variable::ServerAddr => out.extend_from_slice(self.ends.server_addr.as_bytes()),
-            Variable::ServerPort => log_text::put_number(self.ends.server_port.into(), out),
+            Variable::RemoteAddr => out.extend_from_slice(self.endpoints.remote_addr.as_bytes()),
+            Variable::RemotePort => log_text::put_number(self.endpoints.remote_port.into(), out),
+            Variable::ServerAddr => out.extend_from_slice(self.endpoints.server_addr.as_bytes()),
+            Variable::ServerPort => log_text::put_number(self.endpoints.server_port.into(), out),
             Variable::Site => out.extend_from_slice(self.site_name().unwrap_or("").as_bytes()),
             Variable::Pool => {
                 if let Some(pool) = &self.pool {
@@ -621,7 +621,7 @@ impl Variables for Record {
 
 /// The addresses of a connection's two ends, as logs and scripts name them; made once for all its requests.
 #[derive(Debug)]
-pub(crate) struct Ends {
+pub(crate) struct Endpoints {
     /// The client's address; `unix:` for a unix socket, as in nginx.
     pub(crate) remote_addr: String,
     /// The client's port; 0 for a unix socket.
@@ -637,8 +637,8 @@ pub(crate) struct Ends {
     pub(crate) params: Vec<u8>,
 }
 
-impl Ends {
-    pub(crate) fn new(peer: Option<SocketAddr>, local: Option<SocketAddr>) -> Ends {
+impl Endpoints {
+    pub(crate) fn new(peer: Option<SocketAddr>, local: Option<SocketAddr>) -> Endpoints {
         // An IPv4 address on an IPv6 socket is written as IPv4.
         let text = |address: Option<SocketAddr>| {
             address.map_or_else(
@@ -646,7 +646,7 @@ impl Ends {
                 |address| address.ip().to_canonical().to_string(),
             )
         };
-        let mut ends = Ends {
+        let mut endpoints = Endpoints {
             params: Vec::new(),
             client: peer.map_or(0, |peer| policy::client_of(peer.ip())),
             remote_addr: text(peer),
@@ -654,10 +654,10 @@ impl Ends {
             server_addr: text(local),
             server_port: local.map_or(DEFAULT_PORT, |local| local.port()),
         };
-        ends.params = params::of_connection(&ends);
+        endpoints.params = params::of_connection(&endpoints);
         // Kept as long as the connection.
-        ends.params.shrink_to_fit();
-        ends
+        endpoints.params.shrink_to_fit();
+        endpoints
     }
 }
 

@@ -1,7 +1,7 @@
 //! What each worker of a pool does and has done: the figures of PHP-FPM's status page and of `fpm_get_status()`.
 //!
-//! Each worker has a [`Card`] with its own lock, which only its request and now and then a reader use. A request is
-//! noted by copying a few short texts into memory that the card keeps. References to the request's own texts would
+//! Each worker has a [`WorkerScore`] with its own lock, which only its request and now and then a reader use. A request is
+//! noted by copying a few short texts into memory that the score keeps. References to the request's own texts would
 //! keep the client's buffer as long as the worker is idle.
 
 use std::{
@@ -162,8 +162,8 @@ pub(crate) struct Cost {
 
 /// One worker's entry on the scoreboard.
 #[derive(Debug)]
-pub(crate) struct Card {
-    entry: Mutex<Entry>,
+pub(crate) struct WorkerScore {
+    entry: Mutex<Activity>,
     /// The number (as in the logs) of the worker's request; 0: none.
     request: AtomicU64,
     /// By when its answer must have begun ([`clock::now`]).
@@ -171,7 +171,7 @@ pub(crate) struct Card {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct Activity {
     pid: u32,
     started: SystemTime,
     requests: u64,
@@ -188,13 +188,13 @@ struct Entry {
     ends: [usize; TEXTS],
 }
 
-impl Card {
+impl WorkerScore {
     /// Each text is cut to this many bytes.
     pub(crate) const LONGEST: usize = LONGEST;
 
     /// For a process that was just started.
-    pub(crate) fn new(pid: u32) -> Card {
-        let entry = Mutex::new(Entry {
+    pub(crate) fn new(pid: u32) -> WorkerScore {
+        let entry = Mutex::new(Activity {
             pid,
             started: SystemTime::now(),
             requests: 0,
@@ -207,7 +207,7 @@ impl Card {
             texts: Vec::new(),
             ends: [0; TEXTS],
         });
-        Card {
+        WorkerScore {
             entry,
             request: AtomicU64::new(0),
             deadline: AtomicU64::new(clock::NEVER),
@@ -323,12 +323,12 @@ impl Card {
         }
     }
 
-    fn entry(&self) -> MutexGuard<'_, Entry> {
+    fn entry(&self) -> MutexGuard<'_, Activity> {
         self.entry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entry {
+impl Activity {
     fn elapsed(&self) -> Duration {
         Duration::from_micros(match self.stage {
             Stage::Idle => self.duration,
@@ -485,65 +485,65 @@ mod tests {
 
     #[test]
     fn a_card_tells_of_the_running_request_and_then_of_the_last() {
-        let card = Card::new(7);
-        let fresh = card.status();
+        let score = WorkerScore::new(7);
+        let fresh = score.status();
         assert_eq!(
             (fresh.pid, fresh.requests, fresh.stage),
             (7, 0, Stage::Idle)
         );
         assert_eq!(fresh.request, Request::default());
 
-        card.begin(&facts());
-        let running = card.status();
+        score.begin(&facts());
+        let running = score.status();
         assert_eq!((running.requests, running.stage), (1, Stage::Running));
         assert_eq!(running.request.uri, b"/a%20b.php");
         assert_eq!(running.request.query, b"x=\"1\"&y=?");
         assert_eq!(running.request.user, b"aladdin");
         assert_eq!(running.request.content_length, 17);
 
-        card.finishing();
-        assert_eq!(card.status().stage.name(), "Finishing");
+        score.finishing();
+        assert_eq!(score.status().stage.name(), "Finishing");
         let cost = Cost {
             cpu: 1,
             user: 1,
             memory: 2_097_152,
             resident: 0,
         };
-        card.end(cost);
-        card.end(Cost::default());
-        let last = card.status();
+        score.end(cost);
+        score.end(Cost::default());
+        let last = score.status();
         assert_eq!((last.requests, last.stage), (1, Stage::Idle));
         assert_eq!(last.request.memory, 2_097_152);
         assert_eq!(last.request.script, b"/srv/a b.php");
 
-        card.begin(&Facts::default());
-        assert_eq!(card.status().request.memory, 0);
+        score.begin(&Facts::default());
+        assert_eq!(score.status().request.memory, 0);
     }
 
     #[test]
     fn a_card_tells_for_which_request_its_worker_works_and_until_when() {
-        let card = Card::new(7);
-        assert_eq!(card.works(), None);
-        card.begin(&facts());
-        card.works_for(42, 1_000);
-        assert_eq!(card.works(), Some((42, 1_000)));
-        card.works_for(42, clock::NEVER);
-        assert_eq!(card.works(), Some((42, clock::NEVER)));
-        card.end(Cost::default());
-        assert_eq!(card.works(), None);
+        let score = WorkerScore::new(7);
+        assert_eq!(score.works(), None);
+        score.begin(&facts());
+        score.works_for(42, 1_000);
+        assert_eq!(score.works(), Some((42, 1_000)));
+        score.works_for(42, clock::NEVER);
+        assert_eq!(score.works(), Some((42, clock::NEVER)));
+        score.end(Cost::default());
+        assert_eq!(score.works(), None);
     }
 
     #[test]
     fn long_texts_are_cut_and_odd_credentials_name_nobody() {
         let long = vec![b'u'; 10_000];
-        let card = Card::new(1);
+        let score = WorkerScore::new(1);
         for authorization in [&b"Bearer x"[..], b"Basic !", b"", &long, b"\xff\n"] {
-            card.begin(&Facts {
+            score.begin(&Facts {
                 uri: &long,
                 authorization,
                 ..Facts::default()
             });
-            let request = card.status().request;
+            let request = score.status().request;
             assert_eq!(request.uri.len(), LONGEST);
             assert_eq!(request.user, b"");
         }
@@ -551,8 +551,8 @@ mod tests {
 
     #[test]
     fn the_array_for_php_has_php_fpms_keys() {
-        let card = Card::new(7);
-        card.begin(&facts());
+        let score = WorkerScore::new(7);
+        score.begin(&facts());
         let status = PoolStatus {
             name: "www".into(),
             pm: "static",
@@ -567,7 +567,7 @@ mod tests {
             max_children_reached: 8,
             slow_requests: 9,
             memory_peak: Some(10),
-            workers: vec![card.status(), Card::new(8).status()],
+            workers: vec![score.status(), WorkerScore::new(8).status()],
         };
         let json = status.to_php();
         let value: serde_json::Value = serde_json::from_slice(&json).unwrap();

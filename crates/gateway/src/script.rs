@@ -36,7 +36,7 @@ use super::{
     cgi::{self, Head},
     clock::{self, NEVER},
     conn::Conn,
-    dispatch::{Lease, PoolHandle, Toward},
+    dispatch::{Lease, PoolHandle, ServerChoice},
     fastcgi::{self, Failure, OnDrop, Progress, Run, StderrCopy},
     params,
     pool_log::{Line, Noted},
@@ -56,12 +56,12 @@ pub(crate) enum Outcome {
     Reply(Reply, Option<u64>),
     /// Answer as if this URL was requested (RFC 3875 §6.2.2).
     LocalRedirect(Vec<u8>),
-    /// Answer with a file instead, and keep some of the headers.
-    Instead(Instead, StatusCode, Fields),
+    /// Answer with a file redirect, and keep some of the headers.
+    FileRedirect(FileRedirect, StatusCode, Fields),
 }
 
 /// Which file a script wants to send.
-pub(crate) enum Instead {
+pub(crate) enum FileRedirect {
     /// `X-Accel-Redirect`: a URL path below one of `accel_redirect`.
     Url(Vec<u8>),
     /// `X-Sendfile`: a path below one of `sendfile_dirs`.
@@ -88,7 +88,7 @@ pub(crate) async fn take_body(
         conn,
         settings.max_body,
         settings.body_memory,
-        record.worth.deadline,
+        record.policy.deadline,
         &record.gateway.spool_space,
     ))
     .await
@@ -202,7 +202,7 @@ pub(crate) async fn begin(
     loop {
         let mut lease = admit(record, conn, pool).await?;
         lease.serve(record.site);
-        let reached = lease.reach(conn.home, &toward(record, pool));
+        let reached = lease.reach(conn.home, &choice(record, pool));
         let worker = match reached {
             Some(worker) => worker,
             None => match Box::pin(connect(record, conn, pool, &mut lease)).await? {
@@ -239,8 +239,8 @@ pub(crate) async fn begin(
 }
 
 /// Which servers may get the request.
-fn toward<'r>(record: &'r Record, pool: &PoolHandle) -> Toward<'r> {
-    Toward {
+fn choice<'r>(record: &'r Record, pool: &PoolHandle) -> ServerChoice<'r> {
+    ServerChoice {
         key: pool.hash_key(record),
         tried: &record.tried,
         certain: record.retries > 0 || !record.head.method.is_idempotent(),
@@ -258,8 +258,8 @@ async fn connect(
     pool: &Arc<PoolHandle>,
     lease: &mut Lease,
 ) -> Result<Option<WorkerConn>, Refusal> {
-    let connecting = lease.connect(conn.home, toward(record, pool));
-    let Some(connected) = clock::in_time(connecting, record.worth.deadline).await else {
+    let connecting = lease.connect(conn.home, choice(record, pool));
+    let Some(connected) = clock::in_time(connecting, record.policy.deadline).await else {
         let message = "the request's `timeout` ended before a server accepted a connection";
         let after = pool.retry_after();
         return Err(Refusal::shed(ShedReason::QueueTimeout, after, message));
@@ -307,8 +307,8 @@ fn send(
     note(record, conn, &mut lease, &request);
     let by = (record.id, record.asked_for());
     let mut run = Run::start((lease, worker), conn, by, request, body);
-    run.ends_at(record.worth.deadline);
-    run.on_drop(match record.worth.on_client_left {
+    run.ends_at(record.policy.deadline);
+    run.on_drop(match record.policy.on_client_left {
         OnClientLeft::Finish => OnDrop::Finish,
         OnClientLeft::Cancel | OnClientLeft::FinishIfAnswering => OnDrop::Cancel,
     });
@@ -318,7 +318,7 @@ fn send(
 /// The worker has begun its answer.
 fn answers(record: &mut Record, pool: &PoolHandle, run: &mut Run, head: &Head) {
     run.ends_at(NEVER);
-    if record.worth.on_client_left == OnClientLeft::FinishIfAnswering {
+    if record.policy.on_client_left == OnClientLeft::FinishIfAnswering {
         run.on_drop(OnDrop::Finish);
     }
     if let Some(noted) = &mut record.noted
@@ -381,7 +381,7 @@ fn note(record: &mut Record, conn: &Conn, lease: &mut Lease, request: &[u8]) {
     let params = log.wants_params().then(|| params_of(request));
     let noted = Noted {
         params: params.flatten(),
-        peer: conn.ends.remote_addr.clone(),
+        peer: conn.endpoints.remote_addr.clone(),
         ..Noted::default()
     };
     lease.note_end(noted.ended.clone());
@@ -646,11 +646,11 @@ fn finish(
         if let Some(location) = head.local_redirect() {
             return Ok(Outcome::LocalRedirect(location.to_vec()));
         }
-        let instead = match (head.accel_redirect.take(), head.sendfile.take()) {
-            (Some(url), _) => Instead::Url(url),
-            (None, path) => Instead::Path(path.unwrap_or_default()),
+        let redirect = match (head.accel_redirect.take(), head.sendfile.take()) {
+            (Some(url), _) => FileRedirect::Url(url),
+            (None, path) => FileRedirect::Path(path.unwrap_or_default()),
         };
-        return Ok(Outcome::Instead(instead, head.status, head.headers));
+        return Ok(Outcome::FileRedirect(redirect, head.status, head.headers));
     }
     let Head {
         status,

@@ -25,7 +25,7 @@ use super::{
 
 /// A connection of this reactor.
 #[derive(Debug)]
-struct Entry {
+struct Watched {
     conn: Arc<Conn>,
     /// Its task; `None` while the connection is being set up.
     task: Option<AbortHandle>,
@@ -33,7 +33,7 @@ struct Entry {
 
 thread_local! {
     /// This reactor's connections. The slot of a closed connection is reused.
-    static CONNECTIONS: RefCell<Vec<Option<Entry>>> = const { RefCell::new(Vec::new()) };
+    static CONNECTIONS: RefCell<Vec<Option<Watched>>> = const { RefCell::new(Vec::new()) };
     static FREE_PLACES: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -80,7 +80,7 @@ pub(super) async fn sweep(
             false => 0,
         };
         CONNECTIONS.with_borrow(|connections| {
-            for Entry { conn, .. } in connections.iter().flatten() {
+            for Watched { conn, .. } in connections.iter().flatten() {
                 let rests = conn.rests_since();
                 open += 1;
                 let recent = |since| now.saturating_sub(since) <= SWEEP.as_micros() as u64;
@@ -193,7 +193,7 @@ pub(super) struct Slot(usize);
 
 impl Registered {
     pub(super) fn new(conn: Arc<Conn>) -> Registered {
-        let entry = Entry { conn, task: None };
+        let entry = Watched { conn, task: None };
         CONNECTIONS.with_borrow_mut(|connections| match FREE_PLACES.with_borrow_mut(Vec::pop) {
             Some(place) => {
                 connections[place] = Some(entry);

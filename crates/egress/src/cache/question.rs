@@ -9,7 +9,7 @@ use super::{super::target::Target, directives::Directives};
 
 /// A call before it is sent anywhere.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct CacheRequest<'a> {
     pub(crate) target: &'a Target,
     pub(crate) method: &'a Method,
     /// As the caller sent them.
@@ -69,7 +69,7 @@ pub(super) enum Apart {
 impl Question {
     /// # Errors
     /// If the answer may neither be stored nor be taken from the cache.
-    pub(super) fn of(asked: &Asked<'_>) -> Result<Question, Apart> {
+    pub(super) fn of(asked: &CacheRequest<'_>) -> Result<Question, Apart> {
         let is_head = *asked.method == Method::HEAD;
         if *asked.method != Method::GET && !is_head {
             return Err(Apart::Method);
@@ -174,7 +174,7 @@ mod tests {
             let name: HeaderName = name.parse().unwrap();
             headers.insert(name, value.parse().unwrap());
         }
-        Question::of(&Asked {
+        Question::of(&CacheRequest {
             target: &target(),
             method: &method,
             headers: &headers,

@@ -26,7 +26,7 @@ pub(super) struct Store {
     used: u64,
     /// Number of stored answers.
     answers: u64,
-    places: HashMap<Key, Place>,
+    places: HashMap<Key, KnownKey>,
     /// Ordered by last use.
     order: BTreeMap<u64, Key>,
     tick: u64,
@@ -47,7 +47,7 @@ struct Underway {
 
 /// What is known about one key.
 #[derive(Debug, Default)]
-struct Place {
+struct KnownKey {
     tick: u64,
     cost: u64,
     /// The newest last.
@@ -253,16 +253,16 @@ impl Store {
         }
     }
 
-    fn place(&mut self, key: &Key) -> &mut Place {
+    fn place(&mut self, key: &Key) -> &mut KnownKey {
         if !self.places.contains_key(key) {
             self.tick += 1;
             self.order.insert(self.tick, key.clone());
             let cost = PLACE + key.0.len() as u64;
             self.used += cost;
-            let place = Place {
+            let place = KnownKey {
                 tick: self.tick,
                 cost,
-                ..Place::default()
+                ..KnownKey::default()
             };
             self.places.insert(key.clone(), place);
         }
@@ -301,7 +301,7 @@ impl Store {
     /// Checks that the sums are right.
     #[cfg(test)]
     pub(super) fn check(&self) {
-        let kept = |place: &Place| {
+        let kept = |place: &KnownKey| {
             place
                 .variants
                 .iter()

@@ -57,7 +57,7 @@ enum Staleness {
 
 /// Whether a stored answer can be used for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Worth {
+pub(super) enum Usability {
     /// It can be used.
     Fresh,
     /// It must be revalidated at the origin.
@@ -174,12 +174,12 @@ impl Stored {
     }
 
     /// How it can be used for that request, which it matches.
-    pub(super) fn worth(&self, question: &Question, now: SystemTime) -> Worth {
+    pub(super) fn worth(&self, question: &Question, now: SystemTime) -> Usability {
         if question.is_personal && !self.is_for_all {
-            return Worth::None;
+            return Usability::None;
         }
         if self.staleness != Staleness::Allowed && !self.is_fresh(now) {
-            return Worth::Stale;
+            return Usability::Stale;
         }
         let request = Request::builder().method(Method::GET).uri("/");
         let mut request = request.body(()).unwrap_or_default();
@@ -190,8 +190,8 @@ impl Stored {
             request.headers_mut().insert(header::PRAGMA, pragma.clone());
         }
         match self.policy.before_request(&request, now) {
-            BeforeRequest::Fresh(_) => Worth::Fresh,
-            BeforeRequest::Stale { .. } => Worth::Stale,
+            BeforeRequest::Fresh(_) => Usability::Fresh,
+            BeforeRequest::Stale { .. } => Usability::Stale,
         }
     }
 

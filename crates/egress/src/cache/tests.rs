@@ -111,7 +111,7 @@ impl World {
             path: path.parse().unwrap(),
             form: Form::Path,
         };
-        let asked = Asked {
+        let asked = CacheRequest {
             target: &target,
             method: &method,
             headers: &map(headers),

@@ -16,14 +16,15 @@ use weir_observe::{
 use weir_pool::{Chosen, Finish, Micros, Released, ServerId, WorkerId};
 
 use super::{
-    ConnectError, Learner, PoolHandle, SessionUse, Toward, Turn, scaling::After, sessions::Learned,
+    ConnectError, Learner, PoolHandle, ServerChoice, SessionUse, Turn, scaling::Effects,
+    sessions::Learned,
 };
 use crate::{
     clock,
     conn::Conn,
     pool_log::{Ended, Line},
     record::OwnedWorker,
-    scoreboard::{Card, Cost, Facts},
+    scoreboard::{Cost, Facts, WorkerScore},
     worker_conn::WorkerConn,
 };
 
@@ -48,7 +49,7 @@ pub(crate) struct Held {
     pub(super) outcome: Finish,
     pub(super) cause: Option<String>,
     /// Where its figures are kept.
-    pub(super) card: Option<Arc<Card>>,
+    pub(super) score: Option<Arc<WorkerScore>>,
     /// Whether the process is to be replaced: at once (`kill`), or after this request (`last`).
     pub(super) kill: bool,
     /// Set if the process is killed because its request ran too long.
@@ -90,19 +91,19 @@ impl Lease {
     /// The worker's kept connection, registered with the reactor `home`. `None` if there is none that can be used:
     /// [`Self::connect`] must follow.
     ///
-    /// `toward.certain`: the request must not be lost or sent twice, so it must not go into a connection that the
+    /// `choice.certain`: the request must not be lost or sent twice, so it must not go into a connection that the
     /// worker is about to close. A server then gets a new connection, because PHP-FPM closes kept ones at any time
     /// (`pm.max_requests`). For a program that weir runs, the connection is first checked to be open. The same is
     /// done with a connection that was idle for a while. For weir's own PHP the kernel tells afterwards whether the
     /// worker has read the request.
-    pub(crate) fn reach(&mut self, home: u16, toward: &Toward<'_>) -> Option<WorkerConn> {
+    pub(crate) fn reach(&mut self, home: u16, choice: &ServerChoice<'_>) -> Option<WorkerConn> {
         if matches!(self.pool.settings.runtime, Runtime::Servers(_)) {
-            return self.reach_server(home, toward);
+            return self.reach_server(home, choice);
         }
         let conn = self.conn.take()?.at_home(home).ok()?;
         let stale = match self.is_php() {
             true => conn.has_spoken(),
-            false => (toward.certain || conn.has_rested()) && conn.is_stale(),
+            false => (choice.certain || conn.has_rested()) && conn.is_stale(),
         };
         (!stale).then_some(conn)
     }
@@ -115,10 +116,10 @@ impl Lease {
     pub(crate) async fn connect(
         &mut self,
         home: u16,
-        toward: Toward<'_>,
+        choice: ServerChoice<'_>,
     ) -> Result<WorkerConn, ConnectError> {
         if matches!(self.pool.settings.runtime, Runtime::Servers(_)) {
-            return self.connect_to(home, toward).await;
+            return self.connect_to(home, choice).await;
         }
         Err(ConnectError {
             address: format!("worker {}", self.pid),
@@ -142,15 +143,15 @@ impl Lease {
     /// The worker is about to get the request: notes it for the status page.
     pub(crate) fn begin(&mut self, facts: &Facts<'_>) {
         self.begun = true;
-        if let Some(card) = &self.card {
-            card.begin(facts);
+        if let Some(score) = &self.score {
+            score.begin(facts);
         }
     }
 
     /// Sets the time by which the answer must have begun ([`clock::now`]), or that there is no such time any more.
     pub(crate) fn ends_at(&self, request: u64, deadline: u64) {
-        if let Some(card) = &self.card {
-            card.works_for(request, deadline);
+        if let Some(score) = &self.score {
+            score.works_for(request, deadline);
         }
     }
 
@@ -174,8 +175,8 @@ impl Lease {
 
     /// The client is on this machine and may be a worker.
     pub(crate) fn asked_by(&self, conn: &Arc<Conn>) {
-        if let Some(card) = &self.card {
-            card.asked_by(Arc::downgrade(conn));
+        if let Some(score) = &self.score {
+            score.asked_by(Arc::downgrade(conn));
         }
     }
 
@@ -196,8 +197,8 @@ impl Lease {
 
     /// The response is complete, but the script still runs: it finished its response early.
     pub(crate) fn is_finishing(&self) {
-        if let Some(card) = &self.card {
-            card.finishing();
+        if let Some(score) = &self.score {
+            score.finishing();
         }
     }
 
@@ -258,8 +259,8 @@ impl Lease {
 
     fn told(&self, request: u64) -> Option<Told> {
         // If others run the worker, its process is not known, and nothing is done to it.
-        let card = self.card.as_ref().filter(|_| self.process.is_some())?;
-        let done = card.status().request;
+        let score = self.score.as_ref().filter(|_| self.process.is_some())?;
+        let done = score.status().request;
         let query: &[&[u8]] = match &done.query[..] {
             b"" => &[],
             query => &[b"?", query],
@@ -296,8 +297,8 @@ const LONGEST_TOLD: usize = 4096;
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(card) = &self.card {
-            card.end(self.cost);
+        if let Some(score) = &self.score {
+            score.end(self.cost);
         }
         if let Some(ended) = &self.ended {
             let _ = ended.set(Ended {
@@ -317,20 +318,20 @@ impl Drop for Lease {
                 self.learn(learner, served);
             }
         }
-        let mut after = After::default();
+        let mut effects = Effects::default();
         let mut state = pool.state();
         let now = Micros(clock::now());
         state.pass(now);
         state.last_end = now.0;
         match pool.settings.runtime {
-            Runtime::Servers(_) => state.take_place_back(&pool, self, now, &mut after),
+            Runtime::Servers(_) => state.take_place_back(&pool, self, now, &mut effects),
             Runtime::Php(_) | Runtime::Command(_) => {
-                self.give_back(&pool, &mut state, now, &mut after);
+                self.give_back(&pool, &mut state, now, &mut effects);
             }
         }
-        state.end_relief(&pool, now, &mut after);
+        state.end_relief(&pool, now, &mut effects);
         drop(state);
-        after.perform(&pool);
+        effects.perform(&pool);
     }
 }
 
@@ -339,8 +340,8 @@ impl Lease {
     fn learn(&self, learner: Learner, served: u64) {
         let session = self.session.as_ref();
         let learned = self.pool.learn(learner, session, served);
-        if let Some((learned, card)) = learned.zip(self.card.as_ref()) {
-            let done = card.status().request;
+        if let Some((learned, score)) = learned.zip(self.score.as_ref()) {
+            let done = score.status().request;
             // A client may have chosen a part of it, so it is escaped.
             let script = format!("{:?}", String::from_utf8_lossy(&done.script));
             let about = About {
@@ -370,17 +371,17 @@ impl Lease {
         pool: &Arc<PoolHandle>,
         state: &mut super::State,
         now: Micros,
-        after: &mut After,
+        effects: &mut Effects,
     ) {
         state.memory_peak = state.memory_peak.max(self.cost.memory);
         let slot = &mut state.slots[self.worker.0 as usize];
         slot.leased = false;
         if slot.process != self.process {
             // It has ended meanwhile.
-            after.close(self.conn.take());
-            state.ended(pool, self.worker, now, after);
-            state.settle(pool, now, after);
-            return state.look(pool, now, after);
+            effects.close(self.conn.take());
+            state.ended(pool, self.worker, now, effects);
+            state.settle(pool, now, effects);
+            return state.look(pool, now, effects);
         }
         // If a new connection arrived meanwhile, it is used instead of the lent one.
         if slot.conn.is_none() && !self.kill {
@@ -391,7 +392,7 @@ impl Lease {
             slot.requests = slot.requests.saturating_sub(1);
             let released = state.pool.abandon(now, self.worker);
             state.waits_again(&released);
-            return self.go_on(pool, state, released, now, after);
+            return self.go_on(pool, state, released, now, effects);
         }
         if slot.conn.is_some() && !self.kill {
             let grew = pool.settings.workers().is_some_and(|workers| {
@@ -401,14 +402,14 @@ impl Lease {
                 slot.spent = true;
                 state.pool.retire(now, self.worker);
             }
-            if let Some(card) = &self.card {
-                state.answered(pool, card, now, after);
+            if let Some(score) = &self.score {
+                state.answered(pool, score, now, effects);
             }
             let released = state.pool.release(now, self.worker);
             state.waits_again(&released);
-            return self.go_on(pool, state, released, now, after);
+            return self.go_on(pool, state, released, now, effects);
         }
-        after.close(slot.conn.take());
+        effects.close(slot.conn.take());
         // weir's own PHP has one connection for its whole life; a program gets a new one.
         let kill = self.kill || pool.settings.php().is_some();
         slot.withdrawn |= self.kill;
@@ -416,7 +417,7 @@ impl Lease {
         state.pool.lose(now, self.worker);
         if let Some(worker) = self.process {
             let pool = pool.id;
-            after.tell_manager(match kill {
+            effects.tell_manager(match kill {
                 true => match self.terminated.take() {
                     Some(told) => ToManager::Terminate {
                         pool,
@@ -428,8 +429,8 @@ impl Lease {
                 false => ToManager::Connect { pool, worker },
             });
         }
-        state.settle(pool, now, after);
-        state.look(pool, now, after);
+        state.settle(pool, now, effects);
+        state.look(pool, now, effects);
     }
 
     /// The worker is free or ends; the next request gets one.
@@ -439,17 +440,17 @@ impl Lease {
         state: &mut super::State,
         released: Released,
         now: Micros,
-        after: &mut After,
+        effects: &mut Effects,
     ) {
         if released.leaves {
-            state.withdraw(pool, self.worker, after);
+            state.withdraw(pool, self.worker, effects);
         }
         if let Some(next) = released.next {
-            state.grant(pool, next, after);
+            state.grant(pool, next, effects);
         }
         match released.leaves {
-            true => state.look(pool, now, after),
-            false => state.look_at_load(pool, now, after),
+            true => state.look(pool, now, effects),
+            false => state.look_at_load(pool, now, effects),
         }
     }
 }

@@ -38,20 +38,20 @@ impl PoolHandle {
         }
         // Workers beyond the limit are started again if they are needed.
         self.own.beyond.store(0, Relaxed);
-        self.change(|state, now, after| {
+        self.change(|state, now, effects| {
             if let (Some(scaling), Some(workers)) = (&mut state.scaling, self.settings.workers()) {
                 let most = self.max_children().unwrap_or(workers.max_children);
                 scaling.set_max_children(now, workers, most);
             }
-            if state.farm.is_some() {
-                return state.fit(self, now, after);
+            if state.group.is_some() {
+                return state.fit(self, now, effects);
             }
             let mut limits = state.pool.limits();
             limits.maxconn = self.maxconn();
             for action in state.pool.set_limits(now, limits) {
                 match action {
-                    Action::Run(assignment) => state.grant(self, assignment, after),
-                    Action::Shed { request, reason } => state.refuse(request, reason, after),
+                    Action::Run(assignment) => state.grant(self, assignment, effects),
+                    Action::Shed { request, reason } => state.refuse(request, reason, effects),
                 }
             }
         });

@@ -13,7 +13,7 @@ use std::{
 use tokio::sync::oneshot::{self, error::RecvError};
 use weir_pool::{Action, Micros, RequestId, ShedReason};
 
-use super::{Lease, PoolHandle, State, scaling::After};
+use super::{Lease, PoolHandle, State, scaling::Effects};
 use crate::{Gateway, clock, conn::Conn};
 
 /// The workers of all pools whose calls wait for a worker, and how many calls of each wait.
@@ -68,7 +68,7 @@ impl State {
         &mut self,
         pool: &Arc<PoolHandle>,
         now: Micros,
-        after: &mut After,
+        effects: &mut Effects,
     ) -> bool {
         let Some(workers) = pool.settings.workers() else {
             return true;
@@ -93,14 +93,19 @@ impl State {
             return false;
         }
         pool.own.started.fetch_add(1, Relaxed);
-        self.set_beyond(pool, beyond + 1, now, after);
+        self.set_beyond(pool, beyond + 1, now, effects);
         true
     }
 
     /// If no call waits, the workers beyond the limit are not needed any more.
-    pub(super) fn end_relief(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
+    pub(super) fn end_relief(
+        &mut self,
+        pool: &Arc<PoolHandle>,
+        now: Micros,
+        effects: &mut Effects,
+    ) {
         if pool.own.beyond.load(Relaxed) > 0 && pool.own.waiting.load(Relaxed) == 0 {
-            self.set_beyond(pool, 0, now, after);
+            self.set_beyond(pool, 0, now, effects);
         }
     }
 
@@ -109,7 +114,7 @@ impl State {
         pool: &Arc<PoolHandle>,
         beyond: usize,
         now: Micros,
-        after: &mut After,
+        effects: &mut Effects,
     ) {
         pool.own.beyond.store(beyond, Relaxed);
         if let (Some(scaling), Some(workers)) = (&mut self.scaling, pool.settings.workers()) {
@@ -120,11 +125,11 @@ impl State {
         limits.maxconn = pool.maxconn() + beyond;
         for action in self.pool.set_limits(now, limits) {
             match action {
-                Action::Run(assignment) => self.grant(pool, assignment, after),
-                Action::Shed { request, reason } => self.refuse(request, reason, after),
+                Action::Run(assignment) => self.grant(pool, assignment, effects),
+                Action::Shed { request, reason } => self.refuse(request, reason, effects),
             }
         }
-        self.look(pool, now, after);
+        self.look(pool, now, effects);
     }
 
     /// Whether every busy worker waits for a call of its own that waits for a worker, or that such a worker runs.
@@ -133,7 +138,7 @@ impl State {
         // Which worker waits for which.
         let callers: Vec<(u32, Option<u32>)> = busy
             .map(|slot| {
-                let asker = slot.card.as_ref().and_then(|card| card.asker());
+                let asker = slot.score.as_ref().and_then(|score| score.asker());
                 (slot.pid, asker.and_then(|conn| conn.source.worker()))
             })
             .collect();
@@ -201,7 +206,7 @@ impl PoolHandle {
     fn unknown_askers(&self) -> Vec<Arc<Conn>> {
         let state = self.state();
         let leased = state.slots.iter().filter(|slot| slot.leased);
-        let askers = leased.filter_map(|slot| slot.card.as_ref()?.asker());
+        let askers = leased.filter_map(|slot| slot.score.as_ref()?.asker());
         let unknown = askers.filter(|conn| conn.source.worker().is_none());
         unknown
             .filter(|conn| conn.source.may_be_worker())
@@ -212,24 +217,24 @@ impl PoolHandle {
     /// A waiting request comes from a worker, so it goes first. False: it was removed from the queue, because no
     /// worker could ever serve it.
     fn call_waits(self: &Arc<Self>, request: RequestId) -> bool {
-        let mut after = After::default();
+        let mut effects = Effects::default();
         let mut state = self.state();
         let now = Micros(clock::now());
         let mut may_wait = true;
         if state.pool.promote(now, request, i16::MIN) {
             while let Some(assignment) = state.pool.dispatch(now) {
-                state.grant(self, assignment, &mut after);
+                state.grant(self, assignment, &mut effects);
             }
             let waits = state.waiting.contains_key(&request);
-            may_wait = !waits || state.relieve(self, now, &mut after);
+            may_wait = !waits || state.relieve(self, now, &mut effects);
             if !may_wait {
                 state.pool.leave(now, request);
                 state.waiting.remove(&request);
             }
-            state.wake_for_queue(&mut after);
+            state.wake_for_queue(&mut effects);
         }
         drop(state);
-        after.perform(self);
+        effects.perform(self);
         may_wait
     }
 }

@@ -10,7 +10,7 @@ use weir_observe::clock;
 use weir_pool::{Micros, Released};
 
 use super::{PoolHandle, Scaling, State};
-use crate::scoreboard::{Card, PoolStatus, Request, Stage, WorkerStatus};
+use crate::scoreboard::{PoolStatus, Request, Stage, WorkerScore, WorkerStatus};
 
 /// Who asks for a page or for the figures.
 #[derive(Debug, Clone)]
@@ -26,19 +26,20 @@ pub(crate) enum AskedBy {
 impl PoolHandle {
     /// The pool's figures now, and those of its workers, for the status page.
     pub(crate) fn status(&self, asked_by: AskedBy) -> PoolStatus {
-        let (stats, figures, slow_requests, memory_peak, cards, counts) = {
+        let (stats, figures, slow_requests, memory_peak, scores, counts) = {
             let mut state = self.state();
             state.pass(Micros(clock::now()));
             let counts = state.counted(&asked_by, self.max_children());
             let running = state.slots.iter().filter(|slot| slot.process.is_some());
-            let cards: Vec<Arc<Card>> = running.filter_map(|slot| slot.card.clone()).collect();
+            let scores: Vec<Arc<WorkerScore>> =
+                running.filter_map(|slot| slot.score.clone()).collect();
             let figures = state.scaling.as_ref().map(Scaling::figures);
             let (slow, peak) = (state.slow_requests, state.memory_peak);
-            (state.pool.stats(), figures, slow, peak, cards, counts)
+            (state.pool.stats(), figures, slow, peak, scores, counts)
         };
         let truth = (stats.free, stats.busy, stats.max_busy);
         let (idle, active, max_active) = counts.unwrap_or(truth);
-        let mut workers: Vec<WorkerStatus> = cards.iter().map(|card| card.status()).collect();
+        let mut workers: Vec<WorkerStatus> = scores.iter().map(|score| score.status()).collect();
         if let (AskedBy::Request(request), Some(_)) = (asked_by, counts) {
             show(request, &mut workers, idle + active);
         }

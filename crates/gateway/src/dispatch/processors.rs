@@ -28,9 +28,9 @@ impl Processors {
         let workers: Vec<(u32, Duration)> = used
             .filter_map(|pid| Some((*pid, cpu::of(*pid)?)))
             .collect();
-        let of_machine = self.machine.zip(machine).and_then(|(before, after)| {
-            let all = after.0.saturating_sub(before.0);
-            let idle = after.1.saturating_sub(before.1).min(all);
+        let of_machine = self.machine.zip(machine).and_then(|(before, effects)| {
+            let all = effects.0.saturating_sub(before.0);
+            let idle = effects.1.saturating_sub(before.1).min(all);
             (idle * 1_000).checked_div(all)
         });
         let own: Duration = workers

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use weir_observe::clock;
 
 use super::{PoolHandle, State};
-use crate::scoreboard::{Card, Stage, WorkerStatus};
+use crate::scoreboard::{Stage, WorkerScore, WorkerStatus};
 
 /// What workers do now.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -32,12 +32,12 @@ pub(crate) struct Script {
 impl PoolHandle {
     /// What the workers do now.
     pub(crate) fn running(&self) -> Running {
-        let cards: Vec<Arc<Card>> = {
+        let scores: Vec<Arc<WorkerScore>> = {
             let state = self.state();
             let leased = state.slots.iter().filter(|slot| slot.leased);
-            leased.filter_map(|slot| slot.card.clone()).collect()
+            leased.filter_map(|slot| slot.score.clone()).collect()
         };
-        let running = cards.iter().map(|card| card.status());
+        let running = scores.iter().map(|score| score.status());
         Running::of(running.filter(|status| status.stage != Stage::Idle))
     }
 

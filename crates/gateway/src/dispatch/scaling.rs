@@ -1,7 +1,7 @@
 //! How many workers a pool has: tells [`weir_pool::Scaler`] what happens, and does what it decides.
 //!
 //! The scaler runs under the pool's lock, after each change and when it asked to be woken. The actions that follow
-//! (messages to the manager, connections to close, requests that got a worker) are collected in [`After`] and
+//! (messages to the manager, connections to close, requests that got a worker) are collected in [`Effects`] and
 //! performed when the lock is free.
 
 use std::{sync::Arc, time::Duration};
@@ -42,7 +42,7 @@ pub(super) struct Scaling {
 /// Actions to perform when the pool's lock is free.
 #[must_use]
 #[derive(Default)]
-pub(super) struct After {
+pub(super) struct Effects {
     /// The first request that got a worker. There is seldom more than one.
     granted: Option<Granted>,
     /// The pool's task has to wake earlier than planned.
@@ -243,21 +243,21 @@ impl PoolHandle {
     pub(crate) async fn drive(self: Arc<Self>) {
         let mut processors = Processors::default();
         loop {
-            let mut after = After::default();
+            let mut effects = Effects::default();
             let (wakes_at, busy) = {
                 let mut state = self.state();
                 let now = clock::precise();
                 state.pass(Micros(now));
                 if state.wakes_at <= now {
                     state.wakes_at = NEVER;
-                    state.expire(Micros(now), &mut after);
-                    state.look(&self, Micros(now), &mut after);
-                    state.wake_for_queue(&mut after);
+                    state.expire(Micros(now), &mut effects);
+                    state.look(&self, Micros(now), &mut effects);
+                    state.wake_for_queue(&mut effects);
                 }
                 (state.wakes_at, state.whose_processors())
             };
-            after.wake = false;
-            after.perform(&self);
+            effects.wake = false;
+            effects.perform(&self);
             if let Some(busy) = busy
                 && let Some(idle) = processors.look(clock::precise(), &busy, self.cores)
             {
@@ -276,17 +276,17 @@ impl PoolHandle {
     }
 
     /// Makes a change under the lock, runs the scaler, and performs the actions that follow.
-    pub(super) fn change(self: &Arc<Self>, change: impl FnOnce(&mut State, Micros, &mut After)) {
-        let mut after = After::default();
+    pub(super) fn change(self: &Arc<Self>, change: impl FnOnce(&mut State, Micros, &mut Effects)) {
+        let mut effects = Effects::default();
         let mut state = self.state();
         let now = Micros(clock::now());
         state.pass(now);
-        change(&mut state, now, &mut after);
-        state.settle(self, now, &mut after);
-        state.look(self, now, &mut after);
-        state.wake_for_queue(&mut after);
+        change(&mut state, now, &mut effects);
+        state.settle(self, now, &mut effects);
+        state.look(self, now, &mut effects);
+        state.wake_for_queue(&mut effects);
         drop(state);
-        after.perform(self);
+        effects.perform(self);
     }
 }
 
@@ -299,27 +299,32 @@ impl State {
     }
 
     /// Runs the scaler after a request arrived or ended.
-    pub(super) fn look_at_load(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
+    pub(super) fn look_at_load(
+        &mut self,
+        pool: &Arc<PoolHandle>,
+        now: Micros,
+        effects: &mut Effects,
+    ) {
         if self.scaling.as_ref().is_some_and(|scaling| scaling.by_load) {
-            self.look(pool, now, after);
+            self.look(pool, now, effects);
         }
     }
 
     /// Runs the scaler, and does what it decides.
-    pub(super) fn look(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
+    pub(super) fn look(&mut self, pool: &Arc<PoolHandle>, now: Micros, effects: &mut Effects) {
         let Some(scaling) = &mut self.scaling else {
             return;
         };
         let orders = scaling.scaler.look(now, &self.pool);
-        after.decide(scaling.scaler.decisions());
+        effects.decide(scaling.scaler.decisions());
         let next = scaling.scaler.next_look().map_or(NEVER, |next| next.0);
         let expected = !scaling.down && scaling.scaler.expects_worker();
         let soon = if expected { scaling.scaler.soon() } else { 0 };
-        self.wake_at(next, after);
+        self.wake_at(next, effects);
         self.pool.worker_expected(expected);
         self.pool.workers_soon(soon);
         if orders.start > 0 {
-            after.tell_manager(ToManager::StartWorkers {
+            effects.tell_manager(ToManager::StartWorkers {
                 pool: pool.id,
                 count: orders.start as u32,
             });
@@ -328,11 +333,11 @@ impl State {
             let mut leaving = Vec::new();
             self.pool.withdraw(now, &orders, &mut leaving);
             for worker in leaving {
-                self.withdraw(pool, worker, after);
+                self.withdraw(pool, worker, effects);
             }
         }
         if !expected {
-            self.settle(pool, now, after);
+            self.settle(pool, now, effects);
         }
     }
 
@@ -346,28 +351,28 @@ impl State {
     }
 
     /// Wakes the pool's task at that time, unless it wakes earlier anyway.
-    fn wake_at(&mut self, at: u64, after: &mut After) {
+    fn wake_at(&mut self, at: u64, effects: &mut Effects) {
         if at < self.wakes_at {
             self.wakes_at = at;
-            after.wake = true;
+            effects.wake = true;
         }
     }
 
     /// Wakes the pool's task when the first waiting request reaches its limit.
-    pub(super) fn wake_for_queue(&mut self, after: &mut After) {
+    pub(super) fn wake_for_queue(&mut self, effects: &mut Effects) {
         if let Some(deadline) = self.pool.next_deadline() {
-            self.wake_at(deadline.0, after);
+            self.wake_at(deadline.0, effects);
         }
     }
 
     /// Ends a worker that gets no more requests: closes its connection, and asks the manager to end it.
-    pub(super) fn withdraw(&mut self, pool: &PoolHandle, worker: WorkerId, after: &mut After) {
+    pub(super) fn withdraw(&mut self, pool: &PoolHandle, worker: WorkerId, effects: &mut Effects) {
         let slot = &mut self.slots[worker.0 as usize];
         slot.withdrawn = true;
-        slot.grip = None;
-        after.close(slot.conn.take());
+        slot.handle = None;
+        effects.close(slot.conn.take());
         if let Some(worker) = slot.process {
-            after.tell_manager(ToManager::Retire {
+            effects.tell_manager(ToManager::Retire {
                 pool: pool.id,
                 worker,
                 spent: slot.spent,
@@ -377,14 +382,14 @@ impl State {
 
     /// After a worker arrived or ended: gives waiting requests to other workers, or refuses them if no worker can
     /// come.
-    pub(super) fn settle(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
+    pub(super) fn settle(&mut self, pool: &Arc<PoolHandle>, now: Micros, effects: &mut Effects) {
         while let Some(assignment) = self.pool.dispatch(now) {
-            self.grant(pool, assignment, after);
+            self.grant(pool, assignment, effects);
         }
         let mut stranded = Vec::new();
         self.pool.drain_waiting(now, &mut stranded);
         for request in stranded {
-            self.refuse(request, ShedReason::NoWorker, after);
+            self.refuse(request, ShedReason::NoWorker, effects);
         }
     }
 
@@ -393,32 +398,32 @@ impl State {
         &mut self,
         pool: &Arc<PoolHandle>,
         Assignment { request, worker }: Assignment,
-        after: &mut After,
+        effects: &mut Effects,
     ) {
         let sender = self.waiting.remove(&request);
         let lease = self.lend(pool, worker);
-        after.grant((sender, lease));
+        effects.grant((sender, lease));
     }
 
     /// Tells a request, which has left the queue already, that it gets no worker.
-    pub(super) fn refuse(&mut self, request: RequestId, reason: ShedReason, after: &mut After) {
+    pub(super) fn refuse(&mut self, request: RequestId, reason: ShedReason, effects: &mut Effects) {
         if let Some(sender) = self.waiting.remove(&request) {
-            after.rare().refused.push((sender, reason));
+            effects.rare().refused.push((sender, reason));
         }
     }
 
     /// Removes requests that have waited too long from the queue.
-    pub(super) fn expire(&mut self, now: Micros, after: &mut After) {
+    pub(super) fn expire(&mut self, now: Micros, effects: &mut Effects) {
         let mut expired = std::mem::take(&mut self.expired);
         self.pool.expire(now, &mut expired);
         for Refused { request, reason } in expired.drain(..) {
-            self.refuse(request, reason, after);
+            self.refuse(request, reason, effects);
         }
         self.expired = expired;
     }
 }
 
-impl After {
+impl Effects {
     pub(super) fn tell_manager(&mut self, message: ToManager) {
         self.rare().messages.push(message);
     }

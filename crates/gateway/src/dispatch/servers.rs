@@ -1,6 +1,6 @@
 //! Workers that somebody else runs: the list of servers, and which requests each gets.
 //!
-//! [`Farm`] is the part of a pool's state, behind its lock, that is about servers. It has [`weir_pool::Balancer`],
+//! [`ServerGroup`] is the part of a pool's state, behind its lock, that is about servers. It has [`weir_pool::Balancer`],
 //! which decides, and what the balancer does not know: addresses, kept connections, names for the log. The servers'
 //! limits decide how many requests the pool may have at work ([`State::fit`]): each such request has one of the
 //! pool's places, whichever server gets it.
@@ -31,17 +31,17 @@ use weir_pool::{
 };
 
 pub(crate) use self::{
-    connect::Toward,
+    connect::ServerChoice,
     status::{CheckStatus, ServerStatus},
 };
 use weir_control::path_inside;
 
-use super::{Lease, PoolHandle, Slot, State, scaling::After};
+use super::{Lease, PoolHandle, Slot, State, scaling::Effects};
 use crate::{clock, resolver::Resolver, worker_conn::WorkerConn};
 
 /// The servers of a pool.
 #[derive(Debug)]
-pub(super) struct Farm {
+pub(super) struct ServerGroup {
     balancer: Balancer,
     /// Indexed by [`ServerId`].
     members: Vec<Option<Member>>,
@@ -101,13 +101,13 @@ pub(super) enum Note {
     CrashesOver(String),
 }
 
-impl Farm {
+impl ServerGroup {
     /// Starts with the servers whose addresses are known.
-    pub(super) fn new(settings: &Settings, maxconn: usize, chroot: Option<&Path>) -> Farm {
+    pub(super) fn new(settings: &Settings, maxconn: usize, chroot: Option<&Path>) -> ServerGroup {
         let seed = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(0, |since| since.as_nanos() as u64);
-        let mut farm = Farm {
+        let mut group = ServerGroup {
             balancer: Balancer::new(balancing(settings, maxconn), mixed(seed)),
             members: Vec::new(),
             serials: 0,
@@ -122,12 +122,12 @@ impl Farm {
                     let key = key::hash(address.to_string().as_bytes());
                     let name = address.to_string().into();
                     let address = inside(chroot, address);
-                    farm.add(entry, server, (name, key), address, false);
+                    group.add(entry, server, (name, key), address, false);
                 }
-                Upstream::Named { .. } => farm.pending_names += 1,
+                Upstream::Named { .. } => group.pending_names += 1,
             }
         }
-        farm
+        group
     }
 
     /// Adds a server with this name and this hash of its address. `cold`: it was not in the list a moment ago.
@@ -167,10 +167,10 @@ impl Farm {
     }
 
     /// Removes a server; its running requests continue.
-    fn remove(&mut self, server: ServerId, after: &mut After) {
+    fn remove(&mut self, server: ServerId, effects: &mut Effects) {
         if let Some(member) = self.member_mut(server) {
             let kept = std::mem::take(&mut member.kept);
-            kept.into_iter().for_each(|conn| after.close(Some(conn)));
+            kept.into_iter().for_each(|conn| effects.close(Some(conn)));
         }
         if self.balancer.remove(server) {
             self.members[server.0 as usize] = None;
@@ -205,7 +205,7 @@ impl Farm {
         key: Option<u64>,
         tried: &[ServerId],
         renew: bool,
-        after: &mut After,
+        effects: &mut Effects,
     ) -> Option<Picked> {
         let chosen = self.balancer.choose(now, key, tried)?;
         let room = self.balancer.room(now, chosen.server)?;
@@ -222,7 +222,7 @@ impl Farm {
             && !member.kept.is_empty()
             && room.busy + member.kept.len() > room.limit
         {
-            after.close(Some(member.kept.remove(0)));
+            effects.close(Some(member.kept.remove(0)));
         }
         Some(Picked {
             chosen,
@@ -240,13 +240,13 @@ impl Farm {
         finish: Finish,
         cause: Option<&str>,
         conn: Option<WorkerConn>,
-        after: &mut After,
+        effects: &mut Effects,
     ) -> bool {
         let change = self.balancer.finish(now, chosen, finish);
         let Some(room) = self.balancer.room(now, chosen.server) else {
             // The server was leaving, and this was its last request.
             self.members[chosen.server.0 as usize] = None;
-            after.close(conn);
+            effects.close(conn);
             return true;
         };
         if let Some(member) = self.member_mut(chosen.server) {
@@ -256,10 +256,10 @@ impl Farm {
             if room.is_up && room.busy + member.kept.len() < room.limit {
                 member.kept.extend(conn);
             } else {
-                after.close(conn);
+                effects.close(conn);
             }
         }
-        self.changed(now, chosen.server, change, cause, after);
+        self.changed(now, chosen.server, change, cause, effects);
         change.is_some() || !self.balancer.has_fixed_limit()
     }
 
@@ -270,7 +270,7 @@ impl Farm {
         server: ServerId,
         change: Option<Change>,
         cause: Option<&str>,
-        after: &mut After,
+        effects: &mut Effects,
     ) {
         let Some(change) = change else { return };
         let figures = self.balancer.figures(now, server);
@@ -286,11 +286,11 @@ impl Farm {
                 };
                 let seconds = Duration::from(pause).as_secs_f64();
                 let text = format!("server {name} is up again after {seconds:.1} s{slowly}");
-                after.note(Note::Notice(text));
+                effects.note(Note::Notice(text));
             }
             Change::Down { why, pause } => {
                 let kept = std::mem::take(&mut member.kept);
-                kept.into_iter().for_each(|conn| after.close(Some(conn)));
+                kept.into_iter().for_each(|conn| effects.close(Some(conn)));
                 let why = match why {
                     Why::Refused => "accepts no connections",
                     Why::Failures => "has failed too many requests in a row",
@@ -305,19 +305,19 @@ impl Farm {
                     None => "its checks show when it is up again".to_owned(),
                 };
                 let text = format!("server {name} is down: it {why}{cause}; {next}");
-                after.note(Note::Warning(text));
+                effects.note(Note::Warning(text));
             }
         }
         let down = self.balancer.is_down();
         if down && !self.told_down {
             let text = "no server is up: requests are sent to servers that are down, in case they work again";
-            after.note(Note::Warning(text.to_owned()));
+            effects.note(Note::Warning(text.to_owned()));
         }
         self.told_down = down;
     }
 
     /// Closes idle connections beyond the limits of their servers.
-    fn trim(&mut self, now: Micros, after: &mut After) {
+    fn trim(&mut self, now: Micros, effects: &mut Effects) {
         for (id, member) in (0..).map(ServerId).zip(&mut self.members) {
             let Some(member) = member.as_mut().filter(|member| !member.kept.is_empty()) else {
                 continue;
@@ -328,7 +328,7 @@ impl Farm {
             let room = figures.limit.saturating_sub(figures.busy);
             let over = member.kept.len().saturating_sub(room);
             for conn in member.kept.drain(..over) {
-                after.close(Some(conn));
+                effects.close(Some(conn));
             }
         }
     }
@@ -336,22 +336,22 @@ impl Farm {
 
 impl State {
     /// Adapts the pool's limit and places to what the servers may have now.
-    pub(super) fn fit(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
-        let Some(farm) = &mut self.farm else { return };
+    pub(super) fn fit(&mut self, pool: &Arc<PoolHandle>, now: Micros, effects: &mut Effects) {
+        let Some(group) = &mut self.group else { return };
         let most = pool.maxconn().min(MAX_WORKERS as usize);
-        farm.balancer.share(most);
-        let limit = farm.balancer.limit(now).min(most);
-        let expected = farm.pending_names > 0 || farm.balancer.count() > 0;
+        group.balancer.share(most);
+        let limit = group.balancer.limit(now).min(most);
+        let expected = group.pending_names > 0 || group.balancer.count() > 0;
         // If there is no server and none is expected, no request may wait.
         self.pool.worker_expected(expected);
         if !expected {
-            self.settle(pool, now, after);
+            self.settle(pool, now, effects);
         }
         let places = self.pool.staying();
         if self.pool.maxconn() == limit && places == limit {
             return;
         }
-        self.resize(pool, places, limit, now, after);
+        self.resize(pool, places, limit, now, effects);
     }
 
     /// Changes the number of places of the pool from `places` to `limit`.
@@ -362,12 +362,12 @@ impl State {
         places: usize,
         limit: usize,
         now: Micros,
-        after: &mut After,
+        effects: &mut Effects,
     ) {
         let before = self.pool.limits();
-        let Some(farm) = &mut self.farm else { return };
+        let Some(group) = &mut self.group else { return };
         if limit < before.maxconn {
-            farm.trim(now, after);
+            group.trim(now, effects);
         }
         let limits = Limits {
             maxconn: limit,
@@ -375,18 +375,18 @@ impl State {
         };
         for action in self.pool.set_limits(now, limits) {
             match action {
-                Action::Run(assignment) => self.grant(pool, assignment, after),
-                Action::Shed { request, reason } => self.refuse(request, reason, after),
+                Action::Run(assignment) => self.grant(pool, assignment, effects),
+                Action::Shed { request, reason } => self.refuse(request, reason, effects),
             }
         }
         for _ in places..limit {
-            let spare = self.farm.as_mut().and_then(|farm| farm.spare.pop());
+            let spare = self.group.as_mut().and_then(|group| group.spare.pop());
             let place = spare.unwrap_or_else(|| {
                 self.slots.push(Slot::default());
                 WorkerId(self.slots.len() as u32 - 1)
             });
             if let Some(next) = self.pool.worker_up(now, place, 0) {
-                self.grant(pool, next, after);
+                self.grant(pool, next, effects);
             }
         }
         if places > limit {
@@ -398,14 +398,14 @@ impl State {
             self.pool.withdraw(now, &orders, &mut leaving);
             leaving.into_iter().for_each(|place| self.leave(now, place));
         }
-        self.settle(pool, now, after);
+        self.settle(pool, now, effects);
     }
 
     /// A place of the pool is not used any more.
     fn leave(&mut self, now: Micros, place: WorkerId) {
         self.pool.worker_down(now, place);
-        if let Some(farm) = &mut self.farm {
-            farm.spare.push(place);
+        if let Some(group) = &mut self.group {
+            group.spare.push(place);
         }
     }
 
@@ -415,21 +415,21 @@ impl State {
         pool: &Arc<PoolHandle>,
         lease: &mut Lease,
         now: Micros,
-        after: &mut After,
+        effects: &mut Effects,
     ) {
         self.slots[lease.worker.0 as usize].leased = false;
         let conn = lease.conn.take();
         let mut fits = true;
-        if let (Some(farm), Some(chosen)) = (&mut self.farm, lease.chosen.take()) {
+        if let (Some(group), Some(chosen)) = (&mut self.group, lease.chosen.take()) {
             let cause = lease.cause.as_deref();
-            fits = !farm.finish(now, chosen, lease.outcome, cause, conn, after);
+            fits = !group.finish(now, chosen, lease.outcome, cause, conn, effects);
         }
         if !matches!(lease.outcome, Finish::Answered | Finish::Unknown) {
             // No request was finished, so the duration does not count as that of a script.
             self.pool.lose(now, lease.worker);
             self.leave(now, lease.worker);
-            self.settle(pool, now, after);
-            return self.fit(pool, now, after);
+            self.settle(pool, now, effects);
+            return self.fit(pool, now, effects);
         }
         let released = match lease.begun {
             true => self.pool.release(now, lease.worker),
@@ -439,10 +439,10 @@ impl State {
             self.leave(now, lease.worker);
         }
         if let Some(next) = released.next {
-            self.grant(pool, next, after);
+            self.grant(pool, next, effects);
         }
         if !fits || released.leaves {
-            self.fit(pool, now, after);
+            self.fit(pool, now, effects);
         }
     }
 }
@@ -460,7 +460,7 @@ impl PoolHandle {
         };
         let members: Vec<(ServerId, u64)> = {
             let state = self.state();
-            let staying = state.farm.iter().flat_map(Farm::staying);
+            let staying = state.group.iter().flat_map(ServerGroup::staying);
             staying.map(|(id, member)| (id, member.serial)).collect()
         };
         for (server, serial) in members {
@@ -488,12 +488,12 @@ impl PoolHandle {
 
     /// The answer of a server turned out to be invalid after its request had been given back.
     pub(crate) fn blame(self: &Arc<Self>, server: ServerId, cause: &str) {
-        self.change(|state, now, after| {
-            if let Some(farm) = &mut state.farm {
-                let change = farm.balancer.failed(now, server);
-                farm.changed(now, server, change, Some(cause), after);
+        self.change(|state, now, effects| {
+            if let Some(group) = &mut state.group {
+                let change = group.balancer.failed(now, server);
+                group.changed(now, server, change, Some(cause), effects);
             }
-            state.fit(self, now, after);
+            state.fit(self, now, effects);
         });
     }
 }

@@ -15,8 +15,8 @@ use weir_config::Workers;
 use weir_pool::{CrashRules, Crashes, Micros, Suspect};
 use weir_sys::process::Exit;
 
-use super::{PoolHandle, Slot, State, scaling::After, servers::Note};
-use crate::{clock, scoreboard::Card};
+use super::{PoolHandle, Slot, State, scaling::Effects, servers::Note};
+use crate::{clock, scoreboard::WorkerScore};
 
 /// What has crashed workers of a pool lately.
 #[derive(Debug)]
@@ -81,29 +81,29 @@ impl Suspects {
 }
 
 impl State {
-    /// A worker has ended during the request that its slot's card names.
+    /// A worker has ended during the request that its slot's score names.
     pub(super) fn crashed_at_work(
         &mut self,
         pool: &PoolHandle,
         slot: &Slot,
         exit: Exit,
         now: Micros,
-        after: &mut After,
+        effects: &mut Effects,
     ) {
-        let Some(card) = &slot.card else { return };
-        let (key, begun) = card.subject();
+        let Some(score) = &slot.score else { return };
+        let (key, begun) = score.subject();
         let suspects = &mut self.suspects;
         let refused = suspects.crashes.crashed(now, key, Micros(begun));
         pool.any_suspects.0.store(true, Relaxed);
         let Some(refused) = refused else { return };
-        let done = card.status().request;
+        let done = score.status().request;
         // A client may have chosen both texts, so they are escaped.
         let text = |bytes: &[u8]| format!("{:?}", String::from_utf8_lossy(bytes));
         let (path, script) = (text(&done.uri), text(&done.script));
         let seconds = refused
             .until
             .map_or(0, |until| until.since(now).0 / 1_000_000);
-        after.note(Note::Crashing(format!(
+        effects.note(Note::Crashing(format!(
             "{path} (script {script}) has crashed {} workers, the last by {exit}: requests for it are refused with 503 for \
              {seconds} s, then one is tried (crash_limit, crash_pause)",
             refused.crashes
@@ -113,23 +113,23 @@ impl State {
         suspects.names.insert(key, (path, script));
     }
 
-    /// The request that this card names was answered.
+    /// The request that this score names was answered.
     pub(super) fn answered(
         &mut self,
         pool: &PoolHandle,
-        card: &Card,
+        score: &WorkerScore,
         now: Micros,
-        after: &mut After,
+        effects: &mut Effects,
     ) {
         if !pool.any_suspects.0.load(Relaxed) {
             return;
         }
         let suspects = &mut self.suspects;
-        let (key, _) = card.subject();
+        let (key, _) = score.subject();
         if let Some(over) = suspects.crashes.answered(now, key)
             && let Some((path, _)) = suspects.names.remove(&key)
         {
-            after.note(Note::CrashesOver(format!(
+            effects.note(Note::CrashesOver(format!(
                 "{path} answers again and is no longer refused; {} requests for it were refused",
                 over.refused
             )));
@@ -178,12 +178,12 @@ impl PoolHandle {
 }
 
 /// Identifies requests that crash workers: by the script's file, and by the path without query, because a front
-/// controller serves all paths. Both are cut as a [`Card`] cuts them. The hash has a secret key, so that nobody can
+/// controller serves all paths. Both are cut as a [`WorkerScore`] cuts them. The hash has a secret key, so that nobody can
 /// choose paths that collide with others.
 pub(crate) fn subject(script: &[u8], uri: &[u8]) -> u64 {
     static KEY: OnceLock<RandomState> = OnceLock::new();
-    let script = &script[..script.len().min(Card::LONGEST)];
-    let uri = &uri[..uri.len().min(Card::LONGEST)];
+    let script = &script[..script.len().min(WorkerScore::LONGEST)];
+    let uri = &uri[..uri.len().min(WorkerScore::LONGEST)];
     let path = uri.split(|byte| *byte == b'?').next().unwrap_or_default();
     KEY.get_or_init(RandomState::new).hash_one((script, path))
 }

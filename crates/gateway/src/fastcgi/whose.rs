@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Method;
 use weir_observe::error_log::{self, About};
 
-use crate::{dispatch::PoolHandle, record::Ends};
+use crate::{dispatch::PoolHandle, record::Endpoints};
 
 /// The owner of a response: its pool, the request's number, and who asked; `None` if it had ended before.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub(crate) struct Owner(pub(super) Option<(Arc<PoolHandle>, u64, Asked)>);
 /// The client and what it requested, for log lines. Cloning it copies no text.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
-    pub(crate) ends: Arc<Ends>,
+    pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) method: Method,
     /// Path and query, in the spelling of a URI.
     pub(crate) target: Arc<str>,
@@ -24,7 +24,7 @@ impl Asked {
     /// As log lines name it.
     pub(crate) fn named(&self) -> error_log::Asked<'_> {
         error_log::Asked {
-            client: &self.ends.remote_addr,
+            client: &self.endpoints.remote_addr,
             method: self.method.as_str(),
             url: &self.target,
         }

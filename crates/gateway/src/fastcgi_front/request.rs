@@ -15,7 +15,7 @@ use super::super::{
     Gateway,
     conn::Conn,
     params, policy,
-    record::{Ends, Record},
+    record::{Endpoints, Record},
     route::Script,
     script::about,
 };
@@ -40,7 +40,7 @@ pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<
         },
         ..Head::default()
     });
-    let ends = found.ends(&conn.ends);
+    let endpoints = found.endpoints(&conn.endpoints);
     let host = host(match found.host {
         b"" => found.server_name,
         host => host,
@@ -53,7 +53,7 @@ pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<
     );
     let path = [found.script_name, found.path_info].concat();
     let mut record = Record::new(gateway, conn, head);
-    record.ends = Arc::new(ends);
+    record.endpoints = Arc::new(endpoints);
     record.host = host;
     record.path = path;
     record.script = Some(script);
@@ -177,7 +177,7 @@ impl<'p> Found<'p> {
     }
 
     /// The addresses of the client's connection to the web server, not of the web server's connection to weir.
-    fn ends(&self, ours: &Ends) -> Ends {
+    fn endpoints(&self, ours: &Endpoints) -> Endpoints {
         let text = |value: &[u8], otherwise: &str| match value {
             b"" => otherwise.to_owned(),
             value => String::from_utf8_lossy(value).into_owned(),
@@ -186,7 +186,7 @@ impl<'p> Found<'p> {
             let digits = std::str::from_utf8(value).ok();
             digits.and_then(|digits| digits.parse().ok())
         };
-        Ends {
+        Endpoints {
             remote_addr: text(self.remote_addr, &ours.remote_addr),
             remote_port: port(self.remote_port).unwrap_or(0),
             server_addr: text(self.server_addr, &ours.server_addr),

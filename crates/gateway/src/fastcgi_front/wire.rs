@@ -490,7 +490,7 @@ impl Wire {
         let listener = &self.gateway.config.listeners[usize::from(self.conn.listener)];
         log::warn!(
             "closed a connection from {} to listen.{}: {why}",
-            self.conn.ends.remote_addr,
+            self.conn.endpoints.remote_addr,
             listener.name
         );
     }

@@ -15,7 +15,7 @@ pub(super) struct Seeded(u64);
 
 /// Folds eight bytes in each step into a product of 128 bits, as wyhash does.
 #[derive(Debug)]
-pub(super) struct Folded(u64);
+pub(super) struct FoldHasher(u64);
 
 impl Default for Seeded {
     fn default() -> Seeded {
@@ -25,14 +25,14 @@ impl Default for Seeded {
 }
 
 impl BuildHasher for Seeded {
-    type Hasher = Folded;
+    type Hasher = FoldHasher;
 
-    fn build_hasher(&self) -> Folded {
-        Folded(self.0)
+    fn build_hasher(&self) -> FoldHasher {
+        FoldHasher(self.0)
     }
 }
 
-impl Folded {
+impl FoldHasher {
     #[inline]
     fn fold(&mut self, value: u64) {
         let product = u128::from(self.0 ^ value) * u128::from(MIX);
@@ -40,7 +40,7 @@ impl Folded {
     }
 }
 
-impl Hasher for Folded {
+impl Hasher for FoldHasher {
     fn write(&mut self, bytes: &[u8]) {
         let mut pieces = bytes.chunks_exact(8);
         for piece in &mut pieces {

@@ -72,9 +72,9 @@ fn ask(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Admitted {
     let ask = Ask {
         id: RequestId(record.id),
         home: conn.home,
-        deadline: record.worth.deadline,
-        priority: record.worth.priority,
-        client: record.worth.client,
+        deadline: record.policy.deadline,
+        priority: record.policy.priority,
+        client: record.policy.client,
     };
     pool.admit(&ask, &mut record.wait)
 }
@@ -113,7 +113,7 @@ async fn take_turn(
     let looks = learned && record.params.is_none();
     let caller = looks.then(|| record.gateway.may_call(conn, record.id));
     let caller = caller.flatten();
-    let deadline = record.worth.deadline;
+    let deadline = record.policy.deadline;
     let taking = async {
         let mut turn = pin!(pool.turn(key, deadline));
         poll_fn(|cx| match turn.as_mut().poll(cx) {
@@ -177,7 +177,7 @@ fn why_shed(record: &Record, pool: &PoolHandle, reason: ShedReason) -> String {
     let (wait, stats) = (record.wait.unwrap_or_default(), pool.stats());
     let why = match (reason, wait.foreseen) {
         (ShedReason::Hopeless, Some((place, expected))) => {
-            let deadline = record.worth.deadline;
+            let deadline = record.policy.deadline;
             let left = Duration::from_micros(deadline.saturating_sub(clock::now()));
             let limit = match deadline {
                 NEVER => pool.settings.queue.timeout,
@@ -246,12 +246,12 @@ struct WorthText<'r>(&'r Record);
 
 impl std::fmt::Display for WorthText<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let worth = &self.0.worth;
-        if worth.priority != 0 {
-            write!(f, " priority={}", worth.priority)?;
+        let policy = &self.0.policy;
+        if policy.priority != 0 {
+            write!(f, " priority={}", policy.priority)?;
         }
-        if worth.deadline != NEVER {
-            let left = Duration::from_micros(worth.deadline.saturating_sub(clock::now()));
+        if policy.deadline != NEVER {
+            let left = Duration::from_micros(policy.deadline.saturating_sub(clock::now()));
             write!(f, " remaining={:.3}s", left.as_secs_f64())?;
         }
         Ok(())

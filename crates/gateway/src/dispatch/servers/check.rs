@@ -193,8 +193,8 @@ impl PoolHandle {
     /// The address of a server; `None` if it was removed.
     fn address(&self, server: ServerId, serial: u64) -> Option<Address> {
         let state = self.state();
-        let farm = state.farm.as_ref()?;
-        let mut staying = farm.staying();
+        let group = state.group.as_ref()?;
+        let mut staying = group.staying();
         let (_, member) = staying.find(|(id, _)| *id == server)?;
         (member.serial == serial).then(|| member.address.clone())
     }
@@ -202,39 +202,41 @@ impl PoolHandle {
     /// Closes an idle connection if there are as many as the server has workers. Each idle connection occupies a
     /// PHP-FPM worker, and without a free worker the check would get no answer, though no request runs there.
     fn make_room(self: &Arc<Self>, server: ServerId, serial: u64) {
-        self.change(|state, now, after| {
-            let Some(farm) = &mut state.farm else { return };
-            let figures = farm.balancer.figures(now, server);
-            let member = farm.member_mut(server);
+        self.change(|state, now, effects| {
+            let Some(group) = &mut state.group else {
+                return;
+            };
+            let figures = group.balancer.figures(now, server);
+            let member = group.member_mut(server);
             if let (Some(figures), Some(member)) = (figures, member)
                 && member.serial == serial
                 && !member.kept.is_empty()
                 && figures.busy + member.kept.len() >= figures.limit
             {
-                after.close(Some(member.kept.remove(0)));
+                effects.close(Some(member.kept.remove(0)));
             }
         });
     }
 
     fn has_answered_since(&self, server: ServerId, time: Micros) -> bool {
         let state = self.state();
-        let farm = state.farm.as_ref();
-        farm.is_some_and(|farm| farm.balancer.has_answered_since(server, time))
+        let group = state.group.as_ref();
+        group.is_some_and(|group| group.balancer.has_answered_since(server, time))
     }
 
     fn was_checked(self: &Arc<Self>, server: ServerId, serial: u64, check: CheckStatus) {
-        self.change(|state, now, after| {
-            if let Some(farm) = &mut state.farm
-                && let Some(member) = farm.member_mut(server)
+        self.change(|state, now, effects| {
+            if let Some(group) = &mut state.group
+                && let Some(member) = group.member_mut(server)
                 && member.serial == serial
             {
                 let cause = check.what.clone();
                 let good = check.good;
                 member.last_check = Some(check);
-                let change = good.and_then(|good| farm.balancer.checked(now, server, good));
-                farm.changed(now, server, change, Some(&cause), after);
+                let change = good.and_then(|good| group.balancer.checked(now, server, good));
+                group.changed(now, server, change, Some(&cause), effects);
             }
-            state.fit(self, now, after);
+            state.fit(self, now, effects);
         });
     }
 }

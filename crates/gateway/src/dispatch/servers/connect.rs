@@ -8,13 +8,13 @@ use weir_observe::clock;
 use weir_pool::{Finish, Micros, ServerId};
 
 use crate::{
-    dispatch::{ConnectError, Lease, PoolHandle, scaling::After},
+    dispatch::{ConnectError, Lease, PoolHandle, scaling::Effects},
     worker_conn::WorkerConn,
 };
 
 /// Which server a request may go to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Toward<'t> {
+pub(crate) struct ServerChoice<'t> {
     /// The hash of its key (`hash_by`).
     pub(crate) key: Option<u64>,
     /// Servers that have failed this request.
@@ -29,26 +29,26 @@ impl Lease {
     pub(in crate::dispatch) fn reach_server(
         &mut self,
         home: u16,
-        toward: &Toward<'_>,
+        choice: &ServerChoice<'_>,
     ) -> Option<WorkerConn> {
-        usable(self.pick(toward, toward.tried)??, home)
+        usable(self.pick(choice, choice.tried)??, home)
     }
 
     /// A connection to the server that was chosen, registered with the reactor `home`, or to another one if that fails.
     pub(in crate::dispatch) async fn connect_to(
         &mut self,
         home: u16,
-        toward: Toward<'_>,
+        choice: ServerChoice<'_>,
     ) -> Result<WorkerConn, ConnectError> {
         let pool = self.pool.clone();
         let timeout = pool.settings.connect_timeout;
         let mut limit = clock::deadline(timeout);
         let mut pause = CONNECT_PAUSE;
         let mut timed_out = 0;
-        let mut tried = toward.tried.to_vec();
+        let mut tried = choice.tried.to_vec();
         loop {
             if self.chosen.is_none()
-                && let Some(kept) = self.pick(&toward, &tried).flatten()
+                && let Some(kept) = self.pick(&choice, &tried).flatten()
                 && let Some(kept) = usable(kept, home)
             {
                 return Ok(kept);
@@ -95,15 +95,19 @@ impl Lease {
     }
 
     /// Chooses a server, with an idle connection to it if there is one. `None`: there is no server.
-    fn pick(&mut self, toward: &Toward<'_>, tried: &[ServerId]) -> Option<Option<WorkerConn>> {
-        let mut after = After::default();
+    fn pick(
+        &mut self,
+        choice: &ServerChoice<'_>,
+        tried: &[ServerId],
+    ) -> Option<Option<WorkerConn>> {
+        let mut effects = Effects::default();
         let picked = {
             let mut state = self.pool.state();
             let now = Micros(clock::now());
-            let farm = state.farm.as_mut()?;
-            farm.pick(now, toward.key, tried, toward.certain, &mut after)
+            let group = state.group.as_mut()?;
+            group.pick(now, choice.key, tried, choice.certain, &mut effects)
         };
-        after.perform(&self.pool);
+        effects.perform(&self.pool);
         let picked = picked?;
         self.chosen = Some(picked.chosen);
         self.server_name = Some(picked.name);
@@ -123,14 +127,14 @@ impl Lease {
         let chosen = self.chosen.take();
         tried.push(server);
         let mut others = None;
-        pool.change(|state, now, after| {
-            if let (Some(farm), Some(chosen)) = (&mut state.farm, chosen) {
+        pool.change(|state, now, effects| {
+            if let (Some(group), Some(chosen)) = (&mut state.group, chosen) {
                 let cause = error.to_string();
-                farm.finish(now, chosen, finish, Some(&cause), None, after);
-                let other = farm.balancer.has_other(tried);
-                others = other.then(|| farm.balancer.count());
+                group.finish(now, chosen, finish, Some(&cause), None, effects);
+                let other = group.balancer.has_other(tried);
+                others = other.then(|| group.balancer.count());
             }
-            state.fit(&pool, now, after);
+            state.fit(&pool, now, effects);
         });
         others
     }
@@ -139,7 +143,7 @@ impl Lease {
 impl PoolHandle {
     fn address_of(&self, server: ServerId) -> Option<Address> {
         let mut state = self.state();
-        let member = state.farm.as_mut()?.member_mut(server)?;
+        let member = state.group.as_mut()?.member_mut(server)?;
         Some(member.address.clone())
     }
 }

@@ -19,7 +19,9 @@ impl PoolHandle {
         match by {
             HashBy::Source => {
                 let in_front = param(b"REMOTE_ADDR");
-                Some(hash(in_front.unwrap_or(record.ends.remote_addr.as_bytes())))
+                Some(hash(
+                    in_front.unwrap_or(record.endpoints.remote_addr.as_bytes()),
+                ))
             }
             HashBy::Uri => {
                 let in_front = param(b"REQUEST_URI").or_else(|| param(b"SCRIPT_NAME"));

@@ -12,7 +12,7 @@ use weir_config::{Address, Runtime};
 use weir_control::ToManager;
 use weir_pool::ServerId;
 
-use super::{Farm, Note, UnknownName, key};
+use super::{Note, ServerGroup, UnknownName, key};
 use crate::{
     dispatch::PoolHandle,
     resolver::{Answer, MOST_ADDRESSES, Resolver},
@@ -92,17 +92,17 @@ impl PoolHandle {
     /// Updates the servers from a name's addresses.
     fn found(self: &Arc<Self>, name: &mut Name, answer: &Answer) {
         let mut added = Vec::new();
-        self.change(|state, now, after| {
-            if let Some(farm) = &mut state.farm {
-                added = farm.follow(self, name, answer, after);
-                let notes = [name.say(farm, answer), name.say_left_out(answer)];
+        self.change(|state, now, effects| {
+            if let Some(group) = &mut state.group {
+                added = group.follow(self, name, answer, effects);
+                let notes = [name.say(group, answer), name.say_left_out(answer)];
                 notes
                     .into_iter()
                     .flatten()
-                    .for_each(|text| after.note(text));
+                    .for_each(|text| effects.note(text));
                 name.first = false;
             }
-            state.fit(self, now, after);
+            state.fit(self, now, effects);
         });
         for (server, serial) in added {
             self.watch(server, serial);
@@ -110,14 +110,14 @@ impl PoolHandle {
     }
 }
 
-impl Farm {
+impl ServerGroup {
     /// Adds and removes servers; returns those that were added.
     fn follow(
         &mut self,
         pool: &PoolHandle,
         name: &Name,
         answer: &Answer,
-        after: &mut super::After,
+        effects: &mut super::Effects,
     ) -> Vec<(ServerId, u64)> {
         self.pending_names -= usize::from(name.first);
         let Runtime::Servers(settings) = &pool.settings.runtime else {
@@ -138,9 +138,9 @@ impl Farm {
             }
         }
         for (id, shown) in gone {
-            self.remove(id, after);
+            self.remove(id, effects);
             let text = format!("server {shown} is no longer in DNS: it gets no more requests");
-            after.note(Note::Notice(text));
+            effects.note(Note::Notice(text));
         }
         let mut added = Vec::new();
         for ip in answer.addresses.difference(&known) {
@@ -148,7 +148,7 @@ impl Farm {
             let shown: Arc<str> = format!("{}:{} ({ip})", name.host, name.port).into();
             if !name.first {
                 let text = format!("server {shown} is new in DNS");
-                after.note(Note::Notice(text));
+                effects.note(Note::Notice(text));
             }
             let server = &settings.list[name.entry];
             added.push(self.add(
@@ -165,7 +165,7 @@ impl Farm {
 
 impl Name {
     /// The log message for an answer: once when the lookup fails, and once when it works again.
-    fn say(&mut self, farm: &mut Farm, answer: &Answer) -> Option<Note> {
+    fn say(&mut self, group: &mut ServerGroup, answer: &Answer) -> Option<Note> {
         let host = &self.host;
         match &answer.failure {
             Some(failure) if !self.failing => {
@@ -175,8 +175,8 @@ impl Name {
                     failure: failure.to_string(),
                     since: SystemTime::now(),
                 };
-                farm.unknown_names.insert(self.entry, unknown);
-                let mine = farm
+                group.unknown_names.insert(self.entry, unknown);
+                let mine = group
                     .staying()
                     .filter(|(_, member)| member.entry == self.entry);
                 let kept = match mine.count() {
@@ -189,7 +189,7 @@ impl Name {
                 )))
             }
             None if std::mem::take(&mut self.failing) => {
-                farm.unknown_names.remove(&self.entry);
+                group.unknown_names.remove(&self.entry);
                 Some(Note::Notice(format!("DNS lookup of {host} works again")))
             }
             _ => None,

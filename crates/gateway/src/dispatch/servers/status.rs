@@ -73,12 +73,12 @@ impl PoolHandle {
     pub(crate) fn servers(&self) -> Vec<ServerStatus> {
         let state = self.state();
         let now = Micros(clock::now());
-        let Some(farm) = &state.farm else {
+        let Some(group) = &state.group else {
             return Vec::new();
         };
-        let all = (0..).map(ServerId).zip(&farm.members);
+        let all = (0..).map(ServerId).zip(&group.members);
         let shown = all.filter_map(|(id, member)| {
-            let (member, figures) = (member.as_ref()?, farm.balancer.figures(now, id)?);
+            let (member, figures) = (member.as_ref()?, group.balancer.figures(now, id)?);
             let status = ServerStatus {
                 name: member.name.clone(),
                 state: figures.state,
@@ -105,9 +105,9 @@ impl PoolHandle {
     /// Server names that could not be looked up.
     pub(crate) fn unknown_names(&self) -> Vec<UnknownName> {
         let state = self.state();
-        let farm = state.farm.as_ref();
-        farm.map_or_else(Vec::new, |farm| {
-            farm.unknown_names.values().cloned().collect()
+        let group = state.group.as_ref();
+        group.map_or_else(Vec::new, |group| {
+            group.unknown_names.values().cloned().collect()
         })
     }
 
