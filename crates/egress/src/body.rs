@@ -37,11 +37,11 @@ pub(crate) struct Answer {
 }
 
 /// Is called with how an answer ended, and how many bytes of its body were handed to the carrier.
-type Tell = Box<dyn FnOnce(Ended, u64) + Send>;
+type Tell = Box<dyn FnOnce(BodyEnd, u64) + Send>;
 
 /// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum BodyEnd {
     /// All of it was handed to the carrier.
     Whole,
     /// The origin stopped before the end, or took too long.
@@ -173,7 +173,7 @@ impl Answer {
             let bytes = std::mem::take(bytes);
             let length = bytes.len() as u64;
             self.sent = length;
-            self.ended(Ended::Whole);
+            self.ended(BodyEnd::Whole);
             return (carrier::Body::Bytes(bytes), Some(length));
         }
         self.takes_trailers = takes_trailers;
@@ -182,7 +182,7 @@ impl Answer {
     }
 
     /// `tell` is called once: after the last byte was handed to the carrier, or when it is known that no more will be.
-    pub(crate) fn then(mut self, tell: impl FnOnce(Ended, u64) + Send + 'static) -> Answer {
+    pub(crate) fn then(mut self, tell: impl FnOnce(BodyEnd, u64) + Send + 'static) -> Answer {
         self.tell = Some(Box::new(tell));
         self
     }
@@ -192,7 +192,7 @@ impl Answer {
         std::mem::replace(&mut self.source, Source::Empty)
     }
 
-    fn ended(&mut self, how: Ended) {
+    fn ended(&mut self, how: BodyEnd) {
         self.source = Source::Empty;
         self.left = Some(0);
         if let Some(tell) = self.tell.take() {
@@ -213,11 +213,11 @@ impl Body for Answer {
         let frame = match ready!(this.source.poll_frame(cx)) {
             Some(Ok(frame)) => frame,
             Some(Err(error)) => {
-                this.ended(Ended::Cut(error.0));
+                this.ended(BodyEnd::Cut(error.0));
                 return Poll::Ready(Some(Err(error)));
             }
             None => {
-                this.ended(Ended::Whole);
+                this.ended(BodyEnd::Whole);
                 return Poll::Ready(None);
             }
         };
@@ -227,7 +227,7 @@ impl Body for Answer {
             this.left = this.left.map(|left| left.saturating_sub(len));
         } else if frame.is_trailers() {
             // Trailers are the last frame, and nobody asks for more.
-            this.ended(Ended::Whole);
+            this.ended(BodyEnd::Whole);
         }
         Poll::Ready(Some(Ok(frame)))
     }
@@ -272,7 +272,7 @@ impl Drop for Answer {
     /// 304).
     fn drop(&mut self) {
         let whole = self.left == Some(0) || self.source.is_end_stream();
-        self.ended(if whole { Ended::Whole } else { Ended::Left });
+        self.ended(if whole { BodyEnd::Whole } else { BodyEnd::Left });
     }
 }
 
@@ -528,7 +528,7 @@ mod tests {
 
     use super::{testing::*, *};
 
-    type Told = Arc<Mutex<Vec<(Ended, u64)>>>;
+    type Told = Arc<Mutex<Vec<(BodyEnd, u64)>>>;
 
     /// An answer that the test feeds, what it reported, and the resource that is held until the origin has finished.
     fn answer(length: Option<u64>, pace: Pace) -> (Feed, Answer, Told, Arc<()>) {
@@ -541,7 +541,7 @@ mod tests {
         (feed, answer, told, held)
     }
 
-    fn told(told: &Told) -> Vec<(Ended, u64)> {
+    fn told(told: &Told) -> Vec<(BodyEnd, u64)> {
         told.lock().unwrap().clone()
     }
 
@@ -558,7 +558,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&held), 1);
         assert!(answer.is_end_stream());
         drop(answer);
-        assert_eq!(told(&heard), [(Ended::Whole, 6)]);
+        assert_eq!(told(&heard), [(BodyEnd::Whole, 6)]);
     }
 
     #[tokio::test]
@@ -569,7 +569,7 @@ mod tests {
         drop(feed);
         assert_eq!(next(&mut answer).await, None);
         assert_eq!(Arc::strong_count(&held), 1);
-        assert_eq!(told(&heard), [(Ended::Whole, 3)]);
+        assert_eq!(told(&heard), [(BodyEnd::Whole, 3)]);
         drop(answer);
         assert_eq!(told(&heard).len(), 1);
     }
@@ -582,7 +582,7 @@ mod tests {
         assert!(next(&mut answer).await.is_some());
         assert_eq!(Arc::strong_count(&held), 1);
         drop(answer);
-        assert_eq!(told(&heard), [(Ended::Whole, 0)]);
+        assert_eq!(told(&heard), [(BodyEnd::Whole, 0)]);
     }
 
     #[tokio::test]
@@ -591,7 +591,7 @@ mod tests {
         feed.send(data("abc")).unwrap();
         next(&mut left).await;
         drop(left);
-        assert_eq!(told(&heard), [(Ended::Left, 3)]);
+        assert_eq!(told(&heard), [(BodyEnd::Left, 3)]);
         assert_eq!(Arc::strong_count(&held), 1);
 
         let (feed, mut cut, heard, held) = answer(Some(6), Pace::ANY);
@@ -601,7 +601,7 @@ mod tests {
         assert_eq!(next(&mut cut).await, Some(Err(Kind::Terminated)));
         assert_eq!(Arc::strong_count(&held), 1);
         drop(cut);
-        assert_eq!(told(&heard), [(Ended::Cut(Kind::Terminated), 3)]);
+        assert_eq!(told(&heard), [(BodyEnd::Cut(Kind::Terminated), 3)]);
     }
 
     #[tokio::test]
@@ -615,7 +615,7 @@ mod tests {
         next(&mut answer).await;
         assert_eq!(next(&mut answer).await, Some(Err(Kind::ResponseTimeout)));
         assert_eq!(Arc::strong_count(&held), 1);
-        assert_eq!(told(&heard), [(Ended::Cut(Kind::ResponseTimeout), 3)]);
+        assert_eq!(told(&heard), [(BodyEnd::Cut(Kind::ResponseTimeout), 3)]);
     }
 
     #[tokio::test]
@@ -639,7 +639,7 @@ mod tests {
         assert_eq!(cut, Kind::Deadline);
         assert!(matches!(
             told(&heard)[..],
-            [(Ended::Cut(Kind::Deadline), 1..)]
+            [(BodyEnd::Cut(Kind::Deadline), 1..)]
         ));
         drop(answer);
         feeding.await.unwrap();
@@ -651,7 +651,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&held), 1);
         assert!(answer.is_end_stream());
         drop(answer);
-        assert_eq!(told(&heard), [(Ended::Whole, 0)]);
+        assert_eq!(told(&heard), [(BodyEnd::Whole, 0)]);
 
         assert!(Answer::bytes("").is_end_stream());
         assert_eq!(all(Answer::bytes("page")).await, Ok(b"page".to_vec()));

@@ -7,7 +7,7 @@ use weir_observe::clock;
 
 use super::{
     Egress,
-    body::Ended,
+    body::BodyEnd,
     callers::Calling,
     fault::{Fault, Kind},
     host::Host,
@@ -108,11 +108,11 @@ impl Course {
         Reply { body, ..reply }
     }
 
-    fn ended(mut self: Box<Self>, how: Ended, bytes: u64) {
+    fn ended(mut self: Box<Self>, how: BodyEnd, bytes: u64) {
         self.record.bytes_out = bytes;
         match how {
-            Ended::Whole => {}
-            Ended::Cut(kind) => {
+            BodyEnd::Whole => {}
+            BodyEnd::Cut(kind) => {
                 self.record.fault = Some(kind);
                 let what = match &self.record.origin {
                     Some(origin) => origin.to_string(),
@@ -123,7 +123,7 @@ impl Course {
                     format!("{what}: its answer was cut off, and so was the answer to the caller"),
                 ));
             }
-            Ended::Left => self.record.caller_left = true,
+            BodyEnd::Left => self.record.caller_left = true,
         }
         self.write();
     }

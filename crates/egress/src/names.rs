@@ -25,7 +25,7 @@ use std::{
 use tokio::sync::watch;
 use weir_config::HostSettings;
 use weir_observe::clock;
-use weir_upstream::resolver::{Answer, Failure, FailureKind, Family, Half, Resolver};
+use weir_upstream::resolver::{Failure, FailureKind, Family, Half, Resolved, Resolver};
 
 use super::{
     fault::{Fault, Kind},
@@ -338,7 +338,7 @@ impl CachedName {
     }
 
     /// Stores an answer; returns the result for callers.
-    fn learn(&mut self, host: &str, answer: &Answer, (least, most): Bounds, now: u64) -> Outcome {
+    fn learn(&mut self, host: &str, answer: &Resolved, (least, most): Bounds, now: u64) -> Outcome {
         self.answered = now;
         match &answer.failure {
             Some(failure) if answer.addresses.is_empty() => {
@@ -435,8 +435,8 @@ impl Task {
             false => &mut v4,
         };
         let in_order = |first: Half, other: Half| match v4_is_first {
-            true => Answer::of(first, other),
-            false => Answer::of(other, first),
+            true => Resolved::of(first, other),
+            false => Resolved::of(other, first),
         };
         if has_some(&first) {
             match tokio::time::timeout(RESOLUTION_DELAY, &mut *other).await {
@@ -457,7 +457,7 @@ impl Task {
     }
 
     /// `whole`: this is the last result of this lookup.
-    fn learn(&self, answer: &Answer, tell: &watch::Sender<Option<Outcome>>, whole: bool) {
+    fn learn(&self, answer: &Resolved, tell: &watch::Sender<Option<Outcome>>, whole: bool) {
         let now = clock::now();
         let mut known = self.names.lock();
         let outcome = match self.entry(&mut known) {

@@ -22,7 +22,7 @@ use weir_observe::events;
 
 use super::{
     Gateway,
-    census::{ListenerTally, Place},
+    census::{ConnectionPermit, ListenerTally},
     conn::Conn,
     connection, fastcgi_front,
     reactors::Reactors,
@@ -36,7 +36,7 @@ pub(crate) struct Arrival {
     /// Not watched by any reactor.
     socket: OwnedFd,
     peer: Option<SocketAddr>,
-    place: Place,
+    place: ConnectionPermit,
     /// If it is not new: the requests that it has had, and since when it has none ([`clock::now`]).
     before: Option<(u64, u64)>,
 }
@@ -55,7 +55,7 @@ struct Terms {
 pub(super) struct Seat {
     _registered: Registered,
     /// `None` once the connection has moved.
-    place: Option<Place>,
+    place: Option<ConnectionPermit>,
 }
 
 /// Accepts connections on `fd` until the gateway drains. Runs on the reactor `home`.
@@ -97,7 +97,7 @@ pub(crate) async fn listen(
         }
         place
     };
-    let serve = |(socket, peer): (Socket, Option<SocketAddr>), mut place: Place| {
+    let serve = |(socket, peer): (Socket, Option<SocketAddr>), mut place: ConnectionPermit| {
         place.count();
         let Some(to) = gateway.reactors.for_new(home) else {
             return terms.serve(gateway, socket, peer, place, None);
@@ -245,7 +245,7 @@ impl Terms {
         gateway: &Arc<Gateway>,
         socket: Socket,
         peer: Option<SocketAddr>,
-        place: Place,
+        place: ConnectionPermit,
         before: Option<(u64, u64)>,
     ) {
         let settings = &gateway.config.listeners[usize::from(self.listener)];

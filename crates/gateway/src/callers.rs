@@ -28,11 +28,11 @@ pub(super) struct Owners {
     next: AtomicU32,
     /// The manager may not inspect workers either, so it is not asked again.
     barred: AtomicBool,
-    asked: Mutex<Asked>,
+    asked: Mutex<PendingQuestions>,
 }
 
 #[derive(Default)]
-struct Asked {
+struct PendingQuestions {
     waiting: HashMap<u32, oneshot::Sender<Told<u32>>>,
     former: HashMap<u32, oneshot::Sender<Told<(u32, String)>>>,
     /// When the next question may be asked ([`clock::now`]).
@@ -140,7 +140,7 @@ impl Owners {
         receiver
     }
 
-    fn asked(&self) -> MutexGuard<'_, Asked> {
+    fn asked(&self) -> MutexGuard<'_, PendingQuestions> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -73,7 +73,7 @@ pub(super) struct ListenerTally {
 
 /// A place in the [`Census`]. Dropping it frees the place.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionPermit {
     census: Arc<Census>,
     address: Option<IpAddr>,
     /// Whether this place counts towards `max_connections`.
@@ -137,7 +137,7 @@ impl Census {
         }
     }
 
-    pub(super) fn enter(self: &Arc<Self>, peer: Option<SocketAddr>) -> Option<Place> {
+    pub(super) fn enter(self: &Arc<Self>, peer: Option<SocketAddr>) -> Option<ConnectionPermit> {
         let address = peer
             .map(|peer| network_of(peer.ip()))
             .filter(|_| self.max_per_address > 0);
@@ -152,7 +152,7 @@ impl Census {
             }
             *count += 1;
         }
-        Some(Place {
+        Some(ConnectionPermit {
             census: self.clone(),
             address,
             is_counted: false,
@@ -161,7 +161,7 @@ impl Census {
 
     /// Waits until `place` counts as one of `max_connections`. The longest idle connections are closed for it, as
     /// nginx does. If all connections have requests, it waits.
-    pub(super) async fn room(&self, place: &mut Place, gateway: &Gateway, home: u16) {
+    pub(super) async fn room(&self, place: &mut ConnectionPermit, gateway: &Gateway, home: u16) {
         if self.take(place) {
             return;
         }
@@ -178,7 +178,7 @@ impl Census {
         }
     }
 
-    fn take(&self, place: &mut Place) -> bool {
+    fn take(&self, place: &mut ConnectionPermit) -> bool {
         let more = |count| (count < self.max).then_some(count + 1);
         place.is_counted =
             place.is_counted || self.count.fetch_update(Relaxed, Relaxed, more).is_ok();
@@ -250,7 +250,7 @@ impl Seldom {
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     /// Counts the connection, even above the limit.
     pub(super) fn count(&mut self) {
         if !std::mem::replace(&mut self.is_counted, true) {
@@ -268,7 +268,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         if self.is_counted && self.census.count.fetch_sub(1, Relaxed) <= self.census.max {
             self.census.room.notify_waiters();

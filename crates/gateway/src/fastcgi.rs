@@ -41,7 +41,7 @@ use super::{
     worker_conn::WorkerConn,
 };
 
-pub(crate) use self::whose::{Asked, Owner};
+pub(crate) use self::whose::{Owner, RequestSummary};
 
 /// A request at a worker.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ struct Live {
     watch: Watch,
     /// Lines of standard error have this number in the log.
     id: u64,
-    asked: Asked,
+    asked: RequestSummary,
     stderr: WorkerStderr,
     /// There was standard error.
     has_stderr: bool,
@@ -170,7 +170,7 @@ impl Run {
     pub(crate) fn start(
         (lease, mut conn): (Lease, WorkerConn),
         client: &Arc<Conn>,
-        (id, asked): (u64, Asked),
+        (id, asked): (u64, RequestSummary),
         mut params: Vec<u8>,
         body: Option<&Spooled>,
     ) -> Run {

@@ -106,7 +106,7 @@ use self::{
     reactors::Reactors,
     route::{Reach, Router},
     spool::SpoolSpace,
-    window::{Asked, View},
+    window::{OperatorActions, View},
 };
 
 /// What all reactors share.
@@ -143,7 +143,7 @@ pub(crate) struct Gateway {
     /// The operator's window accepts nothing new, because another gateway's window does.
     window_ends: Drain,
     started: SystemTime,
-    asked: Asked,
+    actions: OperatorActions,
     owners: Owners,
     own_calls: own_calls::OwnCalls,
     /// The log of calls of the application: the access log's sink, or another one; `None` if there is no egress.
@@ -443,7 +443,7 @@ impl Gateway {
             egress: OnceLock::new(),
             window_ends: Drain::default(),
             started: SystemTime::now(),
-            asked: Asked::new(manager.clone()),
+            actions: OperatorActions::new(manager.clone()),
             owners: Owners::new(manager.clone()),
             manager,
             own_calls: own_calls::OwnCalls::default(),

@@ -56,7 +56,7 @@ fn perform(gateway: &Arc<Gateway>, message: ToGateway) {
         ToGateway::ErrorLog(fd) => error_log::reopen(fd),
         ToGateway::Owner { id, owner } => gateway.owners.told(id, owner),
         ToGateway::Former { id, found, later } => gateway.owners.told_former(id, found, later),
-        ToGateway::ActionDone { id, done, text } => gateway.asked.done(id, done, text),
+        ToGateway::ActionDone { id, done, text } => gateway.actions.done(id, done, text),
         ToGateway::Decline { on } => gateway.declines.store(on, Relaxed),
         ToGateway::PoolUse {
             pool,

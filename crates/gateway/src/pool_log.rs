@@ -41,7 +41,7 @@ pub(crate) struct PoolLog {
 
 /// When the worker became free after the request ([`weir_observe::clock::now`]), and the cost that it reported.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ended {
+pub(crate) struct ScriptEnd {
     pub(crate) at: u64,
     pub(crate) cost: Cost,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Ended {
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     /// Set when the worker is free again; never for a page of the gateway.
-    pub(crate) ended: Arc<OnceLock<Ended>>,
+    pub(crate) ended: Arc<OnceLock<ScriptEnd>>,
     /// The parameters for the worker, if the format uses one.
     pub(crate) params: Option<Pairs>,
     /// The headers of the response, if the format uses one.
@@ -64,7 +64,7 @@ pub(crate) struct Noted {
 }
 
 /// The values of one log line.
-pub(crate) struct Entry<'r> {
+pub(crate) struct PoolLogEntry<'r> {
     pub(crate) noted: &'r Noted,
     /// In PHP-FPM's place: parameters (`e:NAME`) and headers (`o:NAME`) as PHP has them.
     pub(crate) note: Option<&'r Pairs>,
@@ -129,7 +129,7 @@ impl PoolLog {
     }
 
     /// Writes the line of a request, unless `access_suppress_path` leaves it out. Never blocks.
-    pub(crate) fn write(&self, entry: &Entry<'_>) {
+    pub(crate) fn write(&self, entry: &PoolLogEntry<'_>) {
         thread_local! {
             static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
@@ -145,7 +145,7 @@ impl PoolLog {
     }
 
     /// Successful GET and HEAD requests for one of these paths, without query and body.
-    fn suppresses(&self, entry: &Entry<'_>) -> bool {
+    fn suppresses(&self, entry: &PoolLogEntry<'_>) -> bool {
         let same = |path: &String| path.as_bytes() == entry.path;
         !self.suppressed.is_empty()
             && matches!(entry.method, b"GET" | b"HEAD")
@@ -163,7 +163,7 @@ impl std::fmt::Debug for PoolLog {
 }
 
 /// Appends a line with its newline.
-fn put_line(format: &AccessFormat, entry: &Entry<'_>, out: &mut Vec<u8>) {
+fn put_line(format: &AccessFormat, entry: &PoolLogEntry<'_>, out: &mut Vec<u8>) {
     for piece in &format.pieces {
         match piece {
             FormatPiece::Text(text) => out.extend_from_slice(text.as_bytes()),
@@ -173,7 +173,7 @@ fn put_line(format: &AccessFormat, entry: &Entry<'_>, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-fn put_code(code: &FormatCode, entry: &Entry<'_>, out: &mut Vec<u8>) {
+fn put_code(code: &FormatCode, entry: &PoolLogEntry<'_>, out: &mut Vec<u8>) {
     let cost = entry.noted.ended.get().map(|ended| ended.cost);
     // PHP always uses some memory, so 0 means that it was not measured. Numbers stay numbers, as readers of the log
     // expect.
@@ -270,7 +270,7 @@ mod tests {
     use proptest::prelude::*;
     use std::time::{Duration, UNIX_EPOCH};
 
-    const ENDED: Ended = Ended {
+    const ENDED: ScriptEnd = ScriptEnd {
         at: 1,
         cost: Cost {
             cpu: 500,
@@ -296,8 +296,8 @@ mod tests {
         config.pools[0].access_format.clone()
     }
 
-    fn entry<'r>(noted: &'r Noted, text: &'r [u8]) -> Entry<'r> {
-        Entry {
+    fn entry<'r>(noted: &'r Noted, text: &'r [u8]) -> PoolLogEntry<'r> {
+        PoolLogEntry {
             noted,
             note: None,
             begun: UNIX_EPOCH + Duration::from_secs(100),
@@ -316,7 +316,7 @@ mod tests {
         }
     }
 
-    fn line(text: &str, entry: &Entry<'_>) -> String {
+    fn line(text: &str, entry: &PoolLogEntry<'_>) -> String {
         let mut out = Vec::new();
         put_line(&format(text), entry, &mut out);
         String::from_utf8(out).expect("ASCII")
@@ -345,7 +345,7 @@ mod tests {
             peer: "unix:".into(),
             ..Noted::default()
         };
-        let entry = Entry {
+        let entry = PoolLogEntry {
             pid: None,
             ..entry(&noted, b"")
         };
@@ -366,30 +366,30 @@ mod tests {
             sink: Sink::off(),
         };
         let noted = Noted::default();
-        let ping = || Entry {
+        let ping = || PoolLogEntry {
             query: b"",
             content_length: 0,
             ..entry(&noted, b"/ping")
         };
         assert!(log.suppresses(&ping()));
         let others = [
-            Entry {
+            PoolLogEntry {
                 query: b"x",
                 ..ping()
             },
-            Entry {
+            PoolLogEntry {
                 status: 500,
                 ..ping()
             },
-            Entry {
+            PoolLogEntry {
                 method: b"POST",
                 ..ping()
             },
-            Entry {
+            PoolLogEntry {
                 content_length: 1,
                 ..ping()
             },
-            Entry {
+            PoolLogEntry {
                 path: b"/ping/",
                 ..ping()
             },
@@ -404,7 +404,7 @@ mod tests {
                 peer: String::from_utf8_lossy(&bytes).into_owned(),
                 ..Noted::default()
             };
-            let entry = Entry {
+            let entry = PoolLogEntry {
                 method: &bytes,
                 authorization: &bytes,
                 ..entry(&noted, &bytes)

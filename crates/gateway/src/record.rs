@@ -28,13 +28,13 @@ use super::{
     conn::Conn,
     dispatch::{PoolHandle, Wait},
     failures::{Cause, Failed},
-    fastcgi::Asked,
+    fastcgi::RequestSummary,
     params,
     policy::{self, RequestPolicy},
     pool_log,
     pool_log::Noted,
     route::Script,
-    tally::Ended,
+    tally::FinishedRequest,
     template::Variables,
     trace,
 };
@@ -258,8 +258,8 @@ impl Record {
     }
 
     /// The client and what it requested, to be kept after the request's end.
-    pub(crate) fn asked_for(&self) -> Asked {
-        Asked {
+    pub(crate) fn summary(&self) -> RequestSummary {
+        RequestSummary {
             endpoints: self.endpoints.clone(),
             method: self.method().clone(),
             target: self.client_target().into(),
@@ -267,8 +267,8 @@ impl Record {
     }
 
     /// The client and what it requested, as log lines name it.
-    pub(crate) fn named(&self) -> error_log::Asked<'_> {
-        error_log::Asked {
+    pub(crate) fn named(&self) -> error_log::RequestLine<'_> {
+        error_log::RequestLine {
             client: &self.endpoints.remote_addr,
             method: self.method().as_str(),
             url: self.client_target(),
@@ -454,7 +454,7 @@ impl Record {
         {
             self.failed(status.as_u16(), self.reason, "");
         }
-        self.gateway.tally.ended(&Ended {
+        self.gateway.tally.ended(&FinishedRequest {
             site: self.site,
             pool: pool.zip(waited),
             status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
@@ -515,7 +515,7 @@ impl Record {
         };
         let script = self.script.as_ref();
         let written = SystemTime::now();
-        log.write(&pool_log::Entry {
+        log.write(&pool_log::PoolLogEntry {
             noted,
             note: noted.note.as_ref(),
             begun: written - Duration::from_micros(now.saturating_sub(self.started)),

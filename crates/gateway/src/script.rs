@@ -305,7 +305,7 @@ fn send(
         lease.asked_by(conn);
     }
     note(record, conn, &mut lease, &request);
-    let by = (record.id, record.asked_for());
+    let by = (record.id, record.summary());
     let mut run = Run::start((lease, worker), conn, by, request, body);
     run.ends_at(record.policy.deadline);
     run.on_drop(match record.policy.on_client_left {

@@ -31,7 +31,7 @@ use super::{
 };
 
 /// Requests of operators that the manager has not answered yet.
-pub(super) struct Asked {
+pub(super) struct OperatorActions {
     manager: Manager,
     next: AtomicU32,
     waiting: Mutex<HashMap<u32, oneshot::Sender<Result<String, String>>>>,
@@ -40,9 +40,9 @@ pub(super) struct Asked {
 /// A gateway as an operator sees it.
 pub(super) struct View(pub(super) Arc<Gateway>);
 
-impl Asked {
-    pub(super) fn new(manager: Manager) -> Asked {
-        Asked {
+impl OperatorActions {
+    pub(super) fn new(manager: Manager) -> OperatorActions {
+        OperatorActions {
             manager,
             next: AtomicU32::new(1),
             waiting: Mutex::default(),
@@ -160,7 +160,7 @@ impl Window for View {
     fn act(&self, action: Action) -> Task<Result<String, String>> {
         let gateway = self.0.clone();
         Box::pin(async move {
-            let answer = gateway.asked.ask(action).await;
+            let answer = gateway.actions.ask(action).await;
             // After this answer another configuration serves, so a client must not reach this one again: wait until
             // the listeners are closed. The window itself closes last.
             while gateway.drain.has_started() && gateway.listening.load(Relaxed) > 1 {

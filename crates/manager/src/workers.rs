@@ -85,7 +85,7 @@ pub(super) struct Before<'a> {
 enum Stopping {
     No,
     /// They were asked to end.
-    Asked,
+    Requested,
     /// They were killed.
     Killed,
 }
@@ -159,7 +159,7 @@ struct Started {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Claim {
     /// It has requested the worker.
-    Asked,
+    Requested,
     /// It has the worker.
     Given,
     /// Nothing: the gateway that had it is gone.
@@ -330,7 +330,7 @@ impl Pools {
             let why = match pool.workers[index].generation == pool.generation {
                 true if spent => Ending::Spent,
                 true => Ending::Idle,
-                false => Ending::Asked,
+                false => Ending::Requested,
             };
             if why == Ending::Spent {
                 pool.lost = (pool.lost + 1).min(pool.quota.most);
@@ -517,7 +517,7 @@ impl Pools {
 
     /// Asks all workers to end, and starts no others.
     pub(super) fn stop(&mut self) {
-        self.stopping = Stopping::Asked;
+        self.stopping = Stopping::Requested;
         for pool in &mut self.list {
             pool.quota.wanted = 0;
             for worker in &mut pool.workers {
@@ -532,7 +532,7 @@ impl Pools {
         for pool in &mut self.list {
             pool.quota.wanted = 0;
             for worker in &mut pool.workers {
-                worker.kill(Ending::Asked, &pool.name, masters);
+                worker.kill(Ending::Requested, &pool.name, masters);
             }
         }
     }
@@ -553,7 +553,7 @@ impl Pools {
             .iter()
             .flat_map(move |pool| match (stopping, &pool.kind) {
                 (Stopping::No, Kind::Php(php)) => [living(pool), php.masters()].concat(),
-                (Stopping::Asked, Kind::Php(_)) => living(pool),
+                (Stopping::Requested, Kind::Php(_)) => living(pool),
                 // They end with everything that they have forked.
                 _ => Vec::new(),
             })
@@ -677,7 +677,7 @@ impl Worker {
             }
             Link::Php(link) => {
                 link.stream = None;
-                self.why = Ending::Asked;
+                self.why = Ending::Requested;
                 self.until.get_or_insert(now + patience);
             }
         }
@@ -708,7 +708,7 @@ impl Worker {
             Link::Php(link) => link.stream = None,
         }
         if self.why == Ending::Unasked {
-            self.why = Ending::Asked;
+            self.why = Ending::Requested;
         }
     }
 

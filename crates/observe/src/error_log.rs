@@ -178,12 +178,12 @@ pub struct About<'a> {
     /// The worker.
     pub worker: Option<Worker<'a>>,
     /// The client and its request.
-    pub asked: Option<Asked<'a>>,
+    pub asked: Option<RequestLine<'a>>,
 }
 
 /// The request of a client.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct RequestLine<'a> {
     /// The client's address.
     pub client: &'a str,
     /// Its method.
@@ -559,7 +559,7 @@ mod tests {
         pool: Some("my shop"),
         request: Some(42),
         worker: Some(Worker::Pid(7)),
-        asked: Some(Asked {
+        asked: Some(RequestLine {
             client: "2001:db8::7",
             method: "GET",
             url: "/a?b=\"c",

@@ -152,7 +152,7 @@ pub enum Ending {
     /// It was idle and is not needed any more.
     Idle,
     /// weir ended it: after its last request, for a newer generation, or because weir stops.
-    Asked,
+    Requested,
 }
 
 /// A worker has ended.
@@ -161,13 +161,13 @@ pub fn worker_exited(pool: &str, pid: u32, exit: Exit, lived: Duration, why: End
     let (level, what) = match why {
         Ending::Unasked if exit != Exit::Code(0) => (Level::Error, "died"),
         Ending::Unasked | Ending::Killed => (Level::Info, "ended"),
-        Ending::Spent | Ending::Idle | Ending::Asked => (Level::Debug, "ended"),
+        Ending::Spent | Ending::Idle | Ending::Requested => (Level::Debug, "ended"),
     };
     let (bad, how) = in_fpm_words(exit);
     let bad = match why {
         Ending::Unasked | Ending::Killed | Ending::Spent => bad,
         // No request was lost.
-        Ending::Asked | Ending::Idle => Level::Debug,
+        Ending::Requested | Ending::Idle => Level::Debug,
     };
     let after = format!("after {} seconds from start", Seconds(lived));
     let message = match why {

@@ -23,7 +23,7 @@ pub struct Tally {
 
 /// A request whose answer has ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Ended {
+pub struct FinishedRequest {
     /// Index into the configuration's sites; `None`: no site.
     pub site: Option<usize>,
     /// Index into the configuration's pools, if it asked for a worker, and how long it waited for one, µs.
@@ -109,7 +109,7 @@ impl Tally {
     }
 
     /// Counts a request whose answer has ended.
-    pub fn ended(&self, ended: &Ended) {
+    pub fn ended(&self, ended: &FinishedRequest) {
         let part = self.part();
         if let Some(site) = part.site(ended.site) {
             let class = usize::from(ended.status / 100).clamp(1, CLASSES) - 1;
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn parts_are_added_up() {
         let tally = Tally::new(2, 1, 1);
-        let ended = Ended {
+        let ended = FinishedRequest {
             site: Some(0),
             pool: Some((0, 2_000)),
             status: 200,
@@ -234,7 +234,7 @@ mod tests {
             tally.ended(&ended);
             tally.served(Some(0), 0, 30_000);
         }
-        tally.ended(&Ended {
+        tally.ended(&FinishedRequest {
             site: None,
             pool: None,
             status: 404,
@@ -258,7 +258,7 @@ mod tests {
         let tally = Tally::new(0, 0, 0);
         count_as(9);
         tally.served(Some(7), 7, 1);
-        tally.ended(&Ended {
+        tally.ended(&FinishedRequest {
             site: Some(7),
             pool: Some((7, 1)),
             status: 0,

@@ -25,7 +25,7 @@ pub struct Resolver(TokioResolver);
 
 /// The addresses of a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct Resolved {
     /// Of both families; the first [`MOST_ADDRESSES`] in ascending order.
     pub addresses: BTreeSet<IpAddr>,
     /// How many more there were.
@@ -122,9 +122,9 @@ impl Resolver {
     }
 
     /// All addresses of a name.
-    pub async fn look_up(&self, name: &str) -> Answer {
+    pub async fn look_up(&self, name: &str) -> Resolved {
         let (v4, v6) = tokio::join!(self.half(name, Family::V4), self.half(name, Family::V6));
-        Answer::of(v4, v6)
+        Resolved::of(v4, v6)
     }
 
     /// The addresses of one family. It ends after [`LOOK_UP_LIMIT`] at the latest.
@@ -166,11 +166,11 @@ impl Resolver {
     }
 }
 
-impl Answer {
+impl Resolved {
     /// Combines both families. If the name has no addresses of one family, that family is known to be empty. If it
     /// has no address at all, nothing is known, because a name in use has addresses.
-    pub fn of(v4: Half, v6: Half) -> Answer {
-        let mut answer = Answer::default();
+    pub fn of(v4: Half, v6: Half) -> Resolved {
+        let mut answer = Resolved::default();
         let mut ttl: Option<Duration> = None;
         for (half, unknown) in [(v4, &mut answer.unknown_v4), (v6, &mut answer.unknown_v6)] {
             match half {
@@ -252,7 +252,7 @@ const LOOK_UP_LIMIT: Duration = Duration::from_secs(30);
 mod tests {
     use super::*;
 
-    fn look_up(files: NameFiles, name: &str) -> Answer {
+    fn look_up(files: NameFiles, name: &str) -> Resolved {
         let nobody = [SocketAddr::from(([127, 0, 0, 1], 9))];
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -30,7 +30,7 @@ fn a_network_has_as_many_places_as_it_may() {
 #[test]
 fn room_is_taken_once_and_given_back() {
     let census = Arc::new(Census::new((2, 0), 1, 1));
-    let mut places: Vec<Place> = (0..3).map(|_| census.enter(None).unwrap()).collect();
+    let mut places: Vec<ConnectionPermit> = (0..3).map(|_| census.enter(None).unwrap()).collect();
     assert!(census.take(&mut places[0]) && census.take(&mut places[1]));
     assert!(census.take(&mut places[0]) && !census.take(&mut places[2]));
     assert_eq!(census.count(), 2);

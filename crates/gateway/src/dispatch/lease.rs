@@ -22,7 +22,7 @@ use super::{
 use crate::{
     clock,
     conn::Conn,
-    pool_log::{Ended, Line},
+    pool_log::{Line, ScriptEnd},
     record::OwnedWorker,
     scoreboard::{Cost, Facts, WorkerScore},
     worker_conn::WorkerConn,
@@ -58,7 +58,7 @@ pub(crate) struct Held {
     /// The cost that the worker reported for its request.
     pub(super) cost: Cost,
     /// Where the end of the request is noted, if somebody waits for it.
-    pub(super) ended: Option<Arc<OnceLock<Ended>>>,
+    pub(super) ended: Option<Arc<OnceLock<ScriptEnd>>>,
     /// Its line in the pool's own log, if the worker says what that contains.
     pub(super) line: Option<Box<Line>>,
     /// Whether the request was begun. If not, returning the worker does not count as a finished request.
@@ -181,7 +181,7 @@ impl Lease {
     }
 
     /// Requests that the time at which the worker becomes free is stored in `ended`.
-    pub(crate) fn note_end(&mut self, ended: Arc<OnceLock<Ended>>) {
+    pub(crate) fn note_end(&mut self, ended: Arc<OnceLock<ScriptEnd>>) {
         self.ended = Some(ended);
     }
 
@@ -301,7 +301,7 @@ impl Drop for Lease {
             score.end(self.cost);
         }
         if let Some(ended) = &self.ended {
-            let _ = ended.set(Ended {
+            let _ = ended.set(ScriptEnd {
                 at: clock::now(),
                 cost: self.cost,
             });

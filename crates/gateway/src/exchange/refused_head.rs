@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use http::StatusCode;
 use weir_observe::clock;
 
-use crate::{Gateway, access_log::Entry, conn::Conn, tally::Ended, template};
+use crate::{Gateway, access_log::Entry, conn::Conn, tally::FinishedRequest, template};
 
 /// Logs a request head that the connection's carrier has refused.
 pub(crate) fn refused_head(
@@ -19,7 +19,7 @@ pub(crate) fn refused_head(
     let (code, from) = (status.as_u16(), &conn.endpoints.remote_addr);
     log::info!(request = id; "{code} {reason}: {why}, from {from}");
     let time = clock::now() - started;
-    gateway.tally.ended(&Ended {
+    gateway.tally.ended(&FinishedRequest {
         site: None,
         pool: None,
         status: status.as_u16(),

@@ -9,21 +9,21 @@ use crate::{dispatch::PoolHandle, record::Endpoints};
 
 /// The owner of a response: its pool, the request's number, and who asked; `None` if it had ended before.
 #[derive(Debug, Default)]
-pub(crate) struct Owner(pub(super) Option<(Arc<PoolHandle>, u64, Asked)>);
+pub(crate) struct Owner(pub(super) Option<(Arc<PoolHandle>, u64, RequestSummary)>);
 
 /// The client and what it requested, for log lines. Cloning it copies no text.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct RequestSummary {
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) method: Method,
     /// Path and query, in the spelling of a URI.
     pub(crate) target: Arc<str>,
 }
 
-impl Asked {
+impl RequestSummary {
     /// As log lines name it.
-    pub(crate) fn named(&self) -> error_log::Asked<'_> {
-        error_log::Asked {
+    pub(crate) fn named(&self) -> error_log::RequestLine<'_> {
+        error_log::RequestLine {
             client: &self.endpoints.remote_addr,
             method: self.method.as_str(),
             url: &self.target,

@@ -10,7 +10,7 @@ use std::{
 
 use weir_fcgi::nv::{Decoder, Limits, Pairs};
 
-use super::{Ended, Entry, Noted};
+use super::{Noted, PoolLogEntry, ScriptEnd};
 use crate::{Gateway, conn::Conn, dispatch::PoolHandle, record::Record, scoreboard::Cost};
 
 /// The line of a request at a worker.
@@ -67,7 +67,7 @@ impl Line {
             let digits = str::from_utf8(text(name)).unwrap_or_default();
             digits.parse::<u64>().unwrap_or_default()
         };
-        let ended = OnceLock::from(Ended {
+        let ended = OnceLock::from(ScriptEnd {
             at: 0,
             cost: Cost {
                 cpu: number(b"cpu"),
@@ -81,7 +81,7 @@ impl Line {
             peer: self.peer,
             ..Noted::default()
         };
-        log.write(&Entry {
+        log.write(&PoolLogEntry {
             noted: &noted,
             note: Some(note),
             begun: self.begun,

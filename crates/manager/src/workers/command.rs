@@ -164,7 +164,7 @@ impl Pool {
                 "worker has accepted no connection for {seconds:.1} s: killed"
             );
             link.kill(&self.name, pid);
-            worker.why = Ending::Asked;
+            worker.why = Ending::Requested;
             worker.until = Some(now + RETIRE_LIMIT);
         } else if !link.proven && !link.slow && waited > SLOW_START {
             link.slow = true;

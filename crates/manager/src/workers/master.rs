@@ -314,7 +314,7 @@ impl Pool {
                 .master()
                 .is_some_and(|master| overdue.contains(&master))
             {
-                worker.kill(events::Ending::Asked, &self.name, masters);
+                worker.kill(events::Ending::Requested, &self.name, masters);
             }
         }
         let Kind::Php(php) = &mut self.kind else {

@@ -92,7 +92,7 @@ impl Pool {
                         about_pool(&self.name),
                         "no worker can be forked: {error}"
                     );
-                    if worker.claim == Claim::Asked {
+                    if worker.claim == Claim::Requested {
                         news.push(self.failed(1));
                     }
                 }
@@ -138,7 +138,7 @@ impl Pool {
             return;
         };
         if stopping || worker.until.is_some() {
-            return worker.kill(events::Ending::Asked, &self.name, masters);
+            return worker.kill(events::Ending::Requested, &self.name, masters);
         }
         worker.claim = Claim::Given;
         news.push(ToGateway::Worker {

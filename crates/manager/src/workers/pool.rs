@@ -93,7 +93,7 @@ impl Pool {
                     generation: self.generation,
                     pid: started.pid,
                     since: now,
-                    claim: Claim::Asked,
+                    claim: Claim::Requested,
                     until: None,
                     why: Ending::Unasked,
                     outputs: Some(started.outputs),
@@ -170,7 +170,7 @@ impl Pool {
                 exit,
                 killed: by_signal && !no_memory && why == Ending::Unasked,
             }),
-            Claim::Asked => news.push(self.failed(1)),
+            Claim::Requested => news.push(self.failed(1)),
             Claim::None => {}
         }
         if self.emergency.borrow_mut().count(exit, now) {
@@ -225,7 +225,7 @@ impl Pool {
         };
         let kept = self.workers.iter_mut().filter(free).take(count);
         kept.map(|worker| {
-            worker.claim = Claim::Asked;
+            worker.claim = Claim::Requested;
             worker.until = None;
             worker.reconnect(now);
         })
@@ -237,7 +237,7 @@ impl Pool {
             if worker.until.is_some_and(|until| until <= now) {
                 if worker.why == Ending::Unasked {
                     // Left by a gateway, and not requested by the next one.
-                    worker.leave(&self.name, Ending::Asked, now + RETIRE_LIMIT);
+                    worker.leave(&self.name, Ending::Requested, now + RETIRE_LIMIT);
                     continue;
                 }
                 let waited = now.saturating_duration_since(worker.since).as_secs_f64();
@@ -246,7 +246,7 @@ impl Pool {
                     about(&self.name, worker.pid.unwrap_or_default()),
                     "the worker does not end, {waited:.1} s after its start: killed"
                 );
-                worker.kill(Ending::Asked, &self.name, masters);
+                worker.kill(Ending::Requested, &self.name, masters);
                 // Try again later, in case this does not help.
                 worker.until = Some(now + RETIRE_LIMIT);
             }

@@ -15,7 +15,7 @@ use weir_pool::ServerId;
 use super::{Note, ServerGroup, UnknownName, key};
 use crate::{
     dispatch::PoolHandle,
-    resolver::{Answer, MOST_ADDRESSES, Resolver},
+    resolver::{MOST_ADDRESSES, Resolved, Resolver},
 };
 
 /// Looks a name up each time its TTL is over. Never returns. `known`: the addresses that an earlier gateway found;
@@ -42,9 +42,9 @@ pub(super) async fn follow(
         let addresses = known.iter().copied().take(MOST_ADDRESSES).collect();
         pool.found(
             &mut name,
-            &Answer {
+            &Resolved {
                 addresses,
-                ..Answer::default()
+                ..Resolved::default()
             },
         );
     }
@@ -90,7 +90,7 @@ struct Name {
 
 impl PoolHandle {
     /// Updates the servers from a name's addresses.
-    fn found(self: &Arc<Self>, name: &mut Name, answer: &Answer) {
+    fn found(self: &Arc<Self>, name: &mut Name, answer: &Resolved) {
         let mut added = Vec::new();
         self.change(|state, now, effects| {
             if let Some(group) = &mut state.group {
@@ -116,7 +116,7 @@ impl ServerGroup {
         &mut self,
         pool: &PoolHandle,
         name: &Name,
-        answer: &Answer,
+        answer: &Resolved,
         effects: &mut super::Effects,
     ) -> Vec<(ServerId, u64)> {
         self.pending_names -= usize::from(name.first);
@@ -165,7 +165,7 @@ impl ServerGroup {
 
 impl Name {
     /// The log message for an answer: once when the lookup fails, and once when it works again.
-    fn say(&mut self, group: &mut ServerGroup, answer: &Answer) -> Option<Note> {
+    fn say(&mut self, group: &mut ServerGroup, answer: &Resolved) -> Option<Note> {
         let host = &self.host;
         match &answer.failure {
             Some(failure) if !self.failing => {
@@ -197,7 +197,7 @@ impl Name {
     }
 
     /// Logs once that some of the addresses are not used.
-    fn say_left_out(&mut self, answer: &Answer) -> Option<Note> {
+    fn say_left_out(&mut self, answer: &Resolved) -> Option<Note> {
         let was = std::mem::replace(&mut self.overfull, answer.left_out > 0);
         (self.overfull && !was).then(|| {
             Note::Warning(format!(
