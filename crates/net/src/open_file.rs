@@ -14,6 +14,8 @@ pub struct OpenFile {
     /// `None` only while it is dropped.
     fd: Option<OwnedFd>,
     len: AtomicU64,
+    /// When the whole file was last found in the page cache ([`weir_sys::timer::monotonic`], µs).
+    cached_at: AtomicU64,
 }
 
 impl OpenFile {
@@ -22,6 +24,7 @@ impl OpenFile {
         OpenFile {
             fd: Some(fd),
             len: AtomicU64::new(len),
+            cached_at: AtomicU64::new(0),
         }
     }
 
@@ -33,6 +36,20 @@ impl OpenFile {
     /// Adds `bytes` to the size.
     pub fn grow(&self, bytes: u64) {
         self.len.fetch_add(bytes, Relaxed);
+    }
+
+    /// Whether `[offset, offset + len)` is in the page cache, as [`weir_sys::file::is_cached`] judges it. If the whole
+    /// file is, the answer holds for [`CACHED_FOR`]: the kernel drops what was not used for long.
+    pub(crate) fn is_cached(&self, offset: u64, len: u64) -> bool {
+        let now = weir_sys::timer::monotonic();
+        if now.saturating_sub(self.cached_at.load(Relaxed)) < CACHED_FOR {
+            return true;
+        }
+        let cached = weir_sys::file::is_cached(self.as_fd(), offset, len);
+        if cached && offset == 0 && len == self.len() {
+            self.cached_at.store(now, Relaxed);
+        }
+        cached
     }
 }
 
@@ -58,6 +75,9 @@ impl Drop for OpenFile {
 
 /// Closing a smaller file takes no longer than handing it to another thread.
 const LARGE: u64 = 4 << 20;
+/// How long a file counts as being in the page cache after the last look, µs. A wrong answer makes one reader wait for
+/// the disk; a look costs a system call for each 64 KiB.
+const CACHED_FOR: u64 = 100_000;
 
 #[cfg(test)]
 mod tests {
@@ -67,6 +87,32 @@ mod tests {
         os::unix::net::UnixStream,
         sync::mpsc,
     };
+
+    #[test]
+    fn what_was_in_memory_a_moment_ago_is_not_looked_up_again() {
+        // Of a socket, no byte is ever in the page cache.
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let file = OpenFile::new(socket.into(), 10);
+        assert!(!file.is_cached(0, 10));
+        let now = weir_sys::timer::monotonic();
+        file.cached_at.store(now + 3_600_000_000, Relaxed);
+        assert!(file.is_cached(0, 10));
+        file.cached_at
+            .store(now.saturating_sub(CACHED_FOR), Relaxed);
+        assert!(!file.is_cached(0, 10));
+    }
+
+    #[test]
+    fn only_a_look_at_the_whole_file_is_remembered() {
+        let folder = weir_sys::file::open_dir(&std::env::temp_dir()).unwrap();
+        let mut file = std::fs::File::from(weir_sys::file::temp_file(folder.as_fd()).unwrap());
+        std::io::Write::write_all(&mut file, b"0123456789").unwrap();
+        let file = OpenFile::new(file.into(), 10);
+        assert!(file.is_cached(2, 8));
+        assert_eq!(file.cached_at.load(Relaxed), 0);
+        assert!(file.is_cached(0, 10));
+        assert_ne!(file.cached_at.load(Relaxed), 0);
+    }
 
     #[test]
     fn a_large_file_is_not_closed_by_the_reactor() {

@@ -55,7 +55,7 @@ impl FilePart {
                 self.in_memory = self.len.min(SLICE);
             } else if self.in_memory == 0 {
                 let next = self.len.min(SLICE);
-                if !weir_sys::file::is_cached(self.file.as_fd(), self.offset, next) {
+                if !self.file.is_cached(self.offset, next) {
                     // sendfile(2) would wait for the disk and block all connections of this reactor.
                     let (file, offset) = (self.file.clone(), self.offset);
                     self.populating = Some(tokio::task::spawn_blocking(move || {
