@@ -24,7 +24,7 @@ fn kept(weir: &Weir) -> Client {
     client
 }
 
-fn status(weir: &Weir) -> serde_json::Value {
+pub(crate) fn status(weir: &Weir) -> serde_json::Value {
     let status = Command::new(program())
         .args(["status", "--json"])
         .arg(format!(

@@ -7,6 +7,7 @@ mod connections;
 mod files;
 mod hints;
 mod http;
+mod idle;
 mod paths;
 mod reactors;
 mod routing;

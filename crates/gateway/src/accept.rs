@@ -1,4 +1,5 @@
-//! Accepts connections on the listening sockets, and serves those that other reactors send.
+//! Accepts connections on the listening sockets, and serves those that other reactors send, and idle ones on which
+//! something has come.
 //!
 //! Each reactor that accepts has its own listening socket for each listener, or shares it with others.
 //! [`super::reactors`] says which reactor gets a connection, [`super::census`] whether there is room for it.
@@ -18,28 +19,16 @@ use tokio::sync::mpsc;
 use weir_config::{Address, Protocol};
 use weir_http::{Timeouts, h1::Limits};
 use weir_net::{ACCEPT_PAUSE, Listening, Socket, is_of_one_connection};
-use weir_observe::events;
+use weir_observe::{clock, events};
 
 use super::{
     Gateway,
     census::{ConnectionPermit, ListenerTally},
     conn::Conn,
     connection, fastcgi_front,
-    reactors::Reactors,
+    idle::{self, Detached},
     sweep::Registered,
 };
-
-/// A connection for another reactor.
-#[derive(Debug)]
-pub(crate) struct Arrival {
-    listener: u16,
-    /// Not watched by any reactor.
-    socket: OwnedFd,
-    peer: Option<SocketAddr>,
-    place: ConnectionPermit,
-    /// If it is not new: the requests that it has had, and since when it has none ([`clock::now`]).
-    before: Option<(u64, u64)>,
-}
 
 /// What all connections of a listener have in common on a reactor.
 struct Terms {
@@ -102,17 +91,17 @@ pub(crate) async fn listen(
         let Some(to) = gateway.reactors.for_new(home) else {
             return terms.serve(gateway, socket, peer, place, None);
         };
-        let arrival = socket.into_fd().map(|socket| Arrival {
+        let detached = socket.into_fd().map(|socket| Detached {
             listener,
             socket,
             peer,
             place,
             before: None,
         });
-        match arrival.map(|arrival| gateway.reactors.send(to, arrival)) {
+        match detached.map(|connection| gateway.reactors.send(to, connection)) {
             Ok(Ok(())) => {}
             // It does not take any, so this reactor serves it.
-            Ok(Err(arrival)) => terms.take(gateway, arrival),
+            Ok(Err(connection)) => terms.take(gateway, connection),
             Err(error) => log::error!("cannot give a connection to reactor {to}: {error}"),
         }
     };
@@ -183,27 +172,51 @@ pub(crate) async fn listen(
     }
 }
 
-/// Serves the connections that other reactors send to the reactor `home`. Never returns.
+/// Serves the connections that other reactors send to the reactor `home`, and idle ones on which something has come.
+/// Never returns.
 pub(super) async fn take_in(
     gateway: Arc<Gateway>,
     home: u16,
-    mut mailbox: mpsc::UnboundedReceiver<Arrival>,
+    mut mailbox: mpsc::UnboundedReceiver<Detached>,
 ) {
     let listeners = 0..gateway.config.listeners.len() as u16;
     let terms: Vec<Terms> = listeners
         .map(|listener| Terms::new(&gateway, listener, home))
         .collect();
-    while let Some(arrival) = mailbox.recv().await {
-        if let Some(terms) = terms.get(usize::from(arrival.listener)) {
-            terms.take(&gateway, arrival);
+    let serve = |connection: Detached| {
+        if let Some(terms) = terms.get(usize::from(connection.listener)) {
+            terms.take(&gateway, connection);
         }
-    }
-}
-
-impl Arrival {
-    /// Whether it comes from another reactor, and not from a listener.
-    pub(super) fn has_moved(&self) -> bool {
-        self.before.is_some()
+    };
+    let idle = match idle::start() {
+        Ok(idle) => Some(idle),
+        Err(error) => {
+            log::error!("reactor {home} cannot watch idle connections, which are closed: {error}");
+            None
+        }
+    };
+    let mut slots = Vec::new();
+    loop {
+        let ready = async {
+            match &idle {
+                Some(idle) => idle.ready(&mut slots).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            sent = mailbox.recv() => match sent {
+                Some(connection) if connection.rests(clock::now()) => {
+                    idle::keep(&gateway, connection);
+                }
+                Some(connection) => serve(connection),
+                None => return,
+            },
+            result = ready => if let Err(error) = result {
+                log::error!("reactor {home} cannot see what comes on idle connections: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            },
+        }
+        slots.drain(..).filter_map(idle::take).for_each(serve);
     }
 }
 
@@ -214,12 +227,7 @@ impl Terms {
             listener,
             home,
             limits: connection::limits(settings),
-            timeouts: Arc::new(Timeouts {
-                header: settings.header_timeout,
-                body: settings.body_timeout,
-                idle: settings.idle_timeout,
-                send: settings.send_timeout,
-            }),
+            timeouts: Arc::new(connection::timeouts(settings)),
             local: match settings.address {
                 Address::Tcp(address) => Some(address),
                 Address::Unix(_) => None,
@@ -227,11 +235,18 @@ impl Terms {
         }
     }
 
-    /// Serves a connection that was sent to this reactor.
-    fn take(&self, gateway: &Arc<Gateway>, arrival: Arrival) {
+    /// Serves a connection that has no task.
+    fn take(&self, gateway: &Arc<Gateway>, connection: Detached) {
         let settings = &gateway.config.listeners[usize::from(self.listener)];
-        match Socket::watch(arrival.socket, matches!(settings.address, Address::Tcp(_))) {
-            Ok(socket) => self.serve(gateway, socket, arrival.peer, arrival.place, arrival.before),
+        let Detached {
+            socket,
+            peer,
+            place,
+            before,
+            ..
+        } = connection;
+        match Socket::watch(socket, matches!(settings.address, Address::Tcp(_))) {
+            Ok(socket) => self.serve(gateway, socket, peer, place, before),
             Err(error) => log::error!(
                 "reactor {} cannot watch a connection, which is closed: {error}",
                 self.home
@@ -239,7 +254,7 @@ impl Terms {
         }
     }
 
-    /// Serves a connection on this reactor. `before`: see [`Arrival`].
+    /// Serves a connection on this reactor. `before`: see [`Detached`].
     fn serve(
         &self,
         gateway: &Arc<Gateway>,
@@ -291,28 +306,27 @@ impl Terms {
 }
 
 impl Seat {
-    /// Sends a connection that has no request, and of which nothing was read, to the reactor `to`.
-    pub(super) fn move_away(&mut self, to: u16, reactors: &Reactors, conn: &Conn, socket: Socket) {
+    /// Gives a connection that has no request, and of which nothing was read, to the reactor `to`.
+    pub(super) fn move_away(&mut self, to: u16, gateway: &Gateway, conn: &Conn, socket: Socket) {
         let peer = match &socket {
             Socket::Tcp(tcp) => tcp.peer_addr().map(Some),
             Socket::Unix(_) => Ok(None),
         };
         // If one of these fails, the client has left, and the connection is closed.
-        if let (Ok(peer), Ok(socket), Some(place), Some(since)) = (
-            peer,
-            socket.into_fd(),
-            self.place.take(),
-            conn.rests_since(),
-        ) {
-            let arrival = Arrival {
+        if let (Ok(peer), Ok(socket), Some(place)) = (peer, socket.into_fd(), self.place.take()) {
+            let connection = Detached {
                 listener: conn.listener,
                 socket,
                 peer,
                 place,
-                before: Some((conn.requests(), since)),
+                before: Some((conn.requests(), conn.idle_since())),
             };
-            // All reactors that run have a mailbox, which is never closed.
-            let _ = reactors.send(to, arrival);
+            if to == conn.home {
+                idle::keep(gateway, connection);
+            } else {
+                // All reactors that run have a mailbox, which is never closed.
+                let _ = gateway.reactors.send(to, connection);
+            }
         }
     }
 }

@@ -41,7 +41,8 @@ pub(crate) struct Census {
 #[derive(Debug)]
 pub(super) struct Idle {
     pub(super) count: AtomicUsize,
-    /// When the longest idle connection became idle ([`clock::now`]); [`NEVER`] if no connection is idle.
+    /// When the longest idle connection became idle ([`clock::now`]), or a later time if the census is far from full;
+    /// [`NEVER`] if no connection is idle.
     pub(super) longest: AtomicU64,
     /// Another reactor needs room for new connections and has no idle ones: this reactor closes some of its own.
     is_asked: Notify,
@@ -113,6 +114,11 @@ impl Census {
     pub(crate) fn idle(&self) -> usize {
         let counts = self.reactors.iter().map(|idle| idle.count.load(Relaxed));
         counts.sum()
+    }
+
+    /// Whether new connections may soon need the places of idle ones.
+    pub(super) fn is_nearly_full(&self) -> bool {
+        self.count() >= self.max - self.max / 8 || self.waiting.load(Relaxed) > 0
     }
 
     /// How many new connections found `max_connections` reached.

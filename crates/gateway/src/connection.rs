@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use weir_config::Listener;
 use weir_http::{
-    Begun, ConnState, Front, Request,
+    Begun, ConnState, Front, Phase, Request, Timeouts,
     h1::{Connection, Limits},
 };
 use weir_net::Socket;
@@ -45,6 +45,16 @@ pub(crate) fn limits(listener: &Listener) -> Limits {
     }
 }
 
+/// The timeouts of a listener's connections.
+pub(crate) fn timeouts(listener: &Listener) -> Timeouts {
+    Timeouts {
+        header: listener.header_timeout,
+        body: listener.body_timeout,
+        idle: listener.idle_timeout,
+        send: listener.send_timeout,
+    }
+}
+
 impl Front for Seated {
     type Receipt = Box<Record>;
 
@@ -62,15 +72,13 @@ impl Front for Seated {
 
     fn should_move(&self) -> Option<u16> {
         let (reactors, home) = (&self.gateway.reactors, self.conn.home);
-        match reactors.gives_away(home) {
-            true => reactors.for_idle(home),
-            false => None,
-        }
+        let moves = self.conn.requests() > 0 && reactors.gives_away(home);
+        let to = moves.then(|| reactors.for_idle(home)).flatten();
+        to.or((self.conn.phase() == Phase::Resting).then_some(home))
     }
 
     fn move_away(&mut self, to: u16, socket: Socket) {
-        let reactors = &self.gateway.reactors;
-        self.seat.move_away(to, reactors, &self.conn, socket);
+        self.seat.move_away(to, &self.gateway, &self.conn, socket);
     }
 
     fn refused(&self, status: StatusCode, reason: &'static str, why: &str) {

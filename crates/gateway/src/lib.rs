@@ -36,6 +36,7 @@ mod fastcgi_front;
 mod figures;
 mod files;
 mod history;
+mod idle;
 mod logs;
 mod measured;
 mod messages;

@@ -25,7 +25,7 @@ use tokio::sync::{Notify, mpsc};
 use weir_observe::{clock, pulse::Pulse};
 use weir_pool::{Micros, ReactorLoad, ReactorScaler, spread};
 
-use super::{Gateway, accept::Arrival};
+use super::{Gateway, idle::Detached};
 
 /// All reactors of the gateway, by their numbers.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(crate) struct Reactors {
 #[derive(Debug)]
 struct Slot {
     /// Set once its thread has started.
-    mailbox: OnceLock<mpsc::UnboundedSender<Arrival>>,
+    mailbox: OnceLock<mpsc::UnboundedSender<Detached>>,
     /// Wakes it when it sleeps.
     call: Notify,
     /// Its share of new connections.
@@ -139,7 +139,7 @@ impl Reactors {
 
     /// The thread of the reactor `home` was started, and takes connections from `mailbox`. That has no limit of its
     /// own: each connection in it counts as one of `max_connections`.
-    pub(super) fn has_started(&self, home: u16, mailbox: mpsc::UnboundedSender<Arrival>) {
+    pub(super) fn has_started(&self, home: u16, mailbox: mpsc::UnboundedSender<Detached>) {
         if let Some(slot) = self.slots.get(usize::from(home)) {
             let _ = slot.mailbox.set(mailbox);
         }
@@ -184,13 +184,13 @@ impl Reactors {
     /// # Errors
     ///
     /// The connection, if that reactor does not take any.
-    pub(super) fn send(&self, to: u16, arrival: Arrival) -> Result<(), Arrival> {
+    pub(super) fn send(&self, to: u16, connection: Detached) -> Result<(), Detached> {
         let slot = self.slots.get(usize::from(to));
         let Some((slot, mailbox)) = slot.and_then(|slot| Some((slot, slot.mailbox.get()?))) else {
-            return Err(arrival);
+            return Err(connection);
         };
-        let is_moved = arrival.has_moved();
-        mailbox.send(arrival).map_err(|refused| refused.0)?;
+        let is_moved = connection.before.is_some();
+        mailbox.send(connection).map_err(|refused| refused.0)?;
         slot.call.notify_one();
         if is_moved {
             self.moved.fetch_add(1, Relaxed);

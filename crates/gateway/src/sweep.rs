@@ -1,7 +1,7 @@
 //! The connections of a reactor: a list, and the sweep that watches their deadlines.
 //!
-//! Every [`SWEEP`] a reactor compares the deadline of each of its connections with the clock. Ten thousand comparisons
-//! cost less than one request, and no request needs its own timer.
+//! Every [`SWEEP`] a reactor looks at those of its connections that have a deadline which may have passed
+//! ([`weir_http::watch`]), so no request needs its own timer. Connections without a task are in [`super::idle`].
 
 use std::{
     cell::RefCell,
@@ -11,6 +11,7 @@ use std::{
 
 use tokio::task::AbortHandle;
 use weir_config::Protocol;
+use weir_http::watch;
 use weir_observe::{
     clock::{self, NEVER},
     pulse::Pulse,
@@ -19,6 +20,7 @@ use weir_observe::{
 use super::{
     Gateway,
     conn::Conn,
+    idle,
     reactors::{Control, Meter},
     route,
 };
@@ -51,6 +53,7 @@ pub(super) async fn sweep(
     let (mut draining, mut cut) = (false, false);
     let (mut sweep_files_at, mut give_back_at) = (0, 0);
     let mut rested = 0;
+    let mut due = Vec::new();
     loop {
         meter.rest(&gateway.reactors, home, &pulse).await;
         pulse.beat();
@@ -73,38 +76,27 @@ pub(super) async fn sweep(
             route::sweep(now);
             sweep_files_at = now + SWEEP_FILES;
         }
-        let (mut resting, mut idle, mut longest) = (0, 0, NEVER);
-        let (mut open, mut active) = (0, 0);
-        let mut leaving = match gateway.reactors.has_let_go(home) {
-            true => MOST_LEAVING,
-            false => 0,
-        };
-        CONNECTIONS.with_borrow(|connections| {
-            for Watched { conn, .. } in connections.iter().flatten() {
-                let rests = conn.rests_since();
-                open += 1;
-                let recent = |since| now.saturating_sub(since) <= SWEEP.as_micros() as u64;
-                active += usize::from(rests.map_or_else(|| !conn.is_idle(), recent));
-                let leaves = leaving > 0 && rests.is_some();
-                leaving -= usize::from(leaves);
-                let comes_to_rest = conn
-                    .idle_since()
-                    .is_some_and(|since| now.saturating_sub(since) > REST_AFTER);
-                if comes_to_rest {
-                    conn.park();
-                }
-                resting += usize::from(comes_to_rest);
-                idle += usize::from(conn.is_idle());
-                longest = longest.min(conn.spare_since(now).unwrap_or(NEVER));
-                if draining || leaves || conn.overdue(now) {
-                    conn.wake();
-                }
-            }
-        });
-        meter.measure(&gateway.reactors, home, active, open);
+        watch::due(now, &mut due);
+        let resting = look_at(due.drain(..), now);
+        idle::close_overdue(now);
+        if draining {
+            wake_all(|_| true);
+            idle::close_all(false);
+        } else if gateway.reactors.has_let_go(home) {
+            give_away(&gateway, home);
+        }
+        let counts = watch::look();
+        let (open, idle) = (counts.open + idle::count(), counts.idle + idle::count());
+        meter.measure(&gateway.reactors, home, counts.active, open);
         if let Some(control) = &mut control {
             control.look(&gateway, &start);
         }
+        let longest = match idle {
+            0 => NEVER,
+            _ if gateway.census.is_nearly_full() => longest_idle(&gateway).unwrap_or(NEVER),
+            // Nobody needs it exactly, and it may take long to find.
+            _ => idle::longest(now).min(now),
+        };
         if let Some(reactor) = gateway.census.reactors.get(usize::from(home)) {
             reactor.count.store(idle, Relaxed);
             reactor.longest.store(longest, Relaxed);
@@ -124,8 +116,55 @@ pub(super) async fn sweep(
     }
 }
 
+/// Wakes the connections in these slots if a deadline has passed or they should rest. Returns how many should rest.
+fn look_at(slots: impl Iterator<Item = u32>, now: u64) -> usize {
+    let mut resting = 0;
+    CONNECTIONS.with_borrow(|connections| {
+        for slot in slots {
+            let Some(Some(Watched { conn, .. })) = connections.get(slot as usize) else {
+                continue;
+            };
+            let rests = conn.should_rest(now);
+            if rests {
+                conn.park();
+                resting += 1;
+            }
+            if rests || conn.overdue(now) {
+                conn.wake();
+            }
+            conn.looked_at();
+        }
+    });
+    resting
+}
+
+/// Wakes the connections of which this is true.
+fn wake_all(is_meant: impl FnMut(&&Arc<Conn>) -> bool) {
+    CONNECTIONS.with_borrow(|connections| {
+        let all = connections.iter().flatten().map(|entry| &entry.conn);
+        all.filter(is_meant).for_each(|conn| conn.wake());
+    });
+}
+
+/// Moves idle connections of this reactor, which was let go, to others: some at once, at most [`MOST_LEAVING`].
+fn give_away(gateway: &Gateway, home: u16) {
+    for connection in idle::take_some(MOST_LEAVING) {
+        if let Some(to) = gateway.reactors.for_idle(home) {
+            // All reactors that run have a mailbox, which is never closed.
+            let _ = gateway.reactors.send(to, connection);
+        }
+    }
+    let mut left = MOST_LEAVING;
+    wake_all(|conn| {
+        let leaves = left > 0 && conn.rests_since().is_some();
+        left -= usize::from(leaves);
+        leaves
+    });
+}
+
 /// Closes all connections of this reactor at once. Answers that were not sent yet are cut.
 fn cut_all() {
+    idle::close_all(true);
     let tasks: Vec<AbortHandle> = CONNECTIONS.with_borrow(|connections| {
         let tasks = connections.iter().flatten();
         tasks.filter_map(|entry| entry.task.clone()).collect()
@@ -137,6 +176,11 @@ fn cut_all() {
 /// out: they are few, and each serves many clients.
 pub(super) fn longest_idle(gateway: &Gateway) -> Option<u64> {
     let now = clock::now();
+    // Those with a task have been idle for a shorter time.
+    let longest = idle::longest(now);
+    if longest < NEVER {
+        return Some(longest);
+    }
     CONNECTIONS.with_borrow(|connections| {
         let all = connections.iter().flatten();
         all.map(|entry| &entry.conn)
@@ -150,25 +194,17 @@ pub(super) fn longest_idle(gateway: &Gateway) -> Option<u64> {
 /// search the whole list, and 32 at most.
 pub(super) fn close_idle(gateway: &Gateway, home: u16) {
     let (census, now) = (&gateway.census, clock::now());
-    let mut idle: Vec<(u64, Arc<Conn>)> = CONNECTIONS.with_borrow(|connections| {
-        let all = connections.iter().flatten();
-        all.map(|entry| &entry.conn)
-            .filter(|conn| is_of_client(gateway, conn))
-            .filter_map(|conn| Some((conn.spare_since(now)?, conn.clone())))
-            .collect()
-    });
     if let Some(reactor) = census.reactors.get(usize::from(home)) {
         // Until the next sweep, other reactors must not ask for connections that are being closed now.
         reactor.longest.store(NEVER, Relaxed);
     }
-    if idle.is_empty() {
+    let eighth = |all: usize| (all / 8).clamp(1, MOST_CLOSED);
+    let count = match idle::close_longest(eighth, now) {
+        0 => give_up_longest(gateway, eighth, now),
+        count => count,
+    };
+    if count == 0 {
         return;
-    }
-    let count = (idle.len() / 8).clamp(1, MOST_CLOSED);
-    idle.select_nth_unstable_by_key(count - 1, |(since, _)| *since);
-    idle.truncate(count);
-    for (_, conn) in idle {
-        conn.give_up_if_idle();
     }
     census.closed_for_others.fetch_add(count as u64, Relaxed);
     if let Some(times) = census.said_limit.due() {
@@ -178,6 +214,27 @@ pub(super) fn close_idle(gateway: &Gateway, home: u16) {
             census.max
         );
     }
+}
+
+/// Closes those that have been idle for longest of the connections with a task, `share` of them. Returns how many.
+fn give_up_longest(gateway: &Gateway, share: impl Fn(usize) -> usize, now: u64) -> usize {
+    let mut idle: Vec<(u64, Arc<Conn>)> = CONNECTIONS.with_borrow(|connections| {
+        let all = connections.iter().flatten();
+        all.map(|entry| &entry.conn)
+            .filter(|conn| is_of_client(gateway, conn))
+            .filter_map(|conn| Some((conn.spare_since(now)?, conn.clone())))
+            .collect()
+    });
+    if idle.is_empty() {
+        return 0;
+    }
+    let count = share(idle.len());
+    idle.select_nth_unstable_by_key(count - 1, |(since, _)| *since);
+    idle.truncate(count);
+    for (_, conn) in idle {
+        conn.give_up_if_idle();
+    }
+    count
 }
 
 fn is_of_client(gateway: &Gateway, conn: &Conn) -> bool {
@@ -193,21 +250,21 @@ pub(super) struct Slot(usize);
 
 impl Registered {
     pub(super) fn new(conn: Arc<Conn>) -> Registered {
-        let entry = Watched { conn, task: None };
-        CONNECTIONS.with_borrow_mut(|connections| match FREE_PLACES.with_borrow_mut(Vec::pop) {
-            Some(place) => {
-                connections[place] = Some(entry);
-                Registered(place)
-            }
-            None => {
-                connections.push(Some(entry));
-                Registered(connections.len() - 1)
-            }
-        })
+        let place = CONNECTIONS.with_borrow_mut(|connections| {
+            let place = FREE_PLACES.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
+                connections.push(None);
+                connections.len() - 1
+            });
+            connections[place] = Some(Watched {
+                conn: conn.clone(),
+                task: None,
+            });
+            place
+        });
+        conn.watch(place as u32);
+        Registered(place)
     }
-}
 
-impl Registered {
     pub(super) fn slot(&self) -> Slot {
         Slot(self.0)
     }
@@ -227,8 +284,10 @@ impl Slot {
 impl Drop for Registered {
     fn drop(&mut self) {
         let entry = CONNECTIONS.with_borrow_mut(|connections| connections[self.0].take());
+        if let Some(entry) = entry {
+            entry.conn.unwatch();
+        }
         FREE_PLACES.with_borrow_mut(|free| free.push(self.0));
-        drop(entry);
     }
 }
 
@@ -243,9 +302,6 @@ const SWEEP_FILES: u64 = 1_000_000;
 
 /// How many idle connections of a reactor that was let go are moved at once.
 const MOST_LEAVING: usize = 256;
-
-/// A connection that is idle for this long (µs) rests: nothing of its last request is in use any more.
-const REST_AFTER: u64 = 1_000_000;
 
 /// After this many connections have come to rest, it is worth checking whether memory can be given back.
 const GIVE_BACK: usize = 256;

@@ -1,13 +1,14 @@
 //! What is known of a client connection, whatever it speaks: its phase, its deadlines, and what its request does.
 //!
-//! The carrier of the connection, the steps of its request and the reactor's sweeper share it. Phase and deadlines are
-//! atomics that the sweeper compares with the clock, so that no request needs a timer of its own.
+//! The carrier of the connection, the steps of its request and the reactor's sweeper share it. The sweeper wakes the
+//! connection when one of its deadlines has passed, so that no request needs a timer of its own. It looks at a connection
+//! only when one of them may have passed: [`crate::watch`].
 
 use std::{
     os::fd::AsFd,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     task::Waker,
     time::Duration,
@@ -15,6 +16,8 @@ use std::{
 
 use weir_net::Socket;
 use weir_observe::clock::{self, NEVER};
+
+use crate::watch;
 
 /// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +29,7 @@ pub enum Phase {
     Head = 1,
     /// A request is being processed or answered.
     Busy = 2,
-    /// Idle for a while: the sweeper has counted it.
+    /// Idle for a while: its task is not needed any more.
     Resting = 3,
 }
 
@@ -63,6 +66,12 @@ pub struct ConnState {
     unsent: AtomicU64,
     /// Requests answered so far.
     requests: AtomicU64,
+    /// Its number in the reactor's list ([`watch`]); [`UNWATCHED`] if it is in none.
+    slot: AtomicU32,
+    /// The sweep after which it last became idle.
+    idle_sweep: AtomicU32,
+    /// The sweeper looks at it at this time, or earlier.
+    look_at: AtomicU64,
     waker: OnceLock<Waker>,
     /// Interim answers for the carrier.
     interim: Mutex<Vec<u8>>,
@@ -83,21 +92,53 @@ impl ConnState {
             send_deadline: AtomicU64::new(NEVER),
             unsent: AtomicU64::new(0),
             requests: AtomicU64::new(0),
+            slot: AtomicU32::new(UNWATCHED),
+            idle_sweep: AtomicU32::new(0),
+            look_at: AtomicU64::new(0),
             waker: OnceLock::new(),
             interim: Mutex::default(),
         }
     }
 
-    /// The connection comes from another reactor, where it had so many requests and has been idle since then.
+    /// The connection is not new: it had so many requests and has been idle since then.
     pub fn continues(&self, requests: u64, since: u64) {
         self.requests.store(requests, Relaxed);
         self.head_started.store(since, Relaxed);
-        let idle = self.timeouts.idle.as_micros() as u64;
-        self.wake_at(if idle == 0 {
-            NEVER
-        } else {
-            since.saturating_add(idle)
-        });
+        self.wake_at(self.timeouts.idle_until(requests, since));
+    }
+
+    /// The reactor's sweeper watches the connection in `slot` of its list. Called on the reactor, before the first byte.
+    pub fn watch(&self, slot: u32) {
+        self.slot.store(slot, Relaxed);
+        watch::begin(slot);
+        self.looked_at();
+    }
+
+    /// The sweeper no longer watches it.
+    pub fn unwatch(&self) {
+        let slot = self.slot.swap(UNWATCHED, Relaxed);
+        if slot != UNWATCHED {
+            watch::end(slot, self.is_idle(), self.idle_sweep.load(Relaxed));
+        }
+    }
+
+    /// The sweeper has looked at it, and looks again when the next of its deadlines passes, or when it has been idle for
+    /// long enough to rest.
+    pub fn looked_at(&self) {
+        let mut next = (self.deadline.load(Relaxed)).min(self.send_deadline.load(Relaxed));
+        if self.phase() == Phase::Idle {
+            next = next.min(self.head_started.load(Relaxed).saturating_add(REST_AFTER));
+        }
+        self.look_at.store(next, Relaxed);
+        watch::set(self.slot.load(Relaxed), next);
+    }
+
+    /// The sweeper must look at it at this time.
+    fn look_by(&self, time: u64) {
+        if time < self.look_at.load(Relaxed) {
+            self.look_at.store(time, Relaxed);
+            watch::set(self.slot.load(Relaxed), time);
+        }
     }
 
     pub fn phase(&self) -> Phase {
@@ -109,9 +150,15 @@ impl ConnState {
         }
     }
 
-    /// The connection has been idle for a while, and holds nothing but what each idle connection holds.
+    /// The connection has been idle for a while.
     pub fn park(&self) {
         self.phase.store(Phase::Resting as u8, Relaxed);
+    }
+
+    /// Whether it has been idle for so long that it should rest, and does not yet.
+    pub fn should_rest(&self, now: u64) -> bool {
+        self.phase() == Phase::Idle
+            && now.saturating_sub(self.head_started.load(Relaxed)) >= REST_AFTER
     }
 
     /// A whole head has arrived, so a request begins. Returns when its first byte arrived.
@@ -134,6 +181,7 @@ impl ConnState {
     /// deadline.
     pub fn wake_at(&self, deadline: u64) {
         self.deadline.store(deadline, Relaxed);
+        self.look_by(deadline);
     }
 
     /// Stores the waker of the connection's task. It stays the same as long as the connection lives.
@@ -158,10 +206,9 @@ impl ConnState {
         now >= self.send_deadline.load(Relaxed)
     }
 
-    /// When the connection became idle, if it has not rested yet; `None` if it has had no request yet.
-    pub fn idle_since(&self) -> Option<u64> {
-        (self.phase() == Phase::Idle && self.requests() > 0)
-            .then(|| self.head_started.load(Relaxed))
+    /// When the connection was opened or became idle.
+    pub fn idle_since(&self) -> u64 {
+        self.head_started.load(Relaxed)
     }
 
     /// Whether the connection has no request.
@@ -169,7 +216,7 @@ impl ConnState {
         matches!(self.phase(), Phase::Idle | Phase::Resting)
     }
 
-    /// Like [`Self::idle_since`], but also for a connection that rests.
+    /// When the connection became idle; `None` if it has a request or has had none yet.
     pub fn rests_since(&self) -> Option<u64> {
         (self.is_idle() && self.requests() > 0).then(|| self.head_started.load(Relaxed))
     }
@@ -221,10 +268,15 @@ impl ConnState {
 
     /// Between two requests: the kernel has the whole last answer.
     pub fn rest(&self) {
+        if !self.is_idle() && self.slot.load(Relaxed) != UNWATCHED {
+            self.idle_sweep.store(watch::became_idle(), Relaxed);
+        }
+        let now = clock::now();
         self.phase.store(Phase::Idle as u8, Relaxed);
-        self.head_started.store(clock::now(), Relaxed);
-        self.deadline
-            .store(clock::deadline(self.timeouts.idle), Relaxed);
+        self.head_started.store(now, Relaxed);
+        let deadline = clock::deadline(self.timeouts.idle);
+        self.deadline.store(deadline, Relaxed);
+        self.look_by(deadline.min(now + REST_AFTER));
     }
 
     /// Notes whether a write to `socket` waits for the client. `send_timeout` limits that wait. A client that reads
@@ -248,9 +300,10 @@ impl ConnState {
     }
 
     fn wait_for_client(&self, unsent: u64) {
+        let deadline = clock::deadline(self.timeouts.send);
         self.unsent.store(unsent, Relaxed);
-        self.send_deadline
-            .store(clock::deadline(self.timeouts.send), Relaxed);
+        self.send_deadline.store(deadline, Relaxed);
+        self.look_by(deadline);
     }
 
     /// Closes the connection if it is still idle when its task runs.
@@ -264,23 +317,52 @@ impl ConnState {
         self.is_unwanted.load(Relaxed) && self.is_idle()
     }
 
-    /// Since when the connection has had no request, if it may be closed for others. A client that has just connected
-    /// may not: it is about to send a request.
+    /// Since when the connection may be closed for others; `None` if it may not.
     pub fn spare_since(&self, now: u64) -> Option<u64> {
-        let since = self.head_started.load(Relaxed);
-        let is_new = self.requests() == 0 && now.saturating_sub(since) < NEW;
-        (self.is_idle() && !is_new && !self.is_unwanted.load(Relaxed)).then_some(since)
+        let from = spare_from(self.requests(), self.idle_since());
+        (self.is_idle() && from <= now && !self.is_unwanted.load(Relaxed)).then_some(from)
     }
 
     /// The first byte of the next head has arrived.
     pub fn received(&self) {
         if self.is_idle() {
+            if self.slot.load(Relaxed) != UNWATCHED {
+                watch::is_not_idle(self.idle_sweep.load(Relaxed));
+            }
             self.phase.store(Phase::Head as u8, Relaxed);
             self.is_unwanted.store(false, Relaxed);
             self.head_started.store(clock::now(), Relaxed);
-            self.deadline
-                .store(clock::deadline(self.timeouts.header), Relaxed);
+            self.wake_at(clock::deadline(self.timeouts.header));
         }
+    }
+}
+
+impl Timeouts {
+    /// Until when a connection may be idle that has had so many requests, and has had none since then.
+    pub fn idle_until(&self, requests: u64, since: u64) -> u64 {
+        let limit = match requests {
+            0 => self.header,
+            _ => self.idle,
+        };
+        match limit.as_micros() as u64 {
+            0 => NEVER,
+            limit => since.saturating_add(limit),
+        }
+    }
+}
+
+/// A connection that is idle for this long rests, µs: nothing of its last request is in use any more.
+pub const REST_AFTER: u64 = 1_000_000;
+
+/// The slot of a connection that no sweeper watches.
+const UNWATCHED: u32 = u32::MAX;
+
+/// From when on a connection may be closed for others that has had so many requests and is idle since then. A client that
+/// has just connected is about to send a request.
+pub fn spare_from(requests: u64, since: u64) -> u64 {
+    match requests {
+        0 => since + NEW,
+        _ => since,
     }
 }
 
@@ -298,5 +380,53 @@ mod tests {
     #[test]
     fn what_is_kept_of_each_connection_is_small() {
         assert!(size_of::<ConnState>() <= 128, "{}", size_of::<ConnState>());
+    }
+
+    fn due(now: u64) -> Vec<u32> {
+        let mut slots = Vec::new();
+        watch::due(now, &mut slots);
+        slots
+    }
+
+    #[test]
+    fn the_sweeper_looks_at_a_connection_when_one_of_its_deadlines_passes() {
+        let second = Duration::from_secs(1);
+        let timeouts = Timeouts {
+            header: 10 * second,
+            body: 10 * second,
+            idle: 70 * second,
+            send: 30 * second,
+        };
+        let state = ConnState::new(Arc::new(timeouts));
+        let begin = clock::now();
+        let at = |seconds: u64| begin + seconds * 1_000_000 + 500_000;
+        state.watch(0);
+        assert_eq!((watch::look().idle, watch::look().active), (1, 0));
+        assert!(due(at(0)).is_empty());
+        assert_eq!(due(at(1)), [0]);
+        assert!(state.should_rest(at(1)) && !state.overdue(at(1)));
+        state.park();
+        state.looked_at();
+        assert!(due(at(9)).is_empty());
+        assert_eq!(due(at(10)), [0], "header_timeout of a new connection");
+        state.received();
+        state.begin_request();
+        assert_eq!((watch::look().idle, watch::look().active), (0, 0));
+        // It was to be looked at for its head, but has no deadline any more.
+        assert_eq!(due(at(10)), [0]);
+        state.looked_at();
+        assert!(due(at(1_000)).is_empty());
+        state.wake_at(at(3));
+        assert_eq!(due(at(3)), [0], "a deadline of the steps");
+        state.wake_at(NEVER);
+        state.looked_at();
+        state.rest();
+        let figures = watch::look();
+        assert_eq!((figures.idle, figures.active), (1, 1));
+        assert_eq!(due(at(1)), [0]);
+        watch::look();
+        state.unwatch();
+        assert_eq!((watch::look().idle, watch::look().active), (0, 0));
+        assert!(due(at(1_000)).is_empty());
     }
 }

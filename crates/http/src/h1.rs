@@ -150,7 +150,7 @@ impl<X: Front> Connection<X> {
             Poll::Pending if self.is_over(is_draining, now) => {
                 return Poll::Ready(Next::End(Ending::Clean));
             }
-            Poll::Pending if state.rests_since().is_some() => {
+            Poll::Pending if state.is_idle() => {
                 if let Some(to) = self.front.should_move()
                     && let Some(socket) = self.wire.take_socket()
                 {

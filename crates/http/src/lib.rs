@@ -17,6 +17,7 @@ mod date;
 mod fields;
 pub mod h1;
 mod head;
+pub mod watch;
 
 use std::pin::Pin;
 
@@ -27,7 +28,7 @@ use weir_net::Socket;
 use self::conn::MAX_INTERIM;
 pub use self::{
     body::{Body, Inlet, Part, Reply, RequestBody, Stream, Truncated, Tunnel, Tunnelled},
-    conn::{ConnState, Phase, Timeouts},
+    conn::{ConnState, Phase, REST_AFTER, Timeouts, spare_from},
     fields::Fields,
     head::{Head, Target},
 };
@@ -91,10 +92,11 @@ pub trait Front: Send + Unpin {
     /// Whether the gateway accepts nothing new and waits for its connections to end.
     fn is_draining(&self) -> bool;
 
-    /// The reactor to which the connection, which has no request, should move; `None`: it stays.
+    /// The reactor that the connection, which is idle, should be given to; `None`: it stays as it is.
     fn should_move(&self) -> Option<u16>;
 
-    /// Sends the connection to the reactor `to`. Nothing that the client has sent was read.
+    /// Gives the connection to the reactor `to`, perhaps its own, which keeps it without a task until something comes.
+    /// Nothing that the client has sent was read.
     fn move_away(&mut self, to: u16, socket: Socket);
 
     /// A head was refused before it became a request: with this status, one word for the logs, and the cause.

@@ -6,6 +6,7 @@
 pub mod access;
 pub mod cpu;
 pub mod daemon;
+pub mod epoll;
 pub mod file;
 pub mod glob;
 pub mod identity;
