@@ -95,7 +95,7 @@ async fn steps(
     request: carrier::Request,
     course: &mut Course,
 ) -> Result<Reply, Fault> {
-    let carrier::Request { head, body } = request;
+    let carrier::Request { head, body, .. } = request;
     let uri = check(&head)?;
     if let Some(token) = egress.token.as_ref().filter(|_| calling.needs_token()) {
         headers::authorized(&head.fields, token)?;

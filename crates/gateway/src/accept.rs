@@ -25,7 +25,7 @@ use super::{
     Gateway,
     census::{ConnectionPermit, ListenerTally},
     conn::Conn,
-    connection, fastcgi_front,
+    connection::{self, FastCgi, Http1, Seated},
     idle::{self, Detached},
     sweep::Registered,
 };
@@ -281,23 +281,15 @@ impl Terms {
         }
         let registered = Registered::new(conn.clone());
         let slot = registered.slot();
-        let gateway = gateway.clone();
         let seat = Seat {
             _registered: registered,
             place: Some(place),
         };
+        let front = Seated::new(gateway.clone(), conn, seat);
         // Two kinds of task: a task is as large as the largest future in it.
         let task = match &settings.protocol {
-            Protocol::Http => {
-                tokio::spawn(connection::serve(gateway, socket, conn, self.limits, seat))
-            }
-            Protocol::FastCgi(front) => {
-                let front = front.clone();
-                tokio::spawn(async move {
-                    fastcgi_front::serve(gateway, socket, conn, &front).await;
-                    drop(seat);
-                })
-            }
+            Protocol::Http => tokio::spawn(Http1::new(front, socket, self.limits)),
+            Protocol::FastCgi(_) => tokio::spawn(FastCgi::new(front, socket)),
             // These listeners have their own accept loop (`agent_check`).
             Protocol::AgentCheck(_) => return,
         };

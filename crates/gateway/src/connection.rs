@@ -1,38 +1,44 @@
-//! Joins the carrier of HTTP/1 to the exchange.
+//! Joins the carriers to the exchange.
 
 use std::sync::Arc;
 
 use http::StatusCode;
-use weir_config::Listener;
+use weir_config::{Listener, Protocol};
 use weir_http::{
-    Begun, ConnState, Front, Phase, Request, Timeouts,
-    h1::{Connection, Limits},
+    Begun, ConnState, Front, Phase, Request, Timeouts, fastcgi,
+    h1::{self, Limits},
 };
 use weir_net::Socket;
 
-use super::{Gateway, accept::Seat, conn::Conn, exchange, record::Record};
+use super::{Gateway, accept::Seat, conn::Conn, exchange, fastcgi_front, record::Record};
 
 /// The gateway's side of a connection, and its seat, which is freed with it.
-struct Seated {
+pub(super) struct Seated {
     gateway: Arc<Gateway>,
     conn: Arc<Conn>,
     seat: Seat,
 }
 
-/// Serves `socket` until the connection ends or moves to another reactor; `seat` is dropped then.
-pub(super) fn serve(
-    gateway: Arc<Gateway>,
-    socket: Socket,
-    conn: Arc<Conn>,
-    limits: Limits,
-    seat: Seat,
-) -> impl Future<Output = ()> + Send {
-    let front = Seated {
-        gateway,
-        conn,
-        seat,
-    };
-    Connection::new(front, socket, limits)
+/// A connection of a client.
+pub(super) type Http1 = h1::Connection<Seated>;
+
+/// A connection of a web server in front.
+pub(super) type FastCgi = fastcgi::Connection<Seated>;
+
+impl Seated {
+    /// `seat` is dropped when the connection ends, or moves to another reactor.
+    pub(super) fn new(gateway: Arc<Gateway>, conn: Arc<Conn>, seat: Seat) -> Seated {
+        Seated {
+            gateway,
+            conn,
+            seat,
+        }
+    }
+
+    fn is_of_client(&self) -> bool {
+        let listener = &self.gateway.config.listeners[usize::from(self.conn.listener)];
+        listener.protocol == Protocol::Http
+    }
 }
 
 /// The limits of a listener's messages.
@@ -82,7 +88,10 @@ impl Front for Seated {
     }
 
     fn refused(&self, status: StatusCode, reason: &'static str, why: &str) {
-        exchange::refused_head(&self.gateway, &self.conn, status, reason, why);
+        match self.is_of_client() {
+            true => exchange::refused_head(&self.gateway, &self.conn, status, reason, why),
+            false => fastcgi_front::refused(&self.gateway, &self.conn, why),
+        }
     }
 
     fn met_tls(&self) {
@@ -91,5 +100,11 @@ impl Front for Seated {
         log::info!(
             "a client sent TLS (https://) to [listen.{listener}], which takes plain HTTP (http://), from {from}"
         );
+    }
+}
+
+impl fastcgi::Front for Seated {
+    fn capacity(&self) -> fastcgi::Capacity {
+        fastcgi_front::capacity(&self.gateway, &self.conn)
     }
 }

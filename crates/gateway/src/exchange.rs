@@ -29,12 +29,12 @@ use super::{
     Gateway,
     conn::Conn,
     dispatch::{AskedBy, PoolHandle},
-    files,
+    fastcgi_front, files,
     record::Record,
     refusal::Refusal,
     route::{Found, Rules, Script, Target},
     script::{self, FileRedirect, Outcome, about},
-    spool::Spooled,
+    spool::{BodyLimits, Spooled},
     status, template, trace,
 };
 
@@ -67,7 +67,14 @@ pub(crate) fn begin(
     conn: &Arc<Conn>,
     request: Request,
 ) -> Begun<Box<Record>> {
-    let Request { mut head, body } = request;
+    let Request {
+        mut head,
+        params,
+        body,
+    } = request;
+    if let Some(params) = params {
+        return fastcgi_front::begin(gateway, conn, head, params, body);
+    }
     let word = own_call::HEADER;
     let word = word.as_str();
     let said = head.field(word);
@@ -160,8 +167,12 @@ async fn steps(
             break;
         };
         rules.policy.apply(record);
+        let limits = BodyLimits {
+            max: rules.settings.max_body,
+            memory: rules.settings.body_memory,
+        };
         let spooled = match body.take() {
-            Some(body) => script::take_body(record, conn, &rules.settings, body).await?,
+            Some(body) => script::take_body(record, conn, limits, body).await?,
             None => None,
         };
         match run_script(gateway, record, conn, &rules, spooled.as_ref()).await? {
@@ -654,10 +665,7 @@ fn respond(
     if !reply.headers.has(Name::Server) {
         (reply.headers).append_line(Name::Server, b"Server: weir\r\n");
     }
-    let most =
-        record.gateway.config.listeners[usize::from(conn.listener)].max_requests_per_connection;
-    let is_last = (most > 0 && conn.requests() >= most) || record.gateway.keeps_no_connections();
-    let keep = !is_last && !closes(&reply.headers);
+    let keep = keeps_connection(&record.gateway, conn) && !closes(&reply.headers);
     trace::step!(
         record.id,
         record.head_whole,
@@ -673,6 +681,12 @@ fn respond(
         keep,
         receipt: record,
     }
+}
+
+/// Whether the connection may have another request after this one.
+pub(super) fn keeps_connection(gateway: &Gateway, conn: &Conn) -> bool {
+    let most = gateway.config.listeners[usize::from(conn.listener)].max_requests_per_connection;
+    (most == 0 || conn.requests() < most) && !gateway.keeps_no_connections()
 }
 
 /// Whether the headers of an answer want the connection to be closed.

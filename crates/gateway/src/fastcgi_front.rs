@@ -1,94 +1,52 @@
-//! FastCGI from a web server in front: nginx, HAProxy or Apache talks to a pool of weir as it would to PHP-FPM.
+//! Requests of a web server in front: nginx, HAProxy or Apache talks to a pool of weir as it would to PHP-FPM.
 //!
 //! ```text
-//! records ─► request: params → record ─► body, spooled ─► script::begin: queue, worker ─► head
-//!    ▲                                                                                   │
-//!    └────── kept, or closed ◄── END_REQUEST ◄── STDERR ◄── STDOUT: read ahead ◄─────────┘
+//! parameters ─► record ─► body, spooled ─► the pool's own page, or script::begin: queue, worker ─► head, body
 //! ```
-//!
-//! A request is handled like one over HTTP, but without routing: the parameters reach the worker unchanged, and the
-//! answer goes back as the worker wrote it. An idle connection is a socket and a small struct; it holds no worker.
-//! Input from a web server is trusted no more than input from a browser.
+//! The carrier is [`weir_http::fastcgi`]. Such a request takes the steps of one over HTTP, but without routing: the
+//! parameters name the script and reach the worker unchanged, and the answer goes back as the worker wrote it. What
+//! PHP-FPM itself decides is decided here: its pages, and which scripts may run. Input from a web server is trusted no
+//! more than input from a browser.
 
 mod request;
-mod wire;
 
-use std::{future::poll_fn, io, os::fd::AsFd, sync::Arc, task::Poll};
+use std::{future::poll_fn, sync::Arc, task::Context, task::Poll};
 
+use bytes::{Buf, Bytes};
 use http::{Method, StatusCode};
-use weir_config::{FastCgi, Runtime};
-use weir_fcgi::{client::Params, server};
-use weir_http::{Part, Receipt, Stream, Truncated};
-use weir_net::{OpenFile, Socket};
-use weir_observe::clock;
+use weir_config::{FastCgi, Protocol, Runtime};
+use weir_fcgi::{client::Params, nv::Pairs};
+use weir_http::{
+    Answer, Begun, Body, Fields, Head, Part, Reply, RequestBody, Stream, Truncated,
+    fastcgi::Capacity,
+};
 
-use self::wire::{Ending, Interrupt, Wire};
 use super::{
     Gateway,
     conn::Conn,
     dispatch::{AskedBy, PoolHandle},
-    exchange::note_refusal,
-    fastcgi::{Progress, StderrCopy},
+    exchange::{keeps_connection, note_refusal},
+    fastcgi::Progress,
     pool_log,
     read_ahead::{ReadAhead, Room},
     record::Record,
     refusal::Refusal,
     script::{self, Started},
-    spool::{BodyError, Spooled, off_the_reactor},
+    spool::BodyLimits,
     status,
     stream::WorkerStream,
     trace,
 };
 
-/// Serves `socket` until the connection ends.
-pub(crate) async fn serve(gateway: Arc<Gateway>, socket: Socket, conn: Arc<Conn>, front: &FastCgi) {
-    let mut serving = Box::pin(async {
-        let mut wire = Wire::new(socket, &gateway, conn.clone(), front.pool);
-        let ending = loop {
-            if let Err(ending) = wire.head().await {
-                break ending;
-            }
-            // Boxed, so that an idle connection does not reserve the memory that a request needs.
-            if let Err(ending) = Box::pin(exchange(&gateway, &mut wire, front)).await {
-                break ending;
-            }
-        };
-        // Boxed, because it has its own buffer.
-        Box::pin(wire.close(ending)).await;
-    });
-    poll_fn(|cx| clock::frozen(|| serving.as_mut().poll(cx))).await;
-}
-
-/// Why there is no answer from a worker.
-enum Stop {
-    Refused(Refusal),
-    Interrupted(Interrupt),
-}
-
-/// An answer: the part that has arrived, and the source of the rest.
-struct Answer {
-    /// The head and the beginning of the body.
-    output: Vec<u8>,
-    body_at: usize,
-    status: StatusCode,
-    rest: Rest,
-    stderr: Option<StderrCopy>,
-    /// The connection ends after this answer: further input from the web server is not read.
-    close: bool,
-}
-
-/// The rest of a worker's response.
-enum Rest {
-    None,
-    ReadAhead(ReadAhead),
-    Stream(Box<WorkerStream>),
-}
-
-/// Answers the request whose parameters have arrived.
-async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> Result<(), Ending> {
-    let conn = wire.conn().clone();
-    let mut record = request::record(gateway, &conn, wire.take_params());
-    record.pool = gateway.pools.get(front.pool.0).cloned();
+/// Begins to answer a request with these parameters.
+pub(crate) fn begin(
+    gateway: &Arc<Gateway>,
+    conn: &Arc<Conn>,
+    head: Box<Head>,
+    params: Box<Pairs>,
+    body: RequestBody,
+) -> Begun<Box<Record>> {
+    let mut record = request::record(gateway, conn, head, params);
     trace::step!(
         record.id,
         record.head_whole,
@@ -97,111 +55,122 @@ async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> R
         record.head.method,
         record.head
     );
-    let answer = match steps(wire, &conn, front.status_only, &mut record).await {
-        Ok(answer) => answer,
-        Err(Stop::Refused(refusal)) if refusal.is_worker_failure() && !front.answers_failures => {
+    if let Some(policy) = gateway.listener_policies.get(usize::from(conn.listener)) {
+        policy.apply(&mut record);
+    }
+    Begun::Steps(Box::pin(answer(record, conn.clone(), body)))
+}
+
+/// What `conn` can take at once.
+pub(crate) fn capacity(gateway: &Gateway, conn: &Conn) -> Capacity {
+    let pool = settings(gateway, conn).and_then(|front| gateway.pools.get(front.pool.0));
+    Capacity {
+        connections: gateway.config.server.max_connections,
+        requests: pool.map_or(0, |pool| {
+            let queue = &pool.settings.queue;
+            queue.maxconn.saturating_add(queue.max_queue)
+        }),
+    }
+}
+
+/// Logs why the carrier has closed a connection.
+pub(crate) fn refused(gateway: &Gateway, conn: &Conn, why: &str) {
+    log::warn!(
+        "closed a connection from {} to listen.{}: {why}",
+        conn.endpoints.remote_addr,
+        gateway.config.listeners[usize::from(conn.listener)].name
+    );
+}
+
+/// The settings of the listener, if it speaks FastCGI.
+fn settings<'g>(gateway: &'g Gateway, conn: &Conn) -> Option<&'g FastCgi> {
+    match &gateway.config.listeners[usize::from(conn.listener)].protocol {
+        Protocol::FastCgi(front) => Some(front),
+        Protocol::Http | Protocol::AgentCheck(_) => None,
+    }
+}
+
+async fn answer(
+    mut record: Box<Record>,
+    conn: Arc<Conn>,
+    body: RequestBody,
+) -> Answer<Box<Record>> {
+    let gateway = record.gateway.clone();
+    let front = settings(&gateway, &conn);
+    let mut keep = keeps_connection(&gateway, &conn);
+    let reply = match steps(&gateway, &conn, front, &mut record, body).await {
+        Ok(reply) => reply,
+        Err(refusal) => {
             note_refusal(&mut record, &refusal);
-            record.status = Some(refusal.status);
-            record.sent();
-            // Neither output nor END_REQUEST is sent, as when a child of PHP-FPM has died.
-            return Err(Ending::Clean);
-        }
-        Err(Stop::Refused(refusal)) => {
-            note_refusal(&mut record, &refusal);
-            Answer::refusal(&refusal, &record.head.method, front.proxy_status)
-        }
-        Err(Stop::Interrupted(interrupt)) => {
-            record.cut_short();
-            return match interrupt {
-                Interrupt::Aborted => wire.end_request(false).await,
-                Interrupt::Lost(ending) => Err(ending),
-            };
+            keep &= !refusal.close;
+            let answers_failures = front.is_some_and(|front| front.answers_failures);
+            match refusal.is_worker_failure() && !answers_failures {
+                true => Reply {
+                    status: refusal.status,
+                    headers: Fields::default(),
+                    body: Body::Stream(Box::new(NoAnswer)),
+                },
+                false => {
+                    let mut reply =
+                        refusal.script_reply(front.is_some_and(|front| front.proxy_status));
+                    if record.head.method == Method::HEAD {
+                        reply.body = Body::Empty;
+                    }
+                    reply
+                }
+            }
         }
     };
-    record.status = Some(answer.status);
-    let close = answer.close;
+    record.status = Some(reply.status);
     trace::step!(
         record.id,
         record.head_whole,
         "response",
         "{}",
-        answer.status.as_u16()
+        reply.status.as_u16()
     );
-    match send(wire, answer, &mut record).await {
-        Ok(()) => {
-            let ended = wire.end_request(close).await;
-            match &ended {
-                Ok(()) | Err(Ending::Clean | Ending::Linger) => record.sent(),
-                Err(_) => record.cut_short(),
-            }
-            ended
-        }
-        Err(Cut::Truncated) => {
-            record.truncated();
-            // The part that arrived is passed on. The missing END_REQUEST shows that it is incomplete.
-            let flushed = wire.flush().await;
-            record.sent();
-            match flushed {
-                Err(Interrupt::Lost(ending)) => Err(ending),
-                Ok(()) | Err(Interrupt::Aborted) => Err(Ending::Clean),
-            }
-        }
-        Err(Cut::Interrupted(interrupt)) => {
-            record.cut_short();
-            match interrupt {
-                Interrupt::Aborted => wire.end_request(false).await,
-                Interrupt::Lost(ending) => Err(ending),
-            }
-        }
+    Answer {
+        status: reply.status,
+        headers: reply.headers,
+        body: reply.body,
+        length: None,
+        keep,
+        receipt: record,
     }
 }
 
 /// The steps up to an answer.
 async fn steps(
-    wire: &mut Wire,
+    gateway: &Gateway,
     conn: &Arc<Conn>,
-    only_pages: bool,
+    front: Option<&FastCgi>,
     record: &mut Record,
-) -> Result<Answer, Stop> {
-    let Some(pool) = record.pool.clone() else {
-        return Err(Stop::Refused(Refusal::client(
-            StatusCode::NOT_FOUND,
-            "not_found",
-            "",
-        )));
+    body: RequestBody,
+) -> Result<Reply, Refusal> {
+    let not_found = |why| Refusal::client(StatusCode::NOT_FOUND, "not_found", why);
+    let pool = front.and_then(|front| gateway.pools.get(front.pool.0));
+    let (Some(front), Some(pool)) = (front, pool) else {
+        return Err(not_found(""));
     };
-    let listener = usize::from(conn.listener);
-    let gateway = record.gateway.clone();
-    if let Some(policy) = gateway.listener_policies.get(listener) {
-        policy.apply(record);
+    record.pool = Some(pool.clone());
+    let body = script::take_body(record, conn, BODY, body).await?;
+    if let Some(page) = own_page(record, conn, pool, front.status_only) {
+        return Ok(page);
     }
-    let body = take_body(wire, record).await?;
-    if let Some(answer) = own_page(record, conn, &pool, only_pages) {
-        return Ok(answer);
-    }
-    if only_pages {
-        return Err(Stop::Refused(Refusal::client(
-            StatusCode::NOT_FOUND,
-            "not_found",
+    if front.status_only {
+        return Err(not_found(
             "only the pool's status and ping pages are answered there (status_only)",
-        )));
+        ));
     }
-    check(record, &pool).map_err(Stop::Refused)?;
-    let length = body.len();
+    check(record, pool)?;
+    let length = record.bytes_in;
     let put_params = |record: &Record, id, out: &mut Vec<u8>| {
         let mut params = Params::new(out, id);
         request::put(record, length, &mut params);
         params.finish();
     };
-    let begun = wire
-        .during(script::begin(record, conn, &pool, Some(&body), put_params))
-        .await
-        .map_err(Stop::Interrupted)?;
-    let started = begun.map_err(Stop::Refused)?;
-    wire.during(answer(record, &pool, started))
-        .await
-        .map_err(Stop::Interrupted)?
-        .map_err(Stop::Refused)
+    let started = script::begin(record, conn, pool, body.as_ref(), put_params).await?;
+    reply(record, pool, started).await
 }
 
 /// The pool's status or ping page, if the request is for one.
@@ -210,7 +179,7 @@ fn own_page(
     conn: &Conn,
     pool: &Arc<PoolHandle>,
     only_pages: bool,
-) -> Option<Answer> {
+) -> Option<Reply> {
     let params = record.params.as_ref()?;
     let get = |name: &[u8]| params.get(name).unwrap_or_default();
     let asked_by = || match only_pages {
@@ -219,7 +188,6 @@ fn own_page(
     };
     let page = status::page(pool, get(b"SCRIPT_NAME"), get(b"QUERY_STRING"), asked_by)?;
     let head_only = record.head.method == Method::HEAD;
-    let (output, body_at) = page.cgi(head_only);
     record.answer_for_pool(pool, &conn.endpoints);
     if let (Some(noted), Some(Some(log))) = (
         &mut record.noted,
@@ -232,37 +200,7 @@ fn own_page(
             .as_ref()
             .and_then(|params| pool_log::of_page(pool, params, &head));
     }
-    Some(Answer {
-        output,
-        body_at,
-        status: StatusCode::OK,
-        rest: Rest::None,
-        stderr: None,
-        close: false,
-    })
-}
-
-/// Reads the request's body to its end.
-async fn take_body(wire: &mut Wire, record: &mut Record) -> Result<Spooled, Stop> {
-    let refused = |error| Stop::Refused(script::refuse_body(error, u64::MAX));
-    let spooled = match wire.body(record.policy.deadline).await {
-        Ok(spooled) => spooled,
-        Err(wire::NoBody::Interrupted(interrupt)) => return Err(Stop::Interrupted(interrupt)),
-        Err(wire::NoBody::TimedOut) => return Err(refused(BodyError::TimedOut)),
-        Err(wire::NoBody::Late) => return Err(refused(BodyError::Late)),
-        Err(wire::NoBody::Spool(error)) => return Err(refused(BodyError::Spool(error))),
-    };
-    record.bytes_in = spooled.len();
-    if spooled.len() > 0 {
-        trace::step!(
-            record.id,
-            record.head_whole,
-            "spool",
-            "{} bytes",
-            spooled.len()
-        );
-    }
-    Ok(spooled)
+    Some(page.script_reply(head_only))
 }
 
 /// Refuses requests that must not reach a worker.
@@ -295,12 +233,12 @@ fn check(record: &Record, pool: &PoolHandle) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A worker's response from its head on.
-async fn answer(
-    record: &Record,
+/// A worker's answer, unchanged.
+async fn reply(
+    record: &mut Record,
     pool: &PoolHandle,
     mut started: Started,
-) -> Result<Answer, Refusal> {
+) -> Result<Reply, Refusal> {
     let streams = started.head.streams();
     let read = match streams {
         true => Ok(Progress::More),
@@ -309,155 +247,62 @@ async fn answer(
     let Started {
         run,
         head,
-        output,
+        mut output,
         body_at,
         stderr,
     } = started;
-    let rest = match read {
-        Ok(Progress::End) => Rest::None,
-        Ok(Progress::More) if streams => Rest::Stream(Box::new(WorkerStream::new(run, Vec::new()))),
+    let lines = &output[..body_at];
+    let lines = lines.strip_suffix(b"\r\n").or(lines.strip_suffix(b"\n"));
+    let headers = Fields::of_script(lines.unwrap_or_default());
+    let body = match read {
+        Ok(Progress::End) => {
+            let mut body = Bytes::from(output);
+            body.advance(body_at);
+            Body::Bytes(body)
+        }
         Ok(Progress::More) => {
-            let room = Room {
-                memory: RESPONSE_MEMORY,
-                file: MAX_RESPONSE_FILE,
-                space: record.gateway.spool_space.clone(),
-            };
-            Rest::ReadAhead(ReadAhead::start(run, Vec::new(), room))
+            output.drain(..body_at);
+            match streams {
+                true => Body::Stream(Box::new(WorkerStream::new(run, output))),
+                false => {
+                    let room = Room {
+                        memory: RESPONSE_MEMORY,
+                        file: MAX_RESPONSE_FILE,
+                        space: record.gateway.spool_space.clone(),
+                    };
+                    Body::Stream(Box::new(ReadAhead::start(run, output, room)))
+                }
+            }
         }
         // Nothing was sent yet, so the client can still get an error.
         Err(failure) => return Err(Box::pin(script::worker_failed(pool, failure)).await),
     };
-    Ok(Answer {
-        output,
-        body_at,
+    record.stderr = stderr;
+    Ok(Reply {
         status: head.status,
-        rest,
-        stderr,
-        close: false,
+        headers,
+        body,
     })
 }
 
-impl Answer {
-    /// An answer of the gateway itself; for HEAD without its body.
-    fn refusal(refusal: &Refusal, method: &Method, proxy_status: bool) -> Answer {
-        let (mut output, body_at) = refusal.cgi(proxy_status);
-        if *method == Method::HEAD {
-            output.truncate(body_at);
-        }
-        Answer {
-            output,
-            body_at,
-            status: refusal.status,
-            rest: Rest::None,
-            stderr: None,
-            close: refusal.close,
-        }
+/// Neither output nor END_REQUEST is sent, as when a child of PHP-FPM has died: the web server answers instead.
+#[derive(Debug)]
+struct NoAnswer;
+
+impl Stream for NoAnswer {
+    fn poll_part(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>> {
+        Poll::Ready(Some(Err(Truncated)))
     }
 }
 
-/// Why an answer was not completed.
-enum Cut {
-    /// The worker failed during its response.
-    Truncated,
-    Interrupted(Interrupt),
-}
-
-impl From<Interrupt> for Cut {
-    fn from(interrupt: Interrupt) -> Self {
-        Cut::Interrupted(interrupt)
-    }
-}
-
-/// Sends an answer without its END_REQUEST. The worker's standard error follows after the head, because nginx counts
-/// earlier bytes against its buffer for the head.
-async fn send(wire: &mut Wire, answer: Answer, record: &mut Record) -> Result<(), Cut> {
-    let id = wire.id();
-    let Answer {
-        output,
-        body_at,
-        mut rest,
-        stderr,
-        ..
-    } = answer;
-    server::stdout(wire.out(), id, &output);
-    record.bytes_out += (output.len() - body_at) as u64;
-    drop(output);
-    let put_stderr = |wire: &mut Wire| {
-        if let Some(stderr) = &stderr {
-            server::stderr(wire.out(), id, &stderr.take());
-        }
-    };
-    put_stderr(wire);
-    loop {
-        let part = match &mut rest {
-            Rest::None => None,
-            Rest::ReadAhead(reader) => wire.during(poll_fn(|cx| reader.poll_part(cx))).await?,
-            Rest::Stream(stream) => wire.during(poll_fn(|cx| stream.poll_part(cx))).await?,
-        };
-        put_stderr(wire);
-        match part {
-            None => break,
-            Some(Err(Truncated)) => return Err(Cut::Truncated),
-            Some(Ok(Part::Bytes(bytes))) => {
-                server::stdout(wire.out(), id, &bytes);
-                record.bytes_out += bytes.len() as u64;
-                wire.flush().await?;
-            }
-            // FastCGI has none.
-            Some(Ok(Part::Trailers(_))) => {}
-            Some(Ok(Part::File { file, offset, len })) => {
-                let (mut at, end) = (offset, offset + len);
-                while at < end {
-                    let piece = wire.during(read_piece(&file, at, end - at)).await?;
-                    let piece = piece.map_err(|error| unreadable(record, &error))?;
-                    at += piece.len() as u64;
-                    server::stdout(wire.out(), id, &piece);
-                    record.bytes_out += piece.len() as u64;
-                    wire.flush().await?;
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Reads a part of a spooled response; at once if it is in the page cache.
-async fn read_piece(file: &Arc<OpenFile>, offset: u64, len: u64) -> io::Result<Vec<u8>> {
-    let mut piece = vec![0; len.min(PIECE) as usize];
-    let count = match weir_sys::file::read_cached(file.as_fd(), &mut piece, offset)? {
-        Some(count) => count,
-        None => {
-            let file = file.clone();
-            let read;
-            (piece, read) = off_the_reactor(move || {
-                let count = weir_sys::file::read_at(file.as_fd(), &mut piece, offset)?;
-                Ok((piece, count))
-            })
-            .await?;
-            read
-        }
-    };
-    if count == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    piece.truncate(count);
-    Ok(piece)
-}
-
-fn unreadable(record: &Record, error: &io::Error) -> Cut {
-    weir_observe::error_log::tell!(
-        error,
-        script::about(record),
-        "a response was cut: it cannot be read back from spool_dir: {error}"
-    );
-    Cut::Truncated
-}
+/// Bodies are kept in memory as far as by default in a site (`body_memory`). The web server limits their size.
+const BODY: BodyLimits = BodyLimits {
+    max: u64::MAX,
+    memory: 64 * 1024,
+};
 
 /// How much of a response is kept in memory for a slow web server, bytes: the default of a site's `response_memory`.
 const RESPONSE_MEMORY: usize = 256 * 1024;
 
 /// How much of it is kept in a temporary file, bytes: the default of a site's `max_response_file`.
 const MAX_RESPONSE_FILE: u64 = 1 << 30;
-
-/// How much is read from that file at once, bytes: two full records.
-const PIECE: u64 = 2 * weir_fcgi::MAX_CONTENT as u64;

@@ -16,6 +16,7 @@ use std::{
     sync::Arc,
 };
 
+use weir_config::Protocol;
 use weir_http::{REST_AFTER, spare_from};
 use weir_observe::clock::{self, NEVER};
 use weir_sys::epoll::Epoll;
@@ -91,7 +92,11 @@ pub(super) fn keep(gateway: &Gateway, connection: Detached) {
     let until = connection::timeouts(listener).idle_until(requests, since);
     let times = Times {
         until,
-        spare_from: spare_from(requests, since),
+        spare_from: match listener.protocol {
+            Protocol::Http => spare_from(requests, since),
+            // Those of web servers are few, and each serves many clients: none is closed for others.
+            _ => NEVER - 1,
+        },
     };
     let kept = LIST.with_borrow_mut(|list| list.add(connection, times));
     if let Err(error) = kept {

@@ -12,7 +12,7 @@
 //!                                 answer ─► carrier ─► record ─► access_log
 //! ```
 //!
-//! Behind a web server that speaks FastCGI, `fastcgi_front` replaces connection and exchange, and joins at script.
+//! Requests of a web server in front, over FastCGI, name their script: `fastcgi_front` has their steps, without route.
 //!
 //! There is one reactor (a current-thread runtime) per thread. How many run may follow the load (`reactors`). All reactors
 //! share [`Gateway`]; the steps of a connection share [`conn::Conn`]; [`record::Record`] has what is known of a

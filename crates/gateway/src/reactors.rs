@@ -6,9 +6,8 @@
 //! no queue behind in which connections would wait.
 //!
 //! A connection that exists moves between two requests, with its socket and nothing else: when its reactor is much
-//! busier than another one, or is let go. One that has a request at that time, or comes from a web server in front,
-//! stays until it ends, and its reactor works on for it. A reactor without connections sleeps: its thread waits and
-//! sets no timer.
+//! busier than another one, or is let go. One that has a request at that time stays until it ends, and its reactor
+//! works on for it. A reactor without connections sleeps: its thread waits and sets no timer.
 //!
 //! With another value of `threads`, all reactors accept, and connections stay where they were accepted.
 

@@ -28,7 +28,7 @@ use super::{
     conn::Conn,
     dispatch::{PoolHandle, Wait},
     failures::{Cause, Failed},
-    fastcgi::RequestSummary,
+    fastcgi::{RequestSummary, StderrCopy},
     params,
     policy::{self, RequestPolicy},
     pool_log,
@@ -59,7 +59,9 @@ pub(crate) struct Record {
     pub(crate) path: Vec<u8>,
     pub(crate) script: Option<Script>,
     /// The parameters from a web server in front; `None` for a request over HTTP.
-    pub(crate) params: Option<Pairs>,
+    pub(crate) params: Option<Box<Pairs>>,
+    /// The script's standard error, for that web server.
+    pub(crate) stderr: Option<StderrCopy>,
     /// `PATH_TRANSLATED`, if the worker is to get it.
     pub(crate) path_translated: Option<Vec<u8>>,
     /// The client's method and target, if a local redirect of a script has replaced those in `head`.
@@ -150,6 +152,7 @@ impl Record {
             path: Vec::new(),
             script: None,
             params: None,
+            stderr: None,
             path_translated: None,
             asked: None,
             policy: RequestPolicy::default(),
@@ -187,6 +190,7 @@ impl Record {
             path,
             script,
             params,
+            stderr,
             path_translated,
             asked,
             policy,
@@ -213,6 +217,7 @@ impl Record {
         }
         tried.clear();
         (*site, *script, *params, *path_translated) = (None, None, None, None);
+        *stderr = None;
         (*asked, *pool, *worker, *wait) = (None, None, None, None);
         (*first_byte, *status, *reason, *noted) = (None, None, None, None);
         (*policy, *earlier) = (RequestPolicy::default(), Earlier::default());
@@ -320,12 +325,6 @@ impl Record {
                 ..Noted::default()
             }));
         }
-    }
-
-    /// The client did not get the complete answer.
-    pub(crate) fn cut_short(mut self: Box<Self>) {
-        self.has_left();
-        self.log();
     }
 
     /// The connection is closed: the client has left, or weir ends and has cut it.
@@ -537,7 +536,7 @@ impl Record {
             content_length: self.declared_length(),
             status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
             authorization: self.header("authorization").unwrap_or_default(),
-            params: self.params.as_ref(),
+            params: self.params.as_deref(),
         });
     }
 }
@@ -557,6 +556,10 @@ fn declared(length: &[u8]) -> u64 {
 impl Receipt for Box<Record> {
     fn count(&mut self, bytes: u64) {
         self.bytes_out += bytes;
+    }
+
+    fn stderr(&mut self) -> Option<Vec<u8>> {
+        self.stderr.as_ref().map(StderrCopy::take)
     }
 
     fn truncated(&mut self) {

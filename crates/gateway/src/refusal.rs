@@ -132,26 +132,32 @@ impl Refusal {
     }
 
     /// The answer for a web server in front, in the form of a script's answer (RFC 3875 §6): the web server passes
-    /// that on, whereas a refusal by FastCGI (`FCGI_OVERLOADED`) would become a 502. Also returns where the body
-    /// begins. `proxy_status`: whether the answer has the reason, which the web server passes on to its clients.
-    pub(crate) fn cgi(&self, proxy_status: bool) -> (Vec<u8>, usize) {
-        let status = Status(self.status);
-        let mut text = format!("Status: {status}\r\nContent-Type: text/plain; charset=utf-8\r\n");
+    /// that on, whereas a refusal by FastCGI (`FCGI_OVERLOADED`) would become a 502. `proxy_status`: whether the answer
+    /// has the reason, which the web server passes on to its clients.
+    pub(crate) fn script_reply(&self, proxy_status: bool) -> Reply {
+        let mut headers = Fields::with_capacity(128);
+        let mut put = |name: Name, value: &str| {
+            // Constants, and words of our own: none of them is refused.
+            let _ = headers.append(name, value.as_bytes());
+        };
+        put(Name::ContentType, "text/plain; charset=utf-8");
         if let Some(error) = self.error
             && proxy_status
         {
             let reason = self.reason;
-            text.push_str(&format!(
-                "Proxy-Status: weir; error={error}; details=\"{reason}\"\r\n"
-            ));
+            put(
+                Name::ProxyStatus,
+                &format!("weir; error={error}; details=\"{reason}\""),
+            );
         }
         if let Some(seconds) = self.retry_after {
-            text.push_str(&format!("Retry-After: {seconds}\r\n"));
+            put(Name::RetryAfter, itoa::Buffer::new().format(seconds));
         }
-        text.push_str("\r\n");
-        let body_at = text.len();
-        text.push_str(&format!("{status}\n"));
-        (text.into_bytes(), body_at)
+        Reply {
+            status: self.status,
+            headers,
+            body: Body::Bytes(format!("{}\n", Status(self.status)).into()),
+        }
     }
 }
 

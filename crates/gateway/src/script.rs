@@ -30,8 +30,11 @@ use weir_observe::error_log::{About, tell};
 use weir_pool::{Retry, Sent, ShedReason, may_retry};
 use weir_sys::process::Exit;
 
-pub(crate) use self::refusals::{refuse_body, worker_failed};
-use self::{admission::admit, refusals::no_worker};
+pub(crate) use self::refusals::worker_failed;
+use self::{
+    admission::admit,
+    refusals::{no_worker, refuse_body},
+};
 use super::{
     cgi::{self, Head},
     clock::{self, NEVER},
@@ -44,7 +47,7 @@ use super::{
     record::Record,
     refusal::Refusal,
     scoreboard::Facts,
-    spool::{self, Spooled},
+    spool::{self, BodyLimits, Spooled},
     stream::WorkerStream,
     trace,
     worker_conn::WorkerConn,
@@ -76,7 +79,7 @@ pub(crate) enum FileRedirect {
 pub(crate) async fn take_body(
     record: &mut Record,
     conn: &Conn,
-    settings: &Settings,
+    limits: BodyLimits,
     body: RequestBody,
 ) -> Result<Option<Spooled>, Refusal> {
     if body.is_none() {
@@ -86,15 +89,14 @@ pub(crate) async fn take_body(
     let spooled = Box::pin(spool::spool(
         body,
         conn,
-        settings.max_body,
-        settings.body_memory,
+        limits,
         record.policy.deadline,
         &record.gateway.spool_space,
     ))
     .await
     .map_err(|error| {
         conn.leave_body_unread();
-        refuse_body(error, settings.max_body)
+        refuse_body(error, limits.max)
     })?;
     record.bytes_in = spooled.len();
     trace::step!(

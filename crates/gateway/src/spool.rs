@@ -84,6 +84,14 @@ pub(crate) enum BodyError {
     Spool(io::Error),
 }
 
+/// How large a body may be, bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BodyLimits {
+    pub(crate) max: u64,
+    /// In memory; the rest goes to a temporary file.
+    pub(crate) memory: usize,
+}
+
 /// Reads `body` to its end, by `deadline` ([`clock::now`]).
 ///
 /// # Errors
@@ -92,19 +100,18 @@ pub(crate) enum BodyError {
 pub(crate) async fn spool(
     mut body: RequestBody,
     conn: &Conn,
-    max_body: u64,
-    memory_limit: usize,
+    limits: BodyLimits,
     deadline: u64,
     space: &Arc<SpoolSpace>,
 ) -> Result<Spooled, BodyError> {
     let announced = body.length();
-    if announced.is_some_and(|length| length > max_body) {
+    if announced.is_some_and(|length| length > limits.max) {
         return Err(BodyError::TooLarge);
     }
-    let mut spooler = Spooler::new(announced.unwrap_or(0), memory_limit, space);
+    let mut spooler = Spooler::new(announced.unwrap_or(0), limits.memory, space);
     while let Some(data) = next_data(&mut body, conn, deadline).await? {
         spooler.push(&data);
-        if spooler.received > max_body {
+        if spooler.received > limits.max {
             return Err(BodyError::TooLarge);
         }
         if spooler.is_due() {

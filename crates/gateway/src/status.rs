@@ -88,8 +88,7 @@ impl Page {
 
     /// The headers that PHP-FPM knows when it logs the request for the page.
     pub(crate) fn head_in_log(&self, head_only: bool) -> Vec<u8> {
-        let (mut head, body_at) = self.cgi(false);
-        head.truncate(body_at);
+        let head = self.script_head(false);
         if head_only && !self.is_ping {
             let lines = head.split_inclusive(|byte| *byte == b'\n');
             let lines = lines.filter(|line| !line.starts_with(b"Content-"));
@@ -98,9 +97,20 @@ impl Page {
         head
     }
 
-    /// The page as a script would send it to a web server in front; for HEAD without its body. Also returns where the
-    /// body begins.
-    pub(crate) fn cgi(&self, head_only: bool) -> (Vec<u8>, usize) {
+    /// The page as a script would send it to a web server in front; for HEAD without its body.
+    pub(crate) fn script_reply(self, head_only: bool) -> Reply {
+        Reply {
+            status: StatusCode::OK,
+            headers: Fields::of_script(&self.script_head(head_only)),
+            body: match head_only {
+                true => Body::Empty,
+                false => Body::Bytes(self.body.into()),
+            },
+        }
+    }
+
+    /// The lines of its head, as PHP writes them.
+    fn script_head(&self, head_only: bool) -> Vec<u8> {
         // PHP writes this name with a lower-case t if it has added the charset.
         let name = match self.content_type.ends_with("UTF-8") {
             true => "Content-type",
@@ -116,17 +126,11 @@ impl Page {
             Some(php) => format!("X-Powered-By: {php}\r\n"),
             None => String::new(),
         };
-        let mut out = match self.is_ping {
+        match self.is_ping {
             true => [powered_by, content_type, cache].concat(),
             false => [powered_by, cache, content_type].concat(),
         }
-        .into_bytes();
-        out.extend_from_slice(b"\r\n");
-        let body_at = out.len();
-        if !head_only {
-            out.extend_from_slice(&self.body);
-        }
-        (out, body_at)
+        .into_bytes()
     }
 }
 

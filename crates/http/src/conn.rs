@@ -184,6 +184,13 @@ impl ConnState {
         self.look_by(deadline);
     }
 
+    /// As [`Self::wake_at`], if the connection's task would not be woken before that.
+    pub(crate) fn wake_by(&self, deadline: u64) {
+        if deadline < self.deadline.load(Relaxed) {
+            self.wake_at(deadline);
+        }
+    }
+
     /// Stores the waker of the connection's task. It stays the same as long as the connection lives.
     pub fn remember_waker(&self, waker: &Waker) {
         self.waker.get_or_init(|| waker.clone());
@@ -312,9 +319,16 @@ impl ConnState {
         self.wake();
     }
 
-    /// Whether the connection is idle and is to be closed for others.
-    pub(crate) fn is_given_up(&self) -> bool {
-        self.is_unwanted.load(Relaxed) && self.is_idle()
+    /// Whether the connection, on which nothing has come, is to be closed.
+    pub(crate) fn is_over(&self, is_draining: bool, now: u64) -> bool {
+        if !self.is_idle() {
+            return false;
+        }
+        // A client whose last answer did not say "close" may have sent its next request already; or the first request
+        // is on its way; or the client only opened the connection in advance.
+        let since = || self.fresh_since().or(self.rests_since());
+        let may_come = |since: u64| now.saturating_sub(since) < FIRST_REQUEST;
+        self.is_unwanted.load(Relaxed) || (is_draining && !since().is_some_and(may_come))
     }
 
     /// Since when the connection may be closed for others; `None` if it may not.
@@ -365,6 +379,10 @@ pub fn spare_from(requests: u64, since: u64) -> u64 {
         _ => since,
     }
 }
+
+/// How long a drain waits for the first request on a new connection, for the next request after an answer, and for
+/// the rest of a head, µs.
+pub(crate) const FIRST_REQUEST: u64 = 1_000_000;
 
 /// A connection without a byte is not closed for others for this long, µs: the default of `header_timeout`.
 const NEW: u64 = 10_000_000;

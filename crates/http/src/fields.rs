@@ -63,6 +63,15 @@ impl Fields {
         }
     }
 
+    /// The head of a script's answer (RFC 3875 §6.2), which has been checked: its lines, in any spelling, each with its
+    /// end. Among them is its status, unless they imply it.
+    pub fn of_script(lines: &[u8]) -> Fields {
+        let mut fields = Fields::with_capacity(lines.len());
+        fields.append_checked(lines);
+        fields.note(Some(Name::Status));
+        fields
+    }
+
     /// The same fields, and room for so many more bytes.
     pub fn copy(&self, room: usize) -> Fields {
         let mut copy = Fields::with_capacity(self.lines.len() + room);

@@ -20,7 +20,7 @@
 mod close;
 mod head;
 mod send;
-mod target;
+pub(crate) mod target;
 mod wire;
 
 use std::{
@@ -40,7 +40,7 @@ use self::{
     send::{Cut, Sending},
     wire::{Budget, Left, Wire},
 };
-use super::{Answer, Begun, Front, Inlet, Phase, Receipt, Steps};
+use super::{Answer, Begun, Front, Inlet, Phase, Receipt, Steps, conn::FIRST_REQUEST};
 
 /// A connection: a future that ends with it.
 pub struct Connection<X: Front> {
@@ -147,7 +147,7 @@ impl<X: Front> Connection<X> {
             return Poll::Pending;
         }
         let whole = match self.wire.poll_head(cx, state) {
-            Poll::Pending if self.is_over(is_draining, now) => {
+            Poll::Pending if state.is_over(is_draining, now) => {
                 return Poll::Ready(Next::End(Ending::Clean));
             }
             Poll::Pending if state.is_idle() => {
@@ -176,19 +176,6 @@ impl<X: Front> Connection<X> {
                 Poll::Ready(Next::Part)
             }
         }
-    }
-
-    /// Whether a connection on which nothing has come is to be closed.
-    fn is_over(&self, is_draining: bool, now: u64) -> bool {
-        let state = self.front.state();
-        if !state.is_idle() {
-            return false;
-        }
-        // A client whose last answer did not say "close" may have sent its next request already; or the first request
-        // is on its way; or the client only opened the connection in advance.
-        let since = || state.fresh_since().or(state.rests_since());
-        let may_come = |since: u64| now.saturating_sub(since) < FIRST_REQUEST;
-        state.is_given_up() || (is_draining && !since().is_some_and(may_come))
     }
 
     /// Lets the exchange work, and gives it what it needs of the wire.
@@ -312,10 +299,6 @@ impl<X: Front> Future for Connection<X> {
         clock::frozen(|| this.turn(cx))
     }
 }
-
-/// How long a drain waits for the first request on a new connection, for the next request after an answer, and for
-/// the rest of a head, µs.
-const FIRST_REQUEST: u64 = 1_000_000;
 
 const TOO_SLOW: &str = "the request head took longer than header_timeout";
 const TOO_LATE: &str =

@@ -54,7 +54,7 @@ impl Target {
     }
 }
 
-/// A target that did not come in a head: a script has named it, or a web server in front.
+/// A target that did not come in a head: a script has named it.
 impl From<Uri> for Target {
     fn from(uri: Uri) -> Target {
         let text = uri.path_and_query().map_or("*", |path| path.as_str());

@@ -4,16 +4,18 @@
 //! wire ◄─► carrier: head ─► Request ─► the exchange, its steps ─► Answer: head, parts ─► carrier ─► wire
 //!                   body ─► Inlet ───► RequestBody
 //! ```
-//! A carrier reads requests from its wire and writes answers to it; [`h1`] is that of HTTP/1. It gives each [`Request`]
-//! to the exchange ([`Front::begin`]), which knows no wire. What can be answered without waiting is answered at once.
+//! A carrier reads requests from its wire and writes answers to it: [`h1`] is that of HTTP/1, [`fastcgi`] that of web
+//! servers in front. It gives each [`Request`] to the exchange ([`Front::begin`]), which knows no wire. What can be answered without waiting is answered at once.
 //! For other requests the carrier gets steps, which it runs, and which it drops when the client has left. The body of an
 //! [`Answer`] is made of memory, parts of files, or a [`Stream`]. Interim answers go through
 //! [`ConnState::send_interim`].
 #![forbid(unsafe_code)]
 
 mod body;
+mod buffers;
 mod conn;
 mod date;
+pub mod fastcgi;
 mod fields;
 pub mod h1;
 mod head;
@@ -23,6 +25,7 @@ use std::pin::Pin;
 
 use http::StatusCode;
 
+use weir_fcgi::nv::Pairs;
 use weir_net::Socket;
 
 use self::conn::MAX_INTERIM;
@@ -37,6 +40,8 @@ pub use self::{
 #[derive(Debug)]
 pub struct Request {
     pub head: Box<Head>,
+    /// The parameters by which a web server in front describes the request (RFC 3875 §4.1). The head then has no fields.
+    pub params: Option<Box<Pairs>>,
     pub body: RequestBody,
 }
 
@@ -70,6 +75,11 @@ pub struct Answer<R> {
 pub trait Receipt: Send + Unpin {
     /// So many more bytes of the body are being sent.
     fn count(&mut self, bytes: u64);
+
+    /// What the script has written to its standard error since the last call, for carriers that pass that on.
+    fn stderr(&mut self) -> Option<Vec<u8>> {
+        None
+    }
 
     /// The answer is cut before its end, and the connection is closed.
     fn truncated(&mut self);

@@ -1,8 +1,7 @@
-//! Turns CGI parameters from a web server into weir's record of the request, and writes them for a worker.
+//! The parameters of a web server: what weir's record of the request takes from them, and what a worker gets.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
-use http::{Method, Uri, Version};
 use weir_fcgi::{
     MAX_CONTENT,
     client::Params,
@@ -21,25 +20,18 @@ use super::super::{
 };
 
 /// Makes the record of a request with these parameters.
-pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<Record> {
+pub(super) fn record(
+    gateway: &Arc<Gateway>,
+    conn: &Conn,
+    head: Box<Head>,
+    params: Box<Pairs>,
+) -> Box<Record> {
     let mut found = Found::default();
-    for (name, value) in &params {
+    for (name, value) in &*params {
         if let Some(field) = found.field(name) {
             *field = value;
         }
     }
-    let head = Box::new(Head {
-        // An invalid method counts as one that may change something, so the request is not run twice.
-        method: Method::from_bytes(found.method).unwrap_or_else(|_| no_method()),
-        target: found.uri().into(),
-        version: match found.protocol {
-            b"HTTP/1.0" => Version::HTTP_10,
-            b"HTTP/2.0" | b"HTTP/2" => Version::HTTP_2,
-            b"HTTP/3.0" | b"HTTP/3" => Version::HTTP_3,
-            _ => Version::HTTP_11,
-        },
-        ..Head::default()
-    });
     let endpoints = found.endpoints(&conn.endpoints);
     let host = host(match found.host {
         b"" => found.server_name,
@@ -87,7 +79,7 @@ pub(super) fn script_filename(params: &Pairs) -> &[u8] {
 pub(super) fn put(record: &Record, length: u64, out: &mut Params<'_>) {
     let mut says_length = false;
     let deadline = params::deadline(record);
-    for (name, value) in record.params.iter().flatten() {
+    for (name, value) in record.params.iter().flat_map(|params| params.iter()) {
         if name == params::DEADLINE && !deadline.is_empty() {
             continue;
         }
@@ -122,11 +114,6 @@ pub(super) fn put(record: &Record, length: u64, out: &mut Params<'_>) {
 /// The parameters that weir itself uses.
 #[derive(Default)]
 struct Found<'p> {
-    method: &'p [u8],
-    request_uri: &'p [u8],
-    document_uri: &'p [u8],
-    query: &'p [u8],
-    protocol: &'p [u8],
     remote_addr: &'p [u8],
     remote_port: &'p [u8],
     server_addr: &'p [u8],
@@ -142,11 +129,6 @@ struct Found<'p> {
 impl<'p> Found<'p> {
     fn field(&mut self, name: &[u8]) -> Option<&mut &'p [u8]> {
         Some(match name {
-            b"REQUEST_METHOD" => &mut self.method,
-            b"REQUEST_URI" => &mut self.request_uri,
-            b"DOCUMENT_URI" => &mut self.document_uri,
-            b"QUERY_STRING" => &mut self.query,
-            b"SERVER_PROTOCOL" => &mut self.protocol,
             b"REMOTE_ADDR" => &mut self.remote_addr,
             b"REMOTE_PORT" => &mut self.remote_port,
             b"SERVER_ADDR" => &mut self.server_addr,
@@ -159,21 +141,6 @@ impl<'p> Found<'p> {
             b"DOCUMENT_ROOT" => &mut self.document_root,
             _ => return None,
         })
-    }
-
-    /// The requested URI; as received, if that is known.
-    fn uri(&self) -> Uri {
-        if !self.request_uri.is_empty() {
-            return uri(self.request_uri);
-        }
-        let path = match self.document_uri {
-            b"" => Cow::Owned([self.script_name, self.path_info].concat()),
-            path => Cow::Borrowed(path),
-        };
-        match self.query {
-            b"" => uri(&path),
-            query => uri(&[&path[..], b"?", query].concat()),
-        }
     }
 
     /// The addresses of the client's connection to the web server, not of the web server's connection to weir.
@@ -197,29 +164,6 @@ impl<'p> Found<'p> {
     }
 }
 
-/// `bytes` as a URI, for the log. Characters that a URI may not have are percent-encoded.
-fn uri(bytes: &[u8]) -> Uri {
-    if let Ok(uri) = Uri::try_from(bytes) {
-        return uri;
-    }
-    let mut text = String::with_capacity(bytes.len() + 16);
-    if bytes.first() != Some(&b'/') {
-        text.push('/');
-    }
-    for byte in bytes {
-        if text.len() >= MAX_URI {
-            break;
-        }
-        match byte {
-            b'!' | b'$'..=b';' | b'=' | b'?'..=b'Z' | b'_' | b'a'..=b'z' | b'~' => {
-                text.push(char::from(*byte))
-            }
-            byte => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    Uri::try_from(text).unwrap_or_default()
-}
-
 /// The requested host: lower case, without port.
 fn host(host: &[u8]) -> Vec<u8> {
     let name = match memchr::memrchr(b':', host) {
@@ -229,14 +173,6 @@ fn host(host: &[u8]) -> Vec<u8> {
     };
     name.to_ascii_lowercase()
 }
-
-/// Stands in logs for an invalid method: a token (RFC 9110 §9.1) that no method uses.
-fn no_method() -> Method {
-    Method::from_bytes(b"-").unwrap_or(Method::POST)
-}
-
-/// Maximum length of a URI that had to be encoded, bytes; `Uri` allows 65,534.
-const MAX_URI: usize = 60_000;
 
 #[cfg(test)]
 mod tests {
@@ -278,17 +214,9 @@ mod tests {
         assert_eq!(host("[::1]"), "[::1]");
     }
 
-    #[test]
-    fn what_is_no_uri_is_encoded() {
-        assert_eq!(uri(b"/a?b=c").to_string(), "/a?b=c");
-        assert_eq!(uri(b"/a b\n<").to_string(), "/a%20b%0A%3C");
-        assert_eq!(uri(b"").to_string(), "/");
-    }
-
     proptest! {
         #[test]
-        fn any_bytes_give_a_uri(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = uri(&bytes);
+        fn any_bytes_give_a_host(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = host(&bytes);
         }
     }

@@ -6,15 +6,15 @@
 use http::uri::PathAndQuery;
 
 /// A target's path and query.
-pub(super) struct Spelled {
+pub(crate) struct Spelled {
     /// In the spelling of a URI, if that is another one than was received.
-    pub(super) text: Option<Box<str>>,
+    pub(crate) text: Option<Box<str>>,
     /// The length of the path in that spelling.
-    pub(super) path: usize,
+    pub(crate) path: usize,
 }
 
 /// Reads the path and the query of a target. `None`: it is too long.
-pub(super) fn spelled(received: &[u8]) -> Option<Spelled> {
+pub(crate) fn spelled(received: &[u8]) -> Option<Spelled> {
     let mut query = None;
     let mut is_plain = received.first() == Some(&b'/');
     for (at, byte) in received.iter().enumerate() {

@@ -16,7 +16,10 @@ use weir_http1::{
 use weir_net::Socket;
 
 use super::{close::Ending, head::take};
-use crate::{ConnState, Inlet, Request, RequestBody};
+use crate::{
+    ConnState, Inlet, Request, RequestBody,
+    buffers::{self, INPUT_SIZE},
+};
 
 /// Both directions of a connection.
 #[derive(Debug)]
@@ -52,12 +55,8 @@ pub(super) struct Budget {
 }
 
 thread_local! {
-    /// All connections of a reactor read into this buffer.
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_SIZE].into_boxed_slice());
     /// The head that is being read.
     static HEAD: RefCell<RequestHead> = RefCell::default();
-    /// Buffers for output that are not in use.
-    static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Wire {
@@ -110,7 +109,7 @@ impl Wire {
                     self.head_ahead()
                 }
                 false => {
-                    let came = self.poll_read(cx, SCRATCH_SIZE, |wire, came| {
+                    let came = self.poll_read(cx, INPUT_SIZE, |wire, came| {
                         state.received();
                         if !wire.rest().is_empty() {
                             wire.keep(came);
@@ -156,7 +155,7 @@ impl Wire {
                 return Poll::Pending;
             }
             let (count, has_moved) = if self.rest().is_empty() {
-                let came = self.poll_read(cx, SCRATCH_SIZE, |wire, came| {
+                let came = self.poll_read(cx, INPUT_SIZE, |wire, came| {
                     let mut input = came;
                     let has_moved = read_body(&mut wire.decoder, &mut input, inlet);
                     wire.keep(input);
@@ -211,10 +210,8 @@ impl Wire {
 
     /// The buffer for output: append to it.
     pub(super) fn out(&mut self) -> &mut Vec<u8> {
-        if self.out.capacity() == 0
-            && let Some(buffer) = BUFFERS.with_borrow_mut(Vec::pop)
-        {
-            self.out = buffer;
+        if self.out.capacity() == 0 {
+            self.out = buffers::output();
         }
         &mut self.out
     }
@@ -291,16 +288,8 @@ impl Wire {
 
     /// Gives the output buffer to other connections.
     pub(super) fn give_back(&mut self) {
-        let mut buffer = std::mem::take(&mut self.out);
         self.written = 0;
-        if (1..=KEPT_CAPACITY).contains(&buffer.capacity()) {
-            buffer.clear();
-            BUFFERS.with_borrow_mut(|buffers| {
-                if buffers.len() < KEPT_BUFFERS {
-                    buffers.push(buffer);
-                }
-            });
-        }
+        buffers::give_back(std::mem::take(&mut self.out));
     }
 
     /// Reads from the socket, `most` bytes at most, and gives them to `take`.
@@ -310,7 +299,7 @@ impl Wire {
         most: usize,
         take: impl FnOnce(&mut Wire, &[u8]) -> T,
     ) -> Poll<Result<T, Left>> {
-        SCRATCH.with_borrow_mut(|scratch| {
+        buffers::with_input(|scratch| {
             let Some(socket) = &mut self.socket else {
                 return Poll::Ready(Err(Left));
             };
@@ -403,6 +392,7 @@ fn read_head(decoder: &mut Decoder, input: &mut &[u8]) -> Result<Option<Whole>, 
             awaits_consent: head.expect() == Expect::Continue,
             request: Request {
                 head: take(head).map_err(Ending::Refused)?,
+                params: None,
                 body,
             },
             body: inlet,
@@ -434,9 +424,6 @@ fn read_body(decoder: &mut Decoder, input: &mut &[u8], inlet: &Inlet) -> bool {
     })
 }
 
-/// Bytes that are read at once.
-const SCRATCH_SIZE: usize = 64 * 1024;
-
 /// How many bytes of pipelined requests are read while a request is processed. If a client has sent more, its close
 /// is noticed only after that request is answered or has timed out.
 const MAX_AHEAD: usize = 16 * 1024;
@@ -446,9 +433,3 @@ const TURN_REQUESTS: u32 = 16;
 
 /// Bytes of a body that a connection may read in one turn.
 const TURN_BYTES: usize = 256 * 1024;
-
-/// Larger buffers are not kept for other connections.
-const KEPT_CAPACITY: usize = 64 * 1024;
-
-/// How many buffers a reactor keeps.
-const KEPT_BUFFERS: usize = 64;

@@ -1,0 +1,322 @@
+//! The carrier of FastCGI: weir as the application of a web server in front, which talks to it as to PHP-FPM.
+//!
+//! ```text
+//!            all parameters             answer                 kernel has END_REQUEST
+//!  Reading ─────────────────► Steps ───────────────► Sending ─────────────────────────► Reading
+//!     │                         └─ FCGI_ABORT_REQUEST ──┴──► Sending: END_REQUEST alone ──┘  │
+//!     └────────── the web server has left, or the answer was cut ───────────► Closing ◄──────┘
+//! ```
+//! A connection carries one request at a time, and is read all the time, so that an aborted request is noticed: only the
+//! body of a request is not read before the steps ask for it. Questions about the application and requests that
+//! cannot be taken are answered meanwhile. Idle connections have no buffer.
+//!
+//! A [`Request`](crate::Request) has the parameters, which reach a script unchanged. An answer is sent as a script would
+//! send it (RFC 3875 §6). Interim answers are dropped, since CGI has none.
+//!
+//! The format is [`weir_fcgi`]'s; its documentation says what is refused.
+
+mod request;
+mod send;
+mod wire;
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, Waker, ready},
+};
+
+use http::StatusCode;
+use tokio::io::AsyncWrite;
+use weir_net::{Socket, linger};
+use weir_observe::clock;
+
+use self::{
+    send::{Cut, Sending},
+    wire::Wire,
+};
+use super::{Begun, Phase, Receipt, Request, Steps, conn::FIRST_REQUEST};
+
+/// What the carrier needs of the gateway for one connection.
+pub trait Front: crate::Front {
+    /// What the application can take at once, for FCGI_GET_VALUES (FastCGI 1.0 §4.1).
+    fn capacity(&self) -> Capacity;
+}
+
+/// What an application can take at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Capacity {
+    pub connections: usize,
+    /// Running and waiting ones.
+    pub requests: usize,
+}
+
+/// A connection: a future that ends with it.
+pub struct Connection<X: Front> {
+    front: X,
+    wire: Wire,
+    stage: Stage<X::Receipt>,
+    /// When the connection first saw the drain; 0: there is none.
+    drain_seen: u64,
+}
+
+enum Stage<R> {
+    Reading,
+    Steps(Steps<R>),
+    Sending(Box<Sending<R>>),
+    Closing(Pin<Box<dyn Future<Output = ()> + Send>>),
+}
+
+/// What follows a part of a turn.
+enum Next {
+    /// Another part.
+    Part,
+    /// The end of the connection.
+    End(Ending),
+}
+
+/// How a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// The kernel has all answers, or nobody waits for one.
+    Clean,
+    /// The kernel has the answer, but the web server may still be sending data that is not needed.
+    Linger,
+    /// The web server has closed, or the connection must be given up. Sent data may be lost.
+    Lost,
+}
+
+impl<X: Front> Connection<X> {
+    /// Serves `socket`.
+    pub fn new(front: X, socket: Socket) -> Self {
+        Connection {
+            front,
+            wire: Wire::new(socket),
+            stage: Stage::Reading,
+            drain_seen: 0,
+        }
+    }
+
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.front.state().remember_waker(cx.waker());
+        let mut requests = 0;
+        loop {
+            let next = match &mut self.stage {
+                Stage::Reading if requests == TURN_REQUESTS => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Stage::Reading => {
+                    requests += 1;
+                    ready!(self.poll_reading(cx))
+                }
+                Stage::Steps(_) => ready!(self.poll_steps(cx)),
+                Stage::Sending(_) => ready!(self.poll_sending(cx)),
+                Stage::Closing(closing) => return closing.as_mut().poll(cx),
+            };
+            if let Next::End(ending) = next {
+                // Dropping the stage tells those who work for this web server that it has left.
+                self.stage = Stage::Reading;
+                match self.end(ending) {
+                    Some(closing) => self.stage = Stage::Closing(closing),
+                    None => return Poll::Ready(()),
+                }
+            }
+        }
+    }
+
+    /// Reads the parameters of a request and begins it.
+    fn poll_reading(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+        loop {
+            if let Some(request) = self.wire.take_request() {
+                self.begin(request);
+                return Poll::Ready(Next::Part);
+            }
+            let state = self.front.state();
+            self.wire.refuse_aborted();
+            match self.wire.poll_flush(cx, state) {
+                Poll::Ready(Ok(())) if self.wire.is_last() => {
+                    return Poll::Ready(Next::End(Ending::Clean));
+                }
+                Poll::Ready(Err(ending)) => return Poll::Ready(Next::End(ending)),
+                Poll::Ready(Ok(())) | Poll::Pending => {}
+            }
+            let now = clock::now();
+            if state.overdue(now) {
+                if state.phase() == Phase::Head {
+                    (self.front).refused(StatusCode::REQUEST_TIMEOUT, "header_timeout", TOO_SLOW);
+                }
+                return Poll::Ready(Next::End(Ending::Clean));
+            }
+            match self.wire.poll_read(cx, &self.front) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(ending)) => return Poll::Ready(Next::End(ending)),
+                Poll::Pending if self.is_over(now) => {
+                    return Poll::Ready(Next::End(Ending::Clean));
+                }
+                Poll::Pending => {
+                    if self.wire.is_idle()
+                        && self.front.state().is_idle()
+                        && let Some(to) = self.front.should_move()
+                        && let Some(socket) = self.wire.take_socket()
+                    {
+                        self.front.move_away(to, socket);
+                        return Poll::Ready(Next::End(Ending::Clean));
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, request: Request) {
+        self.stage = match self.front.begin(request) {
+            Begun::Answered(answer) => Stage::Sending(Box::new(Sending::new(answer))),
+            Begun::Steps(steps) => Stage::Steps(steps),
+        };
+    }
+
+    /// Whether a connection that waits for a request is to be closed.
+    fn is_over(&mut self, now: u64) -> bool {
+        let is_draining = self.front.is_draining();
+        if is_draining && self.drain_seen == 0 {
+            self.drain_seen = now;
+        }
+        let state = self.front.state();
+        match state.phase() {
+            Phase::Head => is_draining && now - self.drain_seen >= FIRST_REQUEST,
+            _ => state.is_over(is_draining, now),
+        }
+    }
+
+    /// Lets the exchange work, and gives it the body when it asks for that.
+    fn poll_steps(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+        if self.wire.is_aborted() {
+            return Poll::Ready(self.abort());
+        }
+        let Stage::Steps(steps) = &mut self.stage else {
+            return Poll::Ready(Next::Part);
+        };
+        let state = self.front.state();
+        let mut has_news = true;
+        let answer = loop {
+            // Looked at first, so that a request whose web server has left is not started.
+            while self.wire.is_read_on() {
+                match self.wire.poll_flush(cx, state) {
+                    Poll::Ready(Err(ending)) => return Poll::Ready(Next::End(ending)),
+                    Poll::Ready(Ok(())) | Poll::Pending => {}
+                }
+                match self.wire.poll_read(cx, &self.front) {
+                    Poll::Ready(Ok(())) if self.wire.is_aborted() => {
+                        return Poll::Ready(self.abort());
+                    }
+                    Poll::Ready(Ok(())) => has_news = true,
+                    Poll::Ready(Err(ending)) => return Poll::Ready(Next::End(ending)),
+                    Poll::Pending => break,
+                }
+            }
+            if !has_news && !self.wire.has_no_body(state) {
+                return Poll::Pending;
+            }
+            if let Poll::Ready(answer) = steps.as_mut().poll(cx) {
+                break answer;
+            }
+            if self.wire.is_request_whole() {
+                return Poll::Pending;
+            }
+            has_news = false;
+        };
+        self.wire.discard_body();
+        self.stage = Stage::Sending(Box::new(Sending::new(answer)));
+        Poll::Ready(Next::Part)
+    }
+
+    fn poll_sending(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+        let Stage::Sending(sending) = &mut self.stage else {
+            return Poll::Ready(Next::Part);
+        };
+        let sent = match sending.poll(cx, &mut self.wire, self.front.state()) {
+            Poll::Ready(sent) => sent,
+            // Its end is sent: what comes now belongs to no request.
+            Poll::Pending if sending.is_ended() => return Poll::Pending,
+            Poll::Pending => loop {
+                match ready!(self.wire.poll_read(cx, &self.front)) {
+                    Ok(()) if self.wire.is_aborted() => match sending.is_within_record() {
+                        true => return Poll::Ready(Next::End(Ending::Lost)),
+                        false => return Poll::Ready(self.abort()),
+                    },
+                    Ok(()) => {}
+                    Err(ending) => return Poll::Ready(Next::End(ending)),
+                }
+            },
+        };
+        Poll::Ready(match std::mem::replace(&mut self.stage, Stage::Reading) {
+            Stage::Sending(sending) => self.after_sending(*sending, sent),
+            _ => Next::Part,
+        })
+    }
+
+    /// The web server has aborted its request: those who work for it learn that, and the request is ended.
+    fn abort(&mut self) -> Next {
+        self.stage = Stage::Sending(Box::new(Sending::none()));
+        Next::Part
+    }
+
+    fn after_sending(&mut self, sending: Sending<X::Receipt>, sent: Result<(), Cut>) -> Next {
+        let keep = sending.keeps();
+        let is_cut = match sent {
+            Ok(()) => false,
+            // The missing END_REQUEST shows that the answer is not complete.
+            Err(Cut::Truncated) => true,
+            Err(Cut::Ended(ending)) => return Next::End(ending),
+        };
+        let state = self.front.state();
+        let is_unread = !self.wire.is_request_whole() || state.body_is_unread();
+        if keep && !is_cut && !is_unread {
+            state.rest();
+        }
+        if let Some(receipt) = sending.into_receipt() {
+            receipt.sent();
+        }
+        if is_cut {
+            return Next::End(Ending::Clean);
+        }
+        self.wire.next_request();
+        match (is_unread, keep) {
+            (true, _) => Next::End(Ending::Linger),
+            (false, false) => Next::End(Ending::Clean),
+            (false, true) => Next::Part,
+        }
+    }
+
+    /// Ends the connection. `None`: it has ended.
+    fn end(&mut self, ending: Ending) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        let mut socket = self.wire.take_socket()?;
+        match ending {
+            Ending::Clean => {
+                // Shutting down a socket never waits.
+                let mut cx = Context::from_waker(Waker::noop());
+                let _ = Pin::new(&mut socket).poll_shutdown(&mut cx);
+                None
+            }
+            Ending::Linger => Some(Box::pin(linger(socket))),
+            Ending::Lost => None,
+        }
+    }
+}
+
+impl<X: Front> Future for Connection<X> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        clock::frozen(|| this.turn(cx))
+    }
+}
+
+/// Requests that a connection may begin in one turn.
+const TURN_REQUESTS: u32 = 16;
+
+const TOO_SLOW: &str = "header_timeout is over and the parameters of a request have not arrived";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! Sends an answer in records: the head and the first bytes in one of them, files from the page cache.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use http::StatusCode;
+use weir_fcgi::{MAX_CONTENT, server};
+use weir_http1::Name;
+use weir_net::{FilePart, OpenFile};
+
+use super::{Ending, wire::Wire};
+use crate::{Answer, Body, ConnState, Fields, Part, Receipt};
+
+/// An answer that is being sent.
+pub(super) struct Sending<R> {
+    /// Until it was put into the buffer of the wire.
+    head: Option<(StatusCode, Fields)>,
+    body: Body,
+    file: Option<File>,
+    /// What is in the buffer of the wire goes to the kernel before more of the body is taken.
+    is_flushing: bool,
+    end: Option<End>,
+    keep: bool,
+    /// `None`: there is no answer, the request only ends.
+    receipt: Option<R>,
+}
+
+/// A part of a file that is being sent.
+struct File {
+    file: Arc<OpenFile>,
+    offset: u64,
+    /// Bytes for which there is no record yet.
+    left: u64,
+    /// The content of the record whose header was put into the buffer of the wire.
+    record: FilePart,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// END_REQUEST is in the buffer of the wire.
+    Whole,
+    Truncated,
+}
+
+/// Why an answer was not sent.
+pub(super) enum Cut {
+    /// The body ended too early.
+    Truncated,
+    /// So does the connection.
+    Ended(Ending),
+}
+
+impl<R: Receipt> Sending<R> {
+    pub(super) fn new(answer: Answer<R>) -> Sending<R> {
+        Sending {
+            head: Some((answer.status, answer.headers)),
+            body: answer.body,
+            keep: answer.keep,
+            receipt: Some(answer.receipt),
+            ..Sending::none()
+        }
+    }
+
+    /// Only the end of the request.
+    pub(super) fn none() -> Sending<R> {
+        Sending {
+            head: None,
+            body: Body::Empty,
+            file: None,
+            is_flushing: false,
+            end: None,
+            keep: true,
+            receipt: None,
+        }
+    }
+
+    /// Whether the connection stays open.
+    pub(super) fn keeps(&self) -> bool {
+        self.keep
+    }
+
+    /// Whether the end of the request is in the buffer of the wire.
+    pub(super) fn is_ended(&self) -> bool {
+        self.end == Some(End::Whole)
+    }
+
+    /// Whether a record was begun whose content is not in the buffer of the wire.
+    pub(super) fn is_within_record(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.record.len() > 0)
+    }
+
+    pub(super) fn into_receipt(self) -> Option<R> {
+        self.receipt
+    }
+
+    /// Sends until the kernel has all of the answer.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        wire: &mut Wire,
+        state: &ConnState,
+    ) -> Poll<Result<(), Cut>> {
+        loop {
+            if let Some(file) = &mut self.file {
+                if file.is_sent(wire) {
+                    self.file = None;
+                    continue;
+                }
+                let sent = ready!(wire.poll_send_file(cx, state, &mut file.record));
+                let sent = sent.map_err(Cut::Ended)?;
+                self.count(sent);
+                continue;
+            }
+            if self.is_flushing {
+                ready!(wire.poll_flush(cx, state)).map_err(Cut::Ended)?;
+                match self.end {
+                    Some(End::Whole) => return Poll::Ready(Ok(())),
+                    Some(End::Truncated) => return Poll::Ready(Err(Cut::Truncated)),
+                    None => self.is_flushing = false,
+                }
+            }
+            match self.body.poll_part(cx) {
+                Poll::Pending => {
+                    self.put(wire, &[]);
+                    return match wire.poll_flush(cx, state) {
+                        Poll::Ready(Err(ending)) => Poll::Ready(Err(Cut::Ended(ending))),
+                        Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+                    };
+                }
+                Poll::Ready(Some(Ok(Part::Bytes(bytes)))) => {
+                    self.put(wire, &bytes);
+                    // The end of the request goes along with the last bytes.
+                    self.is_flushing = !matches!(self.body, Body::Empty);
+                }
+                Poll::Ready(Some(Ok(Part::File { file, offset, len }))) => {
+                    self.put(wire, &[]);
+                    self.file = Some(File::new(file, offset, len));
+                }
+                // CGI has none.
+                Poll::Ready(Some(Ok(Part::Trailers(_)))) => {}
+                Poll::Ready(Some(Err(_))) => {
+                    if let Some(receipt) = &mut self.receipt {
+                        receipt.truncated();
+                    }
+                    if self.head.take().is_some() {
+                        // Nothing was sent: the web server answers instead, as if a child of PHP-FPM had died.
+                        return Poll::Ready(Err(Cut::Truncated));
+                    }
+                    self.put(wire, &[]);
+                    (self.end, self.is_flushing) = (Some(End::Truncated), true);
+                }
+                Poll::Ready(None) => {
+                    self.put(wire, &[]);
+                    self.keep = wire.end_request(self.keep);
+                    (self.end, self.is_flushing) = (Some(End::Whole), true);
+                }
+            }
+        }
+    }
+
+    /// Puts the head, if that was not done, and the next bytes of the body into the buffer of the wire, and behind them
+    /// what the script has written to its standard error: nginx counts earlier bytes against its buffer for the head.
+    fn put(&mut self, wire: &mut Wire, bytes: &[u8]) {
+        let id = wire.id();
+        let out = wire.out();
+        match self.head.take() {
+            Some((status, fields)) => {
+                let header_at = out.len();
+                out.extend_from_slice(&server::stdout_header(id, 0));
+                let content_at = out.len();
+                put_head(out, status, &fields);
+                let head_len = out.len() - content_at;
+                if head_len + bytes.len() <= MAX_CONTENT {
+                    out.extend_from_slice(bytes);
+                    let header = server::stdout_header(id, (head_len + bytes.len()) as u16);
+                    out[header_at..content_at].copy_from_slice(&header);
+                } else {
+                    let head = out.split_off(content_at);
+                    out.truncate(header_at);
+                    server::stdout(out, id, &head);
+                    server::stdout(out, id, bytes);
+                }
+            }
+            None => server::stdout(out, id, bytes),
+        }
+        self.count(bytes.len() as u64);
+        let stderr = self.receipt.as_mut().and_then(R::stderr);
+        if let Some(stderr) = stderr {
+            server::stderr(wire.out(), id, &stderr);
+        }
+    }
+
+    fn count(&mut self, bytes: u64) {
+        if let Some(receipt) = &mut self.receipt {
+            receipt.count(bytes);
+        }
+    }
+}
+
+impl File {
+    fn new(file: Arc<OpenFile>, offset: u64, len: u64) -> File {
+        File {
+            record: FilePart::new(file.clone(), offset, 0),
+            file,
+            offset,
+            left: len,
+        }
+    }
+
+    /// Whether all of it was sent. If not, there is a record that is not sent.
+    fn is_sent(&mut self, wire: &mut Wire) -> bool {
+        if self.record.len() > 0 {
+            return false;
+        }
+        let len = self.left.min(MAX_CONTENT as u64);
+        if len == 0 {
+            return true;
+        }
+        let header = server::stdout_header(wire.id(), len as u16);
+        wire.out().extend_from_slice(&header);
+        self.record = FilePart::new(self.file.clone(), self.offset, len);
+        self.offset += len;
+        self.left -= len;
+        false
+    }
+}
+
+/// A head as a script writes it (RFC 3875 §6.2). The fields of a script's own head say its status, or imply it.
+fn put_head(out: &mut Vec<u8>, status: StatusCode, fields: &Fields) {
+    if !fields.has(Name::Status) && status != StatusCode::OK {
+        let phrase = status.canonical_reason().unwrap_or("Error");
+        out.extend_from_slice(b"Status: ");
+        out.extend_from_slice(status.as_str().as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(phrase.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(fields.lines());
+    out.extend_from_slice(b"\r\n");
+}
