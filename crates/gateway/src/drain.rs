@@ -7,8 +7,9 @@ use std::{
 };
 
 use weir_control::{Holding, ToManager};
+use weir_observe::pool_status::Stage;
 
-use super::{Gateway, PoolHandle, dispatch::AskedBy, scoreboard::Stage};
+use super::{Gateway, PoolHandle, dispatch::AskedBy};
 
 /// Accepts nothing new, and tells the manager when the last connection and the last script have ended. A script may
 /// run on after its client has left; then its lease still exists. If this is the `last` gateway, the operator's

@@ -26,18 +26,15 @@ mod census;
 mod cgi;
 mod conn;
 mod connection;
-mod cookies;
 mod dispatch;
 mod drain;
 mod exchange;
-mod failures;
 mod fastcgi;
 mod fastcgi_front;
 mod figures;
 mod files;
 mod history;
 mod idle;
-mod logs;
 mod measured;
 mod messages;
 mod outbox;
@@ -84,8 +81,11 @@ use weir_net::Drain;
 use weir_observe::{
     access_log::{self, AccessLog},
     clock, error_log,
+    failures::{self, Failures},
     kernel_queues::{self, KernelQueues, KernelView},
     log_sink::{Sink, Target},
+    logs,
+    pool_log::PoolLog,
     pulse::{Pulses, Thread},
     tally::{self, Tally},
     template, trace,
@@ -98,12 +98,10 @@ use self::{
     census::Census,
     dispatch::{Manager, PoolHandle},
     drain::Flag,
-    failures::Failures,
     history::History,
     measured::Measured,
     outbox::Outbox,
     policy::Policy,
-    pool_log::PoolLog,
     reactors::Reactors,
     route::{Reach, Router},
     spool::SpoolSpace,

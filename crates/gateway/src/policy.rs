@@ -16,9 +16,10 @@ use std::{
 use weir_config::{FairBy, OnClientLeft, RequestPart, SerializeBy};
 use weir_observe::log_text;
 
+use weir_semantics::cookies;
+
 use super::{
     clock::{self, NEVER},
-    cookies,
     dispatch::{Learner, PoolHandle, session_script},
     record::Record,
     route::Matcher,

@@ -1,43 +1,21 @@
-//! PHP-FPM's log of a pool's requests: `access_log` and `access_format` of [pool.NAME].
+//! What a request has for its pool's own log ([`weir_observe::pool_log`]).
 //!
-//! It exists besides weir's own access log, for tools that read PHP-FPM's format. It has the requests that a worker
-//! got, and those that the gateway answered with the pool's status or ping page. Values from a client are escaped as
-//! in weir's own log.
-
-mod from_worker;
+//! In PHP-FPM's place, the line is not the gateway's: PHP-FPM's process writes it when the script has ended, with the script
+//! that it found, the parameters as it changed them, the status and the headers as they are then. So weir's own PHP says
+//! them in NOTE records, and the line is written when the worker is free, however the client's connection ended. A worker
+//! that dies leaves no line.
 
 use std::{
-    cell::RefCell,
     sync::{Arc, OnceLock},
     time::SystemTime,
 };
 
-use weir_config::{
-    AccessFormat, CpuTime, FormatCode, FormatPiece, MemoryUnit, Pool as Settings, TimeUnit,
-};
-use weir_fcgi::nv::Pairs;
+use weir_fcgi::nv::{Decoder, Limits, Pairs};
 
-pub(crate) use self::from_worker::{Line, of_page};
 use weir_http::Fields;
-use weir_observe::{
-    log_sink::Sink,
-    log_text::{
-        put_escaped, put_number, put_seconds_millis, put_time_combined, put_time_formatted,
-    },
-};
+use weir_observe::pool_log::{Cost, PoolLogEntry};
 
-use super::scoreboard::{Cost, user_of};
-
-/// The log of one pool.
-pub(crate) struct PoolLog {
-    format: AccessFormat,
-    suppressed: Vec<String>,
-    wants_params: bool,
-    wants_headers: bool,
-    /// Workers say what their lines contain.
-    from_worker: bool,
-    sink: Sink,
-}
+use super::{Gateway, conn::Conn, dispatch::PoolHandle, record::Record};
 
 /// When the worker became free after the request ([`weir_observe::clock::now`]), and the cost that it reported.
 #[derive(Debug, Clone, Copy)]
@@ -63,356 +41,135 @@ pub(crate) struct Noted {
     pub(crate) note: Option<Pairs>,
 }
 
-/// The values of one log line.
-pub(crate) struct PoolLogEntry<'r> {
-    pub(crate) noted: &'r Noted,
-    /// In PHP-FPM's place: parameters (`e:NAME`) and headers (`o:NAME`) as PHP has them.
-    pub(crate) note: Option<&'r Pairs>,
-    pub(crate) begun: SystemTime,
-    pub(crate) written: SystemTime,
-    /// Time since the worker got the request, µs.
-    pub(crate) duration: u64,
-    pub(crate) pool: &'r str,
-    /// The worker's process; `None` if others run it.
-    pub(crate) pid: Option<u32>,
-    pub(crate) method: &'r [u8],
-    /// `SCRIPT_NAME`
-    pub(crate) path: &'r [u8],
-    pub(crate) query: &'r [u8],
-    /// `SCRIPT_FILENAME`; may be empty.
-    pub(crate) script: &'r [u8],
-    /// Length of the request's body, bytes.
-    pub(crate) content_length: u64,
-    pub(crate) status: u16,
-    /// The client's credentials (`Authorization`).
-    pub(crate) authorization: &'r [u8],
-    /// The parameters from a web server in front, if no worker got the request.
-    pub(crate) params: Option<&'r Pairs>,
+/// The line of a request at a worker.
+pub(crate) struct Line {
+    gateway: Arc<Gateway>,
+    decoder: Decoder,
+    note: Option<Pairs>,
+    begun: SystemTime,
+    peer: String,
+    method: Vec<u8>,
+    query: Vec<u8>,
+    authorization: Vec<u8>,
+    content_length: u64,
 }
 
-impl PoolLog {
-    /// The log with these `settings`, written to `sink`. `from_worker`: workers say what their lines contain.
-    pub(crate) fn new(settings: &Settings, from_worker: bool, sink: Sink) -> PoolLog {
-        let format = settings.access_format.clone();
-        let has = |wanted: fn(&FormatCode) -> bool| {
-            let mut pieces = format.pieces.iter();
-            pieces.any(|piece| matches!(piece, FormatPiece::Code(code) if wanted(code)))
-        };
-        PoolLog {
-            wants_params: has(|code| matches!(code, FormatCode::Parameter(_))),
-            wants_headers: has(|code| matches!(code, FormatCode::Header(_))),
-            suppressed: settings.access_suppress_path.clone(),
-            format,
-            from_worker,
-            sink,
+impl Line {
+    /// The line of a request that is about to be sent to a worker.
+    pub(crate) fn new(record: &Record, conn: &Conn) -> Box<Line> {
+        Box::new(Line {
+            gateway: record.gateway.clone(),
+            decoder: Decoder::new(Limits {
+                bytes: MAX_NOTE,
+                ..Limits::default()
+            }),
+            note: None,
+            begun: SystemTime::now(),
+            peer: conn.endpoints.remote_addr.clone(),
+            method: record.method().as_str().into(),
+            query: record.log_query().to_vec(),
+            authorization: record.header("authorization").unwrap_or_default().to_vec(),
+            content_length: record.declared_length(),
+        })
+    }
+
+    /// Takes the content of a NOTE record; an empty one ends the note. `false`: the worker sends something else.
+    pub(crate) fn take(&mut self, content: &[u8]) -> bool {
+        match content {
+            b"" => {
+                self.note = self.decoder.finish().ok();
+                self.note.is_some()
+            }
+            content => self.note.is_none() && self.decoder.feed(content).is_ok(),
         }
     }
 
-    /// Whether the lines of workers' requests are [`Line`]s.
-    pub(crate) fn is_from_worker(&self) -> bool {
-        self.from_worker
-    }
-
-    /// Whether [`Noted::params`] is needed.
-    pub(crate) fn wants_params(&self) -> bool {
-        self.wants_params
-    }
-
-    /// Whether [`Noted::headers`] is needed.
-    pub(crate) fn wants_headers(&self) -> bool {
-        self.wants_headers
-    }
-
-    /// The output, for reopening and flushing.
-    pub(crate) fn sink(&self) -> &Sink {
-        &self.sink
-    }
-
-    /// Writes the line of a request, unless `access_suppress_path` leaves it out. Never blocks.
-    pub(crate) fn write(&self, entry: &PoolLogEntry<'_>) {
-        thread_local! {
-            static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-        }
-        if self.suppresses(entry) {
+    /// Writes it, if the worker has said what it contains.
+    pub(crate) fn write(self: Box<Self>, pool: &PoolHandle, pid: u32) {
+        let Some(note) = &self.note else { return };
+        let Some(Some(log)) = self.gateway.pool_logs.get(usize::from(pool.id)) else {
             return;
-        }
-        LINE.with_borrow_mut(|line| {
-            line.clear();
-            line.shrink_to(KEPT_CAPACITY);
-            put_line(&self.format, entry, line);
-            self.sink.push(line);
+        };
+        let text = |name: &[u8]| note.get(name).unwrap_or_default();
+        let number = |name: &[u8]| {
+            let digits = str::from_utf8(text(name)).unwrap_or_default();
+            digits.parse::<u64>().unwrap_or_default()
+        };
+        let cost = Cost {
+            cpu: number(b"cpu"),
+            user: number(b"user"),
+            memory: number(b"memory"),
+            resident: 0,
+        };
+        log.write(&PoolLogEntry {
+            cost: Some(cost),
+            params: None,
+            header: &|_| None,
+            peer: &self.peer,
+            note: Some(note),
+            begun: self.begun,
+            written: SystemTime::now(),
+            duration: number(b"microseconds"),
+            pool: &pool.settings.name,
+            pid: Some(pid),
+            method: &self.method,
+            path: text(b"uri"),
+            query: &self.query,
+            script: text(b"script"),
+            content_length: self.content_length,
+            status: number(b"status") as u16,
+            authorization: &self.authorization,
         });
     }
-
-    /// Successful GET and HEAD requests for one of these paths, without query and body.
-    fn suppresses(&self, entry: &PoolLogEntry<'_>) -> bool {
-        let same = |path: &String| path.as_bytes() == entry.path;
-        !self.suppressed.is_empty()
-            && matches!(entry.method, b"GET" | b"HEAD")
-            && entry.query.is_empty()
-            && entry.content_length == 0
-            && (200..300).contains(&entry.status)
-            && self.suppressed.iter().any(same)
-    }
 }
 
-impl std::fmt::Debug for PoolLog {
+impl std::fmt::Debug for Line {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "PoolLog({})", self.format)
+        f.write_str("Line")
     }
 }
 
-/// Appends a line with its newline.
-fn put_line(format: &AccessFormat, entry: &PoolLogEntry<'_>, out: &mut Vec<u8>) {
-    for piece in &format.pieces {
-        match piece {
-            FormatPiece::Text(text) => out.extend_from_slice(text.as_bytes()),
-            FormatPiece::Code(code) => put_code(code, entry, out),
-        }
-    }
-    out.push(b'\n');
-}
-
-fn put_code(code: &FormatCode, entry: &PoolLogEntry<'_>, out: &mut Vec<u8>) {
-    let cost = entry.noted.ended.get().map(|ended| ended.cost);
-    // PHP always uses some memory, so 0 means that it was not measured. Numbers stay numbers, as readers of the log
-    // expect.
-    let measured = cost.filter(|cost| cost.memory > 0);
-    match code {
-        FormatCode::Cpu(which) => {
-            let took = measured.map_or(0, |cost| match which {
-                CpuTime::Total => cost.cpu,
-                CpuTime::User => cost.user,
-                CpuTime::System => cost.cpu.saturating_sub(cost.user),
-            });
-            let percent = took as f64 * 100.0 / entry.duration.max(1) as f64;
-            out.extend_from_slice(format!("{percent:.2}").as_bytes());
-        }
-        FormatCode::Duration(TimeUnit::Seconds) => put_seconds_millis(entry.duration, out),
-        FormatCode::Duration(TimeUnit::Milliseconds) => {
-            let (millis, micros) = (entry.duration / 1000, entry.duration % 1000);
-            out.extend_from_slice(format!("{millis}.{micros:03}").as_bytes());
-        }
-        FormatCode::Duration(TimeUnit::Microseconds) => put_number(entry.duration, out),
-        FormatCode::Parameter(name) => {
-            let params = entry.noted.params.as_ref().or(entry.params);
-            let value = match entry.note {
-                Some(note) => note.get(format!("e:{name}").as_bytes()),
-                None => params.and_then(|params| params.get(name.as_bytes())),
-            };
-            match value {
-                None => out.push(b'-'),
-                Some(value) => put_escaped(value, out),
-            }
-        }
-        FormatCode::Script => put_or_dash(Some(entry.script), out),
-        FormatCode::ContentLength => put_number(entry.content_length, out),
-        FormatCode::Method => put_or_dash(Some(entry.method), out),
-        FormatCode::Memory(unit) => {
-            let memory = measured.map_or(0, |cost| cost.memory);
-            let memory = match unit {
-                MemoryUnit::Bytes => memory,
-                MemoryUnit::Kilobytes => memory >> 10,
-                MemoryUnit::Megabytes => memory >> 20,
-            };
-            put_number(memory, out);
-        }
-        FormatCode::Pool => put_escaped(entry.pool.as_bytes(), out),
-        FormatCode::Header(name) => {
-            let headers = entry.noted.headers.as_ref();
-            let value = match entry.note {
-                Some(note) => note.get(format!("o:{name}").as_bytes()),
-                None => headers.and_then(|headers| headers.get(name.as_str())),
-            };
-            put_or_dash(value, out);
-        }
-        FormatCode::Pid => match entry.pid {
-            Some(pid) => put_number(pid.into(), out),
-            None => out.push(b'-'),
-        },
-        FormatCode::ParentPid => put_number(std::os::unix::process::parent_id().into(), out),
-        FormatCode::Query => put_escaped(entry.query, out),
-        FormatCode::QuestionMark if entry.query.is_empty() => {}
-        FormatCode::QuestionMark => out.push(b'?'),
-        FormatCode::Path => put_escaped(entry.path, out),
-        FormatCode::RemoteAddr => match entry.noted.peer.as_str() {
-            // A unix socket's peer has no address.
-            "unix:" => out.push(b'-'),
-            peer => put_escaped(peer.as_bytes(), out),
-        },
-        FormatCode::Status => put_number(entry.status.into(), out),
-        FormatCode::Begun(format) => put_time(entry.begun, format.as_deref(), out),
-        FormatCode::Written(format) => put_time(entry.written, format.as_deref(), out),
-        FormatCode::User => put_escaped(&user_of(entry.authorization).unwrap_or_default(), out),
-    }
-}
-
-fn put_or_dash(value: Option<&[u8]>, out: &mut Vec<u8>) {
-    match value {
-        None | Some(b"") => out.push(b'-'),
-        Some(value) => put_escaped(value, out),
-    }
-}
-
-fn put_time(time: SystemTime, format: Option<&str>, out: &mut Vec<u8>) {
-    match format {
-        None => put_time_combined(time, out),
-        Some(format) => put_time_formatted(time, format, out),
-    }
-}
-
-/// Maximum capacity of a thread's line buffer that is kept, bytes.
-const KEPT_CAPACITY: usize = 16 << 10;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::time::{Duration, UNIX_EPOCH};
-
-    const ENDED: ScriptEnd = ScriptEnd {
-        at: 1,
-        cost: Cost {
-            cpu: 500,
-            user: 400,
-            memory: 3_000_000,
-            resident: 0,
-        },
+/// The note of a page that the gateway answers itself: all parameters, and the headers of `head` (CGI).
+pub(crate) fn of_page(pool: &PoolHandle, params: &Pairs, head: &[u8]) -> Option<Pairs> {
+    let mut decoder = Decoder::new(Limits {
+        bytes: MAX_NOTE,
+        ..Limits::default()
+    });
+    let mut add = |kind: &[u8], name: &[u8], value: &[u8]| {
+        let mut pair = Vec::new();
+        weir_fcgi::nv::encode(&mut pair, &[kind, name].concat(), value);
+        decoder.feed(&pair).ok()
     };
-
-    fn format(text: &str) -> AccessFormat {
-        let toml = format!(
-            "[listen.a]\naddress = \"127.0.0.1:80\"\n[site.a]\nroot = \"/\"\npool = \"a\"\n\
-             [pool.a]\nruntime = \"servers\"\nservers = [\"127.0.0.1:9\"]\nqueue.maxconn = 1\n\
-             access_format = '{text}'\n"
-        );
-        let environment = weir_config::Environment {
-            folder: "/".into(),
-            cores: 1,
-            memory: 1 << 30,
-            open_files: 1 << 16,
-        };
-        let config = weir_config::parse("a", &toml, &environment).expect("a configuration");
-        config.pools[0].access_format.clone()
+    // PHP looks for the script, and removes the name of one that it does not find.
+    let looks = looks_for_scripts(pool);
+    let kept = |(name, _): &(&[u8], &[u8])| !looks || *name != b"SCRIPT_FILENAME";
+    for (name, value) in params.iter().filter(kept) {
+        add(b"e:", name, value)?;
     }
-
-    fn entry<'r>(noted: &'r Noted, text: &'r [u8]) -> PoolLogEntry<'r> {
-        PoolLogEntry {
-            noted,
-            note: None,
-            begun: UNIX_EPOCH + Duration::from_secs(100),
-            written: UNIX_EPOCH + Duration::from_secs(101),
-            duration: 1_234_567,
-            pool: "app",
-            pid: Some(7),
-            method: b"GET",
-            path: text,
-            query: text,
-            script: text,
-            content_length: 5,
-            status: 200,
-            authorization: b"",
-            params: None,
+    for line in head.split(|byte| *byte == b'\n') {
+        let line = line.trim_ascii_end();
+        if let Some(colon) = line.iter().position(|byte| *byte == b':') {
+            add(b"o:", &line[..colon], line[colon + 1..].trim_ascii_start())?;
         }
     }
-
-    fn line(text: &str, entry: &PoolLogEntry<'_>) -> String {
-        let mut out = Vec::new();
-        put_line(&format(text), entry, &mut out);
-        String::from_utf8(out).expect("ASCII")
-    }
-
-    #[test]
-    fn figures_are_written_in_their_units() {
-        let noted = Noted::default();
-        let entry = entry(&noted, b"x");
-        assert_eq!(
-            line("%d %{mili}d %{micro}d %l %s %{%s}t %{%s}T %p", &entry),
-            "1.234 1234.567 1234567 5 200 100 101 7\n"
-        );
-        // There are no measured values.
-        assert_eq!(line("%C %{user}C %M %{kilo}M", &entry), "0.00 0.00 0 0\n");
-        noted.ended.set(ENDED).expect("once");
-        assert_eq!(
-            line("%C %{user}C %M %{kilo}M %{mega}M", &entry),
-            "0.04 0.03 3000000 2929 2\n"
-        );
-    }
-
-    #[test]
-    fn what_is_not_there_is_a_dash_or_nothing() {
-        let noted = Noted {
-            peer: "unix:".into(),
-            ..Noted::default()
-        };
-        let entry = PoolLogEntry {
-            pid: None,
-            ..entry(&noted, b"")
-        };
-        assert_eq!(
-            line("%R|%u|%r|%Q|%q|%f|%{X}e|%{X}o|%p|%n", &entry),
-            "-|||||-|-|-|-|app\n"
-        );
-    }
-
-    #[test]
-    fn only_requests_that_nobody_asks_about_are_suppressed() {
-        let log = PoolLog {
-            format: format("%r"),
-            suppressed: vec!["/ping".into()],
-            wants_params: false,
-            wants_headers: false,
-            from_worker: false,
-            sink: Sink::off(),
-        };
-        let noted = Noted::default();
-        let ping = || PoolLogEntry {
-            query: b"",
-            content_length: 0,
-            ..entry(&noted, b"/ping")
-        };
-        assert!(log.suppresses(&ping()));
-        let others = [
-            PoolLogEntry {
-                query: b"x",
-                ..ping()
-            },
-            PoolLogEntry {
-                status: 500,
-                ..ping()
-            },
-            PoolLogEntry {
-                method: b"POST",
-                ..ping()
-            },
-            PoolLogEntry {
-                content_length: 1,
-                ..ping()
-            },
-            PoolLogEntry {
-                path: b"/ping/",
-                ..ping()
-            },
-        ];
-        assert!(others.iter().all(|entry| !log.suppresses(entry)));
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_one_line(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            let noted = Noted {
-                peer: String::from_utf8_lossy(&bytes).into_owned(),
-                ..Noted::default()
-            };
-            let entry = PoolLogEntry {
-                method: &bytes,
-                authorization: &bytes,
-                ..entry(&noted, &bytes)
-            };
-            let line = line("\"%R %u %m %r%Q%q %f\"", &entry);
-            prop_assert_eq!(line.matches('\n').count(), 1);
-            prop_assert_eq!(line.matches('"').count(), 2);
-            prop_assert!(line.trim_end().bytes().all(|byte| (0x20..0x7f).contains(&byte)));
-        }
-    }
+    decoder.finish().ok()
 }
+
+/// Whether the pool's settings leave `cgi.fix_pathinfo` on, as it is by default. Those of php.ini are not known.
+fn looks_for_scripts(pool: &PoolHandle) -> bool {
+    let Some(php) = pool.settings.php() else {
+        return true;
+    };
+    let defines = php.define.iter().map(|(name, value)| (name, value));
+    let settings = php.settings.iter().map(|own| (&own.name, &own.value));
+    let last = defines
+        .chain(settings)
+        .rev()
+        .find(|(name, _)| *name == "cgi.fix_pathinfo");
+    last.is_none_or(|(_, value)| {
+        !["0", "", "off", "no", "false"].contains(&value.to_ascii_lowercase().as_str())
+    })
+}
+
+/// The most that a worker says of a request, bytes; also in php/note.c.
+const MAX_NOTE: usize = 64 << 10;

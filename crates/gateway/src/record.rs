@@ -18,6 +18,7 @@ use weir_http1::Name;
 use weir_observe::{
     error_log,
     log_text::{self, Worker},
+    pool_log::PoolLogEntry,
 };
 use weir_pool::Micros;
 
@@ -31,7 +32,6 @@ use super::{
     fastcgi::{RequestSummary, StderrCopy},
     params,
     policy::{self, RequestPolicy},
-    pool_log,
     pool_log::Noted,
     route::Script,
     tally::FinishedRequest,
@@ -514,8 +514,12 @@ impl Record {
         };
         let script = self.script.as_ref();
         let written = SystemTime::now();
-        log.write(&pool_log::PoolLogEntry {
-            noted,
+        let header = |name: &str| noted.headers.as_ref()?.get(name);
+        log.write(&PoolLogEntry {
+            cost: noted.ended.get().map(|ended| ended.cost),
+            params: noted.params.as_ref().or(self.params.as_deref()),
+            header: &header,
+            peer: &noted.peer,
             note: noted.note.as_ref(),
             begun: written - Duration::from_micros(now.saturating_sub(self.started)),
             written,
@@ -536,7 +540,6 @@ impl Record {
             content_length: self.declared_length(),
             status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
             authorization: self.header("authorization").unwrap_or_default(),
-            params: self.params.as_deref(),
         });
     }
 }

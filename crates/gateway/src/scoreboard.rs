@@ -9,109 +9,18 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
-use headers::{Header, authorization::Basic};
-use http::HeaderValue;
-use weir_observe::clock;
-use weir_observe::log_text::{put_json_string, put_number};
+use weir_observe::{
+    clock,
+    pool_log::user_of,
+    pool_status::{RequestStatus, Stage, WorkerStatus},
+};
+
+pub(crate) use weir_observe::pool_log::Cost;
 
 use super::{conn::Conn, dispatch::subject};
-
-/// The figures of a pool in PHP-FPM's status page.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct PoolStatus {
-    /// The pool's NAME.
-    pub(crate) name: String,
-    /// `static`, `dynamic`, `ondemand` or `auto`; `servers` if others run the workers.
-    pub(crate) pm: &'static str,
-    /// When the gateway started to serve it.
-    pub(crate) started: SystemTime,
-    /// Requests that were given to workers.
-    pub(crate) accepted: u64,
-    /// Requests that are waiting now.
-    pub(crate) listen_queue: usize,
-    /// The highest number of waiting requests so far.
-    pub(crate) max_listen_queue: usize,
-    /// The limit of waiting requests.
-    pub(crate) listen_queue_len: usize,
-    /// Workers without a request.
-    pub(crate) idle: usize,
-    /// Workers with a request.
-    pub(crate) active: usize,
-    /// The highest number of workers with a request so far.
-    pub(crate) max_active: usize,
-    /// How often more workers were wanted than `max_children` allows.
-    pub(crate) max_children_reached: u64,
-    /// Requests that ran for longer than `request_slowlog_timeout`.
-    pub(crate) slow_requests: u64,
-    /// The largest memory use of a request, bytes; 0 if it is not measured. `None`: the page of this PHP version has
-    /// no such field.
-    pub(crate) memory_peak: Option<u64>,
-    /// The processes that weir runs for it, in the order of their slots.
-    pub(crate) workers: Vec<WorkerStatus>,
-}
-
-/// A worker's figures.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct WorkerStatus {
-    /// Its process.
-    pub(crate) pid: u32,
-    /// What it does.
-    pub(crate) stage: Stage,
-    /// When it was started.
-    pub(crate) started: SystemTime,
-    /// Requests that it was given.
-    pub(crate) requests: u64,
-    /// Its running or last request; empty before the first one.
-    pub(crate) request: Request,
-}
-
-/// A request, as the status page shows it.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Request {
-    /// How long it has run so far, or ran.
-    pub(crate) duration: Duration,
-    pub(crate) method: Vec<u8>,
-    /// Its path as the client sent it.
-    pub(crate) uri: Vec<u8>,
-    /// Its query, without the question mark.
-    pub(crate) query: Vec<u8>,
-    /// Length of its body, bytes.
-    pub(crate) content_length: u64,
-    /// The user that the client names; empty if it names none.
-    pub(crate) user: Vec<u8>,
-    /// SCRIPT_FILENAME.
-    pub(crate) script: Vec<u8>,
-    /// CPU time that it used, in percent of its duration; 0 while it runs, and if it is not measured.
-    pub(crate) cpu: f64,
-    /// The most memory that it used, bytes; 0 while it runs, and if it is not measured.
-    pub(crate) memory: u64,
-}
-
-/// The state of a worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Stage {
-    /// It waits for a request.
-    #[default]
-    Idle,
-    /// It has a request.
-    Running,
-    /// Its response is complete, and its script runs on.
-    Finishing,
-}
-
-impl Stage {
-    /// The name in PHP-FPM's words.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Stage::Idle => "Idle",
-            Stage::Running => "Running",
-            Stage::Finishing => "Finishing",
-        }
-    }
-}
 
 /// What is noted of a request when a worker gets it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -131,9 +40,9 @@ pub(crate) struct Facts<'r> {
 
 impl Facts<'_> {
     /// The request as the status page shows it at its begin, without a script.
-    pub(crate) fn request(&self) -> Request {
+    pub(crate) fn request(&self) -> RequestStatus {
         let mut uri = self.uri.splitn(2, |byte| *byte == b'?');
-        Request {
+        RequestStatus {
             method: self.method.to_vec(),
             uri: uri.next().unwrap_or_default().to_vec(),
             query: uri.next().unwrap_or_default().to_vec(),
@@ -142,22 +51,9 @@ impl Facts<'_> {
                 b"" => user_of(self.authorization).unwrap_or_default(),
                 user => user.to_vec(),
             },
-            ..Request::default()
+            ..RequestStatus::default()
         }
     }
-}
-
-/// The cost of a finished request, as the worker reports it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Cost {
-    /// CPU time, µs.
-    pub(crate) cpu: u64,
-    /// The part of it that was spent in user mode, µs.
-    pub(crate) user: u64,
-    /// The most memory that PHP used for it, bytes.
-    pub(crate) memory: u64,
-    /// The highest memory use of the process so far, bytes.
-    pub(crate) resident: u64,
 }
 
 /// One worker's entry on the scoreboard.
@@ -303,7 +199,7 @@ impl WorkerScore {
             stage: entry.stage,
             started: entry.started,
             requests: entry.requests,
-            request: Request {
+            request: RequestStatus {
                 duration,
                 method: method.to_vec(),
                 uri: uri.next().unwrap_or_default().to_vec(),
@@ -346,122 +242,6 @@ impl Activity {
     }
 }
 
-impl PoolStatus {
-    /// The array that `fpm_get_status()` returns, as JSON with exactly its keys.
-    pub(crate) fn to_php(&self) -> Vec<u8> {
-        let now = SystemTime::now();
-        let mut out = Object::new(Vec::with_capacity(512 + self.workers.len() * 512));
-        out.text("pool", self.name.as_bytes());
-        out.text("process-manager", self.pm.as_bytes());
-        out.number("start-time", seconds(self.started));
-        out.number("start-since", since(now, self.started));
-        out.number("accepted-conn", self.accepted);
-        out.number("listen-queue", self.listen_queue as u64);
-        out.number("max-listen-queue", self.max_listen_queue as u64);
-        out.number("listen-queue-len", self.listen_queue_len as u64);
-        out.number("idle-processes", self.idle as u64);
-        out.number("active-processes", self.active as u64);
-        out.number("total-processes", (self.idle + self.active) as u64);
-        out.number("max-active-processes", self.max_active as u64);
-        out.number("max-children-reached", self.max_children_reached);
-        out.number("slow-requests", self.slow_requests);
-        if let Some(memory_peak) = self.memory_peak {
-            out.number("memory-peak", memory_peak);
-        }
-        out.key("procs");
-        out.0.push(b'[');
-        for (index, worker) in self.workers.iter().enumerate() {
-            if index > 0 {
-                out.0.push(b',');
-            }
-            out.0 = worker.to_php(now, out.0);
-        }
-        out.0.push(b']');
-        out.end()
-    }
-}
-
-impl WorkerStatus {
-    fn to_php(&self, now: SystemTime, out: Vec<u8>) -> Vec<u8> {
-        let or_dash = |text: &'_ [u8]| {
-            if text.is_empty() {
-                b"-".to_vec()
-            } else {
-                text.to_vec()
-            }
-        };
-        let request = &self.request;
-        let mut out = Object::new(out);
-        out.number("pid", self.pid.into());
-        out.text("state", self.stage.name().as_bytes());
-        out.number("start-time", seconds(self.started));
-        out.number("start-since", since(now, self.started));
-        out.number("requests", self.requests);
-        out.number("request-duration", request.duration.as_micros() as u64);
-        out.text("request-method", &or_dash(&request.method));
-        out.text("request-uri", &request.uri);
-        out.text("query-string", &request.query);
-        out.number("request-length", request.content_length);
-        out.text("user", &or_dash(&request.user));
-        out.text("script", &or_dash(&request.script));
-        out.key("last-request-cpu");
-        // With a decimal point, because PHP would otherwise read it as an integer.
-        out.0
-            .extend_from_slice(format!("{:.2}", request.cpu).as_bytes());
-        out.number("last-request-memory", request.memory);
-        out.end()
-    }
-}
-
-/// A JSON object that is being written.
-struct Object(Vec<u8>);
-
-impl Object {
-    fn new(mut out: Vec<u8>) -> Object {
-        out.push(b'{');
-        Object(out)
-    }
-
-    fn key(&mut self, key: &str) {
-        if self.0.last() != Some(&b'{') {
-            self.0.push(b',');
-        }
-        put_json_string(key.as_bytes(), &mut self.0);
-        self.0.push(b':');
-    }
-
-    fn number(&mut self, key: &str, number: u64) {
-        self.key(key);
-        put_number(number, &mut self.0);
-    }
-
-    fn text(&mut self, key: &str, text: &[u8]) {
-        self.key(key);
-        put_json_string(text, &mut self.0);
-    }
-
-    fn end(mut self) -> Vec<u8> {
-        self.0.push(b'}');
-        self.0
-    }
-}
-
-/// The user in basic credentials (RFC 7617); `None` for other credentials.
-pub(crate) fn user_of(authorization: &[u8]) -> Option<Vec<u8>> {
-    let value = HeaderValue::from_bytes(authorization).ok()?;
-    let basic = headers::Authorization::<Basic>::decode(&mut [value].iter()).ok()?;
-    Some(basic.username().as_bytes().to_vec())
-}
-
-fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
-}
-
-fn since(now: SystemTime, then: SystemTime) -> u64 {
-    seconds(now).saturating_sub(seconds(then))
-}
-
 /// How many texts of a request are noted.
 const TEXTS: usize = 5;
 
@@ -491,7 +271,7 @@ mod tests {
             (fresh.pid, fresh.requests, fresh.stage),
             (7, 0, Stage::Idle)
         );
-        assert_eq!(fresh.request, Request::default());
+        assert_eq!(fresh.request, RequestStatus::default());
 
         score.begin(&facts());
         let running = score.status();
@@ -547,49 +327,5 @@ mod tests {
             assert_eq!(request.uri.len(), LONGEST);
             assert_eq!(request.user, b"");
         }
-    }
-
-    #[test]
-    fn the_array_for_php_has_php_fpms_keys() {
-        let score = WorkerScore::new(7);
-        score.begin(&facts());
-        let status = PoolStatus {
-            name: "www".into(),
-            pm: "static",
-            started: UNIX_EPOCH + Duration::from_secs(1_000),
-            accepted: 1,
-            listen_queue: 2,
-            max_listen_queue: 3,
-            listen_queue_len: 4,
-            idle: 5,
-            active: 6,
-            max_active: 7,
-            max_children_reached: 8,
-            slow_requests: 9,
-            memory_peak: Some(10),
-            workers: vec![score.status(), WorkerScore::new(8).status()],
-        };
-        let json = status.to_php();
-        let value: serde_json::Value = serde_json::from_slice(&json).unwrap();
-        let keys = |value: &serde_json::Value| {
-            let keys = value.as_object().unwrap().keys();
-            keys.cloned().collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!(
-            keys(&value),
-            "accepted-conn active-processes idle-processes listen-queue listen-queue-len max-active-processes \
-             max-children-reached max-listen-queue memory-peak pool process-manager procs slow-requests start-since \
-             start-time total-processes"
-        );
-        assert_eq!(
-            keys(&value["procs"][0]),
-            "last-request-cpu last-request-memory pid query-string request-duration request-length request-method \
-             request-uri requests script start-since start-time state user"
-        );
-        assert_eq!(value["total-processes"], 11);
-        assert_eq!(value["procs"][0]["query-string"], "x=\"1\"&y=?");
-        assert_eq!(value["procs"][1]["request-method"], "-");
-        assert_eq!(value["procs"][1]["request-uri"], "");
-        assert!(value["procs"][1]["last-request-cpu"].is_f64());
     }
 }

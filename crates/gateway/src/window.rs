@@ -16,7 +16,10 @@ use tokio::sync::oneshot;
 use weir_config::{Protocol, Runtime};
 use weir_control::{Action, OldGeneration, ProcessUse, ToManager};
 use weir_interfaces::window::{Task, Window};
-use weir_observe::{log_sink, log_text};
+use weir_observe::{
+    log_sink, log_text,
+    pool_status::{PoolStatus, WorkerStatus},
+};
 use weir_pool::Stats;
 
 use super::{
@@ -26,7 +29,6 @@ use super::{
     history::REASONS,
     kernel_queues::KernelView,
     measured::Uses,
-    scoreboard::{PoolStatus, WorkerStatus},
     tally::TimeCounts,
 };
 

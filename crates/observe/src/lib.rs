@@ -1,5 +1,6 @@
-//! What weir writes about itself, in all of its processes: the error log and its events, the access log, the trace, metrics, and output for the person
-//! who runs a command; and the clock by which it measures.
+//! What weir writes about itself, in all of its processes: the error log and its events, the logs of requests, the trace,
+//! metrics, the formats of a pool's status, and output for the person who runs a command; and the clock by which it
+//! measures.
 //!
 //! It knows nothing of requests, pools or workers: who reports something says what it is about ([`error_log::About`]).
 #![forbid(unsafe_code)]
@@ -9,11 +10,15 @@ pub mod clock;
 pub mod console;
 pub mod error_log;
 pub mod events;
+pub mod failures;
 pub mod histogram;
 pub mod kernel_queues;
 pub mod log_sink;
 pub mod log_text;
+pub mod logs;
 pub mod metrics;
+pub mod pool_log;
+pub mod pool_status;
 pub mod pulse;
 pub mod tally;
 pub mod template;

@@ -6,6 +6,7 @@
 //! | [`path`] | a URL's path | one path without dot segments and escapes, which a file system reads in one way |
 //! | [`conditions`] | `If-Match` and its relatives | 304 and 412 |
 //! | [`ranges`] | `Range` | the bytes of a 206 |
+//! | [`cookies`] | `Cookie` | the values of one cookie |
 //! | [`fields`] | lists, quoted strings, weights | any field |
 //! | [`coding`] | `Accept-Encoding` | the content coding that a client prefers |
 //!
@@ -33,6 +34,7 @@
 pub mod authority;
 pub mod coding;
 pub mod conditions;
+pub mod cookies;
 pub mod fields;
 pub mod path;
 pub mod ranges;

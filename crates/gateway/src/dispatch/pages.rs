@@ -6,17 +6,20 @@ use std::{
 };
 
 use weir_config::Pm;
-use weir_observe::clock;
+use weir_observe::{
+    clock,
+    pool_status::{PoolStatus, RequestStatus, Stage, WorkerStatus},
+};
 use weir_pool::{Micros, Released};
 
 use super::{PoolHandle, Scaling, State};
-use crate::scoreboard::{PoolStatus, Request, Stage, WorkerScore, WorkerStatus};
+use crate::scoreboard::WorkerScore;
 
 /// Who asks for a page or for the figures.
 #[derive(Debug, Clone)]
 pub(crate) enum AskedBy {
     /// A request at the pool's own listener. In PHP-FPM one of its processes would answer it.
-    Request(Request),
+    Request(RequestStatus),
     /// A request at a listener for pages alone, which PHP-FPM answers by other processes.
     Elsewhere,
     /// A worker, or weir itself.
@@ -148,7 +151,7 @@ impl State {
 }
 
 /// Shows this request at an idle worker, as in PHP-FPM; where there is none, at the gateway, if that is one of `total`.
-fn show(request: Request, workers: &mut Vec<WorkerStatus>, total: usize) {
+fn show(request: RequestStatus, workers: &mut Vec<WorkerStatus>, total: usize) {
     let idle = workers
         .iter_mut()
         .find(|worker| worker.stage == Stage::Idle);

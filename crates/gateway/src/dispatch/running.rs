@@ -5,7 +5,9 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use weir_observe::clock;
 
 use super::{PoolHandle, State};
-use crate::scoreboard::{Stage, WorkerScore, WorkerStatus};
+use weir_observe::pool_status::{Stage, WorkerStatus};
+
+use crate::scoreboard::WorkerScore;
 
 /// What workers do now.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -113,7 +115,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::scoreboard::Request;
+    use weir_observe::pool_status::RequestStatus;
 
     #[test]
     fn the_script_that_most_workers_run_comes_first_and_the_longest_is_known() {
@@ -122,11 +124,11 @@ mod tests {
             stage: Stage::Running,
             started: SystemTime::UNIX_EPOCH,
             requests: 1,
-            request: Request {
+            request: RequestStatus {
                 script: script.into(),
                 uri: b"/uri".to_vec(),
                 duration: Duration::from_secs(seconds),
-                ..Request::default()
+                ..RequestStatus::default()
             },
         };
         let running = Running::of(

@@ -2,8 +2,9 @@
 
 use weir_config::{Balance, HashBy, Runtime};
 use weir_pool::mixed;
+use weir_semantics::cookies;
 
-use crate::{cookies, dispatch::PoolHandle, record::Record};
+use crate::{dispatch::PoolHandle, record::Record};
 
 impl PoolHandle {
     /// The hash of the request's key, if the pool chooses servers by a key and the request has it. All gateways

@@ -1,7 +1,7 @@
-//! Reads cookies of a request, for pools and sites that tell clients apart by a cookie.
+//! Cookies of a request (RFC 6265).
 
 /// The values of all cookies with that name in one Cookie header (RFC 6265 §4.2.1).
-pub(crate) fn values<'h>(header: &'h [u8], name: &'h [u8]) -> impl Iterator<Item = &'h [u8]> {
+pub fn values<'h>(header: &'h [u8], name: &'h [u8]) -> impl Iterator<Item = &'h [u8]> {
     header.split(|byte| *byte == b';').filter_map(move |pair| {
         let at = memchr::memchr(b'=', pair)?;
         let (found, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());

@@ -11,21 +11,21 @@ use std::{
 
 use serde_json::{Value, json};
 
-use weir_observe::clock;
+use crate::clock;
 
 /// All causes of a gateway.
 #[derive(Debug, Default)]
-pub(crate) struct Failures(Mutex<HashMap<Cause, Counts>>);
+pub struct Failures(Mutex<HashMap<Cause, Counts>>);
 
 /// Why requests fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Cause {
+pub struct Cause {
     /// Index into the configuration's pools; `None` if the request needed no pool, or none was found.
-    pub(crate) pool: Option<u16>,
+    pub pool: Option<u16>,
     /// The status of the answer.
-    pub(crate) status: u16,
+    pub status: u16,
     /// Why weir gave that answer: the reason in the access log. `None`: the answer is the script's.
-    pub(crate) reason: Option<&'static str>,
+    pub reason: Option<&'static str>,
 }
 
 #[derive(Debug)]
@@ -52,19 +52,19 @@ struct Last {
 
 /// A request that failed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Failed<'r> {
+pub struct Failed<'r> {
     /// Its number in the logs.
-    pub(crate) id: u64,
-    pub(crate) method: &'r str,
+    pub id: u64,
+    pub method: &'r str,
     /// Path and query as the client sent them.
-    pub(crate) uri: &'r [u8],
+    pub uri: &'r [u8],
     /// The message in the error log. If it is empty, the message of an earlier request is kept.
-    pub(crate) message: &'r str,
+    pub message: &'r str,
 }
 
 impl Failures {
     /// Counts a failed request.
-    pub(crate) fn note(&self, cause: Cause, failed: &Failed<'_>) {
+    pub fn note(&self, cause: Cause, failed: &Failed<'_>) {
         let piece = clock::now() / PIECE;
         let mut all = self.all();
         let counts = all.entry(cause).or_insert_with(|| Counts {
@@ -98,7 +98,7 @@ impl Failures {
     }
 
     /// The failures of the last minute in `pool`, or outside of all pools: the most frequent first.
-    pub(super) fn status(&self, pool: Option<u16>) -> Vec<Value> {
+    pub fn status(&self, pool: Option<u16>) -> Vec<Value> {
         let piece = clock::now() / PIECE;
         let mut all = self.all();
         let mut found: Vec<(u64, u64, Value)> = (all.iter_mut())

@@ -3,18 +3,21 @@
 use std::{io, os::fd::OwnedFd, sync::Arc};
 
 use weir_config::{Config, Log, LogTarget, PoolId};
-use weir_observe::log_sink::{Options, Sink, Target};
 
-use super::{access_log::AccessLog, pool_log::PoolLog};
+use crate::{
+    access_log::AccessLog,
+    log_sink::{Options, Sink, Target},
+    pool_log::PoolLog,
+};
 
 /// The access log.
-pub(super) fn access(log: &Log, fd: Option<OwnedFd>) -> io::Result<AccessLog> {
+pub fn access(log: &Log, fd: Option<OwnedFd>) -> io::Result<AccessLog> {
     let sink = open("access log", &log.access, fd)?;
     Ok(AccessLog::new(log.format.clone(), Arc::new(sink)))
 }
 
 /// The log of calls. If it is the same file as the access log, both use the same buffer.
-pub(super) fn egress(
+pub fn egress(
     config: &Config,
     fd: Option<OwnedFd>,
     access_log: &AccessLog,
@@ -30,10 +33,7 @@ pub(super) fn egress(
 }
 
 /// The pools' own access logs, for the pools whose file the manager has passed.
-pub(super) fn pools(
-    config: &Config,
-    given: Vec<(u16, OwnedFd)>,
-) -> Result<Vec<Option<PoolLog>>, String> {
+pub fn pools(config: &Config, given: Vec<(u16, OwnedFd)>) -> Result<Vec<Option<PoolLog>>, String> {
     let pools = &config.pools;
     let mut logs: Vec<Option<PoolLog>> = Vec::new();
     logs.resize_with(pools.len(), || None);
