@@ -8,6 +8,6 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
         None => (text, None),
     };
     if let Some((method, target)) = line.split_once(' ') {
-        weir_fuzz::egress::checks::call(method, target, host);
+        weir_egress::checks::call(method, target, host);
     }
 });

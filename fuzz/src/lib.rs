@@ -11,6 +11,3 @@ pub mod http1;
 /// PHP-FPM's configuration, on an invented machine.
 #[path = "../../crates/config/tests/paper/mod.rs"]
 pub mod paper;
-
-/// Outgoing calls: their targets, and which calls are allowed.
-pub mod egress;

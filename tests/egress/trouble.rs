@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -170,20 +171,31 @@ fn half_an_answer_is_never_passed_off_as_whole() {
         ("/chunk", "Transfer-Encoding: chunked\r\n\r\nff\r\nhalf "),
     ];
     for reset in [false, true] {
+        // A reset can discard what weir has not read.
+        let (passed_on, is_passed_on) = mpsc::channel();
+        let is_passed_on = Mutex::new(is_passed_on);
         let (origin, sidecar) = oddity("max_fails = 0", move |talk| {
             if let Some(asked) = talk.request() {
                 let half = HALVES.iter().find(|(path, _)| asked.contains(path));
                 let (_, half) = half.expect("one of them");
                 talk.send(format!("HTTP/1.1 200 OK\r\n{half}"));
                 if reset {
-                    // Nothing tells when weir has read the bytes, and a reset can discard what it has not read.
-                    thread::sleep(Duration::from_millis(50));
+                    let is_passed_on = is_passed_on.lock().expect("no panic");
+                    is_passed_on.recv().expect("the caller tells");
                     talk.reset();
                 }
             }
         });
         for (path, _) in HALVES {
             let mut client = begin(sidecar.address, "GET", &url(&origin, path));
+            if reset {
+                wait_until("the half is passed on", || {
+                    let mut begun = [0; 4096];
+                    let count = client.stream().peek(&mut begun).expect("an answer");
+                    begun[..count].windows(5).any(|bytes| bytes == b"half ")
+                });
+                passed_on.send(()).expect("the origin waits");
+            }
             let answer = client.response();
             assert_eq!(answer.status, 200);
             assert!(!answer.whole, "{path}: {answer:?}");

@@ -1,7 +1,7 @@
 //! The body of the answer that a caller gets.
 //!
 //! The layers from the origin outwards: [`Guarded`] is the origin's body with the resources that it holds
-//! (connection, place) and its timeouts. The cache and the compressor wrap it. The caller's carrier gets [`Answer`],
+//! (connection, place) and its timeouts. The cache and the compressor wrap it. The caller's carrier gets [`ResponseBody`],
 //! which counts the sent bytes and reports once how it ended.
 //!
 //! A body that ends too early is an error, and the carrier then cuts the caller's connection. So an incomplete answer
@@ -19,11 +19,14 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 use weir_observe::clock;
 
-use super::{cache::Filling, compress::Compressed, fault::Kind, message, upload::Pump};
+use super::{
+    cache::Filling, compress::Compressed, connections::Interrupted, fault::Kind, message,
+    upload::Pump,
+};
 use weir_http::{self as carrier, Part, Truncated, Tunnel};
 
 /// The body of an answer for the caller.
-pub(crate) struct Answer {
+pub(crate) struct ResponseBody {
     source: Source,
     /// How many bytes were handed to the carrier.
     sent: u64,
@@ -104,37 +107,37 @@ impl Pace {
     };
 }
 
-impl Answer {
+impl ResponseBody {
     /// No bytes; also used for HEAD.
-    pub(crate) fn empty() -> Answer {
-        Answer::new(Source::Empty)
+    pub(crate) fn empty() -> ResponseBody {
+        ResponseBody::new(Source::Empty)
     }
 
     /// From memory.
-    pub(crate) fn bytes(bytes: impl Into<Bytes>) -> Answer {
+    pub(crate) fn bytes(bytes: impl Into<Bytes>) -> ResponseBody {
         let bytes = bytes.into();
         match bytes.is_empty() {
-            true => Answer::empty(),
-            false => Answer::new(Source::Bytes(bytes)),
+            true => ResponseBody::empty(),
+            false => ResponseBody::new(Source::Bytes(bytes)),
         }
     }
 
     /// The origin's body. If it has no bytes, it ends at once and its guard is dropped.
-    pub(crate) fn origin<B, G>(body: Guarded<B, G>) -> Answer
+    pub(crate) fn origin<B, G>(body: Guarded<B, G>) -> ResponseBody
     where
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Blame,
         G: Unpin + Send + 'static,
     {
         match body.is_end_stream() {
-            true => Answer::empty(),
-            false => Answer::new(Source::Origin(Box::pin(body))),
+            true => ResponseBody::empty(),
+            false => ResponseBody::new(Source::Origin(Box::pin(body))),
         }
     }
 
     /// The connection becomes a tunnel.
-    pub(crate) fn tunnel(tunnel: Tunnel) -> Answer {
-        Answer::new(Source::Tunnel(tunnel))
+    pub(crate) fn tunnel(tunnel: Tunnel) -> ResponseBody {
+        ResponseBody::new(Source::Tunnel(tunnel))
     }
 
     /// Whether the connection becomes a tunnel.
@@ -142,8 +145,8 @@ impl Answer {
         matches!(self.source, Source::Tunnel(_))
     }
 
-    pub(super) fn new(source: Source) -> Answer {
-        Answer {
+    pub(super) fn new(source: Source) -> ResponseBody {
+        ResponseBody {
             left: source.size_hint().exact(),
             source,
             sent: 0,
@@ -154,7 +157,7 @@ impl Answer {
     }
 
     /// Reads on in the request's body while the answer is sent.
-    pub(crate) fn with_pump(mut self, pump: Option<Pump>) -> Answer {
+    pub(crate) fn with_pump(mut self, pump: Option<Pump>) -> ResponseBody {
         self.pump = pump;
         self
     }
@@ -182,12 +185,12 @@ impl Answer {
     }
 
     /// `tell` is called once: after the last byte was handed to the carrier, or when it is known that no more will be.
-    pub(crate) fn then(mut self, tell: impl FnOnce(BodyEnd, u64) + Send + 'static) -> Answer {
+    pub(crate) fn then(mut self, tell: impl FnOnce(BodyEnd, u64) + Send + 'static) -> ResponseBody {
         self.tell = Some(Box::new(tell));
         self
     }
 
-    /// Takes the rest as a source for another layer. Only before [`Answer::then`].
+    /// Takes the rest as a source for another layer. Only before [`ResponseBody::then`].
     pub(super) fn into_source(mut self) -> Source {
         std::mem::replace(&mut self.source, Source::Empty)
     }
@@ -201,7 +204,7 @@ impl Answer {
     }
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -244,7 +247,7 @@ impl Body for Answer {
     }
 }
 
-impl carrier::Stream for Answer {
+impl carrier::Stream for ResponseBody {
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>> {
         if let Some(pump) = &mut self.pump {
             pump.poll(cx);
@@ -267,7 +270,7 @@ impl carrier::Stream for Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for ResponseBody {
     /// The carrier drops a body without polling its end if its known length is reached, or if no body is sent (HEAD,
     /// 304).
     fn drop(&mut self) {
@@ -276,9 +279,9 @@ impl Drop for Answer {
     }
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for ResponseBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer")
+        f.debug_struct("ResponseBody")
             .field("sent", &self.sent)
             .field("left", &self.left)
             .finish_non_exhaustive()
@@ -432,6 +435,12 @@ pub(crate) trait Blame {
     fn kind(&self) -> Kind;
 }
 
+impl Blame for Interrupted {
+    fn kind(&self) -> Kind {
+        self.kind()
+    }
+}
+
 impl Blame for BodyError {
     fn kind(&self) -> Kind {
         self.0
@@ -531,12 +540,12 @@ mod tests {
     type Told = Arc<Mutex<Vec<(BodyEnd, u64)>>>;
 
     /// An answer that the test feeds, what it reported, and the resource that is held until the origin has finished.
-    fn answer(length: Option<u64>, pace: Pace) -> (Feed, Answer, Told, Arc<()>) {
+    fn answer(length: Option<u64>, pace: Pace) -> (Feed, ResponseBody, Told, Arc<()>) {
         let (feed, body) = feed(length);
         let held = Arc::new(());
         let told = Told::default();
         let heard = told.clone();
-        let answer = Answer::origin(Guarded::new(body, held.clone(), pace))
+        let answer = ResponseBody::origin(Guarded::new(body, held.clone(), pace))
             .then(move |how, bytes| heard.lock().unwrap().push((how, bytes)));
         (feed, answer, told, held)
     }
@@ -653,7 +662,7 @@ mod tests {
         drop(answer);
         assert_eq!(told(&heard), [(BodyEnd::Whole, 0)]);
 
-        assert!(Answer::bytes("").is_end_stream());
-        assert_eq!(all(Answer::bytes("page")).await, Ok(b"page".to_vec()));
+        assert!(ResponseBody::bytes("").is_end_stream());
+        assert_eq!(all(ResponseBody::bytes("page")).await, Ok(b"page".to_vec()));
     }
 }

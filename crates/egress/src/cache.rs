@@ -35,11 +35,11 @@ use self::{
     flight::{Failure, Journey, Leader, Stage},
     question::{Apart, Key, Question},
     store::Store,
-    stored::{CACHE_STATUS, Head, Stored, Usability},
+    stored::{CACHE_STATUS, Freshness, Head, Stored},
 };
 pub(crate) use self::{flight::Following, question::CacheRequest};
 use super::{
-    body::{Answer, Source},
+    body::{ResponseBody, Source},
     fault::{Fault, Kind},
     figures::{CacheNow, CacheState},
     record::CacheUse,
@@ -56,7 +56,7 @@ pub(crate) struct Cache {
 /// What the cache has for a call.
 pub(crate) enum Look {
     /// The answer.
-    Hit(Box<Response<Answer>>, CacheUse),
+    Hit(Box<Response<ResponseBody>>, CacheUse),
     /// The origin must be asked: nothing is stored, or a stored answer must be revalidated.
     Ask(Asking),
     /// Another call is asking the same: its answer may be used.
@@ -68,7 +68,7 @@ pub(crate) enum Look {
 /// What to do with the origin's answer.
 pub(crate) enum Answered {
     /// The answer for the caller.
-    Done(Response<Answer>, CacheUse),
+    Done(Response<ResponseBody>, CacheUse),
     /// The answer is about something that is not stored here: the origin must be asked again without conditions.
     Again(Asking),
 }
@@ -152,20 +152,20 @@ impl Cache {
         };
         if let Some(kept) = &stored {
             match kept.worth(&question, now) {
-                Usability::Fresh => {
+                Freshness::Fresh => {
                     drop(store);
                     return hit(kept, &question, now, manner);
                 }
-                Usability::Stale
+                Freshness::Stale
                     if matches!(manner, Manner::AfterFailure { .. })
                         && kept.may_be_stale(&question, now) =>
                 {
                     drop(store);
                     return Look::Hit(Box::new(stale(kept, &question, now, None)), CacheUse::Stale);
                 }
-                Usability::Stale if kept.ttl(now) > 0 => forward = "request",
-                Usability::Stale => forward = "stale",
-                Usability::None => {
+                Freshness::Stale if kept.ttl(now) > 0 => forward = "request",
+                Freshness::Stale => forward = "stale",
+                Freshness::None => {
                     forward = "miss";
                     stored = None;
                 }
@@ -212,8 +212,8 @@ impl Cache {
         let stored = self.store().find(question, now).stored;
         if let Some(kept) = &stored {
             match kept.worth(question, now) {
-                Usability::Fresh => return hit(kept, question, now, Manner::Joined),
-                Usability::Stale if kept.may_be_stale(question, now) => {
+                Freshness::Fresh => return hit(kept, question, now, Manner::Joined),
+                Freshness::Stale if kept.may_be_stale(question, now) => {
                     let status = match failure {
                         Failure::Status(status, _) => Some(*status),
                         _ => None,
@@ -221,7 +221,7 @@ impl Cache {
                     let answer = stale(kept, question, now, status);
                     return Look::Hit(Box::new(answer), CacheUse::Stale);
                 }
-                Usability::Stale | Usability::None => {}
+                Freshness::Stale | Freshness::None => {}
             }
         }
         match failure {
@@ -235,7 +235,7 @@ impl Cache {
                     "weir: the origin answered equal calls with {}\n",
                     status.as_u16()
                 );
-                let mut answer = Response::new(Answer::bytes(text));
+                let mut answer = Response::new(ResponseBody::bytes(text));
                 *answer.status_mut() = *status;
                 let plain = HeaderValue::from_static("text/plain; charset=utf-8");
                 answer.headers_mut().insert(header::CONTENT_TYPE, plain);
@@ -292,7 +292,7 @@ impl Asking {
     }
 
     /// The answer for the caller, made from the origin's answer (without hop-by-hop headers).
-    pub(crate) fn outcome(self, answer: Response<Answer>, now: SystemTime) -> Answered {
+    pub(crate) fn outcome(self, answer: Response<ResponseBody>, now: SystemTime) -> Answered {
         let (mut answer, forward) = match self.purpose {
             Purpose::Fetch(fetch) => return fetch.answered(&self.cache, answer, self.asked, now),
             Purpose::Pass(Apart::Bypass) => (answer, "bypass"),
@@ -320,7 +320,7 @@ impl Asking {
         self,
         fault: Fault,
         now: SystemTime,
-    ) -> Result<(Response<Answer>, CacheUse), Fault> {
+    ) -> Result<(Response<ResponseBody>, CacheUse), Fault> {
         let Purpose::Fetch(mut fetch) = self.purpose else {
             return Err(fault);
         };
@@ -342,7 +342,7 @@ impl Fetch {
     fn answered(
         mut self: Box<Self>,
         cache: &Arc<Cache>,
-        answer: Response<Answer>,
+        answer: Response<ResponseBody>,
         asked: SystemTime,
         now: SystemTime,
     ) -> Answered {
@@ -411,10 +411,10 @@ impl Fetch {
         let filling = fill::begin(body.into_source(), keeping, known.is_none());
         let mut answer = match (filling, known) {
             (Some(filling), _) => {
-                Response::from_parts(parts, Answer::new(Source::Filling(Box::new(filling))))
+                Response::from_parts(parts, ResponseBody::new(Source::Filling(Box::new(filling))))
             }
             (None, Some(known)) => known,
-            (None, None) => Response::from_parts(parts, Answer::empty()),
+            (None, None) => Response::from_parts(parts, ResponseBody::empty()),
         };
         say(&mut answer, &format!("{said}; stored"));
         Answered::Done(answer, CacheUse::Miss)
@@ -428,7 +428,7 @@ impl Fetch {
         headers: &HeaderMap,
         asked: SystemTime,
         now: SystemTime,
-    ) -> (Response<Answer>, CacheUse) {
+    ) -> (Response<ResponseBody>, CacheUse) {
         let head = Head {
             status: StatusCode::NOT_MODIFIED,
             headers,
@@ -461,7 +461,7 @@ impl Fetch {
     }
 
     /// An answer that is not stored. The old stored answer is removed as well, unless the origin only has an error.
-    fn passes(&mut self, cache: &Cache, answer: &Response<Answer>, now: SystemTime) {
+    fn passes(&mut self, cache: &Cache, answer: &Response<ResponseBody>, now: SystemTime) {
         let status = answer.status();
         if status.is_server_error() {
             return self.ends(Stage::Failed(failed(answer)));
@@ -481,7 +481,7 @@ impl Fetch {
 }
 
 /// The failure that an answer reports.
-fn failed(answer: &Response<Answer>) -> Failure {
+fn failed(answer: &Response<ResponseBody>) -> Failure {
     let after = answer.headers().get(header::RETRY_AFTER).cloned();
     Failure::Status(answer.status(), after)
 }
@@ -506,7 +506,7 @@ fn stale(
     question: &Question,
     now: SystemTime,
     status: Option<StatusCode>,
-) -> Response<Answer> {
+) -> Response<ResponseBody> {
     let mut answer = stored.answer(question, now);
     let status = match status {
         Some(status) => format!("; fwd-status={}", status.as_u16()),
@@ -521,8 +521,8 @@ fn stale(
 }
 
 /// The answer to `only-if-cached` if nothing is stored (RFC 9111 §5.2.1.7).
-fn nothing_kept() -> Response<Answer> {
-    let mut answer = Response::new(Answer::bytes(
+fn nothing_kept() -> Response<ResponseBody> {
+    let mut answer = Response::new(ResponseBody::bytes(
         "weir: nothing is kept for this request (504)\n",
     ));
     *answer.status_mut() = StatusCode::GATEWAY_TIMEOUT;
@@ -533,7 +533,7 @@ fn nothing_kept() -> Response<Answer> {
 }
 
 /// Adds a member to `Cache-Status` (RFC 9211).
-fn say(answer: &mut Response<Answer>, what: &str) {
+fn say(answer: &mut Response<ResponseBody>, what: &str) {
     if let Ok(value) = HeaderValue::try_from(format!("weir; {what}")) {
         answer.headers_mut().append(CACHE_STATUS, value);
     }

@@ -2,35 +2,38 @@
 //!
 //! [`call`] is the list of steps; each step is a function of that name. An error at any step is a [`Fault`], and
 //! [`refuse`] turns it into an answer. However a call ends (answered, refused, cut, left by its caller), its
-//! [`Course`] writes its log line.
+//! [`RunningCall`] writes its log line.
 
 use std::{
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use http::{StatusCode, Uri, Version};
+use http::{Method, StatusCode, Version};
 use weir_http::{self as carrier, ConnState, Fields, Head, Tunnel};
 use weir_http1::Name;
 use weir_interfaces::own_call::Ticket;
 use weir_observe::clock;
 use weir_pool::{Failure, Sent};
+use weir_upstream::HostCounters;
 
 use super::{
     Egress,
-    body::{Answer, Guarded, Pace},
+    body::{Guarded, Pace, ResponseBody},
     cache::{Answered as Revalidated, Cache, CacheRequest, Look},
     callers::{Calling, Peer},
     compress::{self, Wish},
-    connections::{Carrier, OriginAnswer, Outgoing, Unanswered},
-    course::Course,
+    connections::{Answered, Carrier, Unanswered},
     fault::{Fault, Kind},
     headers,
     host::Host,
     limiter::Permit,
     message::{self, OriginRequest, Reply},
-    record::{Connection, Protocol},
-    serve::Unrecorded,
+    origin::{Connection, Protocol},
+    outgoing::Outgoing,
+    rules::Rules,
+    running_call::RunningCall,
+    serve::{in_time, planned, until},
     target::{self, Form, Target},
     tunnel,
     upload::{Progress, Upload},
@@ -42,21 +45,24 @@ pub(crate) async fn call(
     peer: Arc<Peer>,
     state: Arc<ConnState>,
     request: carrier::Request,
-) -> carrier::Answer<Unrecorded> {
+) -> carrier::Answer<()> {
     let calling = Arc::new(peer.calls());
-    let mut course = Course::begin(&egress, &calling, &request.head.method);
+    let mut running = RunningCall::begin(&egress, &calling, &request.head.method);
     let takes_trailers = headers::takes_trailers(&request.head.fields);
-    let answered = tokio::select! {
-        biased;
-        answered = steps(&egress, &calling, &state, request, &mut course) => answered,
-        () = calling.over() => Err(Fault::sent(
-            Kind::Deadline,
-            "the time limit of the request that made this call is over",
-        )),
-    };
+    let answered = planned(&state, async {
+        tokio::select! {
+            biased;
+            answered = steps(&egress, &calling, &state, request, &mut running) => answered,
+            () = calling.over(|at| until(&state, at)) => Err(Fault::sent(
+                Kind::Deadline,
+                "the time limit of the request that made this call is over",
+            )),
+        }
+    });
+    let answered = answered.await;
     let reply = match answered {
-        Ok(reply) => course.answer(reply),
-        Err(fault) => refuse(&fault, course),
+        Ok(reply) => running.answer(reply),
+        Err(fault) => refuse(&fault, running),
     };
     let keep = !reply.body.is_tunnel();
     let (body, length) = reply.body.carried(takes_trailers);
@@ -66,26 +72,35 @@ pub(crate) async fn call(
         body,
         length,
         keep,
-        receipt: Unrecorded,
+        receipt: (),
     }
 }
 
-/// Checks what the carrier passes on. Returns the target.
+/// Whom the call is for.
 ///
 /// # Errors
 /// [`Kind::BadRequest`]
-fn check(head: &Head) -> Result<Uri, Fault> {
+fn target_of(head: &Head, rules: &Rules) -> Result<Target, Fault> {
     if head.version == Version::HTTP_11 && !head.fields.has(Name::Host) {
         let what = "call refused: it has no Host header; send one";
         return Err(Fault::unsent(Kind::BadRequest, what));
     }
+    let (method, fields) = (&head.method, &head.fields);
     // Nothing is corrected here. A fragment is not sent (RFC 9110 §7.1).
-    head.uri().ok_or_else(|| {
-        Fault::unsent(
-            Kind::BadRequest,
-            "call refused: its path or query has bytes that are not allowed in a URL; percent-encode them",
-        )
-    })
+    let received = str::from_utf8(head.received());
+    match received {
+        Ok(path) if head.authority().is_none() && path.starts_with('/') => {
+            let end = path.find('#').unwrap_or(path.len());
+            target::by_path(method, &path[..end], fields, rules)
+        }
+        _ => match head.uri() {
+            Some(uri) => target::target(method, &uri, fields, rules),
+            None => {
+                let what = "call refused: its path or query has bytes that are not allowed in a URL; percent-encode them";
+                Err(Fault::unsent(Kind::BadRequest, what))
+            }
+        },
+    }
 }
 
 async fn steps(
@@ -93,38 +108,38 @@ async fn steps(
     calling: &Calling,
     state: &Arc<ConnState>,
     request: carrier::Request,
-    course: &mut Course,
+    running: &mut RunningCall,
 ) -> Result<Reply, Fault> {
     let carrier::Request { head, body, .. } = request;
-    let uri = check(&head)?;
+    let target = target_of(&head, &egress.rules);
     if let Some(token) = egress.token.as_ref().filter(|_| calling.needs_token()) {
         headers::authorized(&head.fields, token)?;
     }
-    let target = target::target(&head.method, &uri, &head.fields, &egress.rules)?;
-    course.is_for(&target);
-    if egress.rules.asks_who(&target) {
-        // It is rare, and its future large; so are others that are boxed here.
-        Box::pin(calling.identify()).await;
-    }
-    let who = calling.who();
-    let judged = egress.rules.judge(&target, &head.method, &who);
-    let entitled = egress.rules.is_entitled(&target.origin, &who);
-    let host = match judged.and_then(|()| egress.hosts.of(&target.origin, entitled)) {
-        Ok(host) => host,
-        Err(fault) => {
-            course.refused(target);
-            return Err(fault);
+    let target = target?;
+    running.is_for(&target);
+    let host = match egress.hosts.recent(&target, &head.method) {
+        Some(host) => host,
+        None => {
+            // Boxed, because it is rare and its future large; so are others here.
+            let asking = Box::pin(ask_rules(egress, calling, &target, &head.method));
+            match asking.await {
+                Ok(host) => host,
+                Err(fault) => {
+                    running.refused(target);
+                    return Err(fault);
+                }
+            }
         }
     };
-    course.asks(&host);
+    running.asks(&host);
     host.begin();
-    let limits = Limits::new(&host, calling);
+    let limits = Limits::new(&host, calling, state);
     if target.form == Form::Tunnel {
-        let tunnel = Box::pin(tunnelled(egress, &host, &limits, course)).await?;
+        let tunnel = Box::pin(tunnelled(egress, &host, &limits, running)).await?;
         return Ok(Reply {
             status: StatusCode::OK,
             fields: Fields::default(),
-            body: Answer::tunnel(tunnel),
+            body: ResponseBody::tunnel(tunnel),
         });
     }
     let (upload, mut pump) = match body.is_none() {
@@ -138,7 +153,7 @@ async fn steps(
             Box::pin(Upload::begin(body, host.settings.read_timeout, state)).await?
         }
     };
-    course.upload(&upload);
+    running.upload(&upload);
     let mut found = None;
     if let Some(cache) = egress.cache.as_ref().filter(|_| host.settings.cache) {
         let call = (&target, &*head);
@@ -148,7 +163,7 @@ async fn steps(
         (host.settings.compress).then(|| Wish::of(&head.method, &message::of_caller(&head.fields)));
     let reply = match found {
         Some(Look::Hit(response, how)) => {
-            course.record.cache = how;
+            running.record.cache = how;
             (*response).into()
         }
         Some(Look::Failed(fault)) => return Err(fault),
@@ -160,23 +175,44 @@ async fn steps(
                 request,
             };
             match (found, &mut pump) {
-                (None, None) => exchange.ask(upload, course).await?,
-                (found, None) => Box::pin(exchange.fetch(found, upload, course)).await?,
+                (None, None) => exchange.ask(upload, running).await?,
+                (found, None) => Box::pin(exchange.fetch(found, upload, running)).await?,
                 (found, Some(pump)) => {
-                    let fetching = exchange.fetch(found, upload, course);
+                    let fetching = exchange.fetch(found, upload, running);
                     pump.during(Box::pin(fetching)).await?
                 }
             }
         }
     };
     let mut reply = match wish {
-        Some(wish) => compress::toward_caller(wish, reply.into_response()).into(),
+        Some(wish) => compress::to_caller(wish, reply.into_response()).into(),
         None => reply,
     };
     if pump.is_some() {
         reply.body = reply.body.with_pump(pump);
     }
     Ok(reply)
+}
+
+/// What is known of the origin, if the rules allow the call.
+///
+/// # Errors
+/// They do not.
+async fn ask_rules(
+    egress: &Egress,
+    calling: &Calling,
+    target: &Target,
+    method: &Method,
+) -> Result<Arc<Host>, Fault> {
+    if egress.rules.asks_who(target) {
+        calling.identify().await;
+    }
+    let who = calling.who();
+    egress.rules.judge(target, method, &who)?;
+    let entitled = egress.rules.is_entitled(&target.origin, &who);
+    let host = egress.hosts.of(&target.origin, entitled)?;
+    egress.hosts.note_recent(&host);
+    Ok(host)
 }
 
 /// The time limits of a call. The limit of the caller's own request may be removed during the call; until the answer
@@ -187,14 +223,17 @@ struct Limits<'a> {
     /// The client for the queue: clients take turns if calls wait.
     client: u64,
     calling: &'a Calling,
+    /// Of the caller's connection, whose task is woken when a time is over.
+    state: &'a ConnState,
 }
 
 impl Limits<'_> {
-    fn new<'a>(host: &Host, calling: &'a Calling) -> Limits<'a> {
+    fn new<'a>(host: &Host, calling: &'a Calling, state: &'a ConnState) -> Limits<'a> {
         Limits {
             deadline: clock::deadline(host.settings.timeout),
             client: calling.client(),
             calling,
+            state,
         }
     }
 
@@ -265,7 +304,7 @@ async fn look(
 fn prepare(calling: &Calling, host: &Host, mut head: Box<Head>, target: Target) -> OriginRequest {
     let outbound = host.outbound(calling.address().map(|address| address.ip()));
     let request = OriginRequest {
-        fields: headers::toward_origin(&head.fields, &outbound),
+        fields: headers::to_origin(&head.fields, &outbound),
         says_length: head.fields.has(Name::ContentLength),
         method: std::mem::take(&mut head.method),
         path: target.path,
@@ -287,15 +326,15 @@ impl Exchange<'_> {
         mut self,
         found: Option<Look>,
         upload: Upload,
-        course: &mut Course,
+        running: &mut RunningCall,
     ) -> Result<Reply, Fault> {
         let Some(Look::Ask(mut asking)) = found else {
-            return self.ask(upload, course).await;
+            return self.ask(upload, running).await;
         };
         // Only requests without a body revalidate stored answers.
         let unconditional = asking.may_come_again().then(|| self.request.fields.copy(0));
         self.request.change(|headers| asking.prepare(headers));
-        let mut answered = self.ask(upload, course).await;
+        let mut answered = self.ask(upload, running).await;
         let mut again = unconditional;
         loop {
             let (response, how) = match answered {
@@ -307,7 +346,7 @@ impl Exchange<'_> {
                             asking = next;
                             self.request.fields = fields;
                             self.request.change(|headers| asking.prepare(headers));
-                            answered = self.ask(Upload::Whole(None), course).await;
+                            answered = self.ask(Upload::Whole(None), running).await;
                             continue;
                         }
                         (Revalidated::Again(_), None) => {
@@ -322,22 +361,22 @@ impl Exchange<'_> {
                 Err(fault) => {
                     let instead = asking.failed(fault.clone(), SystemTime::now())?;
                     // The caller has a stale answer, but the fault must still be logged.
-                    course.complain(&fault);
+                    running.complain(&fault);
                     instead
                 }
             };
-            course.record.cache = how;
+            running.record.cache = how;
             return Ok(response.into());
         }
     }
 
     /// Asks the origin, and retries if that is allowed. The breaker counts the call, not each try: if a retry succeeds,
     /// the call has not failed.
-    async fn ask(&self, upload: Upload, course: &mut Course) -> Result<Reply, Fault> {
+    async fn ask(&self, upload: Upload, running: &mut RunningCall) -> Result<Reply, Fault> {
         let (host, limits) = (self.host, self.limits);
         host.admits()?;
         let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
-        course.record.waited = permit.waited();
+        running.record.waited = permit.waited();
         // Checked again after the wait: if the breaker opens meanwhile, waiting calls fail.
         let trial = host.ask()?;
         host.calls();
@@ -347,7 +386,7 @@ impl Exchange<'_> {
         let (mut attempts, mut not_begun) = (0, 0);
         let mut fresh = false;
         loop {
-            let failed = match self.attempt(upload, fresh, course).await {
+            let failed = match self.attempt(upload, fresh, running).await {
                 Ok((answer, carrier)) => {
                     trial.answered();
                     return Ok(relay(host, limits, answer, carrier, permit));
@@ -386,7 +425,7 @@ impl Exchange<'_> {
                     return Err(fault);
                 }
             };
-            course.record.retries += 1;
+            running.record.retries += 1;
             fresh |= failed.kept;
             if !pause.is_zero() {
                 Box::pin(tokio::time::sleep(pause)).await;
@@ -437,14 +476,14 @@ impl Exchange<'_> {
         &self,
         upload: Upload,
         fresh: bool,
-        course: &mut Course,
-    ) -> Result<(OriginAnswer, Carrier), Failed> {
+        running: &mut RunningCall,
+    ) -> Result<(Answered<Outgoing<'_>>, Carrier<Upload>), Failed> {
         let (host, limits) = (self.host, self.limits);
         let taken = match host.connections.ready(fresh) {
             Some(carrier) => Ok(carrier),
             None => {
                 let taking = Box::pin(host.connections.take(fresh));
-                let taken = clock::in_time(taking, limits.deadline).await;
+                let taken = in_time(limits.state, taking, limits.deadline).await;
                 taken.unwrap_or_else(|| Err(limits.over(host, Sent::Nothing)))
             }
         };
@@ -453,23 +492,20 @@ impl Exchange<'_> {
             not_begun: false,
             kept: false,
         })?;
-        course.record.connection = Some(carrier.connection());
+        running.record.connection = Some(carrier.connection());
         // A site of this weir has to know that one of its own workers waits for the answer.
         let address = carrier.connection().address;
         let ticket = limits.calling.own_call(&host.origin.host, address).await;
         let progress = upload.progress();
-        let outgoing = Outgoing {
-            request: &self.request,
-            upload,
-            host,
-            ticket: ticket.as_ref().and_then(Ticket::value),
-        };
+        let ticket = ticket.as_ref().and_then(Ticket::value);
+        let outgoing = Outgoing::new(&self.request, upload, host, ticket);
         let began = clock::now();
         let sent = {
             let mut sending = std::pin::pin!(carrier.send(outgoing));
             loop {
                 let due = due(host, progress.as_deref(), began);
-                match clock::in_time(sending.as_mut(), due.min(limits.deadline)).await {
+                let due_or_over = due.min(limits.deadline);
+                match in_time(limits.state, sending.as_mut(), due_or_over).await {
                     Some(sent) => break sent,
                     None if clock::precise() >= limits.deadline => {
                         break Err(Unanswered {
@@ -490,7 +526,7 @@ impl Exchange<'_> {
         };
         match sent {
             Ok(answer) => {
-                course.record.first_byte = Some(clock::now().saturating_sub(began));
+                running.record.first_byte = Some(clock::now().saturating_sub(began));
                 Ok((answer, carrier))
             }
             Err(Unanswered { fault, not_begun }) => Err(Failed {
@@ -548,20 +584,20 @@ fn late(host: &Host, progress: Option<&Progress>) -> Fault {
 fn relay(
     host: &Host,
     limits: &Limits<'_>,
-    answer: OriginAnswer,
-    carrier: Carrier,
+    answer: Answered<Outgoing<'_>>,
+    carrier: Carrier<Upload>,
     permit: Permit,
 ) -> Reply {
-    let OriginAnswer {
+    let Answered {
         status,
         fields,
         mut body,
     } = answer;
     let body = match body.take_whole() {
         // Connection and place are free again.
-        Some(bytes) => Answer::bytes(bytes),
+        Some(bytes) => ResponseBody::bytes(bytes),
         // Both are held until the last byte has arrived.
-        None => Answer::origin(Guarded::new(body, (carrier, permit), limits.pace(host))),
+        None => ResponseBody::origin(Guarded::new(body, (carrier, permit), limits.pace(host))),
     };
     Reply {
         status,
@@ -575,11 +611,11 @@ async fn tunnelled(
     egress: &Arc<Egress>,
     host: &Arc<Host>,
     limits: &Limits<'_>,
-    course: &mut Course,
+    running: &mut RunningCall,
 ) -> Result<Tunnel, Fault> {
     host.admits()?;
     let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
-    course.record.waited = permit.waited();
+    running.record.waited = permit.waited();
     let trial = host.ask()?;
     let route = host.connections.route();
     let dialled = egress.dialer.dial_plain(route, limits.deadline).await;
@@ -597,25 +633,25 @@ async fn tunnelled(
         ..connection
     };
     host.figures.connection_opened(&connection, true);
-    course.record.connection = Some(connection);
+    running.record.connection = Some(connection);
     let idle = host.settings.read_timeout;
     // The log line is written when the tunnel ends.
-    let course = course.take();
+    let running = running.take();
     Ok(Tunnel(Box::new(move |caller, ahead| {
         Box::pin(async move {
             let carried = tunnel::carry(caller, ahead, stream, idle).await;
             drop(permit);
-            course.tunnel_ended(&carried);
+            running.tunnel_ended(&carried);
         })
     })))
 }
 
 /// weir's own error answer, which tells whose fault it is.
-fn refuse(fault: &Fault, mut course: Box<Course>) -> Reply {
+fn refuse(fault: &Fault, mut running: Box<RunningCall>) -> Reply {
     let kind = fault.kind;
     let status = kind.status();
-    course.record.fault = Some(kind);
-    course.complain(fault);
+    running.record.fault = Some(kind);
+    running.complain(fault);
     let text = format!("weir: {} ({})\n", kind.reason(), status.as_u16());
     let mut fields = Fields::default();
     fields.push_read(Name::ContentType, b"text/plain; charset=utf-8");
@@ -626,10 +662,10 @@ fn refuse(fault: &Fault, mut course: Box<Course>) -> Reply {
     if kind == Kind::NoToken {
         fields.push_read(Name::ProxyAuthenticate, headers::CHALLENGE.as_bytes());
     }
-    course.answer(Reply {
+    running.answer(Reply {
         status,
         fields,
-        body: Answer::bytes(text),
+        body: ResponseBody::bytes(text),
     })
 }
 

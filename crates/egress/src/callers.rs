@@ -405,14 +405,14 @@ impl Calling {
     }
 
     /// Waits until [`deadline`](Self::deadline), and looks for the caller meanwhile. It must be polled as long as the
-    /// call lasts, and may be dropped at any time.
-    pub(crate) async fn over(&self) {
+    /// call lasts, and may be dropped at any time. `until` waits until a time ([`clock::now`]).
+    pub(crate) async fn over<W: Future<Output = ()>>(&self, until: impl Fn(u64) -> W) {
         let mut pause = LOOK_AFTER;
         while !self.is_tied() {
             if !self.peer.may_be_found() {
                 return std::future::pending().await;
             }
-            tokio::time::sleep(pause).await;
+            until(clock::deadline(pause)).await;
             pause = (pause * 4).min(LONGEST_PAUSE);
             if Box::pin(self.peer.find()).await {
                 self.tie();
@@ -422,10 +422,7 @@ impl Calling {
             match self.deadline() {
                 NEVER => return std::future::pending().await,
                 deadline if deadline <= clock::now() => return,
-                deadline => {
-                    let left = Duration::from_micros(deadline.saturating_sub(clock::now()));
-                    tokio::time::sleep(left).await;
-                }
+                deadline => until(deadline).await,
             }
         }
     }
@@ -590,6 +587,10 @@ mod tests {
         assert_eq!((caller.request, caller.address), (Some(42), None));
     }
 
+    async fn sleep_until(at: u64) {
+        tokio::time::sleep(Duration::from_micros(at.saturating_sub(clock::now()))).await;
+    }
+
     #[test]
     fn a_worker_that_connects_over_tcp_is_found_while_it_waits() {
         let (_, callers) = one(NEVER);
@@ -607,7 +608,7 @@ mod tests {
                 }
             };
             tokio::select! {
-                () = calling.over() => panic!("it has no deadline"),
+                () = calling.over(sleep_until) => panic!("it has no deadline"),
                 () = known => {}
                 () = tokio::time::sleep(Duration::from_secs(30)) => panic!("it is not found"),
             }
@@ -626,7 +627,7 @@ mod tests {
         let calling = peer.calls();
         let until = calling.deadline();
         assert!(until < deadline && until > deadline - 11_000, "{until}");
-        runtime().block_on(calling.over());
+        runtime().block_on(calling.over(sleep_until));
         assert!(clock::now() >= until);
         // Its answer has begun, so there is no deadline any more.
         *one.now.lock().expect("no panic") = works(NEVER);
@@ -676,7 +677,7 @@ mod tests {
                 }
             };
             tokio::select! {
-                () = calling.over() => panic!("it has no deadline"),
+                () = calling.over(sleep_until) => panic!("it has no deadline"),
                 () = given_up => {}
                 () = tokio::time::sleep(Duration::from_secs(30)) => panic!("it is looked for still"),
             }

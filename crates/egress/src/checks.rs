@@ -115,7 +115,7 @@ fn is_one_host_to_all(target: &Target, uri: &Uri) {
     }
 }
 
-/// The host in the form of [`super::target::Origin`].
+/// The host in the form of [`super::origin::Origin`].
 fn host(url: &Url) -> String {
     match url.host() {
         Some(Host::Domain(name)) => name.strip_suffix('.').unwrap_or(name).to_owned(),

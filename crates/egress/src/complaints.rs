@@ -10,7 +10,7 @@ use weir_observe::clock;
 
 use super::{
     fault::{Fault, Kind},
-    target::Origin,
+    origin::Origin,
 };
 
 /// What was logged recently.

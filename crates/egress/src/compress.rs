@@ -29,7 +29,7 @@ use weir_semantics::{
 };
 
 use super::{
-    body::{Answer, BodyError, Source},
+    body::{BodyError, ResponseBody, Source},
     fault::Kind,
 };
 
@@ -56,7 +56,7 @@ impl Wish {
 }
 
 /// Compresses the answer if both sides allow it. Hop-by-hop headers were removed before.
-pub(crate) fn toward_caller(wish: Wish, answer: Response<Answer>) -> Response<Answer> {
+pub(crate) fn to_caller(wish: Wish, answer: Response<ResponseBody>) -> Response<ResponseBody> {
     if !wish.transformable || !is_worth_it(&answer) {
         return answer;
     }
@@ -73,7 +73,7 @@ pub(crate) fn toward_caller(wish: Wish, answer: Response<Answer>) -> Response<An
     head.headers.remove(header::ACCEPT_RANGES);
     weaken(&mut head.headers);
     let compressed = Compressed::new(body.into_source(), coding);
-    let body = Answer::new(Source::Compressed(Box::new(compressed)));
+    let body = ResponseBody::new(Source::Compressed(Box::new(compressed)));
     Response::from_parts(head, body)
 }
 
@@ -264,7 +264,7 @@ fn at_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> Res
 }
 
 /// Whether an answer becomes smaller by compression and stays correct.
-fn is_worth_it(answer: &Response<Answer>) -> bool {
+fn is_worth_it(answer: &Response<ResponseBody>) -> bool {
     let headers = answer.headers();
     let status = answer.status();
     let with_all_bytes = status.is_success()
@@ -396,9 +396,9 @@ mod tests {
     }
 
     /// A 200 with JSON of this length, and these headers.
-    fn answer(length: usize, headers: &[(&'static str, &str)]) -> Response<Answer> {
+    fn answer(length: usize, headers: &[(&'static str, &str)]) -> Response<ResponseBody> {
         let body = "{\"key\": \"value\"}, ".repeat(length / 18 + 1)[..length].to_owned();
-        let mut answer = Response::new(Answer::bytes(body));
+        let mut answer = Response::new(ResponseBody::bytes(body));
         let set = answer.headers_mut();
         set.insert(header::CONTENT_TYPE, "application/json".parse().unwrap());
         set.insert(header::CONTENT_LENGTH, length.into());
@@ -409,7 +409,7 @@ mod tests {
         answer
     }
 
-    fn coding(answer: &Response<Answer>) -> Option<&str> {
+    fn coding(answer: &Response<ResponseBody>) -> Option<&str> {
         let coding = answer.headers().get(header::CONTENT_ENCODING)?;
         Some(coding.to_str().unwrap())
     }
@@ -430,7 +430,7 @@ mod tests {
         for accept in ["gzip", "br", "zstd"] {
             for length in [1024, 20_000, 1_000_000] {
                 let sent = all(answer(length, &[]).into_body()).await.unwrap();
-                let compressed = toward_caller(wish(accept), answer(length, &[]));
+                let compressed = to_caller(wish(accept), answer(length, &[]));
                 assert_eq!(coding(&compressed), Some(accept));
                 let headers = compressed.headers();
                 assert!(!headers.contains_key(header::CONTENT_LENGTH));
@@ -455,7 +455,7 @@ mod tests {
             ("*", Some("zstd")),
             ("gzip;q=0", None),
         ] {
-            let answer = toward_caller(wish(accept), answer(2000, &[]));
+            let answer = to_caller(wish(accept), answer(2000, &[]));
             assert_eq!(coding(&answer), expected, "{accept}");
             assert_eq!(answer.headers()[header::VARY], "Accept-Encoding");
         }
@@ -475,19 +475,16 @@ mod tests {
         ] {
             let untouched = answer(2000, headers);
             let before = untouched.headers().clone();
-            let after = toward_caller(wish("gzip"), untouched);
+            let after = to_caller(wish("gzip"), untouched);
             assert_eq!(*after.headers(), before);
             assert_eq!(after.into_body().size_hint().exact(), Some(2000));
         }
         for status in [206, 226, 304, 404, 500] {
             let mut untouched = answer(2000, &[]);
             *untouched.status_mut() = StatusCode::from_u16(status).unwrap();
-            assert_eq!(coding(&toward_caller(wish("gzip"), untouched)), None);
+            assert_eq!(coding(&to_caller(wish("gzip"), untouched)), None);
         }
-        assert_eq!(
-            coding(&toward_caller(wish("gzip"), answer(1023, &[]))),
-            None
-        );
+        assert_eq!(coding(&to_caller(wish("gzip"), answer(1023, &[]))), None);
     }
 
     #[test]
@@ -501,7 +498,7 @@ mod tests {
             headers.insert(header::ACCEPT_ENCODING, "gzip".parse().unwrap());
             headers.insert(name, value.parse().unwrap());
             let wish = Wish::of(&method, &headers);
-            assert_eq!(coding(&toward_caller(wish, answer(2000, &[]))), None);
+            assert_eq!(coding(&to_caller(wish, answer(2000, &[]))), None);
         }
     }
 
@@ -511,18 +508,18 @@ mod tests {
             ("*", "*"),
             ("Origin, accept-encoding", "Origin, accept-encoding"),
         ] {
-            let answer = toward_caller(wish("gzip"), answer(2000, &[("vary", before)]));
+            let answer = to_caller(wish("gzip"), answer(2000, &[("vary", before)]));
             assert_eq!(answer.headers()[header::VARY], after);
             assert_eq!(answer.headers().get_all(header::VARY).iter().count(), 1);
         }
-        let answer = toward_caller(wish("gzip"), answer(2000, &[("vary", "Origin")]));
+        let answer = to_caller(wish("gzip"), answer(2000, &[("vary", "Origin")]));
         assert_eq!(answer.headers().get_all(header::VARY).iter().count(), 2);
     }
 
     #[test]
     fn what_a_directive_quotes_is_no_directive() {
         let headers = [("cache-control", "private=\"cookie, no-transform, x\"")];
-        let answer = toward_caller(wish("gzip"), answer(2000, &headers));
+        let answer = to_caller(wish("gzip"), answer(2000, &headers));
         assert_eq!(coding(&answer), Some("gzip"));
     }
 
@@ -536,12 +533,12 @@ mod tests {
     }
 
     /// A stream that is compressed while the test feeds it.
-    fn fed(accept: &str) -> (Feed, Answer) {
+    fn fed(accept: &str) -> (Feed, ResponseBody) {
         let (feed, body) = feed(None);
         let mut answer = answer(0, &[]);
         answer.headers_mut().remove(header::CONTENT_LENGTH);
-        *answer.body_mut() = Answer::origin(Guarded::new(body, (), Pace::ANY));
-        let compressed = toward_caller(wish(accept), answer);
+        *answer.body_mut() = ResponseBody::origin(Guarded::new(body, (), Pace::ANY));
+        let compressed = to_caller(wish(accept), answer);
         assert_eq!(coding(&compressed), Some(accept));
         (feed, compressed.into_body())
     }

@@ -16,11 +16,13 @@ use std::{
 
 use weir_config::Scheme;
 use weir_observe::histogram::Histogram;
+use weir_upstream::{Counters, HostCounters};
 
 use super::{
     fault::{Fault, Kind},
-    record::{CacheUse, CallRecord, Connection, Protocol},
-    target::{Form, Origin},
+    origin::{Connection, Origin, Protocol},
+    record::{CacheUse, CallRecord},
+    target::Form,
 };
 
 /// All counters of the egress.
@@ -196,12 +198,6 @@ impl Figures {
         self.callers.fetch_sub(1, Relaxed);
     }
 
-    /// A lookup in DNS has ended. `found`: the name has addresses.
-    pub(crate) fn looked_up(&self, found: bool) {
-        add(&self.lookups, 1);
-        add(&self.failed_lookups, u64::from(!found));
-    }
-
     /// Sets the source for the state of the cache.
     pub(crate) fn watch_cache(&self, cache: Weak<dyn CacheState>) {
         *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = Some(cache);
@@ -306,41 +302,9 @@ impl HostFigures {
         self.total.add(call.total);
     }
 
-    /// Counts a new connection, for a call or in advance. `verified`: its certificate was verified, or it has none.
-    pub(crate) fn connection_opened(&self, connection: &Connection, verified: bool) {
-        add(&self.opened[connection.protocol as usize], 1);
-        let Some(made) = &connection.made else {
-            return;
-        };
-        self.connect
-            .add(made.dns + made.connect + made.tls.unwrap_or(0));
-        if made.tls.is_some() {
-            let kind = match made.resumed {
-                true => &self.resumed,
-                false => &self.handshakes,
-            };
-            add(kind, 1);
-            add(&self.unverified, u64::from(!verified));
-        }
-    }
-
     /// Counts that the breaker opened, also if it did so again after a failed test.
     pub(crate) fn breaker_opened(&self) {
         add(&self.breaker_opened, 1);
-    }
-
-    /// Notes an error of the origin, in a call or in a connection that was made in advance.
-    pub(crate) fn failed(&self, fault: &Fault) {
-        let error = LastError {
-            at: SystemTime::now(),
-            kind: fault.kind,
-            message: fault.message.clone(),
-        };
-        let mut last = self
-            .last_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *last = Some(error);
     }
 
     /// Sets the source for the state of its connections, queue and breaker.
@@ -390,6 +354,46 @@ impl HostFigures {
     /// Number of connections that were made.
     pub(super) fn connections_opened(&self) -> u64 {
         self.opened.iter().map(get).sum()
+    }
+}
+
+impl Counters for Figures {
+    fn looked_up(&self, found: bool) {
+        add(&self.lookups, 1);
+        add(&self.failed_lookups, u64::from(!found));
+    }
+}
+
+impl HostCounters for HostFigures {
+    fn connection_opened(&self, connection: &Connection, verified: bool) {
+        add(&self.opened[connection.protocol as usize], 1);
+        let Some(made) = &connection.made else {
+            return;
+        };
+        self.connect
+            .add(made.dns + made.connect + made.tls.unwrap_or(0));
+        if made.tls.is_some() {
+            let kind = match made.resumed {
+                true => &self.resumed,
+                false => &self.handshakes,
+            };
+            add(kind, 1);
+            add(&self.unverified, u64::from(!verified));
+        }
+    }
+
+    /// Also notes an error of a call.
+    fn failed(&self, fault: &Fault) {
+        let error = LastError {
+            at: SystemTime::now(),
+            kind: fault.kind,
+            message: fault.message.clone(),
+        };
+        let mut last = self
+            .last_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *last = Some(error);
     }
 }
 
@@ -457,7 +461,7 @@ pub(super) mod tests {
     use http::{Method, StatusCode, uri::PathAndQuery};
 
     use super::*;
-    use crate::record::{Caller, DialTimes};
+    use crate::{origin::DialTimes, record::Caller};
 
     pub(crate) fn origin(scheme: Scheme, host: &str, port: u16) -> Origin {
         Origin {

@@ -24,7 +24,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use weir_config::Forwarded;
 use weir_http1::Name;
 
-use super::{fault::Kind, message::of_map};
+use super::{connections::of_map, fault::Kind};
 use weir_http::Fields;
 
 mod token;
@@ -54,7 +54,7 @@ impl Outbound<'_> {
 
 /// Makes the headers of a call from those of its caller. Those about the body are left out, as are those about the
 /// connection but `TE` (RFC 9110 §10.1.4).
-pub(crate) fn toward_origin(caller: &weir_http1::Fields, outbound: &Outbound<'_>) -> Fields {
+pub(crate) fn to_origin(caller: &weir_http1::Fields, outbound: &Outbound<'_>) -> Fields {
     let begins_trace = outbound.traceparent && caller.named(TRACEPARENT).next().is_none();
     let list = match outbound.forwarded {
         Forwarded::Off => None,
@@ -113,7 +113,7 @@ pub(crate) fn takes_trailers(caller: &weir_http1::Fields) -> bool {
 
 /// Makes the headers of a caller's answer from those of an origin. `origin` gives them, each with its well-known name.
 /// `has_body`: the carrier says how long it is; otherwise the length is that of the body that GET would get.
-pub(crate) fn toward_caller<'f, I>(origin: impl Fn() -> I, has_body: bool) -> Fields
+pub(crate) fn to_caller<'f, I>(origin: impl Fn() -> I, has_body: bool) -> Fields
 where
     I: Iterator<Item = (Option<Name>, &'f [u8], &'f [u8])>,
 {

@@ -4,6 +4,7 @@
 //! unlimited number of names.
 
 use std::{
+    cell::RefCell,
     collections::HashMap,
     fmt,
     net::IpAddr,
@@ -14,7 +15,7 @@ use std::{
 };
 
 use http::{
-    HeaderName, HeaderValue, Uri,
+    HeaderName, HeaderValue, Method, Uri,
     uri::{self, PathAndQuery},
 };
 use weir_config::HostSettings;
@@ -32,9 +33,11 @@ use super::{
     figures::{BreakerNow, Figures, HostFigures, HostNow, HostState},
     headers::Outbound,
     limiter::Limiter,
+    origin::Origin,
     rules::Rules,
-    target::Origin,
+    target::{Form, Target},
     tls::TlsContexts,
+    upload::Upload,
 };
 
 /// An origin.
@@ -46,9 +49,11 @@ pub(crate) struct Host {
     /// The first parts of its URIs.
     scheme: uri::Scheme,
     uri_authority: uri::Authority,
+    /// Every call to it is allowed, whoever makes it ([`Rules::is_open_to_all`]).
+    is_open_to_all: bool,
     /// Headers that are set in each request.
     pub(crate) set_headers: Vec<(HeaderName, HeaderValue)>,
-    pub(crate) connections: Arc<Connections>,
+    pub(crate) connections: Arc<Connections<Upload>>,
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) figures: Arc<HostFigures>,
     trouble: Mutex<Trouble>,
@@ -308,6 +313,13 @@ pub(crate) struct Hosts {
     tls: TlsContexts,
     figures: Arc<Figures>,
     known: Mutex<Known>,
+    /// How many origins were forgotten.
+    forgotten: AtomicU64,
+}
+
+thread_local! {
+    /// The last origins that a thread has called and that are open to all, and [`Hosts::forgotten`] at that time.
+    static RECENT: RefCell<(u64, Vec<Weak<Host>>)> = const { RefCell::new((0, Vec::new())) };
 }
 
 impl Hosts {
@@ -328,7 +340,37 @@ impl Hosts {
             tls,
             figures,
             known: Mutex::default(),
+            forgotten: AtomicU64::new(0),
         }
+    }
+
+    /// The state of an origin for a call that is certainly allowed, because this thread has called the origin a moment ago,
+    /// and everybody may. `None`: ask the rules.
+    pub(crate) fn recent(&self, target: &Target, method: &Method) -> Option<Arc<Host>> {
+        if target.form == Form::Tunnel || *method == Method::TRACE {
+            return None;
+        }
+        RECENT.with_borrow(|(forgotten, hosts)| {
+            let is_current = *forgotten == self.forgotten.load(Relaxed);
+            let mut hosts = hosts.iter().filter_map(Weak::upgrade);
+            let found = hosts.find(|host| *host.origin == target.origin);
+            found.filter(|_| is_current)
+        })
+    }
+
+    /// Notes an origin for [`recent`](Self::recent).
+    pub(crate) fn note_recent(&self, host: &Arc<Host>) {
+        if !host.is_open_to_all {
+            return;
+        }
+        RECENT.with_borrow_mut(|(forgotten, hosts)| {
+            let now = self.forgotten.load(Relaxed);
+            match std::mem::replace(forgotten, now) == now {
+                true => hosts.truncate(MOST_RECENT - 1),
+                false => hosts.clear(),
+            }
+            hosts.insert(0, Arc::downgrade(host));
+        });
     }
 
     /// The state of an origin that `allow` names, for callers that are `entitled` or not.
@@ -353,6 +395,7 @@ impl Hosts {
         let Some((forgotten, was_entitled)) = forgotten else {
             return Ok(host);
         };
+        self.forgotten.fetch_add(1, Relaxed);
         // Both share their counters.
         let counted = known.of(!was_entitled).contains_key(&*forgotten.origin);
         drop(known);
@@ -417,6 +460,7 @@ impl Hosts {
             budget: RetryBudget::new(settings.retry_budget, settings.maxconn),
         };
         Ok(Host {
+            is_open_to_all: entitled && self.rules.is_open_to_all(&origin),
             scheme: match origin.scheme {
                 weir_config::Scheme::Https => uri::Scheme::HTTPS,
                 weir_config::Scheme::Http => uri::Scheme::HTTP,
@@ -458,3 +502,6 @@ impl Hosts {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// How many origins a thread remembers: more are seldom called by one application at the same time.
+const MOST_RECENT: usize = 4;

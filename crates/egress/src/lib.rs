@@ -19,36 +19,27 @@
 //! [`weir_interfaces::sidecar::Workers`].
 #![forbid(unsafe_code)]
 
-mod address;
 mod body;
 mod cache;
 mod call;
 mod callers;
-#[cfg(test)]
-mod checks;
+#[cfg(any(test, feature = "checks"))]
+pub mod checks;
 mod complaints;
 mod compress;
-mod connections;
-mod course;
-mod dial;
-mod failure;
-mod fault;
 mod figures;
-mod files;
 mod headers;
 mod host;
-mod limiter;
 mod listen;
 mod log;
 mod message;
-mod names;
-mod reading;
+mod outgoing;
 mod record;
 mod rules;
+mod running_call;
 mod serve;
 mod status;
 mod target;
-mod tls;
 mod tunnel;
 mod upload;
 
@@ -86,7 +77,7 @@ use weir_control::EgressGiven;
 use weir_interfaces::sidecar::{Beside, EgressView};
 use weir_net::Drain;
 use weir_observe::pulse::{Pulse, Thread};
-use weir_upstream::resolver::Resolver;
+use weir_upstream::{connections, dial, fault, limiter, origin, resolver::Resolver, tls};
 
 /// Shared by the connections of all callers.
 pub(crate) struct Egress {

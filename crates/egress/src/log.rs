@@ -4,13 +4,7 @@
 //! buffer of the thread and given to the shared [`Sink`], which never blocks. Values from a caller or an origin are
 //! escaped. A line never has header values, queries or userinfo.
 
-use std::{
-    cell::RefCell,
-    fmt::{self, Write},
-    net::SocketAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{cell::RefCell, io::Write, net::SocketAddr, sync::Arc, time::Duration};
 
 use http::uri::PathAndQuery;
 use weir_config::LogFormat;
@@ -19,10 +13,7 @@ use weir_observe::{
     log_text::{self as text, JsonMembers},
 };
 
-use super::{
-    record::{CallRecord, Connection},
-    target::Origin,
-};
+use super::{fault::Kind, origin::Origin, record::CallRecord, target::Form};
 
 /// The log of calls: a format and an output.
 pub(crate) struct CallLog {
@@ -87,38 +78,30 @@ fn put_members(call: &CallRecord, to: &mut impl Members) {
     to.string("pool", caller.pool.as_deref());
     to.number("pid", caller.pid.map(u64::from));
     match &caller.address {
-        Some(address) => to.word("caller", Some(Short::new().address(address).text())),
-        None => to.word("caller", Some(b"unix")),
+        Some(address) => to.word("caller", Some(address)),
+        None => to.word("caller", Some("unix")),
     }
     to.string("method", Some(call.method.as_str()));
-    match &call.origin {
-        Some(origin) => to.bytes("origin", Short::new().origin(origin).text()),
-        None => to.string("origin", None),
-    }
+    to.word("origin", call.origin.as_deref());
     to.string("path", call.path.as_ref().map(PathAndQuery::path));
-    to.word("form", call.form.map(|form| form.as_str().as_bytes()));
+    to.word("form", call.form.map(Form::as_str));
     let left = call.caller_left.then_some(CALLER_LEFT);
     let status = call.status.map(|status| status.as_u16()).or(left);
     to.number("status", status.map(u64::from));
-    to.word("reason", call.fault.map(|kind| kind.reason().as_bytes()));
+    to.word("reason", call.fault.map(Kind::reason));
     let connection = call.connection.as_ref();
-    match connection {
-        Some(Connection { address, .. }) => {
-            to.word("address", Some(Short::new().address(address).text()));
-        }
-        None => to.word("address", None),
-    }
+    to.word("address", connection.map(|connection| &connection.address));
     let made = connection.and_then(|connection| connection.made.as_ref());
     to.word(
         "connection",
         connection.map(|connection| match connection.made {
-            Some(_) => &b"new"[..],
-            None => b"kept",
+            Some(_) => "new",
+            None => "kept",
         }),
     );
     to.word(
         "protocol",
-        connection.map(|connection| connection.protocol.as_str().as_bytes()),
+        connection.map(|connection| connection.protocol.as_str()),
     );
     to.seconds("time_dns", made.map(|made| made.dns));
     to.seconds("time_connect", made.map(|made| made.connect));
@@ -131,7 +114,7 @@ fn put_members(call: &CallRecord, to: &mut impl Members) {
     to.number("retries", Some(call.retries.into()));
     to.number("bytes_in", Some(call.bytes_in));
     to.number("bytes_out", Some(call.bytes_out));
-    to.word("cache", call.cache.as_str().map(str::as_bytes));
+    to.word("cache", call.cache.as_str());
     to.flag("caller_left", Some(call.caller_left));
 }
 
@@ -139,9 +122,8 @@ fn put_members(call: &CallRecord, to: &mut impl Members) {
 trait Members {
     /// Text from outside.
     fn string(&mut self, key: &str, value: Option<&str>);
-    fn bytes(&mut self, key: &str, value: &[u8]);
     /// Letters, digits and the like, which nothing escapes.
-    fn word(&mut self, key: &str, value: Option<&[u8]>);
+    fn word<W: Word + ?Sized>(&mut self, key: &str, value: Option<&W>);
     fn number(&mut self, key: &str, value: Option<u64>);
     fn seconds(&mut self, key: &str, micros: Option<u64>);
     fn flag(&mut self, key: &str, value: Option<bool>);
@@ -152,12 +134,13 @@ impl Members for JsonMembers<'_> {
         self.string(key, value.map(str::as_bytes));
     }
 
-    fn bytes(&mut self, key: &str, value: &[u8]) {
-        self.string(key, Some(value));
-    }
-
-    fn word(&mut self, key: &str, value: Option<&[u8]>) {
-        self.string(key, value);
+    fn word<W: Word + ?Sized>(&mut self, key: &str, value: Option<&W>) {
+        let value = value.map(|value| {
+            let mut word = Vec::new();
+            value.put(&mut word);
+            word
+        });
+        self.string(key, value.as_deref());
     }
 
     fn number(&mut self, key: &str, value: Option<u64>) {
@@ -180,12 +163,20 @@ impl Pairs<'_> {
     // Inlined, so that each key is copied as a constant.
     #[inline(always)]
     fn put<T>(&mut self, key: &str, value: Option<T>, put: impl FnOnce(T, &mut Vec<u8>)) {
-        self.0.push(b' ');
-        self.0.extend_from_slice(key.as_bytes());
-        self.0.push(b'=');
+        // At once, so that there is one check for room, and what is copied is known when this is compiled.
+        let mut head = [b' '; LONGEST_KEY + 3];
+        let end = key.len() + 1;
+        head[1..end].copy_from_slice(key.as_bytes());
+        head[end] = b'=';
         match value {
-            Some(value) => put(value, self.0),
-            None => self.0.push(b'-'),
+            Some(value) => {
+                self.0.extend_from_slice(&head[..=end]);
+                put(value, self.0);
+            }
+            None => {
+                head[end + 1] = b'-';
+                self.0.extend_from_slice(&head[..=end + 1]);
+            }
         }
     }
 }
@@ -197,13 +188,8 @@ impl Members for Pairs<'_> {
     }
 
     #[inline(always)]
-    fn bytes(&mut self, key: &str, value: &[u8]) {
-        self.put(key, Some(value), text::put_value);
-    }
-
-    #[inline(always)]
-    fn word(&mut self, key: &str, value: Option<&[u8]>) {
-        self.put(key, value, |value, out| out.extend_from_slice(value));
+    fn word<W: Word + ?Sized>(&mut self, key: &str, value: Option<&W>) {
+        self.put(key, value, W::put);
     }
 
     #[inline(always)]
@@ -224,83 +210,69 @@ impl Members for Pairs<'_> {
     }
 }
 
-/// An address or an origin as text, without an allocation. What is too long is cut; no host name is.
-struct Short {
-    space: [u8; LONGEST_ORIGIN],
-    used: usize,
+/// What is written of letters, digits and the like.
+trait Word {
+    fn put(&self, out: &mut Vec<u8>);
 }
 
-impl Short {
-    fn new() -> Short {
-        Short {
-            space: [0; LONGEST_ORIGIN],
-            used: 0,
-        }
+impl Word for str {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.as_bytes());
     }
+}
 
-    fn address(mut self, address: &SocketAddr) -> Short {
-        match address {
+impl Word for SocketAddr {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
             SocketAddr::V4(address) => {
-                for (index, byte) in address.ip().octets().into_iter().enumerate() {
-                    if index > 0 {
-                        self.put(b".");
-                    }
-                    self.number(byte.into());
+                let mut ends = b"...:".iter();
+                for byte in address.ip().octets() {
+                    put_octet(byte, out);
+                    out.extend(ends.next());
                 }
-                self.put(b":");
-                self.number(address.port());
+                text::put_number(address.port().into(), out);
             }
             SocketAddr::V6(_) => {
-                let _ = write!(self, "{address}");
+                // It takes all.
+                let _ = write!(out, "{self}");
             }
         }
-        self
-    }
-
-    /// As a URL without a path; the port only if it is not the scheme's default.
-    fn origin(mut self, origin: &Origin) -> Short {
-        self.put(origin.scheme.as_str().as_bytes());
-        self.put(b"://");
-        match origin.host.as_bytes().contains(&b':') {
-            true => {
-                self.put(b"[");
-                self.put(origin.host.as_bytes());
-                self.put(b"]");
-            }
-            false => self.put(origin.host.as_bytes()),
-        }
-        if origin.port != origin.scheme.default_port() {
-            self.put(b":");
-            self.number(origin.port);
-        }
-        self
-    }
-
-    fn text(&self) -> &[u8] {
-        &self.space[..self.used]
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
-        let left = &mut self.space[self.used..];
-        let count = bytes.len().min(left.len());
-        left[..count].copy_from_slice(&bytes[..count]);
-        self.used += count;
-    }
-
-    fn number(&mut self, number: u16) {
-        self.put(itoa::Buffer::new().format(number).as_bytes());
     }
 }
 
-impl fmt::Write for Short {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.put(text.as_bytes());
-        Ok(())
+/// As a URL without a path; the port only if it is not the scheme's default. A host has no other characters: `target`
+/// refuses them.
+impl Word for Origin {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.scheme.as_str().as_bytes());
+        out.extend_from_slice(b"://");
+        let is_v6 = memchr::memchr(b':', self.host.as_bytes()).is_some();
+        if is_v6 {
+            out.push(b'[');
+        }
+        out.extend_from_slice(self.host.as_bytes());
+        if is_v6 {
+            out.push(b']');
+        }
+        if self.port != self.scheme.default_port() {
+            out.push(b':');
+            text::put_number(self.port.into(), out);
+        }
     }
 }
 
-/// `https://`, a name of 253 bytes (RFC 1035 §3.1), a port.
-const LONGEST_ORIGIN: usize = 8 + 255 + 6;
+fn put_octet(byte: u8, out: &mut Vec<u8>) {
+    if byte >= 100 {
+        out.push(b'0' + byte / 100);
+    }
+    if byte >= 10 {
+        out.push(b'0' + byte / 10 % 10);
+    }
+    out.push(b'0' + byte % 10);
+}
+
+/// The longest key has so many bytes.
+const LONGEST_KEY: usize = "time_first_byte".len();
 
 /// The status of a call whose caller left before there was an answer, as in the access log.
 const CALLER_LEFT: u16 = 499;
@@ -453,8 +425,9 @@ mod tests {
             "[fe80::1%3]:80",
         ] {
             let address: SocketAddr = text.parse().expect("an address");
-            let written = Short::new().address(&address);
-            assert_eq!(written.text(), text.as_bytes());
+            let mut written = Vec::new();
+            address.put(&mut written);
+            assert_eq!(written, text.as_bytes());
         }
         for (scheme, host, port) in [
             (Scheme::Https, "api.example", 443),
@@ -463,8 +436,9 @@ mod tests {
             (Scheme::Http, "2001:db8::1", 8080),
         ] {
             let origin = origin(scheme, host, port);
-            let written = Short::new().origin(&origin);
-            assert_eq!(written.text(), origin.to_string().as_bytes());
+            let mut written = Vec::new();
+            origin.put(&mut written);
+            assert_eq!(written, origin.to_string().as_bytes());
         }
     }
 

@@ -3,9 +3,8 @@
 //! HTTP/2, the cache and the compressor need a [`HeaderMap`]: they convert, and the usual call pays nothing for them.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, uri::PathAndQuery};
-use weir_http1::Name;
 
-use super::body::Answer;
+use super::{body::ResponseBody, connections::of_map};
 use weir_http::Fields;
 
 /// A request for an origin, without its body.
@@ -32,12 +31,12 @@ impl OriginRequest {
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) fields: Fields,
-    pub(crate) body: Answer,
+    pub(crate) body: ResponseBody,
 }
 
 impl Reply {
     /// For the cache and the compressor.
-    pub(crate) fn into_response(self) -> Response<Answer> {
+    pub(crate) fn into_response(self) -> Response<ResponseBody> {
         let mut response = Response::new(self.body);
         *response.status_mut() = self.status;
         *response.headers_mut() = map(self.fields.iter());
@@ -45,8 +44,8 @@ impl Reply {
     }
 }
 
-impl From<Response<Answer>> for Reply {
-    fn from(response: Response<Answer>) -> Reply {
+impl From<Response<ResponseBody>> for Reply {
+    fn from(response: Response<ResponseBody>) -> Reply {
         let (parts, body) = response.into_parts();
         Reply {
             status: parts.status,
@@ -83,12 +82,4 @@ pub(crate) fn lines(headers: &HeaderMap) -> Fields {
         fields.push_read((known, name), value);
     }
     fields
-}
-
-/// The fields of a map, each with its well-known name.
-pub(crate) fn of_map(headers: &HeaderMap) -> impl Iterator<Item = (Option<Name>, &[u8], &[u8])> {
-    headers.iter().map(|(name, value)| {
-        let name = name.as_str().as_bytes();
-        (Name::of(name), name, value.as_bytes())
-    })
 }

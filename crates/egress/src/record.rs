@@ -6,7 +6,8 @@ use http::{Method, StatusCode, uri::PathAndQuery};
 
 use super::{
     fault::Kind,
-    target::{Form, Origin},
+    origin::{Connection, Origin},
+    target::Form,
 };
 
 /// One call. Times are in microseconds.
@@ -40,47 +41,6 @@ pub(crate) struct CallRecord {
     pub(crate) caller_left: bool,
     pub(crate) cache: CacheUse,
     pub(crate) caller: Caller,
-}
-
-/// The connection that carried a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Connection {
-    pub(crate) address: SocketAddr,
-    pub(crate) protocol: Protocol,
-    /// How it was made; `None`: it existed before.
-    pub(crate) made: Option<DialTimes>,
-}
-
-/// The protocol with the origin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Protocol {
-    Http1,
-    Http2,
-    /// Bytes that weir does not parse.
-    Tunnel,
-}
-
-/// Times of making a connection, µs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct DialTimes {
-    /// Zero if the address was known.
-    pub(crate) dns: u64,
-    pub(crate) connect: u64,
-    /// `None` for http.
-    pub(crate) tls: Option<u64>,
-    /// Whether the TLS session was resumed.
-    pub(crate) resumed: bool,
-}
-
-impl Protocol {
-    /// One word for the log and the metrics.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Protocol::Http1 => "h1",
-            Protocol::Http2 => "h2",
-            Protocol::Tunnel => "tunnel",
-        }
-    }
 }
 
 /// What the cache did for the call.

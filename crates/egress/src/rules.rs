@@ -10,7 +10,8 @@ use weir_config::{AllowRule, Egress, Network, OriginHost, OriginPattern, Scheme}
 
 use super::{
     fault::{Fault, Kind},
-    target::{Form, Origin, Target},
+    origin::Origin,
+    target::{Form, Target},
 };
 
 // With a path attribute, because fuzz/ includes this file, too.
@@ -97,6 +98,14 @@ impl Rules {
         };
         let mut rules = self.allow.iter().filter(named).peekable();
         rules.peek().is_none() || rules.any(|rule| who.is_of(&rule.pools))
+    }
+
+    /// Whether every call to the origin is allowed but tunnels and TRACE, whoever makes it, and is entitled.
+    pub(crate) fn is_open_to_all(&self, origin: &Origin) -> bool {
+        let is_any = |rule: &AllowRule| rule.path == "/" && rule.methods.is_empty();
+        let mut rules = self.allow.iter();
+        self.is_entitled(origin, &Who::default())
+            && rules.any(|rule| is_for(&rule.origin, origin) && is_any(rule))
     }
 
     /// The non-public networks that may be called for this origin: those of all rules that name it; rules for some

@@ -1,13 +1,17 @@
 //! Serves a caller's connection: joins the carrier of HTTP/1 to the steps of a call.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
+    future::poll_fn,
+    pin::pin,
+    rc::Rc,
     sync::{Arc, LazyLock},
+    task::Poll,
     time::Duration,
 };
 
 use http::StatusCode;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use weir_observe::clock;
 
 use super::{
@@ -16,7 +20,7 @@ use super::{
     fault::{Fault, Kind},
 };
 use weir_http::{
-    Begun, ConnState, Front, Receipt, Request, Timeouts,
+    Begun, ConnState, Front, Request, Timeouts,
     h1::{Connection, Limits},
 };
 use weir_net::Socket;
@@ -56,9 +60,10 @@ impl Drop for CallerConnection {
 }
 
 impl Front for CallerConnection {
-    type Receipt = Unrecorded;
+    /// The body of an answer writes the log line itself.
+    type Receipt = ();
 
-    fn begin(&self, request: Request) -> Begun<Unrecorded> {
+    fn begin(&self, request: Request) -> Begun<()> {
         self.state.begin_request();
         let (egress, peer, state) = (&self.egress, &self.peer, &self.state);
         Begun::Steps(Box::pin(call::call(
@@ -76,12 +81,6 @@ impl Front for CallerConnection {
     fn is_draining(&self) -> bool {
         self.egress.drain.has_started()
     }
-
-    fn should_move(&self) -> Option<u16> {
-        None
-    }
-
-    fn move_away(&mut self, _: u16, _: Socket) {}
 
     fn refused(&self, status: StatusCode, _: &'static str, why: &str) {
         let kind = match status {
@@ -101,19 +100,6 @@ impl Front for CallerConnection {
             _ => "proxy-status: weir; error=http_request_error; details=\"bad_request\"\r\n",
         }
     }
-
-    fn met_tls(&self) {}
-}
-
-/// The body of an answer writes the log line itself.
-pub(crate) struct Unrecorded;
-
-impl Receipt for Unrecorded {
-    fn count(&mut self, _: u64) {}
-
-    fn truncated(&mut self) {}
-
-    fn sent(self) {}
 }
 
 thread_local! {
@@ -148,22 +134,82 @@ impl Drop for Slot {
     }
 }
 
+thread_local! {
+    /// When the sweep of this thread looks next at the connections ([`clock::now`]).
+    static NEXT_SWEEP: Cell<u64> = const { Cell::new(clock::NEVER) };
+    /// Notified when that is to be earlier than planned.
+    static EARLIER: Rc<Notify> = Rc::default();
+}
+
 /// Wakes the connections of this thread's callers whose time is over. Runs on each thread, and never ends.
+///
+/// It is the only timer of the calls in progress: a call notes when it has to be woken ([`until`]), and hardly ever has to
+/// tell the sweep, because most limits are further away than the next look.
 pub(crate) async fn sweep(egress: Arc<Egress>) {
+    let earlier = EARLIER.with(Rc::clone);
     loop {
-        let is_draining = egress.drain.has_started();
-        tokio::select! {
-            () = tokio::time::sleep(if is_draining { DRAIN_SWEEP } else { SWEEP }) => {}
-            () = egress.drain.started(), if !is_draining => {}
-        }
         let (now, is_draining) = (clock::precise(), egress.drain.has_started());
+        let pause = if is_draining { DRAIN_SWEEP } else { SWEEP };
+        let mut next = now.saturating_add(pause.as_micros() as u64);
         CONNECTIONS.with_borrow(|connections| {
             for state in connections.iter().flatten() {
-                if is_draining || state.overdue(now) {
-                    state.wake();
+                match is_draining || state.overdue(now) {
+                    true => state.wake(),
+                    false => next = next.min(state.wakes_at()),
                 }
             }
         });
+        NEXT_SWEEP.set(next);
+        loop {
+            let at = NEXT_SWEEP.get();
+            let left = Duration::from_micros(at.saturating_sub(clock::precise()));
+            tokio::select! {
+                () = tokio::time::sleep(left) => break,
+                () = egress.drain.started(), if !is_draining => break,
+                () = earlier.notified() => {}
+            }
+        }
+    }
+}
+
+/// The steps of a call on a connection. What [`until`] has planned for one poll has no meaning for the next.
+pub(crate) async fn planned<T>(state: &ConnState, steps: impl Future<Output = T>) -> T {
+    let mut steps = pin!(steps);
+    poll_fn(|cx| {
+        state.wake_at(clock::NEVER);
+        steps.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// Waits until a time ([`clock::now`]). Only for the task of that connection, and within [`planned`].
+pub(crate) async fn until(state: &ConnState, at: u64) {
+    poll_fn(|_| {
+        if clock::now() >= at {
+            return Poll::Ready(());
+        }
+        if at < state.wakes_at() {
+            state.wake_at(at);
+            if at < NEXT_SWEEP.get() {
+                NEXT_SWEEP.set(at);
+                EARLIER.with(|earlier| earlier.notify_one());
+            }
+        }
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Result of `work`; `None` if it is not done at `deadline`. As [`until`], and for the same task.
+pub(crate) async fn in_time<T>(
+    state: &ConnState,
+    work: impl Future<Output = T>,
+    deadline: u64,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = until(state, deadline) => None,
     }
 }
 
@@ -186,6 +232,6 @@ static TIMEOUTS: LazyLock<Arc<Timeouts>> = LazyLock::new(|| {
     })
 });
 
-/// How exact these limits are, and how often connections look whether they can end during a drain.
+/// How exact the limits of connections are, and how often connections look whether they can end during a drain.
 const SWEEP: Duration = Duration::from_secs(1);
 const DRAIN_SWEEP: Duration = Duration::from_millis(200);

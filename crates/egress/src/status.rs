@@ -243,6 +243,7 @@ mod tests {
         },
         record::CallRecord,
     };
+    use weir_upstream::{Counters, HostCounters};
 
     #[derive(Debug)]
     struct Still;

@@ -19,6 +19,7 @@ use weir_semantics::authority::{self, Ambiguous};
 
 use super::{
     fault::{Fault, Kind},
+    origin::Origin,
     rules::Rules,
 };
 
@@ -41,24 +42,43 @@ pub(crate) fn target(
     headers: &Fields,
     rules: &Rules,
 ) -> Result<Target, Fault> {
-    if headers.all(Name::Host).nth(1).is_some() {
-        return Err(refused("it has more than one Host header; send one"));
-    }
+    one_host(headers)?;
     let written = match (uri.scheme_str(), uri.authority()) {
         (None, Some(authority)) if *method == Method::CONNECT => tunnel(authority, headers, rules),
-        _ if *method == Method::CONNECT => {
-            Err("CONNECT takes only HOST:PORT".to_owned())
-        }
+        _ if *method == Method::CONNECT => Err(CONNECT_FORM.to_owned()),
         (Some(scheme), Some(authority)) => absolute(scheme, authority, uri, headers, rules),
-        (None, None) => path_form(uri, rules),
+        (None, None) => path_form(uri.path_and_query().map_or("/", PathAndQuery::as_str), rules),
         _ => Err("its target is a host without a scheme, which only CONNECT takes; write http://HOST/path".to_owned()),
     };
     written.map_err(refused)
 }
 
+/// As [`target`], of a target in path form, without its fragment: the URL need not be parsed twice.
+///
+/// # Errors
+/// As those of [`target`].
+pub(crate) fn by_path(
+    method: &Method,
+    whole: &str,
+    headers: &Fields,
+    rules: &Rules,
+) -> Result<Target, Fault> {
+    one_host(headers)?;
+    match *method == Method::CONNECT {
+        true => Err(refused(CONNECT_FORM)),
+        false => path_form(whole, rules).map_err(refused),
+    }
+}
+
+fn one_host(headers: &Fields) -> Result<(), Fault> {
+    match headers.all(Name::Host).nth(1) {
+        Some(_) => Err(refused("it has more than one Host header; send one")),
+        None => Ok(()),
+    }
+}
+
 /// `/HOST[:PORT]/path?query`
-fn path_form(uri: &Uri, rules: &Rules) -> Result<Target, String> {
-    let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+fn path_form(whole: &str, rules: &Rules) -> Result<Target, String> {
     let Some(rest) = whole.strip_prefix('/') else {
         return Err("its target is *, which has no host; write /HOST/path".to_owned());
     };
@@ -174,6 +194,8 @@ fn host_and_port(written: &str) -> Result<(String, Option<u16>), String> {
     Ok(meant)
 }
 
+const CONNECT_FORM: &str = "CONNECT takes only HOST:PORT";
+
 /// How many hosts a thread remembers as they were written.
 const MOST_RECENT: usize = 8;
 
@@ -224,37 +246,6 @@ fn asked(written: &str) -> Result<PathAndQuery, String> {
 
 fn refused(cause: impl fmt::Display) -> Fault {
     Fault::unsent(Kind::BadRequest, format!("call refused: {cause}"))
-}
-
-/// The origin of a call: scheme, host, port. It is the key for connections, limits and counters.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Origin {
-    pub(crate) scheme: Scheme,
-    /// In lower case, without brackets and without a dot at the end; a name, or an address in canonical form.
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-impl Origin {
-    /// For `Host`, `:authority` and the log: with the port only if it is not the scheme's default, IPv6 in brackets.
-    pub(crate) fn authority(&self) -> String {
-        let bracketed = self.host.contains(':');
-        let host = match bracketed {
-            true => format!("[{}]", self.host),
-            false => self.host.clone(),
-        };
-        match self.port == self.scheme.default_port() {
-            true => host,
-            false => format!("{host}:{}", self.port),
-        }
-    }
-}
-
-/// As a URL, without a path.
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.scheme.as_str(), self.authority())
-    }
 }
 
 /// The target of a call.

@@ -30,7 +30,7 @@ mod suspects;
 mod turns;
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     future::{Future, poll_fn},
     io,
     os::fd::{AsFd, OwnedFd},
@@ -41,11 +41,10 @@ use std::{
     time::SystemTime,
 };
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use weir_config::{Pool as Settings, Runtime};
 use weir_pool::{
-    Admission, Finish, Micros, Pool, Refused, RequestId, ScalerStats, ShedReason, Stats, Ticket,
-    WorkerId,
+    Admission, Finish, Micros, Pool, RequestId, ScalerStats, ShedReason, Stats, Ticket, WorkerId,
 };
 use weir_sys::process::Exit;
 
@@ -68,6 +67,7 @@ pub(crate) use self::{
 pub(crate) use self::{sessions::script as session_script, suspects::subject};
 use weir_control::ToManager;
 use weir_observe::clock;
+use weir_upstream::driver::{Driver, Receiver};
 
 use super::{
     own_calls::Candidate,
@@ -171,20 +171,17 @@ pub(crate) struct NewWorker {
     pub(crate) used: bool,
 }
 
-/// Gives a waiting request its worker, or the reason why it gets none.
-type Waiting = oneshot::Sender<Result<Lease, ShedReason>>;
-
 /// Result of asking for a worker.
 pub(crate) enum Admitted {
     Lent(Lease),
     /// [`PoolHandle::wait`] must follow.
-    Waits(oneshot::Receiver<Result<Lease, ShedReason>>),
+    Waits(Receiver<Lease>),
     Shed(ShedReason),
 }
 
 #[derive(Debug)]
 struct State {
-    pool: Pool,
+    pool: Driver<Lease>,
     /// `None` if others run the workers.
     scaling: Option<Scaling>,
     /// In PHP-FPM's place.
@@ -195,10 +192,6 @@ struct State {
     suspects: Suspects,
     /// How the last processes ended, and whether somebody else killed them.
     exits: VecDeque<(u32, Exit, bool)>,
-    waiting: HashMap<RequestId, Waiting>,
-    expired: Vec<Refused>,
-    /// When the pool's task wakes next ([`clock::now`]).
-    wakes_at: u64,
     slow_requests: u64,
     /// The largest amount of memory that a request used, bytes.
     memory_peak: u64,
@@ -246,7 +239,7 @@ impl PoolHandle {
         tally: Arc<Tally>,
     ) -> Arc<PoolHandle> {
         let maxconn = settings.queue.maxconn;
-        let pool = Pool::new(limits::of(&settings.queue));
+        let pool = Driver::new(Pool::new(limits::of(&settings.queue)));
         let group = match &settings.runtime {
             Runtime::Servers(servers) => Some(ServerGroup::new(servers, maxconn, chroot)),
             Runtime::Php(_) | Runtime::Command(_) => None,
@@ -261,9 +254,6 @@ impl PoolHandle {
             suspects: Suspects::new(settings.workers()),
             group,
             exits: VecDeque::new(),
-            waiting: HashMap::new(),
-            expired: Vec::new(),
-            wakes_at: clock::NEVER,
             slow_requests: 0,
             memory_peak: 0,
             last_lent: 0,
@@ -316,7 +306,7 @@ impl PoolHandle {
     pub(crate) async fn wait(
         self: &Arc<Self>,
         request: RequestId,
-        mut receiver: oneshot::Receiver<Result<Lease, ShedReason>>,
+        mut receiver: Receiver<Lease>,
         wait: &mut Option<Wait>,
         caller: Option<Candidate<'_>>,
     ) -> Result<Lease, ShedReason> {
@@ -391,8 +381,7 @@ impl PoolHandle {
                 }
                 Admission::Wait { pushed_out, .. } => {
                     wait.waited = None;
-                    let (sender, receiver) = oneshot::channel();
-                    state.waiting.insert(request, sender);
+                    let receiver = state.pool.waits(request);
                     if let Some(other) = pushed_out {
                         state.refuse(other, ShedReason::PushedOut, &mut effects);
                     }
@@ -731,7 +720,6 @@ impl Drop for QueuePlace<'_> {
         if self.waiting {
             let mut state = self.pool.state();
             state.pool.leave(Micros(clock::now()), self.request);
-            state.waiting.remove(&self.request);
         }
     }
 }

@@ -191,6 +191,11 @@ impl ConnState {
         }
     }
 
+    /// When that is; [`NEVER`]: nothing is planned.
+    pub fn wakes_at(&self) -> u64 {
+        self.deadline.load(Relaxed)
+    }
+
     /// Stores the waker of the connection's task. It stays the same as long as the connection lives.
     pub fn remember_waker(&self, waker: &Waker) {
         self.waker.get_or_init(|| waker.clone());

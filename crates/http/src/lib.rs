@@ -88,6 +88,15 @@ pub trait Receipt: Send + Unpin {
     fn sent(self);
 }
 
+/// Nobody hears.
+impl Receipt for () {
+    fn count(&mut self, _: u64) {}
+
+    fn truncated(&mut self) {}
+
+    fn sent(self) {}
+}
+
 /// What a carrier needs of the gateway for one connection.
 pub trait Front: Send + Unpin {
     /// Hears what becomes of an answer.
@@ -100,17 +109,21 @@ pub trait Front: Send + Unpin {
     fn state(&self) -> &ConnState;
 
     /// Whether the gateway accepts nothing new and waits for its connections to end.
-    fn is_draining(&self) -> bool;
+    fn is_draining(&self) -> bool {
+        false
+    }
 
     /// The reactor that the connection, which is idle, should be given to; `None`: it stays as it is.
-    fn should_move(&self) -> Option<u16>;
+    fn should_move(&self) -> Option<u16> {
+        None
+    }
 
     /// Gives the connection to the reactor `to`, perhaps its own, which keeps it without a task until something comes.
     /// Nothing that the client has sent was read.
-    fn move_away(&mut self, to: u16, socket: Socket);
+    fn move_away(&mut self, _to: u16, _socket: Socket) {}
 
     /// A head was refused before it became a request: with this status, one word for the logs, and the cause.
-    fn refused(&self, status: StatusCode, reason: &'static str, why: &str);
+    fn refused(&self, _status: StatusCode, _reason: &'static str, _why: &str) {}
 
     /// Lines of fields, each with its end, in the answer to such a head.
     fn refusal_fields(&self, _status: StatusCode) -> &'static str {
@@ -118,5 +131,5 @@ pub trait Front: Send + Unpin {
     }
 
     /// The client speaks TLS, which the listener does not take.
-    fn met_tls(&self);
+    fn met_tls(&self) {}
 }

@@ -39,7 +39,22 @@ use weir_http1::{
     client::{self, Decoder},
 };
 
-pub use self::error::Error;
+pub use self::error::{Cause, Error};
+
+/// The head of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'r> {
+    pub method: &'r Method,
+    /// What its request line says.
+    pub target: &'r str,
+    /// Its fields, each with the end of its line, without those about the body and without `Connection: close`: the answer
+    /// decides.
+    pub lines: &'r [u8],
+    /// The length of its body, if it is known; otherwise the body is sent in chunks.
+    pub length: Option<u64>,
+    /// That the body is empty is said for each method.
+    pub says_empty: bool,
+}
 
 /// A connection that carries one request at a time.
 #[derive(Debug)]
@@ -87,6 +102,8 @@ struct Sending {
 thread_local! {
     /// All connections of a thread read into this buffer, and keep what came.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_SIZE].into_boxed_slice());
+    /// Memory for what is kept, of connections that have none to keep.
+    static SPARE: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -112,27 +129,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Prepares a request. `target`: what its request line says. `length`: of its body, if it is known; otherwise the
-    /// body is sent in chunks. `lines`: its fields, each with the end of its line, without those about the body and without
-    /// `Connection: close`: the answer decides. `says_empty`: that the body is empty is said for each method.
+    /// Prepares a request.
     ///
     /// # Errors
     /// The method or the target cannot be written.
-    pub fn begin(
-        &mut self,
-        method: &Method,
-        target: &str,
-        lines: &[u8],
-        length: Option<u64>,
-        says_empty: bool,
-    ) -> Result<(), Error> {
+    pub fn begin(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        let Request { method, length, .. } = *request;
         let sending = &mut self.sending;
         sending.out.clear();
-        let mut head = client::request(&mut sending.out, method.as_str(), target.as_bytes())
-            .map_err(|_| Error::Request)?;
-        head.lines().extend_from_slice(lines);
+        let mut head =
+            client::request(&mut sending.out, method.as_str(), request.target.as_bytes())
+                .map_err(|_| Error::Request)?;
+        head.lines().extend_from_slice(request.lines);
         let expects = [Method::POST, Method::PUT, Method::PATCH].contains(method);
-        if says_empty && length == Some(0) && !expects {
+        if request.says_empty && length == Some(0) && !expects {
             head.checked_field("Content-Length", b"0");
         }
         let body = head.finish(client::framing(method.as_str(), length));
@@ -327,7 +337,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Gives back memory that a connection without a request does not need.
     pub fn rest(&mut self) {
-        self.input = BytesMut::new();
+        let mut input = mem::take(&mut self.input);
+        if (1..=SCRATCH_SIZE).contains(&input.capacity()) {
+            // If a piece of the last answer is still in use, the next one gets other memory.
+            input.clear();
+            SPARE.with_borrow_mut(|spare| {
+                if spare.len() < MOST_SPARE {
+                    spare.push(input);
+                }
+            });
+        }
         if self.sending.out.capacity() > KEPT {
             self.sending.out = Vec::new();
         }
@@ -388,6 +407,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             false => SCRATCH.with_borrow_mut(|scratch| {
                 let mut buffer = ReadBuf::new(scratch);
                 let polled = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
+                if self.input.capacity() == 0 && !buffer.filled().is_empty() {
+                    let spare = SPARE.with_borrow_mut(Vec::pop);
+                    self.input = spare.unwrap_or_else(|| BytesMut::with_capacity(INPUT));
+                }
                 self.input.extend_from_slice(buffer.filled());
                 polled.map_ok(|()| buffer.filled().len())
             }),
@@ -538,6 +561,10 @@ const TURN: usize = 64 << 10;
 
 /// Size of the buffer that a thread reads into, bytes.
 const SCRATCH_SIZE: usize = 16 << 10;
+
+/// How many buffers a thread keeps, and the size of a new one, bytes: usual heads and short bodies.
+const MOST_SPARE: usize = 16;
+const INPUT: usize = 4 << 10;
 
 /// How much of a long answer is read at once, bytes.
 const BULK: usize = 64 << 10;

@@ -1,8 +1,73 @@
-//! Connections to other servers: what every client of the binary uses, and none of them knows.
+//! Connections to other servers: what every client of the program uses, and none of them knows.
 //!
-//! [`h1`] is one connection of HTTP/1.1. Which connection a request gets, and what happens if it fails, is decided by
-//! its user. [`resolver`] resolves names.
+//! | module | |
+//! |---|---|
+//! | [`h1`] | one connection of HTTP/1.1; it knows nothing of the others |
+//! | [`connections`] | the connections to one origin: kept, shared (HTTP/2), made in advance, made when needed |
+//! | [`dial`], [`tls`] | a new connection: addresses of a name, the permitted ones, TCP, TLS |
+//! | [`names`], [`resolver`] | the addresses of a name, kept as long as they are used; one lookup |
+//! | [`driver`] | who waits for the decisions of a `weir_pool::Pool`; for an origin's calls and for pools of workers |
+//! | [`limiter`] | how many requests an origin gets at once, and which ones wait |
+//! | [`fault`], [`failure`] | why a request had no answer |
+//!
+//! Pools of FastCGI servers are different by need, and have their own in the gateway's `dispatch`: a name stands for
+//! all of its addresses, each of which is a server with checks and a share of the requests. A kept connection occupies
+//! a worker of the server, so the balancer counts it, and it moves between reactors.
 #![forbid(unsafe_code)]
 
+pub mod address;
+pub mod connections;
+pub mod dial;
+pub mod driver;
+pub mod failure;
+pub mod fault;
 pub mod h1;
+pub mod limiter;
+pub mod names;
+pub mod origin;
 pub mod resolver;
+pub mod tls;
+
+use self::{fault::Fault, origin::Connection};
+
+/// Counts lookups.
+pub trait Counters: Send + Sync {
+    /// A lookup in DNS has ended. `found`: the name has addresses.
+    fn looked_up(&self, found: bool);
+}
+
+/// Counts connections to one origin.
+pub trait HostCounters: Send + Sync {
+    /// There is a new connection. `verified`: its certificate was verified, or it has none.
+    fn connection_opened(&self, connection: &Connection, verified: bool);
+
+    /// No connection could be made.
+    fn failed(&self, fault: &Fault);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use super::*;
+
+    /// Lookups: all, and those without an address.
+    #[derive(Default)]
+    pub(crate) struct Counted {
+        pub(crate) lookups: Mutex<(u64, u64)>,
+    }
+
+    impl Counters for Counted {
+        fn looked_up(&self, found: bool) {
+            let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+            lookups.0 += 1;
+            lookups.1 += u64::from(!found);
+        }
+    }
+
+    impl HostCounters for Counted {
+        fn connection_opened(&self, _: &Connection, _: bool) {}
+
+        fn failed(&self, _: &Fault) {}
+    }
+}

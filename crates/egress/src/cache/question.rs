@@ -148,7 +148,7 @@ mod tests {
     use weir_config::Scheme;
 
     use super::{
-        super::super::target::{Form, Origin},
+        super::super::{origin::Origin, target::Form},
         *,
     };
 

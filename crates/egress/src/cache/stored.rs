@@ -20,7 +20,7 @@ use weir_semantics::{
 };
 
 use super::{
-    super::body::Answer,
+    super::body::ResponseBody,
     directives::Directives,
     question::{Question, joined},
 };
@@ -57,7 +57,7 @@ enum Staleness {
 
 /// Whether a stored answer can be used for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Usability {
+pub(super) enum Freshness {
     /// It can be used.
     Fresh,
     /// It must be revalidated at the origin.
@@ -174,12 +174,12 @@ impl Stored {
     }
 
     /// How it can be used for that request, which it matches.
-    pub(super) fn worth(&self, question: &Question, now: SystemTime) -> Usability {
+    pub(super) fn worth(&self, question: &Question, now: SystemTime) -> Freshness {
         if question.is_personal && !self.is_for_all {
-            return Usability::None;
+            return Freshness::None;
         }
         if self.staleness != Staleness::Allowed && !self.is_fresh(now) {
-            return Usability::Stale;
+            return Freshness::Stale;
         }
         let request = Request::builder().method(Method::GET).uri("/");
         let mut request = request.body(()).unwrap_or_default();
@@ -190,8 +190,8 @@ impl Stored {
             request.headers_mut().insert(header::PRAGMA, pragma.clone());
         }
         match self.policy.before_request(&request, now) {
-            BeforeRequest::Fresh(_) => Usability::Fresh,
-            BeforeRequest::Stale { .. } => Usability::Stale,
+            BeforeRequest::Fresh(_) => Freshness::Fresh,
+            BeforeRequest::Stale { .. } => Freshness::Stale,
         }
     }
 
@@ -238,13 +238,13 @@ impl Stored {
     }
 
     /// The answer for the caller: complete, or 304 if the caller has it already.
-    pub(super) fn answer(&self, question: &Question, now: SystemTime) -> Response<Answer> {
+    pub(super) fn answer(&self, question: &Question, now: SystemTime) -> Response<ResponseBody> {
         if let Some(not_modified) = self.not_modified(question, now) {
             return not_modified;
         }
         let body = match question.is_head {
-            true => Answer::empty(),
-            false => Answer::bytes(self.body.clone()),
+            true => ResponseBody::empty(),
+            false => ResponseBody::bytes(self.body.clone()),
         };
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
@@ -259,11 +259,11 @@ impl Stored {
         &self,
         question: &Question,
         now: SystemTime,
-    ) -> Option<Response<Answer>> {
+    ) -> Option<Response<ResponseBody>> {
         if self.status != StatusCode::OK || !self.is_had(&question.headers) {
             return None;
         }
-        let mut response = Response::new(Answer::empty());
+        let mut response = Response::new(ResponseBody::empty());
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         let headers = response.headers_mut();
         *headers = self.headers.clone();

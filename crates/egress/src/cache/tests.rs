@@ -9,7 +9,8 @@ use weir_observe::clock::NEVER;
 use super::{
     super::{
         body::{Guarded, Pace, testing::*},
-        target::{Form, Origin, Target},
+        origin::Origin,
+        target::{Form, Target},
     },
     *,
 };
@@ -45,17 +46,17 @@ fn map(headers: Headers<'_>) -> HeaderMap {
 }
 
 /// An answer of the origin's that is all there.
-fn answer(status: u16, headers: Headers<'_>, body: &str) -> Response<Answer> {
-    let mut answer = Response::new(Answer::bytes(body.to_owned()));
+fn answer(status: u16, headers: Headers<'_>, body: &str) -> Response<ResponseBody> {
+    let mut answer = Response::new(ResponseBody::bytes(body.to_owned()));
     *answer.status_mut() = StatusCode::from_u16(status).unwrap();
     *answer.headers_mut() = map(headers);
     answer
 }
 
 /// One that is fed.
-fn fed(headers: Headers<'_>, length: Option<u64>) -> (Feed, Response<Answer>) {
+fn fed(headers: Headers<'_>, length: Option<u64>) -> (Feed, Response<ResponseBody>) {
     let (feed, body) = feed(length);
-    let body = Answer::origin(Guarded::new(body, (), Pace::ANY));
+    let body = ResponseBody::origin(Guarded::new(body, (), Pace::ANY));
     let mut answer = Response::new(body);
     *answer.headers_mut() = map(headers);
     (feed, answer)
@@ -77,7 +78,7 @@ fn got(status: u16, body: &str, how: CacheUse) -> Got {
     }
 }
 
-async fn read(answer: Response<Answer>, how: CacheUse) -> Got {
+async fn read(answer: Response<ResponseBody>, how: CacheUse) -> Got {
     let status = answer.status().as_u16();
     let body = all(answer.into_body()).await.expect("a whole body");
     Got {
@@ -133,7 +134,7 @@ impl World {
     }
 
     /// A GET that goes to the origin, which gives that answer.
-    async fn fetch(&self, path: &str, headers: Headers<'_>, answer: Response<Answer>) -> Got {
+    async fn fetch(&self, path: &str, headers: Headers<'_>, answer: Response<ResponseBody>) -> Got {
         let mut asking = self.ask(Method::GET, path, headers);
         asking.prepare(&mut map(headers));
         let (answer, how) = asking.answered(answer, self.now());
@@ -157,7 +158,7 @@ impl World {
     }
 
     /// What is kept for a GET, as it is answered.
-    fn kept(&self, path: &str, headers: Headers<'_>) -> Option<Response<Answer>> {
+    fn kept(&self, path: &str, headers: Headers<'_>) -> Option<Response<ResponseBody>> {
         match self.look(Method::GET, path, headers) {
             Look::Hit(answer, CacheUse::Hit) => Some(*answer),
             _ => None,
@@ -172,7 +173,11 @@ impl World {
 
 impl Asking {
     /// What the caller gets of an answer that is about what is kept.
-    fn answered(self, answer: Response<Answer>, now: SystemTime) -> (Response<Answer>, CacheUse) {
+    fn answered(
+        self,
+        answer: Response<ResponseBody>,
+        now: SystemTime,
+    ) -> (Response<ResponseBody>, CacheUse) {
         match self.outcome(answer, now) {
             Answered::Done(answer, how) => (answer, how),
             Answered::Again(_) => panic!("it is asked again"),
@@ -180,6 +185,6 @@ impl Asking {
     }
 }
 
-fn header<'a>(answer: &'a Response<Answer>, name: &str) -> &'a str {
+fn header<'a>(answer: &'a Response<ResponseBody>, name: &str) -> &'a str {
     answer.headers()[name].to_str().unwrap()
 }

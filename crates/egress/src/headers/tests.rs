@@ -50,7 +50,7 @@ fn plain() -> Outbound<'static> {
 }
 
 fn out(lines: &[(&str, &str)], outbound: &Outbound<'_>) -> HeaderMap {
-    message::map(toward_origin(&read(lines), outbound).iter())
+    message::map(to_origin(&read(lines), outbound).iter())
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn an_answer_loses_what_is_of_the_hop() {
         ("proxy-status", "cdn; error=http_request_error"),
         ("trailer", "x-sum"),
     ]);
-    let mut fields = toward_caller(|| given.iter(), false);
+    let mut fields = to_caller(|| given.iter(), false);
     proxy_status(&mut fields, Kind::Terminated);
     assert_eq!(
         lines(&message::map(fields.iter())),
@@ -305,9 +305,9 @@ fn an_answer_loses_what_is_of_the_hop() {
 #[test]
 fn a_length_that_nothing_overrides_stays() {
     let given = read(&[("content-length", "5"), ("connection", "content-length")]);
-    let fields = toward_caller(|| given.iter(), false);
+    let fields = to_caller(|| given.iter(), false);
     assert_eq!(fields.lines(), b"content-length: 5\r\n");
-    let fields = toward_caller(|| given.iter(), true);
+    let fields = to_caller(|| given.iter(), true);
     assert!(fields.lines().is_empty(), "the carrier says it");
 }
 

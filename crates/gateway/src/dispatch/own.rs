@@ -10,8 +10,9 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::oneshot::{self, error::RecvError};
+use tokio::sync::oneshot::error::RecvError;
 use weir_pool::{Action, Micros, RequestId, ShedReason};
+use weir_upstream::driver::Receiver;
 
 use super::{Lease, PoolHandle, State, scaling::Effects};
 use crate::{Gateway, clock, conn::Conn};
@@ -177,7 +178,7 @@ impl PoolHandle {
     pub(super) async fn wait_as_call(
         self: &Arc<Self>,
         request: RequestId,
-        receiver: &mut oneshot::Receiver<Result<Lease, ShedReason>>,
+        receiver: &mut Receiver<Lease>,
         (gateway, pid): (Arc<Gateway>, u32),
     ) -> (Result<Result<Lease, ShedReason>, RecvError>, bool) {
         let _calling = Calling::new(self, pid);
@@ -225,11 +226,10 @@ impl PoolHandle {
             while let Some(assignment) = state.pool.dispatch(now) {
                 state.grant(self, assignment, &mut effects);
             }
-            let waits = state.waiting.contains_key(&request);
+            let waits = state.pool.is_waiting(request);
             may_wait = !waits || state.relieve(self, now, &mut effects);
             if !may_wait {
                 state.pool.leave(now, request);
-                state.waiting.remove(&request);
             }
             state.wake_for_queue(&mut effects);
         }

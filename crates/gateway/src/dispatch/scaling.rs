@@ -13,12 +13,13 @@ use weir_observe::{
     events,
 };
 use weir_pool::{
-    Assignment, Decision, Life, MemoryView, Micros, Mode, Refused, RequestId, Scaler, ScalerStats,
+    Assignment, Decision, Life, MemoryView, Micros, Mode, RequestId, Scaler, ScalerStats,
     Scaling as Bounds, ShedReason, WorkerId,
 };
 use weir_sys::process::Exit;
+use weir_upstream::driver::Sender;
 
-use super::{Lease, PoolHandle, Slot, State, Waiting, processors::Processors, servers::Note};
+use super::{Lease, PoolHandle, Slot, State, processors::Processors, servers::Note};
 use crate::{
     clock::{self, NEVER},
     worker_conn::WorkerConn,
@@ -52,14 +53,14 @@ pub(super) struct Effects {
 }
 
 /// A request that got a worker. `None`: the client has just left, so the worker goes to the next request.
-type Granted = (Option<Waiting>, Lease);
+type Granted = (Option<Sender<Lease>>, Lease);
 
 /// Actions that most changes of a pool do not need.
 #[derive(Default)]
 struct RareActions {
     /// More requests that got a worker.
     granted: Vec<Granted>,
-    refused: Vec<(Waiting, ShedReason)>,
+    refused: Vec<(Sender<Lease>, ShedReason)>,
     messages: Vec<ToManager>,
     closing: Vec<WorkerConn>,
     decisions: Vec<Decision>,
@@ -248,13 +249,13 @@ impl PoolHandle {
                 let mut state = self.state();
                 let now = clock::precise();
                 state.pass(Micros(now));
-                if state.wakes_at <= now {
-                    state.wakes_at = NEVER;
+                if state.pool.wakes_at() <= now {
+                    state.pool.woken();
                     state.expire(Micros(now), &mut effects);
                     state.look(&self, Micros(now), &mut effects);
                     state.wake_for_queue(&mut effects);
                 }
-                (state.wakes_at, state.whose_processors())
+                (state.pool.wakes_at(), state.whose_processors())
             };
             effects.wake = false;
             effects.perform(&self);
@@ -352,17 +353,12 @@ impl State {
 
     /// Wakes the pool's task at that time, unless it wakes earlier anyway.
     fn wake_at(&mut self, at: u64, effects: &mut Effects) {
-        if at < self.wakes_at {
-            self.wakes_at = at;
-            effects.wake = true;
-        }
+        effects.wake |= self.pool.wake_at(at);
     }
 
     /// Wakes the pool's task when the first waiting request reaches its limit.
     pub(super) fn wake_for_queue(&mut self, effects: &mut Effects) {
-        if let Some(deadline) = self.pool.next_deadline() {
-            self.wake_at(deadline.0, effects);
-        }
+        effects.wake |= self.pool.wake_for_queue();
     }
 
     /// Ends a worker that gets no more requests: closes its connection, and asks the manager to end it.
@@ -400,26 +396,22 @@ impl State {
         Assignment { request, worker }: Assignment,
         effects: &mut Effects,
     ) {
-        let sender = self.waiting.remove(&request);
+        let sender = self.pool.decided(request);
         let lease = self.lend(pool, worker);
         effects.grant((sender, lease));
     }
 
     /// Tells a request, which has left the queue already, that it gets no worker.
     pub(super) fn refuse(&mut self, request: RequestId, reason: ShedReason, effects: &mut Effects) {
-        if let Some(sender) = self.waiting.remove(&request) {
+        if let Some(sender) = self.pool.decided(request) {
             effects.rare().refused.push((sender, reason));
         }
     }
 
     /// Removes requests that have waited too long from the queue.
     pub(super) fn expire(&mut self, now: Micros, effects: &mut Effects) {
-        let mut expired = std::mem::take(&mut self.expired);
-        self.pool.expire(now, &mut expired);
-        for Refused { request, reason } in expired.drain(..) {
-            self.refuse(request, reason, effects);
-        }
-        self.expired = expired;
+        let refuse = |sender, reason| effects.rare().refused.push((sender, reason));
+        self.pool.expire(now, refuse);
     }
 }
 

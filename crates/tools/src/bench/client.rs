@@ -207,7 +207,13 @@ impl Connection {
         }
         let says_length = request.headers().contains_key(header::CONTENT_LENGTH);
         let Connection(client) = self;
-        client.begin(request.method(), target, &lines, length, says_length)?;
+        client.begin(&h1::Request {
+            method: request.method(),
+            target,
+            lines: &lines,
+            length,
+            says_empty: says_length,
+        })?;
         client.exchange(&mut Some(request.body().clone())).await
     }
 

@@ -66,9 +66,25 @@ fn fields(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
+fn request<'r>(
+    method: &'r Method,
+    target: &'r str,
+    lines: &'r [u8],
+    length: Option<u64>,
+    says_empty: bool,
+) -> Request<'r> {
+    Request {
+        method,
+        target,
+        lines,
+        length,
+        says_empty,
+    }
+}
+
 /// A request without a body.
 async fn ask(client: &mut Connection<DuplexStream>, method: &Method) -> Result<(), Error> {
-    client.begin(method, "/", b"", Some(0), false)?;
+    client.begin(&request(method, "/", b"", Some(0), false))?;
     client.exchange(&mut None::<NoBody>).await
 }
 
@@ -581,7 +597,7 @@ fn an_answer_that_comes_before_the_body_is_whole_is_read() {
         let mut body = Some(body);
         feed.send(Bytes::from_static(b"begin")).expect("a body");
         client
-            .begin(&Method::POST, "/", b"", Some(9), false)
+            .begin(&request(&Method::POST, "/", b"", Some(9), false))
             .expect("a request");
         let refused = b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno";
         there.write_all(refused).await.expect("it is open");
@@ -619,7 +635,7 @@ fn an_answer_is_read_although_the_rest_of_the_body_cannot_be_sent() {
         });
         let mut body = Some(Full::new(Bytes::from(vec![b'x'; 1 << 20])));
         client
-            .begin(&Method::POST, "/", b"", Some(1 << 20), false)
+            .begin(&request(&Method::POST, "/", b"", Some(1 << 20), false))
             .expect("a request");
         client.exchange(&mut body).await.expect("an answer");
         assert_eq!(client.head().status(), 413);
@@ -680,7 +696,7 @@ fn bodies_are_framed_as_their_length_is_known_or_not() {
             drop(feed);
             let mut body = Some(body);
             client
-                .begin(&method, "/x?y", b"host: h\r\n", length, told)
+                .begin(&request(&method, "/x?y", b"host: h\r\n", length, told))
                 .expect("a request");
             poll_fn(|cx| client.poll_send(cx, &mut body))
                 .await
@@ -703,7 +719,7 @@ fn a_body_that_is_shorter_or_longer_than_its_length_is_an_error() {
             feed.send(Bytes::from_static(b"four")).expect("a body");
             drop(feed);
             client
-                .begin(&Method::POST, "/", b"", Some(length), false)
+                .begin(&request(&Method::POST, "/", b"", Some(length), false))
                 .expect("a request");
             let error = client.exchange(&mut Some(body)).await;
             assert!(matches!(error, Err(Error::Body(_))), "{error:?}");

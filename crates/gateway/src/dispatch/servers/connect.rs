@@ -6,6 +6,7 @@ use std::{io, sync::Arc, time::Duration};
 use weir_config::Address;
 use weir_observe::clock;
 use weir_pool::{Finish, Micros, ServerId};
+use weir_upstream::dial::is_of_this_side;
 
 use crate::{
     dispatch::{ConnectError, Lease, PoolHandle, scaling::Effects},
@@ -156,12 +157,11 @@ fn usable(kept: WorkerConn, home: u16) -> Option<WorkerConn> {
 
 /// What an error of connect(2) means for the server's state.
 fn meaning(error: &io::Error) -> Finish {
-    match (error.kind(), error.raw_os_error()) {
+    match error.kind() {
         // The accept queue of a unix socket is full.
-        (io::ErrorKind::WouldBlock, _) => Finish::QueueFull,
-        (io::ErrorKind::TimedOut, _) => Finish::TimedOut,
-        // The gateway itself is out of resources.
-        (_, Some(EMFILE | ENFILE | ENOMEM | ENOBUFS | EADDRNOTAVAIL)) => Finish::Unknown,
+        io::ErrorKind::WouldBlock => Finish::QueueFull,
+        io::ErrorKind::TimedOut => Finish::TimedOut,
+        _ if is_of_this_side(error) => Finish::Unknown,
         _ => Finish::Refused,
     }
 }
@@ -172,12 +172,6 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 /// When the pause exceeds this, a server that refuses is given up; about 300 ms in all.
 const LAST_PAUSE: Duration = Duration::from_millis(100);
 
-const ENOMEM: i32 = 12;
-const ENFILE: i32 = 23;
-const EMFILE: i32 = 24;
-const EADDRNOTAVAIL: i32 = 99;
-const ENOBUFS: i32 = 105;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,8 +179,9 @@ mod tests {
     #[test]
     fn what_the_gateway_lacks_is_not_the_servers_fault() {
         let os = io::Error::from_raw_os_error;
-        assert_eq!(meaning(&os(EMFILE)), Finish::Unknown);
-        assert_eq!(meaning(&os(EADDRNOTAVAIL)), Finish::Unknown);
+        // No descriptors, no ports.
+        assert_eq!(meaning(&os(24)), Finish::Unknown);
+        assert_eq!(meaning(&os(99)), Finish::Unknown);
         assert_eq!(meaning(&os(11)), Finish::QueueFull);
         assert_eq!(meaning(&os(110)), Finish::TimedOut);
         assert_eq!(meaning(&os(111)), Finish::Refused);

@@ -22,22 +22,20 @@ use tokio::net::TcpStream;
 use weir_config::{Address, Egress, HostSettings, Network};
 
 use self::race::Race;
-pub(crate) use self::stream::Stream;
+pub use self::stream::Stream;
+use crate::resolver::Resolver;
 use weir_observe::clock;
-use weir_upstream::resolver::Resolver;
 
 use super::{
-    address,
+    Counters, address,
     fault::{Fault, Kind},
-    figures::Figures,
     names::Names,
-    record::{Connection, DialTimes, Protocol},
-    target::Origin,
+    origin::{Connection, DialTimes, Origin, Protocol},
     tls::TlsContext,
 };
 
 /// Makes connections, for all origins.
-pub(crate) struct Dialer {
+pub struct Dialer {
     names: Arc<Names>,
     /// Addresses that could not be connected to, and when that was.
     failed: Mutex<HashMap<SocketAddr, u64>>,
@@ -52,20 +50,20 @@ pub(crate) struct Dialer {
 
 /// How an origin is reached; made once per origin.
 #[derive(Clone)]
-pub(crate) struct Route {
-    pub(crate) origin: Arc<Origin>,
-    pub(crate) settings: Arc<HostSettings>,
+pub struct Route {
+    pub origin: Arc<Origin>,
+    pub settings: Arc<HostSettings>,
     /// Networks that are not public and that the rule allows.
-    pub(crate) networks: Vec<Network>,
+    pub networks: Vec<Network>,
     /// `None` for http.
-    pub(crate) tls: Option<Arc<TlsContext>>,
+    pub tls: Option<Arc<TlsContext>>,
 }
 
 /// A connection to an origin.
 #[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) stream: Stream,
-    pub(crate) connection: Connection,
+pub struct Link {
+    pub stream: Stream,
+    pub connection: Connection,
 }
 
 /// The time limit of a connection attempt ([`clock::now`]).
@@ -79,12 +77,12 @@ struct Limit {
 
 impl Dialer {
     /// `resolver` looks names up; the lookups are counted.
-    pub(crate) fn new(egress: &Egress, resolver: Resolver, figures: Arc<Figures>) -> Dialer {
+    pub fn new(egress: &Egress, resolver: Resolver, counters: Arc<dyn Counters>) -> Dialer {
         let own = egress.listen.iter().filter_map(|address| match address {
             Address::Tcp(address) => Some(*address),
             Address::Unix(_) => None,
         });
-        let names = Names::new(resolver, egress.max_hosts, figures);
+        let names = Names::new(resolver, egress.max_hosts, counters);
         Dialer {
             own: own.collect(),
             most_spoken: egress.max_hosts,
@@ -93,7 +91,7 @@ impl Dialer {
     }
 
     /// Of these names, and of nothing of a configuration.
-    pub(crate) fn by(names: Arc<Names>) -> Dialer {
+    pub fn by(names: Arc<Names>) -> Dialer {
         Dialer {
             names,
             failed: Mutex::default(),
@@ -105,13 +103,13 @@ impl Dialer {
     }
 
     /// What an origin over TLS spoke last; none: it is not known.
-    pub(crate) fn spoken(&self, origin: &Origin) -> Option<Protocol> {
+    pub fn spoken(&self, origin: &Origin) -> Option<Protocol> {
         let spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
         spoken.get(&(origin.host.clone(), origin.port)).copied()
     }
 
     /// Notes what an origin speaks.
-    pub(crate) fn speaks(&self, origin: &Origin, protocol: Protocol) {
+    pub fn speaks(&self, origin: &Origin, protocol: Protocol) {
         let mut spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
         if spoken.len() >= self.most_spoken {
             // Who is called again is known again.
@@ -144,7 +142,7 @@ impl Dialer {
 
     /// Whether an address still belongs to the origin; otherwise a connection to it gets no new calls. This keeps the
     /// name in the cache ([`Names::still`]).
-    pub(crate) fn still_leads(&self, route: &Route, ip: IpAddr) -> bool {
+    pub fn still_leads(&self, route: &Route, ip: IpAddr) -> bool {
         self.names.still(&route.origin.host, &route.settings, ip)
     }
 
@@ -153,7 +151,7 @@ impl Dialer {
     /// # Errors
     /// Nothing of the call was sent. [`Kind::Deadline`] if the call's time is over, otherwise the error of DNS,
     /// addresses, TCP or TLS.
-    pub(crate) async fn dial(&self, route: &Route, deadline: u64) -> Result<Link, Fault> {
+    pub async fn dial(&self, route: &Route, deadline: u64) -> Result<Link, Fault> {
         let limit = Limit::new(&route.settings, deadline);
         let (stream, mut connection) = self.reach(route, limit).await?;
         let Some(tls) = &route.tls else {
@@ -192,7 +190,7 @@ impl Dialer {
     ///
     /// # Errors
     /// As [`dial`](Self::dial).
-    pub(crate) async fn dial_plain(
+    pub async fn dial_plain(
         &self,
         route: &Route,
         deadline: u64,
@@ -412,15 +410,23 @@ fn refused(origin: &Origin, failed: &[(SocketAddr, io::Error)]) -> Fault {
 
 fn kind(error: &io::Error) -> Kind {
     use io::ErrorKind;
-    match (error.kind(), error.raw_os_error()) {
-        (_, Some(EMFILE | ENFILE | ENOBUFS | EADDRNOTAVAIL)) => Kind::Internal,
-        (ErrorKind::OutOfMemory, _) => Kind::Internal,
-        (ErrorKind::ConnectionRefused, _) => Kind::Refused,
+    match error.kind() {
+        _ if is_of_this_side(error) => Kind::Internal,
+        ErrorKind::ConnectionRefused => Kind::Refused,
         // The connection was made and closed before weir noticed it.
-        (ErrorKind::ConnectionReset, _) => Kind::Terminated,
-        (ErrorKind::TimedOut, _) => Kind::ConnectTimeout,
+        ErrorKind::ConnectionReset => Kind::Terminated,
+        ErrorKind::TimedOut => Kind::ConnectTimeout,
         _ => Kind::Unreachable,
     }
+}
+
+/// Whether connect(2) failed because this machine has no descriptor, memory or port left: that says nothing about the other
+/// side.
+pub fn is_of_this_side(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(ENOMEM | EMFILE | ENFILE | ENOBUFS | EADDRNOTAVAIL)
+    )
 }
 
 /// Sends small pieces at once, and detects a vanished peer while weir waits for an answer. Options that cannot be set
@@ -451,7 +457,8 @@ const MOST_TRIED: usize = 16;
 /// How many addresses a message lists.
 const MOST_TOLD: usize = 4;
 
-/// Linux error numbers: no descriptor, buffer or port is left.
+/// Error numbers of Linux.
+const ENOMEM: i32 = 12;
 const EMFILE: i32 = 24;
 const ENFILE: i32 = 23;
 const ENOBUFS: i32 = 105;

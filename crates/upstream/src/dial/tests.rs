@@ -1,6 +1,7 @@
 //! Connections to listeners of this machine: some answer, some refuse, some let everybody wait.
 
 use super::*;
+use crate::tests::Counted;
 use std::{
     net::{Ipv4Addr, Ipv6Addr, TcpListener},
     time::Instant,
@@ -64,7 +65,7 @@ fn dialer(hosts: &str) -> Dialer {
     };
     let nobody = [SocketAddr::from(([127, 0, 0, 1], 9))];
     let resolver = Resolver::new(&nobody, &files).unwrap();
-    Dialer::by(Names::new(resolver, 10, Figures::new(10)))
+    Dialer::by(Names::new(resolver, 10, Arc::new(Counted::default())))
 }
 
 fn route(host: &str, port: u16, connect_timeout: u64) -> Route {

@@ -17,7 +17,7 @@ use weir_config::Network;
 ///
 /// # Errors
 /// The kind of address, for a message: "a private address".
-pub(crate) fn permitted(ip: IpAddr, networks: &[Network]) -> Result<(), &'static str> {
+pub fn permitted(ip: IpAddr, networks: &[Network]) -> Result<(), &'static str> {
     let is_named = |ip: IpAddr| networks.iter().any(|network| network.contains(ip));
     if is_named(ip) {
         return Ok(());

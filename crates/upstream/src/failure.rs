@@ -2,25 +2,25 @@
 
 use std::{error::Error, io};
 
+use crate::h1;
 use tokio_rustls::rustls;
 use weir_http1::Error as Malformed;
 use weir_pool::Sent;
-use weir_upstream::h1;
 
 use super::{
     fault::{Fault, Kind},
-    target::Origin,
+    origin::Origin,
     tls,
 };
 
 /// HTTP could not be started on a new connection.
-pub(crate) fn of_handshake(origin: &Origin, error: &hyper::Error) -> Fault {
+pub fn of_handshake(origin: &Origin, error: &hyper::Error) -> Fault {
     tls::fault(origin, error)
         .unwrap_or_else(|| Fault::unsent(kind(error), format!("{origin}: {}", chain(error))))
 }
 
 /// A request over HTTP/1.1 had no answer. `unsent`: nothing was written.
-pub(crate) fn of_exchange(origin: &Origin, error: &h1::Error, unsent: bool) -> Fault {
+pub fn of_exchange(origin: &Origin, error: &h1::Error, unsent: bool) -> Fault {
     let kind = match error {
         h1::Error::Request => Kind::BadRequest,
         h1::Error::Body(_) => Kind::BadBody,
@@ -33,7 +33,7 @@ pub(crate) fn of_exchange(origin: &Origin, error: &h1::Error, unsent: bool) -> F
 }
 
 /// An answer over HTTP/1.1 broke off, or is not valid HTTP.
-pub(crate) fn of_answer(error: &h1::Error) -> Kind {
+pub fn of_answer(error: &h1::Error) -> Kind {
     match error {
         h1::Error::Answer(Malformed::Truncated) => Kind::Terminated,
         h1::Error::Answer(_) | h1::Error::Endless | h1::Error::Switched => Kind::BadResponse,
@@ -43,7 +43,7 @@ pub(crate) fn of_answer(error: &h1::Error) -> Kind {
 
 /// A request over HTTP/2 had no answer. `unsent`: the origin cannot have seen it ([`is_not_begun`]), or nothing was
 /// written.
-pub(crate) fn of_call(origin: &Origin, error: &hyper::Error, unsent: bool) -> Fault {
+pub fn of_call(origin: &Origin, error: &hyper::Error, unsent: bool) -> Fault {
     let kind = match unsent {
         // hyper reports a request whose connection is gone like an invalid request.
         true => Kind::Terminated,
@@ -80,7 +80,7 @@ fn unanswered(origin: &Origin, error: &(dyn Error + 'static), kind: Kind, unsent
 /// Either it said so (REFUSED_STREAM, or GOAWAY with an earlier last stream, for any reason), or the request was
 /// never sent: hyper has `handed_back` the request, or it was still waiting for a stream when the connection was
 /// given up.
-pub(crate) fn is_not_begun(error: &hyper::Error, handed_back: bool) -> bool {
+pub fn is_not_begun(error: &hyper::Error, handed_back: bool) -> bool {
     let is_refused = source::<h2::Error>(error).is_some_and(|h2| {
         h2.is_remote() && (h2.is_go_away() || h2.reason() == Some(h2::Reason::REFUSED_STREAM))
     });
@@ -90,12 +90,12 @@ pub(crate) fn is_not_begun(error: &hyper::Error, handed_back: bool) -> bool {
 }
 
 /// For HTTP/2: the error is about this call only, and the connection can carry others (RST_STREAM).
-pub(crate) fn is_of_stream(error: &hyper::Error) -> bool {
+pub fn is_of_stream(error: &hyper::Error) -> bool {
     source::<h2::Error>(error).is_some_and(h2::Error::is_reset)
 }
 
 /// An answer over HTTP/2 broke off, or is not valid HTTP.
-pub(crate) fn of_body(error: &hyper::Error) -> Kind {
+pub fn of_body(error: &hyper::Error) -> Kind {
     let malformed = source::<io::Error>(error).is_some_and(|error| {
         // rustls gives one of them for bytes that were changed in transit.
         let invalid = [io::ErrorKind::InvalidInput, io::ErrorKind::InvalidData];
@@ -109,9 +109,6 @@ pub(crate) fn of_body(error: &hyper::Error) -> Kind {
 }
 
 fn kind(error: &hyper::Error) -> Kind {
-    if error.is_parse_too_large() {
-        return Kind::HeadTooLarge;
-    }
     if error.is_parse() {
         return Kind::BadResponse;
     }

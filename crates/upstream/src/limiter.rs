@@ -15,24 +15,26 @@
 //! of them reaches its limit.
 
 use std::{
-    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use weir_config::HostSettings;
 use weir_observe::clock;
 use weir_pool::{
-    Admission, Limits, MAX_WORKERS, Micros, Order, Pool, Refused, RequestId, ShedReason, Stats,
-    Ticket, WorkerId,
+    Admission, Limits, MAX_WORKERS, Micros, Order, Pool, RequestId, ShedReason, Stats, Ticket,
+    WorkerId,
 };
 
-use super::fault::{Fault, Kind};
+use super::{
+    driver::{Driver, Receiver, Sender},
+    fault::{Fault, Kind},
+};
 
 /// The running and waiting calls of one origin.
 #[derive(Debug)]
-pub(crate) struct Limiter {
+pub struct Limiter {
     /// The name of the origin, for messages.
     name: Box<str>,
     limits: Limits,
@@ -44,7 +46,7 @@ pub(crate) struct Limiter {
 /// The right to one running call.
 #[derive(Debug)]
 #[must_use = "dropping it gives it to the next call"]
-pub(crate) struct Permit {
+pub struct Permit {
     /// `None`: it was moved out.
     limiter: Option<Arc<Limiter>>,
     place: WorkerId,
@@ -53,58 +55,46 @@ pub(crate) struct Permit {
 
 /// The state of an origin's calls, and counts of earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct View {
+pub struct View {
     /// Running calls, and their maximum.
-    pub(crate) at_work: usize,
-    pub(crate) maxconn: usize,
+    pub at_work: usize,
+    pub maxconn: usize,
     /// Waiting calls, their limit, and their highest number so far.
-    pub(crate) waiting: usize,
-    pub(crate) max_queue: usize,
-    pub(crate) max_waiting: usize,
+    pub waiting: usize,
+    pub max_queue: usize,
+    pub max_waiting: usize,
     /// Calls that had to wait, including those that wait now.
-    pub(crate) waited: u64,
+    pub waited: u64,
     /// Sum of all waiting times, µs.
-    pub(crate) wait_time: u64,
+    pub wait_time: u64,
     /// Refused calls: because the queue was full or has to be kept short; because they waited too long or would have
     /// to; and because their own deadline had passed.
-    pub(crate) queue_full: u64,
-    pub(crate) queue_timeout: u64,
-    pub(crate) deadline: u64,
+    pub queue_full: u64,
+    pub queue_timeout: u64,
+    pub deadline: u64,
     /// Calls whose caller left while they waited.
-    pub(crate) left: u64,
+    pub left: u64,
 }
 
 #[derive(Debug)]
 struct State {
-    pool: Pool,
+    /// It plans no wake while there is no task for waiting calls.
+    pool: Driver<Permit>,
     /// Number of places: the highest number of calls at once so far.
     places: u32,
     calls: u64,
-    waiting: HashMap<RequestId, Waiting>,
-    /// When the task for waiting calls wakes; `None` if there is no such task.
-    wakes_at: Option<u64>,
-    expired: Vec<Refused>,
 }
-
-#[derive(Debug)]
-struct Waiting {
-    came: u64,
-    sender: Sender,
-}
-
-/// Informs a waiting call.
-type Sender = oneshot::Sender<Result<Permit, ShedReason>>;
 
 /// The result for a new call.
 enum Admitted {
     Lent(Permit),
-    Waits(RequestId, oneshot::Receiver<Result<Permit, ShedReason>>),
+    Waits(RequestId, Receiver<Permit>),
     Shed(ShedReason),
 }
 
 impl Limiter {
     /// `name`: of the origin, for messages.
-    pub(crate) fn new(name: impl Into<Box<str>>, settings: &HostSettings) -> Arc<Limiter> {
+    pub fn new(name: impl Into<Box<str>>, settings: &HostSettings) -> Arc<Limiter> {
         let limits = Limits {
             // The configuration does not allow 0; the pool cannot count more than this.
             maxconn: settings.maxconn.clamp(1, MAX_WORKERS as usize),
@@ -118,12 +108,9 @@ impl Limiter {
             name: name.into(),
             limits,
             state: Mutex::new(State {
-                pool: Pool::new(limits),
+                pool: Driver::new(Pool::new(limits)),
                 places: 0,
                 calls: 0,
-                waiting: HashMap::new(),
-                wakes_at: None,
-                expired: Vec::new(),
             }),
             earlier: Notify::new(),
         })
@@ -136,11 +123,7 @@ impl Limiter {
     ///
     /// [`Kind::QueueFull`] and [`Kind::QueueTimeout`], with the seconds after which a retry makes sense;
     /// [`Kind::Deadline`].
-    pub(crate) async fn acquire(
-        self: &Arc<Self>,
-        client: u64,
-        deadline: u64,
-    ) -> Result<Permit, Fault> {
+    pub async fn acquire(self: &Arc<Self>, client: u64, deadline: u64) -> Result<Permit, Fault> {
         let came = clock::now();
         let (request, receiver) = match self.ask(came, client, deadline) {
             Admitted::Lent(permit) => return Ok(permit),
@@ -156,11 +139,18 @@ impl Limiter {
         place.waits = false;
         // The sender is never dropped without an answer.
         let answer = answer.unwrap_or(Err(ShedReason::NoWorker));
-        answer.map_err(|reason| self.refusal(reason, clock::now().saturating_sub(came)))
+        let waited = clock::now().saturating_sub(came);
+        match answer {
+            Ok(mut permit) => {
+                permit.waited = waited;
+                Ok(permit)
+            }
+            Err(reason) => Err(self.refusal(reason, waited)),
+        }
     }
 
     /// Running and waiting calls, and counts of earlier ones.
-    pub(crate) fn view(&self) -> View {
+    pub fn view(&self) -> View {
         let mut state = self.state();
         state.pool.pass(Micros(clock::now()));
         let stats = state.pool.stats();
@@ -190,12 +180,11 @@ impl Limiter {
             ..Ticket::new(request, 0)
         };
         match state.pool.admit(Micros(now), &ticket) {
-            Admission::Run(place) => Admitted::Lent(self.permit(place, now, now)),
+            Admission::Run(place) => Admitted::Lent(self.permit(place)),
             Admission::Shed(reason) => Admitted::Shed(reason),
             Admission::Wait { pushed_out, .. } => {
-                let (sender, receiver) = oneshot::channel();
-                state.waiting.insert(request, Waiting { came: now, sender });
-                let pushed_out = pushed_out.and_then(|other| state.waiting.remove(&other));
+                let receiver = state.pool.waits(request);
+                let pushed_out = pushed_out.and_then(|other| state.pool.decided(other));
                 let looks = self.look_after(&mut state);
                 drop(state);
                 // If the runtime has ended, the task is dropped at once, and its drop takes the lock.
@@ -204,7 +193,7 @@ impl Limiter {
                 }
                 if let Some(pushed_out) = pushed_out {
                     // Its caller may be leaving at this moment.
-                    let _ = pushed_out.sender.send(Err(ShedReason::PushedOut));
+                    let _ = pushed_out.send(Err(ShedReason::PushedOut));
                 }
                 Admitted::Waits(request, receiver)
             }
@@ -219,15 +208,14 @@ impl Limiter {
             let mut state = self.state();
             let next = state.pool.release(Micros(now), place).next;
             let Some(next) = next else { return };
-            let Some(waiting) = state.waiting.remove(&next.request) else {
+            let Some(waiting) = state.pool.decided(next.request) else {
                 // There always is one, because both are changed under one lock. If not, the place is at least not
                 // lost.
                 place = next.worker;
                 continue;
             };
             drop(state);
-            let permit = self.permit(next.worker, waiting.came, now);
-            match waiting.sender.send(Ok(permit)) {
+            match waiting.send(Ok(self.permit(next.worker))) {
                 Ok(()) => return,
                 // Its caller is leaving. Dropping the permit would call this function again, one level deeper for
                 // each such call.
@@ -242,29 +230,25 @@ impl Limiter {
 
     /// Makes a task wake when the first waiting call reaches its limit. `Some`: a task that must be started.
     fn look_after(self: &Arc<Self>, state: &mut State) -> Option<LooksAfter> {
-        let Micros(at) = state.pool.next_deadline()?;
-        match state.wakes_at {
-            Some(earlier) if earlier <= at => None,
-            Some(_) => {
-                state.wakes_at = Some(at);
+        let is_there = state.pool.wakes_at() != clock::NEVER;
+        match state.pool.wake_for_queue() {
+            false => None,
+            true if is_there => {
                 self.earlier.notify_one();
                 None
             }
-            None => {
-                state.wakes_at = Some(at);
-                Some(LooksAfter {
-                    limiter: self.clone(),
-                    has_ended: false,
-                })
-            }
+            true => Some(LooksAfter {
+                limiter: self.clone(),
+                has_ended: false,
+            }),
         }
     }
 
-    fn permit(self: &Arc<Self>, place: WorkerId, came: u64, now: u64) -> Permit {
+    fn permit(self: &Arc<Self>, place: WorkerId) -> Permit {
         Permit {
             limiter: Some(self.clone()),
             place,
-            waited: now.saturating_sub(came),
+            waited: 0,
         }
     }
 
@@ -328,7 +312,7 @@ impl Limiter {
 
 impl Permit {
     /// How long the call waited, µs.
-    pub(crate) fn waited(&self) -> u64 {
+    pub fn waited(&self) -> u64 {
         self.waited
     }
 }
@@ -351,19 +335,15 @@ impl State {
         }
     }
 
-    /// Removes calls from the queue that have waited too long. Also returns when to do this again; `None` if no call
-    /// waits.
-    fn expire(&mut self, now: u64) -> (Vec<(Sender, ShedReason)>, Option<u64>) {
-        let mut expired = std::mem::take(&mut self.expired);
-        self.pool.expire(Micros(now), &mut expired);
-        let refused = expired.drain(..).filter_map(|refused| {
-            let waiting = self.waiting.remove(&refused.request)?;
-            Some((waiting.sender, refused.reason))
-        });
-        let refused = refused.collect();
-        self.expired = expired;
-        self.wakes_at = self.pool.next_deadline().map(|at| at.0);
-        (refused, self.wakes_at)
+    /// Removes calls from the queue that have waited too long. Also returns when to do this again; [`clock::NEVER`] if
+    /// no call waits.
+    fn expire(&mut self, now: u64) -> (Vec<(Sender<Permit>, ShedReason)>, u64) {
+        let mut refused = Vec::new();
+        let refuse = |sender, reason| refused.push((sender, reason));
+        self.pool.expire(Micros(now), refuse);
+        self.pool.woken();
+        let _ = self.pool.wake_for_queue();
+        (refused, self.pool.wakes_at())
     }
 }
 
@@ -377,9 +357,8 @@ struct QueuePlace<'l> {
 impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         if self.waits {
-            let mut state = self.limiter.state();
-            state.pool.leave(Micros(clock::now()), self.request);
-            state.waiting.remove(&self.request);
+            let now = Micros(clock::now());
+            self.limiter.state().pool.leave(now, self.request);
         }
     }
 }
@@ -399,10 +378,10 @@ impl LooksAfter {
             for (sender, reason) in refused {
                 let _ = sender.send(Err(reason));
             }
-            let Some(wakes_at) = wakes_at else {
+            if wakes_at == clock::NEVER {
                 self.has_ended = true;
                 return;
-            };
+            }
             let left = Duration::from_micros(wakes_at.saturating_sub(now));
             tokio::select! {
                 () = tokio::time::sleep(left) => {}
@@ -415,7 +394,7 @@ impl LooksAfter {
 impl Drop for LooksAfter {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.limiter.state().wakes_at = None;
+            self.limiter.state().pool.woken();
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Names with name servers that a test plays.
 
 use super::*;
+use crate::{resolver::Found as Addresses, tests::Counted};
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
     time::Instant,
 };
 use weir_config::HostSettings;
-use weir_upstream::resolver::Found as Addresses;
 
 /// What the name servers say: to be changed while they are asked.
 #[derive(Clone)]
@@ -17,6 +17,7 @@ struct Servers {
     delays: Arc<Mutex<(Duration, Duration)>>,
     /// Questions for IPv4.
     asked: Arc<AtomicUsize>,
+    counted: Arc<Counted>,
 }
 
 impl LookUp for Servers {
@@ -58,6 +59,7 @@ impl Servers {
             v6: Arc::new(Mutex::new(found(&[], 0))),
             delays: Arc::default(),
             asked: Arc::default(),
+            counted: Arc::default(),
         }
     }
 
@@ -66,7 +68,7 @@ impl Servers {
     }
 
     fn names(&self, most: usize) -> Arc<Names> {
-        Names::asking(Box::new(self.clone()), most, Figures::new(10))
+        Names::asking(Box::new(self.clone()), most, self.counted.clone())
     }
 }
 
@@ -122,7 +124,7 @@ fn many_callers_ask_once_and_then_nobody_waits() {
         let again = names.addresses("a.test", &settings(), soon()).await;
         assert_eq!(again.unwrap().spent, 0);
         assert_eq!(servers.asked.load(Relaxed), 1);
-        assert_eq!(names.figures.lookups(), (1, 0));
+        assert_eq!(*servers.counted.lookups.lock().unwrap(), (1, 0));
     });
 }
 

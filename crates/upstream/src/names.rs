@@ -22,32 +22,32 @@ use std::{
     time::Duration,
 };
 
+use crate::resolver::{Failure, FailureKind, Family, Half, Resolved, Resolver};
 use tokio::sync::watch;
 use weir_config::HostSettings;
 use weir_observe::clock;
-use weir_upstream::resolver::{Failure, FailureKind, Family, Half, Resolved, Resolver};
 
 use super::{
+    Counters,
     fault::{Fault, Kind},
-    figures::Figures,
 };
 
 /// The cached names.
-pub(crate) struct Names {
+pub struct Names {
     resolver: Box<dyn LookUp>,
     /// Maximum number of cached names.
     most: usize,
-    figures: Arc<Figures>,
+    counters: Arc<dyn Counters>,
     known: Mutex<Known>,
 }
 
 /// The addresses of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub struct Found {
     /// Not empty; in no particular order.
-    pub(crate) addresses: Arc<[IpAddr]>,
+    pub addresses: Arc<[IpAddr]>,
     /// How long the call waited for DNS, µs; zero if they were cached.
-    pub(crate) spent: u64,
+    pub spent: u64,
 }
 
 /// The resolver.
@@ -115,15 +115,15 @@ type Bounds = (Duration, Duration);
 
 impl Names {
     /// Caches up to `most` names.
-    pub(crate) fn new(resolver: Resolver, most: usize, figures: Arc<Figures>) -> Arc<Names> {
-        Names::asking(Box::new(resolver), most, figures)
+    pub fn new(resolver: Resolver, most: usize, counters: Arc<dyn Counters>) -> Arc<Names> {
+        Names::asking(Box::new(resolver), most, counters)
     }
 
-    fn asking(resolver: Box<dyn LookUp>, most: usize, figures: Arc<Figures>) -> Arc<Names> {
+    fn asking(resolver: Box<dyn LookUp>, most: usize, counters: Arc<dyn Counters>) -> Arc<Names> {
         Arc::new(Names {
             resolver,
             most: most.max(1),
-            figures,
+            counters,
             known: Mutex::default(),
         })
     }
@@ -133,7 +133,7 @@ impl Names {
     /// # Errors
     /// [`Kind::DnsError`]: the name does not exist, or the name servers have an error. [`Kind::DnsTimeout`]: they do
     /// not answer.
-    pub(crate) async fn addresses(
+    pub async fn addresses(
         self: &Arc<Self>,
         host: &str,
         settings: &HostSettings,
@@ -187,7 +187,7 @@ impl Names {
 
     /// Whether an address belongs to the host, as far as that is known: a kept connection to another address gets no
     /// new calls. This counts as use of the name, and starts a lookup if one is due, but does not wait.
-    pub(crate) fn still(self: &Arc<Self>, host: &str, settings: &HostSettings, ip: IpAddr) -> bool {
+    pub fn still(self: &Arc<Self>, host: &str, settings: &HostSettings, ip: IpAddr) -> bool {
         if host.parse::<IpAddr>().is_ok() {
             return true;
         }
@@ -203,14 +203,14 @@ impl Names {
 
     /// Looks a name up again before its time, because its addresses do not respond; not if it was looked up less than
     /// `resolve_min` ago.
-    pub(crate) fn suspect(self: &Arc<Self>, host: &str, settings: &HostSettings) {
+    pub fn suspect(self: &Arc<Self>, host: &str, settings: &HostSettings) {
         if host.parse::<IpAddr>().is_err() {
             self.with_entry(host, settings, clock::now(), true, |_| ());
         }
     }
 
     /// As [`suspect`](Self::suspect), and waits for the result; `None`: nothing new.
-    pub(crate) async fn renewed(
+    pub async fn renewed(
         self: &Arc<Self>,
         host: &str,
         settings: &HostSettings,
@@ -473,7 +473,7 @@ impl Task {
         };
         drop(known);
         if whole {
-            self.names.figures.looked_up(outcome.is_ok());
+            self.names.counters.looked_up(outcome.is_ok());
         }
         tell.send_replace(Some(outcome));
     }

@@ -13,14 +13,14 @@ use tokio::io::ReadBuf;
 
 /// The reading side of a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Reading {
+pub struct Reading {
     /// Bytes since it last waited.
     at_once: usize,
 }
 
 impl Reading {
     /// Reads with `read`, unless others must run first.
-    pub(crate) fn poll(
+    pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,

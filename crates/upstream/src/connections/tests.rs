@@ -3,21 +3,26 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use http_body_util::Empty;
 use tokio::{
     io::AsyncWriteExt,
     net::{TcpListener, TcpStream},
 };
 use weir_config::{HostSettings, Network, Scheme};
 use weir_control::NameFiles;
-use weir_upstream::resolver::Resolver;
 
 use super::*;
-use crate::{dial::Stream, figures::Figures, names::Names, record::DialTimes, target::Origin};
+use crate::{
+    dial::Stream,
+    names::Names,
+    origin::{DialTimes, Origin},
+    resolver::Resolver,
+    tests::Counted,
+};
 
-fn connections(address: SocketAddr, settings: HostSettings) -> Arc<Connections> {
+fn connections(address: SocketAddr, settings: HostSettings) -> Arc<Connections<Empty<Bytes>>> {
     let nobody = [SocketAddr::from(([127, 0, 0, 1], 9))];
     let resolver = Resolver::new(&nobody, &NameFiles::default()).expect("a resolver");
-    let figures = Figures::new(10);
     let origin = Arc::new(Origin {
         scheme: Scheme::Http,
         host: address.ip().to_string(),
@@ -32,8 +37,8 @@ fn connections(address: SocketAddr, settings: HostSettings) -> Arc<Connections> 
         }],
         tls: None,
     };
-    let dialer = Dialer::by(Names::new(resolver, 10, figures.clone()));
-    Connections::new(Arc::new(dialer), route, figures.host(&origin))
+    let dialer = Dialer::by(Names::new(resolver, 10, Arc::new(Counted::default())));
+    Connections::new(Arc::new(dialer), route, Arc::new(Counted::default()))
 }
 
 fn run<T>(test: impl Future<Output = T>) -> T {

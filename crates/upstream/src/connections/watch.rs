@@ -10,20 +10,22 @@ use std::{
 
 use tokio::runtime::Handle;
 
-use super::Connections;
+use super::{Connections, RequestBody};
 
 /// Is woken when something happens on an idle connection, and has all of them looked at. Several wakes at once are one
 /// look.
-pub(super) struct Watch {
-    home: Weak<Connections>,
+pub(super) struct Watch<B: RequestBody> {
+    home: Weak<Connections<B>>,
     /// A look is due.
     is_due: AtomicBool,
+    /// Something has happened, and was not looked at.
+    news: Arc<AtomicBool>,
 }
 
-impl Watch {
-    pub(super) fn waker(home: Weak<Connections>) -> Waker {
+impl<B: RequestBody> Watch<B> {
+    pub(super) fn waker(home: Weak<Connections<B>>, news: Arc<AtomicBool>) -> Waker {
         let is_due = AtomicBool::new(false);
-        Waker::from(Arc::new(Watch { home, is_due }))
+        Waker::from(Arc::new(Watch { home, is_due, news }))
     }
 
     fn look(&self) {
@@ -35,12 +37,13 @@ impl Watch {
     }
 }
 
-impl Wake for Watch {
+impl<B: RequestBody> Wake for Watch<B> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        self.news.store(true, SeqCst);
         if self.is_due.swap(true, SeqCst) {
             return;
         }

@@ -9,19 +9,19 @@ use weir_pool::Sent;
 
 /// A call that failed.
 #[derive(Debug, Clone)]
-pub(crate) struct Fault {
-    pub(crate) kind: Kind,
+pub struct Fault {
+    pub kind: Kind,
     /// For the error log: place, cause, fix. It contains no headers or bodies.
-    pub(crate) message: String,
+    pub message: String,
     /// What the origin may have seen of the request.
-    pub(crate) sent: Sent,
+    pub sent: Sent,
     /// Seconds after which the caller may try again.
-    pub(crate) retry_after: Option<u64>,
+    pub retry_after: Option<u64>,
 }
 
 impl Fault {
     /// An error before anything was sent.
-    pub(crate) fn unsent(kind: Kind, message: impl Into<String>) -> Fault {
+    pub fn unsent(kind: Kind, message: impl Into<String>) -> Fault {
         Fault {
             kind,
             message: message.into(),
@@ -31,7 +31,7 @@ impl Fault {
     }
 
     /// An error when the origin may have seen the request.
-    pub(crate) fn sent(kind: Kind, message: impl Into<String>) -> Fault {
+    pub fn sent(kind: Kind, message: impl Into<String>) -> Fault {
         Fault {
             sent: Sent::Maybe,
             ..Fault::unsent(kind, message)
@@ -41,7 +41,7 @@ impl Fault {
 
 /// The kind of error: each is a row of the table in docs/egress.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// The request is invalid and cannot be passed on.
     BadRequest,
     /// The caller sent no token, or a wrong one.
@@ -94,7 +94,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, in the order of their declaration.
-    pub(crate) const ALL: [Kind; 24] = [
+    pub const ALL: [Kind; 24] = [
         Kind::BadRequest,
         Kind::NoToken,
         Kind::NotAllowed,
@@ -122,7 +122,7 @@ impl Kind {
     ];
 
     /// The status for the caller.
-    pub(crate) fn status(self) -> StatusCode {
+    pub fn status(self) -> StatusCode {
         match self {
             Kind::BadRequest | Kind::BadBody => StatusCode::BAD_REQUEST,
             Kind::NoToken => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
@@ -150,7 +150,7 @@ impl Kind {
     }
 
     /// The error type of RFC 9209 §2.3.
-    pub(crate) fn error_type(self) -> &'static str {
+    pub fn error_type(self) -> &'static str {
         match self {
             Kind::BadRequest | Kind::SlowCaller | Kind::BadBody => "http_request_error",
             Kind::NoToken | Kind::NotAllowed => "http_request_denied",
@@ -176,7 +176,7 @@ impl Kind {
     }
 
     /// One word for the log, the metrics and `details`.
-    pub(crate) fn reason(self) -> &'static str {
+    pub fn reason(self) -> &'static str {
         match self {
             Kind::BadRequest => "bad_request",
             Kind::NoToken => "no_token",
@@ -206,7 +206,7 @@ impl Kind {
     }
 
     /// Whether the origin caused it, so that its breaker counts it.
-    pub(crate) fn blames_origin(self) -> bool {
+    pub fn blames_origin(self) -> bool {
         matches!(
             self,
             Kind::DnsError

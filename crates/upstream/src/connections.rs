@@ -20,9 +20,11 @@
 //!
 //! A connection that is too old, or whose address DNS no longer names, gets no new calls; its running calls continue.
 
+mod body;
 mod carrier;
 mod lease;
 mod quota;
+mod reading;
 mod watch;
 
 use std::{
@@ -32,7 +34,10 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU64, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     task::{Context, Waker},
     time::Duration,
@@ -44,57 +49,61 @@ use tokio::{sync::oneshot, task::AbortHandle};
 use weir_config::{HostSettings, Scheme};
 use weir_http1::Limits;
 
-pub(crate) use self::carrier::{Carrier, OriginAnswer, Outgoing, Unanswered};
+pub(crate) use self::reading::Reading;
+pub use self::{
+    body::{Interrupted, Received},
+    carrier::{Answered, Carrier, Outgoing, RequestBody, Unanswered, of_map},
+};
+use crate::h1;
 use weir_observe::clock;
-use weir_upstream::h1;
 
 use self::{quota::Quota, watch::Watch};
 use super::{
+    HostCounters,
     dial::{Dialer, Link, Route, Stream},
     failure,
     fault::{Fault, Kind},
-    figures::HostFigures,
-    reading::Reading,
-    record::{Connection, Protocol},
-    upload::Upload,
+    origin::{Connection, Protocol},
 };
 
 /// All connections to one origin.
-pub(crate) struct Connections {
+/// `B`: the bodies of requests.
+pub struct Connections<B: RequestBody> {
     dialer: Arc<Dialer>,
     route: Route,
-    figures: Arc<HostFigures>,
+    counters: Arc<dyn HostCounters>,
     /// Hears of idle HTTP/1.1 connections: [`Watch`].
     watch: Waker,
-    state: Mutex<State>,
+    /// Something has happened on one of them.
+    news: Arc<AtomicBool>,
+    state: Mutex<State<B>>,
 }
 
 /// Numbers of connections, for the operator's window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Census {
+pub struct Census {
     /// Connections that could take a call now and have none.
-    pub(crate) idle: usize,
+    pub idle: usize,
     /// Connections that carry calls.
-    pub(crate) busy: usize,
+    pub busy: usize,
     /// Connections that are being made.
-    pub(crate) connecting: usize,
+    pub connecting: usize,
     /// Calls that wait for a connection.
-    pub(crate) waiting: usize,
+    pub waiting: usize,
     /// The protocol of the origin; `None`: not known yet.
-    pub(crate) protocol: Option<Protocol>,
+    pub protocol: Option<Protocol>,
 }
 
-enum Hold {
+enum Hold<B: RequestBody> {
     Own(Kept),
-    Share(Arc<Shared>),
+    Share(Arc<Shared<B>>),
 }
 
-#[derive(Default)]
-struct State {
+struct State<B: RequestBody> {
     /// HTTP/1.1, the one used last at the end.
     idle: Vec<Kept>,
     /// HTTP/2.
-    shared: Vec<Arc<Shared>>,
+    shared: Vec<Arc<Shared<B>>>,
     /// HTTP/1.1 connections that carry a call.
     busy: usize,
     /// Connection attempts, the oldest first.
@@ -102,7 +111,7 @@ struct State {
     /// The number of the next attempt.
     next_dial: u64,
     /// Waiting calls in order of arrival.
-    waiting: VecDeque<oneshot::Sender<Result<Carrier, Fault>>>,
+    waiting: VecDeque<oneshot::Sender<Result<Carrier<B>, Fault>>>,
     /// The protocol of the last new connection.
     spoken: Option<Protocol>,
     /// How many calls the origin takes over one HTTP/2 connection.
@@ -129,8 +138,8 @@ struct Kept {
 }
 
 /// An HTTP/2 connection.
-struct Shared {
-    sender: http2::SendRequest<Upload>,
+struct Shared<B: RequestBody> {
+    sender: http2::SendRequest<B>,
     connection: Connection,
     made: u64,
     /// When the last call ended, or when it was made.
@@ -143,27 +152,37 @@ struct Shared {
     refused: AtomicUsize,
 }
 
-impl Connections {
+impl<B: RequestBody> Connections<B> {
     /// Starts without connections.
-    pub(crate) fn new(
+    pub fn new(
         dialer: Arc<Dialer>,
         route: Route,
-        figures: Arc<HostFigures>,
-    ) -> Arc<Connections> {
+        counters: Arc<dyn HostCounters>,
+    ) -> Arc<Connections<B>> {
         let only_http1 = route.origin.scheme == Scheme::Http || !route.settings.http2;
         let state = State {
             spoken: match only_http1 {
                 true => Some(Protocol::Http1),
                 false => dialer.spoken(&route.origin),
             },
+            idle: Vec::new(),
+            shared: Vec::new(),
+            busy: 0,
+            dials: Vec::new(),
+            next_dial: 0,
+            waiting: VecDeque::new(),
+            quota: Quota::default(),
+            ahead_at: 0,
             ahead_pause: FIRST_PAUSE,
-            ..State::default()
+            closed: false,
         };
+        let news = Arc::<AtomicBool>::default();
         Arc::new_cyclic(|me| Connections {
             dialer,
             route,
-            figures,
-            watch: Watch::waker(me.clone()),
+            counters,
+            watch: Watch::waker(me.clone(), news.clone()),
+            news,
             state: Mutex::new(state),
         })
     }
@@ -173,7 +192,7 @@ impl Connections {
     ///
     /// # Errors
     /// Why no connection could be made.
-    pub(crate) async fn take(self: &Arc<Self>, fresh: bool) -> Result<Carrier, Fault> {
+    pub async fn take(self: &Arc<Self>, fresh: bool) -> Result<Carrier<B>, Fault> {
         if let Some(carrier) = self.ready(fresh) {
             return Ok(carrier);
         }
@@ -197,7 +216,7 @@ impl Connections {
     }
 
     /// A connection that exists and can take a call at once. `fresh`: as for [`take`](Self::take).
-    pub(crate) fn ready(self: &Arc<Self>, fresh: bool) -> Option<Carrier> {
+    pub fn ready(self: &Arc<Self>, fresh: bool) -> Option<Carrier<B>> {
         match fresh {
             true => None,
             false => self.kept(&mut self.lock()),
@@ -208,7 +227,7 @@ impl Connections {
     /// connections in advance.
     /// Called about once a second.
     /// `now`: [`clock::precise`].
-    pub(crate) fn tend(self: &Arc<Self>, now: u64) {
+    pub fn tend(self: &Arc<Self>, now: u64) {
         let mut leaving = Vec::new();
         {
             let mut state = self.lock();
@@ -258,7 +277,7 @@ impl Connections {
 
     /// Closes idle connections and keeps none from now on, because the origin was forgotten. A call that still comes
     /// gets a new connection.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         let (idle, shared);
         {
             let mut state = self.lock();
@@ -270,14 +289,14 @@ impl Connections {
     }
 
     /// Where its connections lead to.
-    pub(crate) fn route(&self) -> &Route {
+    pub fn route(&self) -> &Route {
         &self.route
     }
 
     /// The current numbers.
-    pub(crate) fn census(&self) -> Census {
+    pub fn census(&self) -> Census {
         let state = self.lock();
-        let unused = |one: &&Arc<Shared>| one.streams.load(Relaxed) == 0;
+        let unused = |one: &&Arc<Shared<B>>| one.streams.load(Relaxed) == 0;
         let shared_idle = state.shared.iter().filter(unused).count();
         Census {
             idle: state.idle.len() + shared_idle,
@@ -289,22 +308,24 @@ impl Connections {
     }
 
     /// An existing connection that can take a call.
-    fn kept(self: &Arc<Self>, state: &mut State) -> Option<Carrier> {
+    fn kept(self: &Arc<Self>, state: &mut State<B>) -> Option<Carrier<B>> {
         let now = clock::now();
         while let Some(mut kept) = state.idle.pop() {
-            if self.young(kept.made, now) && kept.is_open(&self.watch) {
+            // It was open when it was given back, and is watched since then.
+            let is_open = !self.news.load(SeqCst) || kept.is_open(&self.watch);
+            if is_open && self.young(kept.made, now) {
                 state.busy += 1;
                 return Some(self.carrier(Hold::Own(kept), true));
             }
         }
         let quota = state.quota.at(now);
-        let free = |one: &&Arc<Shared>| one.has_room(quota) && self.young(one.made, now);
+        let free = |one: &&Arc<Shared<B>>| one.has_room(quota) && self.young(one.made, now);
         let shared = state.shared.iter().find(free)?.clone();
         state.give(&shared, quota);
         Some(self.carrier(Hold::Share(shared), true))
     }
 
-    fn carrier(self: &Arc<Self>, hold: Hold, kept: bool) -> Carrier {
+    fn carrier(self: &Arc<Self>, hold: Hold<B>, kept: bool) -> Carrier<B> {
         let mut connection = match &hold {
             Hold::Own(own) => own.connection,
             Hold::Share(share) => share.connection,
@@ -322,7 +343,7 @@ impl Connections {
     }
 
     /// Makes as many connections as the waiting calls need.
-    fn dial_for_waiting(self: &Arc<Self>, state: &mut State) {
+    fn dial_for_waiting(self: &Arc<Self>, state: &mut State<B>) {
         // Nothing is made for a call that has ended.
         state.waiting.retain(|waiter| !waiter.is_closed());
         let wanted = state.wanted();
@@ -332,7 +353,7 @@ impl Connections {
     }
 
     /// Makes connections until `preconnect` are open, unless the last attempt to do so failed a moment ago.
-    fn dial_ahead(self: &Arc<Self>, state: &mut State, now: u64) {
+    fn dial_ahead(self: &Arc<Self>, state: &mut State<B>, now: u64) {
         if state.closed || now < state.ahead_at {
             return;
         }
@@ -347,7 +368,7 @@ impl Connections {
         }
     }
 
-    fn dial(self: &Arc<Self>, state: &mut State) {
+    fn dial(self: &Arc<Self>, state: &mut State<B>) {
         let me = self.clone();
         let number = state.next_dial;
         state.next_dial += 1;
@@ -370,7 +391,7 @@ impl Connections {
     }
 
     /// Starts HTTP on a new connection.
-    async fn speak(self: &Arc<Self>, link: Link) -> Result<Hold, Fault> {
+    async fn speak(self: &Arc<Self>, link: Link) -> Result<Hold<B>, Fault> {
         let Link { stream, connection } = link;
         let now = clock::precise();
         let limit = usize::try_from(self.settings().max_response_head).unwrap_or(usize::MAX);
@@ -425,13 +446,13 @@ impl Connections {
     }
 
     /// A new connection is ready.
-    fn arrived(self: &Arc<Self>, hold: Hold) {
+    fn arrived(self: &Arc<Self>, hold: Hold<B>) {
         let connection = match &hold {
             Hold::Own(own) => own.connection,
             Hold::Share(share) => share.connection,
         };
         let verified = self.route.origin.scheme == Scheme::Http || self.settings().verify;
-        self.figures.connection_opened(&connection, verified);
+        self.counters.connection_opened(&connection, verified);
         {
             let mut state = self.lock();
             if state.spoken.replace(connection.protocol) != Some(connection.protocol) {
@@ -458,7 +479,7 @@ impl Connections {
 
     /// Gives up connection attempts that began before it was known that the origin speaks HTTP/2, and closes `new` if
     /// another connection has room for all calls.
-    fn give_up_surplus(&self, new: &Arc<Shared>) {
+    fn give_up_surplus(&self, new: &Arc<Shared<B>>) {
         let surplus;
         {
             let mut state = self.lock();
@@ -536,7 +557,7 @@ impl Connections {
     }
 
     /// Gives shares of an HTTP/2 connection to waiting calls.
-    fn spread(self: &Arc<Self>, shared: &Arc<Shared>) {
+    fn spread(self: &Arc<Self>, shared: &Arc<Shared<B>>) {
         let mut kept = shared.given.load(Relaxed) > 0;
         loop {
             let waiter = {
@@ -584,7 +605,7 @@ impl Connections {
                 _ => state.waiting.pop_front().into_iter().collect(),
             }
         };
-        self.figures.failed(fault);
+        self.counters.failed(fault);
         for waiter in told {
             let _ = waiter.send(Err(fault.clone()));
         }
@@ -595,6 +616,7 @@ impl Connections {
         let gone: Vec<_>;
         {
             let mut state = self.lock();
+            self.news.store(false, SeqCst);
             gone = state
                 .idle
                 .extract_if(.., |kept| !kept.is_open(&self.watch))
@@ -621,12 +643,12 @@ impl Connections {
         &self.route.settings
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl<B: RequestBody> State<B> {
     fn open(&self) -> usize {
         self.idle.len() + self.shared.len() + self.busy
     }
@@ -642,7 +664,7 @@ impl State {
 
     /// Counts a share that is given. A connection that has given its last one is removed from the list; it ends with
     /// its running calls.
-    fn give(&mut self, shared: &Arc<Shared>, quota: usize) {
+    fn give(&mut self, shared: &Arc<Shared<B>>, quota: usize) {
         shared.streams.fetch_add(1, Relaxed);
         if shared.given.fetch_add(1, Relaxed) + 1 >= quota {
             self.shared.retain(|one| !Arc::ptr_eq(one, shared));
@@ -657,7 +679,7 @@ impl Kept {
     }
 }
 
-impl Shared {
+impl<B: RequestBody> Shared<B> {
     /// `quota`: how many calls it takes in total.
     fn has_room(&self, quota: usize) -> bool {
         let most = self.most.load(Relaxed).clamp(1, STREAMS);
@@ -667,7 +689,7 @@ impl Shared {
     }
 }
 
-impl Connections {
+impl<B: RequestBody> Connections<B> {
     /// An HTTP/1.1 connection is free again.
     fn given_back(self: &Arc<Self>, own: Kept) {
         self.lock().busy -= 1;
@@ -689,13 +711,13 @@ impl Connections {
     }
 
     /// An HTTP/2 connection gets no new calls; its running calls continue.
-    fn put_aside(&self, share: &Arc<Shared>) {
+    fn put_aside(&self, share: &Arc<Shared<B>>) {
         let mut state = self.lock();
         state.shared.retain(|one| !Arc::ptr_eq(one, share));
     }
 
     /// A call over HTTP/2 has ended.
-    fn returned(self: &Arc<Self>, share: &Arc<Shared>) {
+    fn returned(self: &Arc<Self>, share: &Arc<Shared<B>>) {
         let now = clock::now();
         share.used.store(now, Relaxed);
         let was_last = share.streams.fetch_sub(1, Relaxed) == 1;
@@ -720,9 +742,9 @@ impl Connections {
 }
 
 /// Keeps a connection attempt on the list until it has succeeded or failed.
-struct Connecting<'a>(&'a Connections, u64);
+struct Connecting<'a, B: RequestBody>(&'a Connections<B>, u64);
 
-impl Drop for Connecting<'_> {
+impl<B: RequestBody> Drop for Connecting<'_, B> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.dials.retain(|dial| dial.number != self.1);

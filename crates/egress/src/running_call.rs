@@ -4,6 +4,7 @@ use std::{sync::Arc, time::SystemTime};
 
 use http::{Method, StatusCode};
 use weir_observe::clock;
+use weir_upstream::HostCounters;
 
 use super::{
     Egress,
@@ -19,7 +20,7 @@ use super::{
 };
 
 /// What is known of a call. It is boxed, because it is moved often.
-pub(crate) struct Course {
+pub(crate) struct RunningCall {
     egress: Arc<Egress>,
     calling: Arc<Calling>,
     pub(crate) host: Option<Arc<Host>>,
@@ -30,14 +31,14 @@ pub(crate) struct Course {
     written: bool,
 }
 
-impl Course {
+impl RunningCall {
     /// The head of the call has arrived.
     pub(crate) fn begin(
         egress: &Arc<Egress>,
         calling: &Arc<Calling>,
         method: &Method,
-    ) -> Box<Course> {
-        Box::new(Course {
+    ) -> Box<RunningCall> {
+        Box::new(RunningCall {
             egress: egress.clone(),
             calling: calling.clone(),
             host: None,
@@ -140,9 +141,9 @@ impl Course {
     }
 
     /// Moves it elsewhere; this one writes no line.
-    pub(crate) fn take(&mut self) -> Box<Course> {
+    pub(crate) fn take(&mut self) -> Box<RunningCall> {
         self.written = true;
-        Box::new(Course {
+        Box::new(RunningCall {
             egress: self.egress.clone(),
             calling: self.calling.clone(),
             host: self.host.clone(),
@@ -172,7 +173,7 @@ impl Course {
     }
 }
 
-impl Drop for Course {
+impl Drop for RunningCall {
     /// If no line was written, the caller left before there was an answer.
     fn drop(&mut self) {
         if !self.written {

@@ -5,7 +5,10 @@ use std::{
     thread,
 };
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::oneshot,
+};
 use weir_observe::clock::NEVER;
 
 use super::*;
@@ -67,7 +70,7 @@ fn refused(answer: Option<Result<Permit, Fault>>) -> Fault {
 fn idle(limiter: &Arc<Limiter>) {
     let state = limiter.state();
     assert_eq!(state.pool.check(), Ok(()));
-    assert!(state.waiting.is_empty());
+    assert!(state.pool.waiting.is_empty());
     assert_eq!(state.pool.free(), state.places as usize);
 }
 
@@ -193,8 +196,8 @@ fn a_place_that_is_handed_to_who_is_just_leaving_goes_to_the_next() {
     let held = lent(&limiter);
     let _leaving: Vec<_> = (0..100).map(|_| waits(&limiter, 0)).collect();
     // As if each had stopped listening, and not yet come to say so.
-    for waiting in limiter.state().waiting.values_mut() {
-        waiting.sender = oneshot::channel().0;
+    for waiting in limiter.state().pool.waiting.values_mut() {
+        *waiting = oneshot::channel().0;
     }
     let mut stays = waits(&limiter, 0);
     drop(held);
@@ -261,7 +264,7 @@ fn nothing_looks_after_the_queue_when_nobody_waits() {
         let gone = clock::in_time(gone, clock::deadline(LONG)).await;
         gone.expect("it ends");
     });
-    assert_eq!(limiter.state().wakes_at, None);
+    assert_eq!(limiter.state().pool.wakes_at(), NEVER);
 }
 
 #[test]

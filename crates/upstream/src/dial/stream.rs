@@ -12,11 +12,11 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-use super::super::reading::Reading;
+use crate::connections::Reading;
 
 /// The byte stream of a connection.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub struct Stream {
     wire: Wire,
     /// `None` until reading has to be limited.
     reading: Option<Reading>,
@@ -30,7 +30,7 @@ enum Wire {
 }
 
 impl Stream {
-    pub(crate) fn plain(stream: TcpStream) -> Stream {
+    pub fn plain(stream: TcpStream) -> Stream {
         Stream {
             wire: Wire::Plain(stream),
             reading: None,
@@ -45,14 +45,14 @@ impl Stream {
     }
 
     /// Measures reading from now on.
-    pub(crate) fn measured(mut self, reading: Reading) -> Stream {
+    pub fn measured(mut self, reading: Reading) -> Stream {
         self.reading = Some(reading);
         self
     }
 
     /// The socket beneath.
     #[cfg(test)]
-    pub(crate) fn socket(&self) -> &TcpStream {
+    pub fn socket(&self) -> &TcpStream {
         match &self.wire {
             Wire::Plain(stream) => stream,
             Wire::Tls(stream) => stream.get_ref().0,

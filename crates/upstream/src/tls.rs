@@ -4,6 +4,7 @@
 //! settings share one, and with it their resumable sessions. The requested name, which the certificate must have, is
 //! the name from the caller, never one from DNS.
 
+mod files;
 mod unverified;
 
 use std::{io, path::PathBuf, sync::Arc};
@@ -24,17 +25,16 @@ use weir_control::EgressFiles;
 
 use super::{
     fault::{Fault, Kind},
-    files,
-    target::Origin,
+    origin::Origin,
 };
 
 /// The contexts of all tables.
-pub(crate) struct TlsContexts {
+pub struct TlsContexts {
     made: Vec<(Wanted, Arc<TlsContext>)>,
 }
 
 /// The TLS settings for some origins.
-pub(crate) struct TlsContext {
+pub struct TlsContext {
     connector: TlsConnector,
 }
 
@@ -52,7 +52,7 @@ impl TlsContexts {
     ///
     /// # Errors
     /// A certificate or key that cannot be used, with its place and the fix.
-    pub(crate) fn new(egress: &Egress, files: &EgressFiles) -> Result<TlsContexts, String> {
+    pub fn new(egress: &Egress, files: &EgressFiles) -> Result<TlsContexts, String> {
         let provider = Arc::new(ring::default_provider());
         let mut system = RootCertStore::empty();
         let roots = files.roots.iter();
@@ -87,7 +87,7 @@ impl TlsContexts {
     ///
     /// # Errors
     /// If the settings belong to no table.
-    pub(crate) fn of(
+    pub fn of(
         &self,
         origin: &Origin,
         settings: &HostSettings,
@@ -119,12 +119,12 @@ impl Wanted {
 }
 
 /// A connection with TLS.
-pub(crate) struct Secured {
-    pub(crate) stream: TlsStream<TcpStream>,
+pub struct Secured {
+    pub stream: TlsStream<TcpStream>,
     /// Both sides have negotiated HTTP/2.
-    pub(crate) http2: bool,
+    pub http2: bool,
     /// Whether the session was resumed.
-    pub(crate) resumed: bool,
+    pub resumed: bool,
 }
 
 impl TlsContext {
@@ -132,11 +132,7 @@ impl TlsContext {
     ///
     /// # Errors
     /// Those of [`fault`].
-    pub(crate) async fn handshake(
-        &self,
-        origin: &Origin,
-        stream: TcpStream,
-    ) -> Result<Secured, Fault> {
+    pub async fn handshake(&self, origin: &Origin, stream: TcpStream) -> Result<Secured, Fault> {
         let name = ServerName::try_from(origin.host.clone()).map_err(|_| {
             let message = format!(
                 "{origin}: {:?} is not a valid name for a certificate; call the host by a name of letters, digits and hyphens",
@@ -167,7 +163,7 @@ impl TlsContext {
 
 /// The fault for an error of TLS, also for one that comes later: an origin reports a missing or refused client
 /// certificate with the first bytes that weir reads (RFC 8446 §4.4.2.4).
-pub(crate) fn fault(origin: &Origin, error: &(dyn std::error::Error + 'static)) -> Option<Fault> {
+pub fn fault(origin: &Origin, error: &(dyn std::error::Error + 'static)) -> Option<Fault> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<rustls::Error>() {

@@ -7,6 +7,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use crate::h1;
 use bytes::Bytes;
 use http_body::Frame;
 use tokio::{
@@ -15,20 +16,19 @@ use tokio::{
 };
 use weir_http1::ResponseHead;
 use weir_observe::clock;
-use weir_upstream::h1;
 
-use super::{super::upload::Upload, Connections, Kept};
+use super::{Connections, Kept, RequestBody};
 
 /// A connection whose answer is being read. When it is dropped, the connection is given back if the answer was read to its
 /// end, and closed otherwise.
-pub(crate) struct Lease {
-    home: Arc<Connections>,
+pub struct Lease<B: RequestBody> {
+    home: Arc<Connections<B>>,
     /// `None` only while it is being dropped.
     own: Option<Kept>,
 }
 
-impl Lease {
-    pub(super) fn new(home: Arc<Connections>, own: Kept) -> Lease {
+impl<B: RequestBody> Lease<B> {
+    pub(super) fn new(home: Arc<Connections<B>>, own: Kept) -> Lease<B> {
         let own = Some(own);
         Lease { home, own }
     }
@@ -73,7 +73,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl<B: RequestBody> Drop for Lease<B> {
     fn drop(&mut self) {
         let Some(mut own) = self.own.take() else {
             return;
@@ -93,7 +93,7 @@ impl Drop for Lease {
 
 /// An answer that began before all of its request was sent. A task reads the answer and sends the rest at the same time, so
 /// that an origin that reads and answers at once, and a caller that sends before it reads, do not wait for each other.
-pub(crate) struct Driven {
+pub struct Driven {
     frames: mpsc::Receiver<Piece>,
     /// How many bytes are left, if the body has a length.
     left: Option<u64>,
@@ -106,7 +106,7 @@ type Piece = Option<Result<Frame<Bytes>, h1::Error>>;
 
 impl Driven {
     /// Goes on with sending `body`.
-    pub(super) fn begin(lease: Lease, body: Upload) -> Driven {
+    pub(super) fn begin<B: RequestBody>(lease: Lease<B>, body: B) -> Driven {
         let (give, frames) = mpsc::channel(1);
         let (left, is_over) = (lease.left(), lease.is_read());
         let task = tokio::spawn(drive(lease, body, give)).abort_handle();
@@ -160,7 +160,7 @@ impl Drop for Driven {
 type Room = Pin<Box<dyn Future<Output = Result<OwnedPermit<Piece>, SendError<()>>> + Send>>;
 
 /// Reads an answer for a [`Driven`], and sends the rest of the request.
-async fn drive(mut lease: Lease, body: Upload, give: mpsc::Sender<Piece>) {
+async fn drive<B: RequestBody>(mut lease: Lease<B>, body: B, give: mpsc::Sender<Piece>) {
     let limit = lease.home.settings().timeout;
     let Some(own) = &mut lease.own else {
         return;

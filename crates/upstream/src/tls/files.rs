@@ -15,7 +15,7 @@ use weir_control::EgressFiles;
 ///
 /// # Errors
 /// What is wrong with the file, and how to fix it.
-pub(crate) fn certificates(
+pub fn certificates(
     files: &EgressFiles,
     path: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -37,7 +37,7 @@ pub(crate) fn certificates(
 ///
 /// # Errors
 /// What is wrong with the file, and how to fix it.
-pub(crate) fn key(files: &EgressFiles, path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+pub fn key(files: &EgressFiles, path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let shown = path.display();
     let bytes = files.file(path)?;
     PrivateKeyDer::from_pem_slice(bytes).map_err(|error| {

@@ -1,0 +1,111 @@
+//! Drives a [`Pool`]: the pool decides about numbers, and the driver knows who waits for each decision and when the next one
+//! is due. Pools of workers (the gateway's `dispatch`) and the calls to an origin ([`limiter`](crate::limiter)) use it.
+//!
+//! The user holds it behind a lock, and informs requests ([`Sender`]) after that is free.
+
+use std::{
+    collections::HashMap,
+    ops::{Deref, DerefMut},
+};
+
+use tokio::sync::oneshot;
+use weir_observe::clock::NEVER;
+use weir_pool::{Micros, Pool, Refused, RequestId, ShedReason};
+
+/// A pool, and the requests that wait for its places. `L`: the right to a place.
+#[derive(Debug)]
+pub struct Driver<L> {
+    pool: Pool,
+    pub(crate) waiting: HashMap<RequestId, Sender<L>>,
+    expired: Vec<Refused>,
+    wakes_at: u64,
+}
+
+/// Gives a waiting request its place, or the reason why it gets none.
+pub type Sender<L> = oneshot::Sender<Result<L, ShedReason>>;
+
+/// Where a waiting request learns that.
+pub type Receiver<L> = oneshot::Receiver<Result<L, ShedReason>>;
+
+impl<L> Driver<L> {
+    pub fn new(pool: Pool) -> Driver<L> {
+        Driver {
+            pool,
+            waiting: HashMap::new(),
+            expired: Vec::new(),
+            wakes_at: NEVER,
+        }
+    }
+
+    /// The pool has put a request into its queue.
+    pub fn waits(&mut self, request: RequestId) -> Receiver<L> {
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.insert(request, sender);
+        receiver
+    }
+
+    /// Whether a request waits.
+    pub fn is_waiting(&self, request: RequestId) -> bool {
+        self.waiting.contains_key(&request)
+    }
+
+    /// The pool has decided about a waiting request. `None`: its client is leaving.
+    pub fn decided(&mut self, request: RequestId) -> Option<Sender<L>> {
+        self.waiting.remove(&request)
+    }
+
+    /// The client of a waiting request has left.
+    pub fn leave(&mut self, now: Micros, request: RequestId) {
+        self.pool.leave(now, request);
+        self.waiting.remove(&request);
+    }
+
+    /// Removes requests from the queue that have waited too long.
+    pub fn expire(&mut self, now: Micros, mut refuse: impl FnMut(Sender<L>, ShedReason)) {
+        self.pool.expire(now, &mut self.expired);
+        for Refused { request, reason } in self.expired.drain(..) {
+            if let Some(sender) = self.waiting.remove(&request) {
+                refuse(sender, reason);
+            }
+        }
+    }
+
+    /// When the task that expires requests wakes next; [`NEVER`]: nothing is planned.
+    pub fn wakes_at(&self) -> u64 {
+        self.wakes_at
+    }
+
+    /// Plans a wake. `true`: it is earlier than planned before.
+    #[must_use]
+    pub fn wake_at(&mut self, at: u64) -> bool {
+        let is_earlier = at < self.wakes_at;
+        self.wakes_at = self.wakes_at.min(at);
+        is_earlier
+    }
+
+    /// Plans a wake for when the first waiting request reaches its limit. `true`: it is earlier than planned before.
+    #[must_use]
+    pub fn wake_for_queue(&mut self) -> bool {
+        let deadline = self.pool.next_deadline();
+        deadline.is_some_and(|deadline| self.wake_at(deadline.0))
+    }
+
+    /// The planned wake has come, or its task has ended: nothing is planned.
+    pub fn woken(&mut self) {
+        self.wakes_at = NEVER;
+    }
+}
+
+impl<L> Deref for Driver<L> {
+    type Target = Pool;
+
+    fn deref(&self) -> &Pool {
+        &self.pool
+    }
+}
+
+impl<L> DerefMut for Driver<L> {
+    fn deref_mut(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+}
