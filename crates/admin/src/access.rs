@@ -14,8 +14,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::{HeaderMap, StatusCode, header};
+use http::StatusCode;
 use subtle::ConstantTimeEq;
+use weir_http1::{Fields, Name};
 
 /// How a client is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +48,7 @@ pub(super) type No = (StatusCode, &'static str);
 pub(super) fn check(
     way: Way,
     needs: Needs,
-    headers: &HeaderMap,
+    headers: &Fields,
     token: Option<&str>,
 ) -> Result<(), No> {
     let Way::Tcp(peer) = way else {
@@ -87,8 +88,8 @@ pub(super) fn check(
 }
 
 /// The token of `Authorization: Bearer TOKEN` (RFC 6750 §2.1).
-fn given(headers: &HeaderMap) -> Option<&[u8]> {
-    let value = headers.get(header::AUTHORIZATION)?.as_bytes();
+fn given(headers: &Fields) -> Option<&[u8]> {
+    let value = headers.get(Name::Authorization)?;
     let (scheme, rest) = value.split_at_checked(7)?;
     scheme
         .eq_ignore_ascii_case(b"bearer ")
@@ -97,11 +98,11 @@ fn given(headers: &HeaderMap) -> Option<&[u8]> {
 
 /// Whether the request names this machine by an address or as localhost. A request without `Host` does not come from
 /// a browser.
-fn names_an_address(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(header::HOST) else {
+fn names_an_address(headers: &Fields) -> bool {
+    let Some(host) = headers.get(Name::Host) else {
         return true;
     };
-    let Ok(host) = host.to_str() else {
+    let Ok(host) = str::from_utf8(host) else {
         return false;
     };
     let name = match host.strip_prefix('[') {
@@ -117,16 +118,11 @@ mod tests {
 
     const TOKEN: &str = "0123456789abcdef";
 
-    fn asked(
-        way: Way,
-        needs: Needs,
-        token: Option<&str>,
-        headers: &[(header::HeaderName, &str)],
-    ) -> u16 {
-        let headers = headers
-            .iter()
-            .map(|(name, value)| (name.clone(), value.parse().unwrap()))
-            .collect();
+    fn asked(way: Way, needs: Needs, token: Option<&str>, given: &[(Name, &str)]) -> u16 {
+        let mut headers = Fields::default();
+        for (name, value) in given {
+            headers.push(name.as_str().as_bytes(), value.as_bytes());
+        }
         match check(way, needs, &headers, token) {
             Ok(()) => 200,
             Err((status, _)) => status.as_u16(),
@@ -138,18 +134,18 @@ mod tests {
         let near = Way::Tcp("127.0.0.1:5".parse().unwrap());
         let mapped = Way::Tcp("[::ffff:127.0.0.1]:5".parse().unwrap());
         let far = Way::Tcp("192.0.2.1:5".parse().unwrap());
-        let by_address = &[(header::HOST, "127.0.0.1:9180")][..];
-        let by_v6 = &[(header::HOST, "[::1]:9180")][..];
-        let by_name = &[(header::HOST, "evil.example")][..];
+        let by_address = &[(Name::Host, "127.0.0.1:9180")][..];
+        let by_v6 = &[(Name::Host, "[::1]:9180")][..];
+        let by_name = &[(Name::Host, "evil.example")][..];
         let right = &[
-            (header::HOST, "weir.example"),
-            (header::AUTHORIZATION, "bearer 0123456789abcdef"),
+            (Name::Host, "weir.example"),
+            (Name::Authorization, "bearer 0123456789abcdef"),
         ][..];
         let wrong = &[
-            (header::HOST, "127.0.0.1"),
-            (header::AUTHORIZATION, "Bearer 0123456789abcdeF"),
+            (Name::Host, "127.0.0.1"),
+            (Name::Authorization, "Bearer 0123456789abcdeF"),
         ][..];
-        let strange = &[(header::AUTHORIZATION, "Basic 0123456789abcdef")][..];
+        let strange = &[(Name::Authorization, "Basic 0123456789abcdef")][..];
         for (way, needs, token, headers, status) in [
             (Way::Unix, Needs::Action, Some(TOKEN), &[][..], 200),
             (far, Needs::Nothing, None, by_name, 200),

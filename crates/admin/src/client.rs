@@ -3,23 +3,21 @@
 use std::{
     fmt::{self, Write},
     fs,
-    future::Future,
+    future::{Future, poll_fn},
     io,
     net::SocketAddr,
     path::PathBuf,
     time::Duration,
 };
 
-use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper_util::rt::TokioIo;
+use http::Method;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
 };
-
+use weir_http1::Limits;
 use weir_observe::log_text;
+use weir_upstream::h1::{self, Connection};
 
 /// The address of a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,50 +138,52 @@ async fn exchange(place: &Endpoint, method: Method, path: &str) -> Result<String
         place: place.clone(),
         error,
     };
-    let request = Request::builder().method(method).uri(path);
     match place {
         Endpoint::Unix(socket) => {
             let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
-            send(stream, request.header(header::HOST, "weir")).await
+            send(stream, &method, path, "host: weir\r\n").await
         }
         Endpoint::Tcp { address, token } => {
             let stream = TcpStream::connect(address).await.map_err(unreachable)?;
-            let mut request = request.header(header::HOST, address.to_string());
+            let mut lines = format!("host: {address}\r\n");
             if let Some(token) = token {
-                request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+                lines.push_str(&format!("authorization: Bearer {token}\r\n"));
             }
-            send(stream, request).await
+            send(stream, &method, path, &lines).await
         }
     }
 }
 
-async fn send<S>(stream: S, request: http::request::Builder) -> Result<String, Error>
+async fn send<S>(stream: S, method: &Method, path: &str, lines: &str) -> Result<String, Error>
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin,
 {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(broken)?;
-    tokio::spawn(connection);
-    let request = request
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| Error::Broken(error.to_string()))?;
-    let response = sender.send_request(request).await.map_err(broken)?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_ANSWER);
-    let body = body
-        .collect()
-        .await
-        .map_err(|error| Error::Broken(error.to_string()))?;
-    let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-    match status {
-        StatusCode::OK => Ok(text),
+    let broken = |error: h1::Error| Error::Broken(error.to_string());
+    let mut connection = Connection::new(stream, Limits::default());
+    let request = h1::Request {
+        method,
+        target: path,
+        lines: lines.as_bytes(),
+        length: Some(0),
+        says_empty: true,
+    };
+    connection.begin(&request).map_err(broken)?;
+    let exchanged = connection.exchange(&mut None::<String>).await;
+    exchanged.map_err(broken)?;
+    let mut answer = Vec::new();
+    while let Some(frame) = poll_fn(|cx| connection.poll_frame(cx)).await {
+        if let Ok(data) = frame.map_err(broken)?.into_data() {
+            answer.extend_from_slice(&data);
+        }
+        if answer.len() > MAX_ANSWER {
+            return Err(Error::Broken("its answer is too long".to_owned()));
+        }
+    }
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    match connection.head().status() {
+        200 => Ok(text),
         _ => Err(Error::Refused(text)),
     }
-}
-
-fn broken(error: hyper::Error) -> Error {
-    Error::Broken(error.to_string())
 }
 
 impl fmt::Display for Error {

@@ -1,8 +1,6 @@
 //! The page at `/`: static files, which fetch `/status` and show it in the browser. They contain no data themselves,
 //! and the browser is told to run and load nothing else.
 
-use http::{HeaderName, header};
-
 /// A file of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
@@ -41,11 +39,11 @@ impl Part {
 }
 
 /// Headers for all of these files.
-pub(super) const HEADERS: &[(HeaderName, &str)] = &[
+pub(super) const HEADERS: &[(&str, &str)] = &[
     (
-        header::CONTENT_SECURITY_POLICY,
+        "Content-Security-Policy",
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
          form-action 'none'; frame-ancestors 'none'",
     ),
-    (header::REFERRER_POLICY, "no-referrer"),
+    ("Referrer-Policy", "no-referrer"),
 ];

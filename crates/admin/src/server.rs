@@ -7,11 +7,10 @@
 
 use std::{
     collections::VecDeque,
-    convert::Infallible,
     io,
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -19,15 +18,17 @@ use std::{
 
 use async_compression::{Level, tokio::write::GzipEncoder};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use http::{Method, StatusCode};
 use tokio::{
     io::AsyncWriteExt,
     task::{AbortHandle, JoinSet},
 };
 use weir_control::WindowSockets;
+use weir_http::{
+    Answer, Begun, Body, ConnState, Fields, Front, Head, Request, Timeouts,
+    h1::{Connection, Limits},
+};
+use weir_http1::Name;
 use weir_interfaces::window::{Task, Window};
 use weir_net::{Listening, Socket};
 use weir_observe::metrics;
@@ -133,62 +134,73 @@ async fn attend(
     token: Option<Arc<str>>,
     acts: Arc<AtomicBool>,
 ) {
+    let state = Arc::new(ConnState::new(TIMEOUTS.clone()));
+    let visit = Visit {
+        state: state.clone(),
+        way: peer.map_or(Way::Unix, Way::Tcp),
+        window,
+        token,
+        acts: acts.clone(),
+    };
     let patience = async {
-        tokio::time::sleep(SLOWEST).await;
+        tokio::time::sleep(HEAD).await;
+        // A client without a head is told so.
+        state.wake();
+        tokio::time::sleep(SLOWEST - HEAD).await;
         if acts.load(Relaxed) {
             tokio::time::sleep(LONGEST).await;
         }
     };
-    let answered = async {
-        let way = peer.map_or(Way::Unix, Way::Tcp);
-        connection(TokioIo::new(socket), way, &window, token, &acts).await;
-    };
     tokio::select! {
-        () = answered => {}
+        () = Connection::new(visit, socket, LIMITS) => {}
         () = patience => {}
     }
 }
 
-async fn connection(
-    io: TokioIo<Socket>,
+/// A client's connection, which carries one request.
+struct Visit {
+    state: Arc<ConnState>,
     way: Way,
-    window: &Arc<dyn Window>,
+    window: Arc<dyn Window>,
     token: Option<Arc<str>>,
-    acts: &Arc<AtomicBool>,
-) {
-    let service = service_fn(|request: Request<Incoming>| {
-        let (window, acts, token) = (window.clone(), acts.clone(), token.clone());
-        async move {
-            let (window, token) = (window.as_ref(), token.as_deref());
-            Ok::<_, Infallible>(answer(&request, way, window, token, &acts).await)
-        }
-    });
-    // Errors of a client concern only that client.
-    let _ = http1::Builder::new()
-        .keep_alive(false)
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
-        .max_buf_size(MAX_HEAD)
-        .serve_connection(io, service)
-        .await;
+    acts: Arc<AtomicBool>,
 }
 
-async fn answer<B>(
-    request: &Request<B>,
+impl Front for Visit {
+    type Receipt = ();
+
+    fn begin(&self, request: Request) -> Begun<()> {
+        self.state.begin_request();
+        let (way, window, token) = (self.way, self.window.clone(), self.token.clone());
+        let acts = self.acts.clone();
+        Begun::Steps(Box::pin(async move {
+            answer(&request.head, way, &*window, token.as_deref(), &acts).await
+        }))
+    }
+
+    fn state(&self) -> &ConnState {
+        &self.state
+    }
+}
+
+async fn answer(
+    head: &Head,
     way: Way,
     window: &dyn Window,
     token: Option<&str>,
     acts: &AtomicBool,
-) -> Response<Full<Bytes>> {
-    let path = request.uri().path();
-    let route = match route(path, request.uri().query()) {
+) -> Answer<()> {
+    // Both are in the spelling of a URI.
+    let path = str::from_utf8(head.path()).unwrap_or("*");
+    let query = head.query().and_then(|query| str::from_utf8(query).ok());
+    let route = match route(path, query) {
         Ok(Some(route)) => route,
         Ok(None) => return plain(StatusCode::NOT_FOUND, &format!("{path} was not found\n")),
         Err(wrong) => return plain(StatusCode::BAD_REQUEST, &format!("{wrong}\n")),
     };
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let reads = matches!(head.method, Method::GET | Method::HEAD);
     let acts_wanted = matches!(route, Route::Act(_));
-    if reads == acts_wanted || (acts_wanted && request.method() != Method::POST) {
+    if reads == acts_wanted || (acts_wanted && head.method != Method::POST) {
         return wrong_method(path, acts_wanted);
     }
     let needs = match route {
@@ -196,13 +208,11 @@ async fn answer<B>(
         Route::Status => Needs::Sight,
         _ => Needs::Nothing,
     };
-    if let Err((status, why)) = access::check(way, needs, request.headers(), token) {
+    if let Err((status, why)) = access::check(way, needs, &head.fields, token) {
         let mut response = plain(status, &format!("{why}\n"));
         if status == StatusCode::UNAUTHORIZED {
-            let scheme = HeaderValue::from_static("Bearer realm=\"weir\"");
-            response
-                .headers_mut()
-                .insert(header::WWW_AUTHENTICATE, scheme);
+            let scheme = b"Bearer realm=\"weir\"";
+            response.headers.push_read(Name::WwwAuthenticate, scheme);
         }
         return response;
     }
@@ -210,8 +220,7 @@ async fn answer<B>(
         Route::Page(part) => {
             let mut response = respond(StatusCode::OK, part.kind(), part.text());
             for (name, value) in page::HEADERS {
-                let value = HeaderValue::from_static(value);
-                response.headers_mut().insert(name.clone(), value);
+                response.headers.push_read(*name, value.as_bytes());
             }
             response
         }
@@ -220,11 +229,11 @@ async fn answer<B>(
             let mut status = window.status();
             status["troubles"] = advice::as_json(&status);
             let status = format!("{status:#}\n");
-            compressed(request.headers(), "application/json", status.into()).await
+            compressed(head, "application/json", status.into()).await
         }
         Route::Metrics => {
             window.refresh().await;
-            compressed(request.headers(), metrics::TEXT_TYPE, window.metrics()).await
+            compressed(head, metrics::TEXT_TYPE, window.metrics()).await
         }
         Route::Healthy => plain(StatusCode::OK, "ok\n"),
         Route::Ready => match window.ready() {
@@ -245,14 +254,9 @@ async fn answer<B>(
 }
 
 /// An answer that may be large; with gzip for clients that accept it.
-async fn compressed(
-    headers: &HeaderMap,
-    kind: &'static str,
-    mut body: Vec<u8>,
-) -> Response<Full<Bytes>> {
+async fn compressed(head: &Head, kind: &str, mut body: Vec<u8>) -> Answer<()> {
     let order = [Coding::Gzip, Coding::Zstd, Coding::Brotli];
-    let accept = headers.get_all(header::ACCEPT_ENCODING).iter();
-    let accepted = Accepted::of(accept.map(HeaderValue::as_bytes));
+    let accepted = Accepted::of(head.fields.all(Name::AcceptEncoding));
     let takes_gzip = accepted.choose(order, |coding| coding == Coding::Gzip);
     let mut coding = takes_gzip.filter(|_| body.len() >= WORTH_IT);
     if coding.is_some() {
@@ -268,42 +272,39 @@ async fn compressed(
         }
     }
     let mut response = respond(StatusCode::OK, kind, body);
-    let headers = response.headers_mut();
-    headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    let headers = &mut response.headers;
+    headers.push_read(Name::Vary, b"Accept-Encoding");
     if let Some(coding) = coding {
-        let name = HeaderValue::from_static(coding.name());
-        headers.insert(header::CONTENT_ENCODING, name);
+        headers.push_read(Name::ContentEncoding, coding.name().as_bytes());
     }
     response
 }
 
-fn wrong_method(path: &str, acts: bool) -> Response<Full<Bytes>> {
+fn wrong_method(path: &str, acts: bool) -> Answer<()> {
     let allowed = if acts { "POST" } else { "GET, HEAD" };
     let text = format!("{path} takes only {allowed}\n");
     let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, &text);
-    let allowed = HeaderValue::from_static(allowed);
-    response.headers_mut().insert(header::ALLOW, allowed);
+    response.headers.push_read(Name::Allow, allowed.as_bytes());
     response
 }
 
-fn plain(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
+fn plain(status: StatusCode, text: &str) -> Answer<()> {
     respond(status, "text/plain; charset=utf-8", text.to_owned())
 }
 
-fn respond(
-    status: StatusCode,
-    kind: &'static str,
-    body: impl Into<Bytes>,
-) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    let no_store = HeaderValue::from_static("no-store");
-    headers.insert(header::CACHE_CONTROL, no_store);
-    let no_sniff = HeaderValue::from_static("nosniff");
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, no_sniff);
-    response
+fn respond(status: StatusCode, kind: &str, body: impl Into<Bytes>) -> Answer<()> {
+    let mut headers = Fields::default();
+    headers.push_read(Name::ContentType, kind.as_bytes());
+    headers.push_read(Name::CacheControl, b"no-store");
+    headers.push_read("X-Content-Type-Options", b"nosniff");
+    Answer {
+        status,
+        headers,
+        body: Body::Bytes(body.into()),
+        length: None,
+        keep: false,
+        receipt: (),
+    }
 }
 
 /// Shorter answers are not compressed, bytes.
@@ -318,8 +319,22 @@ const TCP_PLACES: usize = 64;
 /// Time limit for the head of a request.
 const HEAD: Duration = Duration::from_secs(5);
 
-/// Maximum size of a head, bytes.
-const MAX_HEAD: usize = 16 * 1024;
+/// Limits of a request.
+const LIMITS: Limits = Limits {
+    head: 16 << 10,
+    fields: 100,
+    chunk_extensions: 16 << 10,
+};
+
+/// What the connection itself limits; [`attend`] limits the rest.
+static TIMEOUTS: LazyLock<Arc<Timeouts>> = LazyLock::new(|| {
+    Arc::new(Timeouts {
+        header: HEAD,
+        body: SLOWEST,
+        idle: HEAD,
+        send: SLOWEST,
+    })
+});
 
 /// Time limit from the connection to the end of the answer, without an action.
 const SLOWEST: Duration = Duration::from_secs(15);
@@ -371,21 +386,21 @@ mod tests {
         }
     }
 
-    fn ask_by(way: Way, method: &str, path: &str) -> Response<Full<Bytes>> {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .body(())
-            .unwrap();
+    fn ask_by(way: Way, method: &str, path: &str) -> Answer<()> {
+        let head = Head {
+            method: method.parse().unwrap(),
+            target: path.parse::<http::Uri>().unwrap().into(),
+            ..Head::default()
+        };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
-        runtime.block_on(answer(&request, way, &Shown, None, &AtomicBool::new(false)))
+        runtime.block_on(answer(&head, way, &Shown, None, &AtomicBool::new(false)))
     }
 
     #[test]
     fn answers_have_their_status() {
-        let ask = |method: &str, path: &str| ask_by(Way::Unix, method, path).status().as_u16();
+        let ask = |method: &str, path: &str| ask_by(Way::Unix, method, path).status.as_u16();
         assert_eq!(ask("GET", "/status"), 200);
         assert_eq!(ask("GET", "/metrics"), 200);
         assert_eq!(ask("POST", "/status"), 405);
@@ -402,18 +417,17 @@ mod tests {
     #[test]
     fn nothing_is_done_over_tcp_without_a_token() {
         let way = Way::Tcp("127.0.0.1:5".parse().unwrap());
-        assert_eq!(ask_by(way, "POST", "/reload").status(), 403);
-        assert_eq!(ask_by(way, "GET", "/status").status(), 200);
+        assert_eq!(ask_by(way, "POST", "/reload").status, 403);
+        assert_eq!(ask_by(way, "GET", "/status").status, 200);
     }
 
     #[test]
     fn the_page_may_load_nothing_from_elsewhere() {
         let way = Way::Tcp("192.0.2.1:5".parse().unwrap());
         let response = ask_by(way, "GET", "/");
-        assert_eq!(response.status(), 200);
-        let policy = response.headers()[header::CONTENT_SECURITY_POLICY]
-            .to_str()
-            .unwrap();
+        assert_eq!(response.status, 200);
+        let policy = response.headers.get("Content-Security-Policy").unwrap();
+        let policy = str::from_utf8(policy).unwrap();
         assert!(policy.starts_with("default-src 'none'"), "{policy}");
         assert!(!policy.contains("unsafe"), "{policy}");
     }
