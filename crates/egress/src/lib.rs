@@ -24,6 +24,7 @@ mod cache;
 mod call;
 mod callers;
 #[cfg(any(test, feature = "checks"))]
+#[path = "../tests/checks/mod.rs"]
 pub mod checks;
 mod complaints;
 mod compress;
