@@ -9,15 +9,13 @@ use crate::{
     environment::Environment,
     listeners::{Spoken, listeners, spoken},
     model::{
-        Action, Command, Config, ErrorFormat, HostPattern, Level, Listener, Log, LogTarget,
-        PathPattern, Php, PhpSetting, Pm, Pool, PoolId, Protocol, Route, Runtime, SerializeBy,
-        Server, Settings, Site, Workers,
+        Action, Command, Config, HostPattern, Listener, Log, LogTarget, PathPattern, Php,
+        PhpSetting, Pm, Pool, PoolId, Protocol, Route, Runtime, SerializeBy, Server, Settings,
+        Site, Workers,
     },
     queue::{NO_REPORT, queue},
-    rows::log::FACILITIES,
-    runtimes::{COMMAND_ONLY, NOT_PHP, OWN_ONLY, PHP_ONLY},
-    scalar,
-    servers::{self, SERVERS_ONLY},
+    rows::{self, Row, Section, log::FACILITIES},
+    scalar, servers,
     settings::{self, Overlay},
     sink::Sink,
     texts::show_size,
@@ -51,48 +49,18 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
 }
 
 fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
-    let max_connections = match entries.is_written("max_connections") {
-        true => entries.count("max_connections"),
-        false => env.default_max_connections(),
-    };
     const PER_ADDRESS: &str = "max_connections_per_address";
-    let max_connections_per_address = match entries.is_written(PER_ADDRESS) {
-        true => entries.count(PER_ADDRESS),
-        false => Environment::default_max_per_address(max_connections),
-    };
-    let server = Server {
-        user: entries.text("user"),
-        group: entries.text("group"),
-        chroot: entries.path("chroot"),
-        threads: entries.count("threads"),
-        pid_file: entries.path("pid_file"),
-        shutdown_timeout: entries.duration("shutdown_timeout"),
-        max_old_generations: entries.count("max_old_generations"),
-        gateway_timeout: entries.duration("gateway_timeout"),
-        max_connections,
-        max_connections_per_address,
-        spool_dir: entries.path("spool_dir").unwrap_or_default(),
-        max_spool: entries.number("max_spool"),
-        server_software: entries
-            .text("server_software")
-            .unwrap_or_else(default_server_software),
-        admin: entries.window("admin"),
-        admin_tcp: entries.tcp_address("admin_tcp"),
-        admin_token_file: entries.path("admin_token_file"),
-        ready_saturation: entries.number("ready_saturation"),
-        ready_stalled: entries.duration("ready_stalled"),
-        site_histograms: entries.bool("site_histograms"),
-        priority: entries
-            .entry("process_priority")
-            .map(|_| entries.number("process_priority").cast_signed() as i32),
-        resolver: match entries.value("resolver") {
-            Some(Value::Nameservers(servers)) => servers,
-            _ => Vec::new(),
-        },
-        process_max: entries.count("process_max"),
-        emergency_restart_threshold: entries.count("emergency_restart_threshold"),
-        emergency_restart_interval: entries.duration("emergency_restart_interval"),
-    };
+    let mut server: Server = entries.fields(None);
+    if !entries.is_written("max_connections") {
+        server.max_connections = env.default_max_connections();
+    }
+    let max_connections = server.max_connections;
+    if !entries.is_written(PER_ADDRESS) {
+        server.max_connections_per_address = Environment::default_max_per_address(max_connections);
+    }
+    if server.server_software.is_empty() {
+        server.server_software = default_server_software();
+    }
     // A connection may use a file or a temporary file in addition to its socket.
     let needed = (max_connections as u64).saturating_mul(2);
     if entries.entry("max_connections").is_some() && needed > env.open_files {
@@ -103,7 +71,7 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         let hint = "raise the limit (LimitNOFILE in a systemd unit, ulimit -Hn elsewhere), or lower this number";
         sink.warning(entries.span("max_connections"), message, hint);
     }
-    if entries.is_written(PER_ADDRESS) && max_connections_per_address > max_connections {
+    if entries.is_written(PER_ADDRESS) && server.max_connections_per_address > max_connections {
         let message =
             format!("more than `max_connections` ({max_connections}), so it has no effect");
         sink.warning(entries.span(PER_ADDRESS), message, "");
@@ -130,7 +98,7 @@ fn sites(
     for SiteTables { site, routes } in tables {
         let Named { name, entries } = site;
         let listen = site_listeners(entries, listeners, sink);
-        let hosts = entries.hosts("hosts");
+        let hosts: Vec<HostPattern> = entries.get("hosts");
         if entries.entry("hosts").is_some() && hosts.is_empty() {
             let message = "this list is empty, so this is the default site";
             sink.warning(
@@ -370,31 +338,17 @@ fn pool(tables: &PoolTables, env: &Environment, sink: &mut Sink) -> Pool {
             "`max_reqs` has no effect: without `keep_conn`, each connection serves one request";
         sink.warning(entry.key.clone(), message, "");
     }
-    Pool {
+    let mut pool = Pool {
         name: name.clone(),
         keep_conn,
-        max_reqs: entries.number("max_reqs"),
-        connect_timeout: entries.duration("connect_timeout"),
-        read_timeout: entries.duration("read_timeout"),
-        request_terminate_timeout: entries.duration("request_terminate_timeout"),
-        request_terminate_timeout_track_finished: entries
-            .bool("request_terminate_timeout_track_finished"),
-        retries: entries.number("retries") as u32,
-        max_response_head: entries.count("max_response_head"),
-        limit_extensions: match entries.texts("limit_extensions") {
-            Some(extensions) => extensions,
-            None if php => vec![".php".to_owned()],
-            None => Vec::new(),
-        },
-        status_path: entries.text("status_path").filter(|path| !path.is_empty()),
-        ping_path: entries.text("ping_path").filter(|path| !path.is_empty()),
-        ping_response: entries.text("ping_response").unwrap_or_default(),
-        access_log: entries.path("access_log"),
-        access_format: entries.access_format("access_format"),
-        access_suppress_path: entries.texts("access_suppress_path").unwrap_or_default(),
         queue: queue(&tables.queue, &runtime, sink),
         runtime,
+        ..entries.fields(None)
+    };
+    if php && entries.texts("limit_extensions").is_none() {
+        pool.limit_extensions = vec![".php".to_owned()];
     }
+    pool
 }
 
 fn runtime(
@@ -405,22 +359,21 @@ fn runtime(
     sink: &mut Sink,
 ) -> Runtime {
     let chosen = entries.text("runtime");
-    let others: Vec<&str> = match chosen.as_deref() {
-        Some("php") => [&SERVERS_ONLY[..], &COMMAND_ONLY, &NOT_PHP].concat(),
-        Some("command") => [&SERVERS_ONLY[..], &PHP_ONLY].concat(),
-        Some("servers") => [&COMMAND_ONLY[..], &PHP_ONLY, &OWN_ONLY].concat(),
-        _ => Vec::new(),
+    let other = |row: &&Row| {
+        chosen
+            .as_deref()
+            .is_some_and(|chosen| !row.applies_to(chosen))
     };
-    for key in &others {
-        if let Some(entry) = entries.entry(key) {
+    for row in rows::of(Section::Pool).filter(other) {
+        if let Some(entry) = entries.entry(row.name) {
             let chosen = chosen.as_deref().unwrap_or_default();
-            let message = format!("`{key}` has no effect with `runtime = \"{chosen}\"`");
-            let hint = match *key {
-                "servers" => "write runtime = \"servers\", or remove this key",
-                "command" => "write runtime = \"command\", or remove this key",
-                "keep_conn" | "max_reqs" => "leave it out",
-                key if SERVERS_ONLY.contains(&key) => "remove it: it is only for servers",
-                key if PHP_ONLY.contains(&key) && chosen == "command" => {
+            let message = format!("`{}` has no effect with `runtime = \"{chosen}\"`", row.name);
+            let hint = match (row.name, row.only) {
+                ("servers", _) => "write runtime = \"servers\", or remove this key",
+                ("command", _) => "write runtime = \"command\", or remove this key",
+                ("keep_conn" | "max_reqs", _) => "leave it out",
+                (_, ["servers"]) => "remove it: it is only for servers",
+                (_, ["php"]) if chosen == "command" => {
                     "write runtime = \"php\", or set this with the program's arguments or `env`"
                 }
                 _ => "remove it: this is configured where these workers run",
@@ -447,8 +400,8 @@ fn runtime(
 }
 
 fn php(entries: &Entries, env: &Environment, sink: &mut Sink) -> Php {
-    let version = entries.text("php");
-    if let (Some(version), Some(entry)) = (&version, entries.entry("php")) {
+    let php: Php = entries.fields(None);
+    if let (Some(version), Some(entry)) = (&php.version, entries.entry("php")) {
         let mut parts = version.split('.');
         let is_number = |part: Option<&str>| {
             part.is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
@@ -480,9 +433,8 @@ fn php(entries: &Entries, env: &Environment, sink: &mut Sink) -> Php {
             }
         }
     }
-    let slowlog_timeout = entries.duration("request_slowlog_timeout");
     if let Some(entry) = entries.entry("slowlog")
-        && slowlog_timeout.is_zero()
+        && php.slowlog_timeout.is_zero()
         && !entries.is_written("request_slowlog_timeout")
     {
         let message = "`slowlog` stays empty without `request_slowlog_timeout`, which says when a request is slow";
@@ -493,18 +445,9 @@ fn php(entries: &Entries, env: &Environment, sink: &mut Sink) -> Php {
         );
     }
     Php {
-        version,
-        ini: entries.path("php_ini"),
-        no_ini: entries.bool("no_php_ini"),
-        define: entries.pairs("php_define"),
         settings: settings.into_iter().flat_map(setting).collect(),
-        watch_root: entries.bool("watch_root"),
-        slowlog_timeout,
-        slowlog_depth: entries.number("request_slowlog_trace_depth") as u32,
-        slowlog: entries.path("slowlog"),
-        dumpable: entries.bool("process_dumpable"),
-        apparmor_hat: entries.text("apparmor_hat"),
         workers: workers(entries, "auto", env, sink),
+        ..php
     }
 }
 
@@ -518,32 +461,10 @@ fn workers(entries: &Entries, usual: &str, env: &Environment, sink: &mut Sink) -
         false if pm == "auto" => env.most_workers(),
         false => env.default_workers(),
     };
-    let written = |key: &str| entries.entry(key).map(|_| entries.number(key));
     Workers {
         pm: self::pm(&pm, max_children, entries, sink),
         max_children,
-        self_call_workers: entries.count("self_call_workers"),
-        worker_memory: entries.number("worker_memory"),
-        max_spawn_rate: entries.count("max_spawn_rate"),
-        crash_limit: entries.number("crash_limit") as u32,
-        crash_window: entries.duration("crash_window"),
-        crash_pause: entries.duration("crash_pause"),
-        idle_timeout: entries.duration("process_idle_timeout"),
-        max_requests: entries.number("max_requests"),
-        max_memory: entries.number("max_memory"),
-        user: entries.text("user"),
-        group: entries.text("group"),
-        chroot: entries.path("chroot"),
-        chdir: entries.path("chdir"),
-        clear_env: entries.bool("clear_env"),
-        env: entries.pairs("env"),
-        rlimit_files: written("rlimit_files"),
-        rlimit_core: written("rlimit_core"),
-        priority: written("process_priority").map(|number| number.cast_signed() as i32),
-        output_log: entries
-            .entry("output_log")
-            .map(|_| entries.log_target("output_log")),
-        decorate_output: entries.bool("decorate_output"),
+        ..entries.fields(None)
     }
 }
 
@@ -633,38 +554,20 @@ fn pm(pm: &str, max_children: usize, entries: &Entries, sink: &mut Sink) -> Pm {
 fn log(entries: &Entries, sink: &mut Sink) -> Log {
     no_syslog(entries, "access", sink);
     no_syslog(entries, "egress", sink);
-    let level = match entries.text("level").as_deref() {
-        Some("error") => Level::Error,
-        Some("warning") => Level::Warning,
-        Some("debug") => Level::Debug,
-        _ => Level::Notice,
-    };
-    Log {
-        access: entries.log_target("access"),
-        format: entries.log_format("format"),
-        egress: match entries.entry("egress") {
-            Some(_) => entries.log_target("egress"),
-            None => entries.log_target("access"),
-        },
-        error: entries.log_target("error"),
-        level,
-        error_format: match entries.text("error_format").as_deref() {
-            Some("fpm") => ErrorFormat::Fpm,
-            _ => ErrorFormat::Weir,
-        },
-        error_limit: entries.number("error_limit") as u32,
-        error_buffering: entries.bool("error_buffering"),
-        syslog_ident: entries.text("syslog_ident").unwrap_or_default(),
-        syslog_facility: entries
-            .text("syslog_facility")
-            .and_then(|wanted| FACILITIES.iter().find(|(name, _)| *name == wanted))
-            .map_or(DAEMON, |(_, number)| *number),
+    let mut log: Log = entries.fields(None);
+    if entries.entry("egress").is_none() {
+        log.egress = log.access.clone();
     }
+    log.syslog_facility = entries
+        .text("syslog_facility")
+        .and_then(|wanted| FACILITIES.iter().find(|(name, _)| *name == wanted))
+        .map_or(DAEMON, |(_, number)| *number);
+    log
 }
 
 /// Reports `syslog` for a log other than the error log: only errors are few enough for the system's log.
 fn no_syslog(entries: &Entries, key: &str, sink: &mut Sink) {
-    if entries.is_written(key) && entries.log_target(key) == LogTarget::Syslog {
+    if entries.is_written(key) && entries.get::<LogTarget>(key) == LogTarget::Syslog {
         let message = format!("`{key}` cannot be written to syslog");
         let hint = "write a file; only `error` of [log] can use syslog";
         sink.error(entries.span(key), message, hint);

@@ -4,10 +4,13 @@ mod checks;
 
 pub use checks::is_credential;
 
+use std::path::PathBuf;
+
 use crate::{
     document::{Document, EgressTables, Named},
     entries::Entries,
-    model::{Egress, Forwarded, Host, HostSettings, Secret},
+    model::{Egress, Host, HostSettings},
+    rows::Section,
     sink::Sink,
     value::Value,
 };
@@ -22,122 +25,39 @@ pub(crate) fn egress(document: &Document, sink: &mut Sink) -> Option<Egress> {
 
 fn model(tables: &EgressTables) -> Egress {
     let entries = &tables.egress;
-    let over = |host| Over {
-        host,
-        egress: entries,
-    };
+    let defaults = settings(entries, None);
     let hosts = tables.hosts.iter().map(|Named { name, entries }| Host {
         name: name.clone(),
-        hosts: entries.origins("hosts"),
-        settings: over(Some(entries)).settings(),
+        hosts: entries.get("hosts"),
+        settings: settings(entries, Some(&defaults)),
     });
     Egress {
         hosts: hosts.collect(),
-        listen: match entries.value("listen") {
-            Some(Value::Addresses(addresses)) => addresses,
-            _ => Vec::new(),
-        },
-        socket: entries.window("socket"),
-        owner: entries.text("owner"),
-        group: entries.text("group"),
-        mode: entries.number("mode") as u32,
-        token_file: entries.path("token_file"),
-        threads: entries.count("threads"),
-        max_connections: entries.count("max_connections"),
-        max_hosts: entries.count("max_hosts"),
         allow: match entries.value("allow") {
             Some(Value::AllowRules(rules)) => rules,
             _ => Vec::new(),
         },
-        upgrade: entries.origins("upgrade"),
-        connect: entries.bool("connect"),
-        cache_size: entries.number("cache_size"),
-        cache_max_object: entries.number("cache_max_object"),
-        defaults: over(None).settings(),
+        defaults,
+        ..entries.fields(None)
     }
 }
 
-/// Looks a key up in a host's table, then in `[egress]`, then in the defaults.
-struct Over<'a> {
-    host: Option<&'a Entries>,
-    egress: &'a Entries,
-}
-
-impl<'a> Over<'a> {
-    /// The table that sets `key`.
-    fn of(&self, key: &str) -> &'a Entries {
-        match self.host {
-            Some(host) if host.is_written(key) => host,
-            _ => self.egress,
-        }
-    }
-
-    fn settings(&self) -> HostSettings {
-        let bool = |key| self.of(key).bool(key);
-        let count = |key| self.of(key).count(key);
-        let number = |key| self.of(key).number(key) as u32;
-        let duration = |key| self.of(key).duration(key);
-        let word = |key| self.of(key).text(key).unwrap_or_default();
-        HostSettings {
-            keepalive: count("keepalive"),
-            keepalive_timeout: duration("keepalive_timeout"),
-            keepalive_time: duration("keepalive_time"),
-            preconnect: count("preconnect"),
-            http2: bool("http2"),
-            maxconn: count("maxconn"),
-            max_queue: count("max_queue"),
-            queue_timeout: duration("queue_timeout"),
-            connect_timeout: duration("connect_timeout"),
-            first_byte_timeout: duration("first_byte_timeout"),
-            read_timeout: duration("read_timeout"),
-            timeout: duration("timeout"),
-            retries: number("retries"),
-            retry_budget: number("retry_budget"),
-            max_fails: number("max_fails"),
-            fail_timeout: duration("fail_timeout"),
-            resolve_min: duration("resolve_min"),
-            resolve_max: duration("resolve_max"),
-            verify: bool("verify"),
-            ca_file: self.of("ca_file").path("ca_file"),
-            client_cert: self
-                .of("client_cert")
-                .path("client_cert")
-                .zip(self.of("client_key").path("client_key")),
-            set_headers: self.set_headers(),
-            forwarded: match word("forwarded").as_str() {
-                "x-forwarded-for" => Forwarded::XForwardedFor,
-                "forwarded" => Forwarded::Rfc7239,
-                _ => Forwarded::Off,
-            },
-            traceparent: word("traceparent") == "create",
-            compress: bool("compress"),
-            cache: bool("cache"),
-            stale_if_error: duration("stale_if_error"),
-            max_response_head: self.of("max_response_head").number("max_response_head"),
-        }
-    }
-
-    /// The headers of `[egress]`, with the host's headers added or replacing them.
-    fn set_headers(&self) -> Vec<(String, Secret)> {
-        let mut all = secrets(self.egress);
-        for (name, value) in self.host.map(secrets).unwrap_or_default() {
-            match all
-                .iter_mut()
-                .find(|(known, _)| known.eq_ignore_ascii_case(&name))
-            {
-                Some(slot) => *slot = (name, value),
-                None => all.push((name, value)),
-            }
-        }
-        all
+/// The settings of a table: for `[egress]` with the rows' defaults, for a host over those of `[egress]`.
+fn settings(entries: &Entries, base: Option<&HostSettings>) -> HostSettings {
+    let file = |key: &str, inherited: Option<PathBuf>| match entries.is_written(key) {
+        true => entries.get(key),
+        false => inherited,
+    };
+    let (cert, key) = base.and_then(|base| base.client_cert.clone()).unzip();
+    HostSettings {
+        client_cert: file("client_cert", cert).zip(file("client_key", key)),
+        ..entries.fields(base)
     }
 }
 
-fn secrets(entries: &Entries) -> Vec<(String, Secret)> {
-    match entries.value("set_headers") {
-        Some(Value::Secrets(secrets)) => secrets,
-        _ => Vec::new(),
-    }
+/// The settings of a host that no table names.
+pub(crate) fn usual() -> HostSettings {
+    settings(&Entries::none(Section::Egress, "egress", 0..0), None)
 }
 
 #[cfg(test)]
@@ -164,8 +84,8 @@ mod tests {
     #[test]
     fn where_nothing_is_written_the_usual_holds() {
         let egress = egress("[egress]\n[egress.host.a]\nhosts = [\"a.example\"]\n");
-        assert_eq!(egress.defaults, HostSettings::USUAL);
-        assert_eq!(egress.hosts[0].settings, HostSettings::USUAL);
+        assert_eq!(egress.defaults, usual());
+        assert_eq!(egress.hosts[0].settings, usual());
         assert_eq!(
             egress.listen,
             ["127.0.0.1:8083".parse().map(crate::Address::Tcp).unwrap()]
@@ -192,7 +112,7 @@ mod tests {
         let of_a = egress.settings(crate::Scheme::Https, "a.example", 443);
         assert_eq!((of_a.maxconn, of_a.timeout.as_secs()), (7, 8));
         assert_eq!(of_a.client_cert, egress.defaults.client_cert);
-        let text = |(name, value): &(String, Secret)| format!("{name}={value}");
+        let text = |(name, value): &(String, crate::Secret)| format!("{name}={value}");
         let headers: Vec<String> = of_a.set_headers.iter().map(text).collect();
         assert_eq!(headers, ["X-A=a", "x-b=c", "X-C=d"]);
         let other = egress.settings(crate::Scheme::Http, "a.example", 80);

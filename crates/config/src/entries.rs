@@ -4,8 +4,7 @@
 use core::ops::Range;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
+    path::Path,
     time::Duration,
 };
 
@@ -15,13 +14,12 @@ use toml::{
 };
 
 use crate::{
-    access_format::AccessFormat,
+    field::Field,
+    fields::Fields,
     foreign,
-    model::{Address, HostPattern, LogFormat, LogTarget, OriginPattern, Window},
     rows::{self, Default as RowDefault, Kind, Row, Section},
     scalar,
     sink::Sink,
-    template::Template,
     value::{Reader, Value, type_of},
 };
 
@@ -195,134 +193,58 @@ impl Entries {
         default_of(row)
     }
 
+    /// As [`Self::value`], as a field of the model.
+    pub(crate) fn get<T: Field + Default>(&self, name: &str) -> T {
+        let mut field = T::default();
+        if let Some(row) = rows::find(self.section, name) {
+            field.set(self.value(name), row);
+        }
+        field
+    }
+
+    /// All fields of a struct that keys of this table fill. A key that is not written here: as in `base`; without it,
+    /// the row's default.
+    pub(crate) fn fields<T: Fields>(&self, base: Option<&T>) -> T {
+        let mut fields = base.cloned().unwrap_or_default();
+        for row in rows::of(self.section) {
+            if (base.is_none() || self.is_written(row.name))
+                && let Some(field) = fields.field_mut(row.name)
+            {
+                field.set(self.value(row.name), row);
+            }
+        }
+        fields
+    }
+
     pub(crate) fn bool(&self, name: &str) -> bool {
-        matches!(self.value(name), Some(Value::Bool(true)))
+        self.get(name)
     }
 
     /// A count, size, mode or status. 0 without a value.
     pub(crate) fn number(&self, name: &str) -> u64 {
-        match self.value(name) {
-            Some(Value::Number(number)) => number,
-            _ => 0,
-        }
-    }
-
-    /// A number that may be negative. 0 without a value.
-    pub(crate) fn signed(&self, name: &str) -> i64 {
-        match self.value(name) {
-            Some(Value::Signed(number)) => number,
-            _ => 0,
-        }
+        self.get(name)
     }
 
     /// As [`Self::number`], as a `usize`.
     pub(crate) fn count(&self, name: &str) -> usize {
-        usize::try_from(self.number(name)).unwrap_or(usize::MAX)
+        self.get(name)
     }
 
     pub(crate) fn duration(&self, name: &str) -> Duration {
-        match self.value(name) {
-            Some(Value::Duration(duration)) => duration,
-            _ => Duration::ZERO,
-        }
+        self.get(name)
     }
 
+    /// A text that is not empty.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
-        match self.value(name) {
-            Some(Value::Text(text)) => Some(text),
-            _ => None,
-        }
+        self.get(name)
     }
 
     pub(crate) fn texts(&self, name: &str) -> Option<Vec<String>> {
-        match self.value(name) {
-            Some(Value::Texts(texts)) => Some(texts),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
-        match self.value(name) {
-            Some(Value::Path(path)) => Some(path),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn paths(&self, name: &str) -> Option<Vec<PathBuf>> {
-        match self.value(name) {
-            Some(Value::Paths(paths)) => Some(paths),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn hosts(&self, name: &str) -> Vec<HostPattern> {
-        match self.value(name) {
-            Some(Value::Hosts(hosts)) => hosts,
-            _ => Vec::new(),
-        }
-    }
-
-    pub(crate) fn origins(&self, name: &str) -> Vec<OriginPattern> {
-        match self.value(name) {
-            Some(Value::Origins(origins)) => origins,
-            _ => Vec::new(),
-        }
+        self.get(name)
     }
 
     pub(crate) fn pairs(&self, name: &str) -> Vec<(String, String)> {
-        match self.value(name) {
-            Some(Value::Pairs(pairs)) => pairs,
-            _ => Vec::new(),
-        }
-    }
-
-    pub(crate) fn window(&self, name: &str) -> Window {
-        match self.value(name) {
-            Some(Value::Window(window)) => window,
-            _ => Window::Usual,
-        }
-    }
-
-    pub(crate) fn tcp_address(&self, name: &str) -> Option<SocketAddr> {
-        match self.value(name) {
-            Some(Value::Address(Address::Tcp(address))) => Some(address),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn ip_addresses(&self, name: &str) -> Vec<IpAddr> {
-        match self.value(name) {
-            Some(Value::IpAddresses(addresses)) => addresses,
-            _ => Vec::new(),
-        }
-    }
-
-    pub(crate) fn templates(&self, name: &str) -> Vec<(String, Template)> {
-        match self.value(name) {
-            Some(Value::Templates(templates)) => templates,
-            _ => Vec::new(),
-        }
-    }
-
-    pub(crate) fn log_target(&self, name: &str) -> LogTarget {
-        match self.value(name) {
-            Some(Value::LogTarget(target)) => target,
-            _ => LogTarget::Off,
-        }
-    }
-
-    pub(crate) fn access_format(&self, name: &str) -> AccessFormat {
-        match self.value(name) {
-            Some(Value::AccessFormat(format)) => format,
-            _ => AccessFormat::default(),
-        }
-    }
-
-    pub(crate) fn log_format(&self, name: &str) -> LogFormat {
-        match self.value(name) {
-            Some(Value::LogFormat(format)) => format,
-            _ => LogFormat::Combined,
-        }
+        self.get(name)
     }
 }
 

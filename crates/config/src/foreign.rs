@@ -4,204 +4,95 @@
 pub(crate) fn hint(name: &str) -> Option<&'static str> {
     FOREIGN
         .iter()
-        .find(|(names, _)| names.contains(&name))
+        .find(|(names, _)| names.split(' ').any(|known| known == name))
         .map(|(_, hint)| *hint)
 }
 
-/// Names in lower case, with underscores for dashes, dots and spaces.
-const FOREIGN: &[(&[&str], &str)] = &[
+/// Names in lower case, with underscores for dashes, dots and spaces; and the hint for them.
+const FOREIGN: &[(&str, &str)] = &[
     (
-        &[
-            "auth_basic",
-            "auth_basic_user_file",
-            "basic_auth",
-            "basicauth",
-            "authtype",
-            "authname",
-            "authuserfile",
-            "auth_request",
-            "forward_auth",
-            "satisfy",
-            "require",
-        ],
+        "auth_basic auth_basic_user_file basic_auth basicauth authtype authname authuserfile auth_request \
+         forward_auth satisfy require",
         "password protection is not built yet: do it in the application, or in a web server in front",
     ),
     (
-        &[
-            "gzip",
-            "gzip_types",
-            "gzip_comp_level",
-            "gzip_min_length",
-            "gzip_vary",
-            "gzip_proxied",
-            "brotli",
-            "brotli_types",
-            "zstd",
-            "compress",
-            "compression",
-            "encode",
-            "deflate",
-            "setoutputfilter",
-            "addoutputfilterbytype",
-        ],
+        "gzip gzip_types gzip_comp_level gzip_min_length gzip_vary gzip_proxied brotli brotli_types zstd compress \
+         compression encode deflate setoutputfilter addoutputfilterbytype",
         "compression of answers is not built yet. Files are sent compressed if there is a .gz, .br or .zst file beside them \
          (`precompressed`); PHP compresses its output with zlib.output_compression",
     ),
     (
-        &[
-            "tls",
-            "ssl",
-            "https",
-            "ssl_certificate",
-            "ssl_certificate_key",
-            "ssl_protocols",
-            "ssl_ciphers",
-            "ssl_session_cache",
-            "sslengine",
-            "sslcertificatefile",
-            "sslcertificatekeyfile",
-            "certificate",
-            "certificates",
-            "certificate_key",
-            "cert",
-            "crt",
-            "acme",
-            "letsencrypt",
-            "hsts",
-            "https_redirect",
-            "default_certificate",
-            "client_ca",
-        ],
+        "tls ssl https ssl_certificate ssl_certificate_key ssl_protocols ssl_ciphers ssl_session_cache sslengine \
+         sslcertificatefile sslcertificatekeyfile certificate certificates certificate_key cert crt acme \
+         letsencrypt hsts https_redirect default_certificate client_ca",
         "TLS is not built yet: put a TLS proxy (nginx, HAProxy, Caddy) in front, which sends HTTP to a listener of weir",
     ),
     (
-        &["http2", "http3", "h2", "h2c", "quic", "protocols"],
+        "http2 http3 h2 h2c quic protocols",
         "HTTP/2 and HTTP/3 are not built yet: clients use HTTP/1.1, or HTTP/2 to a proxy in front",
     ),
     (
-        &[
-            "proxy_pass",
-            "proxypass",
-            "proxypassreverse",
-            "proxypassmatch",
-            "reverse_proxy",
-            "proxy",
-            "grpc_pass",
-            "uwsgi_pass",
-            "scgi_pass",
-            "http_proxy",
-        ],
+        "proxy_pass proxypass proxypassreverse proxypassmatch reverse_proxy proxy grpc_pass uwsgi_pass scgi_pass \
+         http_proxy",
         "weir sends requests to FastCGI applications, not to HTTP servers: list them in a pool with runtime = \"servers\". \
          Outgoing calls of the application go through [egress]",
     ),
     (
-        &[
-            "autoindex",
-            "directory_listing",
-            "browse",
-            "file_server",
-            "options",
-            "indexes",
-        ],
+        "autoindex directory_listing browse file_server options indexes",
         "weir has no directory listings; `index` sets the files that are served for a folder",
     ),
     (
-        &[
-            "htaccess",
-            "allowoverride",
-            "accessfilename",
-            "allow_override",
-        ],
+        "htaccess allowoverride accessfilename allow_override",
         ".htaccess files have no effect: write a route with `deny`, `redirect` or `rewrite`. `weir doctor` lists \
          the files and what they deny",
     ),
     (
-        &[
-            "rewriteengine",
-            "rewritecond",
-            "rewritebase",
-            "rewriterules",
-            "if",
-        ],
+        "rewriteengine rewritecond rewritebase rewriterules if",
         "write a [[site.NAME.route]] with `path`, `methods` and `rewrite` or `redirect`; for URLs that are not files, write `fallback`",
     ),
     (
-        &[
-            "location",
-            "locationmatch",
-            "directory",
-            "files",
-            "filesmatch",
-            "handle",
-            "handle_path",
-            "route_match",
-        ],
+        "location locationmatch directory files filesmatch handle handle_path route_match",
         "write a [[site.NAME.route]] with path = \"/prefix/*\", or \"~^/regular/expression\"",
     ),
     (
-        &[
-            "limit_req",
-            "limit_req_zone",
-            "limit_conn_zone",
-            "rate",
-            "rate_limit",
-            "limit_rate",
-            "ratelimit",
-            "stick_table",
-            "bandwidth",
-        ],
+        "limit_req limit_req_zone limit_conn_zone rate rate_limit limit_rate ratelimit stick_table bandwidth",
         "rate limits are not built yet: `fair_by` gives clients equal shares of the workers, `max_connections_per_address` limits \
          connections",
     ),
     (
-        &[
-            "fastcgi_cache",
-            "fastcgi_cache_path",
-            "fastcgi_cache_valid",
-            "proxy_cache",
-            "cache",
-            "cacheenable",
-        ],
+        "fastcgi_cache fastcgi_cache_path fastcgi_cache_valid proxy_cache cache cacheenable",
         "a page cache is not built yet: `cache_control` tells browsers how long to keep files; scripts send their own headers for pages",
     ),
     (
-        &["autostart", "program", "cron", "schedule"],
+        "autostart program cron schedule",
         "running other programs is not built yet: use systemd or cron",
     ),
     (
-        &["fastcgi_index"],
+        "fastcgi_index",
         "`index` lists the files that are served for a folder; scripts can be in it",
     ),
     (
-        &["internal"],
+        "internal",
         "put files that only scripts may send outside of `root`, in a folder of `accel_redirect` or `sendfile_dirs`",
     ),
     (
-        &[
-            "sendfile",
-            "tcp_nopush",
-            "tcp_nodelay",
-            "aio",
-            "open_file_cache",
-            "directio",
-            "keepalive",
-        ],
+        "sendfile tcp_nopush tcp_nodelay aio open_file_cache directio keepalive",
         "remove it: weir always does this",
     ),
     (
-        &["server_tokens", "serversignature", "servertokens"],
+        "server_tokens serversignature servertokens",
         "remove it: weir never sends its version to clients",
     ),
     (
-        &["include", "import"],
+        "include import",
         "the configuration must be one file: write everything here",
     ),
     (
-        &["port", "listen_port"],
+        "port listen_port",
         "write the port in `address`: address = \"0.0.0.0:8080\"",
     ),
     (
-        &["daemonize", "daemon", "background"],
+        "daemonize daemon background",
         "remove it: weir stays in the foreground, as systemd and containers need it",
     ),
 ];

@@ -19,7 +19,7 @@ pub(crate) fn listeners(tables: &[Named], pools: &[String], sink: &mut Sink) -> 
     for Named { name, entries } in tables {
         let address = match entries.value("address") {
             Some(Value::Address(address)) => address,
-            _ => Address::Unix("/".into()),
+            _ => Address::default(),
         };
         // Port 0: the kernel chooses a free port, so two of them never conflict.
         let fixed = !matches!(&address, Address::Tcp(socket) if socket.port() == 0);
@@ -56,20 +56,7 @@ pub(crate) fn listeners(tables: &[Named], pools: &[String], sink: &mut Sink) -> 
             name: name.clone(),
             protocol: protocol(name, entries, &address, pools, sink),
             address,
-            acl_users: entries.texts("acl_users").unwrap_or_default(),
-            acl_groups: entries.texts("acl_groups").unwrap_or_default(),
-            backlog: entries.number("backlog") as u32,
-            ipv6only: entries.bool("ipv6only"),
-            owner: entries.text("owner"),
-            group: entries.text("group"),
-            mode: entries.number("mode") as u32,
-            max_head: entries.count("max_head"),
-            max_headers: entries.count("max_headers"),
-            header_timeout: entries.duration("header_timeout"),
-            body_timeout: entries.duration("body_timeout"),
-            idle_timeout: entries.duration("idle_timeout"),
-            send_timeout: entries.duration("send_timeout"),
-            max_requests_per_connection: entries.number("max_requests_per_connection"),
+            ..entries.fields(None)
         });
     }
     listeners
@@ -83,33 +70,27 @@ fn protocol(
     sink: &mut Sink,
 ) -> Protocol {
     let spoken = spoken(entries);
-    if spoken == Spoken::Http {
-        for key in FASTCGI_ONLY.iter().chain(&POLICY) {
-            if let Some(entry) = entries.entry(key) {
-                let message = format!("`{key}` needs `protocol = \"fastcgi\"`");
-                let hint = match *key {
-                    key if POLICY.contains(&key) => "write it in [site.NAME], or in a route",
-                    "pool" => {
-                        "an HTTP listener gets its pools from the sites: `pool` in [site.NAME]"
-                    }
-                    "allowed_clients" => "for an HTTP listener, use a firewall",
-                    _ => "",
-                };
-                sink.error(entry.key.clone(), message, hint);
-            }
-        }
-        return Protocol::Http;
-    }
     let word = entries.text("protocol").unwrap_or_default();
-    let idle = |row: &&rows::Row| match spoken {
-        Spoken::AgentCheck => !AGENT_CHECK.contains(&row.name),
-        _ => HTTP_ONLY.contains(&row.name),
-    };
-    for row in rows::of(Section::Listen).filter(idle) {
-        if let Some(entry) = entries.entry(row.name) {
+    for row in rows::of(Section::Listen).filter(|row| !row.applies_to(&word)) {
+        let Some(entry) = entries.entry(row.name) else {
+            continue;
+        };
+        if spoken != Spoken::Http {
             let message = format!("`{}` has no effect with `protocol = \"{word}\"`", row.name);
             sink.warning(entry.key.clone(), message, "");
+            continue;
         }
+        let message = format!("`{}` needs `protocol = \"fastcgi\"`", row.name);
+        let hint = match row.name {
+            "pool" => "an HTTP listener gets its pools from the sites: `pool` in [site.NAME]",
+            "allowed_clients" => "for an HTTP listener, use a firewall",
+            _ if row.sections.contains(&Section::Site) => "write it in [site.NAME], or in a route",
+            _ => "",
+        };
+        sink.error(entry.key.clone(), message, hint);
+    }
+    if spoken == Spoken::Http {
+        return Protocol::Http;
     }
     if let Some(entry) = entries.entry("allowed_clients")
         && matches!(address, Address::Unix(_))
@@ -134,16 +115,13 @@ fn protocol(
     if spoken == Spoken::AgentCheck {
         return Protocol::AgentCheck(AgentCheck {
             pool,
-            allowed_clients: entries.ip_addresses("allowed_clients"),
+            allowed_clients: entries.get("allowed_clients"),
         });
     }
     Protocol::FastCgi(FastCgi {
         pool,
-        status_only: entries.bool("status_only"),
-        answers_failures: entries.text("on_worker_failure").as_deref() == Some("answer"),
-        proxy_status: entries.bool("proxy_status"),
-        allowed_clients: entries.ip_addresses("allowed_clients"),
-        policy: settings::policy(entries, None),
+        policy: entries.fields(None),
+        ..entries.fields(None)
     })
 }
 
@@ -163,41 +141,3 @@ pub(crate) fn spoken(entries: &Entries) -> Spoken {
         _ => Spoken::Http,
     }
 }
-
-/// The keys that an agent-check listener uses.
-const AGENT_CHECK: [&str; 11] = [
-    "address",
-    "protocol",
-    "backlog",
-    "ipv6only",
-    "owner",
-    "group",
-    "mode",
-    "acl_users",
-    "acl_groups",
-    "pool",
-    "allowed_clients",
-];
-
-/// The keys that an HTTP listener does not use.
-const FASTCGI_ONLY: [&str; 5] = [
-    "pool",
-    "status_only",
-    "on_worker_failure",
-    "proxy_status",
-    "allowed_clients",
-];
-
-/// The limits of HTTP request heads. FastCGI parameters have a limit of their own.
-const HTTP_ONLY: [&str; 3] = ["max_head", "max_headers", "proxy_protocol"];
-
-/// The keys of a request's policy. For an HTTP listener, its sites set them.
-const POLICY: [&str; 7] = [
-    "timeout",
-    "timeout_header",
-    "priority",
-    "priority_by",
-    "fair_by",
-    "serialize_by",
-    "on_client_left",
-];

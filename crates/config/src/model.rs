@@ -55,7 +55,7 @@ impl Config {
 }
 
 /// `[server]`: the process, its identity, and the limits for all sites.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Server {
     /// User of the gateway if root starts weir. `None`: the current user, or for root the first existing one of
     /// `weir`, `www-data` and `nobody`.
@@ -114,10 +114,11 @@ pub struct Server {
 pub const GATEWAY_FIRST: i32 = 5;
 
 /// Path of one of weir's own sockets: of the admin API, or of the egress.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Window {
     /// The default path in the machine's folder for such sockets, for the admin API `weir/admin.sock`. If that is not
     /// possible, weir runs without it.
+    #[default]
     Usual,
     /// No socket.
     Off,
@@ -135,6 +136,12 @@ pub enum Address {
 }
 
 /// Writes the address as in weir.toml.
+impl Default for Address {
+    fn default() -> Self {
+        Self::Unix("/".into())
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -145,7 +152,7 @@ impl fmt::Display for Address {
 }
 
 /// `[listen.NAME]`
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Listener {
     /// The NAME.
     pub name: String,
@@ -184,9 +191,10 @@ pub struct Listener {
 }
 
 /// Protocol of a listener.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Protocol {
     /// HTTP/1.
+    #[default]
     Http,
     /// FastCGI 1.0, from a web server in front.
     FastCgi(FastCgi),
@@ -204,7 +212,7 @@ pub struct AgentCheck {
 }
 
 /// A listener with `protocol = "fastcgi"`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FastCgi {
     /// The pool that handles the requests.
     pub pool: PoolId,
@@ -229,6 +237,17 @@ pub enum HostPattern {
     Suffix(String),
     /// `shop.*`: any name with this prefix (stored with its last dot: `shop.`).
     Prefix(String),
+}
+
+/// Writes the pattern as in weir.toml.
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(name) => f.write_str(name),
+            Self::Suffix(name) => write!(f, "*{name}"),
+            Self::Prefix(name) => write!(f, "{name}*"),
+        }
+    }
 }
 
 /// `[site.NAME]`
@@ -295,11 +314,11 @@ pub enum Action {
 }
 
 /// Index into [`Config::pools`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct PoolId(pub usize);
 
 /// Settings of a site that a route may override.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Settings {
     /// The document root. `None`: no files and no scripts (only replies).
     pub root: Option<PathBuf>,
@@ -475,7 +494,7 @@ pub enum OnClientLeft {
 }
 
 /// `[pool.NAME]`
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Pool {
     /// The NAME.
     pub name: String,
@@ -545,8 +564,14 @@ pub enum Runtime {
     Servers(Servers),
 }
 
+impl Default for Runtime {
+    fn default() -> Self {
+        Self::Command(Command::default())
+    }
+}
+
 /// `runtime = "command"`
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Command {
     /// Program and arguments. The program is an absolute path, or is looked up in PATH at the start.
     pub argv: Vec<String>,
@@ -555,7 +580,7 @@ pub struct Command {
 }
 
 /// `runtime = "php"`
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Php {
     /// Major and minor version, `8.2`. `None`: the newest installed.
     pub version: Option<String>,
@@ -597,9 +622,10 @@ pub struct PhpSetting {
 }
 
 /// How the number of workers is chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pm {
     /// Always `max_children`.
+    #[default]
     Static,
     /// A number of workers between two limits is kept idle.
     Dynamic {
@@ -620,7 +646,7 @@ pub enum Pm {
 }
 
 /// Workers that weir runs itself: number, user and environment.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Workers {
     /// How the number is chosen.
     pub pm: Pm,
@@ -670,7 +696,7 @@ pub struct Workers {
 }
 
 /// `[pool.NAME.queue]`
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Queue {
     /// Maximum number of requests running at once. If weir detects the limits of the servers, their maximum together.
     pub maxconn: usize,
@@ -708,16 +734,17 @@ pub struct Reserve {
 }
 
 /// Order of the queue under lasting overload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum QueueOrder {
     /// The queue is kept short, and requests that have waited too long go last.
+    #[default]
     Adaptive,
     /// First in, first out.
     Fifo,
 }
 
 /// `[log]`
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Log {
     /// Target of the access log.
     pub access: LogTarget,
@@ -742,18 +769,20 @@ pub struct Log {
 }
 
 /// Format of error messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ErrorFormat {
     /// weir's own.
+    #[default]
     Weir,
     /// PHP-FPM's, for scripts that parse them.
     Fpm,
 }
 
 /// Where a log goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum LogTarget {
     /// Nowhere.
+    #[default]
     Off,
     /// `"stdout"`
     Stdout,
@@ -766,9 +795,10 @@ pub enum LogTarget {
 }
 
 /// Format of a line of the access log.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub enum LogFormat {
     /// Apache's and nginx's combined format.
+    #[default]
     Combined,
     /// One JSON object per line, with all fields.
     Json,
@@ -777,13 +807,14 @@ pub enum LogFormat {
 }
 
 /// Severity, most severe first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Level {
     /// Something failed or is lost.
     Error,
     /// Something will cause a problem.
     Warning,
     /// Normal events for operators.
+    #[default]
     Notice,
     /// Everything.
     Debug,

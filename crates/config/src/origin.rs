@@ -109,18 +109,14 @@ pub(crate) fn network(text: &str) -> Checked<Network> {
         );
     }
     let Ok(ip) = ip.parse::<IpAddr>() else {
-        let hint = match (odd_ipv4(ip), prefix) {
-            // `10/8` omits the zero octets.
-            (_, Some(prefix)) if format!("{ip}.0.0.0").parse::<Ipv4Addr>().is_ok() => {
-                format!("write \"{ip}.0.0.0/{prefix}\"")
-            }
-            (_, Some(prefix)) if format!("{ip}.0.0").parse::<Ipv4Addr>().is_ok() => {
-                format!("write \"{ip}.0.0/{prefix}\"")
-            }
-            (_, Some(prefix)) if format!("{ip}.0").parse::<Ipv4Addr>().is_ok() => {
-                format!("write \"{ip}.0/{prefix}\"")
-            }
-            (Some(usual), None) => format!("did you mean \"{usual}\"?"),
+        // `10/8` omits the zero octets.
+        let complete = [".0.0.0", ".0.0", ".0"]
+            .map(|zeros| format!("{ip}{zeros}"))
+            .into_iter()
+            .find(|whole| whole.parse::<Ipv4Addr>().is_ok());
+        let hint = match (odd_ipv4(ip), complete, prefix) {
+            (_, Some(whole), Some(prefix)) => format!("write \"{whole}/{prefix}\""),
+            (Some(usual), _, None) => format!("did you mean \"{usual}\"?"),
             _ => "for example \"10.0.0.0/8\", \"192.168.7.12\" or \"fd00::/8\"".to_owned(),
         };
         return wrong(format!("{text:?} is not a network"), hint);

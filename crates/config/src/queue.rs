@@ -2,9 +2,8 @@
 
 use crate::{
     entries::Entries,
-    model::{Queue, QueueOrder, Reserve, Runtime, SerializeBy, Servers},
+    model::{Queue, Reserve, Runtime, SerializeBy, Servers},
     sink::Sink,
-    value::Value,
 };
 
 pub(crate) fn queue(entries: &Entries, runtime: &Runtime, sink: &mut Sink) -> Queue {
@@ -43,24 +42,14 @@ pub(crate) fn queue(entries: &Entries, runtime: &Runtime, sink: &mut Sink) -> Qu
         maxconn,
         minconn,
         fullconn,
-        max_queue: entries.count("max_queue"),
-        waits_when_full: entries.text("when_full").as_deref() == Some("wait"),
-        timeout: entries.duration("timeout"),
         reserve: reserves(entries, maxconn, sink),
         serialize_by: serialize_by(entries, runtime, sink),
-        serialize_queue: entries.count("serialize_queue"),
-        client_share: entries.count("client_share").min(100) as u8,
-        order: match entries.text("order").as_deref() {
-            Some("fifo") => QueueOrder::Fifo,
-            _ => QueueOrder::Adaptive,
-        },
+        ..entries.fields(None)
     }
 }
 
 fn serialize_by(entries: &Entries, runtime: &Runtime, sink: &mut Sink) -> SerializeBy {
-    let Some(Value::SerializeBy(by)) = entries.value("serialize_by") else {
-        return SerializeBy::Pool;
-    };
+    let by = entries.get("serialize_by");
     if by == SerializeBy::Auto && !matches!(runtime, Runtime::Php(_)) {
         sink.error(
             entries.span("serialize_by"),
@@ -112,9 +101,7 @@ fn reserves(entries: &Entries, maxconn: usize, sink: &mut Sink) -> Vec<Reserve> 
     let Some(entry) = entries.entry("reserve") else {
         return Vec::new();
     };
-    let Some(Value::Reserves(list)) = entries.value("reserve") else {
-        return Vec::new();
-    };
+    let list: Vec<Reserve> = entries.get("reserve");
     for (index, (reserve, span)) in list.iter().zip(&entry.parts).enumerate() {
         let same = |other: &Reserve| other.priority == reserve.priority;
         if list[..index].iter().any(same) {

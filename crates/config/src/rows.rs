@@ -60,6 +60,8 @@ pub(crate) struct Row {
     pub(crate) help: &'static str,
     /// Names of the key in other programs.
     pub(crate) elsewhere: &'static [&'static str],
+    /// The values of `runtime` (in a pool) or `protocol` (in a listener) with which the key has a meaning. Empty: all.
+    pub(crate) only: &'static [&'static str],
     /// Title of the group that begins with this row on the reference page. Empty: the row continues the previous
     /// group.
     pub(crate) group: &'static str,
@@ -341,13 +343,24 @@ const fn key(
         default,
         help,
         elsewhere: &[],
+        only: &[],
         group: "",
     }
 }
 
 impl Row {
+    /// Whether the key has a meaning with this `runtime` or `protocol`.
+    pub(crate) fn applies_to(&self, word: &str) -> bool {
+        self.only.is_empty() || self.only.contains(&word)
+    }
+
     const fn begins(mut self, group: &'static str) -> Self {
         self.group = group;
+        self
+    }
+
+    const fn only(mut self, words: &'static [&'static str]) -> Self {
+        self.only = words;
         self
     }
 

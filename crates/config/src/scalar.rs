@@ -249,14 +249,7 @@ pub(crate) fn host_pattern(text: &str) -> Checked<HostPattern> {
         );
     }
     let name = name.strip_suffix('.').unwrap_or(name);
-    let label_ok = |label: &str| {
-        !label.is_empty()
-            && label.len() <= 63
-            && label
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-    };
-    if name.len() > 253 || !name.split('.').all(label_ok) {
+    if !has_labels(name) {
         return wrong(
             format!("{text:?} is not a host name"),
             "for example \"shop.example\" or \"*.shop.example\"",
@@ -271,15 +264,17 @@ pub(crate) fn host_pattern(text: &str) -> Checked<HostPattern> {
 /// Whether the text is a valid DNS name and not an IP address (RFC 1123 §2.1: the last label is not a number).
 pub(crate) fn is_host_name(text: &str) -> bool {
     let name = text.strip_suffix('.').unwrap_or(text);
-    let label_ok = |label: &str| {
-        !label.is_empty()
-            && label.len() <= 63
-            && label
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-    };
     let last = name.rsplit('.').next().unwrap_or_default();
-    name.len() <= 253 && name.split('.').all(label_ok) && !last.bytes().all(|b| b.is_ascii_digit())
+    has_labels(name) && !last.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Whether it consists of labels as a DNS name does.
+fn has_labels(name: &str) -> bool {
+    let is_label = |label: &str| {
+        let of_label = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        (1..=63).contains(&label.len()) && label.bytes().all(of_label)
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
 }
 
 /// A field name of HTTP (RFC 9110 §5.1), method or other token.

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::{
     model::{Secret, SecretPiece},
     scalar::{self, Checked, wrong},
-    texts,
+    template, texts,
 };
 
 /// A name and value of `set_headers`. Relative paths are relative to `folder`.
@@ -34,34 +34,8 @@ pub(crate) fn header(folder: &Path, name: &str, value: &str) -> Checked<(String,
 }
 
 fn parse(folder: &Path, text: &str) -> Checked<Secret> {
-    let mut pieces = Vec::new();
-    let mut literal = String::new();
-    let mut rest = text;
-    while let Some(dollar) = rest.find('$') {
-        literal.push_str(&rest[..dollar]);
-        rest = &rest[dollar..];
-        if let Some(after) = rest.strip_prefix("$${") {
-            literal.push_str("${");
-            rest = after;
-        } else if let Some(after) = rest.strip_prefix("${") {
-            let Some((inner, after)) = after.split_once('}') else {
-                return wrong("`${` without `}`", "a literal `${` is written `$${`");
-            };
-            if !literal.is_empty() {
-                pieces.push(SecretPiece::Text(core::mem::take(&mut literal)));
-            }
-            pieces.push(piece(folder, inner)?);
-            rest = after;
-        } else {
-            literal.push('$');
-            rest = &rest[1..];
-        }
-    }
-    literal.push_str(rest);
-    if !literal.is_empty() {
-        pieces.push(SecretPiece::Text(literal));
-    }
-    Ok(Secret(pieces))
+    let between = |inner: &str| piece(folder, inner);
+    template::pieces(text, SecretPiece::Text, between).map(Secret)
 }
 
 /// Parses the text between the braces.

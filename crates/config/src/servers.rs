@@ -2,31 +2,10 @@
 
 use crate::{
     entries::Entries,
-    model::{Adaptive, Address, Balance, Check, HashBy, Servers, Upstream, UpstreamServer},
+    model::{Adaptive, Address, Balance, Check, Servers, Upstream, UpstreamServer},
     sink::Sink,
     value::Value,
 };
-
-/// Keys that do not apply to another runtime.
-pub(crate) const SERVERS_ONLY: [&str; 17] = [
-    "servers",
-    "balance",
-    "hash_by",
-    "hash_balance_factor",
-    "check",
-    "check_path",
-    "check_interval",
-    "check_timeout",
-    "rise",
-    "fall",
-    "slowstart",
-    "max_fails",
-    "fail_timeout",
-    "resolve_min",
-    "resolve_max",
-    "limit_start",
-    "limit_max",
-];
 
 /// Reads the keys. `queue`: the pool's `queue` table.
 pub(crate) fn servers(name: &str, entries: &Entries, queue: &Entries, sink: &mut Sink) -> Servers {
@@ -76,16 +55,8 @@ pub(crate) fn servers(name: &str, entries: &Entries, queue: &Entries, sink: &mut
         balance: balance(entries, sink),
         adaptive: adaptive(entries, queue, sink),
         check,
-        check_interval: entries.duration("check_interval"),
-        check_timeout: entries.duration("check_timeout"),
-        rise: entries.number("rise") as u32,
-        fall: entries.number("fall") as u32,
-        slowstart: entries.duration("slowstart"),
-        max_fails: entries.number("max_fails") as u32,
-        fail_timeout: entries.duration("fail_timeout"),
-        resolve_min,
-        resolve_max,
         list,
+        ..entries.fields(None)
     }
 }
 
@@ -164,10 +135,7 @@ fn balance(entries: &Entries, sink: &mut Sink) -> Balance {
                 let hint = "125 to 200 are usual; 0 means only each server's own limit";
                 sink.error(entries.span("hash_balance_factor"), message, hint);
             }
-            let by = match entries.value("hash_by") {
-                Some(Value::HashBy(by)) => by,
-                _ => HashBy::Source,
-            };
+            let by = entries.get("hash_by");
             Balance::Hash { by, factor }
         }
         _ => Balance::LeastConn,
@@ -176,17 +144,6 @@ fn balance(entries: &Entries, sink: &mut Sink) -> Balance {
 
 fn check(entries: &Entries, sink: &mut Sink) -> Check {
     let chosen = entries.text("check");
-    let used: &[&str] = match chosen.as_deref() {
-        Some("fastcgi") => &[
-            "check_path",
-            "check_interval",
-            "check_timeout",
-            "rise",
-            "fall",
-        ],
-        Some("tcp") => &["check_interval", "check_timeout", "rise", "fall"],
-        _ => &[],
-    };
     let all = [
         "check_path",
         "check_interval",
@@ -194,6 +151,11 @@ fn check(entries: &Entries, sink: &mut Sink) -> Check {
         "rise",
         "fall",
     ];
+    let used = match chosen.as_deref() {
+        Some("fastcgi") => &all[..],
+        Some("tcp") => &all[1..],
+        _ => &[],
+    };
     for key in all.iter().filter(|key| !used.contains(key)) {
         if let Some(entry) = entries.entry(key)
             && !entries.is_wrong("check")

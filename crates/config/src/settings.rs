@@ -1,16 +1,10 @@
 //! The keys that sites and routes share: the settings of a site, overridden by those of a route.
 
-use std::collections::BTreeMap;
-
 use crate::{
     entries::Entries,
-    model::{
-        Alias, EncodedSlash, FairBy, OnClientLeft, PathPattern, Policy, PoolId, SerializeBy,
-        Settings,
-    },
+    model::{Alias, PathPattern, PoolId, Settings},
     scalar,
     sink::Sink,
-    template::Template,
     texts,
     value::Value,
 };
@@ -32,11 +26,6 @@ pub(crate) fn read(
     sink: &mut Sink,
 ) -> Overlay {
     let base = site.map(|site| &site.settings);
-    let over = Over {
-        entries,
-        site: base,
-    };
-
     let pool = match entries.entry("pool") {
         Some(_) => pool(entries, pools, sink),
         None => base.and_then(|base| base.pool),
@@ -50,69 +39,23 @@ pub(crate) fn read(
     };
 
     let alias = alias(entries, sink);
-    // Settings of the site's root do not apply to another folder.
-    let of_the_folder = |key: &str| alias.is_none() || entries.is_written(key);
-
-    let settings = Settings {
-        root: over.option("root", Entries::path, |s| &s.root),
-        script_root: over
-            .option("script_root", script_root, |s| &s.script_root)
-            .filter(|_| of_the_folder("script_root")),
+    let mut settings = Settings {
         index,
-        script: over.value(
-            "script",
-            |e, k| e.text(k).unwrap_or_default(),
-            |s| &s.script,
-        ),
-        fallback: over
-            .option("fallback", Entries::text, |s| &s.fallback)
-            .filter(|text| !text.is_empty() && of_the_folder("fallback")),
-        check_files: over.option("check_files", check_files, |s| &s.check_files),
-        encoded_slash: over.value("encoded_slash", encoded_slash, |s| &s.encoded_slash),
         alias,
         pool,
-        params: over.named("params", |s| &s.params, |a, b| a == b),
-        pass_headers: over.option("pass_headers", Entries::texts, |s| &s.pass_headers),
-        underscores_in_headers: over.value("underscores_in_headers", Entries::bool, |s| {
-            &s.underscores_in_headers
-        }),
-        hide_files: over
-            .option("hide_files", Entries::texts, |s| &s.hide_files)
-            .unwrap_or_else(default_hide_files),
-        deny_scripts: over.list("deny_scripts", |s| &s.deny_scripts),
-        error_pages: error_pages(entries, base),
-        cache_control: over
-            .option("cache_control", Entries::text, |s| &s.cache_control)
-            .filter(|text| !text.is_empty()),
-        set_headers: over.named("set_headers", |s| &s.set_headers, str::eq_ignore_ascii_case),
-        remove_headers: over.list("remove_headers", |s| &s.remove_headers),
-        set_request_headers: over.named(
-            "set_request_headers",
-            |s| &s.set_request_headers,
-            str::eq_ignore_ascii_case,
-        ),
-        charset: over.value(
-            "charset",
-            |e, k| e.text(k).unwrap_or_default(),
-            |s| &s.charset,
-        ),
-        types: types(entries, base),
-        precompressed: over.value("precompressed", Entries::bool, |s| &s.precompressed),
-        follow_symlinks: over.value("follow_symlinks", Entries::bool, |s| &s.follow_symlinks),
-        max_body: over.value("max_body", Entries::number, |s| &s.max_body),
-        body_memory: over.value("body_memory", Entries::count, |s| &s.body_memory),
-        response_memory: over.value("response_memory", Entries::count, |s| &s.response_memory),
-        max_response_file: over.value("max_response_file", Entries::number, |s| {
-            &s.max_response_file
-        }),
-        buffering: over.value("buffering", Entries::bool, |s| &s.buffering),
-        accel_redirect: accel_redirect(entries, base),
-        sendfile_dirs: over
-            .option("sendfile_dirs", Entries::paths, |s| &s.sendfile_dirs)
-            .unwrap_or_default(),
-        access_log: over.value("access_log", Entries::bool, |s| &s.access_log),
-        policy: policy(entries, base.map(|base| &base.policy)),
+        policy: entries.fields(base.map(|base| &base.policy)),
+        ..entries.fields(base)
     };
+    if settings.alias.is_some() {
+        // Settings of the site's root do not apply to another folder.
+        settings.script_root = settings
+            .script_root
+            .filter(|_| entries.is_written("script_root"));
+        settings.fallback = settings.fallback.filter(|_| entries.is_written("fallback"));
+    }
+    if base.is_none() && entries.entry("hide_files").is_none() {
+        settings.hide_files = default_hide_files();
+    }
     let root_written = entries.is_written("root")
         || entries.is_written("alias")
         || site.is_some_and(|site| site.root_written);
@@ -121,104 +64,6 @@ pub(crate) fn read(
         settings,
         index_written,
         root_written,
-    }
-}
-
-/// Looks a key up in a route, then in its site, then in the defaults.
-struct Over<'a> {
-    entries: &'a Entries,
-    site: Option<&'a Settings>,
-}
-
-impl Over<'_> {
-    fn value<T: Clone>(
-        &self,
-        key: &str,
-        read: impl Fn(&Entries, &str) -> T,
-        of: impl Fn(&Settings) -> &T,
-    ) -> T {
-        match self.site {
-            Some(site) if !self.entries.is_written(key) => of(site).clone(),
-            _ => read(self.entries, key),
-        }
-    }
-
-    /// A key without a default: the value written here, else the site's value, which may be `None`.
-    fn option<T, O>(
-        &self,
-        key: &str,
-        read: impl Fn(&Entries, &str) -> Option<T>,
-        of: impl Fn(&Settings) -> &O,
-    ) -> Option<T>
-    where
-        O: Clone + Into<Option<T>>,
-    {
-        match self.site {
-            Some(site) if !self.entries.is_written(key) => of(site).clone().into(),
-            _ => read(self.entries, key),
-        }
-    }
-
-    fn list(&self, key: &str, of: impl Fn(&Settings) -> &Vec<String>) -> Vec<String> {
-        self.option(key, Entries::texts, of).unwrap_or_default()
-    }
-
-    /// Names with templates: those of the site, with those written here added or replacing them.
-    fn named(
-        &self,
-        key: &str,
-        of: impl Fn(&Settings) -> &Vec<(String, Template)>,
-        same: impl Fn(&str, &str) -> bool,
-    ) -> Vec<(String, Template)> {
-        let mut all = self.site.map(|site| of(site).clone()).unwrap_or_default();
-        for (name, value) in self.entries.templates(key) {
-            match all.iter_mut().find(|(known, _)| same(known, &name)) {
-                Some(slot) => *slot = (name, value),
-                None => all.push((name, value)),
-            }
-        }
-        all
-    }
-}
-
-/// The timeout, priority and order of requests: of a listener or a site, or of a route on top of its site's.
-pub(crate) fn policy(entries: &Entries, site: Option<&Policy>) -> Policy {
-    let inherits = |key: &str| site.filter(|_| !entries.is_written(key));
-    Policy {
-        timeout: inherits("timeout")
-            .map_or_else(|| entries.duration("timeout"), |site| site.timeout),
-        timeout_header: match inherits("timeout_header") {
-            Some(site) => site.timeout_header.clone(),
-            None => entries
-                .text("timeout_header")
-                .filter(|name| !name.is_empty()),
-        },
-        priority: inherits("priority")
-            .map_or_else(|| entries.signed("priority") as i16, |site| site.priority),
-        priority_by: match (inherits("priority_by"), entries.value("priority_by")) {
-            (Some(site), _) => site.priority_by.clone(),
-            (None, Some(Value::PriorityRules(rules))) => rules,
-            (None, _) => Vec::new(),
-        },
-        fair_by: match (inherits("fair_by"), entries.value("fair_by")) {
-            (Some(site), _) => site.fair_by.clone(),
-            (None, Some(Value::FairBy(fair_by))) => fair_by,
-            (None, _) => FairBy::default(),
-        },
-        serialize_by: match (inherits("serialize_by"), entries.value("serialize_by")) {
-            (Some(site), _) => site.serialize_by.clone(),
-            (None, Some(Value::SerializeBy(by))) => by,
-            (None, _) => SerializeBy::Pool,
-        },
-        on_client_left: match (
-            inherits("on_client_left"),
-            entries.text("on_client_left").as_deref(),
-        ) {
-            (Some(site), _) => site.on_client_left,
-            (None, Some("cancel")) => OnClientLeft::Cancel,
-            (None, Some("finish_if_answering")) => OnClientLeft::FinishIfAnswering,
-            (None, _) => OnClientLeft::Finish,
-        },
     }
 }
 
@@ -305,53 +150,6 @@ pub(crate) fn check_groups(entries: &Entries, key: &str, sink: &mut Sink) {
             sink.error(entry.span.clone(), message, hint);
         }
     }
-}
-
-fn script_root(entries: &Entries, key: &str) -> Option<std::path::PathBuf> {
-    entries.text(key).map(Into::into)
-}
-
-fn check_files(entries: &Entries, key: &str) -> Option<bool> {
-    entries.entry(key).map(|_| entries.bool(key))
-}
-
-fn encoded_slash(entries: &Entries, key: &str) -> EncodedSlash {
-    match entries.text(key).as_deref() {
-        Some("refuse") => EncodedSlash::Refuse,
-        _ => EncodedSlash::Pass,
-    }
-}
-
-fn error_pages(entries: &Entries, site: Option<&Settings>) -> BTreeMap<u16, std::path::PathBuf> {
-    let mut pages = site
-        .map(|site| site.error_pages.clone())
-        .unwrap_or_default();
-    if let Some(Value::Pages(written)) = entries.value("error_pages") {
-        pages.extend(written);
-    }
-    pages
-}
-
-fn types(entries: &Entries, site: Option<&Settings>) -> BTreeMap<String, String> {
-    let mut types = site.map(|site| site.types.clone()).unwrap_or_default();
-    types.extend(entries.pairs("types"));
-    types
-}
-
-fn accel_redirect(entries: &Entries, site: Option<&Settings>) -> Vec<(String, std::path::PathBuf)> {
-    let mut folders = site
-        .map(|site| site.accel_redirect.clone())
-        .unwrap_or_default();
-    let Some(Value::Folders(written)) = entries.value("accel_redirect") else {
-        return folders;
-    };
-    for (prefix, folder) in written {
-        match folders.iter_mut().find(|(known, _)| *known == prefix) {
-            Some(slot) => slot.1 = folder,
-            None => folders.push((prefix, folder)),
-        }
-    }
-    folders
 }
 
 /// Checks that the settings fit together.

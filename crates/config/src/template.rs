@@ -18,37 +18,13 @@ pub struct Template {
 impl Template {
     /// Parses a template. With `log`, it may use the variables that exist only after the request.
     pub(crate) fn parse(text: &str, log: bool) -> Checked<Self> {
-        let mut pieces = Vec::new();
-        let mut literal = String::new();
-        let mut rest = text;
-        while let Some(dollar) = rest.find('$') {
-            literal.push_str(&rest[..dollar]);
-            rest = &rest[dollar..];
-            if let Some(after) = rest.strip_prefix("$${") {
-                literal.push_str("${");
-                rest = after;
-            } else if let Some(after) = rest.strip_prefix("${") {
-                let Some((name, after)) = after.split_once('}') else {
-                    return wrong("`${` without `}`", "a literal `${` is written `$${`");
-                };
-                if !literal.is_empty() {
-                    pieces.push(Piece::Text(core::mem::take(&mut literal)));
-                }
-                pieces.push(Piece::Variable(Variable::parse(name, log)?));
-                rest = after;
-            } else {
-                literal.push('$');
-                rest = &rest[1..];
-            }
-        }
-        literal.push_str(rest);
-        if !literal.is_empty() {
-            pieces.push(Piece::Text(literal));
-        }
-        Ok(Self { pieces })
+        let variable = |name: &str| Variable::parse(name, log).map(Piece::Variable);
+        Ok(Self {
+            pieces: pieces(text, Piece::Text, variable)?,
+        })
     }
 
-    /// A template with only this text and no variable.
+    /// A template without variables. An empty text has no pieces.
     pub fn literal(text: &str) -> Self {
         let pieces = match text {
             "" => Vec::new(),
@@ -56,6 +32,42 @@ impl Template {
         };
         Self { pieces }
     }
+}
+
+/// The pieces of a text with `${...}` in it: literal ones, and what stands between braces. `$${` is a literal `${`.
+pub(crate) fn pieces<P>(
+    text: &str,
+    literal: impl Fn(String) -> P,
+    between: impl Fn(&str) -> Checked<P>,
+) -> Checked<Vec<P>> {
+    let mut pieces = Vec::new();
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(dollar) = rest.find('$') {
+        plain.push_str(&rest[..dollar]);
+        rest = &rest[dollar..];
+        if let Some(after) = rest.strip_prefix("$${") {
+            plain.push_str("${");
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix("${") {
+            let Some((inner, after)) = after.split_once('}') else {
+                return wrong("`${` without `}`", "a literal `${` is written `$${`");
+            };
+            if !plain.is_empty() {
+                pieces.push(literal(core::mem::take(&mut plain)));
+            }
+            pieces.push(between(inner)?);
+            rest = after;
+        } else {
+            plain.push('$');
+            rest = &rest[1..];
+        }
+    }
+    plain.push_str(rest);
+    if !plain.is_empty() {
+        pieces.push(literal(plain));
+    }
+    Ok(pieces)
 }
 
 /// Writes the template as in weir.toml.

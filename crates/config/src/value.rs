@@ -21,6 +21,7 @@ use toml::{
 
 use crate::{
     access_format::AccessFormat,
+    entries::Key,
     model::{
         Action, Address, AllowRule, FairBy, HashBy, HostPattern, LogFormat, LogTarget, Network,
         OriginPattern, PathPattern, PriorityRule, Reserve, Secret, SerializeBy, UpstreamServer,
@@ -429,28 +430,46 @@ impl Reader<'_> {
         node: &Node<'_>,
         read: impl Fn(&str) -> Checked<T>,
     ) -> Option<Vec<T>> {
+        self.elements(kind, node, |reader, element| {
+            let Some(text) = element.get_ref().as_str() else {
+                let (noun, _) = kind.expectation();
+                let found = type_of(element.get_ref());
+                let message = format!("`{}` takes {noun}, this is {found}", reader.key);
+                reader.error(element, message, "");
+                return None;
+            };
+            reader.sink.take(element.span(), read(text))
+        })
+    }
+
+    /// A list whose elements `read` reads. It keeps the places of those that are right.
+    fn elements<T>(
+        &mut self,
+        kind: &Kind,
+        node: &Node<'_>,
+        read: impl Fn(&mut Self, &Node<'_>) -> Option<T>,
+    ) -> Option<Vec<T>> {
         let Some(array) = node.get_ref().as_array() else {
             self.mismatch(kind, node);
             return None;
         };
         let mut list = Vec::with_capacity(array.len());
         for element in array.iter() {
-            let Some(text) = element.get_ref().as_str() else {
-                let (noun, _) = kind.expectation();
-                let message = format!(
-                    "`{}` takes {noun}, this is {}",
-                    self.key,
-                    type_of(element.get_ref())
-                );
-                self.error(element, message, "");
-                continue;
-            };
-            if let Some(value) = self.sink.take(element.span(), read(text)) {
+            if let Some(value) = read(self, element) {
                 list.push(value);
                 self.parts.push(element.span());
             }
         }
         (list.len() == array.len()).then_some(list)
+    }
+
+    /// Reports a key that a table in a value, for example "a rule", does not have.
+    fn unknown_key<T>(&mut self, key: &Key<'_>, table: &str, known: &[&str]) -> Option<T> {
+        let unknown: &str = key.get_ref();
+        let hint = scalar::suggestion(unknown, known.iter().copied());
+        let message = format!("`{unknown}` is not a key of {table}");
+        self.sink.error(key.span(), message, hint);
+        None
     }
 
     fn program(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<String>> {
@@ -635,12 +654,7 @@ impl Reader<'_> {
                 "content_type" => inner
                     .scalar(&Kind::HeaderValue, value, texts::header_value)
                     .map(|content_type| reply.2 = content_type),
-                unknown => {
-                    let hint = scalar::suggestion(unknown, ["status", "body", "content_type"]);
-                    let message = format!("`{unknown}` is not a key of a reply");
-                    inner.sink.error(key.span(), message, hint);
-                    None
-                }
+                _ => inner.unknown_key(key, "a reply", &["status", "body", "content_type"]),
             };
             good &= read.is_some();
         }

@@ -110,7 +110,7 @@ fn owner(document: &Document, address: &Address) -> Option<String> {
     if is_it(document.server.value("admin_tcp")) {
         return Some("`admin_tcp` of [server]".to_owned());
     }
-    match (document.server.window("admin"), address) {
+    match (document.server.get("admin"), address) {
         (Window::At(window), Address::Unix(path)) if window == *path => {
             Some("`admin` of [server]".to_owned())
         }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use super::{Address, Window};
 
 /// `[egress]`
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Egress {
     /// Addresses that accept calls; not empty. TCP addresses must be loopback addresses unless there is a token.
     pub listen: Vec<Address>,
@@ -280,7 +280,7 @@ pub struct Host {
 
 /// Settings of calls to one origin. Each origin has connections, limits and a circuit breaker of its own, even if
 /// several origins share a table.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct HostSettings {
     /// Maximum number of idle connections that are kept.
     pub keepalive: usize,
@@ -342,42 +342,16 @@ pub struct HostSettings {
 
 impl HostSettings {
     /// The defaults, as on the reference page.
-    pub const USUAL: Self = Self {
-        keepalive: 32,
-        keepalive_timeout: Duration::from_secs(60),
-        keepalive_time: Duration::from_secs(3600),
-        preconnect: 0,
-        http2: true,
-        maxconn: 100,
-        max_queue: 1000,
-        queue_timeout: Duration::from_secs(10),
-        connect_timeout: Duration::from_secs(5),
-        first_byte_timeout: Duration::from_secs(60),
-        read_timeout: Duration::from_secs(60),
-        timeout: Duration::from_secs(3600),
-        retries: 2,
-        retry_budget: 20,
-        max_fails: 10,
-        fail_timeout: Duration::from_secs(10),
-        resolve_min: Duration::from_secs(1),
-        resolve_max: Duration::from_secs(300),
-        verify: true,
-        ca_file: None,
-        client_cert: None,
-        set_headers: Vec::new(),
-        forwarded: Forwarded::Off,
-        traceparent: false,
-        compress: false,
-        cache: false,
-        stale_if_error: Duration::ZERO,
-        max_response_head: 64 << 10,
-    };
+    pub fn usual() -> Self {
+        crate::egress::usual()
+    }
 }
 
 /// The header that contains the caller's address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Forwarded {
     /// None.
+    #[default]
     Off,
     /// `X-Forwarded-For`
     XForwardedFor,

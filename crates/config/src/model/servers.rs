@@ -6,7 +6,7 @@ use core::{fmt, time::Duration};
 use super::Address;
 
 /// Servers, and the load balancing between them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Servers {
     /// The servers; not empty.
     pub list: Vec<UpstreamServer>,
@@ -81,11 +81,12 @@ impl fmt::Display for Upstream {
 }
 
 /// The load balancing algorithm.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Balance {
     /// Each server in turn.
     RoundRobin,
     /// The server with the fewest running requests.
+    #[default]
     LeastConn,
     /// The first server below its limit.
     First,
@@ -101,9 +102,10 @@ pub enum Balance {
 }
 
 /// The key of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum HashBy {
     /// The client's address.
+    #[default]
     Source,
     /// The URL's path.
     Uri,
@@ -135,9 +137,10 @@ pub struct Adaptive {
 }
 
 /// The kind of health check.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Check {
     /// No health checks.
+    #[default]
     Off,
     /// The server accepts a connection.
     Tcp,

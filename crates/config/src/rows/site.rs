@@ -136,28 +136,28 @@ pub(super) const POLICY: &[Row] = &[
     key(POLICIES, "timeout", Kind::Duration { zero: true }, Value("\"0\""),
         "Maximum time from the first byte of a request for a script to the head of its answer: body, queue and \
          script together. After that: 408 while the body arrives, 503 in the queue, 504 while the script runs (its worker is \
-         then replaced). An answer that has begun is not cut. 0: only the limits of each part."),
+         then replaced). An answer that has begun is not cut. 0: only the limits of each part.").only(&["fastcgi"]),
     key(POLICIES, "timeout_header", Kind::HeaderName, Absent("none: clients cannot set a time"),
         "Request header in which clients send how long they will wait, in seconds (`1.5`) or with a unit (`\"250ms\"`). \
-         It can lower `timeout`, but not raise it. The script gets it as `REQUEST_DEADLINE`. `\"\"` in a route: none."),
+         It can lower `timeout`, but not raise it. The script gets it as `REQUEST_DEADLINE`. `\"\"` in a route: none.").only(&["fastcgi"]),
     key(POLICIES, "priority", Kind::Signed { min: PRIORITIES.0, max: PRIORITIES.1 }, Value("0"),
-        "Priority in the queue, if no rule of `priority_by` matches. Lower numbers go first."),
+        "Priority in the queue, if no rule of `priority_by` matches. Lower numbers go first.").only(&["fastcgi"]),
     key(POLICIES, "priority_by", Kind::PriorityRules, Absent("none"),
         "Rules that set the `priority` by a `header` or `cookie` of the request. The first matching rule is used. \
          `match` is a glob for the whole value (`*` matches any characters, `?` one), or `~` and a regular expression; \
-         without `match`, any value matches. A route's rules replace those of its site."),
+         without `match`, any value matches. A route's rules replace those of its site.").only(&["fastcgi"]),
     key(POLICIES, "fair_by", Kind::FairBy, Value("\"address\""),
         "How to identify clients, which get equal shares of the workers: by address (IPv6: /64 network), or by a \
-         header (the last part of a list) or cookie that a proxy in front sets; without it, by address. `\"off\"`: clients are not distinguished."),
+         header (the last part of a list) or cookie that a proxy in front sets; without it, by address. `\"off\"`: clients are not distinguished.").only(&["fastcgi"]),
     key(POLICIES, "serialize_by", Kind::SerializeBy, Absent("`serialize_by` of the pool's queue"),
         "Requests with the same cookie or header run one after the other in a pool. The others wait in the queue instead of \
          in workers, for example for the lock of their PHP session. Requests without the cookie or header do not wait. `\"auto\"`: by the \
-         session's cookie, for scripts that hold the session's lock for most of their time, as weir's own PHP reports it. `\"off\"`: all run at once."),
+         session's cookie, for scripts that hold the session's lock for most of their time, as weir's own PHP reports it. `\"off\"`: all run at once.").only(&["fastcgi"]),
     key(POLICIES, "on_client_left", Kind::Word(&["finish", "cancel", "finish_if_answering"], &[]), Value("\"finish\""),
         "What happens to a running script when its client leaves. `\"finish\"`: it continues; weir's own PHP gets the \
          information as usual in PHP (`ignore_user_abort`). `\"cancel\"`: its worker is replaced; with `servers`, its \
          connection is closed. `\"finish_if_answering\"`: cancel unless the answer has begun. Waiting requests are always removed.")
-        .called(&["fastcgi_ignore_client_abort", "proxy_ignore_client_abort", "option_abortonclose", "abortonclose"]),
+        .called(&["fastcgi_ignore_client_abort", "proxy_ignore_client_abort", "option_abortonclose", "abortonclose"]).only(&["fastcgi"]),
 ];
 
 const BOTH: &[Section] = &[Site, Route];

@@ -3,34 +3,21 @@
 use toml::de::{DeTable, DeValue};
 
 use super::{Node, Reader, Value, type_of};
-use crate::{model::AllowRule, origin, rows::Kind, scalar};
+use crate::{model::AllowRule, origin, rows::Kind};
 
 impl Reader<'_> {
     /// Reads `["api.example.com", { host = "legacy.internal", addresses = ["10.0.0.0/8"] }]`. `None`: it is wrong,
     /// and that was reported.
     pub(super) fn allow_rules(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<AllowRule>> {
-        let Some(array) = node.get_ref().as_array() else {
-            self.mismatch(kind, node);
-            return None;
-        };
-        let mut list = Vec::with_capacity(array.len());
-        for element in array.iter() {
-            let rule = match element.get_ref() {
-                DeValue::String(text) => self.sink.take(element.span(), origin::rule(text)),
-                DeValue::Table(table) => self.allow_rule(element, table),
-                other => {
-                    let message =
-                        format!("a rule must be a text or a table, not {}", type_of(other));
-                    self.error(element, message, EXAMPLE);
-                    None
-                }
-            };
-            if let Some(rule) = rule {
-                list.push(rule);
-                self.parts.push(element.span());
+        self.elements(kind, node, |reader, element| match element.get_ref() {
+            DeValue::String(text) => reader.sink.take(element.span(), origin::rule(text)),
+            DeValue::Table(table) => reader.allow_rule(element, table),
+            other => {
+                let message = format!("a rule must be a text or a table, not {}", type_of(other));
+                reader.error(element, message, EXAMPLE);
+                None
             }
-        }
-        (list.len() == array.len()).then_some(list)
+        })
     }
 
     fn allow_rule(&mut self, node: &Node<'_>, table: &DeTable<'_>) -> Option<AllowRule> {
@@ -45,12 +32,9 @@ impl Reader<'_> {
                 "methods" => &Kind::Methods,
                 "addresses" => &Kind::Networks,
                 "pools" => &Kind::References,
-                unknown => {
+                _ => {
                     let known = ["host", "path", "methods", "addresses", "pools"];
-                    let hint = scalar::suggestion(unknown, known);
-                    let message = format!("`{unknown}` is not a key of a rule");
-                    inner.sink.error(key.span(), message, hint);
-                    good = false;
+                    good = inner.unknown_key(key, "a rule", &known).unwrap_or(false);
                     continue;
                 }
             };

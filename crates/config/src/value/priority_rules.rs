@@ -5,7 +5,7 @@ use crate::{
     entries::in_order,
     model::{PriorityRule, ValuePattern},
     rows::{Kind, PRIORITIES},
-    scalar, texts,
+    texts,
 };
 
 impl Reader<'_> {
@@ -16,15 +16,9 @@ impl Reader<'_> {
         kind: &Kind,
         node: &Node<'_>,
     ) -> Option<Vec<PriorityRule>> {
-        let Some(array) = node.get_ref().as_array() else {
-            self.mismatch(kind, node);
-            return None;
-        };
-        let mut rules = Vec::with_capacity(array.len());
-        for element in array.iter() {
-            rules.extend(self.priority_rule(kind, element));
-        }
-        (rules.len() == array.len()).then_some(rules)
+        self.elements(kind, node, |reader, element| {
+            reader.priority_rule(kind, element)
+        })
     }
 
     fn priority_rule(&mut self, kind: &Kind, node: &Node<'_>) -> Option<PriorityRule> {
@@ -63,13 +57,7 @@ impl Reader<'_> {
                         .signed(&Kind::Signed { min, max }, node, min, max)
                         .map(|number| priority = Some(number as i16))
                 }
-                unknown => {
-                    let known = ["header", "cookie", "match", "priority"];
-                    let message = format!("`{unknown}` is not a key of a rule");
-                    let hint = scalar::suggestion(unknown, known);
-                    inner.sink.error(key.span(), message, hint);
-                    None
-                }
+                _ => inner.unknown_key(key, "a rule", &["header", "cookie", "match", "priority"]),
             };
             good &= read.is_some();
         }

@@ -3,22 +3,12 @@
 use toml::de::DeValue;
 
 use super::{Node, Reader, type_of};
-use crate::{model::Reserve, rows::Kind, scalar};
+use crate::{model::Reserve, rows::Kind};
 
 impl Reader<'_> {
     /// Reads `[{ priority = -10, workers = 1 }]`. `None`: it is wrong, and that was reported.
     pub(super) fn reserves(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<Reserve>> {
-        let Some(array) = node.get_ref().as_array() else {
-            self.mismatch(kind, node);
-            return None;
-        };
-        let mut list = Vec::with_capacity(array.len());
-        for element in array.iter() {
-            let reserve = self.reserve(element);
-            self.parts.push(element.span());
-            list.extend(reserve);
-        }
-        (list.len() == array.len()).then_some(list)
+        self.elements(kind, node, Self::reserve)
     }
 
     fn reserve(&mut self, node: &Node<'_>) -> Option<Reserve> {
@@ -44,11 +34,10 @@ impl Reader<'_> {
                     workers = inner.count(&Kind::Count { min, max }, value, min, max);
                     good &= workers.is_some();
                 }
-                unknown => {
-                    let hint = scalar::suggestion(unknown, ["priority", "workers"]);
-                    let message = format!("`{unknown}` is not a key of a reserve");
-                    inner.sink.error(key.span(), message, hint);
-                    good = false;
+                _ => {
+                    good = inner
+                        .unknown_key(key, "a reserve", &["priority", "workers"])
+                        .unwrap_or(false)
                 }
             }
         }

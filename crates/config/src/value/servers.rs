@@ -3,42 +3,29 @@
 use toml::de::{DeTable, DeValue};
 
 use super::{Node, Reader, type_of};
-use crate::{model::UpstreamServer, rows::Kind, scalar, texts};
+use crate::{model::UpstreamServer, rows::Kind, texts};
 
 impl Reader<'_> {
     /// Reads servers, each a text or a table.
     pub(super) fn servers(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<UpstreamServer>> {
-        let Some(array) = node.get_ref().as_array() else {
-            self.mismatch(kind, node);
-            return None;
-        };
-        let mut list = Vec::with_capacity(array.len());
-        for element in array.iter() {
-            let server = match element.get_ref() {
-                DeValue::String(text) => {
-                    let address = texts::upstream(self.folder, text);
-                    let address = self.sink.take(element.span(), address);
-                    address.map(|address| UpstreamServer {
-                        address,
-                        weight: USUAL_WEIGHT,
-                        backup: false,
-                    })
-                }
-                DeValue::Table(table) => self.server(element, table),
-                other => {
-                    let message =
-                        format!("a server must be a text or a table, not {}", type_of(other));
-                    let hint = "for example \"10.0.0.5:9000\", or { address = \"10.0.0.5:9000\", weight = 50 }";
-                    self.error(element, message, hint);
-                    None
-                }
-            };
-            if let Some(server) = server {
-                list.push(server);
-                self.parts.push(element.span());
+        self.elements(kind, node, |reader, element| match element.get_ref() {
+            DeValue::String(text) => {
+                let address = texts::upstream(reader.folder, text);
+                let address = reader.sink.take(element.span(), address)?;
+                Some(UpstreamServer {
+                    address,
+                    weight: USUAL_WEIGHT,
+                    backup: false,
+                })
             }
-        }
-        (list.len() == array.len()).then_some(list)
+            DeValue::Table(table) => reader.server(element, table),
+            other => {
+                let message = format!("a server must be a text or a table, not {}", type_of(other));
+                let hint = "for example \"10.0.0.5:9000\", or { address = \"10.0.0.5:9000\", weight = 50 }";
+                reader.error(element, message, hint);
+                None
+            }
+        })
     }
 
     fn server(&mut self, node: &Node<'_>, table: &DeTable<'_>) -> Option<UpstreamServer> {
@@ -58,12 +45,7 @@ impl Reader<'_> {
                     .count(&Kind::Count { min: 0, max: 1_000 }, value, 0, 1_000)
                     .map(|read| weight = read as u32),
                 "backup" => inner.bool(&Kind::Bool, value).map(|read| backup = read),
-                unknown => {
-                    let hint = scalar::suggestion(unknown, ["address", "weight", "backup"]);
-                    let message = format!("`{unknown}` is not a key of a server");
-                    inner.sink.error(key.span(), message, hint);
-                    None
-                }
+                _ => inner.unknown_key(key, "a server", &["address", "weight", "backup"]),
             };
             good &= read.is_some();
         }

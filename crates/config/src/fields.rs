@@ -1,0 +1,98 @@
+//! Which field of the model each key fills. Keys that need more than that are in `build.rs` and its siblings, which
+//! read them, and in `print.rs`, which shows them.
+
+use crate::{
+    field::Field,
+    model::{
+        Egress, FastCgi, HostSettings, Listener, Log, Php, Policy, Pool, Queue, Server, Servers,
+        Settings, Workers,
+    },
+};
+
+/// A struct whose fields keys fill.
+pub(crate) trait Fields: Clone + Default {
+    /// The field of a key; `None`: the key does not fill a field alone.
+    fn field(&self, key: &str) -> Option<&dyn Field>;
+
+    /// As [`Self::field`], to be filled.
+    fn field_mut(&mut self, key: &str) -> Option<&mut dyn Field>;
+}
+
+/// Lists the keys of a struct: `key`, or `key in field` if they have different names.
+macro_rules! fields {
+    (@of $of:ident $key:ident) => { $of.$key };
+    (@of $of:ident $key:ident $field:ident) => { $of.$field };
+    ($($model:ident { $($key:ident $(in $field:ident)?),* $(,)? })*) => {$(
+        impl Fields for $model {
+            fn field(&self, key: &str) -> Option<&dyn Field> {
+                let model = self;
+                match key {
+                    $(stringify!($key) => Some(&fields!(@of model $key $($field)?)),)*
+                    _ => None,
+                }
+            }
+
+            fn field_mut(&mut self, key: &str) -> Option<&mut dyn Field> {
+                let model = self;
+                match key {
+                    $(stringify!($key) => Some(&mut fields!(@of model $key $($field)?)),)*
+                    _ => None,
+                }
+            }
+        }
+    )*};
+}
+
+fields! {
+    Server {
+        user, group, chroot, threads, pid_file, shutdown_timeout, max_old_generations, gateway_timeout, max_connections,
+        max_connections_per_address, spool_dir, max_spool, server_software, admin, admin_tcp, admin_token_file,
+        ready_saturation, ready_stalled, site_histograms, process_priority in priority, resolver, process_max,
+        emergency_restart_threshold, emergency_restart_interval,
+    }
+    Listener {
+        backlog, ipv6only, owner, group, mode, acl_users, acl_groups, max_head, max_headers, header_timeout,
+        body_timeout, idle_timeout, send_timeout, max_requests_per_connection,
+    }
+    FastCgi { status_only, on_worker_failure in answers_failures, proxy_status, allowed_clients }
+    Settings {
+        root, script_root, index, script, fallback, check_files, encoded_slash, params, pass_headers,
+        underscores_in_headers, hide_files, deny_scripts, error_pages, cache_control, set_headers, remove_headers,
+        set_request_headers, charset, types, precompressed, follow_symlinks, max_body, body_memory, response_memory,
+        max_response_file, buffering, accel_redirect, sendfile_dirs, access_log,
+    }
+    Policy { timeout, timeout_header, priority, priority_by, fair_by, serialize_by, on_client_left }
+    Pool {
+        keep_conn, max_reqs, connect_timeout, read_timeout, request_terminate_timeout,
+        request_terminate_timeout_track_finished, retries, max_response_head, limit_extensions, status_path, ping_path,
+        ping_response, access_log, access_format, access_suppress_path,
+    }
+    Php {
+        php in version, php_ini in ini, no_php_ini in no_ini, php_define in define, watch_root,
+        request_slowlog_timeout in slowlog_timeout, request_slowlog_trace_depth in slowlog_depth, slowlog,
+        process_dumpable in dumpable, apparmor_hat,
+    }
+    Workers {
+        max_children, self_call_workers, worker_memory, max_spawn_rate, crash_limit, crash_window, crash_pause,
+        process_idle_timeout in idle_timeout, max_requests, max_memory, user, group, chroot, chdir, clear_env, env,
+        rlimit_files, rlimit_core, process_priority in priority, output_log, decorate_output,
+    }
+    Queue {
+        maxconn, max_queue, when_full in waits_when_full, timeout, reserve, serialize_by, serialize_queue, client_share,
+        order,
+    }
+    Servers {
+        check_interval, check_timeout, rise, fall, slowstart, max_fails, fail_timeout, resolve_min, resolve_max,
+    }
+    Egress {
+        listen, socket, owner, group, mode, token_file, threads, max_connections, max_hosts, upgrade, connect,
+        cache_size, cache_max_object,
+    }
+    HostSettings {
+        keepalive, keepalive_timeout, keepalive_time, preconnect, http2, maxconn, max_queue, queue_timeout,
+        connect_timeout, first_byte_timeout, read_timeout, timeout, retries, retry_budget, max_fails, fail_timeout,
+        resolve_min, resolve_max, verify, ca_file, set_headers, forwarded, traceparent, compress, cache, stale_if_error,
+        max_response_head,
+    }
+    Log { access, format, egress, error, level, error_format, error_limit, error_buffering, syslog_ident }
+}
