@@ -319,10 +319,7 @@ fn servers(servers: &Servers, row: &Row) -> Printed {
         if (server.weight, server.backup) == (100, false) {
             return address;
         }
-        let backup = match server.backup {
-            true => ", backup = true",
-            false => "",
-        };
+        let backup = if server.backup { ", backup = true" } else { "" };
         format!(
             "{{ address = {address}, weight = {}{backup} }}",
             server.weight

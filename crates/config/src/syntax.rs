@@ -20,10 +20,7 @@ pub(crate) fn readable(text: &str, sink: &mut Sink) -> String {
         let (_, errors) = DeTable::parse_recoverable(&usable);
         let problems = errors.iter().map(|error| Problem::of(text, error));
         let (stops, others): (Vec<_>, Vec<_>) = problems.partition(|problem| problem.stops);
-        let problems = match stops.is_empty() {
-            true => others,
-            false => stops,
-        };
+        let problems = if stops.is_empty() { others } else { stops };
         let done = !problems.iter().any(|problem| problem.stops);
         for problem in problems {
             if problem.stops {

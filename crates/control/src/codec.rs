@@ -6,8 +6,8 @@
 use weir_sys::{identity::Identity, process::Exit, socket_owners::Owner};
 
 use super::{
-    Action, BadMessage, EgressFiles, Health, Holding, Jail, ManagerCounts, OldGeneration,
-    ProcessUse, Reactors, Source, ToGateway, ToManager, Told, Whose, Work,
+    Action, BadMessage, CallSource, DrainStatus, EgressFiles, Health, Jail, ManagerCounts,
+    OldGeneration, ProcessUse, Reactors, Source, ToGateway, ToManager, WorkerRequest, WorkerTotals,
     wire::{Field, Message, Reader, Writer, fields, messages, nested},
 };
 
@@ -60,12 +60,12 @@ messages! {
     6 => Drained,
     7 => StartWorkers { pool, count },
     8 => Retire { pool, worker, spent },
-    9 => TraceWorker { pool, worker, told },
+    9 => TraceWorker { pool, worker, request },
     10 => Act { id, action },
     40 => Measure,
     60 => FindOwner { id, inode, workers },
-    70 => Terminate { pool, worker, told },
-    71 => Holding(holding),
+    70 => Terminate { pool, worker, request },
+    71 => DrainStatus(holding),
     73 => Addresses { name, addresses },
     74 => Alive { silent, work },
     75 => FindFormer { id, whose },
@@ -96,25 +96,25 @@ messages! {
 }
 
 messages! {
-    Whose, attaching ();
+    CallSource, attaching ();
     0 => Process(pid),
     1 => Socket(inode),
 }
 
-nested!(Action, Exit, Owner, Whose);
+nested!(Action, Exit, Owner, CallSource);
 
 fields! {
     Identity { uid, gid, groups }
     Jail { identity, own_user, chroot }
     Source { name, folder, cores, memory, open_files }
     Reactors { most, elastic }
-    Told { script, method, uri, elapsed, request }
+    WorkerRequest { script, method, uri, elapsed, number }
     ProcessUse { cpu, memory, files }
     ManagerCounts { reloads, failed_reloads, gateway_restarts, gateway_hangs, oom_kills, reload_waits }
-    Holding { connections, requests, calls, longest, request }
+    DrainStatus { connections, requests, calls, longest, request }
     OldGeneration { number, gateway, since, left, holding }
     Health { name, lost, lost_ago, failing, waiting }
-    Work { active, idle, requests, slow }
+    WorkerTotals { active, idle, requests, slow }
     EgressFiles { roots, files, env, users, socket }
 }
 

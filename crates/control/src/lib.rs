@@ -18,9 +18,10 @@ use std::{
     net::IpAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use weir_observe::log_sink::Health;
+use weir_observe::{events::Running, log_sink::Health};
 use weir_sys::{identity::Identity, message, process::Exit, socket_owners::Owner};
 
 pub use egress::{EgressFiles, EgressGiven};
@@ -28,7 +29,7 @@ pub use name_files::NameFiles;
 
 /// What a call has come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum CallSource {
     /// From this process or what it has started.
     Process(u32),
     /// From the socket with this inode.
@@ -225,7 +226,7 @@ pub enum ToGateway<F = OwnedFd> {
         /// The process.
         owner: Owner,
     },
-    /// Whose worker it is ([`ToManager::FindFormer`]).
+    /// CallSource worker it is ([`ToManager::FindFormer`]).
     Former {
         /// As in the question.
         id: u32,
@@ -260,7 +261,7 @@ pub enum ToGateway<F = OwnedFd> {
 
 /// A worker's request, for the log: the manager logs what happens to the worker, and this before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct WorkerRequest {
     /// SCRIPT_FILENAME.
     pub script: String,
     /// REQUEST_METHOD.
@@ -270,7 +271,22 @@ pub struct Told {
     /// How long it has run, µs.
     pub elapsed: u64,
     /// Its number.
-    pub request: u64,
+    pub number: u64,
+}
+
+impl WorkerRequest {
+    /// This request of a worker of `pool`, as it is logged.
+    pub fn running<'a>(&'a self, pool: &'a str, pid: u32) -> Running<'a> {
+        Running {
+            pool,
+            pid,
+            script: &self.script,
+            method: &self.method,
+            uri: &self.uri,
+            elapsed: Duration::from_micros(self.elapsed),
+            request: Some(self.number),
+        }
+    }
 }
 
 /// From the gateway to the manager.
@@ -303,7 +319,7 @@ pub enum ToManager {
         /// Its number.
         worker: u32,
         /// The request, for the log.
-        told: Told,
+        request: WorkerRequest,
     },
     /// More workers of a pool are needed. There are never more than `max_children` of a generation.
     StartWorkers {
@@ -328,7 +344,7 @@ pub enum ToManager {
         /// Its number.
         worker: u32,
         /// The request, for the log.
-        told: Told,
+        request: WorkerRequest,
     },
     /// An operator requests an action.
     Act {
@@ -349,12 +365,12 @@ pub enum ToManager {
         /// Indices into `Config::pools`, and the workers' numbers; at most [`MOST_ASKED`](Self::MOST_ASKED).
         workers: Vec<(u16, u32)>,
     },
-    /// Whose worker of an earlier configuration is this? Answered with [`ToGateway::Former`].
+    /// CallSource worker of an earlier configuration is this? Answered with [`ToGateway::Former`].
     FindFormer {
         /// Comes back in the answer.
         id: u32,
         /// What is known of it.
-        whose: Whose,
+        whose: CallSource,
     },
     /// The addresses of a server's name, for later gateways.
     Addresses {
@@ -364,13 +380,13 @@ pub enum ToManager {
         addresses: Vec<IpAddr>,
     },
     /// What the draining gateway still waits for; sent regularly.
-    Holding(Holding),
+    DrainStatus(DrainStatus),
     /// The answer to [`ToGateway::Ping`].
     Alive {
         /// How long the slowest thread has not reported progress, ms. Waiting threads report several times a second.
         silent: u32,
         /// What it does.
-        work: Work,
+        work: WorkerTotals,
     },
     /// Nothing runs any more.
     Drained,
@@ -441,7 +457,7 @@ pub struct ManagerCounts {
 
 /// What the workers of all pools do, and have done since the gateway's start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct WorkerTotals {
     /// Workers with a request.
     pub active: u32,
     /// Workers without one.
@@ -454,7 +470,7 @@ pub struct Work {
 
 /// What a draining gateway still waits for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Holding {
+pub struct DrainStatus {
     /// Connections of clients.
     pub connections: u32,
     /// Requests at workers.
@@ -479,7 +495,7 @@ pub struct OldGeneration {
     /// How much longer it may take, ms; 0: it is being ended.
     pub left: u64,
     /// The last report of its gateway.
-    pub holding: Holding,
+    pub holding: DrainStatus,
 }
 
 /// The user and folder that the gateway changes to.

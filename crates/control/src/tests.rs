@@ -62,9 +62,9 @@ fn addresses() -> impl Strategy<Value = (String, Vec<IpAddr>)> {
     )
 }
 
-fn holding() -> impl Strategy<Value = Holding> {
+fn holding() -> impl Strategy<Value = DrainStatus> {
     (any::<[u32; 2]>(), any::<bool>(), any::<u64>(), ".*").prop_map(
-        |([connections, requests], calls, longest, request)| Holding {
+        |([connections, requests], calls, longest, request)| DrainStatus {
             connections,
             requests,
             calls,
@@ -260,11 +260,16 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
         ".*".prop_map(ToManager::Warning),
         (any::<u16>(), any::<u32>()).prop_map(|(pool, worker)| ToManager::Connect { pool, worker }),
         (any::<u16>(), any::<u32>()).prop_map(|(pool, worker)| ToManager::Kill { pool, worker }),
-        (any::<u16>(), any::<u32>(), told())
-            .prop_map(|(pool, worker, told)| ToManager::Terminate { pool, worker, told }),
+        (any::<u16>(), any::<u32>(), worker_request()).prop_map(|(pool, worker, request)| {
+            ToManager::Terminate {
+                pool,
+                worker,
+                request,
+            }
+        }),
         (any::<(u32, u32)>(), any::<(u64, u64)>(), any::<u32>()).prop_map(
             |((active, idle), (requests, slow), silent)| {
-                let work = Work {
+                let work = WorkerTotals {
                     active,
                     idle,
                     requests,
@@ -273,7 +278,7 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
                 ToManager::Alive { silent, work }
             }
         ),
-        holding().prop_map(ToManager::Holding),
+        holding().prop_map(ToManager::DrainStatus),
         addresses().prop_map(|(name, addresses)| ToManager::Addresses { name, addresses }),
         Just(ToManager::Drained),
         Just(ToManager::Measure),
@@ -285,8 +290,8 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
             .prop_map(|(id, inode, workers)| ToManager::FindOwner { id, inode, workers }),
         (any::<u32>(), any::<u32>(), any::<bool>()).prop_map(|(id, number, is_process)| {
             let whose = match is_process {
-                true => Whose::Process(number),
-                false => Whose::Socket(number),
+                true => CallSource::Process(number),
+                false => CallSource::Socket(number),
             };
             ToManager::FindFormer { id, whose }
         }),
@@ -299,20 +304,25 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
                 spent,
             }
         }),
-        (any::<u16>(), any::<u32>(), told())
-            .prop_map(|(pool, worker, told)| ToManager::TraceWorker { pool, worker, told }),
+        (any::<u16>(), any::<u32>(), worker_request()).prop_map(|(pool, worker, request)| {
+            ToManager::TraceWorker {
+                pool,
+                worker,
+                request,
+            }
+        }),
         (any::<u32>(), action()).prop_map(|(id, action)| ToManager::Act { id, action }),
     ]
 }
 
-fn told() -> impl Strategy<Value = Told> {
+fn worker_request() -> impl Strategy<Value = WorkerRequest> {
     (".*", ".*", ".*", any::<u64>(), any::<u64>()).prop_map(
-        |(script, method, uri, elapsed, request)| Told {
+        |(script, method, uri, elapsed, number)| WorkerRequest {
             script,
             method,
             uri,
             elapsed,
-            request,
+            number,
         },
     )
 }

@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use weir_control::Whose;
+use weir_control::CallSource;
 use weir_interfaces::{
     own_call::Ticket,
     sidecar::{WorkerNow, Workers},
@@ -231,10 +231,10 @@ impl Peer {
             // Only the manager knows the worker of a script that still runs after a reload.
             None => {
                 let whose = match (self.kind, found) {
-                    (Kind::Unix(Some(peer)), _) => Some(Whose::Process(peer.pid)),
+                    (Kind::Unix(Some(peer)), _) => Some(CallSource::Process(peer.pid)),
                     (Kind::Unix(None), _) | (_, Found::Worker(_)) => None,
-                    (Kind::Tcp { .. }, Found::Barred(inode)) => Some(Whose::Socket(inode)),
-                    (Kind::Tcp { .. }, Found::Nobody { inode }) => inode.map(Whose::Socket),
+                    (Kind::Tcp { .. }, Found::Barred(inode)) => Some(CallSource::Socket(inode)),
+                    (Kind::Tcp { .. }, Found::Nobody { inode }) => inode.map(CallSource::Socket),
                 };
                 let former = match whose {
                     Some(whose) => workers.former(whose).await,
@@ -543,8 +543,8 @@ mod tests {
             host == "own.example"
         }
 
-        fn former(&self, whose: Whose) -> Task<Option<(u32, Arc<str>)>> {
-            let is_us = whose == Whose::Process(std::process::id());
+        fn former(&self, whose: CallSource) -> Task<Option<(u32, Arc<str>)>> {
+            let is_us = whose == CallSource::Process(std::process::id());
             let found = self.former.clone().filter(|_| is_us);
             Box::pin(async { found.map(|pool| (7, pool)) })
         }

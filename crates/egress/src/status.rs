@@ -312,7 +312,7 @@ mod tests {
             connect: false,
             cache_size: 4_000,
             cache_max_object: 0,
-            defaults: HostSettings::USUAL,
+            defaults: HostSettings::usual(),
             hosts: Vec::new(),
         };
         (View::new(&config, Some("/run/s".as_ref()), figures), still)

@@ -12,7 +12,7 @@ use std::{
 
 use tokio::sync::oneshot;
 use weir_config::{Address, HostPattern, Listener, Protocol};
-use weir_control::{ToManager, Whose};
+use weir_control::{CallSource, ToManager};
 use weir_interfaces::{
     sidecar::{WorkerNow, Workers},
     window::Task,
@@ -113,7 +113,7 @@ impl Owners {
         Some(turn)
     }
 
-    fn ask_former(&self, whose: Whose) -> oneshot::Receiver<Told<(u32, String)>> {
+    fn ask_former(&self, whose: CallSource) -> oneshot::Receiver<Told<(u32, String)>> {
         let id = self.next.fetch_add(1, Relaxed);
         let receiver = {
             let mut asked = self.asked();
@@ -198,7 +198,7 @@ impl Workers for AtWork {
             || config.sites.iter().any(|site| site.hosts.iter().any(named))
     }
 
-    fn former(&self, whose: Whose) -> Task<Option<(u32, Arc<str>)>> {
+    fn former(&self, whose: CallSource) -> Task<Option<(u32, Arc<str>)>> {
         let gateway = self.gateway.clone();
         Box::pin(async move {
             for _ in 0..MOST_TRIES {
@@ -292,10 +292,10 @@ mod tests {
         let mut asker = owners.ask(7, vec![(0, 3)]);
         owners.told(1, Owner::Later);
         assert_eq!(asker.try_recv(), Ok(Told::Later));
-        let mut asker = owners.ask_former(Whose::Process(9));
+        let mut asker = owners.ask_former(CallSource::Process(9));
         owners.told_former(2, None, true);
         assert_eq!(asker.try_recv(), Ok(Told::Later));
-        let mut asker = owners.ask_former(Whose::Process(9));
+        let mut asker = owners.ask_former(CallSource::Process(9));
         owners.told_former(3, None, false);
         assert!(asker.try_recv().is_err());
     }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir_control::{Holding, ToManager};
+use weir_control::{DrainStatus, ToManager};
 use weir_observe::pool_status::Stage;
 
 use super::{Gateway, PoolHandle, dispatch::AskedBy};
@@ -36,7 +36,7 @@ pub(super) fn drain(gateway: &Arc<Gateway>, last: bool) {
         let mut tell = |calls: bool| {
             if told.is_none_or(|told: Instant| told.elapsed() >= TELL_HOLDING) {
                 told = Some(Instant::now());
-                (gateway.manager.0)(ToManager::Holding(holding(&gateway, calls)));
+                (gateway.manager.0)(ToManager::DrainStatus(holding(&gateway, calls)));
             }
             thread::sleep(LOOK);
         };
@@ -71,7 +71,7 @@ pub(super) fn drain(gateway: &Arc<Gateway>, last: bool) {
 }
 
 /// What a draining gateway still waits for; `calls`: whether calls of the application are running.
-fn holding(gateway: &Gateway, calls: bool) -> Holding {
+fn holding(gateway: &Gateway, calls: bool) -> DrainStatus {
     let mut longest = None;
     for pool in &gateway.pools {
         for worker in pool.status(AskedBy::Nobody).workers {
@@ -86,7 +86,7 @@ fn holding(gateway: &Gateway, calls: bool) -> Holding {
     }
     let (ran, request) = longest.unwrap_or_default();
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    Holding {
+    DrainStatus {
         connections: count(gateway.census.count()),
         requests: count(gateway.pools.iter().map(|pool| pool.busy()).sum()),
         calls,

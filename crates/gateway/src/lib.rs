@@ -531,8 +531,8 @@ impl Gateway {
     }
 
     /// What the workers of all pools do.
-    fn work(&self) -> weir_control::Work {
-        let mut work = weir_control::Work::default();
+    fn work(&self) -> weir_control::WorkerTotals {
+        let mut work = weir_control::WorkerTotals::default();
         self.pools.iter().for_each(|pool| pool.add_to(&mut work));
         work
     }

@@ -4,7 +4,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use weir_config::LogFormat;
-use weir_control::{EgressGiven, Whose};
+use weir_control::{CallSource, EgressGiven};
 use weir_observe::{log_sink::Sink, metrics::Page, pulse::Pulses};
 use weir_upstream::resolver::Resolver;
 
@@ -44,7 +44,7 @@ pub trait Workers: Send + Sync {
 
     /// Which worker of an earlier configuration it is or belongs to, and the NAME of its pool: such a worker finishes its
     /// request after a reload. As [`owner`](Self::owner), it may take its time.
-    fn former(&self, whose: Whose) -> Task<Option<(u32, Arc<str>)>>;
+    fn former(&self, whose: CallSource) -> Task<Option<(u32, Arc<str>)>>;
 }
 
 /// A busy worker.

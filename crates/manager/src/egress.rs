@@ -217,7 +217,7 @@ mod tests {
     fn settings(header: SecretPiece) -> HostSettings {
         HostSettings {
             set_headers: vec![("authorization".to_owned(), Secret(vec![header]))],
-            ..HostSettings::USUAL
+            ..HostSettings::usual()
         }
     }
 

@@ -22,7 +22,8 @@ use std::{
 
 use weir_config::{Address, Protocol};
 use weir_control::{
-    Action, EgressFiles, Holding, ManagerCounts, OldGeneration, ToGateway, ToManager, Whose, Work,
+    Action, CallSource, DrainStatus, EgressFiles, ManagerCounts, OldGeneration, ToGateway,
+    ToManager, WorkerTotals,
 };
 use weir_observe::error_log::{self, Format};
 use weir_sys::{
@@ -65,9 +66,9 @@ pub(super) struct Generation {
     /// The gateway's last error message.
     complaint: Option<String>,
     /// What the draining gateway waits for, by its last report, and since when it drains.
-    holding: Holding,
+    holding: DrainStatus,
     /// What its workers do and did, as the gateway told last.
-    pub(super) work: Work,
+    pub(super) work: WorkerTotals,
     addresses: Rc<Addresses>,
     finishing: Option<Instant>,
     /// Whether operators have turned the drain for load balancers on.
@@ -107,7 +108,7 @@ pub(super) enum Event {
     /// Its gateway asks what the processes use.
     Measure,
     /// Its gateway wants to know to which worker of an older generation a call belongs.
-    FindFormer { id: u32, whose: Whose },
+    FindFormer { id: u32, whose: CallSource },
     /// Its gateway died and will be restarted.
     Restarts,
     /// Its gateway is killed because it does not respond.
@@ -170,8 +171,8 @@ impl Generation {
                 until: now + START_LIMIT,
             },
             complaint: None,
-            holding: Holding::default(),
-            work: Work::default(),
+            holding: DrainStatus::default(),
+            work: WorkerTotals::default(),
             addresses,
             finishing: None,
             declines: false,
@@ -345,10 +346,7 @@ impl Generation {
         };
         let of_servers = pool.workers().is_none();
         let configured = pool.queue.maxconn as u64;
-        let highest = match of_servers {
-            true => configured,
-            false => MAX_CONN,
-        };
+        let highest = if of_servers { configured } else { MAX_CONN };
         if let Some(maxconn) = maxconn.map(u64::from)
             && (maxconn == 0 || maxconn > highest)
         {
@@ -383,15 +381,15 @@ impl Generation {
     pub(super) fn find_former(
         &mut self,
         now: Instant,
-        (id, whose): (u32, Whose),
+        (id, whose): (u32, CallSource),
         workers: &[(u32, String)],
     ) {
         let pids: Vec<u32> = workers.iter().map(|(pid, _)| *pid).collect();
         let owner = match whose {
             _ if pids.is_empty() => Owner::Nobody,
-            Whose::Process(pid) => process::nearest(pid, |pid| pids.contains(&pid))
+            CallSource::Process(pid) => process::nearest(pid, |pid| pids.contains(&pid))
                 .map_or(Owner::Nobody, Owner::Process),
-            Whose::Socket(inode) => self.owners.find(now, inode, &pids),
+            CallSource::Socket(inode) => self.owners.find(now, inode, &pids),
         };
         let found = match owner {
             Owner::Process(pid) => workers.iter().find(|(other, _)| *other == pid).cloned(),
@@ -428,7 +426,7 @@ impl Generation {
                 ToManager::Addresses { name, addresses } => {
                     self.addresses.found(&self.loaded.config, name, addresses);
                 }
-                ToManager::Holding(mut holding) => {
+                ToManager::DrainStatus(mut holding) => {
                     let longest = holding.request.char_indices().nth(MAX_REQUEST);
                     if let Some((end, _)) = longest {
                         holding.request.truncate(end);
@@ -458,8 +456,12 @@ impl Generation {
                 ToManager::Warning(message) => log::warn!("{message}"),
                 ToManager::Connect { pool, worker } => self.pools.connect(now, pool, worker),
                 ToManager::Kill { pool, worker } => self.pools.kill(pool, worker, masters),
-                ToManager::Terminate { pool, worker, told } => {
-                    self.pools.terminate(pool, worker, &told, masters);
+                ToManager::Terminate {
+                    pool,
+                    worker,
+                    request,
+                } => {
+                    self.pools.terminate(pool, worker, &request, masters);
                 }
                 ToManager::StartWorkers { pool, count } => {
                     self.pools.start_workers(now, pool, count);
@@ -469,8 +471,12 @@ impl Generation {
                     worker,
                     spent,
                 } => self.pools.retire(now, pool, worker, spent),
-                ToManager::TraceWorker { pool, worker, told } => {
-                    self.pools.trace(pool, worker, &told, masters);
+                ToManager::TraceWorker {
+                    pool,
+                    worker,
+                    request,
+                } => {
+                    self.pools.trace(pool, worker, &request, masters);
                 }
                 ToManager::Act {
                     id,
@@ -679,7 +685,7 @@ pub(super) fn say_listeners(generation: &Generation) {
 }
 
 /// What a gateway waits for, as text: "2 connections, 1 request; POST /up (pool shop) has run for 12.1 s".
-pub(super) fn said(holding: &Holding) -> String {
+pub(super) fn said(holding: &DrainStatus) -> String {
     let count = |count: u32, what: &str| match count {
         1 => format!("1 {what}"),
         count => format!("{count} {what}s"),

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir_control::Work;
+use weir_control::WorkerTotals;
 use weir_observe::events;
 use weir_sys::daemon;
 
@@ -87,7 +87,7 @@ impl Notifier {
 
     /// Notifies the watchdog if that is due and clients are served, and reports `work` if that is due. `silent`: how long
     /// ago the gateway last showed progress; `None`: nothing is expected of it yet.
-    pub(super) fn tick(&mut self, now: Instant, silent: Option<Duration>, work: &Work) {
+    pub(super) fn tick(&mut self, now: Instant, silent: Option<Duration>, work: &WorkerTotals) {
         let mut alive = false;
         if let Some((period, due)) = self.watchdog
             && due <= now
@@ -99,10 +99,7 @@ impl Notifier {
             && due <= now
         {
             self.monitor = Some((period, now + period));
-            let watchdog = match alive {
-                true => "WATCHDOG=1\n",
-                false => "",
-            };
+            let watchdog = if alive { "WATCHDOG=1\n" } else { "" };
             let text = self.says(work, period);
             self.tell(&format!("READY=1\n{watchdog}{text}"));
             self.requests = work.requests;
@@ -112,8 +109,8 @@ impl Notifier {
     }
 
     /// In PHP-FPM's words.
-    fn says(&self, work: &Work, period: Duration) -> String {
-        let Work {
+    fn says(&self, work: &WorkerTotals, period: Duration) -> String {
+        let WorkerTotals {
             active,
             idle,
             requests,

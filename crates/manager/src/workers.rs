@@ -33,10 +33,10 @@ use std::{
 };
 
 use weir_config::{Config, Pm};
-use weir_control::{ToGateway, Told};
+use weir_control::{ToGateway, WorkerRequest};
 use weir_observe::{
     error_log::{About, tell},
-    events::{self, Ending, Running, Stream},
+    events::{self, Ending, Stream},
     log_text,
 };
 use weir_sys::process::{self, Exit};
@@ -355,11 +355,19 @@ impl Pools {
     }
 
     /// Ends a worker whose request ran too long, as PHP-FPM does; a worker that is not our PHP is killed.
-    pub(super) fn terminate(&mut self, pool: u16, worker: u32, told: &Told, masters: &mut Masters) {
+    pub(super) fn terminate(
+        &mut self,
+        pool: u16,
+        worker: u32,
+        request: &WorkerRequest,
+        masters: &mut Masters,
+    ) {
         let found = self.find(pool, worker);
         if let Some((pool, index)) = found {
             let pool = &self.list[pool];
-            events::request_terminated(&running(pool, &pool.workers[index], told));
+            events::request_terminated(
+                &request.running(&pool.name, pool.workers[index].pid.unwrap_or_default()),
+            );
         }
         let link = found.map(|(pool, index)| &self.list[pool].workers[index].link);
         let Some((Link::Php(link), (at, index))) = link.zip(found) else {
@@ -383,11 +391,19 @@ impl Pools {
     }
 
     /// A worker must write its position to the slow log.
-    pub(super) fn trace(&mut self, pool: u16, worker: u32, told: &Told, masters: &mut Masters) {
+    pub(super) fn trace(
+        &mut self,
+        pool: u16,
+        worker: u32,
+        request: &WorkerRequest,
+        masters: &mut Masters,
+    ) {
         if let Some((pool, index)) = self.find(pool, worker) {
             let worker = &self.list[pool].workers[index];
             if let (Link::Php(link), Some(pid)) = (&worker.link, worker.pid) {
-                events::request_slow(&running(&self.list[pool], worker, told));
+                events::request_slow(
+                    &request.running(&self.list[pool].name, worker.pid.unwrap_or_default()),
+                );
                 events::tracing(&self.list[pool].name, pid);
                 masters.trace(link.master, worker.number);
             }
@@ -733,18 +749,6 @@ fn next_number() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     static LAST: AtomicU32 = AtomicU32::new(0);
     LAST.fetch_add(1, Relaxed).wrapping_add(1)
-}
-
-fn running<'a>(pool: &'a Pool, worker: &Worker, told: &'a Told) -> Running<'a> {
-    Running {
-        pool: &pool.name,
-        pid: worker.pid.unwrap_or_default(),
-        script: &told.script,
-        method: &told.method,
-        uri: &told.uri,
-        elapsed: Duration::from_micros(told.elapsed),
-        request: Some(told.request),
-    }
 }
 
 fn about(pool: &str, pid: u32) -> About<'_> {

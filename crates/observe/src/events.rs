@@ -131,10 +131,7 @@ pub fn worker_started(pool: &str, pid: u32, replaces: bool) {
         &worker(pool, pid),
         (Level::Debug, format_args!("worker started")),
         (
-            match replaces {
-                true => Level::Info,
-                false => Level::Debug,
-            },
+            if replaces { Level::Info } else { Level::Debug },
             format_args!("[pool {pool}] child {pid} started"),
         ),
     );

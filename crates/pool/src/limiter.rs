@@ -222,10 +222,7 @@ impl Limiter {
             false => (self.probe_every * 2).min(RAREST_PROBE),
         };
         self.until_probe = self.probe_every;
-        self.base = Some(match fell {
-            true => log,
-            false => (2 * known + log) / 3,
-        });
+        self.base = Some(if fell { log } else { (2 * known + log) / 3 });
         self.set(before);
     }
 

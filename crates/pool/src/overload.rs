@@ -207,10 +207,7 @@ impl Overload {
             true => self.look_early(now, seen),
             false => self.look_at_window(now, seen),
         }
-        self.wakes_at = match self.is_on {
-            true => Micros::ZERO,
-            false => self.ends,
-        };
+        self.wakes_at = if self.is_on { Micros::ZERO } else { self.ends };
     }
 
     /// Ends overload, whatever happened.

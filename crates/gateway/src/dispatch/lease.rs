@@ -4,14 +4,13 @@ use std::{
     io,
     ops::{Deref, DerefMut},
     sync::{Arc, OnceLock},
-    time::Duration,
 };
 
 use weir_config::Runtime;
-use weir_control::{ToManager, Told};
+use weir_control::{ToManager, WorkerRequest};
 use weir_observe::{
     error_log::{About, tell},
-    events::{self, Running},
+    events,
 };
 use weir_pool::{Chosen, Finish, Micros, Released, ServerId, WorkerId};
 
@@ -53,7 +52,7 @@ pub(crate) struct Held {
     /// Whether the process is to be replaced: at once (`kill`), or after this request (`last`).
     pub(super) kill: bool,
     /// Set if the process is killed because its request ran too long.
-    pub(super) terminated: Option<Box<Told>>,
+    pub(super) terminated: Option<Box<WorkerRequest>>,
     pub(super) last: bool,
     /// The cost that the worker reported for its request.
     pub(super) cost: Cost,
@@ -217,9 +216,13 @@ impl Lease {
     /// The script runs longer than `request_slowlog_timeout`: its position goes to the slow log.
     pub(crate) fn trace(&self, request: u64) {
         self.pool.state().slow_requests += 1;
-        if let Some((worker, told)) = self.process.zip(self.told(request)) {
+        if let Some((worker, request)) = self.process.zip(self.told(request)) {
             let pool = self.pool.id;
-            (self.pool.manager.0)(ToManager::TraceWorker { pool, worker, told });
+            (self.pool.manager.0)(ToManager::TraceWorker {
+                pool,
+                worker,
+                request,
+            });
         }
     }
 
@@ -229,7 +232,9 @@ impl Lease {
         match told {
             // The manager ends this one and reports how it ended.
             Some(told) if self.is_php() => self.terminated = Some(Box::new(told)),
-            Some(told) => events::request_terminated(&self.running(&told)),
+            Some(told) => {
+                events::request_terminated(&told.running(&self.pool.settings.name, self.pid))
+            }
             None => {}
         }
     }
@@ -257,7 +262,7 @@ impl Lease {
         }
     }
 
-    fn told(&self, request: u64) -> Option<Told> {
+    fn told(&self, request: u64) -> Option<WorkerRequest> {
         // If others run the worker, its process is not known, and nothing is done to it.
         let score = self.score.as_ref().filter(|_| self.process.is_some())?;
         let done = score.status().request;
@@ -270,25 +275,13 @@ impl Lease {
             let cut = &bytes[..bytes.len().min(LONGEST_TOLD)];
             String::from_utf8_lossy(cut).into_owned()
         };
-        Some(Told {
+        Some(WorkerRequest {
             script: text(&done.script),
             method: text(&done.method),
             uri: text(&uri),
             elapsed: done.duration.as_micros() as u64,
-            request,
+            number: request,
         })
-    }
-
-    fn running<'a>(&'a self, told: &'a Told) -> Running<'a> {
-        Running {
-            pool: &self.pool.settings.name,
-            pid: self.pid,
-            script: &told.script,
-            method: &told.method,
-            uri: &told.uri,
-            elapsed: Duration::from_micros(told.elapsed),
-            request: Some(told.request),
-        }
     }
 }
 
@@ -422,7 +415,7 @@ impl Lease {
                     Some(told) => ToManager::Terminate {
                         pool,
                         worker,
-                        told: *told,
+                        request: *told,
                     },
                     None => ToManager::Kill { pool, worker },
                 },

@@ -10,7 +10,7 @@ use std::{
 };
 
 use weir_config::{Queue, QueueOrder, Runtime};
-use weir_control::Work;
+use weir_control::WorkerTotals;
 use weir_observe::clock;
 use weir_pool::{Action, Limits, Micros, Order, Reserve, Reserves, Stats};
 
@@ -101,7 +101,7 @@ impl PoolHandle {
     }
 
     /// Adds what its workers do.
-    pub(crate) fn add_to(&self, work: &mut Work) {
+    pub(crate) fn add_to(&self, work: &mut WorkerTotals) {
         let (stats, slow, counts) = {
             let mut state = self.state();
             state.pass(Micros(clock::now()));

@@ -216,7 +216,7 @@ mod tests {
             connect: false,
             cache_size: 0,
             cache_max_object: 0,
-            defaults: HostSettings::USUAL,
+            defaults: HostSettings::usual(),
             hosts: Vec::new(),
         }
     }

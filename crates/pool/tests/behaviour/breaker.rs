@@ -601,10 +601,7 @@ fn outage(seed: u64, silent: bool) -> Figures {
             let most = &mut world.figures.most_probes_at_once;
             *most = probing.len().max(*most);
         }
-        let is_known = match silent {
-            true => 66 * SECOND,
-            false => 61 * SECOND,
-        };
+        let is_known = if silent { 66 * SECOND } else { 61 * SECOND };
         if (is_known..120 * SECOND).contains(&now) && world.figures.probes.len() == probes {
             assert!(
                 world.figures.refused > before,

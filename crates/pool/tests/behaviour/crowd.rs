@@ -353,10 +353,7 @@ impl World {
         };
         let (from, until, workers) = self.plan.stuck;
         let is_stuck = worker.0 < workers && (from..until).contains(&(self.now + time));
-        let time = match is_stuck {
-            true => until - self.now,
-            false => time,
-        };
+        let time = if is_stuck { until - self.now } else { time };
         self.schedule(time, Event::Done(worker));
     }
 

@@ -111,10 +111,7 @@ enum Failure {
 
 fn run(flags: &Flags, watch: &mut Watch, signals: &Signals) -> Result<ExitCode, Failure> {
     let mut screen = Screen::new(flags);
-    let count = match flags.once {
-        true => Some(1),
-        false => flags.count,
-    };
+    let count = if flags.once { Some(1) } else { flags.count };
     let mut looks = 0;
     let mut next = Instant::now();
     loop {

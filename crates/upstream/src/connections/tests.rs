@@ -69,7 +69,7 @@ fn connections_beyond_keepalive_are_closed_when_nobody_needed_them_for_ten_secon
         let settings = HostSettings {
             keepalive: 2,
             maxconn: 10,
-            ..HostSettings::USUAL
+            ..HostSettings::usual()
         };
         let home = connections(silent().await, settings);
         let mut carriers = Vec::new();
@@ -109,7 +109,7 @@ fn a_connection_for_which_very_many_no_longer_wait_is_given_to_who_still_does() 
                     .expect("a body");
             }
         });
-        let home = connections(address, HostSettings::USUAL);
+        let home = connections(address, HostSettings::usual());
         let link = Link {
             stream: Stream::plain(TcpStream::connect(address).await.expect("a connection")),
             connection: Connection {
@@ -148,7 +148,7 @@ fn an_idle_connection_that_its_origin_closes_or_speaks_on_is_closed_at_once() {
         run(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
             let address = listener.local_addr().expect("an address");
-            let home = connections(address, HostSettings::USUAL);
+            let home = connections(address, HostSettings::usual());
             let carrier = home.take(true).await.expect("a connection");
             let (mut origin, _) = listener.accept().await.expect("a connection");
             drop(carrier);

@@ -81,7 +81,7 @@ fn route(host: &str, port: u16, connect_timeout: u64) -> Route {
         }),
         settings: Arc::new(HostSettings {
             connect_timeout: Duration::from_millis(connect_timeout),
-            ..HostSettings::USUAL
+            ..HostSettings::usual()
         }),
         networks: local.to_vec(),
         tls: None,

@@ -25,7 +25,7 @@ fn limiter(maxconn: usize, max_queue: usize, queue_timeout: Duration) -> Arc<Lim
         maxconn,
         max_queue,
         queue_timeout,
-        ..HostSettings::USUAL
+        ..HostSettings::usual()
     };
     Limiter::new("https://api.test", &settings)
 }

@@ -75,7 +75,7 @@ impl Servers {
 fn settings() -> HostSettings {
     HostSettings {
         resolve_min: Duration::from_millis(1),
-        ..HostSettings::USUAL
+        ..HostSettings::usual()
     }
 }
 
