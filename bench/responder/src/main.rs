@@ -29,7 +29,8 @@ use std::{
 };
 
 use tokio::net::UnixListener;
-use weir_sys::watch::{Watched, send_now};
+use weir_sys::socket::send as send_now;
+use weir_sys::watch::Watched;
 
 fn main() -> ExitCode {
     match Options::from_args(env::args().skip(1)).and_then(run) {

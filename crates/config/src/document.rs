@@ -94,7 +94,7 @@ type Node<'i> = Spanned<DeValue<'i>>;
 impl Walk<'_> {
     fn single(&mut self, section: Section, path: &str, node: &Node<'_>) -> Entries {
         match node.get_ref().as_table() {
-            Some(table) => self.entries(section, path, node.span(), table, &[]),
+            Some(table) => self.entries(section, path, node.span(), table),
             None => {
                 expected_table(section.title(), node, self.sink);
                 Entries::none(section, path, node.span())
@@ -107,7 +107,7 @@ impl Walk<'_> {
         tables
             .into_iter()
             .map(|(name, span, table)| Named {
-                entries: self.entries(Section::Listen, &format!("listen.{name}"), span, table, &[]),
+                entries: self.entries(Section::Listen, &format!("listen.{name}"), span, table),
                 name,
             })
             .collect()
@@ -118,7 +118,7 @@ impl Walk<'_> {
         let mut sites = Vec::with_capacity(tables.len());
         for (name, span, table) in tables {
             let path = format!("site.{name}");
-            let entries = self.entries(Section::Site, &path, span, table, &["route"]);
+            let entries = self.entries(Section::Site, &path, span, table);
             let routes = match table.get("route") {
                 Some(node) => self.routes(&name, &path, node),
                 None => Vec::new(),
@@ -141,7 +141,7 @@ impl Walk<'_> {
             match node.get_ref().as_table() {
                 Some(table) => {
                     let path = format!("{path}.route[{index}]");
-                    routes.push(self.entries(Section::Route, &path, node.span(), table, &[]));
+                    routes.push(self.entries(Section::Route, &path, node.span(), table));
                 }
                 None => expected_table(Section::Route.title(), node, self.sink),
             }
@@ -154,7 +154,7 @@ impl Walk<'_> {
         let mut pools = Vec::with_capacity(tables.len());
         for (name, span, table) in tables {
             let path = format!("pool.{name}");
-            let entries = self.entries(Section::Pool, &path, span.clone(), table, &["queue"]);
+            let entries = self.entries(Section::Pool, &path, span.clone(), table);
             let queue_path = format!("{path}.queue");
             let queue = match table.get("queue") {
                 Some(node) => self.single(Section::Queue, &queue_path, node),
@@ -174,7 +174,7 @@ impl Walk<'_> {
                 hosts: Vec::new(),
             };
         };
-        let egress = self.entries(Section::Egress, "egress", node.span(), table, &["host"]);
+        let egress = self.entries(Section::Egress, "egress", node.span(), table);
         let hosts = match table.get("host") {
             Some(node) => self.named(Section::EgressHost, "egress.host", node),
             None => Vec::new(),
@@ -182,7 +182,7 @@ impl Walk<'_> {
         let mut tables = Vec::with_capacity(hosts.len());
         for (name, span, table) in hosts {
             let path = format!("egress.host.{name}");
-            let entries = self.entries(Section::EgressHost, &path, span, table, &[]);
+            let entries = self.entries(Section::EgressHost, &path, span, table);
             tables.push(Named { name, entries });
         }
         EgressTables {
@@ -197,10 +197,9 @@ impl Walk<'_> {
         path: &str,
         header: Range<usize>,
         table: &DeTable<'_>,
-        inner: &[&str],
     ) -> Entries {
         let mut entries = Entries::none(section, path, header);
-        entries.read(table, inner, self.folder, self.sink);
+        entries.read(table, self.folder, self.sink);
         entries.check_required(self.sink);
         entries
     }

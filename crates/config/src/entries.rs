@@ -58,21 +58,15 @@ impl Entries {
         }
     }
 
-    /// Reads the keys of a table. The keys in `inner` are tables of their own; the caller reads them.
-    pub(crate) fn read(
-        &mut self,
-        table: &DeTable<'_>,
-        inner: &[&str],
-        folder: &Path,
-        sink: &mut Sink,
-    ) {
+    /// Reads the keys of a table. The caller reads those that are tables of their own.
+    pub(crate) fn read(&mut self, table: &DeTable<'_>, folder: &Path, sink: &mut Sink) {
         for (key, node) in in_order(table) {
             let name: &str = key.get_ref();
-            if inner.contains(&name) {
+            if self.section.tables().contains(&name) {
                 continue;
             }
             let Some(row) = rows::find(self.section, name) else {
-                let meant = unknown_key(self, key, node.get_ref(), inner, sink);
+                let meant = unknown_key(self, key, node.get_ref(), sink);
                 self.wrong.extend(meant);
                 continue;
             };
@@ -264,13 +258,12 @@ fn unknown_key(
     entries: &Entries,
     key: &Key<'_>,
     value: &DeValue<'_>,
-    inner: &[&str],
     sink: &mut Sink,
 ) -> Option<&'static str> {
     let section = entries.section;
     let name: &str = key.get_ref();
     let message = format!("`{name}` is not a key of {}", entries.title());
-    let (hint, meant) = guess(section, name, inner);
+    let (hint, meant) = guess(section, name);
     let hint = hint.or_else(|| {
         let known: Vec<&str> = rows::of(section).map(|row| row.name).collect();
         let few = known.len() <= FEW && !value.is_table();
@@ -282,7 +275,7 @@ fn unknown_key(
 
 /// Guesses what an unknown key means: a key of PHP-FPM that has another place here, a key of another table, another
 /// program's name for one of our keys, or a misspelt key.
-fn guess(section: Section, name: &str, inner: &[&str]) -> (Option<String>, Option<&'static str>) {
+fn guess(section: Section, name: &str) -> (Option<String>, Option<&'static str>) {
     if section == Section::Pool
         && let Some((_, hint)) = OF_PHP_FPM.iter().find(|(known, _)| *known == name)
     {
@@ -324,7 +317,7 @@ fn guess(section: Section, name: &str, inner: &[&str]) -> (Option<String>, Optio
     }
     let here = rows::of(section)
         .map(|row| row.name)
-        .chain(inner.iter().copied());
+        .chain(section.tables().iter().copied());
     if let Some(near) = scalar::nearest(name, here) {
         let meant = rows::find(section, near).map(|row| row.name);
         return (Some(format!("did you mean `{near}`?")), meant);

@@ -33,6 +33,16 @@ impl Section {
         Server, Listen, Site, Route, Pool, Queue, Egress, EgressHost, Log,
     ];
 
+    /// Keys of the section that are tables of their own.
+    pub(crate) fn tables(self) -> &'static [&'static str] {
+        match self {
+            Site => &["route"],
+            Pool => &["queue"],
+            Egress => &["host"],
+            _ => &[],
+        }
+    }
+
     /// The title as in weir.toml.
     pub(crate) fn title(self) -> &'static str {
         match self {

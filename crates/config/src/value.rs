@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use core::ops::Range;
+use core::ops::{Range, RangeInclusive};
 
 use toml::{
     Spanned,
@@ -303,7 +303,7 @@ impl Reader<'_> {
             return None;
         };
         let number = u64::from_str_radix(integer.as_str(), integer.radix()).ok();
-        self.within(node, number, min, max, |n| n.to_string())
+        self.within(node, number, min..=max, |n| n.to_string())
     }
 
     fn size(&mut self, kind: &Kind, node: &Node<'_>, min: u64, max: u64) -> Option<u64> {
@@ -317,18 +317,18 @@ impl Reader<'_> {
                 return None;
             }
         };
-        self.within(node, bytes, min, max, texts::show_size)
+        self.within(node, bytes, min..=max, texts::show_size)
     }
 
     fn within(
         &mut self,
         node: &Node<'_>,
         number: Option<u64>,
-        min: u64,
-        max: u64,
+        allowed: RangeInclusive<u64>,
         show: impl Fn(u64) -> String,
     ) -> Option<u64> {
-        if let Some(number) = number.filter(|n| (min..=max).contains(n)) {
+        let (min, max) = (*allowed.start(), *allowed.end());
+        if let Some(number) = number.filter(|n| allowed.contains(n)) {
             return Some(number);
         }
         let negative = node

@@ -16,7 +16,7 @@ use std::{
 use tokio::io::ReadBuf;
 use weir_config::Address;
 use weir_observe::clock;
-use weir_sys::watch::{self, Watched};
+use weir_sys::{socket, watch::Watched};
 
 /// A connection to a worker.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl WorkerConn {
     /// request.
     pub(crate) fn to_program(fd: OwnedFd) -> WorkerConn {
         let mut conn = WorkerConn::of_worker(fd);
-        conn.primed = watch::send_now(conn.as_fd(), &[weir_fcgi::VERSION]).is_ok();
+        conn.primed = socket::send(conn.as_fd(), &[weir_fcgi::VERSION]).is_ok();
         conn
     }
 
@@ -140,7 +140,7 @@ impl WorkerConn {
 
     /// Whether the worker has closed an idle connection or sent unexpected data. Needs a system call.
     pub(crate) fn is_stale(&self) -> bool {
-        weir_sys::socket::peer_closed(self.as_fd())
+        socket::peer_closed(self.as_fd())
     }
 
     /// Whether an idle worker has sent data or closed the connection, as far as the reactor knows. Costs nothing if
@@ -176,7 +176,7 @@ impl WorkerConn {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         if self.room.is_none() {
-            match watch::send_now(self.as_fd(), bytes) {
+            match socket::send(self.as_fd(), bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 sent => return Poll::Ready(sent),
             }

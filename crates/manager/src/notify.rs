@@ -14,7 +14,7 @@ use std::{
 
 use weir_control::WorkerTotals;
 use weir_observe::events;
-use weir_sys::daemon;
+use weir_sys::timer;
 
 use super::gateway::Gateway;
 
@@ -74,7 +74,7 @@ impl Notifier {
 
     /// A reload begins; [`ready`](Self::ready) reports its end.
     pub(super) fn reloading(&self) {
-        let time = daemon::monotonic_micros();
+        let time = timer::monotonic();
         self.tell(&format!(
             "RELOADING=1\nMONOTONIC_USEC={time}\nSTATUS=Reloading"
         ));

@@ -393,7 +393,7 @@ impl Scaler {
         self.at_memory &= total >= self.memory.limit();
         let mut orders = Orders::default();
         if missing > 0 {
-            orders.start = self.grow(now, pool, &view, waiting, missing);
+            orders.start = self.grow(now, pool, &view, missing);
         } else {
             (self.initial, self.owed) = (0, 0);
             self.replaced(usize::MAX);
@@ -534,14 +534,8 @@ impl Scaler {
     }
 
     /// Requests as many of the missing workers as allowed.
-    fn grow(
-        &mut self,
-        now: Micros,
-        pool: &Pool,
-        view: &View,
-        waiting: usize,
-        missing: usize,
-    ) -> usize {
+    fn grow(&mut self, now: Micros, pool: &Pool, view: &View, missing: usize) -> usize {
+        let waiting = self.waiting(view);
         let total = self.total(view);
         let room = self.limit.saturating_sub(total);
         if room < missing && self.maintenance.is_none() {
@@ -637,7 +631,7 @@ impl Scaler {
             Mode::OnDemand if self.maintenance.is_some() => self.ends_coldest(now, coldest),
             Mode::OnDemand => {
                 let timeout = self.scaling.idle_timeout;
-                self.expired(now, pool, view, coldest, timeout)
+                self.expired(now, pool, view, timeout)
             }
             Mode::Auto { start, .. } => {
                 let too_many = up.saturating_sub(start);
@@ -645,7 +639,7 @@ impl Scaler {
                     return 0;
                 }
                 let timeout = self.patience.stretch(self.scaling.idle_timeout);
-                let expired = self.expired(now, pool, view, coldest, timeout);
+                let expired = self.expired(now, pool, view, timeout);
                 expired.saturating_sub(1).min(too_many)
             }
         };
@@ -666,14 +660,10 @@ impl Scaler {
 
     /// How many are idle for `timeout` or longer, and leave now. The next ones leave when these have ended, because the
     /// end of a process needs CPU time that others need to serve or start. Plans the next look for when this changes.
-    fn expired(
-        &mut self,
-        now: Micros,
-        pool: &Pool,
-        view: &View,
-        coldest: Micros,
-        timeout: Micros,
-    ) -> usize {
+    fn expired(&mut self, now: Micros, pool: &Pool, view: &View, timeout: Micros) -> usize {
+        let Some((_, coldest)) = pool.coldest_idle() else {
+            return 0;
+        };
         let due = coldest.after(timeout);
         if now < due {
             self.wake(due);

@@ -126,7 +126,7 @@ fn decode(bytes: &[u8]) -> Vec<AclEntry> {
 }
 
 /// The extended attribute with the access control list (acl(5)).
-const ACL_NAME: &str = "system.posix_acl_access";
+pub(crate) const ACL_NAME: &str = "system.posix_acl_access";
 
 /// No list is longer: the kernel's limit for an extended attribute (xattr(7)).
 const MAX_ACL: usize = 64 << 10;

@@ -2,11 +2,6 @@
 
 use std::{fs::File, mem::MaybeUninit, os::unix::fs::FileExt, sync::OnceLock, time::Duration};
 
-/// CPU time (user and system) that all threads of this process have used.
-pub fn of_process() -> Duration {
-    read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or_default()
-}
-
 /// CPU time (user and system) that the calling thread has used.
 pub fn of_thread() -> Duration {
     read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or_default()
@@ -69,6 +64,10 @@ fn read(clock: libc::clockid_t) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of_process() -> Duration {
+        of(std::process::id()).unwrap_or_default()
+    }
 
     #[test]
     fn another_process_and_the_machine_are_counted_too() {

@@ -94,17 +94,6 @@ pub fn set_title(title: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// The monotonic clock (`CLOCK_MONOTONIC`), microseconds.
-pub fn monotonic_micros() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: writes to the structure given. It cannot fail for this clock; the time would be zero.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec.unsigned_abs() * 1_000_000 + time.tv_nsec.unsigned_abs() / 1_000
-}
-
 /// A copy of the environment that is never freed.
 fn copy_environment() -> *mut *mut c_char {
     let mut copies: Vec<*mut c_char> = Vec::new();

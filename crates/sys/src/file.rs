@@ -17,8 +17,10 @@ use std::{
 
 use rustix::{
     fs::{self, Access, Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags},
-    io::{Errno, ReadWriteFlags},
+    io::{Errno, ReadWriteFlags, retry_on_intr},
 };
+
+use crate::access::ACL_NAME;
 
 /// Options of [`open_beneath`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -189,14 +191,14 @@ pub fn read_cached(
     buffer: &mut [u8],
     offset: u64,
 ) -> io::Result<Option<usize>> {
-    loop {
+    let read = retry_on_intr(|| {
         let slices = &mut [IoSliceMut::new(buffer)];
-        match rustix::io::preadv2(fd, slices, offset, ReadWriteFlags::NOWAIT) {
-            Ok(n) => return Ok(Some(n)),
-            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(None),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        rustix::io::preadv2(fd, slices, offset, ReadWriteFlags::NOWAIT)
+    });
+    match read {
+        Ok(n) => Ok(Some(n)),
+        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -205,7 +207,7 @@ pub fn read_cached(
 /// # Errors
 /// As pread(2).
 pub fn read_at(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    Ok(rustix::io::retry_on_intr(|| {
+    Ok(retry_on_intr(|| {
         rustix::io::pread(fd, &mut *buffer, offset)
     })?)
 }
@@ -215,9 +217,7 @@ pub fn read_at(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result
 /// # Errors
 /// As pwrite(2): `ENOSPC` for a full disk.
 pub fn write_at(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<usize> {
-    Ok(rustix::io::retry_on_intr(|| {
-        rustix::io::pwrite(fd, bytes, offset)
-    })?)
+    Ok(retry_on_intr(|| rustix::io::pwrite(fd, bytes, offset))?)
 }
 
 /// Sends at most `len` bytes of `file` from `*offset` on `socket` without copying them, and moves `*offset`.
@@ -232,12 +232,9 @@ pub fn send_file(
     offset: &mut u64,
     len: usize,
 ) -> io::Result<usize> {
-    loop {
-        match fs::sendfile(socket, file, Some(offset), len) {
-            Err(Errno::INTR) => {}
-            result => return Ok(result?),
-        }
-    }
+    Ok(retry_on_intr(|| {
+        fs::sendfile(socket, file, Some(&mut *offset), len)
+    })?)
 }
 
 /// Whether `[offset, offset + len)` is in the page cache, judged by one byte in each 64 KiB.
@@ -301,7 +298,7 @@ pub fn may_write(path: &Path) -> bool {
 
 /// Whether an access control list (acl(5)) adds to a file's permission bits.
 pub fn has_access_list(path: &Path) -> bool {
-    fs::getxattr(path, c"system.posix_acl_access", &mut [0_u8; 0]).is_ok_and(|length| length > 0)
+    fs::getxattr(path, ACL_NAME, &mut [0_u8; 0]).is_ok_and(|length| length > 0)
 }
 
 /// Free space of a file system.
@@ -348,22 +345,8 @@ pub fn is_remote(fd: BorrowedFd<'_>) -> io::Result<bool> {
 /// NFS, SMB (three numbers), FUSE, Ceph, AFS (two), Coda, 9P, Lustre, GPFS, OCFS2, GFS2, the shared folders of VirtualBox and
 /// VMware. See statfs(2) and linux/magic.h.
 const REMOTE: [u32; 16] = [
-    0x6969,
-    0x517b,
-    0xff53_4d42,
-    0xfe53_4d42,
-    0x6573_5546,
-    0x00c3_6400,
-    0x5346_414f,
-    0x6b41_4653,
-    0x7375_7245,
-    0x0102_1997,
-    0x0bd0_0bd0,
-    0x4750_4653,
-    0x7461_636f,
-    0x0116_1970,
-    0x786f_4256,
-    0xbacb_acbc,
+    0x6969, 0x517b, 0xff534d42, 0xfe534d42, 0x65735546, 0x00c36400, 0x5346414f, 0x6b414653,
+    0x73757245, 0x01021997, 0x0bd00bd0, 0x47504653, 0x7461636f, 0x01161970, 0x786f4256, 0xbacbacbc,
 ];
 
 /// See statfs(2).

@@ -9,6 +9,7 @@ use std::{
     ptr,
 };
 
+use libc::{c_char, c_int, size_t};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
 /// A user in the system's database (passwd(5)).
@@ -119,28 +120,12 @@ pub fn group(name: &str) -> io::Result<Option<u32>> {
     let Ok(c_name) = CString::new(name) else {
         return Ok(None);
     };
-    let mut buffer = vec![0_u8; 1024];
-    loop {
-        let mut entry = MaybeUninit::<libc::group>::uninit();
-        let mut result = ptr::null_mut();
-        // SAFETY: all pointers are to live memory of the lengths given.
-        let error = unsafe {
-            libc::getgrnam_r(
-                c_name.as_ptr(),
-                entry.as_mut_ptr(),
-                buffer.as_mut_ptr().cast(),
-                buffer.len(),
-                &raw mut result,
-            )
-        };
-        match error {
-            libc::ERANGE if buffer.len() < MAX_ENTRY => buffer.resize(buffer.len() * 4, 0),
-            0 | libc::ENOENT | libc::ESRCH if result.is_null() => return Ok(number(name)),
-            // SAFETY: a result that is not null points to the entry, which is then filled in.
-            0 => return Ok(Some(unsafe { entry.assume_init() }.gr_gid)),
-            error => return Err(io::Error::from_raw_os_error(error)),
-        }
-    }
+    let ask = |entry, buffer, len, result| {
+        // SAFETY: the name is a C string, the other pointers are those of `lookup`.
+        unsafe { libc::getgrnam_r(c_name.as_ptr(), entry, buffer, len, result) }
+    };
+    let gid = lookup(ask, |entry: libc::group| entry.gr_gid)?;
+    Ok(gid.or_else(|| number(name)))
 }
 
 /// The identity of `user`, with `group` instead of the primary group if given.
@@ -184,14 +169,7 @@ pub fn become_identity(identity: &Identity) -> io::Result<()> {
         && rustix::process::geteuid().as_raw() == identity.uid
         && rustix::process::getgid().as_raw() == identity.gid
         && rustix::process::getegid().as_raw() == identity.gid;
-    // SAFETY: changes no memory; must fail for a process that gave root up.
-    let back = identity.uid != 0 && unsafe { libc::setuid(0) } == 0;
-    if !same || back {
-        return Err(io::Error::other(
-            "the kernel did not take root's rights away",
-        ));
-    }
-    Ok(())
+    expect_no_way_back(same, identity.uid != 0)
 }
 
 /// As [`become_identity`], but the process gets its own user number, `own`, and accesses files as `identity.uid`
@@ -207,39 +185,34 @@ pub fn become_guarded(identity: &Identity, own: u32) -> io::Result<()> {
     };
     keep_capabilities()?;
     set_ids(&user)?;
-    let only = CapabilitySet::SETUID;
-    thread::set_capabilities(
-        None,
-        CapabilitySets {
-            effective: only,
-            permitted: only,
-            inheritable: CapabilitySet::empty(),
-        },
-    )?;
+    let sets = |capabilities| CapabilitySets {
+        effective: capabilities,
+        permitted: capabilities,
+        inheritable: CapabilitySet::empty(),
+    };
+    thread::set_capabilities(None, sets(CapabilitySet::SETUID))?;
     // SAFETY: changes no memory. The call tells no error, but the user as it was before.
     unsafe { libc::setfsuid(identity.uid) };
-    thread::set_capabilities(
-        None,
-        CapabilitySets {
-            effective: CapabilitySet::empty(),
-            permitted: CapabilitySet::empty(),
-            inheritable: CapabilitySet::empty(),
-        },
-    )?;
+    thread::set_capabilities(None, sets(CapabilitySet::empty()))?;
     // SAFETY: as above; no such user can be had, so nothing is changed and the one in force is told.
     let files = unsafe { libc::setfsuid(u32::MAX) };
     let same = rustix::process::getuid().as_raw() == own
         && rustix::process::geteuid().as_raw() == own
         && rustix::process::getgid().as_raw() == identity.gid
         && files.cast_unsigned() == identity.uid;
-    // SAFETY: changes no memory; must fail for a process that gave root up.
-    let back = unsafe { libc::setuid(0) } == 0;
-    if !same || back {
-        return Err(io::Error::other(
-            "the kernel did not take root's rights away",
-        ));
+    expect_no_way_back(same, true)
+}
+
+/// `same`: the ids are the wanted ones. `ordinary`: they are not root's, so becoming root again must fail.
+fn expect_no_way_back(same: bool, ordinary: bool) -> io::Result<()> {
+    // SAFETY: changes no memory.
+    let back = ordinary && unsafe { libc::setuid(0) } == 0;
+    if same && !back {
+        return Ok(());
     }
-    Ok(())
+    Err(io::Error::other(
+        "the kernel did not take root's rights away",
+    ))
 }
 
 /// Whether a process can have this user here: in a user namespace (user_namespaces(7)) only some exist.
@@ -335,43 +308,39 @@ pub(crate) fn checked(result: libc::c_int) -> io::Result<()> {
 }
 
 fn lookup_user(
-    ask: impl Fn(
-        *mut libc::passwd,
-        *mut libc::c_char,
-        libc::size_t,
-        *mut *mut libc::passwd,
-    ) -> libc::c_int,
+    ask: impl Fn(*mut libc::passwd, *mut c_char, size_t, *mut *mut libc::passwd) -> c_int,
 ) -> io::Result<Option<User>> {
+    lookup(ask, |entry| {
+        // SAFETY: the name is a C string in the buffer of `lookup`, which is still there.
+        let name = unsafe { CStr::from_ptr(entry.pw_name) };
+        // SAFETY: as above.
+        let home = unsafe { CStr::from_ptr(entry.pw_dir) };
+        User {
+            name: name.to_string_lossy().into_owned(),
+            uid: entry.pw_uid,
+            gid: entry.pw_gid,
+            home: OsStr::from_bytes(home.to_bytes()).into(),
+        }
+    })
+}
+
+/// Looks an entry up in a database of users or groups: `ask` is given the entry, a buffer for its texts with its length,
+/// and the result. `read` takes what is wanted out of the entry while its texts are still there.
+fn lookup<E, T>(
+    ask: impl Fn(*mut E, *mut c_char, size_t, *mut *mut E) -> c_int,
+    read: impl FnOnce(E) -> T,
+) -> io::Result<Option<T>> {
     let mut buffer = vec![0_u8; 1024];
     loop {
-        let mut entry = MaybeUninit::<libc::passwd>::uninit();
+        let mut entry = MaybeUninit::<E>::uninit();
         let mut result = ptr::null_mut();
-        let error = ask(
-            entry.as_mut_ptr(),
-            buffer.as_mut_ptr().cast(),
-            buffer.len(),
-            &raw mut result,
-        );
-        match error {
+        let space = buffer.as_mut_ptr().cast();
+        match ask(entry.as_mut_ptr(), space, buffer.len(), &raw mut result) {
             libc::ERANGE if buffer.len() < MAX_ENTRY => buffer.resize(buffer.len() * 4, 0),
-            // Databases report a missing user in different ways (getpwnam(3)).
+            // Databases report a missing entry in different ways (getpwnam(3)).
             0 | libc::ENOENT | libc::ESRCH if result.is_null() => return Ok(None),
-            0 => {
-                // SAFETY: a result that is not null points to the entry, which is then filled in.
-                let entry = unsafe { entry.assume_init() };
-                // SAFETY: the name is a C string in `buffer`, which is still there.
-                let name = unsafe { CStr::from_ptr(entry.pw_name) };
-                // SAFETY: as above.
-                let home = unsafe { CStr::from_ptr(entry.pw_dir) };
-                return Ok(Some(User {
-                    name: OsStr::from_bytes(name.to_bytes())
-                        .to_string_lossy()
-                        .into_owned(),
-                    uid: entry.pw_uid,
-                    gid: entry.pw_gid,
-                    home: OsStr::from_bytes(home.to_bytes()).into(),
-                }));
-            }
+            // SAFETY: a result that is not null points to the entry, which is then filled in.
+            0 => return Ok(Some(read(unsafe { entry.assume_init() }))),
             error => return Err(io::Error::from_raw_os_error(error)),
         }
     }

@@ -16,7 +16,7 @@ use rustix::{
     net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt},
 };
 
-use crate::file::random_name;
+use crate::{access::ACL_NAME, file::random_name};
 
 /// Owner and permissions of a unix socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub fn tcp(
         sockets.push(socket);
     }
     for socket in &sockets {
-        net::listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        set_backlog(socket, backlog)?;
     }
     Ok(sockets)
 }
@@ -113,10 +113,7 @@ pub fn tcp_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
 /// # Errors
 /// As listen(2).
 pub fn set_backlog(socket: &OwnedFd, backlog: u32) -> io::Result<()> {
-    Ok(net::listen(
-        socket,
-        i32::try_from(backlog).unwrap_or(i32::MAX),
-    )?)
+    Ok(listen(socket, backlog)?)
 }
 
 /// A listening unix socket at `path`, non-blocking, close-on-exec. Nobody can connect before owner, group and mode
@@ -147,7 +144,7 @@ pub fn unix(path: &Path, backlog: u32, rights: &Rights) -> Result<OwnedFd, UnixE
     }
     set_rights(path, rights)
         .and_then(|()| {
-            net::listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+            listen(&socket, backlog)?;
             match rights.has_acl() {
                 true => set_acl(path, rights),
                 false => set_mode(path, rights.mode),
@@ -217,7 +214,7 @@ impl Private {
     fn at(path: &Path, backlog: u32) -> Result<Self, Errno> {
         let listening = unix_socket(false)?;
         net::bind(&listening, &SocketAddrUnix::new(path)?)?;
-        net::listen(&listening, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        listen(&listening, backlog)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name = fs::open(path, flags, Mode::empty())?;
         Ok(Self { listening, name })
@@ -260,6 +257,10 @@ impl From<Errno> for UnixError {
     fn from(error: Errno) -> Self {
         Self::Io(error.into())
     }
+}
+
+fn listen(socket: &OwnedFd, backlog: u32) -> Result<(), Errno> {
+    net::listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))
 }
 
 fn tcp_socket(address: SocketAddr, ipv6only: bool) -> io::Result<OwnedFd> {
@@ -365,9 +366,6 @@ fn encode_acl(rights: &Rights) -> Vec<u8> {
     }
     bytes
 }
-
-/// The extended attribute with the access control list (acl(5)).
-const ACL_NAME: &str = "system.posix_acl_access";
 
 #[cfg(test)]
 mod tests {

@@ -18,6 +18,7 @@ use rustix::{
 };
 
 use crate::{
+    daemon,
     identity::{self, Identity, checked, set_ids},
     limits::{self, OpenFiles},
     memory, signal,
@@ -211,8 +212,7 @@ pub fn priority() -> io::Result<i32> {
 /// # Errors
 /// As setpriority(2): `PermissionDenied` without the permission to raise the priority.
 pub fn set_priority(pid: u32, nice: i32) -> io::Result<()> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
+    let pid = process_id(pid).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(process::setpriority_process(Some(pid), nice)?)
 }
 
@@ -237,9 +237,7 @@ pub fn kill(pid: u32) -> io::Result<()> {
 /// # Errors
 /// As kill(2).
 pub fn hang_up(pid: u32) -> io::Result<()> {
-    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
-        return Err(Errno::SRCH.into());
-    };
+    let pid = process_id(pid).ok_or(Errno::SRCH)?;
     Ok(process::kill_process(pid, process::Signal::HUP)?)
 }
 
@@ -249,20 +247,14 @@ pub fn hang_up(pid: u32) -> io::Result<()> {
 /// # Errors
 /// As kill(2).
 pub fn wake(pid: u32) -> io::Result<()> {
-    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
-        return Ok(());
-    };
-    match process::kill_process(pid, process::Signal::CONT) {
-        Ok(()) | Err(Errno::SRCH) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    let woken = process_id(pid).map(|pid| process::kill_process(pid, process::Signal::CONT));
+    unless_gone(woken.unwrap_or(Ok(())))
 }
 
 /// Asks the kernel to kill this process when the thread that started it ends. A change of user cancels this, so call
 /// it after one. `false`: `parent` has already ended.
 ///
 /// # Errors
-/// As prctl(2).
 /// As prctl(2).
 pub fn end_with_parent(parent: u32) -> io::Result<bool> {
     process::set_parent_process_death_signal(Some(process::Signal::KILL))?;
@@ -354,13 +346,8 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
         .read(true)
         .write(true)
         .open("/dev/null")?;
-    loop {
-        // SAFETY: replaces one of the standard descriptors, which nobody owns; leaves `null` itself alone.
-        match checked(unsafe { libc::dup2(null.as_raw_fd(), number) }) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result.map(|()| taken),
-        }
-    }
+    daemon::set_standard(number, &null)?;
+    Ok(taken)
 }
 
 impl fmt::Display for Exit {
@@ -374,20 +361,7 @@ impl fmt::Display for Exit {
 
 impl fmt::Display for SpawnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let step = match self.step {
-            Step::Fork => "making a process",
-            Step::Session => "starting a session of its own",
-            Step::OpenFiles => "setting the limit of open files",
-            Step::CoreSize => "setting the limit of core files",
-            Step::Priority => "setting its priority",
-            Step::Chroot => "locking it into its folder",
-            Step::Capability => "leaving it the right to lock itself into its folder",
-            Step::Identity => "becoming its user and group",
-            Step::Folder => "going to its working folder",
-            Step::ParentDeath => "tying its life to ours",
-            Step::Descriptors => "leaving our files behind",
-            Step::Execute => "executing it",
-        };
+        let (_, step) = STEPS[self.step as usize];
         write!(f, "{step}: {}", self.error)
     }
 }
@@ -480,24 +454,33 @@ impl Child {
 
 impl Step {
     fn from_number(number: u8) -> Self {
-        [
-            Self::Fork,
-            Self::Session,
-            Self::OpenFiles,
-            Self::CoreSize,
-            Self::Priority,
-            Self::Chroot,
-            Self::Identity,
-            Self::Capability,
-            Self::Folder,
-            Self::ParentDeath,
-            Self::Descriptors,
-        ]
-        .into_iter()
-        .find(|step| *step as u8 == number)
-        .unwrap_or(Self::Execute)
+        STEPS
+            .get(usize::from(number))
+            .map_or(Self::Execute, |(step, _)| *step)
     }
 }
+
+/// The steps in their order, and what each does.
+const STEPS: [(Step, &str); 12] = [
+    (Step::Fork, "making a process"),
+    (Step::Session, "starting a session of its own"),
+    (Step::OpenFiles, "setting the limit of open files"),
+    (Step::CoreSize, "setting the limit of core files"),
+    (Step::Priority, "setting its priority"),
+    (Step::Chroot, "changing its root folder"),
+    (Step::Identity, "becoming its user and group"),
+    (
+        Step::Capability,
+        "keeping its right to change its root folder",
+    ),
+    (Step::Folder, "going to its working folder"),
+    (
+        Step::ParentDeath,
+        "asking the kernel to end it with its parent",
+    ),
+    (Step::Descriptors, "closing files that are not its own"),
+    (Step::Execute, "executing it"),
+];
 
 /// Sets close-on-exec for all descriptors from `first` on. Async-signal-safe.
 fn close_from_on_exec(first: u32) -> io::Result<()> {
@@ -530,16 +513,24 @@ fn close_from_on_exec(first: u32) -> io::Result<()> {
 }
 
 fn signal_group(pid: u32, signal: process::Signal) -> io::Result<()> {
-    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+    let Some(pid) = process_id(pid) else {
         return Ok(());
     };
-    match process::kill_process_group(pid, signal) {
-        Ok(()) => Ok(()),
+    unless_gone(match process::kill_process_group(pid, signal) {
         // It does not lead a group yet, or not any more.
-        Err(Errno::SRCH) => match process::kill_process(pid, signal) {
-            Ok(()) | Err(Errno::SRCH) => Ok(()),
-            Err(error) => Err(error.into()),
-        },
+        Err(Errno::SRCH) => process::kill_process(pid, signal),
+        signalled => signalled,
+    })
+}
+
+fn process_id(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw)
+}
+
+/// A process that is gone is no error.
+fn unless_gone(signalled: Result<(), Errno>) -> io::Result<()> {
+    match signalled {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }

@@ -36,10 +36,10 @@ pub fn ignore_file_size_limit() {
 /// manager handles these signals and informs the other processes itself. A sender may signal all processes (systemd's
 /// `KillMode=`).
 pub fn leave_to_the_manager() {
-    for signal in Signal::ALL {
+    for (signal, number) in Signal::ALL {
         if signal != Signal::Child {
             // SAFETY: ignoring a signal installs no handler, and nothing here waits for one of these.
-            unsafe { libc::signal(signal.number(), libc::SIG_IGN) };
+            unsafe { libc::signal(number, libc::SIG_IGN) };
         }
     }
 }
@@ -62,12 +62,7 @@ impl Signals {
             // SAFETY: the set was initialised, the number is a signal's.
             unsafe { libc::sigaddset(&raw mut set, signal.number()) };
         }
-        // SAFETY: the set was initialised; no old set is asked for.
-        let error =
-            unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) };
-        if error != 0 {
-            return Err(io::Error::from_raw_os_error(error));
-        }
+        set_mask(libc::SIG_BLOCK, &set)?;
         // SAFETY: the set was initialised; -1 asks for a new descriptor.
         let fd =
             unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
@@ -148,41 +143,36 @@ pub(crate) fn reset_all() -> io::Result<()> {
         // SAFETY: sets no handler. SIGKILL, SIGSTOP and the C library's own two are refused, which does no harm.
         unsafe { libc::signal(number, libc::SIG_DFL) };
     }
-    let set = empty_set();
-    // SAFETY: the set was initialised; no old set is asked for.
-    let error =
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, ptr::null_mut()) };
-    if error != 0 {
-        return Err(io::Error::from_raw_os_error(error));
-    }
-    Ok(())
+    set_mask(libc::SIG_SETMASK, &empty_set())
 }
 
 impl Signal {
-    const ALL: [Self; 7] = [
-        Self::Term,
-        Self::Quit,
-        Self::Int,
-        Self::Hup,
-        Self::Usr1,
-        Self::Usr2,
-        Self::Child,
+    const ALL: [(Self, i32); 7] = [
+        (Self::Term, libc::SIGTERM),
+        (Self::Quit, libc::SIGQUIT),
+        (Self::Int, libc::SIGINT),
+        (Self::Hup, libc::SIGHUP),
+        (Self::Usr1, libc::SIGUSR1),
+        (Self::Usr2, libc::SIGUSR2),
+        (Self::Child, libc::SIGCHLD),
     ];
 
     fn number(self) -> i32 {
-        match self {
-            Self::Term => libc::SIGTERM,
-            Self::Quit => libc::SIGQUIT,
-            Self::Int => libc::SIGINT,
-            Self::Hup => libc::SIGHUP,
-            Self::Usr1 => libc::SIGUSR1,
-            Self::Usr2 => libc::SIGUSR2,
-            Self::Child => libc::SIGCHLD,
-        }
+        Self::ALL[self as usize].1
     }
 
     fn from_number(number: i32) -> Option<Self> {
-        Self::ALL.into_iter().find(|s| s.number() == number)
+        let known = Self::ALL.into_iter().find(|(_, known)| *known == number);
+        known.map(|(signal, _)| signal)
+    }
+}
+
+/// Changes which signals this thread has blocked. Async-signal-safe.
+fn set_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
+    // SAFETY: the set was initialised; no old set is asked for.
+    match unsafe { libc::pthread_sigmask(how, set, ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
     }
 }
 

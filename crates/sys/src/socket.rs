@@ -7,9 +7,11 @@ use std::{
 };
 
 use rustix::{
-    io::Errno,
+    io::{Errno, retry_on_intr},
     net::{self, RecvFlags, SendAncillaryBuffer, SendFlags, sockopt},
 };
+
+use crate::identity::checked;
 
 /// Makes the next close send a reset (`SO_LINGER` 0), so that the peer cannot treat an incomplete response as
 /// complete.
@@ -46,18 +48,12 @@ pub fn peer_closed(socket: BorrowedFd<'_>) -> bool {
 
 /// Whether there are unread bytes. Consumes nothing and never waits.
 pub fn has_bytes(socket: BorrowedFd<'_>) -> bool {
-    matches!(peek(socket), Ok(count) if count > 0)
+    matches!(peek(socket), Ok((count, _)) if count > 0)
 }
 
-fn peek(socket: BorrowedFd<'_>) -> rustix::io::Result<usize> {
-    loop {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        match net::recv(socket, &mut [0_u8; 1], flags) {
-            Err(Errno::INTR) => {}
-            Ok((count, _)) => return Ok(count),
-            Err(error) => return Err(error),
-        }
-    }
+fn peek(socket: BorrowedFd<'_>) -> rustix::io::Result<(usize, usize)> {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    retry_on_intr(|| net::recv(socket, &mut [0_u8; 1], flags))
 }
 
 /// The process that connected the other end of a unix stream socket, and its user (`SO_PEERCRED`), in our namespaces.
@@ -93,16 +89,7 @@ pub fn peer_process(socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
 pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut left: libc::c_int = 0;
     // SAFETY: for this request the kernel writes one int, and `left` is one.
-    let status = unsafe {
-        libc::ioctl(
-            socket.as_raw_fd(),
-            libc::TIOCOUTQ,
-            std::ptr::addr_of_mut!(left),
-        )
-    };
-    if status < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut left) })?;
     Ok(left.max(0) as u64)
 }
 
@@ -204,7 +191,7 @@ mod tests {
     }
 
     fn send(socket: &UnixStream) -> Result<usize, std::io::ErrorKind> {
-        crate::watch::send_now(socket.as_fd(), b"more").map_err(|error| error.kind())
+        super::send(socket.as_fd(), b"more").map_err(|error| error.kind())
     }
 
     #[test]

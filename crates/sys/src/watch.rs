@@ -9,8 +9,10 @@ use std::{
     task::{Context, Poll, Waker, ready},
 };
 
-use rustix::net::{self, RecvFlags, SendFlags};
+use rustix::net::{self, RecvFlags};
 use tokio::io::{Interest, unix::AsyncFd};
+
+use crate::socket::send;
 
 /// A connected socket. The reactor in which it was created watches it.
 #[derive(Debug)]
@@ -77,11 +79,11 @@ impl Watched {
     /// Writes as much of `bytes` as fits. Waits if there is no room.
     ///
     /// # Errors
-    /// As [`send_now`].
+    /// As [`send`].
     pub fn poll_send(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             let mut guard = ready!(self.0.poll_write_ready(cx))?;
-            if let Ok(sent) = guard.try_io(|socket| send_now(socket.get_ref().as_fd(), bytes)) {
+            if let Ok(sent) = guard.try_io(|socket| send(socket.get_ref().as_fd(), bytes)) {
                 return Poll::Ready(sent);
             }
         }
@@ -92,18 +94,6 @@ impl AsFd for Watched {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.get_ref().as_fd()
     }
-}
-
-/// Writes as much of `bytes` to a connected socket as fits now.
-///
-/// # Errors
-/// As send(2), without its signal; `WouldBlock` if there is no room.
-pub fn send_now(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
-    Ok(net::send(
-        socket,
-        bytes,
-        SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
-    )?)
 }
 
 #[cfg(test)]
@@ -132,7 +122,7 @@ mod tests {
             let here = Watched::for_reading(here).unwrap();
             let mut space = [0; 16];
             for text in [&b"one"[..], b"two"] {
-                assert_eq!(send_now(there.as_fd(), text).unwrap(), 3);
+                assert_eq!(send(there.as_fd(), text).unwrap(), 3);
                 let count = poll_fn(|cx| here.poll_receive(cx, &mut space))
                     .await
                     .unwrap();
@@ -158,7 +148,7 @@ mod tests {
             let bytes = vec![7; 1 << 16];
             let mut sent = 0;
             let full = loop {
-                match send_now(here.as_fd(), &bytes) {
+                match send(here.as_fd(), &bytes) {
                     Ok(count) => sent += count,
                     Err(error) => break error,
                 }

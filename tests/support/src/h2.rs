@@ -1,5 +1,6 @@
 //! An origin over HTTP/2. A function of the test decides how it answers each request.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -142,6 +143,7 @@ async fn connection(
     let mut builder = server::Builder::new();
     let Ok(mut connection) = builder
         .max_concurrent_streams(streams)
+        .max_send_buffer_size(SEND_BUFFER)
         .handshake::<_, Bytes>(stream)
         .await
     else {
@@ -181,6 +183,9 @@ async fn connection(
         tokio::spawn(play(turn, body, answer, shared.clone(), tell.clone()));
     }
 }
+
+/// How much of an answer may wait to be sent before a stream has no more room for it, bytes.
+const SEND_BUFFER: usize = 1024;
 
 enum Wish {
     /// GOAWAY
@@ -228,15 +233,24 @@ async fn play(
         Turn::Half => {
             let head = Response::builder().header("content-length", 10);
             if let Ok(mut stream) = answer.send_response(head.body(()).expect("a head"), false) {
-                let _ = stream.send_data(Bytes::from_static(b"half "), false);
-                // A reset discards what has not been sent yet, and nothing tells when it was.
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                let half = Bytes::from_static(b"half ");
+                stream.reserve_capacity(SEND_BUFFER + half.len());
+                let _ = stream.send_data(half, false);
+                // A reset discards what has not been sent yet: the buffer must have all of its room again.
+                while stream.capacity() < SEND_BUFFER {
+                    if poll_fn(|context| stream.poll_capacity(context))
+                        .await
+                        .is_none()
+                    {
+                        break;
+                    }
+                }
                 stream.send_reset(Reason::INTERNAL_ERROR);
             }
         }
         Turn::Reset(reason) => answer.send_reset(reason),
         Turn::Silence => {
-            let _ = std::future::poll_fn(|context| answer.poll_reset(context)).await;
+            let _ = poll_fn(|context| answer.poll_reset(context)).await;
         }
         Turn::Cut => {
             let _ = tell.send(Wish::End);

@@ -132,7 +132,7 @@ impl Writer<'_> {
             let of = pool.status_of.unwrap_or(at);
             self.listener(pool, at, of)?;
             if pool.status_of.is_none() {
-                self.pool(pool, at, &fpm.global, options, start)?;
+                self.pool(fpm, at, options, start)?;
             }
         }
         Ok(())
@@ -373,12 +373,12 @@ impl Writer<'_> {
 
     fn pool(
         &mut self,
-        pool: &Pool,
+        fpm: &Fpm,
         at: usize,
-        global: &Global,
         options: &Options,
         start: &Start,
     ) -> Result<(), Message> {
+        let (pool, global) = (&fpm.pools[at], &fpm.global);
         let key = format!("pool.{}", quote(&self.names[at]));
         self.table(&key);
         self.text("runtime", Some("php"));

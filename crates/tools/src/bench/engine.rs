@@ -265,6 +265,9 @@ async fn all(hand: &Rc<Hand>) -> io::Result<()> {
     }
 }
 
+/// When a request was sent, or should have been, and which of the requests it is.
+type Due = (Instant, usize);
+
 /// Shared by the tasks of a thread.
 struct Hand {
     shared: Arc<Shared>,
@@ -276,8 +279,8 @@ struct Hand {
     random: RefCell<Random>,
     /// Idle connections, the one used last at the end.
     idle: RefCell<Vec<Connection>>,
-    /// Due requests without a connection: when they should have been sent, and which ones.
-    behind: RefCell<VecDeque<(Instant, usize)>>,
+    /// Due requests without a connection.
+    behind: RefCell<VecDeque<Due>>,
     in_flight: Cell<u64>,
     most_in_flight: Cell<u64>,
     quiet: Notify,
@@ -353,8 +356,7 @@ impl Hand {
         client: Option<usize>,
         dial: &Dial,
         slot: &mut Option<Connection>,
-        which: usize,
-        began: Instant,
+        (began, which): Due,
     ) -> Outcome {
         self.counters().in_flight.fetch_add(1, Relaxed);
         let limit = began + self.plan().timeout;
@@ -399,7 +401,9 @@ async fn user(hand: Rc<Hand>, index: usize) {
                 client.waits_since = Some(began);
             }
         }
-        let outcome = hand.send(Some(index), &dial, &mut slot, which, began).await;
+        let outcome = hand
+            .send(Some(index), &dial, &mut slot, (began, which))
+            .await;
         match outcome {
             // A user that cannot connect pauses, so that it does not try a hundred thousand times a second.
             Outcome::Failed(failure) if failure.is_at_the_door() => {
@@ -479,7 +483,7 @@ async fn one(hand: Rc<Hand>, due: Instant, which: usize) {
             // The server is least likely to have closed the one used last.
             let mut slot = hand.idle.borrow_mut().pop();
             let dial = hand.dial().clone();
-            hand.send(None, &dial, &mut slot, which, due).await;
+            hand.send(None, &dial, &mut slot, (due, which)).await;
             if let Some(connection) = slot {
                 hand.idle.borrow_mut().push(connection);
             }

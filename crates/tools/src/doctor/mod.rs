@@ -68,67 +68,35 @@ struct Subject {
 
 /// All of them, in reading order: what prevents a start comes first.
 const SUBJECTS: &[Subject] = &[
-    Subject {
-        name: "start",
-        title: "Start: users, programs, addresses",
-        look: start::look,
-    },
-    Subject {
-        name: "sockets",
-        title: "Sockets: who may connect",
-        look: sockets::look,
-    },
-    Subject {
-        name: "servers",
-        title: "Servers of pools",
-        look: servers::look,
-    },
-    Subject {
-        name: "egress",
-        title: "Outgoing calls (egress)",
-        look: egress::look,
-    },
-    Subject {
-        name: "sites",
-        title: "Sites: roots and scripts",
-        look: sites::look,
-    },
-    Subject {
-        name: "workers",
-        title: "Workers: folders, chroot, PHP",
-        look: workers::look,
-    },
-    Subject {
-        name: "files",
-        title: "Logs, temporary files, disks",
-        look: files::look,
-    },
-    Subject {
-        name: "timeouts",
-        title: "Timeouts that depend on each other",
-        look: timeouts::look,
-    },
-    Subject {
-        name: "queue",
-        title: "Queues",
-        look: queue::look,
-    },
-    Subject {
-        name: "memory",
-        title: "Memory and processors",
-        look: memory::look,
-    },
-    Subject {
-        name: "kernel",
-        title: "Kernel: accept queues, descriptors, ports",
-        look: kernel::look,
-    },
-    Subject {
-        name: "security",
-        title: "Security",
-        look: security::look,
-    },
+    subject("start", "Start: users, programs, addresses", start::look),
+    subject("sockets", "Sockets: who may connect", sockets::look),
+    subject("servers", "Servers of pools", servers::look),
+    subject("egress", "Outgoing calls (egress)", egress::look),
+    subject("sites", "Sites: roots and scripts", sites::look),
+    subject("workers", "Workers: folders, chroot, PHP", workers::look),
+    subject("files", "Logs, temporary files, disks", files::look),
+    subject(
+        "timeouts",
+        "Timeouts that depend on each other",
+        timeouts::look,
+    ),
+    subject("queue", "Queues", queue::look),
+    subject("memory", "Memory and processors", memory::look),
+    subject(
+        "kernel",
+        "Kernel: accept queues, descriptors, ports",
+        kernel::look,
+    ),
+    subject("security", "Security", security::look),
 ];
+
+const fn subject(
+    name: &'static str,
+    title: &'static str,
+    look: fn(&Case<'_>, &mut Notes),
+) -> Subject {
+    Subject { name, title, look }
+}
 
 /// PHP's problems with the configuration of a pool: it cannot be loaded, or does not know a setting. Runs each pool's
 /// PHP as the pool's user.
