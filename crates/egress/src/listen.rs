@@ -1,14 +1,12 @@
 //! Accepts connections of callers.
 
-use std::{
-    future::poll_fn, io, net::SocketAddr, os::fd::OwnedFd, sync::Arc, task::Poll, time::Duration,
-};
+use std::{os::fd::OwnedFd, sync::Arc};
 
 use tokio::{sync::OwnedSemaphorePermit, task::spawn_local};
 use weir_config::Address;
 
 use super::{Egress, serve::serve};
-use weir_net::{ACCEPT_PAUSE, Listening, Socket, is_of_one_connection};
+use weir_net::{Accepted, Acceptor, Listening, Socket};
 
 /// A listening address.
 #[derive(Debug, Clone)]
@@ -32,14 +30,17 @@ impl Entrance {
 /// Accepts callers on these sockets until the egress drains. At most `max_connections` are served at once; further ones
 /// wait in the kernel.
 pub(crate) async fn listen(egress: Arc<Egress>, sockets: Vec<(Entrance, OwnedFd)>) {
-    let mut listeners = Vec::with_capacity(sockets.len());
+    let (mut acceptor, mut entrances) = (Acceptor::default(), Vec::new());
     for (entrance, socket) in sockets {
+        let name = format!("[egress] listen {}", entrance.address);
         match Listening::new(socket, matches!(entrance.address, Address::Tcp(_))) {
-            Ok(listener) => listeners.push((entrance, listener)),
-            Err(error) => log::error!("[egress] listen {}: {error}", entrance.address),
+            Ok(socket) => {
+                acceptor.add(name, socket);
+                entrances.push(entrance);
+            }
+            Err(error) => log::error!("{name}: {error}"),
         }
     }
-    let mut turn = 0;
     loop {
         // One place for the next caller, on whichever socket it comes.
         let place = tokio::select! {
@@ -49,57 +50,27 @@ pub(crate) async fn listen(egress: Arc<Egress>, sockets: Vec<(Entrance, OwnedFd)
         };
         // The semaphore is never closed.
         let Ok(place) = place else { return };
-        let (entrance, accepted) = tokio::select! {
+        let (number, caller) = tokio::select! {
             biased;
             () = egress.drain.started() => break,
-            accepted = accept(&listeners, &mut turn) => accepted,
+            accepted = acceptor.accept() => accepted,
         };
-        match accepted {
-            Ok(caller) => begin(&egress, entrance, caller, place),
-            Err(error) if is_of_one_connection(&error) => {}
-            Err(error) => {
-                log::error!(
-                    "[egress] listen {}: cannot accept connections: {error}",
-                    entrance.address
-                );
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
+        begin(&egress, &entrances[number], caller, place);
     }
     // Connections in the kernel's queue are still served: if no other process has the socket, closing it would reset
     // them.
-    while let Ok(place) = egress.places.clone().try_acquire_owned() {
-        match tokio::time::timeout(Duration::ZERO, accept(&listeners, &mut turn)).await {
-            Ok((entrance, Ok(caller))) => begin(&egress, entrance, caller, place),
-            Ok((_, Err(error))) if is_of_one_connection(&error) => {}
-            Ok((_, Err(_))) | Err(_) => break,
-        }
+    while let Ok(place) = egress.places.clone().try_acquire_owned()
+        && let Some((number, caller)) = acceptor.accept_queued().await
+    {
+        begin(&egress, &entrances[number], caller, place);
     }
-}
-
-/// Waits for a caller on any socket. If several have one, they take turns.
-async fn accept<'a>(
-    listeners: &'a [(Entrance, Listening)],
-    turn: &mut usize,
-) -> (&'a Entrance, io::Result<Caller>) {
-    poll_fn(|cx| {
-        let (before, from) = listeners.split_at(*turn % listeners.len().max(1));
-        for (entrance, listener) in from.iter().chain(before) {
-            if let Poll::Ready(accepted) = listener.poll_accept(cx) {
-                *turn = turn.wrapping_add(1);
-                return Poll::Ready((entrance, accepted));
-            }
-        }
-        Poll::Pending
-    })
-    .await
 }
 
 /// Serves a connection in a task of its own.
 fn begin(
     egress: &Arc<Egress>,
     entrance: &Entrance,
-    (socket, address): Caller,
+    (socket, address): Accepted,
     place: OwnedSemaphorePermit,
 ) {
     let peer = match &socket {
@@ -126,9 +97,6 @@ fn begin(
     };
     spawn_local(serve(egress.clone(), socket, peer, place));
 }
-
-/// An accepted connection, and over TCP the address of its peer.
-type Caller = (Socket, Option<SocketAddr>);
 
 /// The user number of root.
 const ROOT: u32 = 0;

@@ -12,13 +12,12 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
 };
 
 use tokio::sync::mpsc;
 use weir_config::{Address, Protocol};
 use weir_http::{Timeouts, h1::Limits};
-use weir_net::{ACCEPT_PAUSE, Listening, Socket, is_of_one_connection};
+use weir_net::{ACCEPT_PAUSE, Accepted, Acceptor, Listening, Socket};
 use weir_observe::{clock, events};
 
 use super::{
@@ -59,7 +58,11 @@ pub(crate) async fn listen(
     fd: OwnedFd,
 ) -> io::Result<()> {
     let settings = &gateway.config.listeners[usize::from(listener)];
-    let listening = Listening::new(fd, matches!(settings.address, Address::Tcp(_)))?;
+    let mut acceptor = Acceptor::default();
+    acceptor.add(
+        format!("listen.{}", settings.name),
+        Listening::new(fd, matches!(settings.address, Address::Tcp(_)))?,
+    );
     let terms = Terms::new(gateway, listener, home);
     let admit = |peer: Option<SocketAddr>| {
         let tally = gateway.census.listeners.get(usize::from(listener));
@@ -86,7 +89,7 @@ pub(crate) async fn listen(
         }
         place
     };
-    let serve = |(socket, peer): (Socket, Option<SocketAddr>), mut place: ConnectionPermit| {
+    let serve = |(socket, peer): Accepted, mut place: ConnectionPermit| {
         place.count();
         let Some(to) = gateway.reactors.for_new(home) else {
             return terms.serve(gateway, socket, peer, place, None);
@@ -117,59 +120,27 @@ pub(crate) async fn listen(
                 () = pool.room_to_wait() => {}
             }
         }
-        let accepted = tokio::select! {
+        let (_, (socket, peer)) = tokio::select! {
             biased;
             () = gateway.drain.started() => break,
-            accepted = listening.accept() => accepted,
+            accepted = acceptor.accept() => accepted,
         };
-        match accepted {
-            Ok((socket, peer)) => {
-                if let Some(mut place) = admit(peer) {
-                    // When the gateway stops accepting, it still serves the connections that were accepted, even
-                    // above the limit.
-                    tokio::select! {
-                        biased;
-                        () = gateway.census.room(&mut place, gateway, home) => {}
-                        () = gateway.drain.started() => {}
-                    }
-                    serve((socket, peer), place);
-                }
+        if let Some(mut place) = admit(peer) {
+            // When the gateway stops accepting, it still serves the connections that were accepted, even above the limit.
+            tokio::select! {
+                biased;
+                () = gateway.census.room(&mut place, gateway, home) => {}
+                () = gateway.drain.started() => {}
             }
-            Err(error) if is_of_one_connection(&error) => {}
-            Err(error) => {
-                // Out of descriptors or memory: pending connections stay in the kernel's queue.
-                log::error!(
-                    "cannot accept connections on listen.{}: {error}; trying again in {ACCEPT_PAUSE:?}",
-                    settings.name
-                );
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+            serve((socket, peer), place);
         }
     }
-    // Connections in the kernel's queue would be reset when the socket is closed, so they are accepted first. The
-    // queue counts as empty after two empty results with a yield in between: tokio also reports "nothing" to a task
-    // that has used up its budget.
-    let mut nothing = false;
-    loop {
-        match tokio::time::timeout(Duration::ZERO, listening.accept()).await {
-            Err(_) if std::mem::replace(&mut nothing, true) => return Ok(()),
-            Err(_) => tokio::task::yield_now().await,
-            Ok(Ok((socket, peer))) => {
-                nothing = false;
-                if let Some(place) = admit(peer) {
-                    serve((socket, peer), place);
-                }
-            }
-            Ok(Err(error)) if is_of_one_connection(&error) => nothing = false,
-            Ok(Err(error)) => {
-                log::error!(
-                    "cannot accept waiting connections on listen.{}: {error}; trying again in {ACCEPT_PAUSE:?}",
-                    settings.name
-                );
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+    while let Some((_, (socket, peer))) = acceptor.accept_queued().await {
+        if let Some(place) = admit(peer) {
+            serve((socket, peer), place);
         }
     }
+    Ok(())
 }
 
 /// Serves the connections that other reactors send to the reactor `home`, and idle ones on which something has come.

@@ -25,7 +25,7 @@ use std::{
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weir_config::{Address, Protocol};
-use weir_net::{ACCEPT_PAUSE, Listening, Socket, is_of_one_connection};
+use weir_net::{Acceptor, Listening, Socket};
 use weir_observe::events;
 
 use super::{Gateway, accept, dispatch::PoolHandle};
@@ -34,13 +34,11 @@ use super::{Gateway, accept, dispatch::PoolHandle};
 pub(super) fn start(gateway: Arc<Gateway>, listener: u16, socket: OwnedFd) {
     tokio::spawn(async move {
         let settings = &gateway.config.listeners[usize::from(listener)];
-        let listening = match Listening::new(socket, matches!(settings.address, Address::Tcp(_))) {
-            Ok(listening) => listening,
-            Err(error) => {
-                log::error!("cannot listen: {error}");
-                return;
-            }
-        };
+        let mut acceptor = Acceptor::default();
+        match Listening::new(socket, matches!(settings.address, Address::Tcp(_))) {
+            Ok(socket) => acceptor.add(format!("listen.{}", settings.name), socket),
+            Err(error) => return log::error!("cannot listen: {error}"),
+        }
         let Protocol::AgentCheck(agent) = &settings.protocol else {
             return;
         };
@@ -49,33 +47,22 @@ pub(super) fn start(gateway: Arc<Gateway>, listener: u16, socket: OwnedFd) {
         };
         let peers = Arc::new(AtomicUsize::new(0));
         loop {
-            let accepted = tokio::select! {
+            let (_, (socket, peer)) = tokio::select! {
                 biased;
                 () = gateway.window_ends.started() => break,
-                accepted = listening.accept() => accepted,
+                accepted = acceptor.accept() => accepted,
             };
-            match accepted {
-                Ok((_, Some(peer))) if !accept::may_connect(&settings.protocol, peer) => {
-                    events::client_turned_away(&settings.name, peer.ip().to_canonical());
-                }
-                Ok((socket, _)) if peers.load(Relaxed) < PEERS => {
-                    let (line, peers) = (line(&gateway, pool), peers.clone());
-                    peers.fetch_add(1, Relaxed);
-                    tokio::spawn(async move {
-                        let _ = tokio::time::timeout(LONGEST, tell(socket, &line)).await;
-                        peers.fetch_sub(1, Relaxed);
-                    });
-                }
-                Ok(_) => {}
-                Err(error) if is_of_one_connection(&error) => {}
-                Err(error) => {
-                    log::error!(
-                        "cannot accept connections on listen.{}: {error}; trying again in {:?}",
-                        settings.name,
-                        ACCEPT_PAUSE
-                    );
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+            if let Some(peer) = peer
+                && !accept::may_connect(&settings.protocol, peer)
+            {
+                events::client_turned_away(&settings.name, peer.ip().to_canonical());
+            } else if peers.load(Relaxed) < PEERS {
+                let (line, peers) = (line(&gateway, pool), peers.clone());
+                peers.fetch_add(1, Relaxed);
+                tokio::spawn(async move {
+                    let _ = tokio::time::timeout(LONGEST, tell(socket, &line)).await;
+                    peers.fetch_sub(1, Relaxed);
+                });
             }
         }
     });

@@ -11,7 +11,7 @@ mod socket;
 pub use self::{
     drain::Drain,
     linger::{LINGER, linger},
-    listening::{ACCEPT_PAUSE, Listening, is_of_one_connection},
+    listening::{ACCEPT_PAUSE, Accepted, Acceptor, Listening},
     open_file::OpenFile,
     send_file::FilePart,
     socket::Socket,

@@ -1,4 +1,4 @@
-//! Listening sockets, TCP and unix, used as one type.
+//! Listening sockets, TCP and unix, used as one type, and the loop that accepts from them.
 
 use std::{
     future::poll_fn,
@@ -50,15 +50,12 @@ impl Listening {
     /// # Errors
     ///
     /// As accept(2); see [`is_of_one_connection`].
-    pub async fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
+    pub async fn accept(&self) -> io::Result<Accepted> {
         poll_fn(|cx| self.poll_accept(cx)).await
     }
 
     /// As [`accept`](Self::accept). Only the task that polled last is woken.
-    pub fn poll_accept(
-        &self,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<(Socket, Option<SocketAddr>)>> {
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
         match self {
             Listening::Tcp(listener) => (listener.poll_accept(cx))
                 .map_ok(|(stream, peer)| (Socket::Tcp(stream), Some(peer))),
@@ -69,8 +66,79 @@ impl Listening {
     }
 }
 
+/// An accepted connection: its socket, and over TCP the address of its peer.
+pub type Accepted = (Socket, Option<SocketAddr>);
+
+/// Accepts connections from some listening sockets, in turns. Errors are logged and tried again.
+#[derive(Debug, Default)]
+pub struct Acceptor {
+    /// With their names in log lines.
+    sockets: Vec<(String, Listening)>,
+    /// The socket that is asked first.
+    first: usize,
+}
+
+impl Acceptor {
+    /// Adds a listening socket, whose `name` is for log lines. Sockets are numbered in this order.
+    pub fn add(&mut self, name: String, socket: Listening) {
+        self.sockets.push((name, socket));
+    }
+
+    /// Waits for a connection on any of the sockets. Also returns the number of its socket. Nothing is lost if the future
+    /// is dropped.
+    pub async fn accept(&mut self) -> (usize, Accepted) {
+        loop {
+            match poll_fn(|cx| self.poll_accept(cx)).await {
+                (number, Ok(accepted)) => return (number, accepted),
+                (number, Err(error)) => self.after(number, error).await,
+            }
+        }
+    }
+
+    /// The next connection that is in the kernel's queues now. Closing the sockets would reset it.
+    pub async fn accept_queued(&mut self) -> Option<(usize, Accepted)> {
+        // The queues count as empty after two empty results with a yield in between: tokio also reports "nothing" to a
+        // task that has used up its budget.
+        let mut is_empty = false;
+        loop {
+            let accepting = poll_fn(|cx| self.poll_accept(cx));
+            match tokio::time::timeout(Duration::ZERO, accepting).await {
+                Ok((number, Ok(accepted))) => return Some((number, accepted)),
+                Ok((number, Err(error))) => {
+                    is_empty = false;
+                    self.after(number, error).await;
+                }
+                Err(_) if std::mem::replace(&mut is_empty, true) => return None,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    }
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<(usize, io::Result<Accepted>)> {
+        let count = self.sockets.len();
+        for number in (self.first..count).chain(0..self.first) {
+            if let Poll::Ready(accepted) = self.sockets[number].1.poll_accept(cx) {
+                self.first = (number + 1) % count;
+                return Poll::Ready((number, accepted));
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Logs an error, and waits for a while, unless the error is that of one connection.
+    async fn after(&self, number: usize, error: io::Error) {
+        if !is_of_one_connection(&error) {
+            let name = &self.sockets[number].0;
+            log::error!(
+                "cannot accept connections on {name}: {error}; trying again in {ACCEPT_PAUSE:?}"
+            );
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+        }
+    }
+}
+
 /// Errors that accept(2) reports for the accepted connection, not for the listener (accept(2), "Error handling").
-pub fn is_of_one_connection(error: &io::Error) -> bool {
+fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
@@ -86,3 +154,36 @@ pub fn is_of_one_connection(error: &io::Error) -> bool {
 
 /// Pause after accept(2) failed for lack of descriptors or memory: other connections must end first.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_take_turns_and_nothing_in_their_queues_is_lost() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (mut acceptor, mut clients) = (Acceptor::default(), Vec::new());
+            for _ in 0..2 {
+                let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+                let address = socket.local_addr().unwrap();
+                for _ in 0..3 {
+                    clients.push(std::net::TcpStream::connect(address).unwrap());
+                }
+                let socket = Listening::new(socket.into(), true).unwrap();
+                acceptor.add(address.to_string(), socket);
+            }
+            let (first, (_, peer)) = acceptor.accept().await;
+            assert!(peer.is_some());
+            let (second, _) = acceptor.accept().await;
+            assert_ne!(first, second);
+            for _ in 2..clients.len() {
+                assert!(acceptor.accept_queued().await.is_some());
+            }
+            assert!(acceptor.accept_queued().await.is_none());
+        });
+    }
+}
