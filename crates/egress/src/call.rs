@@ -144,7 +144,7 @@ async fn steps(
     }
     let (upload, mut pump) = match body.is_none() {
         true => {
-            state.awaits_script();
+            state.watch_client();
             (Upload::Whole(None), None)
         }
         false => {

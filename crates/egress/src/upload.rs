@@ -131,7 +131,7 @@ impl Upload {
         caller: &Arc<ConnState>,
     ) -> Result<(Upload, Option<Pump>), Fault> {
         if body.is_none() {
-            caller.awaits_script();
+            caller.watch_client();
             return Ok((Upload::Whole(None), None));
         }
         let mut read = Vec::new();
@@ -185,7 +185,7 @@ impl Upload {
                 return Ok((Upload::Streamed(streamed), Some(pump)));
             }
         }
-        caller.awaits_script();
+        caller.watch_client();
         let whole = (!read.is_empty()).then(|| Bytes::from(read));
         Ok((Upload::Whole(whole), None))
     }
@@ -287,7 +287,7 @@ impl Pump {
                 }
                 Poll::Ready(ended) => {
                     // From now on nothing but the caller's close is expected.
-                    self.caller.awaits_script();
+                    self.caller.watch_client();
                     self.source.put(|state| {
                         state.end = Some(match ended {
                             Ok(_) => End::Whole,

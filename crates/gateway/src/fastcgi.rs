@@ -12,7 +12,7 @@
 mod failure;
 mod finishing;
 mod leaving;
-mod whose;
+mod owner;
 
 use std::{
     cell::RefCell,
@@ -41,7 +41,7 @@ use super::{
     worker_conn::WorkerConn,
 };
 
-pub(crate) use self::whose::{Owner, RequestSummary};
+pub(crate) use self::owner::{Owner, RequestSummary};
 
 /// A request at a worker.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use super::{
     Gateway,
     dispatch::{AskedBy, PoolHandle},
     history::REASONS,
-    measured::Uses,
+    manager_report::ManagerReport,
     tally::TimeCounts,
     window::ratio,
 };
@@ -24,7 +24,7 @@ use super::{
 /// All metrics with their current values.
 pub(super) fn page(gateway: &Gateway) -> Page {
     let mut page = Page::new();
-    let uses = gateway.measured.uses();
+    let uses = gateway.reports.latest();
     for (index, pool) in gateway.pools.iter().enumerate() {
         put_pool(&mut page, gateway, (index, pool), uses.as_ref());
     }
@@ -48,7 +48,7 @@ fn put_pool(
     page: &mut Page,
     gateway: &Gateway,
     (index, pool): (usize, &PoolHandle),
-    uses: Option<&Uses>,
+    uses: Option<&ManagerReport>,
 ) {
     let (stats, figures) = (pool.stats(), pool.scaling());
     let running_limit = pool.running_limit(&stats);
@@ -275,7 +275,7 @@ fn put_kernel(page: &mut Page, gateway: &Gateway) {
     }
 }
 
-fn put_uses(page: &mut Page, uses: &Uses) {
+fn put_uses(page: &mut Page, uses: &ManagerReport) {
     let counts = uses.counts;
     for log in &uses.logs {
         page.put(Metric::LogLinesLost, &[&log.name], log.lost as f64);

@@ -35,7 +35,7 @@ mod figures;
 mod files;
 mod history;
 mod idle;
-mod measured;
+mod manager_report;
 mod messages;
 mod outbox;
 mod own_calls;
@@ -99,7 +99,7 @@ use self::{
     dispatch::{Manager, PoolHandle},
     drain::Flag,
     history::History,
-    measured::Measured,
+    manager_report::ManagerReports,
     outbox::Outbox,
     policy::Policy,
     reactors::Reactors,
@@ -130,7 +130,7 @@ pub(crate) struct Gateway {
     pub(crate) reactors: Reactors,
     /// Recent errors.
     pub(crate) failures: Failures,
-    measured: Measured,
+    reports: ManagerReports,
     manager: Manager,
     /// The kernel's accept queues.
     pub(crate) kernel_queues: KernelQueues,
@@ -433,7 +433,7 @@ impl Gateway {
             reactors: Reactors::new(reactors),
             failures: Failures::default(),
             history: History::default(),
-            measured: Measured::default(),
+            reports: ManagerReports::default(),
             declines: AtomicBool::new(false),
             tally,
             kernel_queues,

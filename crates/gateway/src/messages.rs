@@ -13,7 +13,7 @@ use super::{
     Gateway,
     dispatch::{NewWorker, PoolHandle},
     drain,
-    measured::PoolUse,
+    manager_report::PoolUse,
     worker_conn::WorkerConn,
 };
 
@@ -62,15 +62,15 @@ fn perform(gateway: &Arc<Gateway>, message: ToGateway) {
             pool,
             all,
             worker_memory,
-        } => gateway.measured.pool(pool, PoolUse { all, worker_memory }),
+        } => gateway.reports.pool(pool, PoolUse { all, worker_memory }),
         ToGateway::OwnUse {
             manager,
             gateway: own,
             counts,
-        } => gateway.measured.own(manager, own, counts),
-        ToGateway::ManagerLog(log) => gateway.measured.log(log),
-        ToGateway::OldGeneration(old) => gateway.measured.old_generation(old),
-        ToGateway::LastReload { ago, done, text } => gateway.measured.last_reload(ago, done, text),
+        } => gateway.reports.own(manager, own, counts),
+        ToGateway::ManagerLog(log) => gateway.reports.log(log),
+        ToGateway::OldGeneration(old) => gateway.reports.old_generation(old),
+        ToGateway::LastReload { ago, done, text } => gateway.reports.last_reload(ago, done, text),
         ToGateway::Drain { last } => drain::drain(gateway, last),
         message => perform_for_pool(&gateway.pools, message),
     }

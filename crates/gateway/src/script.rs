@@ -199,7 +199,7 @@ pub(crate) async fn begin(
     body: Option<&Spooled>,
     put_params: impl Fn(&Record, u16, &mut Vec<u8>),
 ) -> Result<Started, Refusal> {
-    conn.awaits_script();
+    conn.watch_client();
     refuse_what_crashes(record, pool)?;
     loop {
         let mut lease = admit(record, conn, pool).await?;

@@ -28,7 +28,7 @@ use super::{
     figures,
     history::REASONS,
     kernel_queues::KernelView,
-    measured::Uses,
+    manager_report::ManagerReport,
     tally::TimeCounts,
 };
 
@@ -77,12 +77,12 @@ impl OperatorActions {
 impl Window for View {
     fn refresh(&self) -> Task<()> {
         let gateway = self.0.clone();
-        Box::pin(async move { gateway.measured.refresh(&gateway.manager).await })
+        Box::pin(async move { gateway.reports.refresh(&gateway.manager).await })
     }
 
     fn status(&self) -> Value {
         let gateway = &self.0;
-        let (uses, view) = (gateway.measured.uses(), gateway.look_at_kernel_queues());
+        let (uses, view) = (gateway.reports.latest(), gateway.look_at_kernel_queues());
         let pools = (gateway.pools.iter().enumerate())
             .map(|(index, pool)| pool_status(gateway, index, pool, uses.as_ref()));
         json!({
@@ -112,7 +112,7 @@ impl Window for View {
             },
             // Shows that a part of weir hangs.
             "silent": {
-                "manager": gateway.measured.silent().map(|time| time.as_secs_f64()),
+                "manager": gateway.reports.silent().map(|time| time.as_secs_f64()),
                 "reactors": gateway.pulses.silent_reactors(SILENT).into_iter().map(|(reactor, time)| {
                     json!({ "reactor": reactor, "seconds": time.as_secs_f64() })
                 }).collect::<Vec<_>>(),
@@ -248,7 +248,12 @@ impl View {
     }
 }
 
-fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<&Uses>) -> Value {
+fn pool_status(
+    gateway: &Gateway,
+    index: usize,
+    pool: &PoolHandle,
+    uses: Option<&ManagerReport>,
+) -> Value {
     let (stats, status) = (pool.stats(), pool.status(AskedBy::Nobody));
     let capacity = pool.capacity(&stats);
     let counts = gateway.tally.pool(pool.id);
@@ -387,7 +392,7 @@ fn requests(pool: &PoolHandle, stats: &Stats, (slow, left_running): (u64, u64)) 
 }
 
 /// The state of the logs that this gateway and its manager write.
-fn logs(uses: Option<&Uses>) -> Vec<Value> {
+fn logs(uses: Option<&ManagerReport>) -> Vec<Value> {
     let log = |log: log_sink::Health| {
         json!({
             "name": log.name,
@@ -453,7 +458,7 @@ fn kernel(view: &KernelView) -> Value {
     })
 }
 
-fn own_processes(uses: &Uses) -> Value {
+fn own_processes(uses: &ManagerReport) -> Value {
     let process = |taken: &ProcessUse| json!({ "cpu": seconds(taken.cpu), "memory": taken.memory });
     json!({ "manager": process(&uses.manager), "gateway": process(&uses.gateway) })
 }

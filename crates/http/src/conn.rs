@@ -50,8 +50,8 @@ pub struct ConnState {
     phase: AtomicU8,
     /// The connection is idle and is to be closed to make room for others.
     is_unwanted: AtomicBool,
-    /// A script runs for this connection. The client's close is then noticed even behind other bytes that it sent.
-    at_script: AtomicBool,
+    /// Somebody works for this client. Its close is then noticed even behind other bytes that it sent.
+    is_watched: AtomicBool,
     /// The rest of a request body was not read, so the socket must be closed carefully (see [`weir_net::linger`]).
     body_unread: AtomicBool,
     /// `interim` is not empty.
@@ -84,7 +84,7 @@ impl ConnState {
             timeouts,
             phase: AtomicU8::new(Phase::Idle as u8),
             is_unwanted: AtomicBool::new(false),
-            at_script: AtomicBool::new(false),
+            is_watched: AtomicBool::new(false),
             body_unread: AtomicBool::new(false),
             has_interim: AtomicBool::new(false),
             head_started: AtomicU64::new(clock::now()),
@@ -167,7 +167,7 @@ impl ConnState {
         let requests = self.requests.load(Relaxed) + 1;
         self.requests.store(requests, Relaxed);
         self.phase.store(Phase::Busy as u8, Relaxed);
-        self.at_script.store(false, Relaxed);
+        self.is_watched.store(false, Relaxed);
         self.deadline.store(NEVER, Relaxed);
         started
     }
@@ -238,14 +238,14 @@ impl ConnState {
         (self.requests() == 0).then(|| self.head_started.load(Relaxed))
     }
 
-    /// The body of the request is complete, and a script is going to answer it.
-    pub fn awaits_script(&self) {
-        self.at_script.store(true, Relaxed);
+    /// The body of the request is complete, and the answer may take long: the carrier watches whether the client leaves.
+    pub fn watch_client(&self) {
+        self.is_watched.store(true, Relaxed);
     }
 
-    /// Whether a script answers the current request.
-    pub(crate) fn is_at_script(&self) -> bool {
-        self.at_script.load(Relaxed)
+    /// Whether the carrier watches whether the client of the current request leaves.
+    pub(crate) fn is_client_watched(&self) -> bool {
+        self.is_watched.load(Relaxed)
     }
 
     /// The client is still sending a body that is not read.

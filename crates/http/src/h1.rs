@@ -184,7 +184,7 @@ impl<X: Front> Connection<X> {
             return Poll::Ready(Next::Part);
         };
         let (wire, state) = (&mut self.wire, self.front.state());
-        let mut is_watched = state.is_at_script();
+        let mut is_watched = state.is_client_watched();
         // Looked at first, so that a request whose client has left is not started.
         if is_watched && wire.client_left(cx) {
             return Poll::Ready(Next::End(Ending::Clean));
@@ -219,7 +219,7 @@ impl<X: Front> Connection<X> {
                 }
             }
             if !std::mem::replace(&mut is_watched, true)
-                && state.is_at_script()
+                && state.is_client_watched()
                 && wire.client_left(cx)
             {
                 return Poll::Ready(Next::End(Ending::Clean));

@@ -204,7 +204,7 @@ impl<R: Receipt> Sending<R> {
                         }));
                     }
                     // While a worker works for it, the client is watched.
-                    let is_worked_for = self.end.is_none() && state.is_at_script();
+                    let is_worked_for = self.end.is_none() && state.is_client_watched();
                     return match is_worked_for && wire.client_left(cx) {
                         true => Poll::Ready(Err(Cut::Left)),
                         false => Poll::Pending,

@@ -1,5 +1,5 @@
-//! Memory and CPU use of processes, as the manager measures it. The manager may read this; the gateway may not, and
-//! cannot from a chroot.
+//! What the manager reports for the operator's window: memory and CPU use of processes, its logs, and reloads. The
+//! manager may read these; the gateway may not, and cannot from a chroot.
 
 use std::{
     collections::BTreeMap,
@@ -14,16 +14,17 @@ use weir_observe::log_sink::{self, Health};
 
 use super::dispatch::Manager;
 
-/// The last report.
+/// Asks the manager for reports, and keeps the last one.
 #[derive(Debug, Default)]
-pub(super) struct Measured {
-    last: Mutex<Uses>,
-    told: Notify,
+pub(super) struct ManagerReports {
+    last: Mutex<ManagerReport>,
+    /// A report is complete.
+    completed: Notify,
 }
 
-/// What the processes use.
+/// What the manager has reported.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Uses {
+pub(super) struct ManagerReport {
     /// By index into the configuration's pools; only pools whose workers weir runs.
     pub(super) pools: BTreeMap<u16, PoolUse>,
     pub(super) manager: ProcessUse,
@@ -34,13 +35,13 @@ pub(super) struct Uses {
     /// The state of the logs that the manager writes.
     pub(super) logs: Vec<Health>,
     /// Collects the earlier configurations and the logs until the manager says that the report is complete.
-    coming: (Vec<OldGeneration>, Vec<Health>),
+    partial: (Vec<OldGeneration>, Vec<Health>),
     pub(super) last_reload: Option<LastReload>,
-    /// When the manager was last asked, and when it answered ([`clock::precise`]); 0: never.
-    asked: u64,
-    pub(super) told: u64,
+    /// When the manager was last asked, and when its answer was complete ([`clock::precise`]); 0: never.
+    asked_at: u64,
+    pub(super) completed_at: u64,
     /// Since when an answer is missing ([`clock::precise`]); 0: the manager has answered.
-    unanswered: u64,
+    unanswered_since: u64,
 }
 
 /// Result of the last reload.
@@ -59,22 +60,22 @@ pub(super) struct PoolUse {
     pub(super) worker_memory: u64,
 }
 
-impl Measured {
+impl ManagerReports {
     /// Asks the manager, unless it was asked a moment ago, and waits for its answer, but not for long: old values are
     /// better than no answer.
     pub(super) async fn refresh(&self, manager: &Manager) {
-        let mut told = std::pin::pin!(self.told.notified());
-        told.as_mut().enable();
+        let mut completed = std::pin::pin!(self.completed.notified());
+        completed.as_mut().enable();
         {
             let mut last = self.last();
             let now = clock::precise();
-            if last.told > 0 && now < last.told + FRESH {
+            if last.completed_at > 0 && now < last.completed_at + FRESH {
                 return;
             }
-            if last.asked == 0 || now >= last.asked + FRESH {
-                last.asked = now;
-                if last.unanswered == 0 {
-                    last.unanswered = now;
+            if last.asked_at == 0 || now >= last.asked_at + FRESH {
+                last.asked_at = now;
+                if last.unanswered_since == 0 {
+                    last.unanswered_since = now;
                 }
                 (manager.0)(ToManager::Measure);
             }
@@ -84,7 +85,7 @@ impl Measured {
             None => SILENCE,
             Some(_) => PATIENCE,
         };
-        let _ = tokio::time::timeout(patience, told).await;
+        let _ = tokio::time::timeout(patience, completed).await;
     }
 
     /// The manager reports a pool.
@@ -96,8 +97,8 @@ impl Measured {
     pub(super) fn old_generation(&self, old: OldGeneration) {
         let mut last = self.last();
         // There cannot be more (`max_old_generations`).
-        if last.coming.0.len() < MOST_OLD {
-            last.coming.0.push(old);
+        if last.partial.0.len() < MOST_OLD {
+            last.partial.0.push(old);
         }
     }
 
@@ -108,8 +109,8 @@ impl Measured {
             log.name.push_str(" of the manager");
         }
         let mut last = self.last();
-        if last.coming.1.len() < MOST_LOGS {
-            last.coming.1.push(log);
+        if last.partial.1.len() < MOST_LOGS {
+            last.partial.1.push(log);
         }
     }
 
@@ -127,27 +128,27 @@ impl Measured {
             last.manager = manager;
             last.gateway = gateway;
             last.counts = counts;
-            (last.old, last.logs) = std::mem::take(&mut last.coming);
-            last.told = clock::precise();
-            last.unanswered = 0;
+            (last.old, last.logs) = std::mem::take(&mut last.partial);
+            last.completed_at = clock::precise();
+            last.unanswered_since = 0;
         }
-        self.told.notify_waiters();
+        self.completed.notify_waiters();
     }
 
     /// The last report; `None` before the first one.
-    pub(super) fn uses(&self) -> Option<Uses> {
+    pub(super) fn latest(&self) -> Option<ManagerReport> {
         let last = self.last();
-        (last.told > 0).then(|| last.clone())
+        (last.completed_at > 0).then(|| last.clone())
     }
 
     /// How long the manager has not answered; `None` if it has, or if the time is too short to mean anything.
     pub(super) fn silent(&self) -> Option<Duration> {
-        let since = self.last().unanswered;
+        let since = self.last().unanswered_since;
         let silent = Duration::from_micros(clock::precise().saturating_sub(since));
         (since > 0 && silent + SLACK >= SILENCE).then_some(silent)
     }
 
-    fn last(&self) -> MutexGuard<'_, Uses> {
+    fn last(&self) -> MutexGuard<'_, ManagerReport> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
