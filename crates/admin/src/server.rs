@@ -30,7 +30,7 @@ use weir_http::{
 };
 use weir_http1::Name;
 use weir_interfaces::window::{Task, Window};
-use weir_net::{Listening, Socket};
+use weir_net::{Acceptor, Socket};
 use weir_observe::metrics;
 use weir_semantics::coding::{Accepted, Coding};
 
@@ -49,7 +49,7 @@ pub fn serve(sockets: WindowSockets, window: Arc<dyn Window>) -> Task<io::Result
             let Some(socket) = unix else {
                 return Ok(());
             };
-            let socket = Listening::new(socket, false)?;
+            let socket = Acceptor::new(NAME.to_owned(), socket, false)?;
             listen(socket, UNIX_PLACES, None, window.clone()).await;
             Ok(())
         };
@@ -57,7 +57,7 @@ pub fn serve(sockets: WindowSockets, window: Arc<dyn Window>) -> Task<io::Result
             let Some(socket) = tcp else {
                 return Ok(());
             };
-            let socket = Listening::new(socket, true)?;
+            let socket = Acceptor::new(NAME.to_owned(), socket, true)?;
             listen(socket, TCP_PLACES, token, window.clone()).await;
             Ok(())
         };
@@ -74,7 +74,7 @@ struct Guest {
 }
 
 async fn listen(
-    socket: Listening,
+    mut socket: Acceptor,
     places: usize,
     token: Option<Arc<str>>,
     window: Arc<dyn Window>,
@@ -83,30 +83,22 @@ async fn listen(
     let mut guests: VecDeque<Guest> = VecDeque::new();
     let mut tasks = JoinSet::new();
     loop {
-        let accepted = tokio::select! {
+        let (_, client) = tokio::select! {
             biased;
             () = &mut closing => break,
             Some(_) = tasks.join_next() => continue,
             accepted = socket.accept() => accepted,
         };
-        match accepted {
-            Ok(client) => {
-                guests.retain(|guest| !guest.task.is_finished());
-                if guests.len() >= places && !make_room(&mut guests) {
-                    // All of them have running actions: the new client is refused.
-                    drop(client);
-                    continue;
-                }
-                let acts = Arc::new(AtomicBool::new(false));
-                let (window, token) = (window.clone(), token.clone());
-                let task = tasks.spawn(attend(client, window, token, acts.clone()));
-                guests.push_back(Guest { task, acts });
-            }
-            Err(error) => {
-                log::warn!("the operator's window cannot accept connections: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+        guests.retain(|guest| !guest.task.is_finished());
+        if guests.len() >= places && !make_room(&mut guests) {
+            // All of them have running actions: the new client is refused.
+            drop(client);
+            continue;
         }
+        let acts = Arc::new(AtomicBool::new(false));
+        let (window, token) = (window.clone(), token.clone());
+        let task = tasks.spawn(attend(client, window, token, acts.clone()));
+        guests.push_back(Guest { task, acts });
     }
     drop(socket);
     // Running requests are still answered: an operator who asked for a reload gets the answer from the gateway that
@@ -342,8 +334,8 @@ const SLOWEST: Duration = Duration::from_secs(15);
 /// Time limit of an action: a reload warms up pools and starts a gateway.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Pause after a failed accept.
-const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// Its sockets, in log lines.
+const NAME: &str = "the operator's window";
 
 /// Time limit for running requests when the window closes.
 const LAST_WORDS: Duration = Duration::from_secs(5);

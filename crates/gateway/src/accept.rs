@@ -17,7 +17,7 @@ use std::{
 use tokio::sync::mpsc;
 use weir_config::{Address, Protocol};
 use weir_http::{Timeouts, h1::Limits};
-use weir_net::{ACCEPT_PAUSE, Accepted, Acceptor, Listening, Socket};
+use weir_net::{ACCEPT_PAUSE, Accepted, Acceptor, Socket};
 use weir_observe::{clock, events};
 
 use super::{
@@ -58,11 +58,8 @@ pub(crate) async fn listen(
     fd: OwnedFd,
 ) -> io::Result<()> {
     let settings = &gateway.config.listeners[usize::from(listener)];
-    let mut acceptor = Acceptor::default();
-    acceptor.add(
-        format!("listen.{}", settings.name),
-        Listening::new(fd, matches!(settings.address, Address::Tcp(_)))?,
-    );
+    let is_tcp = matches!(settings.address, Address::Tcp(_));
+    let mut acceptor = Acceptor::new(format!("listen.{}", settings.name), fd, is_tcp)?;
     let terms = Terms::new(gateway, listener, home);
     let admit = |peer: Option<SocketAddr>| {
         let tally = gateway.census.listeners.get(usize::from(listener));

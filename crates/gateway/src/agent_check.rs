@@ -25,7 +25,7 @@ use std::{
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weir_config::{Address, Protocol};
-use weir_net::{Acceptor, Listening, Socket};
+use weir_net::{Acceptor, Socket};
 use weir_observe::events;
 
 use super::{Gateway, accept, dispatch::PoolHandle};
@@ -34,11 +34,12 @@ use super::{Gateway, accept, dispatch::PoolHandle};
 pub(super) fn start(gateway: Arc<Gateway>, listener: u16, socket: OwnedFd) {
     tokio::spawn(async move {
         let settings = &gateway.config.listeners[usize::from(listener)];
-        let mut acceptor = Acceptor::default();
-        match Listening::new(socket, matches!(settings.address, Address::Tcp(_))) {
-            Ok(socket) => acceptor.add(format!("listen.{}", settings.name), socket),
+        let name = format!("listen.{}", settings.name);
+        let is_tcp = matches!(settings.address, Address::Tcp(_));
+        let mut acceptor = match Acceptor::new(name, socket, is_tcp) {
+            Ok(acceptor) => acceptor,
             Err(error) => return log::error!("cannot listen: {error}"),
-        }
+        };
         let Protocol::AgentCheck(agent) = &settings.protocol else {
             return;
         };

@@ -45,16 +45,6 @@ impl Listening {
         })
     }
 
-    /// Waits for a connection: its socket, and over TCP the address of its peer.
-    ///
-    /// # Errors
-    ///
-    /// As accept(2); see [`is_of_one_connection`].
-    pub async fn accept(&self) -> io::Result<Accepted> {
-        poll_fn(|cx| self.poll_accept(cx)).await
-    }
-
-    /// As [`accept`](Self::accept). Only the task that polled last is woken.
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
         match self {
             Listening::Tcp(listener) => (listener.poll_accept(cx))
@@ -79,6 +69,17 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
+    /// Accepts from one socket.
+    ///
+    /// # Errors
+    ///
+    /// As [`Listening::new`].
+    pub fn new(name: String, fd: OwnedFd, is_tcp: bool) -> io::Result<Acceptor> {
+        let mut acceptor = Acceptor::default();
+        acceptor.add(name, Listening::new(fd, is_tcp)?);
+        Ok(acceptor)
+    }
+
     /// Adds a listening socket, whose `name` is for log lines. Sockets are numbered in this order.
     pub fn add(&mut self, name: String, socket: Listening) {
         self.sockets.push((name, socket));
