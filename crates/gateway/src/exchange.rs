@@ -179,11 +179,8 @@ async fn steps(
             Outcome::Reply(reply, length) => return Ok((reply, length)),
             Outcome::LocalRedirect(location) => redirect_within(record, &location)?,
             Outcome::FileRedirect(redirect, status, headers) => {
-                if let Some(reply) = Box::pin(follow_file_redirect(
-                    gateway, record, &rules, &redirect, status, headers,
-                ))
-                .await?
-                {
+                let followed = follow_file_redirect(record, &rules, &redirect, status, headers);
+                if let Some(reply) = Box::pin(followed).await? {
                     return Ok((reply, None));
                 }
             }
@@ -514,14 +511,13 @@ fn no_path(location: &str) -> Refusal {
 
 /// The script wants a file to be sent. `None` if it named another URL of the site, which is requested next.
 async fn follow_file_redirect(
-    gateway: &Gateway,
     record: &mut Record,
     rules: &Arc<Rules>,
     redirect: &FileRedirect,
     status: StatusCode,
     said: Fields,
 ) -> Result<Option<Reply>, Refusal> {
-    let now = clock::now();
+    let (gateway, now) = (record.gateway.clone(), clock::now());
     let target =
         match redirect {
             FileRedirect::Url(url) => match gateway.router.accel_redirect(rules, url, now).await {
@@ -666,6 +662,16 @@ fn respond(
         (reply.headers).append_line(Name::Server, b"Server: weir\r\n");
     }
     let keep = keeps_connection(&record.gateway, conn) && !closes(&reply.headers);
+    hand_over(record, reply, length, keep)
+}
+
+/// The answer as the carrier gets it.
+pub(super) fn hand_over(
+    record: Box<Record>,
+    reply: Reply,
+    length: Option<u64>,
+    keep: bool,
+) -> Answer<Box<Record>> {
     trace::step!(
         record.id,
         record.head_whole,

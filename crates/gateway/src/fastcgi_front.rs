@@ -10,7 +10,11 @@
 
 mod request;
 
-use std::{future::poll_fn, sync::Arc, task::Context, task::Poll};
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use bytes::{Buf, Bytes};
 use http::{Method, StatusCode};
@@ -25,7 +29,7 @@ use super::{
     Gateway,
     conn::Conn,
     dispatch::{AskedBy, PoolHandle},
-    exchange::{keeps_connection, note_refusal},
+    exchange::{hand_over, keeps_connection, note_refusal},
     fastcgi::Progress,
     pool_log,
     read_ahead::{ReadAhead, Room},
@@ -122,21 +126,7 @@ async fn answer(
         }
     };
     record.status = Some(reply.status);
-    trace::step!(
-        record.id,
-        record.head_whole,
-        "response",
-        "{}",
-        reply.status.as_u16()
-    );
-    Answer {
-        status: reply.status,
-        headers: reply.headers,
-        body: reply.body,
-        length: None,
-        keep,
-        receipt: record,
-    }
+    hand_over(record, reply, None, keep)
 }
 
 /// The steps up to an answer.

@@ -443,13 +443,13 @@ impl Router {
         query: Option<&str>,
         now: u64,
     ) -> Target<'r> {
-        let query = found.query(query);
-        if let Some(target) = self.at_once(found, method, query.as_deref(), now) {
+        if let Some(target) = self.resolve_now(found, method, query, now) {
             return target;
         }
         let Some(space) = &found.rules.space else {
             return no_root();
         };
+        let query = found.query(query);
         let wanted = found.wanted(method, query.as_deref());
         let target = self.wait(found.rules, space, &wanted, now).await;
         found.finish(target, method)
@@ -464,16 +464,7 @@ impl Router {
         now: u64,
     ) -> Option<Target<'r>> {
         let query = found.query(query);
-        self.at_once(found, method, query.as_deref(), now)
-    }
-
-    fn at_once<'r>(
-        &self,
-        found: &Found<'r>,
-        method: &Method,
-        query: Option<&str>,
-        now: u64,
-    ) -> Option<Target<'r>> {
+        let query = query.as_deref();
         if let Some(route) = found.route {
             if let Some(action) = &route.action {
                 return Some(Target::Action(action));

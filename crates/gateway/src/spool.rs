@@ -41,7 +41,7 @@ struct Held {
 
 /// A body that is being received.
 #[derive(Debug)]
-pub(crate) struct Spooler {
+struct Spooler {
     memory: Vec<u8>,
     held: Held,
     memory_limit: usize,
@@ -114,9 +114,8 @@ pub(crate) async fn spool(
         if spooler.received > limits.max {
             return Err(BodyError::TooLarge);
         }
-        if spooler.is_due() {
-            spooler.settle().await.map_err(BodyError::Spool)?;
-        }
+        let settled = spooler.settle(FILE_BLOCK).await;
+        settled.map_err(BodyError::Spool)?;
     }
     spooler.finish().await.map_err(BodyError::Spool)
 }
@@ -135,7 +134,7 @@ impl SpoolSpace {
 
 impl Spooler {
     /// Starts a body of `announced` bytes, if its sender has said that.
-    pub(crate) fn new(announced: u64, memory_limit: usize, space: &Arc<SpoolSpace>) -> Spooler {
+    fn new(announced: u64, memory_limit: usize, space: &Arc<SpoolSpace>) -> Spooler {
         Spooler {
             memory: Vec::with_capacity(announced.min(memory_limit as u64) as usize),
             held: Held {
@@ -151,7 +150,7 @@ impl Spooler {
     }
 
     /// Adds the next piece. Bytes beyond the memory limit wait for [`Self::settle`].
-    pub(crate) fn push(&mut self, data: &[u8]) {
+    fn push(&mut self, data: &[u8]) {
         self.received += data.len() as u64;
         let room = match self.file.is_none() && self.pending.is_empty() {
             true => self.memory_limit - self.memory.len(),
@@ -163,17 +162,12 @@ impl Spooler {
         self.pending.extend_from_slice(far);
     }
 
-    /// Whether [`Self::settle`] should be called: there is enough for a write, or there is no file yet.
-    pub(crate) fn is_due(&self) -> bool {
-        self.pending.len() >= FILE_BLOCK || (self.file.is_none() && !self.pending.is_empty())
-    }
-
-    /// Creates the file if there is none, and writes to it if there is enough.
+    /// Creates the file if there is none and bytes wait for it, and writes them if they are at least so many.
     ///
     /// # Errors
     ///
     /// As [`SpoolFile::create`] and [`SpoolFile::append`].
-    pub(crate) async fn settle(&mut self) -> io::Result<()> {
+    async fn settle(&mut self, least: usize) -> io::Result<()> {
         if self.pending.is_empty() {
             return Ok(());
         }
@@ -184,7 +178,7 @@ impl Spooler {
                 self.file.insert(Arc::new(file))
             }
         };
-        if self.pending.len() >= FILE_BLOCK {
+        if self.pending.len() >= least {
             file.append(std::mem::take(&mut self.pending)).await?;
         }
         Ok(())
@@ -195,13 +189,8 @@ impl Spooler {
     /// # Errors
     ///
     /// As [`Self::settle`].
-    pub(crate) async fn finish(mut self) -> io::Result<Spooled> {
-        self.settle().await?;
-        if let Some(file) = &self.file
-            && !self.pending.is_empty()
-        {
-            file.append(std::mem::take(&mut self.pending)).await?;
-        }
+    async fn finish(mut self) -> io::Result<Spooled> {
+        self.settle(1).await?;
         Ok(Spooled {
             _held: (!self.memory.is_empty()).then(|| Arc::new(self.held)),
             memory: self.memory.into(),
