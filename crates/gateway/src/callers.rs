@@ -67,16 +67,15 @@ impl Owners {
     /// The manager has sent its answer.
     pub(super) fn told(&self, id: u32, owner: Owner) {
         let asker = self.asked().waiting.remove(&id);
-        match (owner, asker) {
-            (Owner::Process(pid), Some(asker)) => {
-                // The task that asked may have ended meanwhile.
-                let _ = asker.send(Told::Found(pid));
-            }
-            (Owner::Later, Some(asker)) => {
-                let _ = asker.send(Told::Later);
-            }
-            (Owner::Barred, _) => self.barred.store(true, Relaxed),
-            (Owner::Process(_) | Owner::Nobody | Owner::Later, _) => {}
+        let told = match owner {
+            Owner::Process(pid) => Told::Found(pid),
+            Owner::Later => Told::Later,
+            Owner::Barred => return self.barred.store(true, Relaxed),
+            Owner::Nobody => return,
+        };
+        if let Some(asker) = asker {
+            // The task that asked may have ended meanwhile.
+            let _ = asker.send(told);
         }
     }
 
@@ -115,27 +114,14 @@ impl Owners {
 
     fn ask_former(&self, whose: CallSource) -> oneshot::Receiver<Told<(u32, String)>> {
         let id = self.next.fetch_add(1, Relaxed);
-        let receiver = {
-            let mut asked = self.asked();
-            asked.former.retain(|_, asker| !asker.is_closed());
-            let (sender, receiver) = oneshot::channel();
-            asked.former.insert(id, sender);
-            receiver
-        };
+        let receiver = expect(&mut self.asked().former, id);
         (self.manager.0)(ToManager::FindFormer { id, whose });
         receiver
     }
 
     fn ask(&self, inode: u32, workers: Vec<(u16, u32)>) -> oneshot::Receiver<Told<u32>> {
         let id = self.next.fetch_add(1, Relaxed);
-        let receiver = {
-            let mut asked = self.asked();
-            // Questions that nobody waits for any more are removed.
-            asked.waiting.retain(|_, asker| !asker.is_closed());
-            let (sender, receiver) = oneshot::channel();
-            asked.waiting.insert(id, sender);
-            receiver
-        };
+        let receiver = expect(&mut self.asked().waiting, id);
         (self.manager.0)(ToManager::FindOwner { id, inode, workers });
         receiver
     }
@@ -143,6 +129,14 @@ impl Owners {
     fn asked(&self) -> MutexGuard<'_, PendingQuestions> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Notes a question, and removes those that nobody waits for any more.
+fn expect<T>(questions: &mut HashMap<u32, oneshot::Sender<T>>, id: u32) -> oneshot::Receiver<T> {
+    questions.retain(|_, asker| !asker.is_closed());
+    let (sender, receiver) = oneshot::channel();
+    questions.insert(id, sender);
+    receiver
 }
 
 impl AtWork {

@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-use weir_config::{Protocol, Runtime};
+use weir_config::{PoolId, Protocol, Runtime};
 use weir_control::{Action, OldGeneration, ProcessUse, ToManager};
 use weir_interfaces::window::{Task, Window};
 use weir_observe::{
@@ -208,23 +208,15 @@ impl View {
                 .filter(|site| site.listen.contains(&index));
             sites.map(|site| site.name.as_str()).collect()
         };
+        let of_pool = |pool: &PoolId| -> Vec<&str> {
+            let pool = config.pools.get(pool.0);
+            pool.map(|pool| pool.name.as_str()).into_iter().collect()
+        };
         let listener = |(index, listener): (usize, &weir_config::Listener)| {
             let (protocol, serves) = match &listener.protocol {
                 Protocol::Http => ("http", serves(index)),
-                Protocol::AgentCheck(agent) => {
-                    let pool = config.pools.get(agent.pool.0);
-                    (
-                        "agent-check",
-                        pool.map(|pool| pool.name.as_str()).into_iter().collect(),
-                    )
-                }
-                Protocol::FastCgi(fastcgi) => {
-                    let pool = config.pools.get(fastcgi.pool.0);
-                    (
-                        "fastcgi",
-                        pool.map(|pool| pool.name.as_str()).into_iter().collect(),
-                    )
-                }
+                Protocol::AgentCheck(agent) => ("agent-check", of_pool(&agent.pool)),
+                Protocol::FastCgi(fastcgi) => ("fastcgi", of_pool(&fastcgi.pool)),
             };
             let counts = self.0.census.of_listener(index);
             json!({
