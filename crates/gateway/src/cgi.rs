@@ -74,16 +74,27 @@ pub(crate) fn end_of_head(bytes: &[u8], scanned: &mut usize) -> Option<usize> {
     None
 }
 
-/// Parses a header block, `bytes`, which ends with its blank line.
+/// Parses a header block that ends with its blank line.
 ///
 /// # Errors
 ///
 /// The first problem in the block.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Head, BadHead> {
+pub(crate) fn parse_block(block: &[u8]) -> Result<Head, BadHead> {
+    let parsed = parse(block)?;
+    parsed.map(|(head, _)| head).ok_or(BadHead::Empty)
+}
+
+/// Parses the header block at the beginning of `bytes`. Returns it with the offset of the body's first byte; `None` if its
+/// blank line has not arrived.
+///
+/// # Errors
+///
+/// The first problem in the block.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, BadHead> {
     let mut head = Head {
         status: StatusCode::OK,
         status_said: false,
-        headers: Fields::with_capacity(bytes.len() + ROOM),
+        headers: Fields::with_capacity(bytes.len().min(USUAL) + ROOM),
         content_length: None,
         accel_redirect: None,
         sendfile: None,
@@ -92,18 +103,20 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Head, BadHead> {
     };
     // Most lines are sent as the script wrote them: those that follow one another are copied in one piece.
     let (mut lines, mut at, mut kept) = (0, 0, 0);
-    while at < bytes.len() {
-        let newline = memchr::memchr(b'\n', &bytes[at..]);
-        let end = newline.map_or(bytes.len(), |newline| at + newline + 1);
-        let line = &bytes[at..end];
-        let becomes = match line {
-            b"\r\n" | b"\n" | b"\r" => Line::Dropped,
-            _ if lines == MAX_LINES => return Err(BadHead::TooMany),
-            line => {
-                lines += 1;
-                head.take_line(line)?
-            }
+    let blank = loop {
+        let Some(newline) = memchr::memchr(b'\n', &bytes[at..]) else {
+            return Ok(None);
         };
+        let end = at + newline + 1;
+        let line = &bytes[at..end];
+        if matches!(line, b"\r\n" | b"\n") {
+            break end;
+        }
+        if lines == MAX_LINES {
+            return Err(BadHead::TooMany);
+        }
+        lines += 1;
+        let becomes = head.take_line(line)?;
         if !matches!(becomes, Line::Kept) {
             head.headers.append_checked(&bytes[kept..at]);
             kept = end;
@@ -113,15 +126,15 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Head, BadHead> {
             added.map_err(|_| BadHead::Line(excerpt(line)))?;
         }
         at = end;
-    }
-    head.headers.append_checked(&bytes[kept..]);
+    };
+    head.headers.append_checked(&bytes[kept..at]);
     if lines == 0 {
         return Err(BadHead::Empty);
     }
     if !head.status_said && head.headers.has(Name::Location) {
         head.status = StatusCode::FOUND;
     }
-    Ok(head)
+    Ok(Some((head, blank)))
 }
 
 impl Head {
@@ -269,6 +282,9 @@ fn is_of_the_connection(name: Name) -> bool {
 /// `X-Sendfile`, and lighttpd's other name for it.
 const SENDFILE: [&[u8]; 2] = [b"x-sendfile", b"x-lighttpd-send-file"];
 
+/// Room for the lines of a usual head, bytes.
+const USUAL: usize = 256;
+
 /// Bytes for what the gateway adds to a script's headers.
 const ROOM: usize = 64;
 
@@ -278,6 +294,10 @@ mod tests {
 
     fn end(bytes: &[u8]) -> Option<usize> {
         end_of_head(bytes, &mut 0)
+    }
+
+    fn parse(block: &[u8]) -> Result<Head, BadHead> {
+        parse_block(block)
     }
 
     #[test]
@@ -296,6 +316,10 @@ mod tests {
         let mut scanned = 0;
         let first = (0..=whole.len()).find_map(|len| end_of_head(&whole[..len], &mut scanned));
         assert_eq!(first, end(whole));
+        for len in 0..whole.len() {
+            let parsed = super::parse(&whole[..len]).expect("no bad line");
+            assert_eq!(parsed.map(|(_, body)| body), end(&whole[..len]), "{len}");
+        }
     }
 
     #[test]

@@ -31,17 +31,17 @@ mod turns;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    future::{Future, poll_fn},
+    future::Future,
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
-    task::Poll,
+    task::{Context, Poll, ready},
     time::SystemTime,
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot::error::RecvError};
 use weir_config::{Pool as Settings, Runtime};
 use weir_pool::{
     Admission, Finish, Micros, Pool, RequestId, ScalerStats, ShedReason, Stats, Ticket, WorkerId,
@@ -174,8 +174,7 @@ pub(crate) struct NewWorker {
 /// Result of asking for a worker.
 pub(crate) enum Admitted {
     Lent(Lease),
-    /// [`PoolHandle::wait`] must follow.
-    Waits(Receiver<Lease>),
+    Waits(QueuePlace),
     Shed(ShedReason),
 }
 
@@ -295,46 +294,6 @@ impl PoolHandle {
         handle
     }
 
-    /// Waits for a worker, after [`Self::admit`] has put the request into the queue. `caller`: finds out whether a worker makes
-    /// the request, if that is possible.
-    ///
-    /// Thousands of requests may be here: each variable takes memory for each of them.
-    ///
-    /// # Errors
-    ///
-    /// Why the request is refused.
-    pub(crate) async fn wait(
-        self: &Arc<Self>,
-        request: RequestId,
-        mut receiver: Receiver<Lease>,
-        wait: &mut Option<Wait>,
-        caller: Option<Candidate<'_>>,
-    ) -> Result<Lease, ShedReason> {
-        let mut place = QueuePlace {
-            pool: self,
-            request,
-            waiting: true,
-        };
-        let waited = poll_fn(|cx| match Pin::new(&mut receiver).poll(cx) {
-            Poll::Ready(lease) => Poll::Ready(Ok(lease)),
-            Poll::Pending => match caller.as_ref().and_then(Candidate::call) {
-                Some(call) => Poll::Ready(Err(call)),
-                None => Poll::Pending,
-            },
-        });
-        let (lease, stuck) = match waited.await {
-            Ok(lease) => (lease, false),
-            // Boxed: few are calls, and all that wait would hold the room.
-            Err(call) => Box::pin(self.wait_as_call(request, &mut receiver, call)).await,
-        };
-        place.waiting = false;
-        if let Some(wait) = wait {
-            wait.waited = Some(clock::now() - wait.admitted);
-            wait.stuck = stuck;
-        }
-        lease.unwrap_or(Err(ShedReason::NoWorker))
-    }
-
     /// Gets a worker for a request, or a place in the queue.
     ///
     /// If the request runs again, `wait` says when it was first admitted to this pool: then it waits at the head of
@@ -396,7 +355,11 @@ impl PoolHandle {
             }
         };
         effects.perform(self);
-        Admitted::Waits(receiver)
+        Admitted::Waits(QueuePlace {
+            pool: self.clone(),
+            request,
+            state: Place::Waits(receiver),
+        })
     }
 
     /// The manager reports a connection to a worker: to a new process, or a new one to a running process.
@@ -708,16 +671,73 @@ impl State {
     }
 }
 
-/// A request's place in the queue. It is given up when the client leaves.
-struct QueuePlace<'p> {
-    pool: &'p Arc<PoolHandle>,
+/// A request's place in the queue. It is given up when the client leaves: then this is dropped.
+///
+/// Thousands of requests may wait: each field takes memory for each of them.
+pub(crate) struct QueuePlace {
+    pool: Arc<PoolHandle>,
     request: RequestId,
-    waiting: bool,
+    state: Place,
 }
 
-impl Drop for QueuePlace<'_> {
+enum Place {
+    Waits(Receiver<Lease>),
+    /// As a call of a worker. Few are calls.
+    Calls(Pin<Box<dyn Future<Output = Called> + Send>>),
+    /// The wait is over.
+    Left,
+}
+
+/// The result of a wait, and whether no worker could ever serve the call.
+type Called = (Result<Result<Lease, ShedReason>, RecvError>, bool);
+
+impl QueuePlace {
+    /// Waits for a worker. `caller`: finds out whether a worker makes the request, if that is possible.
+    ///
+    /// # Errors
+    ///
+    /// Why the request is refused.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        wait: &mut Option<Wait>,
+        caller: Option<&Candidate>,
+    ) -> Poll<Result<Lease, ShedReason>> {
+        let (lease, stuck) = loop {
+            match &mut self.state {
+                Place::Waits(receiver) => match Pin::new(receiver).poll(cx) {
+                    Poll::Ready(lease) => break (lease, false),
+                    Poll::Pending => {
+                        let Some(call) = caller.and_then(Candidate::call) else {
+                            return Poll::Pending;
+                        };
+                        if let Place::Waits(receiver) = self.leave() {
+                            let pool = self.pool.clone();
+                            let waiting = pool.wait_as_call(self.request, receiver, call);
+                            self.state = Place::Calls(Box::pin(waiting));
+                        }
+                    }
+                },
+                Place::Calls(waiting) => break ready!(waiting.as_mut().poll(cx)),
+                Place::Left => return Poll::Ready(Err(ShedReason::NoWorker)),
+            }
+        };
+        self.leave();
+        if let Some(wait) = wait {
+            wait.waited = Some(clock::now() - wait.admitted);
+            wait.stuck = stuck;
+        }
+        Poll::Ready(lease.unwrap_or(Err(ShedReason::NoWorker)))
+    }
+
+    fn leave(&mut self) -> Place {
+        std::mem::replace(&mut self.state, Place::Left)
+    }
+}
+
+impl Drop for QueuePlace {
     fn drop(&mut self) {
-        if self.waiting {
+        if !matches!(self.leave(), Place::Left) {
             let mut state = self.pool.state();
             state.pool.leave(Micros(clock::now()), self.request);
         }

@@ -9,6 +9,7 @@
 //! and bodies that nobody wants need a future.
 
 mod refused_head;
+mod scripts;
 
 use std::{
     ffi::OsString,
@@ -19,7 +20,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, Uri, Version};
-use weir_config::{Action, Template};
+use weir_config::{Action, Settings, Template};
 use weir_http::{Answer, Begun, Body, Fields, Head, Reply, Request, RequestBody};
 use weir_http1::{InvalidField, Name, check_field};
 use weir_interfaces::own_call;
@@ -33,8 +34,8 @@ use super::{
     record::Record,
     refusal::Refusal,
     route::{Found, Rules, Script, Target},
-    script::{self, FileRedirect, Outcome, about},
-    spool::{BodyLimits, Spooled},
+    script::{self, FileRedirect, Outcome, Resume, about},
+    spool::BodyLimits,
     status, template, trace,
 };
 
@@ -55,7 +56,7 @@ enum Routed {
 
 /// How far [`begin`] came with a request that it did not answer.
 enum First {
-    Script,
+    Script(Resume),
     Waits,
     /// The answer is there, but the steps are not: a body has to be read, or an error page. Boxed, because it is rare.
     Done(Box<Result<Reply, Refusal>>),
@@ -94,7 +95,13 @@ pub(crate) fn begin(
     let mut rules = None;
     let routed = check_head(&record).and_then(|()| route(gateway, &mut record, conn, &mut rules));
     let first = match routed {
-        Ok(Routed::Script) => First::Script,
+        Ok(Routed::Script) => match scripts::begin(record, conn, &body, rules) {
+            Ok(steps) => return Begun::Steps(Box::pin(steps)),
+            Err((its_record, its_rules)) => {
+                (record, rules) = (its_record, its_rules);
+                First::Script(Resume::Begin)
+            }
+        },
         Ok(Routed::Waits) => First::Waits,
         Ok(Routed::Reply(reply)) if body.is_none() => {
             return Begun::Answered(respond(record, conn, (reply, None), rules.as_deref()));
@@ -148,8 +155,12 @@ async fn steps(
     in_force: &mut Option<Arc<Rules>>,
     first: First,
 ) -> Result<Answered, Refusal> {
+    let mut resume = Resume::Begin;
     let mut routed = match first {
-        First::Script => Routed::Script,
+        First::Script(where_to) => {
+            resume = where_to;
+            Routed::Script
+        }
         First::Waits => Routed::Waits,
         First::Done(done) => return done.map(|reply| (reply, None)),
     };
@@ -166,16 +177,8 @@ async fn steps(
         let Some(rules) = in_force.clone() else {
             break;
         };
-        rules.policy.apply(record);
-        let limits = BodyLimits {
-            max: rules.settings.max_body,
-            memory: rules.settings.body_memory,
-        };
-        let spooled = match body.take() {
-            Some(body) => script::take_body(record, conn, limits, body).await?,
-            None => None,
-        };
-        match run_script(gateway, record, conn, &rules, spooled.as_ref()).await? {
+        let resume = std::mem::replace(&mut resume, Resume::Begin);
+        match run_script(gateway, record, conn, &rules, body.take(), resume).await? {
             Outcome::Reply(reply, length) => return Ok((reply, length)),
             Outcome::LocalRedirect(location) => redirect_within(record, &location)?,
             Outcome::FileRedirect(redirect, status, headers) => {
@@ -434,19 +437,32 @@ fn act(record: &Record, action: &Action) -> Result<Reply, Refusal> {
     }
 }
 
+/// Runs the script of the request, or goes on with it.
 async fn run_script(
     gateway: &Gateway,
     record: &mut Record,
     conn: &Arc<Conn>,
     rules: &Rules,
-    body: Option<&Spooled>,
+    body: Option<RequestBody>,
+    resume: Resume,
 ) -> Result<Outcome, Refusal> {
     let settings = &rules.settings;
+    let mut spooled = None;
+    if let Resume::Begin = resume {
+        rules.policy.apply(record);
+        if let Some(body) = body {
+            let limits = BodyLimits {
+                max: settings.max_body,
+                memory: settings.body_memory,
+            };
+            spooled = script::take_body(record, conn, limits, body).await?;
+        }
+    }
     let pool = settings
         .pool
         .and_then(|pool| gateway.pools.get(pool.0))
         .ok_or_else(|| {
-            let script = record.script.as_ref().map(Script::filename);
+            let script = record.script.as_deref().map(Script::filename);
             let script = script.unwrap_or(Path::new(""));
             Refusal::client(
                 StatusCode::FORBIDDEN,
@@ -454,19 +470,26 @@ async fn run_script(
                 format!("{}: the site has no pool", script.display()),
             )
         })?;
-    record.pool = Some(pool.clone());
-    if let Some(script) = &record.script
-        && !script.path_info.is_empty()
-    {
-        record.path_translated = Box::pin(path_translated(script, pool)).await;
+    if let Resume::Begin = resume {
+        record.pool = Some(pool.clone());
+        if let Some(script) = &record.script
+            && !script.path_info.is_empty()
+        {
+            record.path_translated = Box::pin(path_translated(script, pool)).await;
+        }
+        set_request_headers(record, settings);
     }
+    script::run(record, (conn, pool), settings, spooled.as_ref(), resume).await
+}
+
+/// What the site adds to the head that scripts see.
+fn set_request_headers(record: &mut Record, settings: &Settings) {
     for (name, value) in &settings.set_request_headers {
         let value = rendered(value, record);
         if check_field(name.as_bytes(), &value).is_ok() {
             record.head.fields.set(name.as_bytes(), &value);
         }
     }
-    script::run(record, conn, settings, pool, body).await
 }
 
 /// The path-info as a file name (RFC 3875 §4.1.6). With `cgi.fix_pathinfo=0` PHP runs that file instead of the

@@ -35,7 +35,7 @@ use super::{
     read_ahead::{ReadAhead, Room},
     record::Record,
     refusal::Refusal,
-    script::{self, Started},
+    script::{self, Job, Started},
     spool::BodyLimits,
     status,
     stream::WorkerStream,
@@ -159,7 +159,13 @@ async fn steps(
         request::put(record, length, &mut params);
         params.finish();
     };
-    let started = script::begin(record, conn, pool, body.as_ref(), put_params).await?;
+    let job = Job {
+        conn,
+        pool,
+        body: body.as_ref(),
+        put_params,
+    };
+    let started = script::begin(record, &job, None).await?;
     reply(record, pool, started).await
 }
 
@@ -232,7 +238,7 @@ async fn reply(
     let streams = started.head.streams();
     let read = match streams {
         true => Ok(Progress::More),
-        false => poll_fn(|cx| Poll::Ready(started.read_ahead(cx, RESPONSE_MEMORY))).await,
+        false => poll_fn(|cx| Poll::Ready(started.read_now(cx, RESPONSE_MEMORY))).await,
     };
     let Started {
         run,

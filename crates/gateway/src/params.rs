@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use http::{Method, Version};
 use weir_config::Settings;
 use weir_fcgi::{client::Params, nv};
 use weir_http1::{Fields, Name};
@@ -9,6 +10,7 @@ use weir_observe::error_log::tell;
 
 use super::{
     record::{Endpoints, Record, protocol},
+    route::Script,
     script::about,
     template,
 };
@@ -34,26 +36,19 @@ pub(crate) fn put(
     if software.len() > LONG {
         params.pair(b"SERVER_SOFTWARE", software.as_bytes());
     }
-    params.pair(b"REQUEST_METHOD", head.method.as_str().as_bytes());
-    params.pair(b"REQUEST_URI", record.uri());
     let rewritten = script.query.as_deref().map(str::as_bytes);
     let query = rewritten.or(record.query()).unwrap_or_default();
-    params.pair(b"QUERY_STRING", query);
-    params.pair(b"SERVER_PROTOCOL", protocol(head.version).as_bytes());
-    params.pair(b"DOCUMENT_ROOT", &script.document_root);
-    params.pair(b"SCRIPT_FILENAME", &script.filename);
-    params.pair(b"SCRIPT_NAME", &script.script_name);
-    if script.path_info.is_empty() {
-        params.pair(b"DOCUMENT_URI", &script.script_name);
+    if head.method == Method::GET && head.version == Version::HTTP_11 && query.is_empty() {
+        params.encoded(USUAL);
     } else {
-        params.pair(
-            b"DOCUMENT_URI",
-            &[&script.script_name[..], &script.path_info].concat(),
-        );
-        params.pair(b"PATH_INFO", &script.path_info);
-        if let Some(translated) = &record.path_translated {
-            params.pair(b"PATH_TRANSLATED", translated);
-        }
+        params.pair(b"REQUEST_METHOD", head.method.as_str().as_bytes());
+        params.pair(b"QUERY_STRING", query);
+        params.pair(b"SERVER_PROTOCOL", protocol(head.version).as_bytes());
+    }
+    params.pair(b"REQUEST_URI", record.uri());
+    match &script.params[..] {
+        b"" => put_script(script, record.path_translated.as_deref(), &mut params),
+        encoded => params.encoded(encoded),
     }
     if let Some(length) = body {
         params.pair(b"CONTENT_LENGTH", digits.format(length).as_bytes());
@@ -80,6 +75,24 @@ pub(crate) fn put(
         params.pair(name.as_bytes(), &value);
     }
     params.finish();
+}
+
+/// The parameters that are made of the script's names.
+fn put_script(script: &Script, translated: Option<&[u8]>, params: &mut Params<'_>) {
+    params.pair(b"DOCUMENT_ROOT", &script.document_root);
+    params.pair(b"SCRIPT_FILENAME", &script.filename);
+    params.pair(b"SCRIPT_NAME", &script.script_name);
+    if script.path_info.is_empty() {
+        return params.pair(b"DOCUMENT_URI", &script.script_name);
+    }
+    params.pair(
+        b"DOCUMENT_URI",
+        &[&script.script_name[..], &script.path_info].concat(),
+    );
+    params.pair(b"PATH_INFO", &script.path_info);
+    if let Some(translated) = translated {
+        params.pair(b"PATH_TRANSLATED", translated);
+    }
 }
 
 /// Until when the answer of `record` is needed, in the format of [`DEADLINE`]; empty if that is not known.
@@ -274,6 +287,10 @@ fn dash(byte: u8) -> u8 {
     }
 }
 
+/// The parameters of a usual request's line, encoded: GET without a query.
+const USUAL: &[u8] =
+    b"\x0e\x03REQUEST_METHODGET\x0c\x00QUERY_STRING\x0f\x08SERVER_PROTOCOLHTTP/1.1";
+
 /// A SERVER_SOFTWARE that is longer than this may not fit into a record with others, bytes.
 const LONG: usize = 1024;
 
@@ -317,6 +334,19 @@ mod tests {
         for name in refused {
             assert!(!may_pass(name), "{name}");
         }
+    }
+
+    #[test]
+    fn parameters_that_are_encoded_in_advance_are_right() {
+        let mut encoded = Vec::new();
+        for (name, value) in [
+            (&b"REQUEST_METHOD"[..], Method::GET.as_str()),
+            (b"QUERY_STRING", ""),
+            (b"SERVER_PROTOCOL", protocol(Version::HTTP_11)),
+        ] {
+            nv::encode(&mut encoded, name, value.as_bytes());
+        }
+        assert_eq!(encoded, USUAL);
     }
 
     #[test]

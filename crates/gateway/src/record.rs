@@ -57,7 +57,7 @@ pub(crate) struct Record {
     pub(crate) site: Option<usize>,
     /// The decoded and normalised path.
     pub(crate) path: Vec<u8>,
-    pub(crate) script: Option<Script>,
+    pub(crate) script: Option<Arc<Script>>,
     /// The parameters from a web server in front; `None` for a request over HTTP.
     pub(crate) params: Option<Box<Pairs>>,
     /// The script's standard error, for that web server.
@@ -276,18 +276,17 @@ impl Record {
         error_log::RequestLine {
             client: &self.endpoints.remote_addr,
             method: self.method().as_str(),
-            url: self.client_target(),
+            // That spelling is UTF-8.
+            url: std::str::from_utf8(self.client_target()).unwrap_or_default(),
         }
     }
 
     /// Path and query as the client sent them, in the spelling of a URI.
-    fn client_target(&self) -> &str {
-        let target = match &self.asked {
+    fn client_target(&self) -> &[u8] {
+        match &self.asked {
             Some((_, target)) => self.head.spelled(target),
             None => self.head.path_and_query(),
-        };
-        // That spelling is UTF-8.
-        std::str::from_utf8(target).unwrap_or_default()
+        }
     }
 
     /// Path and query as received; after a local redirect, as the script wrote them.

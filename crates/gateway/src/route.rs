@@ -248,7 +248,7 @@ pub enum Target<'r> {
     /// A file for GET or HEAD: [`files::serve`](super::files::serve) answers it.
     File(Arc<FileEntry>),
     /// A script that exists, and a pool that runs it.
-    Script(Script),
+    Script(Arc<Script>),
     /// A folder without the slash at its end: 301, or 308 for methods other than GET and HEAD.
     DirectoryRedirect {
         /// Path and query.
@@ -558,6 +558,10 @@ impl Router {
         }
         cache::with(self.number, self.limits, |cache| {
             let id = space.root.id;
+            let name = space.inner(wanted.path);
+            if let Some(script) = cache.wanted_script((id, rules), (wanted, name), now) {
+                return Some(Target::Script(script));
+            }
             let root = match cache.root(id, now) {
                 Some(root) => root,
                 None => match space.root.open(true) {

@@ -5,8 +5,10 @@
 //!                 ▲                              │
 //!                 └──── again, if nobody can have seen it, or nothing can have changed ◄── worker died
 //! ```
+//! Most requests need only an [`Attempt`]: they have no body, get a worker, and the worker answers.
 
 mod admission;
+mod attempt;
 mod refusals;
 
 use std::{
@@ -18,31 +20,25 @@ use std::{
 
 use bytes::{Buf, Bytes};
 use http::{Method, StatusCode};
-use weir_config::{OnClientLeft, Settings};
-use weir_fcgi::{
-    Role, client,
-    nv::Pairs,
-    server::{self, RequestDecoder},
-};
+use weir_config::Settings;
 use weir_http::{Body, Fields, Reply, RequestBody};
 use weir_http1::Name;
 use weir_observe::error_log::{About, tell};
 use weir_pool::{Retry, Sent, ShedReason, may_retry};
 use weir_sys::process::Exit;
 
-pub(crate) use self::refusals::worker_failed;
+pub(crate) use self::{attempt::Job, refusals::worker_failed};
 use self::{
-    admission::admit,
+    attempt::{Attempt, Ended, NoHead, choice},
     refusals::{no_worker, refuse_body},
 };
 use super::{
-    cgi::{self, Head},
+    cgi::Head,
     clock::{self, NEVER},
     conn::Conn,
-    dispatch::{Lease, PoolHandle, ServerChoice},
-    fastcgi::{self, Failure, OnDrop, Progress, Run, StderrCopy},
-    params,
-    pool_log::{Line, Noted},
+    dispatch::{Lease, PoolHandle},
+    fastcgi::{Failure, OnDrop, Progress, Run, StderrCopy},
+    params, policy,
     read_ahead::{ReadAhead, Room},
     record::Record,
     refusal::Refusal,
@@ -150,6 +146,80 @@ pub(crate) struct Started {
     pub(crate) stderr: Option<StderrCopy>,
 }
 
+/// A request for a script without a body, on its usual way. Thousands may wait, so this is no future, which would have
+/// room for all that can happen: anything else is left to [`run`].
+pub(crate) struct Usual {
+    pool: Arc<PoolHandle>,
+    attempt: Attempt,
+}
+
+/// Where [`run`] goes on after [`Usual`].
+pub(crate) enum Resume {
+    /// At the beginning. The policy and the site's headers are not in the record yet.
+    Begin,
+    /// At the beginning, but they are.
+    Prepared,
+    /// After an attempt.
+    Ended(Box<Ended>),
+    /// The worker failed after its head.
+    Failed(Failure),
+    Done(Box<Result<Outcome, Refusal>>),
+}
+
+impl Usual {
+    /// Asks the record's pool for a worker.
+    ///
+    /// # Errors
+    ///
+    /// How the request goes on instead.
+    pub(crate) fn new(record: &mut Record, conn: &Arc<Conn>) -> Result<Usual, Resume> {
+        let Some(pool) = record.pool.clone() else {
+            return Err(Resume::Prepared);
+        };
+        record.asks_script();
+        conn.watch_client();
+        refuse_what_crashes(record, &pool)
+            .map_err(|refusal| Resume::Done(Box::new(Err(refusal))))?;
+        let (key, learner) = policy::serial(record, &pool);
+        if key != 0 {
+            return Err(Resume::Prepared);
+        }
+        admission::trace_queue(record, &pool);
+        let attempt = Attempt::new(record, conn, &pool, (None, learner));
+        Ok(Usual { pool, attempt })
+    }
+
+    /// The answer, with the length of its body if only the head has it; or how the request goes on instead.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        record: &mut Record,
+        conn: &Arc<Conn>,
+        settings: &Settings,
+    ) -> Poll<Result<(Reply, Option<u64>), Resume>> {
+        let put_params = |record: &Record, id, out: &mut Vec<u8>| {
+            params::put(record, settings, id, None, out);
+        };
+        let job = Job {
+            conn,
+            pool: &self.pool,
+            body: None,
+            put_params,
+        };
+        let mut started = match ready!(self.attempt.poll(cx, record, &job)) {
+            Ended::Started(started) => started,
+            ended => return Poll::Ready(Err(Resume::Ended(Box::new(ended)))),
+        };
+        Poll::Ready(match started.read_ahead(cx, record, settings) {
+            Err(failure) => Err(Resume::Failed(failure)),
+            Ok(progress) => match finish(record, settings, started, progress) {
+                Ok(Outcome::Reply(reply, length)) => Ok((reply, length)),
+                done => Err(Resume::Done(Box::new(done))),
+            },
+        })
+    }
+}
+
 /// Runs a script at a worker of `pool`.
 ///
 /// # Errors
@@ -157,23 +227,33 @@ pub(crate) struct Started {
 /// The answer if no worker gave a usable one.
 pub(crate) async fn run(
     record: &mut Record,
-    conn: &Arc<Conn>,
+    (conn, pool): (&Arc<Conn>, &Arc<PoolHandle>),
     settings: &Settings,
-    pool: &Arc<PoolHandle>,
     body: Option<&Spooled>,
+    resume: Resume,
 ) -> Result<Outcome, Refusal> {
     let length = body.map(Spooled::len);
     let put_params = |record: &Record, id, out: &mut Vec<u8>| {
         params::put(record, settings, id, length, out);
     };
-    record.asks_script();
+    let ended = match resume {
+        Resume::Done(done) => return *done,
+        Resume::Failed(failure) => return Err(Box::pin(worker_failed(pool, failure)).await),
+        Resume::Ended(ended) => Some(*ended),
+        Resume::Begin | Resume::Prepared => {
+            record.asks_script();
+            None
+        }
+    };
+    let job = Job {
+        conn,
+        pool,
+        body,
+        put_params,
+    };
     let failure = {
-        let mut started = begin(record, conn, pool, body, put_params).await?;
-        let limit = settings.response_memory;
-        let read = match started.is_read_ahead(record, settings) {
-            true => poll_fn(|cx| Poll::Ready(started.read_ahead(cx, limit))).await,
-            false => Ok(Progress::More),
-        };
+        let mut started = begin(record, &job, ended).await?;
+        let read = poll_fn(|cx| Poll::Ready(started.read_ahead(cx, record, settings))).await;
         match read {
             Ok(progress) => return finish(record, settings, started, progress),
             Err(failure) => failure,
@@ -183,69 +263,44 @@ pub(crate) async fn run(
     Err(Box::pin(worker_failed(pool, failure)).await)
 }
 
-/// Gets a worker of `pool` to start its answer; `put_params` appends the PARAMS records of the request with the given
-/// id.
-///
-/// The usual way has two points at which it waits: for a worker, and for the worker's bytes. All others are boxed, so
-/// that a request that waits has no memory for them.
+/// Gets a worker to start its answer. `ended`: how an attempt ended that was made before.
 ///
 /// # Errors
 ///
 /// The answer if no worker gave a usable one.
-pub(crate) async fn begin(
+pub(crate) async fn begin<P: Fn(&Record, u16, &mut Vec<u8>)>(
     record: &mut Record,
-    conn: &Arc<Conn>,
-    pool: &Arc<PoolHandle>,
-    body: Option<&Spooled>,
-    put_params: impl Fn(&Record, u16, &mut Vec<u8>),
+    job: &Job<'_, P>,
+    mut ended: Option<Ended>,
 ) -> Result<Started, Refusal> {
-    conn.watch_client();
-    refuse_what_crashes(record, pool)?;
+    let (conn, pool) = (job.conn, job.pool);
+    if ended.is_none() {
+        conn.watch_client();
+        refuse_what_crashes(record, pool)?;
+    }
     loop {
-        let mut lease = admit(record, conn, pool).await?;
-        lease.serve(record.site);
-        let reached = lease.reach(conn.home, &choice(record, pool));
-        let worker = match reached {
-            Some(worker) => worker,
-            None => match Box::pin(connect(record, conn, pool, &mut lease)).await? {
-                Some(worker) => worker,
-                None => continue,
-            },
-        };
-        record.worker = lease.worker();
-        let server = lease.server();
-        // A block of its own: a request that waits has no memory for what ends with it.
-        let (run, no_head) = {
-            let mut run = send(record, conn, (lease, worker), body, &put_params);
-            let stderr = record.params.is_some().then(|| run.copy_stderr());
-            let mut reading = Reading::default();
-            let head = poll_fn(|cx| reading.poll_head(cx, &mut run, (record, conn, pool))).await;
-            record.first_byte = run.first_byte;
-            match head {
-                Ok(head) => {
-                    answers(record, pool, &mut run, &head);
-                    return Ok(Started {
-                        run,
-                        head,
-                        output: reading.output,
-                        body_at: reading.scanned,
-                        stderr,
-                    });
-                }
-                Err(no_head) => (run, no_head),
+        let last = match ended.take() {
+            Some(ended) => ended,
+            None => {
+                let mut attempt = admission::admit(record, conn, pool).await?;
+                poll_fn(|cx| attempt.poll(cx, record, job)).await
             }
         };
-        record.tried.extend(server);
-        Box::pin(has_no_head(record, pool, run, no_head)).await?;
-    }
-}
-
-/// Which servers may get the request.
-fn choice<'r>(record: &'r Record, pool: &PoolHandle) -> ServerChoice<'r> {
-    ServerChoice {
-        key: pool.hash_key(record),
-        tried: &record.tried,
-        certain: record.retries > 0 || !record.head.method.is_idempotent(),
+        match last {
+            Ended::Started(started) => return Ok(started),
+            Ended::NoWorker(reason) => return Err(admission::refusal(record, pool, reason)),
+            Ended::NoConnection(mut lease) => {
+                let connected = Box::pin(connect(record, conn, pool, &mut lease)).await?;
+                if let Some(worker) = connected {
+                    let mut attempt = Attempt::at_worker(record, job, lease, worker);
+                    ended = Some(poll_fn(|cx| attempt.poll(cx, record, job)).await);
+                }
+            }
+            Ended::NoHead(asked, why) => {
+                record.tried.extend(asked.server);
+                Box::pin(has_no_head(record, pool, asked.run, why)).await?;
+            }
+        }
     }
 }
 
@@ -278,57 +333,6 @@ async fn connect(
         return Ok(None);
     }
     Err(no_worker(pool, message))
-}
-
-/// Gives the request to the lent worker.
-fn send(
-    record: &mut Record,
-    conn: &Arc<Conn>,
-    (mut lease, worker): (Lease, WorkerConn),
-    body: Option<&Spooled>,
-    put_params: &impl Fn(&Record, u16, &mut Vec<u8>),
-) -> Run {
-    trace::step!(
-        record.id,
-        record.head_whole,
-        "dispatch",
-        "worker={} waited={}us",
-        WorkerText(record),
-        record.wait.and_then(|wait| wait.waited).unwrap_or(0)
-    );
-    let (id, mut request) = (worker.next_id(), fastcgi::buffer());
-    let keeps = lease.pool().settings.keep_conn;
-    client::begin_request(&mut request, id, Role::Responder, keeps);
-    put_params(record, id, &mut request);
-    record.dispatched = clock::now();
-    record.first_byte = None;
-    lease.begin(&facts(record, body.map_or(0, Spooled::len)));
-    if conn.source.may_be_worker() {
-        lease.asked_by(conn);
-    }
-    note(record, conn, &mut lease, &request);
-    let by = (record.id, record.summary());
-    let mut run = Run::start((lease, worker), conn, by, request, body);
-    run.ends_at(record.policy.deadline);
-    run.on_drop(match record.policy.on_client_left {
-        OnClientLeft::Finish => OnDrop::Finish,
-        OnClientLeft::Cancel | OnClientLeft::FinishIfAnswering => OnDrop::Cancel,
-    });
-    run
-}
-
-/// The worker has begun its answer.
-fn answers(record: &mut Record, pool: &PoolHandle, run: &mut Run, head: &Head) {
-    run.ends_at(NEVER);
-    if record.policy.on_client_left == OnClientLeft::FinishIfAnswering {
-        run.on_drop(OnDrop::Finish);
-    }
-    if let Some(noted) = &mut record.noted
-        && let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(pool.id))
-        && log.wants_headers()
-    {
-        noted.headers = Some(head.headers.clone());
-    }
 }
 
 /// The worker gave no head. Nothing: another worker is to be asked.
@@ -369,36 +373,6 @@ async fn has_no_head(
         return Ok(());
     }
     Err(worker_failed(pool, failure).await)
-}
-
-/// Notes what the pool's own log needs of a request that a worker gets.
-fn note(record: &mut Record, conn: &Conn, lease: &mut Lease, request: &[u8]) {
-    let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(lease.pool().id)) else {
-        return;
-    };
-    if log.is_from_worker() {
-        record.noted = None;
-        return lease.note_line(Line::new(record, conn));
-    }
-    let params = log.wants_params().then(|| params_of(request));
-    let noted = Noted {
-        params: params.flatten(),
-        peer: conn.endpoints.remote_addr.clone(),
-        ..Noted::default()
-    };
-    lease.note_end(noted.ended.clone());
-    record.noted = Some(Box::new(noted));
-}
-
-/// The parameters of an encoded request.
-fn params_of(mut request: &[u8]) -> Option<Pairs> {
-    let mut decoder = RequestDecoder::new(server::Limits::default());
-    while let Ok(Some(event)) = decoder.next(&mut request) {
-        if let server::Event::Params(params) = event {
-            return Some(params);
-        }
-    }
-    None
 }
 
 /// The values of a request for the status page.
@@ -500,97 +474,6 @@ fn again(record: &mut Record, pool: &PoolHandle, sent: Sent, why: &str) -> bool 
     true
 }
 
-/// Why there is no head.
-enum NoHead {
-    Failed(Failure),
-    Bad(String),
-}
-
-/// The beginning of a response.
-#[derive(Default)]
-struct Reading {
-    /// What has arrived and is not an interim response.
-    output: Vec<u8>,
-    /// How many bytes of it were searched for the end of the head; at the end, where the body begins.
-    scanned: usize,
-    /// The response has ended.
-    ended: bool,
-}
-
-impl Reading {
-    /// Reads until the response's head is complete, and passes interim responses on. [`Self::scanned`] is then where the body
-    /// begins.
-    fn poll_head(
-        &mut self,
-        cx: &mut Context<'_>,
-        run: &mut Run,
-        (record, conn, pool): (&Record, &Conn, &PoolHandle),
-    ) -> Poll<Result<Head, NoHead>> {
-        loop {
-            let end = cgi::end_of_head(&self.output, &mut self.scanned);
-            let limit = pool.settings.max_response_head;
-            if end.unwrap_or(self.output.len()) > limit {
-                run.on_drop(OnDrop::Abort);
-                return Poll::Ready(Err(NoHead::Bad(format!(
-                    "the response's head is longer than max_response_head ({limit} bytes)"
-                ))));
-            }
-            let Some(end) = end else {
-                if self.ended {
-                    return Poll::Ready(Err(NoHead::Bad(cut_off(self.output.len()))));
-                }
-                let read = ready!(run.poll(cx, &mut self.output)).map_err(NoHead::Failed)?;
-                self.ended = read == Progress::End;
-                continue;
-            };
-            let head = cgi::parse(&self.output[..end])
-                .map_err(|error| NoHead::Bad(format!("the response's head is wrong: {error}")))?;
-            if head.status.is_informational() {
-                pass_interim(&head, record, conn);
-                self.output.drain(..end);
-                self.scanned = 0;
-                continue;
-            }
-            trace::step!(
-                record.id,
-                record.head_whole,
-                "first byte",
-                "status={}",
-                head.status.as_u16()
-            );
-            self.scanned = end;
-            return Poll::Ready(Ok(head));
-        }
-    }
-}
-
-/// What is wrong with a response that has ended after so many bytes of its head.
-#[cold]
-fn cut_off(bytes: usize) -> String {
-    match bytes {
-        0 => "the response is empty".into(),
-        bytes => format!("the response ended in the middle of its head, after {bytes} bytes"),
-    }
-}
-
-/// Sends a 1xx head to clients that understand it (RFC 9110 §15.2). 100 is sent only by the gateway. A CGI response
-/// has no interim responses (RFC 3875 §6.2), so a web server in front gets none.
-fn pass_interim(head: &Head, record: &Record, conn: &Conn) {
-    let passes = record.params.is_none() && record.head.version != http::Version::HTTP_10;
-    if !passes || head.status == StatusCode::CONTINUE {
-        return;
-    }
-    let mut text = format!(
-        "HTTP/1.1 {} {}\r\n",
-        head.status.as_u16(),
-        head.status.canonical_reason().unwrap_or("")
-    )
-    .into_bytes();
-    text.extend_from_slice(head.headers.lines());
-    text.extend_from_slice(b"\r\n");
-    conn.send_interim(&text);
-}
-
 impl Started {
     /// Whether the rest of the response is read as fast as it comes, whatever the client does.
     fn is_read_ahead(&self, record: &Record, settings: &Settings) -> bool {
@@ -600,12 +483,29 @@ impl Started {
             && !is_bodyless(record, self.head.status)
     }
 
+    /// Reads what is available at once, up to about `response_memory`, if the response is read ahead.
+    ///
+    /// # Errors
+    ///
+    /// See [`Failure`].
+    fn read_ahead(
+        &mut self,
+        cx: &mut Context<'_>,
+        record: &Record,
+        settings: &Settings,
+    ) -> Result<Progress, Failure> {
+        match self.is_read_ahead(record, settings) {
+            true => self.read_now(cx, settings.response_memory),
+            false => Ok(Progress::More),
+        }
+    }
+
     /// Reads as long as data is available at once, up to about `limit` bytes of the body.
     ///
     /// # Errors
     ///
     /// See [`Failure`].
-    pub(crate) fn read_ahead(
+    pub(crate) fn read_now(
         &mut self,
         cx: &mut Context<'_>,
         limit: usize,
@@ -725,18 +625,6 @@ pub(crate) fn about(record: &Record) -> About<'_> {
         request: Some(record.id),
         worker: None,
         asked: Some(record.named()),
-    }
-}
-
-struct WorkerText<'r>(&'r Record);
-
-impl std::fmt::Display for WorkerText<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.0.worker {
-            Some(super::record::OwnedWorker::Pid(pid)) => pid.fmt(f),
-            Some(super::record::OwnedWorker::Server(name)) => f.write_str(name),
-            None => f.write_str("-"),
-        }
     }
 }
 

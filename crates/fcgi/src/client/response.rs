@@ -1,6 +1,6 @@
 //! Reads what an application sends back for one request.
 
-use alloc::vec::Vec;
+use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
 
 use crate::ProtocolError;
@@ -48,6 +48,18 @@ pub struct Extension {
 }
 
 impl Extension {
+    /// `content` is at most [`MAX_EXTENSION`] bytes.
+    #[inline]
+    fn new(kind: u8, content: &[u8]) -> Self {
+        let mut bytes = [0; MAX_EXTENSION];
+        bytes[..content.len()].copy_from_slice(content);
+        Self {
+            kind,
+            len: content.len() as u8,
+            bytes,
+        }
+    }
+
     /// The record's content; at most [`MAX_EXTENSION`] bytes.
     #[must_use]
     pub fn content(&self) -> &[u8] {
@@ -78,10 +90,17 @@ pub struct ResponseDecoder {
     stderr_ended: bool,
     ended: bool,
     failed: Option<ProtocolError>,
-    values: nv::Decoder,
     /// Whether records of types above those of FastCGI 1.0 are accepted.
     extensions: bool,
-    extension: Extension,
+    /// Set while a management record arrives in pieces, which is rare.
+    pieces: Option<Box<Pieces>>,
+}
+
+/// What has arrived of a management record.
+#[derive(Clone, Debug)]
+enum Pieces {
+    Values(nv::Decoder),
+    Extension(Extension),
 }
 
 /// The kind of the content that is being read.
@@ -109,13 +128,8 @@ impl ResponseDecoder {
             stderr_ended: false,
             ended: false,
             failed: None,
-            values: nv::Decoder::new(VALUES),
             extensions: false,
-            extension: Extension {
-                kind: 0,
-                len: 0,
-                bytes: [0; MAX_EXTENSION],
-            },
+            pieces: None,
         }
     }
 
@@ -170,17 +184,25 @@ impl ResponseDecoder {
     /// A piece of the response, or its end, whose record is in `input` as a whole and is as expected: nearly every record.
     #[inline]
     fn whole_record<'i>(&mut self, input: &mut &'i [u8]) -> Option<Event<'i>> {
-        if self.ended || !self.frame.at_boundary() {
+        if !self.frame.at_boundary() {
             return None;
         }
         let (header, rest) = input.split_first_chunk()?;
         let header = Header::from_bytes(*header);
         let (content, rest) = rest.split_at_checked(usize::from(header.content_len))?;
         let (_, rest) = rest.split_at_checked(usize::from(header.padding_len))?;
-        if header.version != VERSION || header.id != self.id || self.id == 0 {
+        if header.version != VERSION {
             return None;
         }
+        let is_ours = header.id == self.id && header.id != 0 && !self.ended;
         let event = match (header.kind, content) {
+            (kind, _) if !is_ours => {
+                let is_allowed = self.extensions && is_extension(kind) && header.id == 0;
+                if !is_allowed || content.len() > MAX_EXTENSION {
+                    return None;
+                }
+                Event::Extension(Extension::new(kind, content))
+            }
             (STDOUT, [_, ..]) if !self.stdout_ended => Event::Stdout(content),
             (END, &[a, b, c, d, status, _, _, _]) => {
                 self.ended = true;
@@ -211,7 +233,10 @@ impl ResponseDecoder {
     /// Memory held on the heap, in bytes; never more than [`MAX_MANAGEMENT`].
     #[must_use]
     pub fn held(&self) -> usize {
-        self.values.held()
+        match self.pieces.as_deref() {
+            Some(Pieces::Values(values)) => values.held(),
+            _ => 0,
+        }
     }
 
     #[inline]
@@ -291,6 +316,7 @@ impl ResponseDecoder {
                 if length == 0 {
                     return Ok(Some(Event::GetValuesResult(Vec::new())));
                 }
+                self.pieces = Some(Box::new(Pieces::Values(nv::Decoder::new(VALUES))));
                 Body::Values
             }
             RecordType::UnknownType => {
@@ -330,17 +356,24 @@ impl ResponseDecoder {
                 .fixed(input)
                 .map(|body| Event::UnknownType(body[0])),
             Body::Values => self.values(input)?,
-            Body::Extension => {
-                let piece = self.frame.take(input);
-                let have = usize::from(self.extension.len);
-                // `open_extension` has seen that it fits.
-                self.extension.bytes[have..have + piece.len()].copy_from_slice(piece);
-                self.extension.len += piece.len() as u8;
-                (self.frame.content_left() == 0).then_some(Event::Extension(self.extension))
-            }
+            Body::Extension => self.extension(input),
         })
     }
 
+    #[cold]
+    fn extension(&mut self, input: &mut &[u8]) -> Option<Event<'static>> {
+        let piece = self.frame.take(input);
+        let Some(Pieces::Extension(extension)) = self.pieces.as_deref_mut() else {
+            return None;
+        };
+        let have = usize::from(extension.len);
+        // `open_extension` has seen that it fits.
+        extension.bytes[have..have + piece.len()].copy_from_slice(piece);
+        extension.len += piece.len() as u8;
+        (self.frame.content_left() == 0).then_some(Event::Extension(*extension))
+    }
+
+    #[cold]
     fn open_extension(&mut self, header: Header) -> Result<Option<Event<'static>>, ProtocolError> {
         header.management()?;
         if usize::from(header.content_len) > MAX_EXTENSION {
@@ -348,19 +381,26 @@ impl ResponseDecoder {
                 limit: MAX_EXTENSION,
             });
         }
-        self.extension.kind = header.kind;
-        self.extension.len = 0;
+        let extension = Extension::new(header.kind, &[]);
+        if header.content_len == 0 {
+            return Ok(Some(Event::Extension(extension)));
+        }
+        self.pieces = Some(Box::new(Pieces::Extension(extension)));
         self.body = Body::Extension;
-        Ok((header.content_len == 0).then_some(Event::Extension(self.extension)))
+        Ok(None)
     }
 
     #[cold]
     fn values(&mut self, input: &mut &[u8]) -> Result<Option<Event<'static>>, ProtocolError> {
-        self.values.feed(self.frame.take(input))?;
+        let piece = self.frame.take(input);
+        let Some(Pieces::Values(values)) = self.pieces.as_deref_mut() else {
+            return Ok(None);
+        };
+        values.feed(piece)?;
         if self.frame.content_left() > 0 {
             return Ok(None);
         }
-        let pairs = self.values.finish()?;
+        let pairs = values.finish()?;
         let owned = pairs
             .iter()
             .map(|(name, value)| (name.to_vec(), value.to_vec()));

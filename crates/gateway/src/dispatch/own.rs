@@ -10,11 +10,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::oneshot::error::RecvError;
 use weir_pool::{Action, Micros, RequestId, ShedReason};
 use weir_upstream::driver::Receiver;
 
-use super::{Lease, PoolHandle, State, scaling::Effects};
+use super::{Called, Lease, PoolHandle, State, scaling::Effects};
 use crate::{Gateway, clock, conn::Conn};
 
 /// The workers of all pools whose calls wait for a worker, and how many calls of each wait.
@@ -176,12 +175,12 @@ impl PoolHandle {
     /// Waits for a worker, for a call that this worker has made. True beside the result: no worker could ever serve the
     /// call, so it was refused.
     pub(super) async fn wait_as_call(
-        self: &Arc<Self>,
+        self: Arc<Self>,
         request: RequestId,
-        receiver: &mut Receiver<Lease>,
+        mut receiver: Receiver<Lease>,
         (gateway, pid): (Arc<Gateway>, u32),
-    ) -> (Result<Result<Lease, ShedReason>, RecvError>, bool) {
-        let _calling = Calling::new(self, pid);
+    ) -> Called {
+        let _calling = Calling::new(&self, pid);
         let mut pause = FIRST_LOOK;
         loop {
             if !self.call_waits(request) {
@@ -196,7 +195,7 @@ impl PoolHandle {
             };
             tokio::select! {
                 biased;
-                lease = &mut *receiver => return (lease, false),
+                lease = &mut receiver => return (lease, false),
                 () = look => {}
             }
             pause = (pause * 2).min(LONGEST_PAUSE);

@@ -17,7 +17,7 @@ pub(crate) struct RequestSummary {
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) method: Method,
     /// Path and query, in the spelling of a URI.
-    pub(crate) target: Arc<str>,
+    pub(crate) target: Arc<[u8]>,
 }
 
 impl RequestSummary {
@@ -26,7 +26,8 @@ impl RequestSummary {
         error_log::RequestLine {
             client: &self.endpoints.remote_addr,
             method: self.method.as_str(),
-            url: &self.target,
+            // That spelling is UTF-8.
+            url: std::str::from_utf8(&self.target).unwrap_or_default(),
         }
     }
 }

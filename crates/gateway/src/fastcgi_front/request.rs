@@ -48,7 +48,7 @@ pub(super) fn record(
     record.endpoints = Arc::new(endpoints);
     record.host = host;
     record.path = path;
-    record.script = Some(script);
+    record.script = Some(Arc::new(script));
     record.params = Some(params);
     record
 }

@@ -16,9 +16,9 @@ use super::{Gateway, OwnCalls};
 use crate::{clock, conn::Conn};
 
 /// A waiting request whose client may be a worker. It is looked up until this is dropped.
-pub(crate) struct Candidate<'g> {
-    gateway: &'g Arc<Gateway>,
-    conn: &'g Arc<Conn>,
+pub(crate) struct Candidate {
+    gateway: Arc<Gateway>,
+    conn: Arc<Conn>,
     request: u64,
 }
 
@@ -61,11 +61,11 @@ enum Next {
 
 impl Gateway {
     /// The request with this number begins to wait. `None`: its client cannot be a worker.
-    pub(crate) fn may_call<'g>(
-        self: &'g Arc<Gateway>,
-        conn: &'g Arc<Conn>,
+    pub(crate) fn may_call(
+        self: &Arc<Gateway>,
+        conn: &Arc<Conn>,
         request: u64,
-    ) -> Option<Candidate<'g>> {
+    ) -> Option<Candidate> {
         if !conn.source.may_be_worker() {
             return None;
         }
@@ -92,8 +92,8 @@ impl Gateway {
             finding.news.notify_one();
         }
         Some(Candidate {
-            gateway: self,
-            conn,
+            gateway: self.clone(),
+            conn: conn.clone(),
             request,
         })
     }
@@ -119,7 +119,7 @@ impl Gateway {
     }
 }
 
-impl Candidate<'_> {
+impl Candidate {
     /// The worker that has made this call, once it is found, and where the workers are. The connection's task is woken then.
     pub(crate) fn call(&self) -> Option<(Arc<Gateway>, u32)> {
         let worker = self.conn.source.waits.load(Relaxed);
@@ -127,7 +127,7 @@ impl Candidate<'_> {
     }
 }
 
-impl Drop for Candidate<'_> {
+impl Drop for Candidate {
     fn drop(&mut self) {
         let mut list = self.gateway.own_calls.finder.list();
         if let Some(waiting) = list.waiting.remove(&self.request) {

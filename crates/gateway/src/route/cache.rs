@@ -5,7 +5,7 @@
 //! | what | used without a check for |
 //! |---|---|
 //! | the folder that a root leads to | 1 s ([`ROOT_AGE`]) |
-//! | "this script exists", "this folder exists" | 1 s ([`KNOWN_AGE`]); that something does *not* exist is never cached |
+//! | "this script exists" and what it is, "this folder exists" | 1 s ([`KNOWN_AGE`]); that something does *not* exist is never cached |
 //! | a file: contents, length, type, validators | 0 s: one stat for each request, which finds what it needs in memory, since the descriptor stays open; that also means that its inode cannot become another file |
 //! | that there is no new `.br`, `.zst`, `.gz` beside it | 1 s; existing ones are checked like the file |
 //!
@@ -20,7 +20,9 @@ use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
 use super::{
     hashing::Seeded,
+    resolve::{Script, Wanted},
     root::{OpenRoot, ROOT_AGE},
+    rules::Rules,
 };
 use crate::files::FileEntry;
 
@@ -79,8 +81,26 @@ pub(super) struct Cache {
 struct KnownRoot {
     open: Arc<OpenRoot>,
     opened_at: u64,
-    /// Scripts, and folders with a slash at the end: when they were last seen.
-    known: HashMap<Box<[u8]>, u64, Seeded>,
+    /// Scripts, and folders with a slash at the end.
+    known: HashMap<Box<[u8]>, Known, Seeded>,
+}
+
+/// A script or folder that exists.
+#[derive(Debug)]
+struct Known {
+    /// When it was last seen.
+    seen: u64,
+    script: Option<KnownScript>,
+}
+
+/// What workers get of a script without path-info.
+#[derive(Debug)]
+struct KnownScript {
+    /// The address of the rules under which it was found. They live as long as the router.
+    rules: usize,
+    /// The rules let clients ask for it by its own name. A fallback need not be reachable by its name.
+    is_public: bool,
+    script: Arc<Script>,
 }
 
 impl Cache {
@@ -114,9 +134,58 @@ impl Cache {
 
     /// Whether `name` existed a moment ago.
     pub(super) fn knows(&self, root: usize, name: &[u8], now: u64) -> bool {
-        let root = self.roots.get(root).and_then(Option::as_ref);
-        let seen = root.and_then(|root| root.known.get(name));
-        seen.is_some_and(|seen| is_young(*seen, now, KNOWN_AGE))
+        self.known(root, name, now).is_some()
+    }
+
+    fn known(&self, root: usize, name: &[u8], now: u64) -> Option<&Known> {
+        let known = self.roots.get(root)?.as_ref()?.known.get(name)?;
+        is_young(known.seen, now, KNOWN_AGE).then_some(known)
+    }
+
+    /// The script at `name`, a name below the root, under these rules; its URL path is `script_name`.
+    pub(super) fn script(
+        &self,
+        (root, rules): (usize, &Rules),
+        (name, script_name): (&[u8], &[u8]),
+        now: u64,
+    ) -> Option<Arc<Script>> {
+        let kept = self.known(root, name, now)?.script.as_ref()?;
+        kept.is_of(rules, script_name).then(|| kept.script.clone())
+    }
+
+    /// The script that `wanted` names directly, if it was found with the present root.
+    #[inline]
+    pub(super) fn wanted_script(
+        &self,
+        (root, rules): (usize, &Rules),
+        (wanted, name): (&Wanted<'_>, &[u8]),
+        now: u64,
+    ) -> Option<Arc<Script>> {
+        let known = self.roots.get(root)?.as_ref()?;
+        if wanted.rewritten || !wanted.is_plain() || !is_young(known.opened_at, now, ROOT_AGE) {
+            return None;
+        }
+        let kept = self.known(root, name, now)?.script.as_ref()?;
+        let fits = kept.is_public && kept.is_of(rules, wanted.path);
+        fits.then(|| kept.script.clone())
+    }
+
+    /// Keeps the script at `name`, which was seen before.
+    pub(super) fn keep_script(
+        &mut self,
+        (root, rules): (usize, &Rules),
+        name: &[u8],
+        script: &Arc<Script>,
+        is_public: bool,
+    ) {
+        let root = self.roots.get_mut(root).and_then(Option::as_mut);
+        if let Some(known) = root.and_then(|root| root.known.get_mut(name)) {
+            known.script = Some(KnownScript {
+                rules: std::ptr::from_ref(rules).addr(),
+                is_public,
+                script: script.clone(),
+            });
+        }
     }
 
     /// Notes that `name` exists, if `open` is still the root.
@@ -128,16 +197,30 @@ impl Cache {
             return;
         }
         if let Some(seen) = root.known.get_mut(name) {
-            *seen = now;
+            *seen = Known {
+                seen: now,
+                script: None,
+            };
             return;
         }
         if root.known.len() >= MAX_KNOWN {
-            root.known.retain(|_, seen| is_young(*seen, now, KNOWN_AGE));
+            root.known
+                .retain(|_, known| is_young(known.seen, now, KNOWN_AGE));
             if root.known.len() >= MAX_KNOWN {
                 root.known.clear();
             }
         }
-        root.known.insert(name.into(), now);
+        let known = Known {
+            seen: now,
+            script: None,
+        };
+        root.known.insert(name.into(), known);
+    }
+}
+
+impl KnownScript {
+    fn is_of(&self, rules: &Rules, script_name: &[u8]) -> bool {
+        self.rules == std::ptr::from_ref(rules).addr() && self.script.script_name == script_name
     }
 }
 

@@ -28,6 +28,7 @@ use std::{ffi::OsStr, io, os::fd::AsFd, os::unix::ffi::OsStrExt, path::PathBuf, 
 
 use http::{HeaderValue, Method, StatusCode};
 use regex::bytes::Regex;
+use weir_fcgi::nv;
 use weir_semantics::path::encode;
 use weir_sys::file::{self, FileKind};
 
@@ -188,11 +189,11 @@ impl Walk<'_> {
                 return Ok(self.run_unseen(wanted, name, info));
             }
             match self.see(name)? {
-                SeenName::File => return Ok(self.run(wanted, name, info)),
+                SeenName::File => return Ok(self.run(wanted, name, info, true)),
                 SeenName::Dir => {}
                 SeenName::Missing if rules.must_be_file(name) => {
                     return match self.shorter(wanted, name)? {
-                        Some((name, info)) => Ok(self.run(wanted, name, info)),
+                        Some((name, info)) => Ok(self.run(wanted, name, info, true)),
                         None => self.fallback(wanted, "no such script", name),
                     };
                 }
@@ -266,7 +267,7 @@ impl Walk<'_> {
             }
             if is_script {
                 match self.see(&candidate)? {
-                    SeenName::File => return Ok(self.run(wanted, &candidate, b"")),
+                    SeenName::File => return Ok(self.run(wanted, &candidate, b"", false)),
                     SeenName::Missing
                         if rules.check == Check::Never && rules.fallback.is_none() =>
                     {
@@ -326,7 +327,7 @@ impl Walk<'_> {
                 return Ok(self.run_unseen(wanted, name, b""));
             }
             return Ok(match self.see(name)? {
-                SeenName::File => self.run(wanted, name, b""),
+                SeenName::File => self.run(wanted, name, b"", false),
                 SeenName::Refused(why) => self.forbidden(why, name),
                 SeenName::Missing if !rules.must_be_file(name) => {
                     self.run_unseen(wanted, name, b"")
@@ -344,20 +345,46 @@ impl Walk<'_> {
         })
     }
 
-    fn run(&self, wanted: &Wanted<'_>, name: &[u8], info: &[u8]) -> Target<'static> {
-        if let Some(why) = self.rules.forbids(name) {
+    /// Runs a script that was seen. `is_public`: the request names it, and all rules about names were applied.
+    fn run(
+        &mut self,
+        wanted: &Wanted<'_>,
+        name: &[u8],
+        info: &[u8],
+        is_public: bool,
+    ) -> Target<'static> {
+        let (rules, root, inner) = (self.rules, self.space.root.id, self.space.inner(name));
+        let is_usual = info.is_empty() && !wanted.rewritten;
+        if let Some(cache) = self.cache.as_deref().filter(|_| is_usual && !is_public)
+            && let Some(script) = cache.script((root, rules), (inner, name), self.now)
+        {
+            return Target::Script(script);
+        }
+        if let Some(why) = rules.forbids(name) {
             return self.forbidden(why, name);
         }
+        let mut script = self.script(wanted, name, info);
+        match self.cache.as_deref_mut().filter(|_| is_usual) {
+            None => Target::Script(Arc::new(script)),
+            Some(cache) => {
+                script.encode();
+                let script = Arc::new(script);
+                cache.keep_script((root, rules), inner, &script, is_public);
+                Target::Script(script)
+            }
+        }
+    }
+
+    fn script(&self, wanted: &Wanted<'_>, name: &[u8], info: &[u8]) -> Script {
         let document_root = self.rules.document_root(self.root);
-        let script = Script::new(wanted, name, info, self.space.inner(name), document_root);
-        Target::Script(script)
+        Script::new(wanted, name, info, self.space.inner(name), document_root)
     }
 
     /// Runs a script that has no file on this machine.
     fn run_unseen(&self, wanted: &Wanted<'_>, name: &[u8], info: &[u8]) -> Target<'static> {
-        match self.run(wanted, name, info) {
-            Target::Script(script) => Target::Script(script.unseen()),
-            target => target,
+        match self.rules.forbids(name) {
+            Some(why) => self.forbidden(why, name),
+            None => Target::Script(Arc::new(self.script(wanted, name, info).unseen())),
         }
     }
 
@@ -560,6 +587,9 @@ pub struct Script {
     pub document_root: Arc<[u8]>,
     /// `QUERY_STRING`, if a rewrite has made a different one.
     pub query: Option<Box<str>>,
+    /// The parameters that are made of the above, encoded ([`weir_fcgi::nv`]), if the script has no path-info. Empty: they
+    /// were not encoded.
+    pub params: Vec<u8>,
     /// A file of this name was found here.
     is_file: bool,
     /// This many bytes of `script_name` are an alias's prefix.
@@ -584,8 +614,25 @@ impl Script {
             filename,
             document_root,
             query: wanted.new_query(),
+            params: Vec::new(),
             is_file: true,
             prefix: name.len() - inner.len(),
+        }
+    }
+
+    /// Encodes [`Self::params`], which is worth it for a script that is kept.
+    fn encode(&mut self) {
+        let name = &self.script_name;
+        if self.filename.len() + self.document_root.len() + 2 * name.len() > LONG {
+            return;
+        }
+        for (param, value) in [
+            (&b"DOCUMENT_ROOT"[..], &self.document_root[..]),
+            (b"SCRIPT_FILENAME", &self.filename),
+            (b"SCRIPT_NAME", name),
+            (b"DOCUMENT_URI", name),
+        ] {
+            nv::encode(&mut self.params, param, value);
         }
     }
 
@@ -603,6 +650,7 @@ impl Script {
             filename: filename.into(),
             document_root: document_root.into(),
             query: None,
+            params: Vec::new(),
             is_file: false,
             prefix: 0,
         }
@@ -652,6 +700,8 @@ pub(super) fn is_out_of_descriptors(error: &io::Error) -> bool {
 
 /// Methods of a static file.
 const ALLOW: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
+/// Longer parameters are not encoded together, because they may not fit into one record, bytes.
+const LONG: usize = 16 * 1024;
 const SOURCE: &str = "the source of a script";
 const HIDDEN: &str = "hidden by hide_files";
 const ENXIO: i32 = 6;

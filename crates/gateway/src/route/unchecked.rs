@@ -1,6 +1,6 @@
 //! Scripts of a site whose files are on another machine: `check_files = false`, and its root does not exist here.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use super::{
     Target,
@@ -61,7 +61,7 @@ impl Rules {
         }
         let inner = self.space.as_ref().map_or(name, |space| space.inner(name));
         let script = Script::new(wanted, name, info, inner, self.absent_root(root));
-        Target::Script(script.unseen())
+        Target::Script(Arc::new(script.unseen()))
     }
 
     fn absent(&self, why: &'static str, path: &[u8]) -> Target<'static> {

@@ -8,12 +8,13 @@ use std::{
     time::Duration,
 };
 
-use weir_pool::{RequestId, ShedReason, Stats};
+use weir_pool::{ShedReason, Stats};
 
-use super::super::{
+use super::Attempt;
+use crate::{
     clock::{self, NEVER},
     conn::Conn,
-    dispatch::{Admitted, Ask, Lease, NoTurn, PoolHandle, Turn},
+    dispatch::{NoTurn, PoolHandle, Turn},
     own_calls::Candidate,
     policy,
     record::Record,
@@ -21,16 +22,27 @@ use super::super::{
     trace,
 };
 
-/// Gets the right to a worker of `pool`.
+/// Asks `pool` for a worker, as soon as it is the turn of the request (`serialize_by`).
 ///
 /// # Errors
 ///
-/// The answer if it gets no worker.
+/// The answer if it does not get its turn.
 pub(super) async fn admit(
     record: &mut Record,
     conn: &Arc<Conn>,
     pool: &Arc<PoolHandle>,
-) -> Result<Lease, Refusal> {
+) -> Result<Attempt, Refusal> {
+    trace_queue(record, pool);
+    let (key, learner) = policy::serial(record, pool);
+    let turn = match key {
+        0 => None,
+        // Boxed: without `serialize_by` no waiting request should reserve this memory.
+        key => Box::pin(take_turn(record, conn, pool, key, learner.is_some())).await?,
+    };
+    Ok(Attempt::new(record, conn, pool, (turn, learner)))
+}
+
+pub(super) fn trace_queue(record: &Record, pool: &PoolHandle) {
     trace::step!(
         record.id,
         record.head_whole,
@@ -40,48 +52,11 @@ pub(super) async fn admit(
         QueueText(&pool.stats()),
         WorthText(record)
     );
-    let (key, learner) = policy::serial(record, pool);
-    let turn = match key {
-        0 => None,
-        // Boxed: without `serialize_by` no waiting request should reserve this memory.
-        key => Box::pin(take_turn(record, conn, pool, key, learner.is_some())).await?,
-    };
-    let acquired = match ask(record, conn, pool) {
-        Admitted::Lent(lease) => Ok(lease),
-        Admitted::Shed(reason) => Err(reason),
-        Admitted::Waits(receiver) => {
-            // A call of a worker's own script needs a worker while another worker waits for it.
-            let looks = record.params.is_none() && pool.has_workers();
-            let caller = looks.then(|| record.gateway.may_call(conn, record.id));
-            let id = RequestId(record.id);
-            pool.wait(id, receiver, &mut record.wait, caller.flatten())
-                .await
-        }
-    };
-    match acquired {
-        Ok(mut lease) => {
-            lease.keep(turn, learner);
-            Ok(lease)
-        }
-        Err(reason) => Err(refusal(record, pool, reason)),
-    }
-}
-
-/// Asks the pool for a worker.
-fn ask(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Admitted {
-    let ask = Ask {
-        id: RequestId(record.id),
-        home: conn.home,
-        deadline: record.policy.deadline,
-        priority: record.policy.priority,
-        client: record.policy.client,
-    };
-    pool.admit(&ask, &mut record.wait)
 }
 
 /// The answer to a request that gets no worker.
 #[cold]
-fn refusal(record: &Record, pool: &Arc<PoolHandle>, reason: ShedReason) -> Refusal {
+pub(super) fn refusal(record: &Record, pool: &Arc<PoolHandle>, reason: ShedReason) -> Refusal {
     if record.wait.is_some_and(|wait| wait.stuck) {
         return refuse_own_call(pool);
     }

@@ -151,8 +151,8 @@ fn decode(
 }
 
 fn judge(head: &[u8]) -> Result<String, String> {
-    let head =
-        cgi::parse(head).map_err(|error| format!("the head of its answer is wrong: {error}"))?;
+    let head = cgi::parse_block(head)
+        .map_err(|error| format!("the head of its answer is wrong: {error}"))?;
     let status = head.status.as_u16();
     match status {
         200..=399 => Ok(format!("status {status}")),

@@ -1,0 +1,118 @@
+//! The steps of a request for a script that has no body: the usual way to its answer, in little memory. Anything else is
+//! left to [`super::answer`].
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use weir_http::{Answer, RequestBody, Steps};
+use weir_http1::Name;
+
+use super::{First, answer, respond, set_request_headers};
+use crate::{
+    conn::Conn,
+    record::Record,
+    route::Rules,
+    script::{Resume, Usual},
+};
+
+/// The steps, from the script on.
+pub(super) struct ScriptSteps {
+    /// The other steps, once they are needed.
+    others: Option<Steps<Box<Record>>>,
+    /// `None` before the first step, and at the end. Freed before the record, which logs what becomes of the script.
+    usual: Option<Usual>,
+    /// `None` at the end.
+    request: Option<(Box<Record>, Arc<Rules>)>,
+    conn: Arc<Conn>,
+}
+
+/// What is given back if other steps are needed.
+type NotUsual = (Box<Record>, Option<Arc<Rules>>);
+
+/// Begins the steps. The request's script is in the record.
+///
+/// # Errors
+///
+/// What was given, if other steps are needed.
+pub(super) fn begin(
+    mut record: Box<Record>,
+    conn: &Arc<Conn>,
+    body: &RequestBody,
+    rules: Option<Arc<Rules>>,
+) -> Result<ScriptSteps, NotUsual> {
+    let has_path_info = (record.script.as_ref()).is_none_or(|script| !script.path_info.is_empty());
+    let has_body = !body.is_none() || record.head.fields.has(Name::ContentLength);
+    let pool = rules.as_ref().and_then(|rules| rules.settings.pool);
+    let pool = pool.and_then(|pool| record.gateway.pools.get(pool.0).cloned());
+    match (rules, pool) {
+        (Some(rules), Some(pool)) if !has_path_info && !has_body => {
+            rules.policy.apply(&mut record);
+            record.pool = Some(pool);
+            set_request_headers(&mut record, &rules.settings);
+            Ok(ScriptSteps {
+                others: None,
+                usual: None,
+                request: Some((record, rules)),
+                conn: conn.clone(),
+            })
+        }
+        (rules, _) => Err((record, rules)),
+    }
+}
+
+impl ScriptSteps {
+    fn poll_usual(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Answer<Box<Record>>, Option<Resume>>> {
+        let Some((record, rules)) = &mut self.request else {
+            return Poll::Ready(Err(None));
+        };
+        let usual = match &mut self.usual {
+            Some(usual) => usual,
+            usual => match Usual::new(record, &self.conn) {
+                Ok(begun) => usual.insert(begun),
+                Err(resume) => return Poll::Ready(Err(Some(resume))),
+            },
+        };
+        let done = ready!(usual.poll(cx, record, &self.conn, &rules.settings));
+        self.usual = None;
+        Poll::Ready(match (done, self.request.take()) {
+            (Ok(answered), Some((record, rules))) => {
+                Ok(respond(record, &self.conn, answered, Some(&rules)))
+            }
+            (done, request) => {
+                self.request = request;
+                Err(done.err())
+            }
+        })
+    }
+}
+
+impl Future for ScriptSteps {
+    type Output = Answer<Box<Record>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if this.others.is_none() {
+            let resume = match ready!(this.poll_usual(cx)) {
+                Ok(answer) => return Poll::Ready(answer),
+                Err(resume) => resume.unwrap_or(Resume::Prepared),
+            };
+            this.usual = None;
+            if let Some((record, rules)) = this.request.take() {
+                let (conn, first) = (this.conn.clone(), First::Script(resume));
+                let others = answer(record, conn, RequestBody::none(), Some(rules), first);
+                this.others = Some(Box::pin(others));
+            }
+        }
+        match &mut this.others {
+            Some(others) => others.as_mut().poll(cx),
+            None => Poll::Pending,
+        }
+    }
+}
