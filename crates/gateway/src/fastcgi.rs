@@ -571,6 +571,7 @@ impl Live {
             return self.run_on();
         }
         let unwritten = self.request.buffer.len() - self.request.written;
+        recycle(std::mem::take(&mut self.asked.target));
         recycle(std::mem::take(&mut self.request.buffer));
         let whole = self.request.file.is_none() && unwritten == 0;
         match self.after_end {
@@ -722,7 +723,7 @@ thread_local! {
     static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An empty buffer for a request's parameters, with the capacity of an earlier one.
+/// An empty buffer for texts of a request, with the capacity of an earlier one.
 pub(crate) fn buffer() -> Vec<u8> {
     BUFFERS
         .with_borrow_mut(|buffers| buffers.pop())

@@ -29,7 +29,7 @@ use super::{
     conn::Conn,
     dispatch::{PoolHandle, Wait},
     failures::{Cause, Failed},
-    fastcgi::{RequestSummary, StderrCopy},
+    fastcgi::{self, RequestSummary, StderrCopy},
     params,
     policy::{self, RequestPolicy},
     pool_log::Noted,
@@ -264,10 +264,12 @@ impl Record {
 
     /// The client and what it requested, to be kept after the request's end.
     pub(crate) fn summary(&self) -> RequestSummary {
+        let mut target = fastcgi::buffer();
+        target.extend_from_slice(self.client_target());
         RequestSummary {
             endpoints: self.endpoints.clone(),
             method: self.method().clone(),
-            target: self.client_target().into(),
+            target,
         }
     }
 

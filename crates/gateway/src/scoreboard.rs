@@ -123,13 +123,13 @@ impl WorkerScore {
         (request != 0).then(|| (request, self.deadline.load(Relaxed)))
     }
 
-    /// The worker gets a request.
-    pub(crate) fn begin(&self, facts: &Facts<'_>) {
+    /// The worker gets a request. `asker`: its connection, if that may come from a worker.
+    pub(crate) fn begin(&self, facts: &Facts<'_>, asker: Option<&Arc<Conn>>) {
         let mut entry = self.entry();
         let entry = &mut *entry;
         entry.requests += 1;
         entry.stage = Stage::Running;
-        entry.asker = Weak::new();
+        entry.asker = asker.map_or_else(Weak::new, Arc::downgrade);
         entry.begun = clock::now();
         entry.content_length = facts.content_length;
         entry.texts.clear();
@@ -165,12 +165,7 @@ impl WorkerScore {
         entry.cost = cost;
     }
 
-    /// Sets the connection of its request, if that may come from a worker.
-    pub(crate) fn asked_by(&self, asker: Weak<Conn>) {
-        self.entry().asker = asker;
-    }
-
-    /// That connection; `None` while the worker has no request.
+    /// The connection of its request, if that may come from a worker; `None` while the worker has no request.
     pub(crate) fn asker(&self) -> Option<Arc<Conn>> {
         let entry = self.entry();
         let works = entry.stage != Stage::Idle;
@@ -273,7 +268,7 @@ mod tests {
         );
         assert_eq!(fresh.request, RequestStatus::default());
 
-        score.begin(&facts());
+        score.begin(&facts(), None);
         let running = score.status();
         assert_eq!((running.requests, running.stage), (1, Stage::Running));
         assert_eq!(running.request.uri, b"/a%20b.php");
@@ -296,7 +291,7 @@ mod tests {
         assert_eq!(last.request.memory, 2_097_152);
         assert_eq!(last.request.script, b"/srv/a b.php");
 
-        score.begin(&Facts::default());
+        score.begin(&Facts::default(), None);
         assert_eq!(score.status().request.memory, 0);
     }
 
@@ -304,7 +299,7 @@ mod tests {
     fn a_card_tells_for_which_request_its_worker_works_and_until_when() {
         let score = WorkerScore::new(7);
         assert_eq!(score.works(), None);
-        score.begin(&facts());
+        score.begin(&facts(), None);
         score.works_for(42, 1_000);
         assert_eq!(score.works(), Some((42, 1_000)));
         score.works_for(42, clock::NEVER);
@@ -318,11 +313,12 @@ mod tests {
         let long = vec![b'u'; 10_000];
         let score = WorkerScore::new(1);
         for authorization in [&b"Bearer x"[..], b"Basic !", b"", &long, b"\xff\n"] {
-            score.begin(&Facts {
+            let facts = Facts {
                 uri: &long,
                 authorization,
                 ..Facts::default()
-            });
+            };
+            score.begin(&facts, None);
             let request = score.status().request;
             assert_eq!(request.uri.len(), LONGEST);
             assert_eq!(request.user, b"");

@@ -177,7 +177,6 @@ impl Usual {
             return Err(Resume::Prepared);
         };
         record.asks_script();
-        conn.watch_client();
         refuse_what_crashes(record, &pool)
             .map_err(|refusal| Resume::Done(Box::new(Err(refusal))))?;
         let (key, learner) = policy::serial(record, &pool);
@@ -275,7 +274,6 @@ pub(crate) async fn begin<P: Fn(&Record, u16, &mut Vec<u8>)>(
 ) -> Result<Started, Refusal> {
     let (conn, pool) = (job.conn, job.pool);
     if ended.is_none() {
-        conn.watch_client();
         refuse_what_crashes(record, pool)?;
     }
     loop {
@@ -483,7 +481,7 @@ impl Started {
             && !is_bodyless(record, self.head.status)
     }
 
-    /// Reads what is available at once, up to about `response_memory`, if the response is read ahead.
+    /// Reads what is available at once, up to about `response_memory`. `None`: the response is not read ahead.
     ///
     /// # Errors
     ///
@@ -493,10 +491,10 @@ impl Started {
         cx: &mut Context<'_>,
         record: &Record,
         settings: &Settings,
-    ) -> Result<Progress, Failure> {
+    ) -> Result<Option<Progress>, Failure> {
         match self.is_read_ahead(record, settings) {
-            true => self.read_now(cx, settings.response_memory),
-            false => Ok(Progress::More),
+            true => self.read_now(cx, settings.response_memory).map(Some),
+            false => Ok(None),
         }
     }
 
@@ -532,9 +530,8 @@ fn finish(
     record: &Record,
     settings: &Settings,
     started: Started,
-    read: Progress,
+    read: Option<Progress>,
 ) -> Result<Outcome, Refusal> {
-    let is_read_ahead = started.is_read_ahead(record, settings);
     let Started {
         mut run,
         mut head,
@@ -542,7 +539,7 @@ fn finish(
         body_at,
         ..
     } = started;
-    if head.answers_otherwise() {
+    if read.is_none() && head.answers_otherwise() {
         // The rest of the script's output is not needed; the script runs to its end in a separate task.
         run.on_drop(OnDrop::Finish);
         if let Some(location) = head.local_redirect() {
@@ -565,11 +562,11 @@ fn finish(
         headers,
         body,
     };
-    if is_bodyless(record, status) {
+    if read.is_none() && is_bodyless(record, status) {
         run.on_drop(OnDrop::Finish);
         return Ok(Outcome::Reply(reply(Body::Empty), None));
     }
-    if is_read_ahead && read == Progress::End {
+    if read == Some(Progress::End) {
         let mut bytes = Bytes::from(output);
         // In front of the body is the head. The memory of both is freed together.
         bytes.advance(body_at);
@@ -582,9 +579,9 @@ fn finish(
         return Ok(Outcome::Reply(reply(Body::Bytes(bytes)), length));
     }
     output.drain(..body_at);
-    let body = match is_read_ahead {
-        false => Body::Stream(Box::new(WorkerStream::new(run, output))),
-        true => {
+    let body = match read {
+        None => Body::Stream(Box::new(WorkerStream::new(run, output))),
+        Some(_) => {
             let room = Room {
                 memory: settings.response_memory,
                 file: settings.max_response_file,

@@ -50,8 +50,9 @@ pub struct ConnState {
     phase: AtomicU8,
     /// The connection is idle and is to be closed to make room for others.
     is_unwanted: AtomicBool,
-    /// Somebody works for this client. Its close is then noticed even behind other bytes that it sent.
-    is_watched: AtomicBool,
+    /// Somebody works for this client: 0, or [`WATCHED`] or [`WORKS`]. Its close is then noticed even behind other bytes
+    /// that it sent.
+    watched: AtomicU8,
     /// The rest of a request body was not read, so the socket must be closed carefully (see [`weir_net::linger`]).
     body_unread: AtomicBool,
     /// `interim` is not empty.
@@ -84,7 +85,7 @@ impl ConnState {
             timeouts,
             phase: AtomicU8::new(Phase::Idle as u8),
             is_unwanted: AtomicBool::new(false),
-            is_watched: AtomicBool::new(false),
+            watched: AtomicU8::new(0),
             body_unread: AtomicBool::new(false),
             has_interim: AtomicBool::new(false),
             head_started: AtomicU64::new(clock::now()),
@@ -167,7 +168,7 @@ impl ConnState {
         let requests = self.requests.load(Relaxed) + 1;
         self.requests.store(requests, Relaxed);
         self.phase.store(Phase::Busy as u8, Relaxed);
-        self.is_watched.store(false, Relaxed);
+        self.watched.store(0, Relaxed);
         self.deadline.store(NEVER, Relaxed);
         started
     }
@@ -240,12 +241,22 @@ impl ConnState {
 
     /// The body of the request is complete, and the answer may take long: the carrier watches whether the client leaves.
     pub fn watch_client(&self) {
-        self.is_watched.store(true, Relaxed);
+        self.watched.store(WATCHED, Relaxed);
+    }
+
+    /// The work for the request has begun: it is not left out any more because the client has left.
+    pub fn work_begins(&self) {
+        self.watched.store(WORKS, Relaxed);
+    }
+
+    /// Whether the carrier looks whether the client has left before the exchange goes on.
+    pub(crate) fn is_client_looked_at_first(&self) -> bool {
+        self.watched.load(Relaxed) == WATCHED
     }
 
     /// Whether the carrier watches whether the client of the current request leaves.
     pub(crate) fn is_client_watched(&self) -> bool {
-        self.is_watched.load(Relaxed)
+        self.watched.load(Relaxed) != 0
     }
 
     /// The client is still sending a body that is not read.
@@ -388,6 +399,9 @@ pub fn spare_from(requests: u64, since: u64) -> u64 {
 /// How long a drain waits for the first request on a new connection, for the next request after an answer, and for
 /// the rest of a head, µs.
 pub(crate) const FIRST_REQUEST: u64 = 1_000_000;
+
+const WATCHED: u8 = 1;
+const WORKS: u8 = 2;
 
 /// A connection without a byte is not closed for others for this long, µs: the default of `header_timeout`.
 const NEW: u64 = 10_000_000;

@@ -184,7 +184,7 @@ impl<X: Front> Connection<X> {
             return Poll::Ready(Next::Part);
         };
         let (wire, state) = (&mut self.wire, self.front.state());
-        let mut is_watched = state.is_client_watched();
+        let mut is_watched = state.is_client_looked_at_first();
         // Looked at first, so that a request whose client has left is not started.
         if is_watched && wire.client_left(cx) {
             return Poll::Ready(Next::End(Ending::Clean));

@@ -139,11 +139,11 @@ impl Lease {
         self.chosen.map(|chosen| chosen.server)
     }
 
-    /// The worker is about to get the request: notes it for the status page.
-    pub(crate) fn begin(&mut self, facts: &Facts<'_>) {
+    /// The worker is about to get the request: notes it for the status page. `asker`: the client, if it may be a worker.
+    pub(crate) fn begin(&mut self, facts: &Facts<'_>, asker: Option<&Arc<Conn>>) {
         self.begun = true;
         if let Some(score) = &self.score {
-            score.begin(facts);
+            score.begin(facts, asker);
         }
     }
 
@@ -169,13 +169,6 @@ impl Lease {
     pub(crate) fn used_session(&mut self, report: &[u8]) {
         if self.learner.is_some() {
             self.session = SessionUse::parse(report);
-        }
-    }
-
-    /// The client is on this machine and may be a worker.
-    pub(crate) fn asked_by(&self, conn: &Arc<Conn>) {
-        if let Some(score) = &self.score {
-            score.asked_by(Arc::downgrade(conn));
         }
     }
 

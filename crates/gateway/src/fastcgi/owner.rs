@@ -11,13 +11,13 @@ use crate::{dispatch::PoolHandle, record::Endpoints};
 #[derive(Debug, Default)]
 pub(crate) struct Owner(pub(super) Option<(Arc<PoolHandle>, u64, RequestSummary)>);
 
-/// The client and what it requested, for log lines. Cloning it copies no text.
+/// The client and what it requested, for log lines.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestSummary {
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) method: Method,
     /// Path and query, in the spelling of a URI.
-    pub(crate) target: Arc<[u8]>,
+    pub(crate) target: Vec<u8>,
 }
 
 impl RequestSummary {

@@ -93,6 +93,7 @@ impl Attempt {
             priority: record.policy.priority,
             client: record.policy.client,
         };
+        conn.watch_client();
         match pool.admit(&ask, &mut record.wait) {
             Admitted::Lent(mut lease) => {
                 lease.keep(turn, learner);
@@ -223,10 +224,9 @@ fn send<P: Fn(&Record, u16, &mut Vec<u8>)>(
     (job.put_params)(record, id, &mut request);
     record.dispatched = clock::now();
     record.first_byte = None;
-    lease.begin(&facts(record, body.map_or(0, Spooled::len)));
-    if conn.source.may_be_worker() {
-        lease.asked_by(conn);
-    }
+    let asker = Some(conn).filter(|conn| conn.source.may_be_worker());
+    lease.begin(&facts(record, body.map_or(0, Spooled::len)), asker);
+    conn.work_begins();
     note(record, conn, &mut lease, &request);
     let by = (record.id, record.summary());
     let mut run = Run::start((lease, worker), conn, by, request, body);
