@@ -5,7 +5,13 @@ use std::{
     time::Duration,
 };
 
-use crate::{model::Address, scalar, settings::default_hide_files, texts::quote};
+use crate::{
+    field::texts,
+    model::Address,
+    scalar::{self, Wrong},
+    settings::default_hide_files,
+    texts::quote,
+};
 
 /// A folder to serve, and its properties.
 #[derive(Debug, Clone)]
@@ -80,11 +86,9 @@ pub fn folder_toml(folder: &Folder) -> String {
     line(&format!("root = {}", quote(&folder.root.to_string_lossy())));
     let mut hidden = default_hide_files();
     hidden.push(HIDDEN_CONFIGURATION.to_owned());
-    let hidden: Vec<String> = hidden.iter().map(|pattern| quote(pattern)).collect();
-    line(&format!("hide_files = [{}]", hidden.join(", ")));
+    line(&format!("hide_files = {}", texts(&hidden)));
     if !folder.deny_scripts.is_empty() {
-        let prefixes: Vec<String> = folder.deny_scripts.iter().map(|text| quote(text)).collect();
-        line(&format!("deny_scripts = [{}]", prefixes.join(", ")));
+        line(&format!("deny_scripts = {}", texts(&folder.deny_scripts)));
     }
     if folder.php.is_some() {
         line("pool = \"php\"");
@@ -134,10 +138,7 @@ pub fn folder_toml(folder: &Folder) -> String {
 /// # Errors
 /// The problem and what to write instead, in one sentence.
 pub fn parse_address(text: &str) -> Result<Address, String> {
-    scalar::address(text).map_err(|wrong| match wrong.hint {
-        Some(hint) => format!("{}: {hint}", wrong.message),
-        None => wrong.message,
-    })
+    scalar::address(text).map_err(in_one_sentence)
 }
 
 /// Parses a duration as in weir.toml: `500ms`, `30s`, `2m`. A bare number means seconds.
@@ -145,10 +146,14 @@ pub fn parse_address(text: &str) -> Result<Address, String> {
 /// # Errors
 /// As [`parse_address`].
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    scalar::duration(text).map_err(|wrong| match wrong.hint {
-        Some(hint) => format!("{}: {hint}", wrong.message),
-        None => wrong.message,
-    })
+    scalar::duration(text).map_err(in_one_sentence)
+}
+
+fn in_one_sentence(Wrong { message, hint }: Wrong) -> String {
+    match hint {
+        Some(hint) => format!("{message}: {hint}"),
+        None => message,
+    }
 }
 
 fn finds_php(folder: &Path, depth: usize, budget: &mut usize) -> bool {

@@ -85,19 +85,13 @@ impl Machine for ThisMachine {
     }
 
     fn folder(&self, path: &Path) -> Result<(), Obstacle> {
-        let shown = path.display();
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => Ok(()),
-            Ok(_) => Err(Obstacle::Absent(format!("{shown} is not a folder"))),
-            Err(error) => Err(match error.kind() {
-                ErrorKind::NotFound => {
-                    Obstacle::Absent(format!("{shown}: this folder does not exist"))
-                }
-                ErrorKind::PermissionDenied => {
-                    Obstacle::Barred(format!("{shown}: permission denied"))
-                }
-                _ => Obstacle::Absent(format!("{shown}: {error}")),
-            }),
+            Ok(_) => Err(Obstacle::Absent(format!(
+                "{} is not a folder",
+                path.display()
+            ))),
+            Err(error) => Err(obstacle(path, "folder", &error)),
         }
     }
 
@@ -106,20 +100,18 @@ impl Machine for ThisMachine {
     }
 
     fn readable(&self, path: &Path) -> Result<(), Obstacle> {
-        let shown = path.display();
         // Opening something other than a file could block forever.
-        let looked = match fs::metadata(path) {
+        let opened = match fs::metadata(path) {
             Ok(metadata) if !metadata.is_file() => {
-                return Err(Obstacle::Absent(format!("{shown} is not a file")));
+                return Err(Obstacle::Absent(format!(
+                    "{} is not a file",
+                    path.display()
+                )));
             }
             Ok(_) => fs::File::open(path).map(drop),
             Err(error) => Err(error),
         };
-        looked.map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Obstacle::Absent(format!("{shown}: this file does not exist")),
-            ErrorKind::PermissionDenied => Obstacle::Barred(format!("{shown}: permission denied")),
-            _ => Obstacle::Absent(format!("{shown}: {error}")),
-        })
+        opened.map_err(|error| obstacle(path, "file", &error))
     }
 
     fn open_to_all(&self, path: &Path) -> bool {
@@ -147,16 +139,7 @@ impl Machine for ThisMachine {
     }
 
     fn barred(&self, path: &Path, user: &str) -> Option<PathBuf> {
-        let user = identity::user(user).ok()??;
-        let who = identity::identity(&user, None).ok()?;
-        let real = fs::canonicalize(path).ok()?;
-        let mut way: Vec<&Path> = real.ancestors().collect();
-        way.reverse();
-        let barred = way.into_iter().find(|step| {
-            let needed = if *step == real { 0o5 } else { 0o1 };
-            fs::metadata(step).is_ok_and(|metadata| !may(&who, &metadata, needed))
-        });
-        barred.map(Path::to_owned)
+        closed_step(path, user, |is_end| if is_end { 0o5 } else { 0o1 })
     }
 
     fn link_out(&self, root: &Path) -> Option<(PathBuf, PathBuf)> {
@@ -164,15 +147,7 @@ impl Machine for ThisMachine {
     }
 
     fn may_not_run(&self, program: &Path, user: &str) -> Option<PathBuf> {
-        let user = identity::user(user).ok()??;
-        let who = identity::identity(&user, None).ok()?;
-        let real = fs::canonicalize(program).ok()?;
-        let mut way: Vec<&Path> = real.ancestors().collect();
-        way.reverse();
-        let barred = way
-            .into_iter()
-            .find(|step| fs::metadata(step).is_ok_and(|metadata| !may(&who, &metadata, 0o1)));
-        barred.map(Path::to_owned)
+        closed_step(program, user, |_| 0o1)
     }
 
     fn may_write(&self, path: &Path, user: Option<&str>) -> bool {
@@ -199,6 +174,31 @@ impl Machine for ThisMachine {
 
     fn somaxconn(&self) -> Option<u32> {
         weir_sys::limits::somaxconn()
+    }
+}
+
+/// The first step on the way to `path` for which `user` lacks the bits that `needed` says (read 4, write 2, enter 1): of the
+/// path itself, or of a folder on the way.
+fn closed_step(path: &Path, user: &str, needed: impl Fn(bool) -> u32) -> Option<PathBuf> {
+    let user = identity::user(user).ok()??;
+    let who = identity::identity(&user, None).ok()?;
+    let real = fs::canonicalize(path).ok()?;
+    let mut way: Vec<&Path> = real.ancestors().collect();
+    way.reverse();
+    let is_closed = |step: &&Path| {
+        let needed = needed(*step == real);
+        fs::metadata(step).is_ok_and(|metadata| !may(&who, &metadata, needed))
+    };
+    way.into_iter().find(is_closed).map(Path::to_owned)
+}
+
+/// Why a path cannot be used. `what`: what should be there.
+fn obstacle(path: &Path, what: &str, error: &io::Error) -> Obstacle {
+    let shown = path.display();
+    match error.kind() {
+        ErrorKind::NotFound => Obstacle::Absent(format!("{shown}: this {what} does not exist")),
+        ErrorKind::PermissionDenied => Obstacle::Barred(format!("{shown}: permission denied")),
+        _ => Obstacle::Absent(format!("{shown}: {error}")),
     }
 }
 

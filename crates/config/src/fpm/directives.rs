@@ -56,7 +56,7 @@ impl Pm {
 }
 
 /// `[global]`. Times are seconds; `None`: not written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "PHP-FPM's names, which its manual explains")]
 pub struct Global {
     pub pid: Option<String>,
@@ -84,33 +84,23 @@ pub struct Global {
     pub systemd_watchdog: Option<i32>,
 }
 
-impl Default for Global {
-    fn default() -> Self {
+impl Global {
+    /// PHP-FPM's defaults.
+    pub(super) fn new() -> Self {
         Self {
-            pid: None,
-            error_log: None,
-            syslog_ident: None,
             syslog_facility: -1,
             log_buffering: true,
-            log_level: None,
             log_limit: 1024,
-            emergency_restart_threshold: 0,
-            emergency_restart_interval: 0,
-            process_control_timeout: 0,
-            process_max: 0,
             process_priority: UNSET_PRIORITY,
             daemonize: true,
-            rlimit_files: 0,
-            rlimit_core: 0,
-            events_mechanism: None,
             systemd_interval: -1,
-            systemd_watchdog: None,
+            ..Self::default()
         }
     }
 }
 
 /// A pool. Times are seconds; `None`: not written. Lists have the last entry first, as PHP-FPM stores them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "PHP-FPM's names, which its manual explains")]
 pub struct Pool {
     pub name: String,
@@ -168,55 +158,17 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// PHP-FPM's defaults.
     pub(super) fn new(name: String) -> Self {
         Self {
             name,
-            prefix: None,
-            user: None,
-            group: None,
-            listen: None,
             listen_backlog: DEFAULT_BACKLOG,
-            listen_acl_users: None,
-            listen_acl_groups: None,
-            listen_owner: None,
-            listen_group: None,
-            listen_mode: None,
-            listen_allowed_clients: None,
             process_priority: UNSET_PRIORITY,
-            process_dumpable: false,
-            pm: None,
-            pm_max_children: 0,
-            pm_start_servers: 0,
-            pm_min_spare_servers: 0,
-            pm_max_spare_servers: 0,
             pm_max_spawn_rate: 32,
             pm_process_idle_timeout: 10,
-            pm_max_requests: 0,
-            pm_status_path: None,
-            pm_status_listen: None,
-            ping_path: None,
-            ping_response: None,
-            access_log: None,
-            access_format: None,
-            access_suppress_path: Vec::new(),
-            slowlog: None,
-            request_slowlog_timeout: 0,
-            request_slowlog_trace_depth: 0,
-            request_terminate_timeout: 0,
-            request_terminate_timeout_track_finished: false,
-            rlimit_files: 0,
-            rlimit_core: 0,
-            chroot: None,
-            chdir: None,
-            catch_workers_output: false,
             decorate_workers_output: true,
             clear_env: true,
-            security_limit_extensions: None,
-            apparmor_hat: None,
-            env: Vec::new(),
-            php_values: Vec::new(),
-            php_admin_values: Vec::new(),
-            status_of: None,
+            ..Self::default()
         }
     }
 }
@@ -228,6 +180,7 @@ pub(super) type Refusal = &'static str;
 pub(super) enum Slot<C: 'static> {
     Text(fn(&mut C) -> &mut Option<String>),
     Integer(fn(&mut C) -> &mut i32),
+    Priority(fn(&mut C) -> &mut i32),
     Time(fn(&mut C) -> &mut i32),
     Boolean(fn(&mut C) -> &mut bool),
     CoreLimit(fn(&mut C) -> &mut i32),
@@ -246,7 +199,7 @@ impl<C> Slot<C> {
     ) -> Result<(), Refusal> {
         match self {
             Self::Text(place) => *place(config) = Some(text(value, pool)?),
-            Self::Integer(place) => *place(config) = whole_number(value)?,
+            Self::Integer(place) | Self::Priority(place) => *place(config) = whole_number(value)?,
             Self::Time(place) => *place(config) = seconds(value)?,
             Self::Boolean(place) => *place(config) = boolean(value)?,
             Self::CoreLimit(place) => {
@@ -270,6 +223,22 @@ impl<C> Slot<C> {
             }
         }
         Ok(())
+    }
+
+    /// The value as `php-fpm -tt` prints it.
+    pub(super) fn show(&self, config: &mut C) -> String {
+        match self {
+            Self::Text(place) => place(config).clone().unwrap_or_else(|| "undefined".into()),
+            Self::Priority(place) if *place(config) == UNSET_PRIORITY => "undefined".into(),
+            Self::Integer(place)
+            | Self::Priority(place)
+            | Self::CoreLimit(place)
+            | Self::Facility(place) => place(config).to_string(),
+            Self::Time(place) => format!("{}s", place(config)),
+            Self::Boolean(place) => if *place(config) { "yes" } else { "no" }.into(),
+            Self::LogLevel(place) => place(config).map_or("unknown value", Level::name).into(),
+            Self::Manager(place) => place(config).map_or("undefined", Pm::name).into(),
+        }
     }
 }
 
@@ -345,131 +314,75 @@ pub const UNSET_PRIORITY: i32 = 64;
 /// `listen.backlog` if it is not written: the kernel's maximum.
 pub const DEFAULT_BACKLOG: i32 = -1;
 
-/// The directives of `[global]`.
-pub(super) const GLOBAL: &[(&str, Slot<Global>)] = &[
-    ("pid", Slot::Text(|g| &mut g.pid)),
-    ("error_log", Slot::Text(|g| &mut g.error_log)),
-    ("syslog.ident", Slot::Text(|g| &mut g.syslog_ident)),
-    (
-        "syslog.facility",
-        Slot::Facility(|g| &mut g.syslog_facility),
-    ),
-    ("log_buffering", Slot::Boolean(|g| &mut g.log_buffering)),
-    ("log_level", Slot::LogLevel(|g| &mut g.log_level)),
-    ("log_limit", Slot::Integer(|g| &mut g.log_limit)),
-    (
-        "emergency_restart_threshold",
-        Slot::Integer(|g| &mut g.emergency_restart_threshold),
-    ),
-    (
-        "emergency_restart_interval",
-        Slot::Time(|g| &mut g.emergency_restart_interval),
-    ),
-    (
-        "process_control_timeout",
-        Slot::Time(|g| &mut g.process_control_timeout),
-    ),
-    ("process.max", Slot::Integer(|g| &mut g.process_max)),
-    (
-        "process.priority",
-        Slot::Integer(|g| &mut g.process_priority),
-    ),
-    ("daemonize", Slot::Boolean(|g| &mut g.daemonize)),
-    ("rlimit_files", Slot::Integer(|g| &mut g.rlimit_files)),
-    ("rlimit_core", Slot::CoreLimit(|g| &mut g.rlimit_core)),
-    ("events.mechanism", Slot::Text(|g| &mut g.events_mechanism)),
-    ("systemd_interval", Slot::Time(|g| &mut g.systemd_interval)),
-];
+/// Lists directives: name, type and field.
+macro_rules! slots {
+    ($($name:literal => $slot:ident($field:ident),)*) => {
+        &[$(($name, Slot::$slot(|config| &mut config.$field)),)*]
+    };
+}
 
-/// The directives of a pool.
-pub(super) const POOL: &[(&str, Slot<Pool>)] = &[
-    ("prefix", Slot::Text(|p| &mut p.prefix)),
-    ("user", Slot::Text(|p| &mut p.user)),
-    ("group", Slot::Text(|p| &mut p.group)),
-    ("listen", Slot::Text(|p| &mut p.listen)),
-    ("listen.backlog", Slot::Integer(|p| &mut p.listen_backlog)),
-    ("listen.acl_users", Slot::Text(|p| &mut p.listen_acl_users)),
-    (
-        "listen.acl_groups",
-        Slot::Text(|p| &mut p.listen_acl_groups),
-    ),
-    ("listen.owner", Slot::Text(|p| &mut p.listen_owner)),
-    ("listen.group", Slot::Text(|p| &mut p.listen_group)),
-    ("listen.mode", Slot::Text(|p| &mut p.listen_mode)),
-    (
-        "listen.allowed_clients",
-        Slot::Text(|p| &mut p.listen_allowed_clients),
-    ),
-    (
-        "process.priority",
-        Slot::Integer(|p| &mut p.process_priority),
-    ),
-    (
-        "process.dumpable",
-        Slot::Boolean(|p| &mut p.process_dumpable),
-    ),
-    ("pm", Slot::Manager(|p| &mut p.pm)),
-    ("pm.max_children", Slot::Integer(|p| &mut p.pm_max_children)),
-    (
-        "pm.start_servers",
-        Slot::Integer(|p| &mut p.pm_start_servers),
-    ),
-    (
-        "pm.min_spare_servers",
-        Slot::Integer(|p| &mut p.pm_min_spare_servers),
-    ),
-    (
-        "pm.max_spare_servers",
-        Slot::Integer(|p| &mut p.pm_max_spare_servers),
-    ),
-    (
-        "pm.max_spawn_rate",
-        Slot::Integer(|p| &mut p.pm_max_spawn_rate),
-    ),
-    (
-        "pm.process_idle_timeout",
-        Slot::Time(|p| &mut p.pm_process_idle_timeout),
-    ),
-    ("pm.max_requests", Slot::Integer(|p| &mut p.pm_max_requests)),
-    ("pm.status_path", Slot::Text(|p| &mut p.pm_status_path)),
-    ("pm.status_listen", Slot::Text(|p| &mut p.pm_status_listen)),
-    ("ping.path", Slot::Text(|p| &mut p.ping_path)),
-    ("ping.response", Slot::Text(|p| &mut p.ping_response)),
-    ("access.log", Slot::Text(|p| &mut p.access_log)),
-    ("access.format", Slot::Text(|p| &mut p.access_format)),
-    ("slowlog", Slot::Text(|p| &mut p.slowlog)),
-    (
-        "request_slowlog_timeout",
-        Slot::Time(|p| &mut p.request_slowlog_timeout),
-    ),
-    (
-        "request_slowlog_trace_depth",
-        Slot::Integer(|p| &mut p.request_slowlog_trace_depth),
-    ),
-    (
-        "request_terminate_timeout",
-        Slot::Time(|p| &mut p.request_terminate_timeout),
-    ),
-    (
-        "request_terminate_timeout_track_finished",
-        Slot::Boolean(|p| &mut p.request_terminate_timeout_track_finished),
-    ),
-    ("rlimit_files", Slot::Integer(|p| &mut p.rlimit_files)),
-    ("rlimit_core", Slot::CoreLimit(|p| &mut p.rlimit_core)),
-    ("chroot", Slot::Text(|p| &mut p.chroot)),
-    ("chdir", Slot::Text(|p| &mut p.chdir)),
-    (
-        "catch_workers_output",
-        Slot::Boolean(|p| &mut p.catch_workers_output),
-    ),
-    (
-        "decorate_workers_output",
-        Slot::Boolean(|p| &mut p.decorate_workers_output),
-    ),
-    ("clear_env", Slot::Boolean(|p| &mut p.clear_env)),
-    (
-        "security.limit_extensions",
-        Slot::Text(|p| &mut p.security_limit_extensions),
-    ),
-    ("apparmor_hat", Slot::Text(|p| &mut p.apparmor_hat)),
-];
+/// The directives of `[global]`, in the order of `php-fpm -tt`.
+pub(super) const GLOBAL: &[(&str, Slot<Global>)] = slots! {
+    "pid" => Text(pid),
+    "error_log" => Text(error_log),
+    "syslog.ident" => Text(syslog_ident),
+    "syslog.facility" => Facility(syslog_facility),
+    "log_buffering" => Boolean(log_buffering),
+    "log_level" => LogLevel(log_level),
+    "log_limit" => Integer(log_limit),
+    "emergency_restart_interval" => Time(emergency_restart_interval),
+    "emergency_restart_threshold" => Integer(emergency_restart_threshold),
+    "process_control_timeout" => Time(process_control_timeout),
+    "process.max" => Integer(process_max),
+    "process.priority" => Priority(process_priority),
+    "daemonize" => Boolean(daemonize),
+    "rlimit_files" => Integer(rlimit_files),
+    "rlimit_core" => CoreLimit(rlimit_core),
+    "events.mechanism" => Text(events_mechanism),
+    "systemd_interval" => Time(systemd_interval),
+};
+
+/// The directives of a pool, in the order of `php-fpm -tt`.
+pub(super) const POOL: &[(&str, Slot<Pool>)] = slots! {
+    "prefix" => Text(prefix),
+    "user" => Text(user),
+    "group" => Text(group),
+    "listen" => Text(listen),
+    "listen.backlog" => Integer(listen_backlog),
+    "listen.acl_users" => Text(listen_acl_users),
+    "listen.acl_groups" => Text(listen_acl_groups),
+    "listen.owner" => Text(listen_owner),
+    "listen.group" => Text(listen_group),
+    "listen.mode" => Text(listen_mode),
+    "listen.allowed_clients" => Text(listen_allowed_clients),
+    "process.priority" => Priority(process_priority),
+    "process.dumpable" => Boolean(process_dumpable),
+    "pm" => Manager(pm),
+    "pm.max_children" => Integer(pm_max_children),
+    "pm.start_servers" => Integer(pm_start_servers),
+    "pm.min_spare_servers" => Integer(pm_min_spare_servers),
+    "pm.max_spare_servers" => Integer(pm_max_spare_servers),
+    "pm.max_spawn_rate" => Integer(pm_max_spawn_rate),
+    "pm.process_idle_timeout" => Time(pm_process_idle_timeout),
+    "pm.max_requests" => Integer(pm_max_requests),
+    "pm.status_path" => Text(pm_status_path),
+    "pm.status_listen" => Text(pm_status_listen),
+    "ping.path" => Text(ping_path),
+    "ping.response" => Text(ping_response),
+    "access.log" => Text(access_log),
+    "access.format" => Text(access_format),
+    "slowlog" => Text(slowlog),
+    "request_slowlog_timeout" => Time(request_slowlog_timeout),
+    "request_slowlog_trace_depth" => Integer(request_slowlog_trace_depth),
+    "request_terminate_timeout" => Time(request_terminate_timeout),
+    "request_terminate_timeout_track_finished" => Boolean(request_terminate_timeout_track_finished),
+    "rlimit_files" => Integer(rlimit_files),
+    "rlimit_core" => CoreLimit(rlimit_core),
+    "chroot" => Text(chroot),
+    "chdir" => Text(chdir),
+    "catch_workers_output" => Boolean(catch_workers_output),
+    "decorate_workers_output" => Boolean(decorate_workers_output),
+    "clear_env" => Boolean(clear_env),
+    "security.limit_extensions" => Text(security_limit_extensions),
+    "apparmor_hat" => Text(apparmor_hat),
+};

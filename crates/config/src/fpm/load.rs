@@ -9,7 +9,7 @@ use super::{
 };
 
 /// The content of the files, not yet checked.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) global: Global,
     pub(super) pools: Vec<Pool>,
@@ -29,7 +29,10 @@ pub(super) fn load(
         options,
         system,
         said,
-        loaded: Loaded::default(),
+        loaded: Loaded {
+            global: Global::new(),
+            pools: Vec::new(),
+        },
         pool: None,
         include: None,
         depth: 0,

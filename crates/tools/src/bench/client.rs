@@ -146,11 +146,7 @@ async fn answer(slot: &mut Option<Connection>) -> Result<Outcome, Failure> {
 }
 
 async fn connect(dial: &Dial) -> Result<Connection, Failure> {
-    let connected = match &dial.place {
-        Endpoint::Tcp(address) => tcp(*address, dial.source).await.map(Socket::Tcp),
-        Endpoint::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
-    };
-    let socket = connected.map_err(|error| connect_failure(&error))?;
+    let socket = open(dial).await.map_err(|error| connect_failure(&error))?;
     Ok(Connection(Box::new(h1::Connection::new(socket, LIMITS))))
 }
 
@@ -159,15 +155,16 @@ async fn connect(dial: &Dial) -> Result<Connection, Failure> {
 /// # Errors
 /// As connect(2); `TimedOut` after `limit`.
 pub async fn knock(dial: &Dial, limit: Duration) -> io::Result<()> {
-    let knock = async {
-        match &dial.place {
-            Endpoint::Tcp(address) => tcp(*address, dial.source).await.map(drop),
-            Endpoint::Unix(path) => UnixStream::connect(path).await.map(drop),
-        }
-    };
-    match tokio::time::timeout(limit, knock).await {
-        Ok(result) => result,
+    match tokio::time::timeout(limit, open(dial)).await {
+        Ok(opened) => opened.map(drop),
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+async fn open(dial: &Dial) -> io::Result<Socket> {
+    match &dial.place {
+        Endpoint::Tcp(address) => tcp(*address, dial.source).await.map(Socket::Tcp),
+        Endpoint::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
     }
 }
 

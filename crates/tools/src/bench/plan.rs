@@ -369,28 +369,28 @@ fn body(text: Option<&str>) -> Result<Bytes, Stop> {
     let Some(file) = text.strip_prefix('@') else {
         return Ok(Bytes::copy_from_slice(text.as_bytes()));
     };
+    let wrong = |why: String| Stop::usage(format!("--body @{file}: {why}"));
+    Ok(contents(Path::new(file)).map_err(wrong)?.into())
+}
+
+/// A file that is kept in memory.
+fn contents(file: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    let read = fs::File::open(file)
-        .and_then(|opened| opened.take(LARGEST_BODY + 1).read_to_end(&mut bytes));
-    match read {
-        Err(error) => Err(Stop::usage(format!("--body @{file}: {error}"))),
-        Ok(_) if bytes.len() as u64 > LARGEST_BODY => Err(Stop::usage(format!(
-            "--body @{file}: is larger than {} MB, the limit because it is kept in memory",
-            LARGEST_BODY >> 20
-        ))),
-        Ok(_) => Ok(bytes.into()),
+    fs::File::open(file)
+        .and_then(|opened| opened.take(LARGEST_BODY + 1).read_to_end(&mut bytes))
+        .map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > LARGEST_BODY {
+        let most = LARGEST_BODY >> 20;
+        return Err(format!(
+            "is larger than {most} MB, the limit because it is kept in memory"
+        ));
     }
+    Ok(bytes)
 }
 
 fn read(file: &Path, flag: &str) -> Result<String, Stop> {
     let wrong = |why: String| Stop::usage(format!("{flag} {}: {why}", file.display()));
-    let mut bytes = Vec::new();
-    fs::File::open(file)
-        .and_then(|opened| opened.take(LARGEST_BODY + 1).read_to_end(&mut bytes))
-        .map_err(|error| wrong(error.to_string()))?;
-    if bytes.len() as u64 > LARGEST_BODY {
-        return Err(wrong(format!("is larger than {} MB", LARGEST_BODY >> 20)));
-    }
+    let bytes = contents(file).map_err(wrong)?;
     String::from_utf8(bytes).map_err(|_| wrong("this file is not UTF-8 text".into()))
 }
 

@@ -63,7 +63,7 @@ fn unix(case: &Case<'_>, egress: &Egress, path: &Path, notes: &mut Notes) {
             notes.breaks(what, "weir does not start", mend);
             return;
         }
-        Access::Unseen(at) => return unseen(notes, &label, &at),
+        Access::Unseen(at) => return notes.barred(&label, &at),
     }
     for (pool, who) in case.config.pools.iter().zip(&case.people.pools) {
         let Some(who) = who else {
@@ -93,7 +93,7 @@ fn unix(case: &Case<'_>, egress: &Egress, path: &Path, notes: &mut Notes) {
                 "their calls fail with \"permission denied\"",
                 barrier.mend(who),
             ),
-            Access::Unseen(at) => unseen(notes, &of_pool, &at),
+            Access::Unseen(at) => notes.barred(&of_pool, &at),
         }
     }
 }
@@ -242,7 +242,7 @@ fn secrets(case: &Case<'_>, egress: &Egress, notes: &mut Notes) {
                 continue;
             }
             Access::Unseen(at) => {
-                unseen(notes, &label, &at);
+                notes.barred(&label, &at);
                 continue;
             }
         }
@@ -347,13 +347,6 @@ fn names(egress: &Egress, notes: &mut Notes) {
 fn all_settings(egress: &Egress) -> impl Iterator<Item = &HostSettings> {
     let tables = egress.hosts.iter().map(|table| &table.settings);
     std::iter::once(&egress.defaults).chain(tables)
-}
-
-fn unseen(notes: &mut Notes, label: &str, at: &Path) {
-    notes.unseen(
-        format!("{label}: no permission to look at {}", at.display()),
-        "run `weir doctor` as root",
-    );
 }
 
 /// Time limit for resolving all names.

@@ -24,45 +24,21 @@ use super::{
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     let config = case.config;
     let starter = &case.people.starter;
-    for (label, file) in logs(case) {
-        appended(
-            starter,
-            &label,
-            &file,
-            "weir does not start: it cannot open its log",
-            notes,
-        );
-    }
-    for (label, file) in slow_logs(case) {
-        appended(
-            starter,
-            &label,
-            &file,
-            "weir does not start: it cannot open its log",
-            notes,
-        );
+    for (label, file) in logs(case).into_iter().chain(slow_logs(case)) {
+        let why = "weir does not start: it cannot open its log";
+        appended(starter, &label, &file, why, notes);
     }
     if starter.is_root() {
         of_others(case, notes);
     }
     if let Some(file) = &config.server.pid_file {
-        appended(
-            starter,
-            "[server] pid_file",
-            file,
-            "programs that use the pid file do not find weir",
-            notes,
-        );
+        let why = "programs that use the pid file do not find weir";
+        appended(starter, "[server] pid_file", file, why, notes);
     }
     if let Window::At(socket) = &config.server.admin {
         let folder = socket.parent().unwrap_or(Path::new("/"));
-        made_in(
-            starter,
-            "[server] admin",
-            folder,
-            "weir does not start: it cannot create its operator's window",
-            notes,
-        );
+        let why = "weir does not start: it cannot create its operator's window";
+        made_in(starter, "[server] admin", folder, why, notes);
     }
     if let Some(file) = &config.server.admin_token_file {
         token(starter, file, notes);
@@ -159,7 +135,7 @@ fn token(who: &Who, file: &Path, notes: &mut Notes) {
                 _ => barrier.mend(who),
             },
         ),
-        Access::Unseen(at) => unseen(notes, &label, &at),
+        Access::Unseen(at) => notes.barred(&label, &at),
     }
 }
 
@@ -189,7 +165,7 @@ fn appended(who: &Who, label: &str, file: &Path, why: &str, notes: &mut Notes) {
             why,
             barrier.mend(who),
         ),
-        Access::Unseen(at) => unseen(notes, &label, &at),
+        Access::Unseen(at) => notes.barred(&label, &at),
     }
 }
 
@@ -215,7 +191,7 @@ fn made_in(who: &Who, label: &str, folder: &Path, why: &str, notes: &mut Notes) 
                 mend,
             );
         }
-        Access::Unseen(at) => unseen(notes, label, &at),
+        Access::Unseen(at) => notes.barred(label, &at),
     }
 }
 
@@ -234,7 +210,7 @@ fn spool(case: &Case<'_>, notes: &mut Notes) {
             Access::No(barrier) if barrier.at == *folder => {}
             // The manager opens it for the gateway, so the gateway need not reach it itself.
             Access::No(_) => {}
-            Access::Unseen(at) => unseen(notes, &label, &at),
+            Access::Unseen(at) => notes.barred(&label, &at),
         }
     }
     let Ok(space) = file::space(folder) else {
@@ -348,13 +324,6 @@ pub(super) fn size(bytes: u64) -> String {
         Some((unit, name)) => format!("{} {name}", bytes / unit),
         None => format!("{bytes} bytes"),
     }
-}
-
-fn unseen(notes: &mut Notes, label: &str, at: &Path) {
-    notes.unseen(
-        format!("{label}: no permission to look at {}", at.display()),
-        "run `weir doctor` as root",
-    );
 }
 
 /// A disk with this much free space is not full, however large it is.

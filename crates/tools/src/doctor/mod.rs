@@ -28,7 +28,11 @@ mod text;
 mod timeouts;
 mod workers;
 
-use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use weir_config::{Address, Window, parse_address};
 
@@ -172,6 +176,12 @@ impl Notes {
         }
     }
 
+    /// A path that we may not look at.
+    fn barred(&mut self, label: &str, at: &Path) {
+        let at = at.display();
+        self.unseen(format!("{label}: no permission to look at {at}"), AS_ROOT);
+    }
+
     /// The worst first; equal ones keep their order.
     fn sort(&mut self) {
         self.findings
@@ -235,6 +245,9 @@ fn colour() -> bool {
     let asked = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     asked && std::io::stdout().is_terminal()
 }
+
+/// How to make visible what only root may see.
+const AS_ROOT: &str = "run `weir doctor` as root";
 
 /// The exit code if something would fail.
 const SOMETHING_BREAKS: u8 = 1;

@@ -119,10 +119,7 @@ fn unix(case: &Case<'_>, pool: &Pool, path: &Path, notes: &mut Notes) {
                     mend,
                 );
             }
-            Access::Unseen(at) => notes.unseen(
-                format!("{label}: no permission to look at {}", at.display()),
-                "run `weir doctor` as root",
-            ),
+            Access::Unseen(at) => notes.barred(&label, &at),
         }
     }
     if fs::metadata(path).is_ok_and(|metadata| !metadata.file_type().is_socket()) {

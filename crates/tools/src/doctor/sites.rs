@@ -17,7 +17,7 @@ use script::Script;
 use weir_machine::links;
 
 use super::{
-    Notes,
+    AS_ROOT, Notes,
     case::{Case, Scope, pattern},
     people::Who,
     rights::{Access, Cause, Need, may, quoted},
@@ -88,14 +88,8 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
 fn is_out_of_sight(scope: &Scope<'_>, root: &Path, case: &Case<'_>, notes: &mut Notes) -> bool {
     let barred = fs::metadata(root).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
     if barred && !case.people.us.is_root() {
-        notes.unseen(
-            format!(
-                "{} root = \"{}\": no permission to look at it",
-                scope.label,
-                root.display()
-            ),
-            "run `weir doctor` as root",
-        );
+        let what = format!("{} root = \"{}\"", scope.label, root.display());
+        notes.unseen(format!("{what}: no permission to look at it"), AS_ROOT);
         return true;
     }
     false
@@ -175,7 +169,7 @@ fn gateway(case: &Case<'_>, scope: &Scope<'_>, root: &Path, notes: &mut Notes) {
             "every file of the site is answered with 403 or 404",
             barrier.mend(who),
         ),
-        Access::Unseen(at) => unseen(notes, &label, &at),
+        Access::Unseen(at) => notes.barred(&label, &at),
     }
 }
 
@@ -224,14 +218,9 @@ fn fallback(case: &Case<'_>, scope: &Scope<'_>, root: &Path, notes: &mut Notes) 
     let file = root.join(name.trim_start_matches('/'));
     match fs::metadata(&file) {
         Ok(metadata) if metadata.is_file() => {}
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => notes.unseen(
-            format!(
-                "{} fallback: no permission to look at {}",
-                scope.label,
-                file.display()
-            ),
-            "run `weir doctor` as root",
-        ),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            notes.barred(&format!("{} fallback", scope.label), &file);
+        }
         _ => notes.breaks(
             format!(
                 "{} fallback = \"{fallback}\": {} is not a file",
@@ -290,7 +279,7 @@ fn error_page(case: &Case<'_>, scope: &Scope<'_>, status: u16, file: &Path, note
                 _ => barrier.mend(who),
             },
         ),
-        Access::Unseen(at) => unseen(notes, &label, &at),
+        Access::Unseen(at) => notes.barred(&label, &at),
     }
 }
 
@@ -314,13 +303,6 @@ fn links_out(scope: &Scope<'_>, root: &Path, notes: &mut Notes) {
         "requests for it are answered with 403",
         "follow_symlinks = true (applications from Debian packages need it) if you trust everyone who can create links \
          there; or move it into the root",
-    );
-}
-
-fn unseen(notes: &mut Notes, label: &str, at: &Path) {
-    notes.unseen(
-        format!("{label}: no permission to look at {}", at.display()),
-        "run `weir doctor` as root",
     );
 }
 

@@ -57,7 +57,7 @@ fn folder(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) 
             "weir does not start",
             barrier.mend(starter),
         ),
-        Access::Unseen(at) => unseen(notes, &label, &at),
+        Access::Unseen(at) => notes.barred(&label, &at),
     }
 }
 
@@ -100,7 +100,7 @@ fn connecting(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Not
                 "a client must be able to enter all folders on the way to the socket, whatever the socket's own mode is",
                 barrier.mend(&who),
             ),
-            Access::Unseen(at) => unseen(notes, &label, &at),
+            Access::Unseen(at) => notes.barred(&label, &at),
         }
     }
 }
@@ -195,13 +195,6 @@ fn fronts() -> BTreeSet<(String, u32, u32)> {
             .then(|| (name, metadata.uid(), metadata.gid()))
     };
     processes.filter_map(front).collect()
-}
-
-fn unseen(notes: &mut Notes, label: &str, at: &Path) {
-    notes.unseen(
-        format!("{label}: no permission to look at {}", at.display()),
-        "run `weir doctor` as root",
-    );
 }
 
 /// Web servers in front of FastCGI.

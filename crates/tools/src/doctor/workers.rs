@@ -105,10 +105,7 @@ fn chdir(pool: &Pool, workers: &Workers, who: &Who, notes: &mut Notes) {
             "no worker starts: requests are answered with 503 no_worker",
             barrier.mend(who),
         ),
-        Access::Unseen(at) => notes.unseen(
-            format!("{label}: no permission to look at {}", at.display()),
-            "run `weir doctor` as root",
-        ),
+        Access::Unseen(at) => notes.barred(&label, &at),
     }
 }
 
@@ -354,10 +351,7 @@ fn writable(processes: &Processes<'_>, what: &str, path: &str, why: &str, notes:
                 barrier.mend(who)
             ),
         ),
-        Access::Unseen(at) => notes.unseen(
-            format!("{label}: no permission to look at {}", at.display()),
-            "run `weir doctor` as root",
-        ),
+        Access::Unseen(at) => notes.barred(&label, &at),
     }
 }
 

@@ -17,7 +17,6 @@ use super::super::{
     people::Who,
     rights::{Access, Cause, Need, may, quoted},
 };
-use super::unseen;
 
 /// All checks. Returns the path of the socket; `None`: there is none, or it is not known.
 pub(super) fn look(case: &Case<'_>, egress: &Egress, notes: &mut Notes) -> Option<PathBuf> {
@@ -151,7 +150,7 @@ impl OwnSocket {
                 return false;
             }
             Access::Unseen(at) => {
-                unseen(notes, &self.label, &at);
+                notes.barred(&self.label, &at);
                 return false;
             }
         }
@@ -212,7 +211,7 @@ impl OwnSocket {
                 "WEIR_EGRESS_SOCKET is not set for them",
                 barrier.mend(who),
             ),
-            Access::Unseen(at) => unseen(notes, of_pool, &at),
+            Access::Unseen(at) => notes.barred(of_pool, &at),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use weir_config::{Pool, PoolId, Runtime, Servers, Settings};
 
-use super::{hides, unseen};
+use super::hides;
 use crate::doctor::{
     Notes,
     case::{Case, Scope, is_here, worker_root},
@@ -146,7 +146,7 @@ fn worker_reads(
             "every script is answered with \"Access denied\" or \"File not found\"",
             barrier.mend(&who),
         ),
-        Access::Unseen(at) => unseen(notes, &label, &at),
+        Access::Unseen(at) => notes.barred(&label, &at),
     }
 }
 
