@@ -54,6 +54,7 @@ fn serve(setup: Setup, pool: &str) -> Weir {
 }
 
 /// Goes through the site, from the installer to a page with a picture.
+#[allow(clippy::too_many_lines, reason = "one step after another")]
 pub fn walk_through(weir: &Weir, database: &Database) {
     let _shown = ShownOnFailure(database);
     let mut visitor = Browser::new(weir);

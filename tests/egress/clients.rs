@@ -91,6 +91,7 @@ fn workers_share_connections() {
 }
 
 /// Checks everything that a client may do with a call.
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn expect_all(scene: &Scene, client: &str) {
     let ask = |method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]| {
         let path = format!(

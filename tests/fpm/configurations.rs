@@ -185,6 +185,7 @@ fn mistakes_are_told_in_php_fpm_s_words() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn pools_are_checked_as_php_fpm_checks_them() {
     for (line, why) in [
         (

@@ -83,6 +83,7 @@ echo __FILE__, getcwd(), "\n";
 "#;
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn the_script_is_found_as_php_fpm_finds_it() {
     for settings in [
         &[][..],

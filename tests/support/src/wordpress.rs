@@ -246,6 +246,7 @@ impl<'a> Browser<'a> {
 
     /// Uploads a file as multipart/form-data (RFC 7578).
     #[track_caller]
+    #[allow(clippy::too_many_arguments, reason = "fields of a form")]
     pub fn upload(
         &mut self,
         path: &str,

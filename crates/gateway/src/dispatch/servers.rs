@@ -233,6 +233,7 @@ impl ServerGroup {
 
     /// A request at a server has ended. Its connection is kept for another request, if there is one and there is
     /// room. Returns whether the pool's limit may have changed ([`State::fit`]).
+    #[allow(clippy::too_many_arguments, reason = "how a request ended")]
     pub(super) fn finish(
         &mut self,
         now: Micros,

@@ -207,6 +207,7 @@ impl World {
         }
     }
 
+    #[allow(clippy::too_many_lines, reason = "one arm for each event")]
     fn happen(&mut self, event: Event) {
         let now = self.now_as_told();
         match event {
