@@ -5,8 +5,7 @@
 //!                 ▲                    │
 //!                 └── local redirect ◄─┘   any step may refuse; `refuse` turns that into an answer
 //! ```
-//! [`begin`] takes the first of them at once. Most requests for files end there; scripts, lookups that wait for a disk,
-//! and bodies that nobody wants need a future.
+//! [`begin`] takes the first of them at once. Most requests for files end there. All that must wait needs a future.
 
 mod refused_head;
 mod scripts;
