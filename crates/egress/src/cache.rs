@@ -362,7 +362,15 @@ impl Fetch {
                         purpose: Purpose::Fetch(self),
                     });
                 }
-                let (answer, how) = (*self).validated(cache, &stored, answer.headers(), asked, now);
+                let (answer, how) = {
+                    let head = Head {
+                        status: StatusCode::NOT_MODIFIED,
+                        headers: answer.headers(),
+                        asked,
+                        now,
+                    };
+                    (*self).validated(cache, &stored, head)
+                };
                 return Answered::Done(answer, how);
             }
             if FAILURES.contains(&status) && stored.may_be_stale(&self.question, now) {
@@ -425,16 +433,9 @@ impl Fetch {
         mut self,
         cache: &Arc<Cache>,
         stored: &Stored,
-        headers: &HeaderMap,
-        asked: SystemTime,
-        now: SystemTime,
+        head: Head<'_>,
     ) -> (Response<ResponseBody>, CacheUse) {
-        let head = Head {
-            status: StatusCode::NOT_MODIFIED,
-            headers,
-            asked,
-            now,
-        };
+        let now = head.now;
         let (fresh, may_be_kept) = stored.freshened(&self.question, head);
         let fresh = Arc::new(fresh);
         let kept = match may_be_kept {

@@ -5,7 +5,10 @@
 //! [`RunningCall`] writes its log line.
 
 use std::{
+    future::poll_fn,
+    pin::pin,
     sync::Arc,
+    task::Poll,
     time::{Duration, SystemTime},
 };
 
@@ -33,7 +36,7 @@ use super::{
     outgoing::Outgoing,
     rules::Rules,
     running_call::RunningCall,
-    serve::{in_time, planned, until},
+    serve::{in_time, until},
     target::{self, Form, Target},
     tunnel,
     upload::{Progress, Upload},
@@ -49,17 +52,22 @@ pub(crate) async fn call(
     let calling = Arc::new(peer.calls());
     let mut running = RunningCall::begin(&egress, &calling, &request.head.method);
     let takes_trailers = headers::takes_trailers(&request.head.fields);
-    let answered = planned(&state, async {
-        tokio::select! {
-            biased;
-            answered = steps(&egress, &calling, &state, request, &mut running) => answered,
-            () = calling.over(|at| until(&state, at)) => Err(Fault::sent(
-                Kind::Deadline,
-                "the time limit of the request that made this call is over",
-            )),
-        }
-    });
-    let answered = answered.await;
+    let answered = {
+        let mut steps = pin!(steps(&egress, &calling, &state, request, &mut running));
+        let mut over = pin!(calling.over(|at| until(&state, at)));
+        poll_fn(|cx| {
+            // What `until` has planned for one poll has no meaning for the next.
+            state.wake_at(clock::NEVER);
+            if let Poll::Ready(answered) = steps.as_mut().poll(cx) {
+                return Poll::Ready(answered);
+            }
+            over.as_mut().poll(cx).map(|()| {
+                let what = "the time limit of the request that made this call is over";
+                Err(Fault::sent(Kind::Deadline, what))
+            })
+        })
+        .await
+    };
     let reply = match answered {
         Ok(reply) => running.answer(reply),
         Err(fault) => refuse(&fault, running),
@@ -501,7 +509,7 @@ impl Exchange<'_> {
         let outgoing = Outgoing::new(&self.request, upload, host, ticket);
         let began = clock::now();
         let sent = {
-            let mut sending = std::pin::pin!(carrier.send(outgoing));
+            let mut sending = pin!(carrier.send(outgoing));
             loop {
                 let due = due(host, progress.as_deref(), began);
                 let due_or_over = due.min(limits.deadline);

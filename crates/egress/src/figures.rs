@@ -96,7 +96,7 @@ pub(crate) enum BreakerNow {
 }
 
 /// The counters of one host.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct HostFigures {
     /// In the form of `allow`: `api.example.com`, `partner.example:8443`, `http://legacy.internal:8080`.
     pub(super) name: String,
@@ -245,28 +245,7 @@ impl HostFigures {
         HostFigures {
             name: origin.as_ref().map_or_else(|| OTHER.to_owned(), name),
             origin,
-            statuses: Default::default(),
-            failures: Default::default(),
-            callers_left: AtomicU64::new(0),
-            kept: AtomicU64::new(0),
-            fresh: AtomicU64::new(0),
-            opened: Default::default(),
-            handshakes: AtomicU64::new(0),
-            resumed: AtomicU64::new(0),
-            unverified: AtomicU64::new(0),
-            retries: AtomicU64::new(0),
-            breaker_opened: AtomicU64::new(0),
-            tunnels: AtomicU64::new(0),
-            cache: Default::default(),
-            received: AtomicU64::new(0),
-            sent: AtomicU64::new(0),
-            waited: Histogram::default(),
-            first_byte: Histogram::default(),
-            total: Histogram::default(),
-            connect: Histogram::default(),
-            protocol: AtomicU64::new(0),
-            last_error: Mutex::new(None),
-            state: Mutex::new(None),
+            ..HostFigures::default()
         }
     }
 

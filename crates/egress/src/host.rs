@@ -264,43 +264,17 @@ impl Drop for Try<'_> {
 }
 
 /// The known origins. Callers that are entitled to everything that the configuration has for an origin
-/// ([`Rules::is_entitled`]) share neither connections nor credentials with those that are not.
+/// ([`Rules::is_entitled`]: `true`) share neither connections nor credentials with those that are not.
 #[derive(Default)]
-struct Known {
-    entitled: HashMap<Origin, Arc<Host>>,
-    others: HashMap<Origin, Arc<Host>>,
-}
+struct Known(HashMap<(Origin, bool), Arc<Host>>);
 
 impl Known {
-    fn of(&self, entitled: bool) -> &HashMap<Origin, Arc<Host>> {
-        match entitled {
-            true => &self.entitled,
-            false => &self.others,
-        }
-    }
-
-    fn of_mut(&mut self, entitled: bool) -> &mut HashMap<Origin, Arc<Host>> {
-        match entitled {
-            true => &mut self.entitled,
-            false => &mut self.others,
-        }
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Arc<Host>> {
-        self.entitled.values().chain(self.others.values())
-    }
-
     /// Takes the origin out that was called longest ago, of those that may be forgotten.
-    fn take_oldest(&mut self) -> Option<(Arc<Host>, bool)> {
-        let age = |(_, host): &(bool, &Arc<Host>)| host.used.load(Relaxed);
-        let entitled = self.entitled.values().map(|host| (true, host));
-        let all = entitled.chain(self.others.values().map(|host| (false, host)));
-        let (entitled, oldest) = all
-            .filter(|(_, host)| host.may_be_forgotten())
-            .min_by_key(age)?;
-        let origin = oldest.origin.clone();
-        let forgotten = self.of_mut(entitled).remove(&*origin)?;
-        Some((forgotten, entitled))
+    fn take_oldest(&mut self) -> Option<((Origin, bool), Arc<Host>)> {
+        let may_go = self.0.iter().filter(|(_, host)| host.may_be_forgotten());
+        let (oldest, _) = may_go.min_by_key(|(_, host)| host.used.load(Relaxed))?;
+        let oldest = oldest.clone();
+        self.0.remove_entry(&oldest)
     }
 }
 
@@ -326,15 +300,14 @@ impl Hosts {
     /// Starts without origins.
     pub(crate) fn new(
         settings: Arc<weir_config::Egress>,
-        rules: Arc<Rules>,
         files: Arc<EgressFiles>,
         dialer: Arc<Dialer>,
         tls: TlsContexts,
         figures: Arc<Figures>,
     ) -> Hosts {
         Hosts {
+            rules: Arc::new(Rules::new(&settings)),
             settings,
-            rules,
             files,
             dialer,
             tls,
@@ -342,6 +315,11 @@ impl Hosts {
             known: Mutex::default(),
             forgotten: AtomicU64::new(0),
         }
+    }
+
+    /// The rules by which calls are judged.
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        self.rules.clone()
     }
 
     /// The state of an origin for a call that is certainly allowed, because this thread has called the origin a moment ago,
@@ -378,37 +356,39 @@ impl Hosts {
     /// # Errors
     /// If it cannot be called with the settings of the configuration.
     pub(crate) fn of(&self, origin: &Origin, entitled: bool) -> Result<Arc<Host>, Fault> {
+        let key = (origin.clone(), entitled);
         let mut known = self.known();
-        if let Some(host) = known.of(entitled).get(origin) {
+        if let Some(host) = known.0.get(&key) {
             return Ok(host.clone());
         }
         let mut forgotten = None;
-        if known.all().count() >= self.settings.max_hosts {
+        if known.0.len() >= self.settings.max_hosts {
             forgotten = known.take_oldest();
         }
         let host = Arc::new(self.made(origin, entitled)?);
-        if entitled || !known.entitled.contains_key(origin) {
+        if entitled || !known.0.contains_key(&(origin.clone(), true)) {
             let state: Weak<Host> = Arc::downgrade(&host);
             host.figures.watch(state);
         }
-        known.of_mut(entitled).insert(origin.clone(), host.clone());
-        let Some((forgotten, was_entitled)) = forgotten else {
+        known.0.insert(key, host.clone());
+        let Some(((origin, was_entitled), forgotten)) = forgotten else {
             return Ok(host);
         };
         self.forgotten.fetch_add(1, Relaxed);
         // Both share their counters.
-        let counted = known.of(!was_entitled).contains_key(&*forgotten.origin);
+        let other = (origin, !was_entitled);
+        let is_counted = known.0.contains_key(&other);
         drop(known);
         forgotten.connections.close();
-        if !counted {
-            self.figures.forget(&forgotten.origin);
+        if !is_counted {
+            self.figures.forget(&other.0);
         }
         Ok(host)
     }
 
     /// All known origins, in no particular order.
     pub(crate) fn all(&self) -> Vec<Arc<Host>> {
-        self.known().all().cloned().collect()
+        self.known().0.values().cloned().collect()
     }
 
     /// Maintains the connections of all origins.

@@ -114,7 +114,6 @@ pub fn start(
     beside: Beside,
 ) -> Result<Arc<dyn EgressView>, String> {
     let settings = Arc::new(settings);
-    let rules = Arc::new(Rules::new(&settings));
     let figures = Figures::new(settings.max_hosts);
     let token = match &settings.token_file {
         Some(path) => Some(given.files.token(path)?.to_owned()),
@@ -130,7 +129,6 @@ pub fn start(
     let contexts = tls::TlsContexts::new(&settings, &files)?;
     let hosts = Hosts::new(
         settings.clone(),
-        rules.clone(),
         files,
         dialer.clone(),
         contexts,
@@ -149,7 +147,7 @@ pub fn start(
     };
     let egress = Arc::new(Egress {
         token,
-        rules,
+        rules: hosts.rules(),
         hosts,
         cache,
         dialer,

@@ -3,7 +3,6 @@
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
-    pin::pin,
     rc::Rc,
     sync::{Arc, LazyLock},
     task::Poll,
@@ -172,17 +171,8 @@ pub(crate) async fn sweep(egress: Arc<Egress>) {
     }
 }
 
-/// The steps of a call on a connection. What [`until`] has planned for one poll has no meaning for the next.
-pub(crate) async fn planned<T>(state: &ConnState, steps: impl Future<Output = T>) -> T {
-    let mut steps = pin!(steps);
-    poll_fn(|cx| {
-        state.wake_at(clock::NEVER);
-        steps.as_mut().poll(cx)
-    })
-    .await
-}
-
-/// Waits until a time ([`clock::now`]). Only for the task of that connection, and within [`planned`].
+/// Waits until a time ([`clock::now`]). Only for the task of that connection, which forgets before each poll what was planned
+/// ([`ConnState::wake_at`]).
 pub(crate) async fn until(state: &ConnState, at: u64) {
     poll_fn(|_| {
         if clock::now() >= at {

@@ -95,13 +95,14 @@ pub struct Census {
 }
 
 enum Hold<B: RequestBody> {
-    Own(Kept),
+    Own(Box<Kept>),
     Share(Arc<Shared<B>>),
 }
 
 struct State<B: RequestBody> {
     /// HTTP/1.1, the one used last at the end.
-    idle: Vec<Kept>,
+    #[allow(clippy::vec_box, reason = "they come and go as boxes")]
+    idle: Vec<Box<Kept>>,
     /// HTTP/2.
     shared: Vec<Arc<Shared<B>>>,
     /// HTTP/1.1 connections that carry a call.
@@ -131,7 +132,7 @@ struct Dial {
 
 /// An HTTP/1.1 connection.
 struct Kept {
-    client: Box<h1::Connection<Stream>>,
+    client: h1::Connection<Stream>,
     connection: Connection,
     made: u64,
     used: u64,
@@ -401,12 +402,12 @@ impl<B: RequestBody> Connections<B> {
                 head: limit,
                 ..Limits::default()
             };
-            return Ok(Hold::Own(Kept {
-                client: Box::new(h1::Connection::new(stream, limits)),
+            return Ok(Hold::Own(Box::new(Kept {
+                client: h1::Connection::new(stream, limits),
                 connection,
                 made: now,
                 used: now,
-            }));
+            })));
         }
         let io = TokioIo::new(stream.measured(Reading::default()));
         let handshake = http2::Builder::new(TokioExecutor::new())
@@ -498,7 +499,7 @@ impl<B: RequestBody> Connections<B> {
     }
 
     /// Gives an HTTP/1.1 connection to a waiting call, or keeps it.
-    fn offer(self: &Arc<Self>, mut own: Kept, kept: bool) {
+    fn offer(self: &Arc<Self>, mut own: Box<Kept>, kept: bool) {
         // What ends it from now on is heard of. A new one that has ended already fails its call: an origin that closes
         // connections at once is not asked again and again.
         let is_open = own.is_open(&self.watch);
@@ -691,7 +692,7 @@ impl<B: RequestBody> Shared<B> {
 
 impl<B: RequestBody> Connections<B> {
     /// An HTTP/1.1 connection is free again.
-    fn given_back(self: &Arc<Self>, own: Kept) {
+    fn given_back(self: &Arc<Self>, own: Box<Kept>) {
         self.lock().busy -= 1;
         match self.young(own.made, clock::now()) {
             true => self.offer(own, true),

@@ -39,172 +39,94 @@ impl Fault {
     }
 }
 
-/// The kind of error: each is a row of the table in docs/egress.md.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $status:ident, $error_type:literal, $reason:literal;)*) => {
+        /// The kind of error: each is a row of the table in docs/egress.md.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Kind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl Kind {
+            /// All of them, in the order of their declaration.
+            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
+
+            /// The status for the caller.
+            pub fn status(self) -> StatusCode {
+                match self {
+                    $(Kind::$kind => StatusCode::$status,)*
+                }
+            }
+
+            /// The error type of RFC 9209 §2.3.
+            pub fn error_type(self) -> &'static str {
+                match self {
+                    $(Kind::$kind => $error_type,)*
+                }
+            }
+
+            /// One word for the log, the metrics and `details`.
+            pub fn reason(self) -> &'static str {
+                match self {
+                    $(Kind::$kind => $reason,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
     /// The request is invalid and cannot be passed on.
-    BadRequest,
+    BadRequest = BAD_REQUEST, "http_request_error", "bad_request";
     /// The caller sent no token, or a wrong one.
-    NoToken,
+    NoToken = PROXY_AUTHENTICATION_REQUIRED, "http_request_denied", "no_token";
     /// No rule allows the call.
-    NotAllowed,
+    NotAllowed = FORBIDDEN, "http_request_denied", "not_allowed";
     /// The name resolves to addresses that no rule allows.
-    ForbiddenAddress,
+    ForbiddenAddress = FORBIDDEN, "destination_ip_prohibited", "forbidden_address";
     /// The name was not found.
-    DnsError,
+    DnsError = BAD_GATEWAY, "dns_error", "dns_error";
     /// The name servers did not answer in time.
-    DnsTimeout,
+    DnsTimeout = GATEWAY_TIMEOUT, "dns_timeout", "dns_timeout";
     /// There is no route to the address, or nothing answers there.
-    Unreachable,
+    Unreachable = BAD_GATEWAY, "destination_ip_unroutable", "unreachable";
     /// The origin refuses the connection.
-    Refused,
+    Refused = BAD_GATEWAY, "connection_refused", "refused";
     /// No connection within `connect_timeout`.
-    ConnectTimeout,
+    ConnectTimeout = GATEWAY_TIMEOUT, "connection_timeout", "connect_timeout";
     /// The certificate is not trusted.
-    CertificateError,
+    CertificateError = BAD_GATEWAY, "tls_certificate_error", "certificate_error";
     /// TLS could not be negotiated.
-    TlsError,
+    TlsError = BAD_GATEWAY, "tls_protocol_error", "tls_error";
     /// The connection ended before the answer was complete.
-    Terminated,
+    Terminated = BAD_GATEWAY, "connection_terminated", "terminated";
     /// No first byte within `first_byte_timeout`.
-    FirstByteTimeout,
+    FirstByteTimeout = GATEWAY_TIMEOUT, "http_response_timeout", "first_byte_timeout";
     /// Nothing arrived for `read_timeout`, or the whole took longer than `timeout`.
-    ResponseTimeout,
+    ResponseTimeout = GATEWAY_TIMEOUT, "http_response_timeout", "response_timeout";
     /// The answer is not valid HTTP.
-    BadResponse,
+    BadResponse = BAD_GATEWAY, "http_protocol_error", "bad_response";
     /// The head of the answer is longer than `max_response_head`.
-    HeadTooLarge,
+    HeadTooLarge = BAD_GATEWAY, "http_response_header_section_size", "head_too_large";
     /// The breaker is open.
-    BreakerOpen,
+    BreakerOpen = SERVICE_UNAVAILABLE, "destination_unavailable", "breaker_open";
     /// `max_queue` calls are waiting.
-    QueueFull,
+    QueueFull = SERVICE_UNAVAILABLE, "connection_limit_reached", "queue_full";
     /// It waited for `queue_timeout`, or would have to.
-    QueueTimeout,
+    QueueTimeout = SERVICE_UNAVAILABLE, "connection_limit_reached", "queue_timeout";
     /// The time limit of the request that the call belongs to was reached.
-    Deadline,
+    Deadline = GATEWAY_TIMEOUT, "http_response_timeout", "deadline";
     /// The caller sends its body too slowly.
-    SlowCaller,
+    SlowCaller = REQUEST_TIMEOUT, "http_request_error", "slow_caller";
     /// The body is shorter than announced, or broken.
-    BadBody,
+    BadBody = BAD_REQUEST, "http_request_error", "bad_body";
     /// weir has received its own call.
-    Loop,
+    Loop = LOOP_DETECTED, "proxy_loop_detected", "loop";
     /// An error of weir itself.
-    Internal,
+    Internal = INTERNAL_SERVER_ERROR, "proxy_internal_error", "internal";
 }
 
 impl Kind {
-    /// All of them, in the order of their declaration.
-    pub const ALL: [Kind; 24] = [
-        Kind::BadRequest,
-        Kind::NoToken,
-        Kind::NotAllowed,
-        Kind::ForbiddenAddress,
-        Kind::DnsError,
-        Kind::DnsTimeout,
-        Kind::Unreachable,
-        Kind::Refused,
-        Kind::ConnectTimeout,
-        Kind::CertificateError,
-        Kind::TlsError,
-        Kind::Terminated,
-        Kind::FirstByteTimeout,
-        Kind::ResponseTimeout,
-        Kind::BadResponse,
-        Kind::HeadTooLarge,
-        Kind::BreakerOpen,
-        Kind::QueueFull,
-        Kind::QueueTimeout,
-        Kind::Deadline,
-        Kind::SlowCaller,
-        Kind::BadBody,
-        Kind::Loop,
-        Kind::Internal,
-    ];
-
-    /// The status for the caller.
-    pub fn status(self) -> StatusCode {
-        match self {
-            Kind::BadRequest | Kind::BadBody => StatusCode::BAD_REQUEST,
-            Kind::NoToken => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
-            Kind::NotAllowed | Kind::ForbiddenAddress => StatusCode::FORBIDDEN,
-            Kind::SlowCaller => StatusCode::REQUEST_TIMEOUT,
-            Kind::DnsError
-            | Kind::Unreachable
-            | Kind::Refused
-            | Kind::CertificateError
-            | Kind::TlsError
-            | Kind::Terminated
-            | Kind::BadResponse
-            | Kind::HeadTooLarge => StatusCode::BAD_GATEWAY,
-            Kind::DnsTimeout
-            | Kind::ConnectTimeout
-            | Kind::FirstByteTimeout
-            | Kind::ResponseTimeout
-            | Kind::Deadline => StatusCode::GATEWAY_TIMEOUT,
-            Kind::BreakerOpen | Kind::QueueFull | Kind::QueueTimeout => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
-            Kind::Loop => StatusCode::LOOP_DETECTED,
-            Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
-
-    /// The error type of RFC 9209 §2.3.
-    pub fn error_type(self) -> &'static str {
-        match self {
-            Kind::BadRequest | Kind::SlowCaller | Kind::BadBody => "http_request_error",
-            Kind::NoToken | Kind::NotAllowed => "http_request_denied",
-            Kind::ForbiddenAddress => "destination_ip_prohibited",
-            Kind::DnsError => "dns_error",
-            Kind::DnsTimeout => "dns_timeout",
-            Kind::Unreachable => "destination_ip_unroutable",
-            Kind::Refused => "connection_refused",
-            Kind::ConnectTimeout => "connection_timeout",
-            Kind::CertificateError => "tls_certificate_error",
-            Kind::TlsError => "tls_protocol_error",
-            Kind::Terminated => "connection_terminated",
-            Kind::FirstByteTimeout | Kind::ResponseTimeout | Kind::Deadline => {
-                "http_response_timeout"
-            }
-            Kind::BadResponse => "http_protocol_error",
-            Kind::HeadTooLarge => "http_response_header_section_size",
-            Kind::BreakerOpen => "destination_unavailable",
-            Kind::QueueFull | Kind::QueueTimeout => "connection_limit_reached",
-            Kind::Loop => "proxy_loop_detected",
-            Kind::Internal => "proxy_internal_error",
-        }
-    }
-
-    /// One word for the log, the metrics and `details`.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Kind::BadRequest => "bad_request",
-            Kind::NoToken => "no_token",
-            Kind::NotAllowed => "not_allowed",
-            Kind::ForbiddenAddress => "forbidden_address",
-            Kind::DnsError => "dns_error",
-            Kind::DnsTimeout => "dns_timeout",
-            Kind::Unreachable => "unreachable",
-            Kind::Refused => "refused",
-            Kind::ConnectTimeout => "connect_timeout",
-            Kind::CertificateError => "certificate_error",
-            Kind::TlsError => "tls_error",
-            Kind::Terminated => "terminated",
-            Kind::FirstByteTimeout => "first_byte_timeout",
-            Kind::ResponseTimeout => "response_timeout",
-            Kind::BadResponse => "bad_response",
-            Kind::HeadTooLarge => "head_too_large",
-            Kind::BreakerOpen => "breaker_open",
-            Kind::QueueFull => "queue_full",
-            Kind::QueueTimeout => "queue_timeout",
-            Kind::Deadline => "deadline",
-            Kind::SlowCaller => "slow_caller",
-            Kind::BadBody => "bad_body",
-            Kind::Loop => "loop",
-            Kind::Internal => "internal",
-        }
-    }
-
     /// Whether the origin caused it, so that its breaker counts it.
     pub fn blames_origin(self) -> bool {
         matches!(

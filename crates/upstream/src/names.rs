@@ -146,7 +146,7 @@ impl Names {
             });
         }
         let begun = clock::now();
-        let advice = self.with_entry(host, settings, begun, false, |entry| entry.advice(begun));
+        let advice = self.with_entry(host, settings, false, |entry| entry.advice(begun));
         let (mut looking, last_resort) = match advice {
             Advice::Take(addresses) => {
                 return Ok(Found {
@@ -191,8 +191,7 @@ impl Names {
         if host.parse::<IpAddr>().is_ok() {
             return true;
         }
-        let now = clock::now();
-        self.with_entry(host, settings, now, false, |entry| {
+        self.with_entry(host, settings, false, |entry| {
             match entry.addresses.is_empty() {
                 false => entry.addresses.contains(&ip),
                 // Not known. That is no reason to close a working connection.
@@ -205,7 +204,7 @@ impl Names {
     /// `resolve_min` ago.
     pub fn suspect(self: &Arc<Self>, host: &str, settings: &HostSettings) {
         if host.parse::<IpAddr>().is_err() {
-            self.with_entry(host, settings, clock::now(), true, |_| ());
+            self.with_entry(host, settings, true, |_| ());
         }
     }
 
@@ -219,8 +218,7 @@ impl Names {
         if host.parse::<IpAddr>().is_ok() {
             return None;
         }
-        let now = clock::now();
-        let looking = self.with_entry(host, settings, now, true, |entry| entry.looking.clone());
+        let looking = self.with_entry(host, settings, true, |entry| entry.looking.clone());
         let mut looking = looking?;
         let outcome = clock::in_time(looking.wait_for(Option::is_some), deadline).await;
         outcome?.ok().and_then(|told| told.clone())?.ok()
@@ -232,10 +230,10 @@ impl Names {
         self: &Arc<Self>,
         host: &str,
         settings: &HostSettings,
-        now: u64,
         doubt: bool,
         ask: impl FnOnce(&mut CachedName) -> T,
     ) -> T {
+        let now = clock::now();
         let mut known = self.lock();
         if !known.entries.contains_key(host) {
             known.make_room(self.most);

@@ -24,11 +24,11 @@ use super::{Connections, Kept, RequestBody};
 pub struct Lease<B: RequestBody> {
     home: Arc<Connections<B>>,
     /// `None` only while it is being dropped.
-    own: Option<Kept>,
+    own: Option<Box<Kept>>,
 }
 
 impl<B: RequestBody> Lease<B> {
-    pub(super) fn new(home: Arc<Connections<B>>, own: Kept) -> Lease<B> {
+    pub(super) fn new(home: Arc<Connections<B>>, own: Box<Kept>) -> Lease<B> {
         let own = Some(own);
         Lease { home, own }
     }
