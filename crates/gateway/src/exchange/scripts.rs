@@ -116,3 +116,18 @@ impl Future for ScriptSteps {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each request that waits for a worker has one of these.
+    #[test]
+    fn a_request_that_waits_for_a_script_holds_little() {
+        assert!(
+            size_of::<ScriptSteps>() <= 192,
+            "{}",
+            size_of::<ScriptSteps>()
+        );
+    }
+}

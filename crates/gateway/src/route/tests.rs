@@ -204,6 +204,42 @@ fn names_too_long_for_the_file_system_are_missing() {
 }
 
 #[test]
+fn a_script_that_is_kept_for_the_fallback_stays_hidden_by_its_own_name() {
+    let site = Fixture::new(|settings, _| {
+        settings.fallback = Some("/index.php".into());
+        settings.hide_files = vec![r"^/index\.php$".into()];
+    });
+    for _ in 0..3 {
+        site.expect("/some/page", "script /index.php");
+        site.expect("/index.php", "404 hidden by hide_files");
+    }
+}
+
+#[test]
+fn a_kept_script_has_its_parameters_and_is_gone_with_its_file() {
+    let site = Fixture::new(|_, _| {});
+    let now = clock::now();
+    for _ in 0..2 {
+        let Target::Script(script) = site.resolve_at("/index.php", now) else {
+            panic!("no script");
+        };
+        let mut params = Vec::new();
+        for (name, value) in [
+            ("DOCUMENT_ROOT", &script.document_root[..]),
+            ("SCRIPT_FILENAME", &script.filename),
+            ("SCRIPT_NAME", b"/index.php"),
+            ("DOCUMENT_URI", b"/index.php"),
+        ] {
+            weir_fcgi::nv::encode(&mut params, name.as_bytes(), value);
+        }
+        assert_eq!(script.params, params);
+    }
+    std::fs::remove_file(site.root.join("index.php")).unwrap();
+    let gone = site.resolve_at("/index.php", now + 2 * SECOND);
+    assert!(matches!(gone, Target::NotFound { .. }), "{gone:?}");
+}
+
+#[test]
 fn the_worker_s_names_follow_script_root_or_the_real_root() {
     let filename = |site: &Fixture| match site.resolve("/index.php") {
         Target::Script(script) => {
