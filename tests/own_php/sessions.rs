@@ -192,6 +192,23 @@ fn a_route_may_say_otherwise_and_who_leaves_or_waits_too_long_holds_up_nobody() 
         .expect(200);
 }
 
+#[test]
+fn a_client_that_leaves_is_noticed_while_its_request_waits_for_its_turn() {
+    let lines = "queue.timeout = \"300s\"\nqueue.serialize_by = \"cookie:PHPSESSID\"\n";
+    let weir = site(2, lines).file("later.php", SESSION).start();
+    wait_for_workers(&weir, 2);
+    let mut first = ask(&weir, "one", "first");
+    wait_until("the first runs", || count(&weir, "came-first") == 1);
+    let later = ask_for(&weir, "later.php", "PHPSESSID=one", "later");
+    drop(later);
+    // Long before the queue's timeout, and while the first still runs.
+    let line = weir.wait_for_line("log/access.log", &["/later.php", "client_left"]);
+    assert!(line.contains("499"), "{line}");
+    std::fs::write(scratch(&weir, "gate-first"), "").expect("the gate");
+    first.response().expect(200);
+    assert_eq!(count(&weir, "came-later"), 0);
+}
+
 /// What an operator sees.
 fn status(weir: &Weir) -> serde_json::Value {
     let admin = format!("--admin=unix:{}/admin.sock", weir.folder().display());

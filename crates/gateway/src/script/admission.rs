@@ -32,6 +32,8 @@ pub(super) async fn admit(
     conn: &Arc<Conn>,
     pool: &Arc<PoolHandle>,
 ) -> Result<Attempt, Refusal> {
+    // Also while it waits for its turn.
+    conn.watch_client();
     trace_queue(record, pool);
     let (key, learner) = policy::serial(record, pool);
     let turn = match key {
