@@ -448,7 +448,7 @@ mod tests {
         assert_eq!(due(at(10)), [0], "header_timeout of a new connection");
         state.received();
         state.begin_request();
-        assert_eq!((watch::look().idle, watch::look().active), (0, 0));
+        assert_eq!((watch::look().idle, watch::look().active), (0, 1));
         // It was to be looked at for its head, but has no deadline any more.
         assert_eq!(due(at(10)), [0]);
         state.looked_at();
