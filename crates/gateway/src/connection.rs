@@ -96,7 +96,7 @@ impl Front for Seated {
 
     fn met_tls(&self) {
         let listener = &self.gateway.config.listeners[usize::from(self.conn.listener)].name;
-        let from = &self.conn.endpoints.remote_addr;
+        let from = self.conn.endpoints.remote_addr();
         log::info!(
             "a client sent TLS (https://) to [listen.{listener}], which takes plain HTTP (http://), from {from}"
         );

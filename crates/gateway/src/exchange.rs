@@ -254,7 +254,7 @@ fn route(
         // RFC 9112 §3.2.2: the host in the target counts, and the script must see that host.
         record.head.fields.set(b"host", authority.as_bytes());
     }
-    let found = find(gateway, &record.head, record.asked.is_some(), conn)?;
+    let found = find(gateway, &record.head, record.asked().is_some(), conn)?;
     let rules = in_force.insert(found.rules.clone());
     record.site = Some(found.site.index);
     record.host.clear();
@@ -298,7 +298,7 @@ async fn route_waiting(
     conn: &Conn,
 ) -> Result<Routed, Refusal> {
     let head = &record.head;
-    let found = find(gateway, head, record.asked.is_some(), conn)?;
+    let found = find(gateway, head, record.asked().is_some(), conn)?;
     let target = (gateway.router)
         .resolve(&found, &head.method, query(head), record.head_whole)
         .await;
@@ -474,7 +474,7 @@ async fn run_script(
         if let Some(script) = &record.script
             && !script.path_info.is_empty()
         {
-            record.path_translated = Box::pin(path_translated(script, pool)).await;
+            record.rare_mut().path_translated = Box::pin(path_translated(script, pool)).await;
         }
         set_request_headers(record, settings);
     }
@@ -516,7 +516,7 @@ fn redirect_within(record: &mut Record, location: &[u8]) -> Result<(), Refusal> 
         std::mem::replace(&mut record.head.method, Method::GET),
         std::mem::replace(&mut record.head.target, uri.into()),
     );
-    record.asked.get_or_insert(asked);
+    record.rare_mut().asked.get_or_insert(asked);
     trace::step!(record.id, record.head_whole, "redirect", "{}", record.head);
     Ok(())
 }

@@ -81,7 +81,7 @@ pub(crate) fn capacity(gateway: &Gateway, conn: &Conn) -> Capacity {
 pub(crate) fn refused(gateway: &Gateway, conn: &Conn, why: &str) {
     log::warn!(
         "closed a connection from {} to listen.{}: {why}",
-        conn.endpoints.remote_addr,
+        conn.endpoints.remote_addr(),
         gateway.config.listeners[usize::from(conn.listener)].name
     );
 }

@@ -9,7 +9,7 @@ use weir_http1::{Fields, Name};
 use weir_observe::error_log::tell;
 
 use super::{
-    record::{Endpoints, Record, protocol},
+    record::{Record, protocol},
     route::Script,
     script::about,
     template,
@@ -30,7 +30,7 @@ pub(crate) fn put(
     };
     let mut digits = itoa::Buffer::new();
 
-    params.encoded(&record.endpoints.params);
+    params.encoded(record.endpoints.params());
     params.encoded(&record.gateway.params);
     let software = &record.gateway.config.server.server_software;
     if software.len() > LONG {
@@ -47,7 +47,7 @@ pub(crate) fn put(
     }
     params.pair(b"REQUEST_URI", record.uri());
     match &script.params[..] {
-        b"" => put_script(script, record.path_translated.as_deref(), &mut params),
+        b"" => put_script(script, record.path_translated(), &mut params),
         encoded => params.encoded(encoded),
     }
     if let Some(length) = body {
@@ -57,7 +57,7 @@ pub(crate) fn put(
         params.pair(b"CONTENT_TYPE", value);
     }
     let name = match &record.host[..] {
-        b"" => record.endpoints.server_addr.as_bytes(),
+        b"" => record.endpoints.server_addr().as_bytes(),
         host => host,
     };
     params.pair(b"SERVER_NAME", name);
@@ -113,18 +113,6 @@ pub(crate) fn of_all(server_software: &str) -> Vec<u8> {
     if server_software.len() <= LONG {
         pair("SERVER_SOFTWARE", server_software);
     }
-    out
-}
-
-/// The parameters that are the same for all requests of a connection, encoded ([`Params::encoded`]).
-pub(crate) fn of_connection(endpoints: &Endpoints) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut pair =
-        |name: &str, value: &str| nv::encode(&mut out, name.as_bytes(), value.as_bytes());
-    pair("REMOTE_ADDR", &endpoints.remote_addr);
-    pair("REMOTE_PORT", &endpoints.remote_port.to_string());
-    pair("SERVER_ADDR", &endpoints.server_addr);
-    pair("SERVER_PORT", &endpoints.server_port.to_string());
     out
 }
 

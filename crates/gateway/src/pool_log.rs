@@ -65,7 +65,7 @@ impl Line {
             }),
             note: None,
             begun: SystemTime::now(),
-            peer: conn.endpoints.remote_addr.clone(),
+            peer: conn.endpoints.remote_addr().to_owned(),
             method: record.method().as_str().into(),
             query: record.log_query().to_vec(),
             authorization: record.header("authorization").unwrap_or_default().to_vec(),

@@ -30,7 +30,6 @@ use super::{
     dispatch::{PoolHandle, Wait},
     failures::{Cause, Failed},
     fastcgi::{self, RequestSummary, StderrCopy},
-    params,
     policy::{self, RequestPolicy},
     pool_log::Noted,
     route::Script,
@@ -62,10 +61,8 @@ pub(crate) struct Record {
     pub(crate) params: Option<Box<Pairs>>,
     /// The script's standard error, for that web server.
     pub(crate) stderr: Option<StderrCopy>,
-    /// `PATH_TRANSLATED`, if the worker is to get it.
-    pub(crate) path_translated: Option<Vec<u8>>,
-    /// The client's method and target, if a local redirect of a script has replaced those in `head`.
-    pub(crate) asked: Option<(Method, Target)>,
+    /// What few requests have.
+    rare: Option<Box<Rare>>,
     /// Its policy values, if it is for a script.
     pub(crate) policy: RequestPolicy,
     pub(crate) pool: Option<Arc<PoolHandle>>,
@@ -79,8 +76,6 @@ pub(crate) struct Record {
     pub(crate) retries: u32,
     /// How many of these retries happened because a worker ended before it read the request.
     pub(crate) unread: u32,
-    /// Totals of earlier scripts that redirected the request (local redirects).
-    pub(crate) earlier: Earlier,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     /// `None` until there is an answer.
@@ -99,6 +94,17 @@ thread_local! {
     /// Records that are not in use, with their buffers.
     #[allow(clippy::vec_box, reason = "they come and go as boxes")]
     static SPARE: RefCell<Vec<Box<Record>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What few requests have. It is in a box, because each request that waits keeps a record.
+#[derive(Debug, Default)]
+pub(crate) struct Rare {
+    /// `PATH_TRANSLATED`, if the worker is to get it.
+    pub(crate) path_translated: Option<Vec<u8>>,
+    /// The client's method and target, if a local redirect of a script has replaced those in the head.
+    pub(crate) asked: Option<(Method, Target)>,
+    /// Totals of earlier scripts that redirected the request (local redirects).
+    pub(crate) earlier: Earlier,
 }
 
 /// Totals of scripts that redirected a request to another script.
@@ -153,8 +159,7 @@ impl Record {
             script: None,
             params: None,
             stderr: None,
-            path_translated: None,
-            asked: None,
+            rare: None,
             policy: RequestPolicy::default(),
             pool: None,
             worker: None,
@@ -164,7 +169,6 @@ impl Record {
             tried: Vec::new(),
             retries: 0,
             unread: 0,
-            earlier: Earlier::default(),
             bytes_in: 0,
             bytes_out: 0,
             status: None,
@@ -191,8 +195,7 @@ impl Record {
             script,
             params,
             stderr,
-            path_translated,
-            asked,
+            rare,
             policy,
             pool,
             worker,
@@ -202,7 +205,6 @@ impl Record {
             tried,
             retries,
             unread,
-            earlier,
             bytes_in,
             bytes_out,
             status,
@@ -216,11 +218,10 @@ impl Record {
             text.shrink_to(SPARE_TEXT);
         }
         tried.clear();
-        (*site, *script, *params, *path_translated) = (None, None, None, None);
-        *stderr = None;
-        (*asked, *pool, *worker, *wait) = (None, None, None, None);
+        (*site, *script, *params, *rare) = (None, None, None, None);
+        (*stderr, *pool, *worker, *wait) = (None, None, None, None);
         (*first_byte, *status, *reason, *noted) = (None, None, None, None);
-        (*policy, *earlier) = (RequestPolicy::default(), Earlier::default());
+        *policy = RequestPolicy::default();
         (*dispatched, *bytes_in, *bytes_out) = (0, 0, 0);
         (*retries, *unread) = (0, 0);
         (*silent, *logged) = (false, true);
@@ -235,11 +236,35 @@ impl Record {
     /// pool: it waits its turn, and does not count as a retry.
     pub(crate) fn asks_script(&mut self) {
         if let Some(wait) = self.wait.take() {
-            self.earlier.waited += wait.waited.unwrap_or(0);
-            self.earlier.retries = self.retries;
-            self.earlier.unread = self.unread;
+            let (retries, unread) = (self.retries, self.unread);
+            let earlier = &mut self.rare_mut().earlier;
+            earlier.waited += wait.waited.unwrap_or(0);
+            (earlier.retries, earlier.unread) = (retries, unread);
             self.tried.clear();
         }
+    }
+
+    /// What few requests have, to be changed.
+    pub(crate) fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// The client's method and target, if a script has replaced them.
+    pub(crate) fn asked(&self) -> Option<&(Method, Target)> {
+        self.rare.as_ref()?.asked.as_ref()
+    }
+
+    /// `PATH_TRANSLATED`, if the worker is to get it.
+    pub(crate) fn path_translated(&self) -> Option<&[u8]> {
+        self.rare.as_ref()?.path_translated.as_deref()
+    }
+
+    /// Totals of earlier scripts that redirected the request.
+    pub(crate) fn earlier(&self) -> Earlier {
+        self.rare
+            .as_ref()
+            .map(|rare| rare.earlier)
+            .unwrap_or_default()
     }
 
     /// How long it has waited for workers, µs; `None` if it is not for a script. `now`: [`clock::now`].
@@ -248,7 +273,7 @@ impl Record {
             let until_now = now.saturating_sub(wait.admitted);
             wait.waited.unwrap_or(until_now)
         });
-        let earlier = Some(self.earlier.waited).filter(|waited| *waited > 0);
+        let earlier = Some(self.earlier().waited).filter(|waited| *waited > 0);
         match (earlier, last) {
             (None, None) => None,
             _ => Some(earlier.unwrap_or(0) + last.unwrap_or(0)),
@@ -257,9 +282,7 @@ impl Record {
 
     /// The client's method.
     pub(crate) fn method(&self) -> &Method {
-        self.asked
-            .as_ref()
-            .map_or(&self.head.method, |(method, _)| method)
+        self.asked().map_or(&self.head.method, |(method, _)| method)
     }
 
     /// The client and what it requested, to be kept after the request's end.
@@ -276,7 +299,7 @@ impl Record {
     /// The client and what it requested, as log lines name it.
     pub(crate) fn named(&self) -> error_log::RequestLine<'_> {
         error_log::RequestLine {
-            client: &self.endpoints.remote_addr,
+            client: self.endpoints.remote_addr(),
             method: self.method().as_str(),
             // That spelling is UTF-8.
             url: std::str::from_utf8(self.client_target()).unwrap_or_default(),
@@ -285,7 +308,7 @@ impl Record {
 
     /// Path and query as the client sent them, in the spelling of a URI.
     fn client_target(&self) -> &[u8] {
-        match &self.asked {
+        match self.asked() {
             Some((_, target)) => self.head.spelled(target),
             None => self.head.path_and_query(),
         }
@@ -303,7 +326,7 @@ impl Record {
 
     /// Path and query as the client sent them.
     fn asked_uri(&self) -> &[u8] {
-        match &self.asked {
+        match self.asked() {
             Some((_, target)) => self.head.received_of(target),
             None => self.head.received(),
         }
@@ -321,7 +344,7 @@ impl Record {
         self.pool = Some(pool.clone());
         if let Some(Some(_)) = self.gateway.pool_logs.get(usize::from(pool.id)) {
             self.noted = Some(Box::new(Noted {
-                peer: peer.remote_addr.clone(),
+                peer: peer.remote_addr().to_owned(),
                 own: true,
                 ..Noted::default()
             }));
@@ -401,7 +424,7 @@ impl Record {
         log.write(&Entry {
             time: SystemTime::now(),
             request_id: self.id,
-            remote_addr: &self.endpoints.remote_addr,
+            remote_addr: self.endpoints.remote_addr(),
             remote_user: (self.params.as_ref()).and_then(|params| params.get(b"REMOTE_USER")),
             method: self.method().as_str(),
             uri: self.asked_uri(),
@@ -601,9 +624,9 @@ impl Variables for Record {
                 }
             }
             Variable::Protocol => out.extend_from_slice(protocol(self.head.version).as_bytes()),
-            Variable::RemoteAddr => out.extend_from_slice(self.endpoints.remote_addr.as_bytes()),
+            Variable::RemoteAddr => out.extend_from_slice(self.endpoints.remote_addr().as_bytes()),
             Variable::RemotePort => log_text::put_number(self.endpoints.remote_port.into(), out),
-            Variable::ServerAddr => out.extend_from_slice(self.endpoints.server_addr.as_bytes()),
+            Variable::ServerAddr => out.extend_from_slice(self.endpoints.server_addr().as_bytes()),
             Variable::ServerPort => log_text::put_number(self.endpoints.server_port.into(), out),
             Variable::Site => out.extend_from_slice(self.site_name().unwrap_or("").as_bytes()),
             Variable::Pool => {
@@ -626,25 +649,26 @@ impl Variables for Record {
     }
 }
 
-/// The addresses of a connection's two ends, as logs and scripts name them; made once for all its requests.
+/// The addresses of a connection's two ends, as logs and scripts name them; made once for all its requests, and small,
+/// because each connection has one.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
-    /// The client's address; `unix:` for a unix socket, as in nginx.
-    pub(crate) remote_addr: String,
+    /// The CGI parameters that are the same for all requests of the connection, encoded. The addresses are in them.
+    text: Box<str>,
+    remote_len: u32,
+    server_at: u32,
+    server_len: u32,
     /// The client's port; 0 for a unix socket.
     pub(crate) remote_port: u16,
-    /// The address that the client connected to.
-    pub(crate) server_addr: String,
-    /// Its port; for a unix socket 80, the default port of URLs.
+    /// The port that the client connected to; for a unix socket 80, the default port of URLs.
     pub(crate) server_port: u16,
     /// The client's hash for the queue ([`policy::client_of`]); 0 for a unix socket, where clients cannot be told
     /// apart.
     pub(crate) client: u64,
-    /// The CGI parameters that are the same for all requests of the connection, encoded.
-    pub(crate) params: Vec<u8>,
 }
 
 impl Endpoints {
+    /// Of a connection to a listener; `None`: an end of a unix socket.
     pub(crate) fn new(peer: Option<SocketAddr>, local: Option<SocketAddr>) -> Endpoints {
         // An IPv4 address on an IPv6 socket is written as IPv4.
         let text = |address: Option<SocketAddr>| {
@@ -653,18 +677,59 @@ impl Endpoints {
                 |address| address.ip().to_canonical().to_string(),
             )
         };
-        let mut endpoints = Endpoints {
-            params: Vec::new(),
-            client: peer.map_or(0, |peer| policy::client_of(peer.ip())),
-            remote_addr: text(peer),
-            remote_port: peer.map_or(0, |peer| peer.port()),
-            server_addr: text(local),
-            server_port: local.map_or(DEFAULT_PORT, |local| local.port()),
+        let port = |address: Option<SocketAddr>, none| address.map_or(none, |at| at.port());
+        let client = peer.map_or(0, |peer| policy::client_of(peer.ip()));
+        Endpoints::of(
+            (&text(peer), port(peer, 0)),
+            (&text(local), port(local, DEFAULT_PORT)),
+            client,
+        )
+    }
+
+    /// Of a connection between these addresses and ports. `client`: its hash.
+    pub(crate) fn of(
+        (remote_addr, remote_port): (&str, u16),
+        (server_addr, server_port): (&str, u16),
+        client: u64,
+    ) -> Endpoints {
+        let mut text = String::with_capacity(REMOTE_AT + remote_addr.len() + 80);
+        // As FastCGI encodes short values. A long one comes from a web server, whose own parameters are passed on.
+        let mut pair = |name: &str, value: &str| {
+            text.extend([name, value].map(|part| char::from(part.len().min(127) as u8)));
+            text.push_str(name);
+            let at = text.len();
+            text.push_str(value);
+            at as u32
         };
-        endpoints.params = params::of_connection(&endpoints);
-        // Kept as long as the connection.
-        endpoints.params.shrink_to_fit();
-        endpoints
+        pair("REMOTE_ADDR", remote_addr);
+        pair("REMOTE_PORT", itoa::Buffer::new().format(remote_port));
+        let server_at = pair("SERVER_ADDR", server_addr);
+        pair("SERVER_PORT", itoa::Buffer::new().format(server_port));
+        Endpoints {
+            text: text.into_boxed_str(),
+            remote_len: remote_addr.len() as u32,
+            server_at,
+            server_len: server_addr.len() as u32,
+            remote_port,
+            server_port,
+            client,
+        }
+    }
+
+    /// The client's address; `unix:` for a unix socket, as in nginx.
+    pub(crate) fn remote_addr(&self) -> &str {
+        &self.text[REMOTE_AT..REMOTE_AT + self.remote_len as usize]
+    }
+
+    /// The address that the client connected to.
+    pub(crate) fn server_addr(&self) -> &str {
+        let at = self.server_at as usize;
+        &self.text[at..at + self.server_len as usize]
+    }
+
+    /// The parameters of a client of weir's own listener, encoded ([`weir_fcgi::client::Params::encoded`]).
+    pub(crate) fn params(&self) -> &[u8] {
+        self.text.as_bytes()
     }
 }
 
@@ -687,3 +752,45 @@ const SPARE_TEXT: usize = 1024;
 
 /// The default port of URLs.
 const DEFAULT_PORT: u16 = 80;
+
+/// Where the client's address is in [`Endpoints`]' text: behind two lengths and `REMOTE_ADDR`.
+const REMOTE_AT: usize = 13;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each request that waits for a worker holds one of each. The limits are sizes in which the allocator gives memory.
+    #[test]
+    fn what_is_kept_of_each_waiting_request_is_small() {
+        for (what, size, most) in [
+            ("record", size_of::<Record>(), 448),
+            ("head", size_of::<Head>(), 224),
+            ("addresses", size_of::<Endpoints>(), 48),
+            ("connection", size_of::<crate::connection::Http1>(), 256),
+            // And its two counts.
+            ("state of the connection", size_of::<Conn>() + 16, 192),
+        ] {
+            assert!(size <= most, "{what}: {size} bytes, more than {most}");
+        }
+    }
+
+    #[test]
+    fn the_addresses_are_in_the_parameters() {
+        let address = |text: &str| text.parse().ok();
+        let ends = Endpoints::new(address("192.0.2.7:5"), address("[2001:db8::1]:80"));
+        assert_eq!(ends.remote_addr(), "192.0.2.7");
+        assert_eq!(ends.server_addr(), "2001:db8::1");
+        let mut expected = Vec::new();
+        for (name, value) in [
+            ("REMOTE_ADDR", "192.0.2.7"),
+            ("REMOTE_PORT", "5"),
+            ("SERVER_ADDR", "2001:db8::1"),
+            ("SERVER_PORT", "80"),
+        ] {
+            weir_fcgi::nv::encode(&mut expected, name.as_bytes(), value.as_bytes());
+        }
+        assert_eq!(ends.params(), expected);
+        assert_eq!(Endpoints::new(None, None).remote_addr(), "unix:");
+    }
+}

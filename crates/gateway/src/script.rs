@@ -443,9 +443,9 @@ fn again(record: &mut Record, pool: &PoolHandle, sent: Sent, why: &str) -> bool 
     // If a worker of weir's own PHP ended before it read the request, the request is not the cause.
     let blameless = sent == Sent::Nothing && pool.settings.php().is_some();
     let (attempts, most) = match blameless {
-        true => (record.unread - record.earlier.unread, MAX_UNREAD),
+        true => (record.unread - record.earlier().unread, MAX_UNREAD),
         false => {
-            let earlier = record.earlier.retries - record.earlier.unread;
+            let earlier = record.earlier().retries - record.earlier().unread;
             let retries = record.retries - record.unread - earlier;
             // A script can kill itself, which looks like a kill by somebody else: no more than two workers for it.
             let most = match pool.settings.php() {

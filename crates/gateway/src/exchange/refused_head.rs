@@ -16,7 +16,7 @@ pub(crate) fn refused_head(
     why: &str,
 ) {
     let (id, started) = (gateway.next_request(), conn.begin_request());
-    let (code, from) = (status.as_u16(), &conn.endpoints.remote_addr);
+    let (code, from) = (status.as_u16(), conn.endpoints.remote_addr());
     log::info!(request = id; "{code} {reason}: {why}, from {from}");
     let time = clock::now() - started;
     gateway.tally.ended(&FinishedRequest {
@@ -31,7 +31,7 @@ pub(crate) fn refused_head(
     gateway.access_log.write(&Entry {
         time: SystemTime::now(),
         request_id: id,
-        remote_addr: &conn.endpoints.remote_addr,
+        remote_addr: conn.endpoints.remote_addr(),
         remote_user: None,
         method: "",
         uri: b"",

@@ -24,7 +24,7 @@ impl RequestSummary {
     /// As log lines name it.
     pub(crate) fn named(&self) -> error_log::RequestLine<'_> {
         error_log::RequestLine {
-            client: &self.endpoints.remote_addr,
+            client: self.endpoints.remote_addr(),
             method: self.method.as_str(),
             // That spelling is UTF-8.
             url: std::str::from_utf8(&self.target).unwrap_or_default(),

@@ -153,14 +153,17 @@ impl<'p> Found<'p> {
             let digits = std::str::from_utf8(value).ok();
             digits.and_then(|digits| digits.parse().ok())
         };
-        Endpoints {
-            remote_addr: text(self.remote_addr, &ours.remote_addr),
-            remote_port: port(self.remote_port).unwrap_or(0),
-            server_addr: text(self.server_addr, &ours.server_addr),
-            server_port: port(self.server_port).unwrap_or(ours.server_port),
-            client: policy::client_of_text(self.remote_addr),
-            params: Vec::new(),
-        }
+        Endpoints::of(
+            (
+                &text(self.remote_addr, ours.remote_addr()),
+                port(self.remote_port).unwrap_or(0),
+            ),
+            (
+                &text(self.server_addr, ours.server_addr()),
+                port(self.server_port).unwrap_or(ours.server_port),
+            ),
+            policy::client_of_text(self.remote_addr),
+        )
     }
 }
 

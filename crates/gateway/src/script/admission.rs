@@ -105,7 +105,7 @@ async fn take_turn(
     let taken = taking.await;
     drop(caller);
     let waited = clock::now().saturating_sub(began);
-    record.earlier.waited += waited;
+    record.rare_mut().earlier.waited += waited;
     taken.map_err(|why| {
         let (reason, what) = match why {
             NoTurn::Full(count) => (

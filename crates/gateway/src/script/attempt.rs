@@ -271,7 +271,7 @@ fn note(record: &mut Record, conn: &Conn, lease: &mut Lease, request: &[u8]) {
     let params = log.wants_params().then(|| params_of(request));
     let noted = Noted {
         params: params.flatten(),
-        peer: conn.endpoints.remote_addr.clone(),
+        peer: conn.endpoints.remote_addr().to_owned(),
         ..Noted::default()
     };
     lease.note_end(noted.ended.clone());

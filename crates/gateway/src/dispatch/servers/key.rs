@@ -21,7 +21,7 @@ impl PoolHandle {
             HashBy::Source => {
                 let in_front = param(b"REMOTE_ADDR");
                 Some(hash(
-                    in_front.unwrap_or(record.endpoints.remote_addr.as_bytes()),
+                    in_front.unwrap_or(record.endpoints.remote_addr().as_bytes()),
                 ))
             }
             HashBy::Uri => {
