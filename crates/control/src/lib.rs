@@ -1,4 +1,5 @@
-//! The messages between manager and gateway, and nothing else.
+//! The messages between manager and gateway, and how the gateway sends its own ([`ManagerHandle`]) and keeps what the
+//! manager answers ([`ManagerReports`], [`OperatorActions`]).
 //!
 //! They are connected by one `SOCK_SEQPACKET` pair. A message is one packet: a byte for its kind, its fields in
 //! network byte order, and at most one descriptor. When one side's socket is closed, the other side knows that it is
@@ -10,7 +11,10 @@
 
 mod codec;
 mod egress;
+mod manager_report;
 mod name_files;
+mod operator_actions;
+mod outbox;
 mod wire;
 
 use std::{
@@ -25,7 +29,10 @@ use weir_observe::{events::Running, log_sink::Health};
 use weir_sys::{identity::Identity, message, process::Exit, socket_owners::Owner};
 
 pub use egress::{EgressFiles, EgressGiven};
+pub use manager_report::{LastReload, ManagerReport, ManagerReports, PoolUse};
 pub use name_files::NameFiles;
+pub use operator_actions::{ActionResult, OperatorActions};
+pub use outbox::ManagerHandle;
 
 /// What a call has come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

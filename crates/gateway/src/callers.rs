@@ -12,7 +12,7 @@ use std::{
 
 use tokio::sync::oneshot;
 use weir_config::{Address, HostPattern, Listener, Protocol};
-use weir_control::{CallSource, ToManager};
+use weir_control::{CallSource, ManagerHandle, ToManager};
 use weir_interfaces::{
     sidecar::{WorkerNow, Workers},
     window::Task,
@@ -20,11 +20,11 @@ use weir_interfaces::{
 use weir_observe::clock;
 use weir_sys::socket_owners::Owner;
 
-use super::{Gateway, dispatch::Manager};
+use super::Gateway;
 
 /// Questions to the manager, which has the rights to inspect workers.
 pub(super) struct Owners {
-    manager: Manager,
+    manager: ManagerHandle,
     next: AtomicU32,
     /// The manager may not inspect workers either, so it is not asked again.
     barred: AtomicBool,
@@ -55,7 +55,7 @@ pub(super) struct AtWork {
 }
 
 impl Owners {
-    pub(super) fn new(manager: Manager) -> Owners {
+    pub(super) fn new(manager: ManagerHandle) -> Owners {
         Owners {
             manager,
             next: AtomicU32::new(1),
@@ -115,14 +115,15 @@ impl Owners {
     fn ask_former(&self, whose: CallSource) -> oneshot::Receiver<Told<(u32, String)>> {
         let id = self.next.fetch_add(1, Relaxed);
         let receiver = expect(&mut self.asked().former, id);
-        (self.manager.0)(ToManager::FindFormer { id, whose });
+        self.manager.tell(ToManager::FindFormer { id, whose });
         receiver
     }
 
     fn ask(&self, inode: u32, workers: Vec<(u16, u32)>) -> oneshot::Receiver<Told<u32>> {
         let id = self.next.fetch_add(1, Relaxed);
         let receiver = expect(&mut self.asked().waiting, id);
-        (self.manager.0)(ToManager::FindOwner { id, inode, workers });
+        self.manager
+            .tell(ToManager::FindOwner { id, inode, workers });
         receiver
     }
 
@@ -257,9 +258,7 @@ mod tests {
         let told: Arc<Mutex<Vec<ToManager>>> = Arc::default();
         let manager = {
             let told = told.clone();
-            Manager(Arc::new(move |message| {
-                told.lock().expect("no panic").push(message);
-            }))
+            ManagerHandle::new(move |message| told.lock().expect("no panic").push(message))
         };
         (Owners::new(manager), told)
     }

@@ -48,6 +48,7 @@ use weir_pool::{
 };
 use weir_sys::process::Exit;
 
+pub(crate) use self::sessions::script as session_script;
 use self::{
     cancels::Cancels,
     counts::Counts,
@@ -64,17 +65,14 @@ pub(crate) use self::{
     sessions::{Learner, SessionUse},
     turns::{NoTurn, Turn},
 };
-pub(crate) use self::{sessions::script as session_script, suspects::subject};
-use weir_control::ToManager;
-use weir_observe::clock;
+use weir_control::ManagerHandle;
+use weir_observe::{clock, pool_log::Cost, scoreboard};
 use weir_upstream::driver::{Driver, Receiver};
 
-use super::{
-    own_calls::Candidate,
-    scoreboard::{Cost, WorkerScore},
-    tally::Tally,
-    worker_conn::WorkerConn,
-};
+use super::{conn::Conn, own_calls::Candidate, tally::Tally, worker_conn::WorkerConn};
+
+/// A worker's entry on the scoreboard.
+pub(crate) type WorkerScore = scoreboard::WorkerScore<Conn>;
 
 /// A pool as the gateway uses it.
 #[derive(Debug)]
@@ -95,7 +93,7 @@ pub(crate) struct PoolHandle {
     woken: Notify,
     /// Limits how many scripts may be cancelled; `None` if others run the workers.
     cancels: Option<Mutex<Cancels>>,
-    manager: Manager,
+    manager: ManagerHandle,
     tally: Arc<Tally>,
     /// Number of processors that weir may use.
     cores: usize,
@@ -119,10 +117,6 @@ struct Decisions {
     /// How often each kind was made.
     counts: BTreeMap<&'static str, u64>,
 }
-
-/// Sends messages about workers to the manager. Never blocks.
-#[derive(Clone)]
-pub(crate) struct Manager(pub(crate) Arc<dyn Fn(ToManager) + Send + Sync>);
 
 /// A request, with what the queue needs to know.
 #[derive(Debug, Clone, Copy)]
@@ -234,7 +228,7 @@ impl PoolHandle {
         settings: Settings,
         chroot: Option<&Path>,
         (cores, as_fpm): (usize, bool),
-        manager: Manager,
+        manager: ManagerHandle,
         tally: Arc<Tally>,
     ) -> Arc<PoolHandle> {
         let maxconn = settings.queue.maxconn;
@@ -741,12 +735,6 @@ impl Drop for QueuePlace {
             let mut state = self.pool.state();
             state.pool.leave(Micros(clock::now()), self.request);
         }
-    }
-}
-
-impl std::fmt::Debug for Manager {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Manager")
     }
 }
 

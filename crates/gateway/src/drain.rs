@@ -36,7 +36,9 @@ pub(super) fn drain(gateway: &Arc<Gateway>, last: bool) {
         let mut tell = |calls: bool| {
             if told.is_none_or(|told: Instant| told.elapsed() >= TELL_HOLDING) {
                 told = Some(Instant::now());
-                (gateway.manager.0)(ToManager::DrainStatus(holding(&gateway, calls)));
+                gateway
+                    .manager
+                    .tell(ToManager::DrainStatus(holding(&gateway, calls)));
             }
             thread::sleep(LOOK);
         };
@@ -61,7 +63,7 @@ pub(super) fn drain(gateway: &Arc<Gateway>, last: bool) {
             tell(false);
         }
         // Sent last, after all other messages.
-        (gateway.manager.0)(ToManager::Drained);
+        gateway.manager.tell(ToManager::Drained);
     };
     if let Err(error) = thread::Builder::new().name("drain".into()).spawn(watch) {
         log::error!(

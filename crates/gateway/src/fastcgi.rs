@@ -30,13 +30,15 @@ use weir_fcgi::client::{self, Event, ResponseDecoder};
 use weir_pool::Finish;
 
 pub(crate) use self::failure::Failure;
-use weir_observe::error_log::{self, About, Format, WorkerStderr, tell};
+use weir_observe::{
+    error_log::{self, About, Format, WorkerStderr, tell},
+    pool_log::Cost,
+};
 
 use super::{
     clock::{self, NEVER},
     conn::Conn,
     dispatch::Lease,
-    scoreboard::Cost,
     spool::{SpoolFile, Spooled, off_the_reactor},
     worker_conn::WorkerConn,
 };

@@ -24,6 +24,7 @@ use weir_http::{
     Answer, Begun, Body, Fields, Head, Part, Reply, RequestBody, Stream, Truncated,
     fastcgi::Capacity,
 };
+use weir_observe::pool_log::note_of_page;
 
 use super::{
     Gateway,
@@ -31,7 +32,6 @@ use super::{
     dispatch::{AskedBy, PoolHandle},
     exchange::{hand_over, keeps_connection, note_refusal},
     fastcgi::Progress,
-    pool_log,
     read_ahead::{ReadAhead, Room},
     record::Record,
     refusal::Refusal,
@@ -194,7 +194,7 @@ fn own_page(
         noted.note = record
             .params
             .as_ref()
-            .and_then(|params| pool_log::of_page(pool, params, &head));
+            .and_then(|params| note_of_page(&pool.settings, params, &head));
     }
     Some(page.script_reply(head_only))
 }

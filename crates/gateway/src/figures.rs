@@ -5,19 +5,17 @@
 
 use std::{collections::HashSet, time::UNIX_EPOCH};
 
+use weir_control::ManagerReport;
 use weir_observe::{
+    history::{PoolTotals, SHED_REASONS},
     log_sink,
     metrics::{Metric, Page},
 };
 use weir_pool::{Micros, ServerState, Stats};
-use weir_sys::net_stat::Overflows;
 
 use super::{
     Gateway,
     dispatch::{AskedBy, PoolHandle},
-    history::REASONS,
-    manager_report::ManagerReport,
-    tally::TimeCounts,
     window::ratio,
 };
 
@@ -34,12 +32,12 @@ pub(super) fn page(gateway: &Gateway) -> Page {
     }
     put_site(&mut page, gateway, None, NO_SITE);
     put_gateway(&mut page, gateway);
-    put_kernel(&mut page, gateway);
+    gateway.look_at_kernel_queues().put_metrics(&mut page);
     if let Some(egress) = gateway.egress.get() {
         egress.put_metrics(&mut page);
     }
     if let Some(uses) = &uses {
-        put_uses(&mut page, uses);
+        uses.put_metrics(&mut page);
     }
     page
 }
@@ -57,7 +55,7 @@ fn put_pool(
     let name = pool.settings.name.as_str();
     let mut put = |metric, value: f64| page.put(metric, &[name], value);
     put(Metric::QueueSeconds, stats.queue_time.0 as f64 / 1e6);
-    let rates = gateway.history.pool(gateway, index);
+    let rates = gateway.history.pool(index, &totals(pool));
     put(Metric::QueueSecondsPerSecond, rates.waiting);
     let capacity = pool.capacity(&stats);
     put(Metric::BusySeconds, stats.busy_time.0 as f64 / 1e6);
@@ -108,14 +106,14 @@ fn put_pool(
     put_pool_labelled(page, pool, &stats, counts.left_running);
     put_servers(page, pool);
     let times = [Metric::PoolWait, Metric::PoolService, Metric::PoolTotal];
-    put_times(page, times, name, &counts.times);
+    counts.times.put_metrics(page, times, name);
 }
 
 /// The metrics of a pool with one more label.
 fn put_pool_labelled(page: &mut Page, pool: &PoolHandle, stats: &Stats, left_running: u64) {
     let name = pool.settings.name.as_str();
     let mut put = |metric, label: &str, value: f64| page.put(metric, &[name, label], value);
-    for (reason, count) in shed_reasons(stats) {
+    for (reason, count) in SHED_REASONS.iter().zip(shed(stats)) {
         put(Metric::PoolShed, reason, count as f64);
     }
     put(Metric::PoolShed, "crashing", pool.refused_crashing() as f64);
@@ -155,41 +153,41 @@ fn put_servers(page: &mut Page, pool: &PoolHandle) {
     }
 }
 
-/// Requests that the pool refused, by reason, since the gateway's start.
-pub(super) fn shed_reasons(stats: &Stats) -> [(&'static str, u64); REASONS] {
+/// The totals of a pool since the gateway's start.
+pub(super) fn totals(pool: &PoolHandle) -> PoolTotals {
+    let (stats, scaling) = (pool.stats(), pool.scaling());
+    PoolTotals {
+        asked: stats.admitted,
+        finished: stats.finished,
+        lost: stats.lost,
+        shed_by: shed(&stats),
+        crashed: scaling.as_ref().map_or(0, |scaling| scaling.crashed),
+        could_not_start: scaling.as_ref().map_or(0, |scaling| scaling.failed),
+        waiting: stats.queue_time.0,
+        busy: stats.busy_time.0,
+    }
+}
+
+/// Requests that the pool refused since the gateway's start, in the order of [`SHED_REASONS`].
+pub(super) fn shed(stats: &Stats) -> [u64; SHED_REASONS.len()] {
     [
-        ("queue_full", stats.shed_queue_full),
-        ("queue_timeout", stats.shed_queue_timeout),
-        ("hopeless", stats.shed_hopeless),
-        ("deadline", stats.shed_deadline),
-        ("overload", stats.shed_overload),
-        ("pushed_out", stats.shed_pushed_out),
-        ("no_worker", stats.shed_no_worker),
+        stats.shed_queue_full,
+        stats.shed_queue_timeout,
+        stats.shed_hopeless,
+        stats.shed_deadline,
+        stats.shed_overload,
+        stats.shed_pushed_out,
+        stats.shed_no_worker,
     ]
 }
 
 fn put_site(page: &mut Page, gateway: &Gateway, index: Option<usize>, name: &str) {
     let counts = gateway.tally.site(index);
-    let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"]
-        .iter()
-        .zip(counts.statuses);
-    // weir itself sends no 1xx answers.
-    for (class, count) in classes.skip(1) {
-        page.put(Metric::SiteRequests, &[name, class], count as f64);
-    }
-    page.put(Metric::SiteReceived, &[name], counts.bytes_in as f64);
-    page.put(Metric::SiteSent, &[name], counts.bytes_out as f64);
+    counts.put_metrics(page, name);
     if gateway.config.server.site_histograms && has_pool(gateway, index) {
         let times = [Metric::SiteWait, Metric::SiteService, Metric::SiteTotal];
-        put_times(page, times, name, &counts.times);
+        counts.times.put_metrics(page, times, name);
     }
-}
-
-fn put_times(page: &mut Page, metrics: [Metric; 3], name: &str, times: &TimeCounts) {
-    let [wait, service, total] = metrics;
-    page.put_durations(wait, &[name], &times.wait);
-    page.put_durations(service, &[name], &times.service);
-    page.put_durations(total, &[name], &times.total);
 }
 
 fn put_gateway(page: &mut Page, gateway: &Gateway) {
@@ -237,7 +235,7 @@ fn put_gateway(page: &mut Page, gateway: &Gateway) {
     let started = started.unwrap_or_default().as_secs_f64();
     page.put(Metric::StartTime, &[], started);
     for log in log_sink::health() {
-        page.put(Metric::LogLinesLost, &[&log.name], log.lost as f64);
+        log.put_metrics(page);
     }
     if let Some(limit) = gateway.open_files_limit {
         page.put(Metric::ProcessFilesLimit, &["gateway"], limit as f64);
@@ -255,42 +253,6 @@ fn has_pool(gateway: &Gateway, site: Option<usize>) -> bool {
         let mut settings = std::iter::once(&site.settings).chain(routes);
         settings.any(|settings| settings.pool.is_some())
     })
-}
-
-fn put_kernel(page: &mut Page, gateway: &Gateway) {
-    let view = gateway.look_at_kernel_queues();
-    for queue in &view.listeners {
-        let mut put = |metric, value: f64| page.put(metric, &[&queue.name], value);
-        put(Metric::KernelQueue, queue.length.into());
-        put(Metric::KernelQueueLimit, queue.limit.into());
-        put(Metric::KernelQueueMax, queue.max_length.into());
-        put(Metric::KernelQueueFull, queue.full_events as f64);
-        if let Some(drops) = queue.drops {
-            put(Metric::KernelQueueDrops, drops as f64);
-        }
-    }
-    if let Some(Overflows { overflows, drops }) = view.overflows {
-        page.put(Metric::KernelOverflows, &[], overflows as f64);
-        page.put(Metric::KernelDrops, &[], drops as f64);
-    }
-}
-
-fn put_uses(page: &mut Page, uses: &ManagerReport) {
-    let counts = uses.counts;
-    for log in &uses.logs {
-        page.put(Metric::LogLinesLost, &[&log.name], log.lost as f64);
-    }
-    page.put(Metric::Reloads, &["done"], counts.reloads as f64);
-    page.put(Metric::Reloads, &["failed"], counts.failed_reloads as f64);
-    page.put(Metric::GatewayRestarts, &[], counts.gateway_restarts as f64);
-    page.put(Metric::GatewayHangs, &[], counts.gateway_hangs as f64);
-    page.put(Metric::OldGenerations, &[], uses.old.len() as f64);
-    page.put(Metric::OomKills, &[], counts.oom_kills as f64);
-    for (process, taken) in [("manager", uses.manager), ("gateway", uses.gateway)] {
-        page.put(Metric::ProcessFiles, &[process], taken.files as f64);
-        page.put(Metric::ProcessCpu, &[process], taken.cpu as f64 / 1e6);
-        page.put(Metric::ProcessMemory, &[process], taken.memory as f64);
-    }
 }
 
 fn flag(is: bool) -> f64 {

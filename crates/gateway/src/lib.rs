@@ -33,11 +33,8 @@ mod fastcgi;
 mod fastcgi_front;
 mod figures;
 mod files;
-mod history;
 mod idle;
-mod manager_report;
 mod messages;
-mod outbox;
 mod own_calls;
 mod params;
 mod policy;
@@ -47,7 +44,6 @@ mod read_ahead;
 mod record;
 mod refusal;
 mod route;
-mod scoreboard;
 mod script;
 mod spool;
 mod status;
@@ -72,7 +68,9 @@ use std::{
 
 use tokio::sync::mpsc;
 use weir_config::{Config, ErrorFormat, Log, LogTarget, Protocol, Runtime};
-use weir_control::{Heritage, NameFiles, ToManager, WindowSockets};
+use weir_control::{
+    Heritage, ManagerHandle, ManagerReports, NameFiles, OperatorActions, ToManager, WindowSockets,
+};
 use weir_interfaces::{
     sidecar::{self, Beside, EgressView},
     window::{Serve, Task},
@@ -82,6 +80,7 @@ use weir_observe::{
     access_log::{self, AccessLog},
     clock, error_log,
     failures::{self, Failures},
+    history::{History, PoolTotals},
     kernel_queues::{self, KernelQueues, KernelView},
     log_sink::{Sink, Target},
     logs,
@@ -96,16 +95,13 @@ use weir_upstream::resolver::{self, Resolver};
 use self::{
     callers::{AtWork, Owners},
     census::Census,
-    dispatch::{Manager, PoolHandle},
+    dispatch::PoolHandle,
     drain::Flag,
-    history::History,
-    manager_report::ManagerReports,
-    outbox::Outbox,
     policy::Policy,
     reactors::Reactors,
     route::{Reach, Router},
     spool::SpoolSpace,
-    window::{OperatorActions, View},
+    window::View,
 };
 
 /// What all reactors share.
@@ -131,7 +127,7 @@ pub(crate) struct Gateway {
     /// Recent errors.
     pub(crate) failures: Failures,
     reports: ManagerReports,
-    manager: Manager,
+    manager: ManagerHandle,
     /// The kernel's accept queues.
     pub(crate) kernel_queues: KernelQueues,
     pub(crate) drain: Drain,
@@ -211,10 +207,7 @@ pub fn run(
         .map(|(listener, _, socket)| (*listener, socket));
     let kernel_queues = KernelQueues::new(&config, sockets, counters);
     let control = Arc::new(control);
-    let manager = {
-        let outbox = Outbox::start(control.clone())?;
-        Manager(Arc::new(move |message| outbox.send(message)))
-    };
+    let manager = ManagerHandle::start(control.clone())?;
     let resolver = resolver(&config, &names)?;
     let egress = match (&config.egress, egress) {
         (Some(settings), Some(given)) => {
@@ -366,7 +359,7 @@ struct Surroundings {
     cores: usize,
     reactors: weir_control::Reactors,
     kernel_queues: KernelQueues,
-    manager: Manager,
+    manager: ManagerHandle,
 }
 
 impl Gateway {
@@ -432,7 +425,7 @@ impl Gateway {
             )),
             reactors: Reactors::new(reactors),
             failures: Failures::default(),
-            history: History::default(),
+            history: History::new(tally.clone()),
             reports: ManagerReports::default(),
             declines: AtomicBool::new(false),
             tally,
@@ -528,6 +521,12 @@ impl Gateway {
     /// Whether connections are closed after their answer.
     pub(crate) fn keeps_no_connections(&self) -> bool {
         self.drain.has_started() || self.declines.load(Relaxed)
+    }
+
+    /// The totals of all pools.
+    fn pool_totals(&self) -> Vec<PoolTotals> {
+        let pools = self.pools.iter();
+        pools.map(|pool| figures::totals(pool)).collect()
     }
 
     /// What the workers of all pools do.
@@ -640,7 +639,7 @@ fn start_window(gateway: &Arc<Gateway>, window: Task<io::Result<()>>) -> Result<
                             log::error!("the operator's window cannot be opened: {error}");
                         }
                     }
-                    () = gateway.history.keep(&gateway) => {}
+                    () = gateway.history.keep(|| gateway.pool_totals()) => {}
                 }
             });
             gateway.listening.fetch_sub(1, Relaxed);

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use weir_control::{ToGateway, ToManager};
+use weir_control::{PoolUse, ToGateway, ToManager};
 use weir_observe::{clock, error_log};
 use weir_pool::MemoryView;
 
@@ -13,7 +13,6 @@ use super::{
     Gateway,
     dispatch::{NewWorker, PoolHandle},
     drain,
-    manager_report::PoolUse,
     worker_conn::WorkerConn,
 };
 
@@ -40,7 +39,7 @@ fn perform(gateway: &Arc<Gateway>, message: ToGateway) {
             let silent = gateway.pulses.silent().as_millis();
             let silent = u32::try_from(silent).unwrap_or(u32::MAX);
             let work = gateway.work();
-            (gateway.manager.0)(ToManager::Alive { silent, work });
+            gateway.manager.tell(ToManager::Alive { silent, work });
         }
         ToGateway::AccessLog(fd) => gateway.access_log.sink().reopen(fd),
         ToGateway::EgressLog(fd) => {

@@ -13,7 +13,7 @@ use std::{
 use weir_fcgi::nv::{Decoder, Limits, Pairs};
 
 use weir_http::Fields;
-use weir_observe::pool_log::{Cost, PoolLogEntry};
+use weir_observe::pool_log::{Cost, MAX_NOTE, PoolLogEntry};
 
 use super::{Gateway, conn::Conn, dispatch::PoolHandle, record::Record};
 
@@ -128,48 +128,3 @@ impl std::fmt::Debug for Line {
         f.write_str("Line")
     }
 }
-
-/// The note of a page that the gateway answers itself: all parameters, and the headers of `head` (CGI).
-pub(crate) fn of_page(pool: &PoolHandle, params: &Pairs, head: &[u8]) -> Option<Pairs> {
-    let mut decoder = Decoder::new(Limits {
-        bytes: MAX_NOTE,
-        ..Limits::default()
-    });
-    let mut add = |kind: &[u8], name: &[u8], value: &[u8]| {
-        let mut pair = Vec::new();
-        weir_fcgi::nv::encode(&mut pair, &[kind, name].concat(), value);
-        decoder.feed(&pair).ok()
-    };
-    // PHP looks for the script, and removes the name of one that it does not find.
-    let looks = looks_for_scripts(pool);
-    let kept = |(name, _): &(&[u8], &[u8])| !looks || *name != b"SCRIPT_FILENAME";
-    for (name, value) in params.iter().filter(kept) {
-        add(b"e:", name, value)?;
-    }
-    for line in head.split(|byte| *byte == b'\n') {
-        let line = line.trim_ascii_end();
-        if let Some(colon) = line.iter().position(|byte| *byte == b':') {
-            add(b"o:", &line[..colon], line[colon + 1..].trim_ascii_start())?;
-        }
-    }
-    decoder.finish().ok()
-}
-
-/// Whether the pool's settings leave `cgi.fix_pathinfo` on, as it is by default. Those of php.ini are not known.
-fn looks_for_scripts(pool: &PoolHandle) -> bool {
-    let Some(php) = pool.settings.php() else {
-        return true;
-    };
-    let defines = php.define.iter().map(|(name, value)| (name, value));
-    let settings = php.settings.iter().map(|own| (&own.name, &own.value));
-    let last = defines
-        .chain(settings)
-        .rev()
-        .find(|(name, _)| *name == "cgi.fix_pathinfo");
-    last.is_none_or(|(_, value)| {
-        !["0", "", "off", "no", "false"].contains(&value.to_ascii_lowercase().as_str())
-    })
-}
-
-/// The most that a worker says of a request, bytes; also in php/note.c.
-const MAX_NOTE: usize = 64 << 10;

@@ -23,7 +23,10 @@ use http::{Method, StatusCode};
 use weir_config::Settings;
 use weir_http::{Body, Fields, Reply, RequestBody};
 use weir_http1::Name;
-use weir_observe::error_log::{About, tell};
+use weir_observe::{
+    error_log::{About, tell},
+    scoreboard::Facts,
+};
 use weir_pool::{Retry, Sent, ShedReason, may_retry};
 use weir_sys::process::Exit;
 
@@ -42,7 +45,6 @@ use super::{
     read_ahead::{ReadAhead, Room},
     record::Record,
     refusal::Refusal,
-    scoreboard::Facts,
     spool::{self, BodyLimits, Spooled},
     stream::WorkerStream,
     trace,

@@ -1,7 +1,7 @@
 //! PHP-FPM's status page and ping page (`status_path`, `ping_path`), answered by the gateway.
 //!
 //! The gateway answers without a worker, so the pages work also when no worker is free. The figures come from
-//! [`super::scoreboard`], and their formats from [`weir_observe::pool_status`].
+//! [`weir_observe::scoreboard`], and their formats from [`weir_observe::pool_status`].
 
 use std::time::SystemTime;
 

@@ -3,20 +3,17 @@
 mod servers;
 
 use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, SystemTime},
 };
 
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
 use weir_config::{PoolId, Protocol, Runtime};
-use weir_control::{Action, OldGeneration, ProcessUse, ToManager};
+use weir_control::{Action, ManagerReport};
 use weir_interfaces::window::{Task, Window};
 use weir_observe::{
+    history::SHED_REASONS,
+    kernel_queues::{KernelView, ListenerQueue},
     log_sink, log_text,
     pool_status::{PoolStatus, WorkerStatus},
 };
@@ -24,55 +21,12 @@ use weir_pool::Stats;
 
 use super::{
     Gateway,
-    dispatch::{AskedBy, Manager, PoolHandle, Script},
+    dispatch::{AskedBy, PoolHandle, Script},
     figures,
-    history::REASONS,
-    kernel_queues::KernelView,
-    manager_report::ManagerReport,
-    tally::TimeCounts,
 };
-
-/// Requests of operators that the manager has not answered yet.
-pub(super) struct OperatorActions {
-    manager: Manager,
-    next: AtomicU32,
-    waiting: Mutex<HashMap<u32, oneshot::Sender<Result<String, String>>>>,
-}
 
 /// A gateway as an operator sees it.
 pub(super) struct View(pub(super) Arc<Gateway>);
-
-impl OperatorActions {
-    pub(super) fn new(manager: Manager) -> OperatorActions {
-        OperatorActions {
-            manager,
-            next: AtomicU32::new(1),
-            waiting: Mutex::default(),
-        }
-    }
-
-    fn ask(&self, action: Action) -> oneshot::Receiver<Result<String, String>> {
-        let id = self.next.fetch_add(1, Relaxed);
-        let (sender, receiver) = oneshot::channel();
-        self.waiting().insert(id, sender);
-        (self.manager.0)(ToManager::Act { id, action });
-        receiver
-    }
-
-    /// The manager reports the result of a request.
-    pub(super) fn done(&self, id: u32, done: bool, text: String) {
-        if let Some(sender) = self.waiting().remove(&id) {
-            // The task that asked may have ended meanwhile.
-            let _ = sender.send(if done { Ok(text) } else { Err(text) });
-        }
-    }
-
-    fn waiting(
-        &self,
-    ) -> std::sync::MutexGuard<'_, HashMap<u32, oneshot::Sender<Result<String, String>>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl Window for View {
     fn refresh(&self) -> Task<()> {
@@ -83,6 +37,8 @@ impl Window for View {
     fn status(&self) -> Value {
         let gateway = &self.0;
         let (uses, view) = (gateway.reports.latest(), gateway.look_at_kernel_queues());
+        let mut logs = log_sink::health();
+        logs.extend(uses.iter().flat_map(|uses| uses.logs.clone()));
         let pools = (gateway.pools.iter().enumerate())
             .map(|(index, pool)| pool_status(gateway, index, pool, uses.as_ref()));
         json!({
@@ -117,7 +73,7 @@ impl Window for View {
                     json!({ "reactor": reactor, "seconds": time.as_secs_f64() })
                 }).collect::<Vec<_>>(),
             },
-            "logs": logs(uses.as_ref()),
+            "logs": logs.iter().map(log_sink::Health::to_json).collect::<Vec<_>>(),
             // Requests that failed without a pool.
             "failures": gateway.failures.status(None),
             "spool": {
@@ -127,23 +83,10 @@ impl Window for View {
             },
             "listeners": self.listeners(&view),
             "sites": self.sites(),
-            "kernel": kernel(&view),
-            "processes": uses.as_ref().map(own_processes),
-            "reloads": uses.as_ref().map(|uses| json!({
-                "done": uses.counts.reloads,
-                "failed": uses.counts.failed_reloads,
-                "gateway_restarts": uses.counts.gateway_restarts,
-                "gateway_hangs": uses.counts.gateway_hangs,
-                "waiting": uses.counts.reload_waits,
-                "last": uses.last_reload.as_ref().map(|last| json!({
-                    "ago": last.at.elapsed().as_secs_f64(),
-                    "done": last.done,
-                    "text": last.text,
-                })),
-            })),
-            "old_generations": uses.as_ref().map(|uses| {
-                uses.old.iter().map(old_generation).collect::<Vec<_>>()
-            }),
+            "kernel": view.to_json(),
+            "processes": uses.as_ref().map(ManagerReport::processes),
+            "reloads": uses.as_ref().map(ManagerReport::reloads),
+            "old_generations": uses.as_ref().map(ManagerReport::old_generations),
             "oom_kills": uses.as_ref().map(|uses| uses.counts.oom_kills),
             "manager_silent": gateway.manager_silent().map(|silent| silent.as_secs_f64()),
             "pools": pools.collect::<Vec<_>>(),
@@ -183,7 +126,7 @@ impl View {
         let gateway = &self.0;
         let site = |(index, site): (usize, &weir_config::Site)| {
             let counts = gateway.tally.site(Some(index));
-            let rates = gateway.history.site(gateway, Some(index));
+            let rates = gateway.history.site(Some(index));
             let [_, done, redirected, refused, failed] = counts.statuses;
             json!({
                 "name": site.name,
@@ -192,8 +135,8 @@ impl View {
                 "bytes_in": counts.bytes_in,
                 "bytes_out": counts.bytes_out,
                 "rates": { "requests": rates.requests, "failures": rates.failures },
-                "times": times(&counts.times),
-                "last_minute": { "times": times(&gateway.history.site_minute(gateway, index)) },
+                "times": counts.times.to_json(),
+                "last_minute": { "times": gateway.history.site_minute(index).to_json() },
             })
         };
         gateway.config.sites.iter().enumerate().map(site).collect()
@@ -226,14 +169,7 @@ impl View {
                 "serves": serves,
                 "accepted": counts.accepted,
                 "refused": counts.per_address + counts.not_allowed,
-                "queue": view.listeners.get(index).map(|queue| json!({
-                    "length": queue.length,
-                    "limit": queue.limit,
-                    "most": queue.max_length,
-                    "full": queue.full_events,
-                    "drops": queue.drops,
-                    "sockets": queue.sockets,
-                })),
+                "queue": view.listeners.get(index).map(ListenerQueue::to_json),
             })
         };
         config.listeners.iter().enumerate().map(listener).collect()
@@ -249,8 +185,9 @@ fn pool_status(
     let (stats, status) = (pool.stats(), pool.status(AskedBy::Nobody));
     let capacity = pool.capacity(&stats);
     let counts = gateway.tally.pool(pool.id);
-    let minute = gateway.history.pool_minute(gateway, index);
-    let rates = gateway.history.pool(gateway, index);
+    let totals = figures::totals(pool);
+    let minute = gateway.history.pool_minute(index, &totals);
+    let rates = gateway.history.pool(index, &totals);
     let taken = uses.and_then(|uses| uses.pools.get(&pool.id));
     let decision = |(time, what): (SystemTime, String)| {
         let mut text = Vec::new();
@@ -279,9 +216,9 @@ fn pool_status(
             "refused": rates.shed,
             "refused_by": by_reason(rates.shed_by.map(Into::into)),
         },
-        "times": times(&counts.times),
+        "times": counts.times.to_json(),
         "last_minute": {
-            "times": times(&minute.times),
+            "times": minute.times.to_json(),
             "taken": minute.totals.asked,
             "finished": minute.totals.finished,
             "lost": minute.totals.lost,
@@ -307,7 +244,7 @@ fn pool_status(
         "servers": servers::servers(pool),
         "unknown_names": servers::unknown_names(pool),
         "request_terminate_timeout": pool.settings.request_terminate_timeout.as_secs_f64(),
-        "processes": status.workers.iter().map(process).collect::<Vec<_>>(),
+        "processes": status.workers.iter().map(WorkerStatus::to_json).collect::<Vec<_>>(),
     })
 }
 
@@ -362,7 +299,7 @@ fn queue(pool: &PoolHandle, stats: &Stats, seconds_per_second: f64) -> Value {
 
 /// Numbers of requests since the gateway's start.
 fn requests(pool: &PoolHandle, stats: &Stats, (slow, left_running): (u64, u64)) -> Value {
-    let mut refused_by = by_reason(figures::shed_reasons(stats).map(|(_, count)| count.into()));
+    let mut refused_by = by_reason(figures::shed(stats).map(Into::into));
     refused_by.insert("crashing".to_owned(), pool.refused_crashing().into());
     json!({
         "taken": stats.admitted,
@@ -383,22 +320,6 @@ fn requests(pool: &PoolHandle, stats: &Stats, (slow, left_running): (u64, u64)) 
     })
 }
 
-/// The state of the logs that this gateway and its manager write.
-fn logs(uses: Option<&ManagerReport>) -> Vec<Value> {
-    let log = |log: log_sink::Health| {
-        json!({
-            "name": log.name,
-            "lost": log.lost,
-            "lost_ago": log.lost_ago.map(|time| time.as_secs_f64()),
-            "failing": log.failing,
-            "waiting": log.waiting,
-        })
-    };
-    let of_manager = uses.into_iter().flat_map(|uses| uses.logs.clone());
-    let all = log_sink::health().into_iter().chain(of_manager);
-    all.map(log).collect()
-}
-
 /// The share of `busy` in `capacity`.
 pub(super) fn ratio(busy: f64, capacity: usize) -> f64 {
     match capacity {
@@ -407,17 +328,9 @@ pub(super) fn ratio(busy: f64, capacity: usize) -> f64 {
     }
 }
 
-fn times(times: &TimeCounts) -> Value {
-    json!({
-        "queue": times.wait.to_json(),
-        "service": times.service.to_json(),
-        "total": times.total.to_json(),
-    })
-}
-
 /// `values` with the refusal reasons as keys, in their order.
-fn by_reason(values: [Value; REASONS]) -> serde_json::Map<String, Value> {
-    let reasons = figures::shed_reasons(&Stats::default()).map(|(reason, _)| reason.to_owned());
+fn by_reason(values: [Value; SHED_REASONS.len()]) -> serde_json::Map<String, Value> {
+    let reasons = SHED_REASONS.map(str::to_owned);
     reasons.into_iter().zip(values).collect()
 }
 
@@ -434,60 +347,11 @@ fn running(gateway: &Gateway, pool: &PoolHandle) -> Value {
     };
     json!({
         "count": running.count,
-        "oldest": running.oldest.as_ref().map(process),
+        "oldest": running.oldest.as_ref().map(WorkerStatus::to_json),
         "scripts": running.scripts.iter().map(script).collect::<Vec<_>>(),
         "stalled": pool.stalled().map(|time| time.as_secs_f64()),
         // After this time weir counts as not ready; 0: never.
         "ready_stalled": limit.as_secs_f64(),
-    })
-}
-
-fn kernel(view: &KernelView) -> Value {
-    json!({
-        "overflows": view.overflows.as_ref().map(|counts| counts.overflows),
-        "drops": view.overflows.as_ref().map(|counts| counts.drops),
-        "unknown_because": view.failure,
-    })
-}
-
-fn own_processes(uses: &ManagerReport) -> Value {
-    let process = |taken: &ProcessUse| json!({ "cpu": seconds(taken.cpu), "memory": taken.memory });
-    json!({ "manager": process(&uses.manager), "gateway": process(&uses.gateway) })
-}
-
-fn process(worker: &WorkerStatus) -> Value {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let request = &worker.request;
-    json!({
-        "pid": worker.pid,
-        "state": worker.stage.name(),
-        "uptime": seconds_since(worker.started),
-        "requests": worker.requests,
-        "time": request.duration.as_secs_f64(),
-        "method": text(&request.method),
-        // Without its query, which may hold private data.
-        "uri": text(&request.uri),
-        "script": text(&request.script),
-        "cpu_percent": request.cpu,
-        "memory": request.memory,
-    })
-}
-
-fn old_generation(old: &OldGeneration) -> Value {
-    let holding = &old.holding;
-    let seconds = |millis: u64| millis as f64 / 1e3;
-    json!({
-        "generation": old.number,
-        "gateway_pid": (old.gateway > 0).then_some(old.gateway),
-        "finishing_for": seconds(old.since),
-        "ends_in": seconds(old.left),
-        "connections": holding.connections,
-        "requests": holding.requests,
-        "calls": holding.calls,
-        "longest": (!holding.request.is_empty()).then(|| json!({
-            "time": seconds(holding.longest),
-            "request": holding.request,
-        })),
     })
 }
 

@@ -15,11 +15,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::error_log::{self, Format};
+use serde_json::{Value, json};
 use weir_config::{Address, Config};
 use weir_sys::{
     net_stat::{Counters, Overflows},
     sock_diag::{self, Diag, Family},
+};
+
+use crate::{
+    error_log::{self, Format},
+    metrics::{Metric, Page},
 };
 
 /// A listener's accept queue, summed over all of its sockets.
@@ -57,6 +62,49 @@ pub struct KernelView {
     pub overflows: Option<Overflows>,
     /// Why there is no data.
     pub failure: Option<String>,
+}
+
+impl ListenerQueue {
+    /// For the operator's window.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "length": self.length,
+            "limit": self.limit,
+            "most": self.max_length,
+            "full": self.full_events,
+            "drops": self.drops,
+            "sockets": self.sockets,
+        })
+    }
+}
+
+impl KernelView {
+    /// What is not of one listener, for the operator's window.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "overflows": self.overflows.as_ref().map(|counts| counts.overflows),
+            "drops": self.overflows.as_ref().map(|counts| counts.drops),
+            "unknown_because": self.failure,
+        })
+    }
+
+    /// Adds the metrics of all queues.
+    pub fn put_metrics(&self, page: &mut Page) {
+        for queue in &self.listeners {
+            let mut put = |metric, value: f64| page.put(metric, &[&queue.name], value);
+            put(Metric::KernelQueue, queue.length.into());
+            put(Metric::KernelQueueLimit, queue.limit.into());
+            put(Metric::KernelQueueMax, queue.max_length.into());
+            put(Metric::KernelQueueFull, queue.full_events as f64);
+            if let Some(drops) = queue.drops {
+                put(Metric::KernelQueueDrops, drops as f64);
+            }
+        }
+        if let Some(Overflows { overflows, drops }) = self.overflows {
+            page.put(Metric::KernelOverflows, &[], overflows as f64);
+            page.put(Metric::KernelDrops, &[], drops as f64);
+        }
+    }
 }
 
 /// The queues of a gateway's listeners.

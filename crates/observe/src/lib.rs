@@ -1,8 +1,9 @@
 //! What weir writes about itself, in all of its processes: the error log and its events, the logs of requests, the trace,
-//! metrics, the formats of a pool's status, and output for the person who runs a command; and the clock by which it
-//! measures.
+//! metrics, counts and rates, what workers do, the formats of a pool's status, and output for the person who runs a
+//! command; and the clock by which it measures.
 //!
-//! It knows nothing of requests, pools or workers: who reports something says what it is about ([`error_log::About`]).
+//! It decides nothing about requests, pools or workers. Who reports something says what it is about
+//! ([`error_log::About`]).
 #![forbid(unsafe_code)]
 
 pub mod access_log;
@@ -12,6 +13,7 @@ pub mod error_log;
 pub mod events;
 pub mod failures;
 pub mod histogram;
+pub mod history;
 pub mod kernel_queues;
 pub mod log_sink;
 pub mod log_text;
@@ -20,6 +22,7 @@ pub mod metrics;
 pub mod pool_log;
 pub mod pool_status;
 pub mod pulse;
+pub mod scoreboard;
 pub mod tally;
 pub mod template;
 pub mod trace;

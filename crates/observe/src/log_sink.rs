@@ -19,7 +19,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use weir_sys::poll;
+
+use crate::metrics::{Metric, Page};
 
 /// The output of a log. All threads of a process share it. Dropping it writes the rest, for at most a second.
 pub struct Sink {
@@ -84,6 +87,24 @@ pub struct Health {
     pub failing: Option<String>,
     /// Bytes that wait to be written.
     pub waiting: usize,
+}
+
+impl Health {
+    /// For the operator's window.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "lost": self.lost,
+            "lost_ago": self.lost_ago.map(|time| time.as_secs_f64()),
+            "failing": self.failing,
+            "waiting": self.waiting,
+        })
+    }
+
+    /// Adds its metrics.
+    pub fn put_metrics(&self, page: &mut Page) {
+        page.put(Metric::LogLinesLost, &[&self.name], self.lost as f64);
+    }
 }
 
 /// The state of all logs of this process that have a [`Sink`], in the order of their start.

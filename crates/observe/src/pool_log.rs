@@ -9,7 +9,7 @@ use std::{cell::RefCell, time::SystemTime};
 use weir_config::{
     AccessFormat, CpuTime, FormatCode, FormatPiece, MemoryUnit, Pool as Settings, TimeUnit,
 };
-use weir_fcgi::nv::Pairs;
+use weir_fcgi::nv::{Decoder, Limits, Pairs};
 
 use headers::{Header, authorization::Basic};
 use http::HeaderValue;
@@ -252,8 +252,53 @@ fn put_time(time: SystemTime, format: Option<&str>, out: &mut Vec<u8>) {
     }
 }
 
+/// The note of a page that the gateway answers itself: all parameters, and the headers of `head` (CGI).
+pub fn note_of_page(pool: &Settings, params: &Pairs, head: &[u8]) -> Option<Pairs> {
+    let mut decoder = Decoder::new(Limits {
+        bytes: MAX_NOTE,
+        ..Limits::default()
+    });
+    let mut add = |kind: &[u8], name: &[u8], value: &[u8]| {
+        let mut pair = Vec::new();
+        weir_fcgi::nv::encode(&mut pair, &[kind, name].concat(), value);
+        decoder.feed(&pair).ok()
+    };
+    // PHP looks for the script, and removes the name of one that it does not find.
+    let looks = looks_for_scripts(pool);
+    let kept = |(name, _): &(&[u8], &[u8])| !looks || *name != b"SCRIPT_FILENAME";
+    for (name, value) in params.iter().filter(kept) {
+        add(b"e:", name, value)?;
+    }
+    for line in head.split(|byte| *byte == b'\n') {
+        let line = line.trim_ascii_end();
+        if let Some(colon) = line.iter().position(|byte| *byte == b':') {
+            add(b"o:", &line[..colon], line[colon + 1..].trim_ascii_start())?;
+        }
+    }
+    decoder.finish().ok()
+}
+
+/// Whether the pool's settings leave `cgi.fix_pathinfo` on, as it is by default. Those of php.ini are not known.
+fn looks_for_scripts(pool: &Settings) -> bool {
+    let Some(php) = pool.php() else {
+        return true;
+    };
+    let defines = php.define.iter().map(|(name, value)| (name, value));
+    let settings = php.settings.iter().map(|own| (&own.name, &own.value));
+    let last = defines
+        .chain(settings)
+        .rev()
+        .find(|(name, _)| *name == "cgi.fix_pathinfo");
+    last.is_none_or(|(_, value)| {
+        !["0", "", "off", "no", "false"].contains(&value.to_ascii_lowercase().as_str())
+    })
+}
+
 /// Maximum capacity of a thread's line buffer that is kept, bytes.
 const KEPT_CAPACITY: usize = 16 << 10;
+
+/// The most that a worker says of a request, bytes; also in php/note.c.
+pub const MAX_NOTE: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde_json::json;
+
 use crate::log_text::{put_json_string, put_message, put_number, put_time_combined};
 
 /// The figures of a pool in PHP-FPM's status page.
@@ -99,6 +101,27 @@ impl Stage {
             Stage::Running => "Running",
             Stage::Finishing => "Finishing",
         }
+    }
+}
+
+impl WorkerStatus {
+    /// For the operator's window.
+    pub fn to_json(&self) -> serde_json::Value {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let request = &self.request;
+        json!({
+            "pid": self.pid,
+            "state": self.stage.name(),
+            "uptime": self.started.elapsed().unwrap_or_default().as_secs_f64(),
+            "requests": self.requests,
+            "time": request.duration.as_secs_f64(),
+            "method": text(&request.method),
+            // Without its query, which may hold private data.
+            "uri": text(&request.uri),
+            "script": text(&request.script),
+            "cpu_percent": request.cpu,
+            "memory": request.memory,
+        })
     }
 }
 

@@ -8,7 +8,12 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use crate::{histogram::Histogram, metrics::Durations};
+use serde_json::{Value, json};
+
+use crate::{
+    histogram::Histogram,
+    metrics::{Durations, Metric, Page},
+};
 
 thread_local! {
     /// The part of this thread.
@@ -108,6 +113,11 @@ impl Tally {
         }
     }
 
+    /// The number of sites.
+    pub fn sites(&self) -> usize {
+        self.parts[0].sites.len() - 1
+    }
+
     /// Counts a request whose answer has ended.
     pub fn ended(&self, ended: &FinishedRequest) {
         let part = self.part();
@@ -184,9 +194,39 @@ impl SiteCounts {
     pub fn requests(&self) -> u64 {
         self.statuses.iter().sum()
     }
+
+    /// Adds the metrics of the site with this name.
+    pub fn put_metrics(&self, page: &mut Page, name: &str) {
+        let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+        // weir itself sends no 1xx answers.
+        for (class, count) in classes.iter().zip(self.statuses).skip(1) {
+            page.put(Metric::SiteRequests, &[name, class], count as f64);
+        }
+        page.put(Metric::SiteReceived, &[name], self.bytes_in as f64);
+        page.put(Metric::SiteSent, &[name], self.bytes_out as f64);
+    }
 }
 
 impl TimeCounts {
+    /// For the operator's window.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "queue": self.wait.to_json(),
+            "service": self.service.to_json(),
+            "total": self.total.to_json(),
+        })
+    }
+
+    /// Adds the metrics for waiting, service and total, labelled with `name`.
+    pub fn put_metrics(&self, page: &mut Page, metrics: [Metric; 3], name: &str) {
+        for (metric, times) in metrics
+            .into_iter()
+            .zip([&self.wait, &self.service, &self.total])
+        {
+            page.put_durations(metric, &[name], times);
+        }
+    }
+
     /// The difference to `before`, an earlier value.
     pub fn since(&self, before: &TimeCounts) -> TimeCounts {
         TimeCounts {

@@ -8,6 +8,7 @@ use std::{
 
 use weir_config::Runtime;
 use weir_control::{ToManager, WorkerRequest};
+use weir_observe::{clock, pool_log::Cost, scoreboard::Facts};
 use weir_observe::{
     error_log::{About, tell},
     events,
@@ -15,15 +16,13 @@ use weir_observe::{
 use weir_pool::{Chosen, Finish, Micros, Released, ServerId, WorkerId};
 
 use super::{
-    ConnectError, Learner, PoolHandle, ServerChoice, SessionUse, Turn, scaling::Effects,
-    sessions::Learned,
+    ConnectError, Learner, PoolHandle, ServerChoice, SessionUse, Turn, WorkerScore,
+    scaling::Effects, sessions::Learned,
 };
 use crate::{
-    clock,
     conn::Conn,
     pool_log::{Line, ScriptEnd},
     record::OwnedWorker,
-    scoreboard::{Cost, Facts, WorkerScore},
     worker_conn::WorkerConn,
 };
 
@@ -211,7 +210,7 @@ impl Lease {
         self.pool.state().slow_requests += 1;
         if let Some((worker, request)) = self.process.zip(self.told(request)) {
             let pool = self.pool.id;
-            (self.pool.manager.0)(ToManager::TraceWorker {
+            self.pool.manager.tell(ToManager::TraceWorker {
                 pool,
                 worker,
                 request,

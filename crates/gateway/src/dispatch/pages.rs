@@ -12,8 +12,7 @@ use weir_observe::{
 };
 use weir_pool::{Micros, Released};
 
-use super::{PoolHandle, Scaling, State};
-use crate::scoreboard::WorkerScore;
+use super::{PoolHandle, Scaling, State, WorkerScore};
 
 /// Who asks for a page or for the figures.
 #[derive(Debug, Clone)]

@@ -2,12 +2,12 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use weir_observe::clock;
+use weir_observe::{
+    clock,
+    pool_status::{Stage, WorkerStatus},
+};
 
-use super::{PoolHandle, State};
-use weir_observe::pool_status::{Stage, WorkerStatus};
-
-use crate::scoreboard::WorkerScore;
+use super::{PoolHandle, State, WorkerScore};
 
 /// What workers do now.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -472,7 +472,7 @@ impl RareActions {
         }
         drop(self.closing);
         for message in self.messages {
-            (pool.manager.0)(message);
+            pool.manager.tell(message);
         }
         for decision in self.decisions {
             tell_decision(pool, decision);

@@ -12,11 +12,11 @@ use std::{
 };
 
 use weir_config::Workers;
+use weir_observe::{clock, scoreboard};
 use weir_pool::{CrashRules, Crashes, Micros, Suspect};
 use weir_sys::process::Exit;
 
-use super::{PoolHandle, Slot, State, scaling::Effects, servers::Note};
-use crate::{clock, scoreboard::WorkerScore};
+use super::{PoolHandle, Slot, State, WorkerScore, scaling::Effects, servers::Note};
 
 /// What has crashed workers of a pool lately.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl State {
         effects: &mut Effects,
     ) {
         let Some(score) = &slot.score else { return };
-        let (key, begun) = score.subject();
+        let (key, begun) = score.request(subject);
         let suspects = &mut self.suspects;
         let refused = suspects.crashes.crashed(now, key, Micros(begun));
         pool.any_suspects.0.store(true, Relaxed);
@@ -125,7 +125,7 @@ impl State {
             return;
         }
         let suspects = &mut self.suspects;
-        let (key, _) = score.subject();
+        let (key, _) = score.request(subject);
         if let Some(over) = suspects.crashes.answered(now, key)
             && let Some((path, _)) = suspects.names.remove(&key)
         {
@@ -178,12 +178,12 @@ impl PoolHandle {
 }
 
 /// Identifies requests that crash workers: by the script's file, and by the path without query, because a front
-/// controller serves all paths. Both are cut as a [`WorkerScore`] cuts them. The hash has a secret key, so that nobody can
+/// controller serves all paths. Both are cut as a scoreboard cuts them. The hash has a secret key, so that nobody can
 /// choose paths that collide with others.
-pub(crate) fn subject(script: &[u8], uri: &[u8]) -> u64 {
+fn subject(script: &[u8], uri: &[u8]) -> u64 {
     static KEY: OnceLock<RandomState> = OnceLock::new();
-    let script = &script[..script.len().min(WorkerScore::LONGEST)];
-    let uri = &uri[..uri.len().min(WorkerScore::LONGEST)];
+    let script = &script[..script.len().min(scoreboard::LONGEST)];
+    let uri = &uri[..uri.len().min(scoreboard::LONGEST)];
     let path = uri.split(|byte| *byte == b'?').next().unwrap_or_default();
     KEY.get_or_init(RandomState::new).hash_one((script, path))
 }

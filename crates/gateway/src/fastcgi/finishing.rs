@@ -22,10 +22,10 @@ use std::{
 };
 
 use weir_fcgi::client::{self, Extension};
-use weir_observe::error_log::tell;
+use weir_observe::{error_log::tell, pool_log::Cost};
 
 use super::{AfterEnd, Failure, Live};
-use crate::{clock::NEVER, dispatch::AskedBy, scoreboard::Cost};
+use crate::{clock::NEVER, dispatch::AskedBy};
 
 impl Live {
     /// Handles a record of weir's own types.

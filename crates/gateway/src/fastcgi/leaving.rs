@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use weir_observe::error_log::tell;
+use weir_observe::{clock, error_log::tell, pool_log::Cost};
 
 use super::{Live, OnDrop, Progress, Run};
-use crate::{clock, scoreboard::Cost};
 
 impl Run {
     /// The rest of the response is not needed: treats the script as `on_drop` says. Even so it may run until

@@ -70,7 +70,7 @@ pub(super) async fn follow(
             told.clone_from(&answer.addresses);
             let addresses = answer.addresses.iter().copied().collect();
             let name = name.host.clone();
-            (pool.manager.0)(ToManager::Addresses { name, addresses });
+            pool.manager.tell(ToManager::Addresses { name, addresses });
         }
         tokio::time::sleep(pause.clamp(least, most).max(Duration::from_millis(1))).await;
     }

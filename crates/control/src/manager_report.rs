@@ -7,16 +7,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::{Value, json};
 use tokio::sync::Notify;
-use weir_control::{ManagerCounts, OldGeneration, ProcessUse, ToManager};
-use weir_observe::clock;
-use weir_observe::log_sink::{self, Health};
+use weir_observe::{
+    clock,
+    log_sink::{self, Health},
+    metrics::{Metric, Page},
+};
 
-use super::dispatch::Manager;
+use crate::{ManagerCounts, ManagerHandle, OldGeneration, ProcessUse, ToManager};
 
 /// Asks the manager for reports, and keeps the last one.
 #[derive(Debug, Default)]
-pub(super) struct ManagerReports {
+pub struct ManagerReports {
     last: Mutex<ManagerReport>,
     /// A report is complete.
     completed: Notify,
@@ -24,46 +27,46 @@ pub(super) struct ManagerReports {
 
 /// What the manager has reported.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ManagerReport {
+pub struct ManagerReport {
     /// By index into the configuration's pools; only pools whose workers weir runs.
-    pub(super) pools: BTreeMap<u16, PoolUse>,
-    pub(super) manager: ProcessUse,
-    pub(super) gateway: ProcessUse,
-    pub(super) counts: ManagerCounts,
+    pub pools: BTreeMap<u16, PoolUse>,
+    pub manager: ProcessUse,
+    pub gateway: ProcessUse,
+    pub counts: ManagerCounts,
     /// Earlier configurations that are finishing.
-    pub(super) old: Vec<OldGeneration>,
+    pub old: Vec<OldGeneration>,
     /// The state of the logs that the manager writes.
-    pub(super) logs: Vec<Health>,
+    pub logs: Vec<Health>,
     /// Collects the earlier configurations and the logs until the manager says that the report is complete.
     partial: (Vec<OldGeneration>, Vec<Health>),
-    pub(super) last_reload: Option<LastReload>,
+    pub last_reload: Option<LastReload>,
     /// When the manager was last asked, and when its answer was complete ([`clock::precise`]); 0: never.
     asked_at: u64,
-    pub(super) completed_at: u64,
+    pub completed_at: u64,
     /// Since when an answer is missing ([`clock::precise`]); 0: the manager has answered.
     unanswered_since: u64,
 }
 
 /// Result of the last reload.
 #[derive(Debug, Clone)]
-pub(super) struct LastReload {
-    pub(super) at: Instant,
-    pub(super) done: bool,
-    pub(super) text: String,
+pub struct LastReload {
+    pub at: Instant,
+    pub done: bool,
+    pub text: String,
 }
 
 /// What a pool's processes use.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct PoolUse {
-    pub(super) all: ProcessUse,
+pub struct PoolUse {
+    pub all: ProcessUse,
     /// Memory of a worker, the mean of some workers, bytes; 0: not known.
-    pub(super) worker_memory: u64,
+    pub worker_memory: u64,
 }
 
 impl ManagerReports {
     /// Asks the manager, unless it was asked a moment ago, and waits for its answer, but not for long: old values are
     /// better than no answer.
-    pub(super) async fn refresh(&self, manager: &Manager) {
+    pub async fn refresh(&self, manager: &ManagerHandle) {
         let mut completed = std::pin::pin!(self.completed.notified());
         completed.as_mut().enable();
         {
@@ -77,7 +80,7 @@ impl ManagerReports {
                 if last.unanswered_since == 0 {
                     last.unanswered_since = now;
                 }
-                (manager.0)(ToManager::Measure);
+                manager.tell(ToManager::Measure);
             }
         }
         // A manager that is only busy answers within this time. So one that hangs can be recognized.
@@ -89,12 +92,12 @@ impl ManagerReports {
     }
 
     /// The manager reports a pool.
-    pub(super) fn pool(&self, pool: u16, taken: PoolUse) {
+    pub fn pool(&self, pool: u16, taken: PoolUse) {
         self.last().pools.insert(pool, taken);
     }
 
     /// The manager reports an earlier configuration that is finishing.
-    pub(super) fn old_generation(&self, old: OldGeneration) {
+    pub fn old_generation(&self, old: OldGeneration) {
         let mut last = self.last();
         // There cannot be more (`max_old_generations`).
         if last.partial.0.len() < MOST_OLD {
@@ -103,7 +106,7 @@ impl ManagerReports {
     }
 
     /// The manager tells of a log of its own.
-    pub(super) fn log(&self, mut log: Health) {
+    pub fn log(&self, mut log: Health) {
         // Its name says whose lines they are, but for the one that each process has.
         if log.name == log_sink::ERROR_LOG {
             log.name.push_str(" of the manager");
@@ -115,14 +118,14 @@ impl ManagerReports {
     }
 
     /// The manager reports the last reload.
-    pub(super) fn last_reload(&self, ago: u64, done: bool, text: String) {
+    pub fn last_reload(&self, ago: u64, done: bool, text: String) {
         let now = Instant::now();
         let at = now.checked_sub(Duration::from_millis(ago)).unwrap_or(now);
         self.last().last_reload = Some(LastReload { at, done, text });
     }
 
     /// The manager reports its own processes; the report is complete with this.
-    pub(super) fn own(&self, manager: ProcessUse, gateway: ProcessUse, counts: ManagerCounts) {
+    pub fn own(&self, manager: ProcessUse, gateway: ProcessUse, counts: ManagerCounts) {
         {
             let mut last = self.last();
             last.manager = manager;
@@ -136,13 +139,13 @@ impl ManagerReports {
     }
 
     /// The last report; `None` before the first one.
-    pub(super) fn latest(&self) -> Option<ManagerReport> {
+    pub fn latest(&self) -> Option<ManagerReport> {
         let last = self.last();
         (last.completed_at > 0).then(|| last.clone())
     }
 
     /// How long the manager has not answered; `None` if it has, or if the time is too short to mean anything.
-    pub(super) fn silent(&self) -> Option<Duration> {
+    pub fn silent(&self) -> Option<Duration> {
         let since = self.last().unanswered_since;
         let silent = Duration::from_micros(clock::precise().saturating_sub(since));
         (since > 0 && silent + SLACK >= SILENCE).then_some(silent)
@@ -151,6 +154,73 @@ impl ManagerReports {
     fn last(&self) -> MutexGuard<'_, ManagerReport> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl ManagerReport {
+    /// Adds the metrics of the manager's own counts, of its logs, and of its and the gateway's process.
+    pub fn put_metrics(&self, page: &mut Page) {
+        let counts = self.counts;
+        for log in &self.logs {
+            log.put_metrics(page);
+        }
+        page.put(Metric::Reloads, &["done"], counts.reloads as f64);
+        page.put(Metric::Reloads, &["failed"], counts.failed_reloads as f64);
+        page.put(Metric::GatewayRestarts, &[], counts.gateway_restarts as f64);
+        page.put(Metric::GatewayHangs, &[], counts.gateway_hangs as f64);
+        page.put(Metric::OldGenerations, &[], self.old.len() as f64);
+        page.put(Metric::OomKills, &[], counts.oom_kills as f64);
+        for (process, used) in [("manager", self.manager), ("gateway", self.gateway)] {
+            page.put(Metric::ProcessFiles, &[process], used.files as f64);
+            page.put(Metric::ProcessCpu, &[process], used.cpu as f64 / 1e6);
+            page.put(Metric::ProcessMemory, &[process], used.memory as f64);
+        }
+    }
+
+    /// The processes of manager and gateway, for the operator's window.
+    pub fn processes(&self) -> Value {
+        let process =
+            |used: &ProcessUse| json!({ "cpu": used.cpu as f64 / 1e6, "memory": used.memory });
+        json!({ "manager": process(&self.manager), "gateway": process(&self.gateway) })
+    }
+
+    /// The reloads so far, for the operator's window.
+    pub fn reloads(&self) -> Value {
+        json!({
+            "done": self.counts.reloads,
+            "failed": self.counts.failed_reloads,
+            "gateway_restarts": self.counts.gateway_restarts,
+            "gateway_hangs": self.counts.gateway_hangs,
+            "waiting": self.counts.reload_waits,
+            "last": self.last_reload.as_ref().map(|last| json!({
+                "ago": last.at.elapsed().as_secs_f64(),
+                "done": last.done,
+                "text": last.text,
+            })),
+        })
+    }
+
+    /// The earlier configurations that are finishing, for the operator's window.
+    pub fn old_generations(&self) -> Vec<Value> {
+        self.old.iter().map(old_generation).collect()
+    }
+}
+
+fn old_generation(old: &OldGeneration) -> Value {
+    let holding = &old.holding;
+    let seconds = |millis: u64| millis as f64 / 1e3;
+    json!({
+        "generation": old.number,
+        "gateway_pid": (old.gateway > 0).then_some(old.gateway),
+        "finishing_for": seconds(old.since),
+        "ends_in": seconds(old.left),
+        "connections": holding.connections,
+        "requests": holding.requests,
+        "calls": holding.calls,
+        "longest": (!holding.request.is_empty()).then(|| json!({
+            "time": seconds(holding.longest),
+            "request": holding.request,
+        })),
+    })
 }
 
 /// Maximum number of earlier configurations.

@@ -12,35 +12,31 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use weir_observe::{
+use crate::{
     clock,
-    pool_log::user_of,
+    pool_log::{Cost, user_of},
     pool_status::{RequestStatus, Stage, WorkerStatus},
 };
 
-pub(crate) use weir_observe::pool_log::Cost;
-
-use super::{conn::Conn, dispatch::subject};
-
 /// What is noted of a request when a worker gets it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Facts<'r> {
-    pub(crate) method: &'r [u8],
+pub struct Facts<'r> {
+    pub method: &'r [u8],
     /// Path and query as the client sent them.
-    pub(crate) uri: &'r [u8],
+    pub uri: &'r [u8],
     /// SCRIPT_FILENAME.
-    pub(crate) script: &'r [u8],
+    pub script: &'r [u8],
     /// The client's credentials (`Authorization`).
-    pub(crate) authorization: &'r [u8],
+    pub authorization: &'r [u8],
     /// REMOTE_USER, if another program has authenticated the client.
-    pub(crate) user: &'r [u8],
+    pub user: &'r [u8],
     /// Length of the body, bytes.
-    pub(crate) content_length: u64,
+    pub content_length: u64,
 }
 
 impl Facts<'_> {
     /// The request as the status page shows it at its begin, without a script.
-    pub(crate) fn request(&self) -> RequestStatus {
+    pub fn request(&self) -> RequestStatus {
         let mut uri = self.uri.splitn(2, |byte| *byte == b'?');
         RequestStatus {
             method: self.method.to_vec(),
@@ -56,10 +52,10 @@ impl Facts<'_> {
     }
 }
 
-/// One worker's entry on the scoreboard.
+/// One worker's entry on the scoreboard. `C`: a client's connection.
 #[derive(Debug)]
-pub(crate) struct WorkerScore {
-    entry: Mutex<Activity>,
+pub struct WorkerScore<C> {
+    entry: Mutex<Activity<C>>,
     /// The number (as in the logs) of the worker's request; 0: none.
     request: AtomicU64,
     /// By when its answer must have begun ([`clock::now`]).
@@ -67,7 +63,7 @@ pub(crate) struct WorkerScore {
 }
 
 #[derive(Debug)]
-struct Activity {
+struct Activity<C> {
     pid: u32,
     started: SystemTime,
     requests: u64,
@@ -78,18 +74,15 @@ struct Activity {
     cost: Cost,
     content_length: u64,
     /// The request's connection, if it may come from a worker.
-    asker: Weak<Conn>,
+    asker: Weak<C>,
     /// The texts of the request, one after the other, and the end of each.
     texts: Vec<u8>,
     ends: [usize; TEXTS],
 }
 
-impl WorkerScore {
-    /// Each text is cut to this many bytes.
-    pub(crate) const LONGEST: usize = LONGEST;
-
+impl<C> WorkerScore<C> {
     /// For a process that was just started.
-    pub(crate) fn new(pid: u32) -> WorkerScore {
+    pub fn new(pid: u32) -> WorkerScore<C> {
         let entry = Mutex::new(Activity {
             pid,
             started: SystemTime::now(),
@@ -112,19 +105,19 @@ impl WorkerScore {
 
     /// Sets the number of the worker's request in the logs, and by when it must be answered ([`clock::now`]).
     /// [`clock::NEVER`]: no deadline, or its answer has begun.
-    pub(crate) fn works_for(&self, request: u64, deadline: u64) {
+    pub fn works_for(&self, request: u64, deadline: u64) {
         self.deadline.store(deadline, Relaxed);
         self.request.store(request, Relaxed);
     }
 
     /// The values that were set last; `None` if the worker has no request.
-    pub(crate) fn works(&self) -> Option<(u64, u64)> {
+    pub fn works(&self) -> Option<(u64, u64)> {
         let request = self.request.load(Relaxed);
         (request != 0).then(|| (request, self.deadline.load(Relaxed)))
     }
 
     /// The worker gets a request. `asker`: its connection, if that may come from a worker.
-    pub(crate) fn begin(&self, facts: &Facts<'_>, asker: Option<&Arc<Conn>>) {
+    pub fn begin(&self, facts: &Facts<'_>, asker: Option<&Arc<C>>) {
         let mut entry = self.entry();
         let entry = &mut *entry;
         entry.requests += 1;
@@ -149,12 +142,12 @@ impl WorkerScore {
     }
 
     /// Its response is complete, but its script still runs.
-    pub(crate) fn finishing(&self) {
+    pub fn finishing(&self) {
         self.entry().stage = Stage::Finishing;
     }
 
     /// The worker is free again.
-    pub(crate) fn end(&self, cost: Cost) {
+    pub fn end(&self, cost: Cost) {
         self.request.store(0, Relaxed);
         let mut entry = self.entry();
         if entry.stage == Stage::Idle {
@@ -166,21 +159,21 @@ impl WorkerScore {
     }
 
     /// The connection of its request, if that may come from a worker; `None` while the worker has no request.
-    pub(crate) fn asker(&self) -> Option<Arc<Conn>> {
+    pub fn asker(&self) -> Option<Arc<C>> {
         let entry = self.entry();
         let works = entry.stage != Stage::Idle;
         works.then(|| entry.asker.upgrade()).flatten()
     }
 
-    /// The subject of its running or last request ([`subject`]), and when that began ([`clock::now`]).
-    pub(crate) fn subject(&self) -> (u64, u64) {
+    /// What `read` makes of the script and the URI of its running or last request, and when that began ([`clock::now`]).
+    pub fn request<T>(&self, read: impl FnOnce(&[u8], &[u8]) -> T) -> (T, u64) {
         let entry = self.entry();
         let [_, uri, script, ..] = entry.texts();
-        (subject(script, uri), entry.begun)
+        (read(script, uri), entry.begun)
     }
 
     /// The figures of this worker.
-    pub(crate) fn status(&self) -> WorkerStatus {
+    pub fn status(&self) -> WorkerStatus {
         let entry = self.entry();
         let [method, uri, script, user, authorization] = entry.texts();
         let duration = entry.elapsed();
@@ -214,12 +207,12 @@ impl WorkerScore {
         }
     }
 
-    fn entry(&self) -> MutexGuard<'_, Activity> {
+    fn entry(&self) -> MutexGuard<'_, Activity<C>> {
         self.entry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Activity {
+impl<C> Activity<C> {
     fn elapsed(&self) -> Duration {
         Duration::from_micros(match self.stage {
             Stage::Idle => self.duration,
@@ -241,7 +234,7 @@ impl Activity {
 const TEXTS: usize = 5;
 
 /// Each text is cut to this many bytes.
-const LONGEST: usize = 1024;
+pub const LONGEST: usize = 1024;
 
 #[cfg(test)]
 mod tests {
@@ -260,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_card_tells_of_the_running_request_and_then_of_the_last() {
-        let score = WorkerScore::new(7);
+        let score = WorkerScore::<()>::new(7);
         let fresh = score.status();
         assert_eq!(
             (fresh.pid, fresh.requests, fresh.stage),
@@ -297,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_card_tells_for_which_request_its_worker_works_and_until_when() {
-        let score = WorkerScore::new(7);
+        let score = WorkerScore::<()>::new(7);
         assert_eq!(score.works(), None);
         score.begin(&facts(), None);
         score.works_for(42, 1_000);
@@ -311,7 +304,7 @@ mod tests {
     #[test]
     fn long_texts_are_cut_and_odd_credentials_name_nobody() {
         let long = vec![b'u'; 10_000];
-        let score = WorkerScore::new(1);
+        let score = WorkerScore::<()>::new(1);
         for authorization in [&b"Bearer x"[..], b"Basic !", b"", &long, b"\xff\n"] {
             let facts = Facts {
                 uri: &long,

@@ -11,10 +11,14 @@ use std::{
     thread,
 };
 
-use weir_control::{Channel, ToManager};
+use crate::{Channel, ToManager};
+
+/// Sends messages to the manager. Never blocks.
+#[derive(Clone)]
+pub struct ManagerHandle(Arc<dyn Fn(ToManager) + Send + Sync>);
 
 /// The queue of messages to the manager. Shared by all threads.
-pub(super) struct Outbox {
+struct Outbox {
     channel: Arc<Channel>,
     state: Mutex<State>,
     filled: Condvar,
@@ -27,10 +31,35 @@ struct State {
     told: bool,
 }
 
-impl Outbox {
+impl ManagerHandle {
+    /// Calls `send` with each message.
+    pub fn new(send: impl Fn(ToManager) + Send + Sync + 'static) -> ManagerHandle {
+        ManagerHandle(Arc::new(send))
+    }
+
+    /// Sends over `channel`, with a thread for messages that do not fit into it.
+    ///
     /// # Errors
     /// If the thread cannot be started.
-    pub(super) fn start(channel: Arc<Channel>) -> Result<Arc<Self>, String> {
+    pub fn start(channel: Arc<Channel>) -> Result<ManagerHandle, String> {
+        let outbox = Outbox::start(channel)?;
+        Ok(ManagerHandle::new(move |message| outbox.send(message)))
+    }
+
+    /// Sends a message, or keeps it until the channel has room. Never waits.
+    pub fn tell(&self, message: ToManager) {
+        (self.0)(message);
+    }
+}
+
+impl std::fmt::Debug for ManagerHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ManagerHandle")
+    }
+}
+
+impl Outbox {
+    fn start(channel: Arc<Channel>) -> Result<Arc<Self>, String> {
         let outbox = Arc::new(Self {
             channel,
             state: Mutex::default(),
@@ -39,14 +68,13 @@ impl Outbox {
         let sender = outbox.clone();
         thread::Builder::new()
             .name("to manager".into())
-            .stack_size(super::SMALL_STACK)
+            .stack_size(SMALL_STACK)
             .spawn(move || sender.send_what_waits())
             .map_err(|error| format!("cannot start the thread that tells the manager: {error}"))?;
         Ok(outbox)
     }
 
-    /// Sends a message, or keeps it until the channel has room. Never waits.
-    pub(super) fn send(&self, message: ToManager) {
+    fn send(&self, message: ToManager) {
         let mut state = self.lock();
         if state.queue.is_empty() {
             match self.channel.tell_manager_now(&message) {
@@ -115,6 +143,9 @@ fn is_asked_again(message: &ToManager) -> bool {
 
 /// From this number on, questions that are repeated are dropped.
 const MANY: usize = 256;
+
+/// The stack of the thread that sends what waits, bytes.
+const SMALL_STACK: usize = 256 << 10;
 
 /// How many messages are kept: several for each worker that a machine can have.
 const MOST_KEPT: usize = 65_536;
