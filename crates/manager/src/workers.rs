@@ -24,6 +24,7 @@ mod memory_left;
 mod php;
 mod pool;
 mod quota;
+mod worker;
 
 use std::{
     cell::RefCell,
@@ -35,13 +36,18 @@ use std::{
 use weir_config::{Config, Pm};
 use weir_control::{ToGateway, WorkerRequest};
 use weir_observe::{
-    error_log::{About, tell},
+    error_log::About,
     events::{self, Ending, Stream},
     log_text,
 };
-use weir_sys::process::{self, Exit};
+use weir_sys::process::Exit;
 
-use self::{command::Socket, crashes::Crashes, master::Php, php::Forked, quota::Quota};
+use self::{
+    crashes::Crashes,
+    master::Php,
+    quota::Quota,
+    worker::{Claim, Link, Started, Worker},
+};
 use super::{
     measure::PoolPids,
     memory,
@@ -115,55 +121,18 @@ struct Pool {
     oom: Rc<OomKills>,
 }
 
+/// What a step of a pool works with.
+struct Context<'c> {
+    now: Instant,
+    masters: &'c mut Masters,
+    /// Messages for the gateway.
+    news: &'c mut Vec<ToGateway>,
+}
+
 #[derive(Debug)]
 enum Kind {
     Command(Rc<Program>),
     Php(Box<Php>),
-}
-
-#[derive(Debug)]
-struct Worker {
-    /// Never used again, in any pool.
-    number: u32,
-    /// The pool's generation.
-    generation: u32,
-    /// `None`: not forked yet.
-    pid: Option<u32>,
-    since: Instant,
-    claim: Claim,
-    /// When it is killed; `None`: not planned.
-    until: Option<Instant>,
-    why: Ending,
-    outputs: Option<Outputs>,
-    link: Link,
-}
-
-/// The manager's connection to a worker.
-#[derive(Debug)]
-enum Link {
-    /// A program with a listening socket.
-    Command(Socket),
-    /// Forked by its pool's master.
-    Php(Forked),
-}
-
-/// A worker that was just started.
-struct Started {
-    /// `None`: its master has not forked it yet.
-    pid: Option<u32>,
-    outputs: Outputs,
-    link: Link,
-}
-
-/// What the gateway knows about a worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Claim {
-    /// It has requested the worker.
-    Requested,
-    /// It has the worker.
-    Given,
-    /// Nothing: the gateway that had it is gone.
-    None,
 }
 
 impl Pools {
@@ -259,8 +228,13 @@ impl Pools {
     /// Starts what is due, checks which workers have accepted, and kills workers that do not end.
     pub(super) fn tick(&mut self, now: Instant, masters: &mut Masters) {
         if self.stopping == Stopping::No {
+            let mut context = Context {
+                now,
+                masters,
+                news: &mut self.news,
+            };
             for pool in &mut self.list {
-                pool.tick_master(now, masters, &mut self.news);
+                pool.tick_master(&mut context);
             }
             self.start_wanted(now, masters);
             for pool in &mut self.list {
@@ -425,15 +399,27 @@ impl Pools {
     /// A master has sent a report, or has ended.
     pub(super) fn hear(&mut self, now: Instant, news: &News, masters: &mut Masters) {
         let stopping = self.stopping != Stopping::No;
+        let mut context = Context {
+            now,
+            masters,
+            news: &mut self.news,
+        };
         for pool in &mut self.list {
-            pool.hear(now, news, stopping, masters, &mut self.news);
+            pool.hear(news, stopping, &mut context);
         }
     }
 
     /// Restarts a pool beside its old workers; `asked` is told when that is done.
     pub(super) fn renew(&mut self, name: &str, asked: u32, now: Instant, masters: &mut Masters) {
         match self.list.iter_mut().find(|pool| pool.name == name) {
-            Some(pool) => pool.renew(Some(asked), now, masters, &mut self.news),
+            Some(pool) => {
+                let mut context = Context {
+                    now,
+                    masters,
+                    news: &mut self.news,
+                };
+                pool.renew(Some(asked), &mut context);
+            }
             None => self.news.push(ToGateway::ActionDone {
                 id: asked,
                 done: false,
@@ -626,120 +612,26 @@ impl Pools {
 
     fn start_wanted(&mut self, now: Instant, masters: &mut Masters) {
         let mut all: usize = self.list.iter().map(Pool::processes).sum();
+        let mut context = Context {
+            now,
+            masters,
+            news: &mut self.news,
+        };
         for pool in &mut self.list {
             while pool.may_start(now) {
                 if self.process_max > 0 && all >= self.process_max {
-                    self.news.extend(pool.cannot_start());
+                    context.news.extend(pool.cannot_start());
                     if !std::mem::replace(&mut self.process_max_told, true) {
                         events::process_max_reached(self.process_max);
                     }
                     break;
                 }
-                pool.start(now, masters, &mut self.news);
+                pool.start(&mut context);
                 all += 1;
             }
         }
         if all < self.process_max {
             self.process_max_told = false;
-        }
-    }
-}
-
-/// After this time a worker that SIGTERM has not ended is killed.
-const TERMINATE_LIMIT: Duration = Duration::from_secs(1);
-
-impl Worker {
-    fn is_command(&self) -> bool {
-        matches!(self.link, Link::Command(_))
-    }
-
-    fn master(&self) -> Option<MasterId> {
-        match &self.link {
-            Link::Php(link) => Some(link.master),
-            Link::Command(_) => None,
-        }
-    }
-
-    /// The time by which its master must have forked it; `None`: it has.
-    fn forked_by(&self) -> Option<Instant> {
-        let forks = self.pid.is_none() && !self.is_command();
-        forks.then(|| self.since + FORK_LIMIT)
-    }
-
-    /// Makes the next connection, unless one is pending.
-    fn reconnect(&mut self, now: Instant) {
-        if let Link::Command(link) = &mut self.link
-            && self.why == Ending::Unasked
-        {
-            link.reconnect(now);
-        }
-    }
-
-    /// When to check whether it has accepted.
-    fn next_look(&self) -> Option<Instant> {
-        match &self.link {
-            Link::Command(link) if self.why == Ending::Unasked => link.next_look(),
-            _ => None,
-        }
-    }
-
-    /// The gateway that had it is gone.
-    fn forget(&mut self, now: Instant, patience: Duration) {
-        self.claim = Claim::None;
-        match &mut self.link {
-            Link::Command(link) => {
-                link.pending = None;
-                self.until.get_or_insert(now + UNCLAIMED_LIMIT);
-            }
-            Link::Php(link) => {
-                link.stream = None;
-                self.why = Ending::Requested;
-                self.until.get_or_insert(now + patience);
-            }
-        }
-    }
-
-    /// It should end by itself until `until`.
-    fn leave(&mut self, pool: &str, why: Ending, until: Instant) {
-        if self.why == Ending::Unasked {
-            self.why = why;
-            self.until = Some(until);
-            self.end(pool);
-        }
-    }
-
-    /// Asks it to end. PHP workers end when the gateway closes their stream.
-    fn end(&mut self, pool: &str) {
-        match &mut self.link {
-            Link::Command(link) => {
-                // Nobody will use it, and a worker that accepted it now would wait for a request.
-                link.pending = None;
-                let Some(pid) = self.pid else { return };
-                if let Err(error) = process::terminate(pid) {
-                    tell!(error, about(pool, pid), "cannot stop the worker: {error}");
-                }
-                // Many programs miss a signal that arrives just before they wait for a connection.
-                link.close(pid);
-            }
-            Link::Php(link) => link.stream = None,
-        }
-        if self.why == Ending::Unasked {
-            self.why = Ending::Requested;
-        }
-    }
-
-    /// Kills it. The gateway asks for this also when a connection has closed: if the worker has begun to end by itself,
-    /// `why` is not the reason.
-    fn kill(&mut self, why: Ending, pool: &str, masters: &mut Masters) {
-        if self.why == Ending::Unasked && !self.pid.is_some_and(process::is_ending) {
-            self.why = why;
-        }
-        self.until
-            .get_or_insert_with(|| Instant::now() + RETIRE_LIMIT);
-        match (&mut self.link, self.pid) {
-            (Link::Command(link), Some(pid)) => link.kill(pool, pid),
-            (Link::Command(_), None) => {}
-            (Link::Php(link), _) => masters.kill(link.master, self.number),
         }
     }
 }
@@ -777,6 +669,9 @@ const RAISE: usize = 4;
 
 /// An operator can raise the number of workers to this in any case.
 const RAISE_TO: usize = 16;
+
+/// After this time a worker that SIGTERM has not ended is killed.
+const TERMINATE_LIMIT: Duration = Duration::from_secs(1);
 
 /// How often memory is measured.
 const MEMORY_LOOK: Duration = Duration::from_secs(3);

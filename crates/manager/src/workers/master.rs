@@ -19,7 +19,7 @@ use weir_control::ToGateway;
 use weir_observe::{error_log::tell, events};
 use weir_sys::{memory, process::Exit};
 
-use super::{Kind, Pool, about_pool, next_number};
+use super::{Context, Kind, Pool, about_pool, next_number};
 use crate::{
     gateway::{Lived, back_off, describe_pause},
     php::{Logs, MasterId, Masters, Report, Spec, Task},
@@ -202,28 +202,24 @@ impl Php {
 
 impl Pool {
     /// Restarts the pool: at once for a command, when a new master is ready for PHP. `asked` is told then.
-    pub(super) fn renew(
-        &mut self,
-        asked: Option<u32>,
-        now: Instant,
-        masters: &mut Masters,
-        news: &mut Vec<ToGateway>,
-    ) {
+    pub(super) fn renew(&mut self, asked: Option<u32>, context: &mut Context<'_>) {
         let Kind::Php(php) = &mut self.kind else {
             self.generation += 1;
             let text = "restarting: its workers are replaced as they become free";
-            news.extend(asked.map(|id| done(id, true, text)));
-            return news.push(self.ready());
+            context.news.extend(asked.map(|id| done(id, true, text)));
+            return context.news.push(self.ready());
         };
         if php.next.is_some() {
             let again = php.again.get_or_insert_default();
             match again.len() < MAX_ASKED {
                 true => again.extend(asked),
-                false => news.extend(asked.map(|id| done(id, false, "too many such commands"))),
+                false => context
+                    .news
+                    .extend(asked.map(|id| done(id, false, "too many such commands"))),
             }
             return;
         }
-        self.begin(asked.into_iter().collect(), now, masters, news);
+        self.begin(asked.into_iter().collect(), context);
     }
 
     /// As [`renew`](Self::renew), at the next tick.
@@ -240,19 +236,13 @@ impl Pool {
     }
 
     /// Starts a master.
-    fn begin(
-        &mut self,
-        asked: Vec<u32>,
-        now: Instant,
-        masters: &mut Masters,
-        news: &mut Vec<ToGateway>,
-    ) {
+    fn begin(&mut self, asked: Vec<u32>, context: &mut Context<'_>) {
         let Kind::Php(php) = &mut self.kind else {
             return;
         };
         php.due = None;
         let spec = Rc::new(php.spec.renewed());
-        match masters.start(&spec, &php.logs) {
+        match context.masters.start(&spec, &php.logs) {
             Ok(master) => {
                 php.next = Some(Renewal {
                     master,
@@ -260,38 +250,34 @@ impl Pool {
                     version: Default::default(),
                     stage: Stage::Boot,
                     failed: None,
-                    until: now + BOOT_LIMIT,
+                    until: context.now + BOOT_LIMIT,
                     asked,
                 });
             }
             Err(error) => {
                 let cause = format!("{} cannot be started: {error}", spec.program.display());
-                self.renewal_failed(cause, asked, now, news);
+                self.renewal_failed(cause, asked, context.now, context.news);
             }
         }
     }
 
     /// Starts a master if one is due, gives up stages that take too long, and checks the sites' roots.
-    pub(super) fn tick_master(
-        &mut self,
-        now: Instant,
-        masters: &mut Masters,
-        news: &mut Vec<ToGateway>,
-    ) {
+    pub(super) fn tick_master(&mut self, context: &mut Context<'_>) {
+        let now = context.now;
         let Kind::Php(php) = &mut self.kind else {
             return;
         };
         if php.due.is_some_and(|due| due <= now) {
-            return self.begin(Vec::new(), now, masters, news);
+            return self.begin(Vec::new(), context);
         }
         if php.next.as_ref().is_some_and(|next| next.until <= now) {
-            return self.stage_is_over(true, now, masters, news);
+            return self.stage_is_over(true, context);
         }
         let overdue = |(_, until): &&(MasterId, Instant)| *until <= now;
         let overdue: Vec<MasterId> = php.old.iter().filter(overdue).map(|(id, _)| *id).collect();
         if php.may_begin_again() {
             let asked = php.again.take().unwrap_or_default();
-            return self.begin(asked, now, masters, news);
+            return self.begin(asked, context);
         }
         if php.look.is_some_and(|look| look <= now) && php.may_look() {
             php.look = Some(now + LOOK);
@@ -301,10 +287,10 @@ impl Pool {
                     about_pool(&self.name),
                     "a site's root has moved: the pool is restarted"
                 );
-                return self.begin(Vec::new(), now, masters, news);
+                return self.begin(Vec::new(), context);
             }
         }
-        self.end_old(&overdue, now, masters);
+        self.end_old(&overdue, now, context.masters);
     }
 
     /// Removes old masters without workers, and kills the workers of those whose time is over.
@@ -328,14 +314,7 @@ impl Pool {
     }
 
     /// Handles a report of a master about itself.
-    pub(super) fn hear_master(
-        &mut self,
-        id: MasterId,
-        report: &Report,
-        now: Instant,
-        masters: &mut Masters,
-        news: &mut Vec<ToGateway>,
-    ) {
+    pub(super) fn hear_master(&mut self, id: MasterId, report: &Report, context: &mut Context<'_>) {
         let Kind::Php(php) = &mut self.kind else {
             return;
         };
@@ -347,14 +326,14 @@ impl Pool {
                 let boots = |next: &&mut Renewal| is_next && matches!(next.stage, Stage::Boot);
                 if let Some(next) = php.next.as_mut().filter(boots) {
                     next.version = (version.clone(), *exposed);
-                    self.stage_is_over(false, now, masters, news);
+                    self.stage_is_over(false, context);
                 }
             }
             Report::Failed(cause) => {
                 if let Some(next) = php.next.as_mut().filter(|_| is_next) {
                     // It is about to end: its output says more.
                     next.failed = Some(cause.clone());
-                    next.until = now + LAST_WORDS;
+                    next.until = context.now + LAST_WORDS;
                 }
             }
             Report::Warning(text) if is_next || php.current == Some(id) => {
@@ -363,7 +342,7 @@ impl Pool {
             Report::Exited { number, .. } | Report::ForkFailed { number, .. }
                 if php.is_helper(id, *number) =>
             {
-                self.stage_is_over(false, now, masters, news);
+                self.stage_is_over(false, context);
             }
             _ => {}
         }
@@ -371,13 +350,9 @@ impl Pool {
 
     /// The new master has finished a stage, or has `failed` to do so in time. If warming up fails, the restart
     /// continues without it.
-    fn stage_is_over(
-        &mut self,
-        failed: bool,
-        now: Instant,
-        masters: &mut Masters,
-        news: &mut Vec<ToGateway>,
-    ) {
+    fn stage_is_over(&mut self, failed: bool, context: &mut Context<'_>) {
+        let Context { now, masters, news } = context;
+        let now = *now;
         let Kind::Php(php) = &mut self.kind else {
             return;
         };
@@ -456,10 +431,9 @@ impl Pool {
         &mut self,
         id: MasterId,
         (exit, words): (Exit, &str),
-        now: Instant,
-        masters: &mut Masters,
-        news: &mut Vec<ToGateway>,
+        context: &mut Context<'_>,
     ) {
+        let now = context.now;
         let Kind::Php(php) = &mut self.kind else {
             return;
         };
@@ -470,7 +444,7 @@ impl Pool {
         if let Some(next) = php.next.as_mut().filter(|next| next.master == id) {
             let died = || format!("it ended before PHP was loaded: {exit}");
             let cause = next.failed.take().unwrap_or_else(died);
-            return self.give_up(cause + &said, now, news);
+            return self.give_up(cause + &said, now, context.news);
         }
         php.old.retain(|(old, _)| *old != id);
         if php.current != Some(id) {
@@ -501,7 +475,7 @@ impl Pool {
             lived.time.as_secs_f64()
         );
         if lists {
-            self.stage_is_over(true, now, masters, news);
+            self.stage_is_over(true, context);
         }
     }
 

@@ -4,14 +4,13 @@
 use std::{
     io,
     os::{fd::OwnedFd, unix::net::UnixStream},
-    time::Instant,
 };
 
 use weir_control::ToGateway;
 use weir_observe::{error_log::tell, events};
 use weir_sys::process::Exit;
 
-use super::{Claim, Link, Pool, Started, Worker, about_pool, master::Php};
+use super::{Claim, Context, Link, Pool, Started, Worker, about_pool, master::Php};
 use crate::{
     output::Outputs,
     php::{MasterId, Masters, News, Report, Task, What},
@@ -54,14 +53,8 @@ impl Php {
 
 impl Pool {
     /// A master has sent a report or ended. Handled if it is this pool's master, or that of some of its workers.
-    pub(super) fn hear(
-        &mut self,
-        now: Instant,
-        heard: &News,
-        stopping: bool,
-        masters: &mut Masters,
-        news: &mut Vec<ToGateway>,
-    ) {
+    pub(super) fn hear(&mut self, heard: &News, stopping: bool, context: &mut Context<'_>) {
+        let now = context.now;
         let id = heard.master;
         match &heard.what {
             What::Told(Report::Forked { number, pid }) => {
@@ -71,18 +64,18 @@ impl Pool {
                     {
                         php.has_forked = true;
                     }
-                    self.worker_forked(index, *pid, stopping, masters, news);
+                    self.worker_forked(index, *pid, stopping, context);
                 }
             }
             What::Told(report @ Report::Exited { number, exit }) => {
                 match self.forked(id, *number) {
-                    Some(index) => self.exited(index, *exit, now, news),
-                    None => self.hear_master(id, report, now, masters, news),
+                    Some(index) => self.exited(index, *exit, now, context.news),
+                    None => self.hear_master(id, report, context),
                 }
             }
             What::Told(report @ Report::ForkFailed { number, errno }) => {
                 let Some(index) = self.forked(id, *number) else {
-                    return self.hear_master(id, report, now, masters, news);
+                    return self.hear_master(id, report, context);
                 };
                 {
                     let worker = self.workers.remove(index);
@@ -93,18 +86,18 @@ impl Pool {
                         "no worker can be forked: {error}"
                     );
                     if worker.claim == Claim::Requested {
-                        news.push(self.failed(1));
+                        context.news.push(self.failed(1));
                     }
                 }
             }
-            What::Told(report) => self.hear_master(id, report, now, masters, news),
+            What::Told(report) => self.hear_master(id, report, context),
             What::Gone { exit, words } => {
                 while let Some(index) = self.workers.iter().position(|w| w.master() == Some(id)) {
                     // It ended together with its master.
-                    self.exited(index, KILLED, now, news);
+                    self.exited(index, KILLED, now, context.news);
                 }
                 if !stopping {
-                    self.master_gone(id, (*exit, words), now, masters, news);
+                    self.master_gone(id, (*exit, words), context);
                 }
             }
         }
@@ -117,14 +110,7 @@ impl Pool {
     }
 
     /// A worker has started: the gateway gets it.
-    fn worker_forked(
-        &mut self,
-        index: usize,
-        pid: u32,
-        stopping: bool,
-        masters: &mut Masters,
-        news: &mut Vec<ToGateway>,
-    ) {
+    fn worker_forked(&mut self, index: usize, pid: u32, stopping: bool, context: &mut Context<'_>) {
         let worker = &mut self.workers[index];
         if worker.pid.is_some() {
             return;
@@ -138,10 +124,10 @@ impl Pool {
             return;
         };
         if stopping || worker.until.is_some() {
-            return worker.kill(events::Ending::Requested, &self.name, masters);
+            return worker.kill(events::Ending::Requested, &self.name, context.masters);
         }
         worker.claim = Claim::Given;
-        news.push(ToGateway::Worker {
+        context.news.push(ToGateway::Worker {
             pool: self.id,
             worker: worker.number,
             pid,

@@ -10,8 +10,8 @@ use weir_observe::{
 use weir_sys::process::Exit;
 
 use super::{
-    Claim, FORK_LIMIT, Kind, Link, Pool, Pools, RETIRE_LIMIT, Worker, about, about_pool, command,
-    master::Php, next_number,
+    Claim, Context, FORK_LIMIT, Kind, Link, Pool, Pools, RETIRE_LIMIT, Worker, about, about_pool,
+    command, master::Php, next_number,
 };
 use crate::php::Masters;
 
@@ -76,7 +76,9 @@ impl Pool {
             && self.quota.due().is_some_and(|due| due <= now)
     }
 
-    pub(super) fn start(&mut self, now: Instant, masters: &mut Masters, news: &mut Vec<ToGateway>) {
+    pub(super) fn start(&mut self, context: &mut Context<'_>) {
+        let Context { now, masters, news } = context;
+        let now = *now;
         self.quota.start(now);
         let number = next_number();
         let started = match &mut self.kind {
