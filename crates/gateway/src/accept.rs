@@ -52,7 +52,7 @@ pub(super) struct Seat {
 ///
 /// If the reactor cannot watch `fd` as a listening socket.
 pub(crate) async fn listen(
-    gateway: &Arc<Gateway>,
+    gateway: &'static Gateway,
     listener: u16,
     home: u16,
     fd: OwnedFd,
@@ -143,17 +143,17 @@ pub(crate) async fn listen(
 /// Serves the connections that other reactors send to the reactor `home`, and idle ones on which something has come.
 /// Never returns.
 pub(super) async fn take_in(
-    gateway: Arc<Gateway>,
+    gateway: &'static Gateway,
     home: u16,
     mut mailbox: mpsc::UnboundedReceiver<Detached>,
 ) {
     let listeners = 0..gateway.config.listeners.len() as u16;
     let terms: Vec<Terms> = listeners
-        .map(|listener| Terms::new(&gateway, listener, home))
+        .map(|listener| Terms::new(gateway, listener, home))
         .collect();
     let serve = |connection: Detached| {
         if let Some(terms) = terms.get(usize::from(connection.listener)) {
-            terms.take(&gateway, connection);
+            terms.take(gateway, connection);
         }
     };
     let idle = match idle::start() {
@@ -174,7 +174,7 @@ pub(super) async fn take_in(
         tokio::select! {
             sent = mailbox.recv() => match sent {
                 Some(connection) if connection.rests(clock::now()) => {
-                    idle::keep(&gateway, connection);
+                    idle::keep(gateway, connection);
                 }
                 Some(connection) => serve(connection),
                 None => return,
@@ -204,7 +204,7 @@ impl Terms {
     }
 
     /// Serves a connection that has no task.
-    fn take(&self, gateway: &Arc<Gateway>, connection: Detached) {
+    fn take(&self, gateway: &'static Gateway, connection: Detached) {
         let settings = &gateway.config.listeners[usize::from(self.listener)];
         let Detached {
             socket,
@@ -225,7 +225,7 @@ impl Terms {
     /// Serves a connection on this reactor. `before`: see [`Detached`].
     fn serve(
         &self,
-        gateway: &Arc<Gateway>,
+        gateway: &'static Gateway,
         socket: Socket,
         peer: Option<SocketAddr>,
         place: ConnectionPermit,
@@ -253,7 +253,7 @@ impl Terms {
             _registered: registered,
             place: Some(place),
         };
-        let front = Seated::new(gateway.clone(), conn, seat);
+        let front = Seated::new(gateway, conn, seat);
         // Two kinds of task: a task is as large as the largest future in it.
         let task = match &settings.protocol {
             Protocol::Http => tokio::spawn(Http1::new(front, socket, self.limits)),

@@ -31,7 +31,7 @@ use weir_observe::events;
 use super::{Gateway, accept, dispatch::PoolHandle};
 
 /// Answers on a listening socket until another gateway takes over, or this one ends. Runs on the calling reactor.
-pub(super) fn start(gateway: Arc<Gateway>, listener: u16, socket: OwnedFd) {
+pub(super) fn start(gateway: &'static Gateway, listener: u16, socket: OwnedFd) {
     tokio::spawn(async move {
         let settings = &gateway.config.listeners[usize::from(listener)];
         let name = format!("listen.{}", settings.name);
@@ -58,7 +58,7 @@ pub(super) fn start(gateway: Arc<Gateway>, listener: u16, socket: OwnedFd) {
             {
                 events::client_turned_away(&settings.name, peer.ip().to_canonical());
             } else if peers.load(Relaxed) < PEERS {
-                let (line, peers) = (line(&gateway, pool), peers.clone());
+                let (line, peers) = (line(gateway, pool), peers.clone());
                 peers.fetch_add(1, Relaxed);
                 tokio::spawn(async move {
                     let _ = tokio::time::timeout(LONGEST, tell(socket, &line)).await;

@@ -49,7 +49,7 @@ enum Told<T> {
 
 /// The workers of all pools.
 pub(super) struct AtWork {
-    gateway: Arc<Gateway>,
+    gateway: &'static Gateway,
     /// In the order of the pools.
     names: Vec<Arc<str>>,
 }
@@ -141,7 +141,7 @@ fn expect<T>(questions: &mut HashMap<u32, oneshot::Sender<T>>, id: u32) -> onesh
 }
 
 impl AtWork {
-    pub(super) fn new(gateway: Arc<Gateway>) -> AtWork {
+    pub(super) fn new(gateway: &'static Gateway) -> AtWork {
         let pools = gateway.pools.iter();
         let names = pools.map(|pool| pool.settings.name.as_str().into());
         AtWork {
@@ -170,7 +170,7 @@ impl Workers for AtWork {
     }
 
     fn owner(&self, inode: u32) -> Task<Option<u32>> {
-        Box::pin(owner_of(self.gateway.clone(), inode))
+        Box::pin(owner_of(self.gateway, inode))
     }
 
     fn serves(&self, host: &str, address: SocketAddr) -> bool {
@@ -194,7 +194,7 @@ impl Workers for AtWork {
     }
 
     fn former(&self, whose: CallSource) -> Task<Option<(u32, Arc<str>)>> {
-        let gateway = self.gateway.clone();
+        let gateway = self.gateway;
         Box::pin(async move {
             for _ in 0..MOST_TRIES {
                 let turn = gateway.owners.any_turn(clock::precise())?;
@@ -212,7 +212,7 @@ impl Workers for AtWork {
 }
 
 /// The process id of the busy worker that has the socket with this inode open, as the manager sees it.
-pub(super) async fn owner_of(gateway: Arc<Gateway>, inode: u32) -> Option<u32> {
+pub(super) async fn owner_of(gateway: &'static Gateway, inode: u32) -> Option<u32> {
     for _ in 0..MOST_TRIES {
         let turn = gateway.owners.turn(clock::precise())?;
         until(turn).await;

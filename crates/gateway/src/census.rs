@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::{
-        Arc, Mutex, PoisonError,
+        Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -75,7 +75,7 @@ pub(super) struct ListenerTally {
 /// A place in the [`Census`]. Dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
-    census: Arc<Census>,
+    census: &'static Census,
     address: Option<IpAddr>,
     /// Whether this place counts towards `max_connections`.
     is_counted: bool,
@@ -143,7 +143,7 @@ impl Census {
         }
     }
 
-    pub(super) fn enter(self: &Arc<Self>, peer: Option<SocketAddr>) -> Option<ConnectionPermit> {
+    pub(super) fn enter(&'static self, peer: Option<SocketAddr>) -> Option<ConnectionPermit> {
         let address = peer
             .map(|peer| network_of(peer.ip()))
             .filter(|_| self.max_per_address > 0);
@@ -159,7 +159,7 @@ impl Census {
             *count += 1;
         }
         Some(ConnectionPermit {
-            census: self.clone(),
+            census: self,
             address,
             is_counted: false,
         })

@@ -14,7 +14,7 @@ use super::{Gateway, accept::Seat, conn::Conn, exchange, fastcgi_front, record::
 
 /// The gateway's side of a connection, and its seat, which is freed with it.
 pub(super) struct Seated {
-    gateway: Arc<Gateway>,
+    gateway: &'static Gateway,
     conn: Arc<Conn>,
     seat: Seat,
 }
@@ -27,7 +27,7 @@ pub(super) type FastCgi = fastcgi::Connection<Seated>;
 
 impl Seated {
     /// `seat` is dropped when the connection ends, or moves to another reactor.
-    pub(super) fn new(gateway: Arc<Gateway>, conn: Arc<Conn>, seat: Seat) -> Seated {
+    pub(super) fn new(gateway: &'static Gateway, conn: Arc<Conn>, seat: Seat) -> Seated {
         Seated {
             gateway,
             conn,
@@ -65,7 +65,7 @@ impl Front for Seated {
     type Receipt = Box<Record>;
 
     fn begin(&self, request: Request) -> Begun<Box<Record>> {
-        exchange::begin(&self.gateway, &self.conn, request)
+        exchange::begin(self.gateway, &self.conn, request)
     }
 
     fn state(&self) -> &ConnState {
@@ -84,13 +84,13 @@ impl Front for Seated {
     }
 
     fn move_away(&mut self, to: u16, socket: Socket) {
-        self.seat.move_away(to, &self.gateway, &self.conn, socket);
+        self.seat.move_away(to, self.gateway, &self.conn, socket);
     }
 
     fn refused(&self, status: StatusCode, reason: &'static str, why: &str) {
         match self.is_of_client() {
-            true => exchange::refused_head(&self.gateway, &self.conn, status, reason, why),
-            false => fastcgi_front::refused(&self.gateway, &self.conn, why),
+            true => exchange::refused_head(self.gateway, &self.conn, status, reason, why),
+            false => fastcgi_front::refused(self.gateway, &self.conn, why),
         }
     }
 
@@ -105,6 +105,6 @@ impl Front for Seated {
 
 impl fastcgi::Front for Seated {
     fn capacity(&self) -> fastcgi::Capacity {
-        fastcgi_front::capacity(&self.gateway, &self.conn)
+        fastcgi_front::capacity(self.gateway, &self.conn)
     }
 }

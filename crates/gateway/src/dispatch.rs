@@ -230,7 +230,7 @@ impl PoolHandle {
         (cores, as_fpm): (usize, bool),
         manager: ManagerHandle,
         tally: Arc<Tally>,
-    ) -> Arc<PoolHandle> {
+    ) -> &'static PoolHandle {
         let maxconn = settings.queue.maxconn;
         let pool = Driver::new(Pool::new(limits::of(&settings.queue)));
         let group = match &settings.runtime {
@@ -256,7 +256,7 @@ impl PoolHandle {
         let cancels = cancels.map(|workers| Mutex::new(Cancels::new(workers.max_spawn_rate)));
         let by_itself = limits::php_requests(&settings.runtime);
         let replaced = settings.workers().map(|workers| workers.max_requests);
-        let handle = Arc::new(PoolHandle {
+        let handle: &'static PoolHandle = Box::leak(Box::new(PoolHandle {
             id,
             process_requests: replaced
                 .filter(|most| *most > 0)
@@ -283,8 +283,8 @@ impl PoolHandle {
             own: own::Own::default(),
             turns: turns::Turns::default(),
             sessions: sessions::Sessions::default(),
-        });
-        handle.change(|state, now, effects| state.fit(&handle, now, effects));
+        }));
+        handle.change(|state, now, effects| state.fit(handle, now, effects));
         handle
     }
 
@@ -292,7 +292,7 @@ impl PoolHandle {
     ///
     /// If the request runs again, `wait` says when it was first admitted to this pool: then it waits at the head of
     /// the queue with its first deadline. `wait` is filled in whatever the result is.
-    pub(crate) fn admit(self: &Arc<Self>, ask: &Ask, wait: &mut Option<Wait>) -> Admitted {
+    pub(crate) fn admit(&'static self, ask: &Ask, wait: &mut Option<Wait>) -> Admitted {
         let ticket = ask.ticket();
         let request = ask.id;
         let now = clock::now();
@@ -350,14 +350,14 @@ impl PoolHandle {
         };
         effects.perform(self);
         Admitted::Waits(QueuePlace {
-            pool: self.clone(),
+            pool: self,
             request,
             state: Place::Waits(receiver),
         })
     }
 
     /// The manager reports a connection to a worker: to a new process, or a new one to a running process.
-    pub(crate) fn worker_ready(self: &Arc<Self>, worker: NewWorker, conn: WorkerConn) {
+    pub(crate) fn worker_ready(&'static self, worker: NewWorker, conn: WorkerConn) {
         self.change(|state, now, effects| {
             let index = state.slot_of(&worker, self.ends_by_itself);
             let id = WorkerId(index as u32);
@@ -396,7 +396,7 @@ impl PoolHandle {
     }
 
     /// A worker's process has ended.
-    pub(crate) fn worker_exited(self: &Arc<Self>, worker: u32, exit: Exit, killed: bool) {
+    pub(crate) fn worker_exited(&'static self, worker: u32, exit: Exit, killed: bool) {
         self.change(|state, now, effects| {
             if state.exits.len() == REMEMBERED_EXITS {
                 state.exits.pop_front();
@@ -582,7 +582,7 @@ impl Ask {
 }
 
 impl State {
-    fn lend(&mut self, pool: &Arc<PoolHandle>, worker: WorkerId) -> Lease {
+    fn lend(&mut self, pool: &'static PoolHandle, worker: WorkerId) -> Lease {
         self.last_lent = clock::now();
         if let Some(counts) = &mut self.counts {
             counts.works();
@@ -596,7 +596,7 @@ impl State {
         slot.requests = slot.requests.saturating_add(1);
         let conn = slot.conn.take();
         Lease(Box::new(Held {
-            pool: pool.clone(),
+            pool,
             worker,
             process: slot.process,
             pid: slot.pid,
@@ -669,7 +669,7 @@ impl State {
 ///
 /// Thousands of requests may wait: each field takes memory for each of them.
 pub(crate) struct QueuePlace {
-    pool: Arc<PoolHandle>,
+    pool: &'static PoolHandle,
     request: RequestId,
     state: Place,
 }
@@ -706,8 +706,7 @@ impl QueuePlace {
                             return Poll::Pending;
                         };
                         if let Place::Waits(receiver) = self.leave() {
-                            let pool = self.pool.clone();
-                            let waiting = pool.wait_as_call(self.request, receiver, call);
+                            let waiting = self.pool.wait_as_call(self.request, receiver, call);
                             self.state = Place::Calls(Box::pin(waiting));
                         }
                     }

@@ -1,7 +1,7 @@
 //! Draining: the gateway accepts nothing new, and tells the manager what it still waits for.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Condvar, Mutex, PoisonError, atomic::Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
@@ -9,12 +9,12 @@ use std::{
 use weir_control::{DrainStatus, ToManager};
 use weir_observe::pool_status::Stage;
 
-use super::{Gateway, PoolHandle, dispatch::AskedBy};
+use super::{Gateway, dispatch::AskedBy};
 
 /// Accepts nothing new, and tells the manager when the last connection and the last script have ended. A script may
 /// run on after its client has left; then its lease still exists. If this is the `last` gateway, the operator's
 /// window stays open, so that an operator can ask for a faster stop.
-pub(super) fn drain(gateway: &Arc<Gateway>, last: bool) {
+pub(super) fn drain(gateway: &'static Gateway, last: bool) {
     if gateway.drain.has_started() {
         return;
     }
@@ -23,13 +23,12 @@ pub(super) fn drain(gateway: &Arc<Gateway>, last: bool) {
         gateway.window_ends.start();
     }
     gateway.drain.start();
-    gateway.pools.iter().for_each(PoolHandle::wind_down);
+    gateway.pools.iter().for_each(|pool| pool.wind_down());
     if let Some(egress) = gateway.egress.get()
         && !last
     {
         egress.drain();
     }
-    let gateway = gateway.clone();
     let watch = move || {
         let window = || usize::from(last && !gateway.window_closed.is_set());
         let mut told = None;
@@ -38,7 +37,7 @@ pub(super) fn drain(gateway: &Arc<Gateway>, last: bool) {
                 told = Some(Instant::now());
                 gateway
                     .manager
-                    .tell(ToManager::DrainStatus(holding(&gateway, calls)));
+                    .tell(ToManager::DrainStatus(holding(gateway, calls)));
             }
             thread::sleep(LOOK);
         };

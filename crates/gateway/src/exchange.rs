@@ -63,7 +63,7 @@ enum First {
 
 /// Begins to answer a request. What needs not wait is answered.
 pub(crate) fn begin(
-    gateway: &Arc<Gateway>,
+    gateway: &'static Gateway,
     conn: &Arc<Conn>,
     request: Request,
 ) -> Begun<Box<Record>> {
@@ -103,12 +103,12 @@ pub(crate) fn begin(
         },
         Ok(Routed::Waits) => First::Waits,
         Ok(Routed::Reply(reply)) if body.is_none() => {
-            return Begun::Answered(respond(record, conn, (reply, None), rules.as_deref()));
+            return Begun::Answered(respond(record, conn, (reply, None), rules));
         }
-        Err(refusal) if body.is_none() && !has_error_page(rules.as_deref(), &refusal) => {
+        Err(refusal) if body.is_none() && !has_error_page(rules, &refusal) => {
             note_refusal(&mut record, &refusal);
             let reply = refusal.reply();
-            return Begun::Answered(respond(record, conn, (reply, None), rules.as_deref()));
+            return Begun::Answered(respond(record, conn, (reply, None), rules));
         }
         Ok(Routed::Reply(reply)) => First::Done(Box::new(Ok(reply))),
         Err(refusal) => First::Done(Box::new(Err(refusal))),
@@ -120,17 +120,17 @@ async fn answer(
     mut record: Box<Record>,
     conn: Arc<Conn>,
     body: RequestBody,
-    mut rules: Option<Arc<Rules>>,
+    mut rules: Option<&'static Rules>,
     first: First,
 ) -> Answer<Box<Record>> {
-    let gateway = record.gateway.clone();
+    let gateway = record.gateway;
     let mut body = Some(body);
     // Rare cases are boxed, because this value is moved with every request.
-    let mut answered = match steps(&gateway, &mut record, &conn, &mut body, &mut rules, first).await
+    let mut answered = match steps(gateway, &mut record, &conn, &mut body, &mut rules, first).await
     {
         Ok(answered) => answered,
         Err(refusal) => {
-            let refused = refuse(&gateway, &mut record, refusal, rules.as_ref());
+            let refused = refuse(gateway, &mut record, refusal, rules);
             (Box::pin(refused).await, None)
         }
     };
@@ -141,7 +141,7 @@ async fn answer(
         // The value is a constant.
         let _ = answered.0.headers.insert(Name::Connection, b"close");
     }
-    respond(record, &conn, answered, rules.as_deref())
+    respond(record, &conn, answered, rules)
 }
 
 /// The steps up to an answer, after the first ones. `body` is taken when it is needed; `in_force` is set to the rules that
@@ -151,7 +151,7 @@ async fn steps(
     record: &mut Record,
     conn: &Arc<Conn>,
     body: &mut Option<RequestBody>,
-    in_force: &mut Option<Arc<Rules>>,
+    in_force: &mut Option<&'static Rules>,
     first: First,
 ) -> Result<Answered, Refusal> {
     let mut resume = Resume::Begin;
@@ -173,15 +173,15 @@ async fn steps(
         if let Routed::Reply(reply) = routed {
             return Ok((reply, None));
         }
-        let Some(rules) = in_force.clone() else {
+        let Some(rules) = *in_force else {
             break;
         };
         let resume = std::mem::replace(&mut resume, Resume::Begin);
-        match run_script(gateway, record, conn, &rules, body.take(), resume).await? {
+        match run_script(gateway, record, conn, rules, body.take(), resume).await? {
             Outcome::Reply(reply, length) => return Ok((reply, length)),
             Outcome::LocalRedirect(location) => redirect_within(record, &location)?,
             Outcome::FileRedirect(redirect, status, headers) => {
-                let followed = follow_file_redirect(record, &rules, &redirect, status, headers);
+                let followed = follow_file_redirect(record, rules, &redirect, status, headers);
                 if let Some(reply) = Box::pin(followed).await? {
                     return Ok((reply, None));
                 }
@@ -245,7 +245,7 @@ fn route(
     gateway: &Gateway,
     record: &mut Record,
     conn: &Conn,
-    in_force: &mut Option<Arc<Rules>>,
+    in_force: &mut Option<&'static Rules>,
 ) -> Result<Routed, Refusal> {
     if record.head.path() == b"*" {
         return no_path_asked(record).map(Routed::Reply);
@@ -255,7 +255,7 @@ fn route(
         record.head.fields.set(b"host", authority.as_bytes());
     }
     let found = find(gateway, &record.head, record.asked().is_some(), conn)?;
-    let rules = in_force.insert(found.rules.clone());
+    let rules = in_force.insert(found.rules);
     record.site = Some(found.site.index);
     record.host.clear();
     record.host.extend_from_slice(&found.host);
@@ -470,7 +470,7 @@ async fn run_script(
             )
         })?;
     if let Resume::Begin = resume {
-        record.pool = Some(pool.clone());
+        record.pool = Some(pool);
         if let Some(script) = &record.script
             && !script.path_info.is_empty()
         {
@@ -534,12 +534,12 @@ fn no_path(location: &str) -> Refusal {
 /// The script wants a file to be sent. `None` if it named another URL of the site, which is requested next.
 async fn follow_file_redirect(
     record: &mut Record,
-    rules: &Arc<Rules>,
+    rules: &'static Rules,
     redirect: &FileRedirect,
     status: StatusCode,
     said: Fields,
 ) -> Result<Option<Reply>, Refusal> {
-    let (gateway, now) = (record.gateway.clone(), clock::now());
+    let (gateway, now) = (record.gateway, clock::now());
     let target =
         match redirect {
             FileRedirect::Url(url) => match gateway.router.accel_redirect(rules, url, now).await {
@@ -642,7 +642,7 @@ async fn refuse(
     gateway: &Gateway,
     record: &mut Record,
     refusal: Refusal,
-    rules: Option<&Arc<Rules>>,
+    rules: Option<&'static Rules>,
 ) -> Reply {
     note_refusal(record, &refusal);
     let status = refusal.status;
@@ -683,7 +683,7 @@ fn respond(
     if !reply.headers.has(Name::Server) {
         (reply.headers).append_line(Name::Server, b"Server: weir\r\n");
     }
-    let keep = keeps_connection(&record.gateway, conn) && !closes(&reply.headers);
+    let keep = keeps_connection(record.gateway, conn) && !closes(&reply.headers);
     hand_over(record, reply, length, keep)
 }
 

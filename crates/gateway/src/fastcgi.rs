@@ -347,7 +347,7 @@ impl Run {
         Owner(
             self.live
                 .as_ref()
-                .map(|live| (live.lease.pool().clone(), live.id, live.asked.clone())),
+                .map(|live| (live.lease.pool(), live.id, live.asked.clone())),
         )
     }
 }

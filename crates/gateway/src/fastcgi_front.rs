@@ -44,7 +44,7 @@ use super::{
 
 /// Begins to answer a request with these parameters.
 pub(crate) fn begin(
-    gateway: &Arc<Gateway>,
+    gateway: &'static Gateway,
     conn: &Arc<Conn>,
     head: Box<Head>,
     params: Box<Pairs>,
@@ -99,10 +99,10 @@ async fn answer(
     conn: Arc<Conn>,
     body: RequestBody,
 ) -> Answer<Box<Record>> {
-    let gateway = record.gateway.clone();
-    let front = settings(&gateway, &conn);
-    let mut keep = keeps_connection(&gateway, &conn);
-    let reply = match steps(&gateway, &conn, front, &mut record, body).await {
+    let gateway = record.gateway;
+    let front = settings(gateway, &conn);
+    let mut keep = keeps_connection(gateway, &conn);
+    let reply = match steps(gateway, &conn, front, &mut record, body).await {
         Ok(reply) => reply,
         Err(refusal) => {
             note_refusal(&mut record, &refusal);
@@ -142,7 +142,7 @@ async fn steps(
     let (Some(front), Some(pool)) = (front, pool) else {
         return Err(not_found(""));
     };
-    record.pool = Some(pool.clone());
+    record.pool = Some(pool);
     let body = script::take_body(record, conn, BODY, body).await?;
     if let Some(page) = own_page(record, conn, pool, front.status_only) {
         return Ok(page);
@@ -173,7 +173,7 @@ async fn steps(
 fn own_page(
     record: &mut Record,
     conn: &Conn,
-    pool: &Arc<PoolHandle>,
+    pool: &'static PoolHandle,
     only_pages: bool,
 ) -> Option<Reply> {
     let params = record.params.as_ref()?;

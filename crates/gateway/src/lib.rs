@@ -15,7 +15,7 @@
 //! Requests of a web server in front, over FastCGI, name their script: `fastcgi_front` has their steps, without route.
 //!
 //! There is one reactor (a current-thread runtime) per thread. How many run may follow the load (`reactors`). All reactors
-//! share [`Gateway`]; the steps of a connection share [`conn::Conn`]; [`record::Record`] has what is known of a
+//! share [`Gateway`], which lives as long as the process, as its pools and rules do; the steps of a connection share [`conn::Conn`]; [`record::Record`] has what is known of a
 //! request. Only `dispatch` has a lock that two reactors may need at the same time.
 #![forbid(unsafe_code)]
 
@@ -110,14 +110,14 @@ pub(crate) struct Gateway {
     /// The CGI parameters that are the same for all requests, encoded.
     params: Vec<u8>,
     pub(crate) router: Router,
-    pub(crate) pools: Vec<Arc<PoolHandle>>,
+    pub(crate) pools: Vec<&'static PoolHandle>,
     /// The policies of requests from each listener, in the configuration's order; for HTTP the router has them.
     pub(crate) listener_policies: Vec<Policy>,
     pub(crate) access_log: AccessLog,
     /// PHP-FPM's log of each pool, in the order of `pools`.
     pub(crate) pool_logs: Vec<Option<PoolLog>>,
     pub(crate) spool_space: Arc<SpoolSpace>,
-    pub(crate) census: Arc<Census>,
+    pub(crate) census: Census,
     /// Counts of finished requests.
     pub(crate) tally: Arc<Tally>,
     /// Rates of the last seconds.
@@ -229,10 +229,11 @@ pub fn run(
         kernel_queues,
         manager,
     };
-    let gateway = Arc::new(Gateway::new(config, files, surroundings)?);
+    // It lives as long as the process: so reactors, connections and requests refer to it without counting.
+    let gateway: &'static Gateway = Box::leak(Box::new(Gateway::new(config, files, surroundings)?));
     if let (Some((settings, given, resolver)), Some(log)) = (egress, &gateway.egress_log) {
         let beside = Beside {
-            workers: Arc::new(AtWork::new(gateway.clone())),
+            workers: Arc::new(AtWork::new(gateway)),
             pulses: gateway.pulses.clone(),
             log: log.clone(),
             log_format: gateway.config.log.format.clone(),
@@ -243,19 +244,19 @@ pub fn run(
         let _ = gateway.egress.set(view);
     }
     let resolver = resolver.map(|resolver| (resolver, addresses));
-    start_reactors(&gateway, reactors.acceptors(), listeners, resolver, &window)?;
+    start_reactors(gateway, reactors.acceptors(), listeners, resolver, &window)?;
     if has_window(&window) {
-        let view = Arc::new(View(gateway.clone()));
-        start_window(&gateway, serve_window(window, view))?;
+        let view = Arc::new(View(gateway));
+        start_window(gateway, serve_window(window, view))?;
     }
-    watch_kernel_queues(gateway.clone())?;
+    watch_kernel_queues(gateway)?;
     control
         .tell_manager(&ToManager::Ready)
         .map_err(|error| format!("the manager has ended: {error}"))?;
     // Frees the memory that compiling the configuration on this thread needed.
     weir_sys::memory::give_back();
-    messages::obey(&gateway, &control);
-    end(&gateway);
+    messages::obey(gateway, &control);
+    end(gateway);
     Ok(())
 }
 
@@ -301,7 +302,7 @@ fn has_window(window: &WindowSockets) -> bool {
 
 /// Starts the reactors that accept, each with its listening sockets. The first one also resolves names.
 fn start_reactors(
-    gateway: &Arc<Gateway>,
+    gateway: &'static Gateway,
     acceptors: u16,
     listeners: Vec<(u16, u16, OwnedFd)>,
     mut resolver: Option<(Resolver, Known)>,
@@ -418,11 +419,11 @@ impl Gateway {
             access_log,
             pool_logs: logs::pools(&config, files.pool_logs)?,
             spool_space: Arc::new(SpoolSpace::new(spool_dir, server.max_spool)),
-            census: Arc::new(Census::new(
+            census: Census::new(
                 (server.max_connections, server.max_connections_per_address),
                 reactors.most,
                 config.listeners.len(),
-            )),
+            ),
             reactors: Reactors::new(reactors),
             failures: Failures::default(),
             history: History::new(tally.clone()),
@@ -569,13 +570,11 @@ type Known = Vec<(String, Vec<IpAddr>)>;
 
 /// Starts a thread that runs one reactor with its listening sockets.
 fn start_reactor(
-    gateway: &Arc<Gateway>,
+    gateway: &'static Gateway,
     home: u16,
     sockets: Vec<(u16, OwnedFd)>,
     resolver: Option<(Resolver, Known)>,
 ) -> Result<(), String> {
-    let reactors = gateway.clone();
-    let gateway = gateway.clone();
     let (sender, mailbox) = mpsc::unbounded_channel();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -588,15 +587,14 @@ fn start_reactor(
             tally::count_as(home);
             let pulse = gateway.pulses.add(Thread::Reactor(home));
             runtime.block_on(async {
-                tokio::spawn(accept::take_in(gateway.clone(), home, mailbox));
+                tokio::spawn(accept::take_in(gateway, home, mailbox));
                 for (listener, socket) in sockets {
-                    let gateway = gateway.clone();
                     if gateway.is_agent_check(listener) {
                         agent_check::start(gateway, listener, socket);
                         continue;
                     }
                     tokio::spawn(async move {
-                        let listening = accept::listen(&gateway, listener, home, socket).await;
+                        let listening = accept::listen(gateway, listener, home, socket).await;
                         if let Err(error) = listening {
                             log::error!("cannot listen: {error}");
                         }
@@ -607,24 +605,24 @@ fn start_reactor(
                     let (resolver, known) = resolver.unzip();
                     let (resolver, known) = (resolver.map(Arc::new), known.unwrap_or_default());
                     for pool in &gateway.pools {
-                        tokio::spawn(pool.clone().drive());
+                        tokio::spawn(pool.drive());
                         pool.tend(resolver.as_ref(), &known);
                     }
                 }
-                let start =
-                    |gateway: &Arc<Gateway>, home| start_reactor(gateway, home, Vec::new(), None);
+                let start = |gateway: &'static Gateway, home| {
+                    start_reactor(gateway, home, Vec::new(), None)
+                };
                 sweep::sweep(gateway, home, pulse, start).await;
             });
         })
         .map_err(|error| format!("cannot start reactor {home}: {error}"))?;
-    reactors.reactors.has_started(home, sender);
+    gateway.reactors.has_started(home, sender);
     Ok(())
 }
 
 /// Starts the thread of the operator's window. It is separate, so that an operator does not have to wait for busy
 /// reactors.
-fn start_window(gateway: &Arc<Gateway>, window: Task<io::Result<()>>) -> Result<(), String> {
-    let gateway = gateway.clone();
+fn start_window(gateway: &'static Gateway, window: Task<io::Result<()>>) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -650,7 +648,7 @@ fn start_window(gateway: &Arc<Gateway>, window: Task<io::Result<()>>) -> Result<
 }
 
 /// Watches the kernel's queues as long as the gateway lives.
-fn watch_kernel_queues(gateway: Arc<Gateway>) -> Result<(), String> {
+fn watch_kernel_queues(gateway: &'static Gateway) -> Result<(), String> {
     let watch = move || loop {
         gateway.look_at_kernel_queues();
         thread::sleep(kernel_queues::EVERY);

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// Obeys the manager's messages until it says stop, or is gone.
-pub(super) fn obey(gateway: &Arc<Gateway>, control: &Arc<weir_control::Channel>) {
+pub(super) fn obey(gateway: &'static Gateway, control: &Arc<weir_control::Channel>) {
     loop {
         let message = match control.next_for_gateway() {
             Ok(Some(ToGateway::Stop) | None) => return,
@@ -33,7 +33,7 @@ pub(super) fn obey(gateway: &Arc<Gateway>, control: &Arc<weir_control::Channel>)
     }
 }
 
-fn perform(gateway: &Arc<Gateway>, message: ToGateway) {
+fn perform(gateway: &'static Gateway, message: ToGateway) {
     match message {
         ToGateway::Ping => {
             let silent = gateway.pulses.silent().as_millis();
@@ -75,7 +75,7 @@ fn perform(gateway: &Arc<Gateway>, message: ToGateway) {
     }
 }
 
-fn perform_for_pool(pools: &[Arc<PoolHandle>], message: ToGateway) {
+fn perform_for_pool(pools: &[&'static PoolHandle], message: ToGateway) {
     let number = match &message {
         ToGateway::Worker { pool, .. }
         | ToGateway::WorkerExited { pool, .. }

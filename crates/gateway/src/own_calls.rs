@@ -12,7 +12,7 @@ mod finder;
 use std::{
     net::{SocketAddr, SocketAddrV4},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
@@ -215,7 +215,7 @@ impl OwnCalls {
 
 impl Gateway {
     /// Makes one lookup of the worker that has sent this connection's current request, if it is allowed now.
-    pub(super) async fn caller(self: &Arc<Gateway>, conn: &Conn) -> Option<u32> {
+    pub(super) async fn caller(&'static self, conn: &Conn) -> Option<u32> {
         match self.known_caller(&conn.source) {
             Some(known) => known,
             None if self.own_calls.turn(clock::now()).is_err() => None,
@@ -245,20 +245,20 @@ impl Gateway {
         workers.map(|(_, pid)| pid).collect()
     }
 
-    async fn look_up(self: &Arc<Gateway>, conn: &Conn) -> Option<u32> {
+    async fn look_up(&'static self, conn: &Conn) -> Option<u32> {
         let source = &conn.source;
         let busy = self.busy_workers();
         if busy.is_empty() {
             source.vain.store(MOST_LOOKS, Relaxed);
             return None;
         }
-        let (gateway, kind) = (self.clone(), source.kind.clone());
+        let (gateway, kind) = (self, source.kind.clone());
         let looked =
             tokio::task::spawn_blocking(move || gateway.own_calls.look(&kind, &busy)).await;
         let worker = match looked {
             Ok(Found::Worker(pid)) => Some(pid),
             Ok(Found::Barred(inode)) => {
-                let asked = callers::owner_of(self.clone(), inode);
+                let asked = callers::owner_of(self, inode);
                 match tokio::time::timeout(LONGEST, asked).await {
                     Ok(found) => found,
                     // That tells nothing about the client.

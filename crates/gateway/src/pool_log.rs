@@ -43,7 +43,7 @@ pub(crate) struct Noted {
 
 /// The line of a request at a worker.
 pub(crate) struct Line {
-    gateway: Arc<Gateway>,
+    gateway: &'static Gateway,
     decoder: Decoder,
     note: Option<Pairs>,
     begun: SystemTime,
@@ -58,7 +58,7 @@ impl Line {
     /// The line of a request that is about to be sent to a worker.
     pub(crate) fn new(record: &Record, conn: &Conn) -> Box<Line> {
         Box::new(Line {
-            gateway: record.gateway.clone(),
+            gateway: record.gateway,
             decoder: Decoder::new(Limits {
                 bytes: MAX_NOTE,
                 ..Limits::default()

@@ -14,7 +14,7 @@
 use std::{
     cell::RefCell,
     sync::{
-        Arc, OnceLock,
+        OnceLock,
         atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -299,8 +299,8 @@ impl Control {
     /// Looks at the reactors' figures, and carries out what follows. `start` starts the thread of a reactor.
     pub(super) fn look(
         &mut self,
-        gateway: &Arc<Gateway>,
-        start: impl Fn(&Arc<Gateway>, u16) -> Result<(), String>,
+        gateway: &'static Gateway,
+        start: impl Fn(&'static Gateway, u16) -> Result<(), String>,
     ) {
         let reactors = &gateway.reactors;
         let now = clock::precise();

@@ -41,7 +41,7 @@ use super::{
 /// What is known of a request.
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) gateway: &'static Gateway,
     /// Its number in this process.
     pub(crate) id: u64,
     /// Its head as received, with the changes of `set_request_headers`.
@@ -65,7 +65,7 @@ pub(crate) struct Record {
     rare: Option<Box<Rare>>,
     /// Its policy values, if it is for a script.
     pub(crate) policy: RequestPolicy,
-    pub(crate) pool: Option<Arc<PoolHandle>>,
+    pub(crate) pool: Option<&'static PoolHandle>,
     pub(crate) worker: Option<OwnedWorker>,
     pub(crate) wait: Option<Wait>,
     /// When the request was given to its last worker, and when that worker answered.
@@ -125,17 +125,14 @@ pub(crate) enum OwnedWorker {
 
 impl Record {
     /// The record of a request whose head is complete.
-    pub(crate) fn new(gateway: &Arc<Gateway>, conn: &Conn, head: Box<Head>) -> Box<Record> {
-        let spare = SPARE
-            .with_borrow_mut(Vec::pop)
-            .filter(|spare| Arc::ptr_eq(&spare.gateway, gateway));
-        let mut record = match spare {
+    pub(crate) fn new(gateway: &'static Gateway, conn: &Conn, head: Box<Head>) -> Box<Record> {
+        let mut record = match SPARE.with_borrow_mut(Vec::pop) {
             Some(mut spare) => {
                 std::mem::replace(&mut spare.head, head).give_back();
                 spare.endpoints.clone_from(&conn.endpoints);
                 spare
             }
-            None => Box::new(Record::empty(gateway.clone(), conn.endpoints.clone(), head)),
+            None => Box::new(Record::empty(gateway, conn.endpoints.clone(), head)),
         };
         record.id = gateway.next_request();
         record.started = conn.begin_request();
@@ -145,7 +142,7 @@ impl Record {
     }
 
     /// A record of no request.
-    fn empty(gateway: Arc<Gateway>, endpoints: Arc<Endpoints>, head: Box<Head>) -> Record {
+    fn empty(gateway: &'static Gateway, endpoints: Arc<Endpoints>, head: Box<Head>) -> Record {
         Record {
             id: 0,
             gateway,
@@ -340,8 +337,8 @@ impl Record {
     }
 
     /// The gateway answers with a page of `pool`; `peer` is the connected client or web server.
-    pub(crate) fn answer_for_pool(&mut self, pool: &Arc<PoolHandle>, peer: &Endpoints) {
-        self.pool = Some(pool.clone());
+    pub(crate) fn answer_for_pool(&mut self, pool: &'static PoolHandle, peer: &Endpoints) {
+        self.pool = Some(pool);
         if let Some(Some(_)) = self.gateway.pool_logs.get(usize::from(pool.id)) {
             self.noted = Some(Box::new(Noted {
                 peer: peer.remote_addr().to_owned(),

@@ -69,7 +69,7 @@ pub struct Site {
     /// The NAME.
     pub name: String,
     /// The rules if no route has its own.
-    pub rules: Arc<Rules>,
+    pub rules: &'static Rules,
     routes: Vec<Route>,
 }
 
@@ -79,7 +79,7 @@ pub struct Route {
     /// The action of a route that answers by itself.
     pub action: Option<Action>,
     /// The rules for its paths.
-    pub rules: Arc<Rules>,
+    pub rules: &'static Rules,
     path: Matcher,
     /// Empty: all methods.
     methods: Vec<Method>,
@@ -96,7 +96,7 @@ pub struct Found<'r> {
     /// The first route of the site that matches path and method.
     pub route: Option<&'r Route>,
     /// The rules of the route, otherwise of the site.
-    pub rules: &'r Arc<Rules>,
+    pub rules: &'static Rules,
     /// The host: lower case, without port; empty if the client sent none.
     pub host: Cow<'r, [u8]>,
     /// The decoded and normalised path (see `route/path.rs`), after a `rewrite`.
@@ -485,7 +485,7 @@ impl Router {
     /// ignored) begins with. `None`: no prefix matches, so the URI is a URL of the site.
     pub async fn accel_redirect(
         &self,
-        rules: &Arc<Rules>,
+        rules: &'static Rules,
         uri: &[u8],
         now: u64,
     ) -> Option<Target<'static>> {
@@ -504,7 +504,7 @@ impl Router {
     /// The file for `X-Sendfile: path`, an absolute path in one of `sendfile_dirs`. `None`: it is in none of them.
     pub async fn sendfile(
         &self,
-        rules: &Arc<Rules>,
+        rules: &'static Rules,
         file: &[u8],
         now: u64,
     ) -> Option<Target<'static>> {
@@ -519,7 +519,7 @@ impl Router {
     /// The error page for this status, if there is one and it can be read.
     pub async fn error_page(
         &self,
-        rules: &Arc<Rules>,
+        rules: &'static Rules,
         status: StatusCode,
         now: u64,
     ) -> Option<Arc<FileEntry>> {
@@ -532,7 +532,7 @@ impl Router {
 
     async fn file_in(
         &self,
-        rules: &Arc<Rules>,
+        rules: &'static Rules,
         space: &Space,
         inner: &[u8],
         now: u64,
@@ -587,14 +587,14 @@ impl Router {
 
     async fn wait(
         &self,
-        rules: &Arc<Rules>,
+        rules: &'static Rules,
         space: &Space,
         wanted: &Wanted<'_>,
         now: u64,
     ) -> Target<'static> {
         let id = space.root.id;
         let known = cache::with(self.number, self.limits, |cache| cache.root(id, now));
-        let (rules, space, wanted) = (rules.clone(), space.clone(), wanted.kept());
+        let (space, wanted) = (space.clone(), wanted.kept());
         let space_id = space.id;
         let shown = space.root.path.clone();
         let task = move || {
@@ -610,7 +610,7 @@ impl Router {
                 }
             };
             let mut walk = Walk {
-                rules: &rules,
+                rules,
                 space: &space,
                 root: &root,
                 cache: None,

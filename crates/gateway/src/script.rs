@@ -151,7 +151,7 @@ pub(crate) struct Started {
 /// A request for a script without a body, on its usual way. Thousands may wait, so this is no future, which would have
 /// room for all that can happen: anything else is left to [`run`].
 pub(crate) struct Usual {
-    pool: Arc<PoolHandle>,
+    pool: &'static PoolHandle,
     attempt: Attempt,
 }
 
@@ -175,18 +175,18 @@ impl Usual {
     ///
     /// How the request goes on instead.
     pub(crate) fn new(record: &mut Record, conn: &Arc<Conn>) -> Result<Usual, Resume> {
-        let Some(pool) = record.pool.clone() else {
+        let Some(pool) = record.pool else {
             return Err(Resume::Prepared);
         };
         record.asks_script();
-        refuse_what_crashes(record, &pool)
+        refuse_what_crashes(record, pool)
             .map_err(|refusal| Resume::Done(Box::new(Err(refusal))))?;
-        let (key, learner) = policy::serial(record, &pool);
+        let (key, learner) = policy::serial(record, pool);
         if key != 0 {
             return Err(Resume::Prepared);
         }
-        admission::trace_queue(record, &pool);
-        let attempt = Attempt::new(record, conn, &pool, (None, learner));
+        admission::trace_queue(record, pool);
+        let attempt = Attempt::new(record, conn, pool, (None, learner));
         Ok(Usual { pool, attempt })
     }
 
@@ -203,7 +203,7 @@ impl Usual {
         };
         let job = Job {
             conn,
-            pool: &self.pool,
+            pool: self.pool,
             body: None,
             put_params,
         };
@@ -228,7 +228,7 @@ impl Usual {
 /// The answer if no worker gave a usable one.
 pub(crate) async fn run(
     record: &mut Record,
-    (conn, pool): (&Arc<Conn>, &Arc<PoolHandle>),
+    (conn, pool): (&Arc<Conn>, &'static PoolHandle),
     settings: &Settings,
     body: Option<&Spooled>,
     resume: Resume,
@@ -312,7 +312,7 @@ pub(crate) async fn begin<P: Fn(&Record, u16, &mut Vec<u8>)>(
 async fn connect(
     record: &mut Record,
     conn: &Arc<Conn>,
-    pool: &Arc<PoolHandle>,
+    pool: &'static PoolHandle,
     lease: &mut Lease,
 ) -> Result<Option<WorkerConn>, Refusal> {
     let connecting = lease.connect(conn.home, choice(record, pool));
@@ -342,7 +342,7 @@ async fn connect(
 /// The answer if the request is not given to another worker.
 async fn has_no_head(
     record: &mut Record,
-    pool: &Arc<PoolHandle>,
+    pool: &'static PoolHandle,
     mut run: Run,
     why: NoHead,
 ) -> Result<(), Refusal> {
@@ -393,7 +393,7 @@ pub(super) fn facts(record: &Record, content_length: u64) -> Facts<'_> {
 }
 
 /// Refuses requests for scripts that crash their workers again and again.
-fn refuse_what_crashes(record: &Record, pool: &Arc<PoolHandle>) -> Result<(), Refusal> {
+fn refuse_what_crashes(record: &Record, pool: &'static PoolHandle) -> Result<(), Refusal> {
     let script = record
         .script
         .as_ref()

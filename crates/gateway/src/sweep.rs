@@ -42,10 +42,10 @@ thread_local! {
 /// Wakes the connections whose deadline has passed, counts idle ones, and measures how busy the
 /// reactor is. Runs on each reactor (`home`) and never ends. `start` starts another reactor.
 pub(super) async fn sweep(
-    gateway: Arc<Gateway>,
+    gateway: &'static Gateway,
     home: u16,
     pulse: Pulse,
-    start: impl Fn(&Arc<Gateway>, u16) -> Result<(), String>,
+    start: impl Fn(&'static Gateway, u16) -> Result<(), String>,
 ) {
     let mut meter = Meter::new();
     let control = (home == 0).then(|| Control::new(&gateway.reactors));
@@ -60,7 +60,7 @@ pub(super) async fn sweep(
         tokio::select! {
             () = tokio::time::sleep(SWEEP) => {}
             () = gateway.census.asked(home) => {
-                close_idle(&gateway, home);
+                close_idle(gateway, home);
                 continue;
             }
             () = gateway.drain.started(), if !draining => {
@@ -83,17 +83,17 @@ pub(super) async fn sweep(
             wake_all(|_| true);
             idle::close_all(false);
         } else if gateway.reactors.has_let_go(home) {
-            give_away(&gateway, home);
+            give_away(gateway, home);
         }
         let counts = watch::look();
         let (open, idle) = (counts.open + idle::count(), counts.idle + idle::count());
         meter.measure(&gateway.reactors, home, counts.active, open);
         if let Some(control) = &mut control {
-            control.look(&gateway, &start);
+            control.look(gateway, &start);
         }
         let longest = match idle {
             0 => NEVER,
-            _ if gateway.census.is_nearly_full() => longest_idle(&gateway).unwrap_or(NEVER),
+            _ if gateway.census.is_nearly_full() => longest_idle(gateway).unwrap_or(NEVER),
             // Nobody needs it exactly, and it may take long to find.
             _ => idle::longest(now).min(now),
         };
@@ -103,7 +103,7 @@ pub(super) async fn sweep(
         }
         // More connections may have become idle since the new connection looked for some.
         if longest < NEVER && gateway.census.waiting.load(Relaxed) > 0 {
-            close_idle(&gateway, home);
+            close_idle(gateway, home);
         }
         rested += resting;
         if rested >= GIVE_BACK && resting < GIVE_BACK && now >= give_back_at {

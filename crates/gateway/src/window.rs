@@ -3,7 +3,7 @@
 mod servers;
 
 use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::atomic::Ordering::Relaxed,
     time::{Duration, SystemTime},
 };
 
@@ -26,11 +26,11 @@ use super::{
 };
 
 /// A gateway as an operator sees it.
-pub(super) struct View(pub(super) Arc<Gateway>);
+pub(super) struct View(pub(super) &'static Gateway);
 
 impl Window for View {
     fn refresh(&self) -> Task<()> {
-        let gateway = self.0.clone();
+        let gateway = self.0;
         Box::pin(async move { gateway.reports.refresh(&gateway.manager).await })
     }
 
@@ -95,7 +95,7 @@ impl Window for View {
     }
 
     fn metrics(&self) -> Vec<u8> {
-        figures::page(&self.0).text()
+        figures::page(self.0).text()
     }
 
     fn ready(&self) -> Result<(), String> {
@@ -103,7 +103,7 @@ impl Window for View {
     }
 
     fn act(&self, action: Action) -> Task<Result<String, String>> {
-        let gateway = self.0.clone();
+        let gateway = self.0;
         Box::pin(async move {
             let answer = gateway.actions.ask(action).await;
             // After this answer another configuration serves, so a client must not reach this one again: wait until
@@ -116,7 +116,7 @@ impl Window for View {
     }
 
     fn closing(&self) -> Task<()> {
-        let gateway = self.0.clone();
+        let gateway = self.0;
         Box::pin(async move { gateway.window_ends.started().await })
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Lease(pub(super) Box<Held>);
 /// What a [`Lease`] knows.
 #[derive(Debug)]
 pub(crate) struct Held {
-    pub(super) pool: Arc<PoolHandle>,
+    pub(super) pool: &'static PoolHandle,
     pub(super) worker: WorkerId,
     /// The manager's number for the process; `None` if others run it.
     pub(super) process: Option<u32>,
@@ -231,8 +231,8 @@ impl Lease {
         }
     }
 
-    pub(crate) fn pool(&self) -> &Arc<PoolHandle> {
-        &self.pool
+    pub(crate) fn pool(&self) -> &'static PoolHandle {
+        self.pool
     }
 
     /// Whether the worker is weir's own PHP, which reports when it is free.
@@ -292,9 +292,9 @@ impl Drop for Lease {
             });
         }
         if let Some(line) = self.line.take() {
-            line.write(&self.pool, self.pid);
+            line.write(self.pool, self.pid);
         }
-        let pool = self.pool.clone();
+        let pool = self.pool;
         if self.begun {
             let served = clock::now().saturating_sub(self.lent);
             pool.tally.served(self.site, pool.id, served);
@@ -309,14 +309,14 @@ impl Drop for Lease {
         state.pass(now);
         state.last_end = now.0;
         match pool.settings.runtime {
-            Runtime::Servers(_) => state.take_place_back(&pool, self, now, &mut effects),
+            Runtime::Servers(_) => state.take_place_back(pool, self, now, &mut effects),
             Runtime::Php(_) | Runtime::Command(_) => {
-                self.give_back(&pool, &mut state, now, &mut effects);
+                self.give_back(pool, &mut state, now, &mut effects);
             }
         }
-        state.end_relief(&pool, now, &mut effects);
+        state.end_relief(pool, now, &mut effects);
         drop(state);
-        effects.perform(&pool);
+        effects.perform(pool);
     }
 }
 
@@ -353,7 +353,7 @@ impl Lease {
     /// Returns a worker that weir runs.
     fn give_back(
         &mut self,
-        pool: &Arc<PoolHandle>,
+        pool: &'static PoolHandle,
         state: &mut super::State,
         now: Micros,
         effects: &mut Effects,
@@ -421,7 +421,7 @@ impl Lease {
     /// The worker is free or ends; the next request gets one.
     fn go_on(
         &self,
-        pool: &Arc<PoolHandle>,
+        pool: &'static PoolHandle,
         state: &mut super::State,
         released: Released,
         now: Micros,

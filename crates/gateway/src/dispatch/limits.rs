@@ -2,10 +2,7 @@
 //! the next reload.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
     time::Duration,
 };
 
@@ -26,7 +23,7 @@ pub(super) struct Set {
 impl PoolHandle {
     /// Sets limits: the maximum of workers, and of requests at work at once; `None` leaves a limit unchanged. Waiting
     /// requests may then run at once, and surplus workers end after their present request.
-    pub(crate) fn set_limits(self: &Arc<Self>, max_children: Option<u32>, maxconn: Option<u32>) {
+    pub(crate) fn set_limits(&'static self, max_children: Option<u32>, maxconn: Option<u32>) {
         let before = (self.max_children(), self.maxconn());
         if let Some(most) = max_children {
             self.set.max_children.store(most as usize, Relaxed);

@@ -33,18 +33,15 @@ pub(super) struct Own {
 
 /// A waiting call: its caller can do nothing else.
 pub(super) struct Calling {
-    pool: Arc<PoolHandle>,
+    pool: &'static PoolHandle,
     pid: u32,
 }
 
 impl Calling {
-    pub(super) fn new(pool: &Arc<PoolHandle>, pid: u32) -> Calling {
+    pub(super) fn new(pool: &'static PoolHandle, pid: u32) -> Calling {
         *calling().entry(pid).or_default() += 1;
         pool.own.waiting.fetch_add(1, Relaxed);
-        Calling {
-            pool: pool.clone(),
-            pid,
-        }
+        Calling { pool, pid }
     }
 }
 
@@ -66,7 +63,7 @@ impl State {
     /// more worker may be started. False: the maximum of those is reached, and the call is to be refused.
     pub(super) fn relieve(
         &mut self,
-        pool: &Arc<PoolHandle>,
+        pool: &'static PoolHandle,
         now: Micros,
         effects: &mut Effects,
     ) -> bool {
@@ -100,7 +97,7 @@ impl State {
     /// If no call waits, the workers beyond the limit are not needed any more.
     pub(super) fn end_relief(
         &mut self,
-        pool: &Arc<PoolHandle>,
+        pool: &'static PoolHandle,
         now: Micros,
         effects: &mut Effects,
     ) {
@@ -111,7 +108,7 @@ impl State {
 
     fn set_beyond(
         &mut self,
-        pool: &Arc<PoolHandle>,
+        pool: &'static PoolHandle,
         beyond: usize,
         now: Micros,
         effects: &mut Effects,
@@ -175,12 +172,12 @@ impl PoolHandle {
     /// Waits for a worker, for a call that this worker has made. True beside the result: no worker could ever serve the
     /// call, so it was refused.
     pub(super) async fn wait_as_call(
-        self: Arc<Self>,
+        &'static self,
         request: RequestId,
         mut receiver: Receiver<Lease>,
-        (gateway, pid): (Arc<Gateway>, u32),
+        (gateway, pid): (&'static Gateway, u32),
     ) -> Called {
-        let _calling = Calling::new(&self, pid);
+        let _calling = Calling::new(self, pid);
         let mut pause = FIRST_LOOK;
         loop {
             if !self.call_waits(request) {
@@ -216,7 +213,7 @@ impl PoolHandle {
 
     /// A waiting request comes from a worker, so it goes first. False: it was removed from the queue, because no
     /// worker could ever serve it.
-    fn call_waits(self: &Arc<Self>, request: RequestId) -> bool {
+    fn call_waits(&'static self, request: RequestId) -> bool {
         let mut effects = Effects::default();
         let mut state = self.state();
         let now = Micros(clock::now());

@@ -4,7 +4,7 @@
 //! (messages to the manager, connections to close, requests that got a worker) are collected in [`Effects`] and
 //! performed when the lock is free.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use weir_config::{Pm, Workers};
 use weir_control::ToManager;
@@ -163,7 +163,7 @@ impl PoolHandle {
     }
 
     /// From now on workers can be requested. They belong to this generation.
-    pub(crate) fn ready(self: &Arc<Self>, generation: u32) {
+    pub(crate) fn ready(&'static self, generation: u32) {
         self.change(|state, now, _| {
             let Some(scaling) = &mut state.scaling else {
                 return;
@@ -184,7 +184,7 @@ impl PoolHandle {
     }
 
     /// The gateway accepts nothing new. Workers that the running requests do not need end.
-    pub(crate) fn wind_down(self: &Arc<Self>) {
+    pub(crate) fn wind_down(&'static self) {
         self.change(|state, now, _| {
             if let (Some(scaling), Some(workers)) = (&mut state.scaling, self.settings.workers()) {
                 scaling.by_load = true;
@@ -205,7 +205,7 @@ impl PoolHandle {
 
     /// No worker can be started, so no request waits for one. A program is tried again after the scaling's pauses,
     /// PHP when its master is up, which [`ready`](Self::ready) reports.
-    pub(crate) fn down(self: &Arc<Self>, why: String) {
+    pub(crate) fn down(&'static self, why: String) {
         let about = About {
             pool: Some(&self.settings.name),
             ..About::default()
@@ -223,7 +223,7 @@ impl PoolHandle {
     }
 
     /// `count` of the requested workers could not be started.
-    pub(crate) fn start_failed(self: &Arc<Self>, count: usize) {
+    pub(crate) fn start_failed(&'static self, count: usize) {
         self.change(|state, now, _| {
             if let Some(scaling) = &mut state.scaling {
                 scaling.scaler.start_failed(now, count);
@@ -232,7 +232,7 @@ impl PoolHandle {
     }
 
     /// Notes how much memory there is for workers.
-    pub(crate) fn memory(self: &Arc<Self>, view: MemoryView) {
+    pub(crate) fn memory(&'static self, view: MemoryView) {
         self.change(|state, now, _| {
             if let Some(scaling) = &mut state.scaling {
                 scaling.scaler.memory(now, view);
@@ -241,7 +241,7 @@ impl PoolHandle {
     }
 
     /// Wakes when the scaling wants to, or when a request has waited too long. Never returns; one task per pool.
-    pub(crate) async fn drive(self: Arc<Self>) {
+    pub(crate) async fn drive(&'static self) {
         let mut processors = Processors::default();
         loop {
             let mut effects = Effects::default();
@@ -252,13 +252,13 @@ impl PoolHandle {
                 if state.pool.wakes_at() <= now {
                     state.pool.woken();
                     state.expire(Micros(now), &mut effects);
-                    state.look(&self, Micros(now), &mut effects);
+                    state.look(self, Micros(now), &mut effects);
                     state.wake_for_queue(&mut effects);
                 }
                 (state.pool.wakes_at(), state.whose_processors())
             };
             effects.wake = false;
-            effects.perform(&self);
+            effects.perform(self);
             if let Some(busy) = busy
                 && let Some(idle) = processors.look(clock::precise(), &busy, self.cores)
             {
@@ -277,7 +277,7 @@ impl PoolHandle {
     }
 
     /// Makes a change under the lock, runs the scaler, and performs the actions that follow.
-    pub(super) fn change(self: &Arc<Self>, change: impl FnOnce(&mut State, Micros, &mut Effects)) {
+    pub(super) fn change(&'static self, change: impl FnOnce(&mut State, Micros, &mut Effects)) {
         let mut effects = Effects::default();
         let mut state = self.state();
         let now = Micros(clock::now());
@@ -302,7 +302,7 @@ impl State {
     /// Runs the scaler after a request arrived or ended.
     pub(super) fn look_at_load(
         &mut self,
-        pool: &Arc<PoolHandle>,
+        pool: &'static PoolHandle,
         now: Micros,
         effects: &mut Effects,
     ) {
@@ -312,7 +312,7 @@ impl State {
     }
 
     /// Runs the scaler, and does what it decides.
-    pub(super) fn look(&mut self, pool: &Arc<PoolHandle>, now: Micros, effects: &mut Effects) {
+    pub(super) fn look(&mut self, pool: &'static PoolHandle, now: Micros, effects: &mut Effects) {
         let Some(scaling) = &mut self.scaling else {
             return;
         };
@@ -378,7 +378,7 @@ impl State {
 
     /// After a worker arrived or ended: gives waiting requests to other workers, or refuses them if no worker can
     /// come.
-    pub(super) fn settle(&mut self, pool: &Arc<PoolHandle>, now: Micros, effects: &mut Effects) {
+    pub(super) fn settle(&mut self, pool: &'static PoolHandle, now: Micros, effects: &mut Effects) {
         while let Some(assignment) = self.pool.dispatch(now) {
             self.grant(pool, assignment, effects);
         }
@@ -392,7 +392,7 @@ impl State {
     /// Gives a free worker to the next request.
     pub(super) fn grant(
         &mut self,
-        pool: &Arc<PoolHandle>,
+        pool: &'static PoolHandle,
         Assignment { request, worker }: Assignment,
         effects: &mut Effects,
     ) {

@@ -337,7 +337,7 @@ impl ServerGroup {
 
 impl State {
     /// Adapts the pool's limit and places to what the servers may have now.
-    pub(super) fn fit(&mut self, pool: &Arc<PoolHandle>, now: Micros, effects: &mut Effects) {
+    pub(super) fn fit(&mut self, pool: &'static PoolHandle, now: Micros, effects: &mut Effects) {
         let Some(group) = &mut self.group else { return };
         let most = pool.maxconn().min(MAX_WORKERS as usize);
         group.balancer.share(most);
@@ -359,7 +359,7 @@ impl State {
     #[cold]
     fn resize(
         &mut self,
-        pool: &Arc<PoolHandle>,
+        pool: &'static PoolHandle,
         places: usize,
         limit: usize,
         now: Micros,
@@ -413,7 +413,7 @@ impl State {
     /// Takes a place back, with the connection to the server that its request had.
     pub(super) fn take_place_back(
         &mut self,
-        pool: &Arc<PoolHandle>,
+        pool: &'static PoolHandle,
         lease: &mut Lease,
         now: Micros,
         effects: &mut Effects,
@@ -452,7 +452,7 @@ impl PoolHandle {
     /// Starts the tasks beside requests: checks servers and looks up their names. Returns when those tasks run.
     /// `resolver`: `None` if no server has a name; `known`: the last known addresses of names.
     pub(crate) fn tend(
-        self: &Arc<Self>,
+        &'static self,
         resolver: Option<&Arc<Resolver>>,
         known: &[(String, Vec<IpAddr>)],
     ) {
@@ -469,26 +469,26 @@ impl PoolHandle {
         }
         for (entry, server) in settings.list.iter().enumerate() {
             if let (Upstream::Named { host, port }, Some(resolver)) = (&server.address, resolver) {
-                let (pool, resolver) = (self.clone(), resolver.clone());
+                let resolver = resolver.clone();
                 let known = known.iter().find(|(name, _)| name == host);
                 let known = known.map_or_else(Vec::new, |(_, addresses)| addresses.clone());
                 let server = (entry, host.clone(), *port);
-                tokio::spawn(names::follow(pool, resolver, server, known));
+                tokio::spawn(names::follow(self, resolver, server, known));
             }
         }
     }
 
     /// Starts checking a server, if checks are configured.
-    fn watch(self: &Arc<Self>, server: ServerId, serial: u64) {
+    fn watch(&'static self, server: ServerId, serial: u64) {
         if let Runtime::Servers(settings) = &self.settings.runtime
             && settings.check != Check::Off
         {
-            tokio::spawn(check::watch(self.clone(), server, serial));
+            tokio::spawn(check::watch(self, server, serial));
         }
     }
 
     /// The answer of a server turned out to be invalid after its request had been given back.
-    pub(crate) fn blame(self: &Arc<Self>, server: ServerId, cause: &str) {
+    pub(crate) fn blame(&'static self, server: ServerId, cause: &str) {
         self.change(|state, now, effects| {
             if let Some(group) = &mut state.group {
                 let change = group.balancer.failed(now, server);

@@ -6,7 +6,7 @@ use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc, OnceLock,
+        OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
@@ -145,7 +145,7 @@ impl PoolHandle {
     /// # Errors
     ///
     /// The crashes of the script, if it is refused.
-    pub(crate) fn may_run(self: &Arc<Self>, script: &[u8], uri: &[u8]) -> Result<(), Crashing> {
+    pub(crate) fn may_run(&'static self, script: &[u8], uri: &[u8]) -> Result<(), Crashing> {
         if !self.any_suspects.0.load(Relaxed) {
             return Ok(());
         }

@@ -4,7 +4,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -24,7 +24,7 @@ type Waiting = VecDeque<oneshot::Sender<Turn>>;
 #[derive(Debug)]
 pub(crate) struct Turn {
     /// `None`: the right was already passed on.
-    pool: Option<Arc<PoolHandle>>,
+    pool: Option<&'static PoolHandle>,
     key: u64,
 }
 
@@ -45,13 +45,13 @@ impl PoolHandle {
     /// # Errors
     ///
     /// Why the request does not get its turn.
-    pub(crate) async fn turn(self: &Arc<Self>, key: u64, deadline: u64) -> Result<Turn, NoTurn> {
+    pub(crate) async fn turn(&'static self, key: u64, deadline: u64) -> Result<Turn, NoTurn> {
         let queue = &self.settings.queue;
         let receiver = {
             let mut keys = self.turns.keys();
             let Some(waiting) = keys.get_mut(&key) else {
                 keys.insert(key, Waiting::new());
-                let pool = Some(self.clone());
+                let pool = Some(self);
                 return Ok(Turn { pool, key });
             };
             // Requests whose clients have left make room.
@@ -101,7 +101,7 @@ impl Drop for Turn {
                 }
             };
             let turn = Turn {
-                pool: Some(pool.clone()),
+                pool: Some(pool),
                 key: self.key,
             };
             match next.send(turn) {

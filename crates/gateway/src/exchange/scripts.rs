@@ -26,12 +26,12 @@ pub(super) struct ScriptSteps {
     /// `None` before the first step, and at the end. Freed before the record, which logs what becomes of the script.
     usual: Option<Usual>,
     /// `None` at the end.
-    request: Option<(Box<Record>, Arc<Rules>)>,
+    request: Option<(Box<Record>, &'static Rules)>,
     conn: Arc<Conn>,
 }
 
 /// What is given back if other steps are needed.
-type NotUsual = (Box<Record>, Option<Arc<Rules>>);
+type NotUsual = (Box<Record>, Option<&'static Rules>);
 
 /// Begins the steps. The request's script is in the record.
 ///
@@ -42,7 +42,7 @@ pub(super) fn begin(
     mut record: Box<Record>,
     conn: &Arc<Conn>,
     body: &RequestBody,
-    rules: Option<Arc<Rules>>,
+    rules: Option<&'static Rules>,
 ) -> Result<ScriptSteps, NotUsual> {
     let has_path_info = (record.script.as_ref()).is_none_or(|script| !script.path_info.is_empty());
     let has_body = !body.is_none() || record.head.fields.has(Name::ContentLength);
@@ -83,7 +83,7 @@ impl ScriptSteps {
         self.usual = None;
         Poll::Ready(match (done, self.request.take()) {
             (Ok(answered), Some((record, rules))) => {
-                Ok(respond(record, &self.conn, answered, Some(&rules)))
+                Ok(respond(record, &self.conn, answered, Some(rules)))
             }
             (done, request) => {
                 self.request = request;

@@ -9,7 +9,7 @@ use crate::{dispatch::PoolHandle, record::Endpoints};
 
 /// The owner of a response: its pool, the request's number, and who asked; `None` if it had ended before.
 #[derive(Debug, Default)]
-pub(crate) struct Owner(pub(super) Option<(Arc<PoolHandle>, u64, RequestSummary)>);
+pub(crate) struct Owner(pub(super) Option<(&'static PoolHandle, u64, RequestSummary)>);
 
 /// The client and what it requested, for log lines.
 #[derive(Debug, Clone)]

@@ -21,7 +21,7 @@ use super::super::{
 
 /// Makes the record of a request with these parameters.
 pub(super) fn record(
-    gateway: &Arc<Gateway>,
+    gateway: &'static Gateway,
     conn: &Conn,
     head: Box<Head>,
     params: Box<Pairs>,

@@ -17,7 +17,7 @@ use crate::{clock, conn::Conn};
 
 /// A waiting request whose client may be a worker. It is looked up until this is dropped.
 pub(crate) struct Candidate {
-    gateway: Arc<Gateway>,
+    gateway: &'static Gateway,
     conn: Arc<Conn>,
     request: u64,
 }
@@ -61,11 +61,7 @@ enum Next {
 
 impl Gateway {
     /// The request with this number begins to wait. `None`: its client cannot be a worker.
-    pub(crate) fn may_call(
-        self: &Arc<Gateway>,
-        conn: &Arc<Conn>,
-        request: u64,
-    ) -> Option<Candidate> {
+    pub(crate) fn may_call(&'static self, conn: &Arc<Conn>, request: u64) -> Option<Candidate> {
         if !conn.source.may_be_worker() {
             return None;
         }
@@ -87,18 +83,18 @@ impl Gateway {
         );
         drop(list);
         if !runs {
-            tokio::spawn(Task(self.clone()).run());
+            tokio::spawn(Task(self).run());
         } else if is_next {
             finding.news.notify_one();
         }
         Some(Candidate {
-            gateway: self.clone(),
+            gateway: self,
             conn: conn.clone(),
             request,
         })
     }
 
-    async fn look_up_candidate(self: Arc<Gateway>, request: u64, conn: Arc<Conn>) {
+    async fn look_up_candidate(&'static self, request: u64, conn: Arc<Conn>) {
         let found = match self.known_caller(&conn.source) {
             Some(known) => known,
             None => self.look_up(&conn).await,
@@ -121,9 +117,9 @@ impl Gateway {
 
 impl Candidate {
     /// The worker that has made this call, once it is found, and where the workers are. The connection's task is woken then.
-    pub(crate) fn call(&self) -> Option<(Arc<Gateway>, u32)> {
+    pub(crate) fn call(&self) -> Option<(&'static Gateway, u32)> {
         let worker = self.conn.source.waits.load(Relaxed);
-        (worker != 0).then(|| (self.gateway.clone(), worker))
+        (worker != 0).then_some((self.gateway, worker))
     }
 }
 
@@ -137,7 +133,7 @@ impl Drop for Candidate {
 }
 
 /// The task. It runs from the first candidate on, until its reactor ends.
-struct Task(Arc<Gateway>);
+struct Task(&'static Gateway);
 
 impl Task {
     async fn run(self) {
@@ -146,7 +142,7 @@ impl Task {
             let next = calls.finder.list().next(calls, clock::precise());
             match next {
                 Next::LookUp(request, conn) => {
-                    tokio::spawn(self.0.clone().look_up_candidate(request, conn));
+                    tokio::spawn(self.0.look_up_candidate(request, conn));
                 }
                 Next::WaitUntil(time) => {
                     let left = Duration::from_micros(time.saturating_sub(clock::precise()));

@@ -210,11 +210,12 @@ impl Rules {
     }
 }
 
-/// Compiles settings. Equal settings share their rules; equal folders share their cached files.
+/// Compiles settings. Equal settings share their rules; equal folders share their cached files. Rules live as long as the
+/// process, which serves one configuration: so requests refer to them without counting.
 pub(super) struct Compiler<'c> {
     config: &'c Config,
     roots: Roots,
-    rules: Vec<Arc<Rules>>,
+    rules: Vec<&'static Rules>,
     spaces: Vec<Space>,
 }
 
@@ -232,12 +233,12 @@ impl<'c> Compiler<'c> {
     ///
     /// # Errors
     /// What cannot be compiled or reached, and where.
-    pub(super) fn rules(&mut self, settings: &Settings) -> Result<Arc<Rules>, String> {
+    pub(super) fn rules(&mut self, settings: &Settings) -> Result<&'static Rules, String> {
         if let Some(rules) = self.rules.iter().find(|rules| rules.settings == *settings) {
-            return Ok(rules.clone());
+            return Ok(rules);
         }
-        let rules = Arc::new(self.compile(settings)?);
-        self.rules.push(rules.clone());
+        let rules = Box::leak(Box::new(self.compile(settings)?));
+        self.rules.push(rules);
         Ok(rules)
     }
 

@@ -503,10 +503,10 @@ fn a_script_may_name_files_of_allowed_folders_only() {
     });
     let outside = site.root.with_file_name("outside");
     fs::write(outside.join("app.php"), "<?php").unwrap();
-    let rules = site.router.sites()[0].rules.clone();
+    let rules = site.router.sites()[0].rules;
     let now = clock::now();
     let accel = |uri: &str| {
-        let target = wait_for(site.router.accel_redirect(&rules, uri.as_bytes(), now));
+        let target = wait_for(site.router.accel_redirect(rules, uri.as_bytes(), now));
         target.map_or("none".into(), |target| describe(&target))
     };
     assert_eq!(
@@ -525,7 +525,7 @@ fn a_script_may_name_files_of_allowed_folders_only() {
     let sendfile = |path: &Path| {
         let target = wait_for(
             site.router
-                .sendfile(&rules, path.to_str().unwrap().as_bytes(), now),
+                .sendfile(rules, path.to_str().unwrap().as_bytes(), now),
         );
         target.map_or("none".into(), |target| describe(&target))
     };
@@ -551,10 +551,10 @@ fn error_pages_lie_under_the_root_or_anywhere() {
             (500, "missing.html".into()),
         ]);
     });
-    let rules = site.router.sites()[0].rules.clone();
+    let rules = site.router.sites()[0].rules;
     let page = |status: u16| {
         let status = StatusCode::from_u16(status).unwrap();
-        wait_for(site.router.error_page(&rules, status, clock::now()))
+        wait_for(site.router.error_page(rules, status, clock::now()))
             .map(|entry| entry.path().to_vec())
     };
     assert_eq!(page(404).unwrap(), b"docs/index.html");

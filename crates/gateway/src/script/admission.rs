@@ -30,7 +30,7 @@ use crate::{
 pub(super) async fn admit(
     record: &mut Record,
     conn: &Arc<Conn>,
-    pool: &Arc<PoolHandle>,
+    pool: &'static PoolHandle,
 ) -> Result<Attempt, Refusal> {
     // Also while it waits for its turn.
     conn.watch_client();
@@ -58,7 +58,7 @@ pub(super) fn trace_queue(record: &Record, pool: &PoolHandle) {
 
 /// The answer to a request that gets no worker.
 #[cold]
-pub(super) fn refusal(record: &Record, pool: &Arc<PoolHandle>, reason: ShedReason) -> Refusal {
+pub(super) fn refusal(record: &Record, pool: &'static PoolHandle, reason: ShedReason) -> Refusal {
     if record.wait.is_some_and(|wait| wait.stuck) {
         return refuse_own_call(pool);
     }
@@ -82,7 +82,7 @@ pub(super) fn refusal(record: &Record, pool: &Arc<PoolHandle>, reason: ShedReaso
 async fn take_turn(
     record: &mut Record,
     conn: &Arc<Conn>,
-    pool: &Arc<PoolHandle>,
+    pool: &'static PoolHandle,
     key: u64,
     learned: bool,
 ) -> Result<Option<Turn>, Refusal> {

@@ -34,7 +34,7 @@ use crate::{
 /// What a worker is to do. `put_params` appends the PARAMS records of the request with the given id.
 pub(crate) struct Job<'r, P: Fn(&Record, u16, &mut Vec<u8>)> {
     pub(crate) conn: &'r Arc<Conn>,
-    pub(crate) pool: &'r Arc<PoolHandle>,
+    pub(crate) pool: &'static PoolHandle,
     pub(crate) body: Option<&'r Spooled>,
     pub(crate) put_params: P,
 }
@@ -83,7 +83,7 @@ impl Attempt {
     pub(super) fn new(
         record: &mut Record,
         conn: &Arc<Conn>,
-        pool: &Arc<PoolHandle>,
+        pool: &'static PoolHandle,
         (turn, learner): (Option<Turn>, Option<Learner>),
     ) -> Attempt {
         let ask = Ask {
@@ -164,7 +164,7 @@ impl Attempt {
                     }
                 }
                 Attempt::AtWorker(asked) => {
-                    let of = (&*record, &**job.conn, &**job.pool);
+                    let of = (&*record, &**job.conn, job.pool);
                     let head = ready!(asked.reading.poll_head(cx, &mut asked.run, of));
                     record.first_byte = asked.run.first_byte;
                     let Attempt::AtWorker(mut asked) = self.end() else {

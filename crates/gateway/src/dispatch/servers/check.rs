@@ -4,7 +4,6 @@
 use std::{
     future::poll_fn,
     io,
-    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -21,7 +20,7 @@ use super::CheckStatus;
 use crate::{cgi, dispatch::PoolHandle, worker_conn::WorkerConn};
 
 /// Checks a server until it is removed.
-pub(super) async fn watch(pool: Arc<PoolHandle>, server: ServerId, serial: u64) {
+pub(super) async fn watch(pool: &'static PoolHandle, server: ServerId, serial: u64) {
     let Runtime::Servers(settings) = &pool.settings.runtime else {
         return;
     };
@@ -201,7 +200,7 @@ impl PoolHandle {
 
     /// Closes an idle connection if there are as many as the server has workers. Each idle connection occupies a
     /// PHP-FPM worker, and without a free worker the check would get no answer, though no request runs there.
-    fn make_room(self: &Arc<Self>, server: ServerId, serial: u64) {
+    fn make_room(&'static self, server: ServerId, serial: u64) {
         self.change(|state, now, effects| {
             let Some(group) = &mut state.group else {
                 return;
@@ -224,7 +223,7 @@ impl PoolHandle {
         group.is_some_and(|group| group.balancer.has_answered_since(server, time))
     }
 
-    fn was_checked(self: &Arc<Self>, server: ServerId, serial: u64, check: CheckStatus) {
+    fn was_checked(&'static self, server: ServerId, serial: u64, check: CheckStatus) {
         self.change(|state, now, effects| {
             if let Some(group) = &mut state.group
                 && let Some(member) = group.member_mut(server)

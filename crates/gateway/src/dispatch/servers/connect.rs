@@ -1,7 +1,7 @@
 //! How a request gets to a server: a server is chosen and reached over a kept or a new connection. If that fails,
 //! another server is chosen.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, time::Duration};
 
 use weir_config::Address;
 use weir_observe::clock;
@@ -41,7 +41,7 @@ impl Lease {
         home: u16,
         choice: ServerChoice<'_>,
     ) -> Result<WorkerConn, ConnectError> {
-        let pool = self.pool.clone();
+        let pool = self.pool;
         let timeout = pool.settings.connect_timeout;
         let mut limit = clock::deadline(timeout);
         let mut pause = CONNECT_PAUSE;
@@ -108,7 +108,7 @@ impl Lease {
             let group = state.group.as_mut()?;
             group.pick(now, choice.key, tried, choice.certain, &mut effects)
         };
-        effects.perform(&self.pool);
+        effects.perform(self.pool);
         let picked = picked?;
         self.chosen = Some(picked.chosen);
         self.server_name = Some(picked.name);
@@ -124,7 +124,7 @@ impl Lease {
         tried: &mut Vec<ServerId>,
         server: ServerId,
     ) -> Option<usize> {
-        let pool: Arc<PoolHandle> = self.pool.clone();
+        let pool = self.pool;
         let chosen = self.chosen.take();
         tried.push(server);
         let mut others = None;
@@ -135,7 +135,7 @@ impl Lease {
                 let other = group.balancer.has_other(tried);
                 others = other.then(|| group.balancer.count());
             }
-            state.fit(&pool, now, effects);
+            state.fit(pool, now, effects);
         });
         others
     }

@@ -21,7 +21,7 @@ use crate::{
 /// Looks a name up each time its TTL is over. Never returns. `known`: the addresses that an earlier gateway found;
 /// they are used until there is an answer.
 pub(super) async fn follow(
-    pool: Arc<PoolHandle>,
+    pool: &'static PoolHandle,
     resolver: Arc<Resolver>,
     (entry, host, port): (usize, String, u16),
     known: Vec<IpAddr>,
@@ -90,7 +90,7 @@ struct Name {
 
 impl PoolHandle {
     /// Updates the servers from a name's addresses.
-    fn found(self: &Arc<Self>, name: &mut Name, answer: &Resolved) {
+    fn found(&'static self, name: &mut Name, answer: &Resolved) {
         let mut added = Vec::new();
         self.change(|state, now, effects| {
             if let Some(group) = &mut state.group {
