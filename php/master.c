@@ -322,7 +322,7 @@ static char *ready_text(const char *inputs)
 /* Whether the manager uses the same protocol number. If not, reports to it both files and what to do. */
 static bool agree(void)
 {
-	char own[PATH_MAX], why[2 * PATH_MAX + 512], theirs[32] = "none that it names";
+	char own[PATH_MAX], why[2 * PATH_MAX + 512], theirs[32] = "an unknown version";
 	if (config.protocol == protocol_number()) {
 		return true;
 	}
@@ -332,7 +332,7 @@ static bool agree(void)
 		snprintf(theirs, sizeof theirs, "%u", config.protocol);
 	}
 	snprintf(why, sizeof why,
-		 "weir and weir-php are of different builds: %s speaks protocol %u, %s speaks protocol %s; install both from one "
+		 "weir and weir-php are from different builds: %s uses protocol %u, %s uses protocol %s; install both from one "
 		 "build (in weir's source: make, make install; for a weir that runs from there: make php) and restart weir",
 		 *own ? own : "weir-php", protocol_number(), config.weir ? config.weir : "weir", theirs);
 	tell_failed(channel, why);

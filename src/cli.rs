@@ -67,7 +67,7 @@ pub struct ServeArgs {
     #[arg(long)]
     pub trace: bool,
 
-    /// Address of the operator's window: unix:PATH, or off [default: unix:RUNTIME_DIR/weir/admin.sock]; host:port adds TCP
+    /// Address of the admin interface: unix:PATH, or off [default: unix:RUNTIME_DIR/weir/admin.sock]; host:port adds TCP
     #[arg(long, value_name = "ADDR", value_parser = admin_address)]
     pub admin: Vec<Admin>,
 }
@@ -227,7 +227,8 @@ enum TypedCommand {
         #[command(flatten)]
         window: WindowArgs,
     },
-    /// Tell load balancers to send requests elsewhere: not ready, and connections close after each answer
+    /// Prepare to stop: report not ready to load balancers, and close each connection after its
+    /// answer
     ///
     /// /readyz answers 503 until `weir drain --off` or `weir stop`; a reload does not change this. Requests that still
     /// arrive are answered.
@@ -245,7 +246,7 @@ enum TypedCommand {
         #[command(subcommand)]
         action: PoolAction,
     },
-    /// Find problems before they hurt: limits, permissions, paths, timeouts, memory
+    /// Check limits, permissions, paths, timeouts and memory for problems
     ///
     /// Each finding says what is wrong, why it matters and how to fix it. Nothing is changed. Run it as root to check
     /// everything; as an ordinary user it lists what it could not check. If weir is running, its figures are used too.
@@ -285,7 +286,8 @@ enum PoolAction {
     },
     /// Change limits until the next reload
     Set {
-        /// max_children=N: most workers; maxconn=N: most requests that run at once
+        /// max_children=N: maximum number of workers; maxconn=N: maximum number of requests that
+        /// run at once
         #[arg(value_name = "KEY=N", required = true, value_parser = limit)]
         limits: Vec<String>,
         #[command(flatten)]

@@ -112,7 +112,7 @@ fn refused(root: &Path) -> Refusals {
         let path = file.path.display();
         match file.is_beyond() {
             true => log::warn!(
-                "{path} {denies}. weir does not apply .htaccess files: what this file denies to all is refused, its other limits have no effect"
+                "{path} {denies}. weir does not apply .htaccess files. It refuses what this file denies to everybody; the file's other limits have no effect"
             ),
             false => log::warn!(
                 "{path} {denies}. weir refuses these requests too; later changes of the file have no effect"

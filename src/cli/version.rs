@@ -18,7 +18,7 @@ pub(super) fn text() -> String {
         let whole = whole_version(program).unwrap_or_else(|| version.clone());
         let other = match php::check_build(program) {
             Ok(()) => "",
-            Err(_) => ", of another build: this weir cannot use it",
+            Err(_) => ", from another build: this weir cannot use it",
         };
         let _ = writeln!(text, "PHP {whole} ({}{other})", program.display());
     }

@@ -21,7 +21,7 @@ use weir_sys::{process, terminal};
 
 use super::{EX_UNAVAILABLE, EX_USAGE, Source, print, refuse_config};
 
-/// The operator's window, as written on a command line.
+/// The address of the admin interface, from the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admin {
     /// `unix:PATH` or `off`
@@ -33,11 +33,12 @@ pub enum Admin {
 /// Flags that say which running weir is meant.
 #[derive(Debug, Args)]
 pub struct WindowArgs {
-    /// Its operator's window: unix:PATH or host:port [default: from -c, else unix:RUNTIME_DIR/weir/admin.sock]
+    /// Its admin address: unix:PATH or host:port [default: from -c, else
+    /// unix:RUNTIME_DIR/weir/admin.sock]
     #[arg(long, value_name = "ADDR", value_parser = admin_address)]
     pub admin: Option<Admin>,
 
-    /// File with the token for a window on TCP
+    /// File with the token for an admin address on TCP
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
@@ -46,21 +47,21 @@ pub struct WindowArgs {
     pub config: Option<PathBuf>,
 }
 
-/// What a running weir is asked for.
+/// A request to a running weir.
 #[derive(Debug)]
 pub enum Request {
     /// `weir status`
     Status {
-        /// As it came, for programs.
+        /// Print the JSON, for programs.
         json: bool,
-        /// Again and again.
+        /// Repeat every two seconds.
         watch: bool,
-        /// Of this pool only.
+        /// Show only this pool.
         pool: Option<String>,
     },
     /// `weir drain`
     Drain {
-        /// No more.
+        /// End the drain.
         off: bool,
     },
     /// `weir pool NAME set`
@@ -84,7 +85,7 @@ pub enum Request {
     },
 }
 
-/// Talks to the window of a running weir.
+/// Sends the request to the admin interface of a running weir, and prints the answer.
 pub fn ask(asked: &Request, args: &WindowArgs) -> ExitCode {
     let place = match args.place() {
         Ok(place) => place,
@@ -148,7 +149,7 @@ pub fn ask(asked: &Request, args: &WindowArgs) -> ExitCode {
                     EX_UNAVAILABLE,
                 ),
                 weir_admin::client::Error::Unreachable { .. } => (
-                    "is weir running, and under this user? Give its window with --admin, or its configuration with -c FILE",
+                    "is weir running, and under this user? Give its admin address with --admin, or its configuration with -c FILE",
                     EX_UNAVAILABLE,
                 ),
                 weir_admin::client::Error::Silent { seen, .. } => {
@@ -317,19 +318,21 @@ impl WindowArgs {
             }
             (None, None) => Window::Usual,
         };
-        let hint = "give the address of its window: --admin unix:PATH, or --admin host:port";
+        let hint = "give its admin address: --admin unix:PATH, or --admin host:port";
         match window {
             Window::At(path) => Ok(Endpoint::Unix(path)),
             Window::Off => Err(refuse_config(
-                "this weir has no operator's window: admin is off",
+                "this weir has no admin interface: the configuration has admin = \"off\"",
                 hint,
             )),
-            Window::Usual => weir_machine::usual_window().map(Endpoint::Unix).ok_or_else(|| {
-                refuse_config(
-                    "XDG_RUNTIME_DIR is not set, so the default address of the window is not known",
-                    hint,
-                )
-            }),
+            Window::Usual => weir_machine::usual_window()
+                .map(Endpoint::Unix)
+                .ok_or_else(|| {
+                    refuse_config(
+                        "XDG_RUNTIME_DIR is not set, so the default admin address is not known",
+                        hint,
+                    )
+                }),
         }
     }
 }
@@ -348,7 +351,7 @@ pub(super) fn admin_address(text: &str) -> Result<Admin, String> {
     }
 }
 
-/// `KEY=N`, as the window accepts it.
+/// `KEY=N`, as the admin interface accepts it.
 pub(super) fn limit(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some(("max_children" | "maxconn", number))

@@ -336,7 +336,7 @@ fn cloud_metadata_is_not_called_by_address_or_by_name() {
     }
     sidecar
         .weir
-        .wait_for_error(&["metadata.test", "where cloud metadata is"]);
+        .wait_for_error(&["metadata.test", "cloud metadata"]);
 }
 
 /// Two addresses with a port that is free at both.

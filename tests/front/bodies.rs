@@ -133,7 +133,7 @@ fn a_client_that_reads_nothing_holds_a_worker_no_longer_than_its_limit() {
     wait_until("the worker is asked", || responder.uris().len() == 1);
     // The request waits in the queue until weir gives up the worker.
     assert_eq!(weir.get("/run.php").expect(200).text(), "small");
-    weir.wait_for_error(&["request_terminate_timeout is over"]);
+    weir.wait_for_error(&["waited for the client until request_terminate_timeout"]);
     let (received, _) = slow.rest();
     assert!(received.len() < 64 << 20 && !received.ends_with(b"0\r\n\r\n"));
     assert_eq!(weir.logged("/run.php?large")["reason"], "truncated");

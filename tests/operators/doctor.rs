@@ -404,7 +404,7 @@ fn a_usual_socket_for_calls_with_too_long_a_path_is_told() {
         command.uid(65_534).gid(65_534);
     }
     let report = report(&command.output().expect("weir doctor"));
-    let long = "that of a socket can have 107 at most";
+    let long = "a socket's path can have at most 107 bytes";
     finds(&report, "egress", "warn", &["[egress] socket (unix:", long]);
 }
 

@@ -1,4 +1,4 @@
-//! The real binary and those who run it: commands, logs, messages, status, the operator's window, `weir bench`.
+//! The real binary and those who run it: commands, logs, messages, status, the admin interface, `weir bench`.
 
 mod bench;
 mod cli;

@@ -1,4 +1,4 @@
-//! The operator's window over TCP and in a browser, changes by operators while weir runs, and misbehaving scrapers.
+//! The admin interface over TCP and in a browser, changes by operators while weir runs, and misbehaving scrapers.
 
 use std::fs;
 use std::io::{Read, Write};

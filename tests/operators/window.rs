@@ -1,4 +1,4 @@
-//! The operator's window: `weir status`, `weir reload`, `weir stop`, `weir pool NAME restart`.
+//! The admin interface: `weir status`, `weir reload`, `weir stop`, `weir pool NAME restart`.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};

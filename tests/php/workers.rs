@@ -480,11 +480,11 @@ fn a_master_that_cannot_start_says_why() {
             site.config()
                 .with("ini", "nonsense")
                 .with("protocol", "999"),
-            "weir and weir-php are of different builds",
+            "weir and weir-php are from different builds",
         ),
         (
             site.config().with("protocol", ""),
-            "weir speaks protocol none that it names",
+            "weir uses protocol an unknown version",
         ),
         (site.config().with("chdir", "/nowhere"), "chdir to /nowhere"),
         (

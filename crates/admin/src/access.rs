@@ -1,4 +1,4 @@
-//! Access control of the operator's window.
+//! Access control of the admin interface.
 //!
 //! A unix socket has permissions: every process that may connect may do everything. Over TCP anybody may connect:
 //!

@@ -38,12 +38,12 @@ pub enum Endpoint {
 pub enum Error {
     /// Nobody could be asked.
     Unreachable {
-        /// The window.
+        /// The admin address.
         place: Endpoint,
         /// Why.
         error: io::Error,
     },
-    /// The window was reached, but did not answer correctly.
+    /// The admin interface was reached, but did not answer correctly.
     Broken(String),
     /// The connection was accepted, but no answer came: weir hangs, or is about to end.
     Silent {
@@ -67,7 +67,7 @@ pub struct Stuck {
     pub stopped: bool,
 }
 
-/// Sends a request to the window at `place`, and waits for the text of the answer.
+/// Sends a request to the admin interface at `place`, and waits for the text of the answer.
 ///
 /// # Errors
 /// See [`Error`].

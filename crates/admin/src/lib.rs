@@ -1,4 +1,4 @@
-//! THE OPERATOR'S WINDOW: shows what weir does and accepts actions, over HTTP on a unix socket and, if configured, on
+//! THE ADMIN INTERFACE: shows what weir does and accepts actions, over HTTP on a unix socket and, if configured, on
 //! TCP.
 //!
 //! | request | answer |

@@ -1,4 +1,4 @@
-//! The paths of the window.
+//! The paths of the admin interface.
 
 use weir_control::Action;
 

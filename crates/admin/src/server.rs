@@ -1,4 +1,4 @@
-//! The window's HTTP server: limits who may connect, and for how long.
+//! The HTTP server of the admin interface: limits who may connect, and for how long.
 //!
 //! It has its own thread, so that it answers while the reactors are busy. No client can block others: each has a
 //! limited time to send its request and to read the answer. If all places are taken, the oldest client without a
@@ -40,7 +40,8 @@ use super::{
     route::{Route, route},
 };
 
-/// Answers on `sockets` until the window closes, then finishes the running requests. See [`weir_interfaces::window::Serve`].
+/// Answers on `sockets` until the admin interface closes, then finishes the running requests. See
+/// [`weir_interfaces::window::Serve`].
 pub fn serve(sockets: WindowSockets, window: Arc<dyn Window>) -> Task<io::Result<()>> {
     Box::pin(async move {
         let WindowSockets { unix, tcp, token } = sockets;
@@ -235,7 +236,7 @@ async fn answer(
         Route::Act(action) => {
             acts.store(true, Relaxed);
             if let Way::Tcp(peer) = way {
-                log::info!("{peer} asks over TCP, with the token: {path}");
+                log::info!("{peer} requests {path} over TCP, with the token");
             }
             match window.act(action).await {
                 Ok(text) => plain(StatusCode::OK, &format!("{text}\n")),
@@ -335,9 +336,9 @@ const SLOWEST: Duration = Duration::from_secs(15);
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// Its sockets, in log lines.
-const NAME: &str = "the operator's window";
+const NAME: &str = "the admin interface";
 
-/// Time limit for running requests when the window closes.
+/// Time limit for running requests when the admin interface closes.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

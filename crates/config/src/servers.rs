@@ -94,7 +94,7 @@ fn list(name: &str, entries: &Entries, sink: &mut Sink) -> Vec<UpstreamServer> {
             Upstream::Named { port, .. } => *port == 0,
         };
         if bad {
-            let message = "this address is for listening; one to connect to is needed";
+            let message = "this address is only for listening: weir cannot connect to it";
             sink.error(span.clone(), message, "for example \"127.0.0.1:9000\"");
         }
     }

@@ -532,8 +532,8 @@ pub(crate) fn window(folder: &Path, text: &str) -> Checked<Window> {
     match anchored_address(folder, text)? {
         Address::Unix(path) => Ok(Window::At(path)),
         Address::Tcp(_) => wrong(
-            "the operator's window must be a unix socket",
-            "write admin = \"unix:/run/weir/admin.sock\", or \"off\". For TCP write admin_tcp = \"127.0.0.1:9180\"",
+            "this must be a unix socket, or \"off\"",
+            "write \"unix:PATH\". TCP addresses belong in `admin_tcp` of [server] or `listen` of [egress]",
         ),
     }
 }

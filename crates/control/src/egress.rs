@@ -48,7 +48,7 @@ impl EgressFiles {
     pub fn file(&self, path: &Path) -> Result<&[u8], String> {
         match self.files.get(path) {
             Some(bytes) => Ok(bytes),
-            None => Err(format!("{} was not handed over", path.display())),
+            None => Err(format!("the manager did not send {}", path.display())),
         }
     }
 
@@ -114,9 +114,9 @@ fn check(value: &[u8]) -> Result<(), &'static str> {
     let forbidden = |byte: &u8| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f;
     match value {
         [] => Err("is empty"),
-        value if value.iter().any(forbidden) => {
-            Err("has a line break or another control character in it, which no header can hold")
-        }
+        value if value.iter().any(forbidden) => Err(
+            "contains a line break or another control character, which is not allowed in a header",
+        ),
         _ => Ok(()),
     }
 }

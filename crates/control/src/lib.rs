@@ -86,9 +86,9 @@ pub enum ToGateway<F = OwnedFd> {
     ErrorLog(F),
     /// The folder for spooled bodies.
     SpoolDir(F),
-    /// The listening socket of the operator's window.
+    /// The listening socket of the admin interface.
     Window(F),
-    /// The listening socket of the operator's window on TCP.
+    /// The listening socket of the admin interface on TCP.
     WindowTcp(F),
     /// The token that an operator needs for actions over TCP.
     WindowToken(String),
@@ -598,7 +598,7 @@ pub struct Heritage {
     pub names: NameFiles,
     /// The last known addresses of servers' names.
     pub addresses: Vec<(String, Vec<IpAddr>)>,
-    /// The operator's window.
+    /// The admin interface.
     pub window: WindowSockets,
     /// What the egress needs; `None`: `config` has no `[egress]`.
     pub egress: Option<EgressGiven>,
@@ -606,7 +606,7 @@ pub struct Heritage {
     pub control: Channel,
 }
 
-/// The sockets of the operator's window.
+/// The sockets of the admin interface.
 #[derive(Debug, Default)]
 pub struct WindowSockets {
     /// Its listening unix socket; `None`: there is none.
@@ -640,7 +640,7 @@ impl Heritage {
                 io::Error::new(
                     io::ErrorKind::NotFound,
                     format!(
-                        "{} is not inside of chroot {}",
+                        "{} is not inside the chroot {}",
                         path.display(),
                         chroot.display()
                     ),
@@ -754,7 +754,7 @@ impl From<Channel> for OwnedFd {
 
 impl fmt::Display for BadMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a packet between manager and gateway is no message")
+        f.write_str("invalid message between manager and gateway")
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the manager reports for the operator's window: memory and CPU use of processes, its logs, and reloads. The
+//! What the manager reports for the admin interface: memory and CPU use of processes, its logs, and reloads. The
 //! manager may read these; the gateway may not, and cannot from a chroot.
 
 use std::{

@@ -359,7 +359,7 @@ impl Exchange<'_> {
                         }
                         (Revalidated::Again(_), None) => {
                             let what = format!(
-                                "{}: 304 to a question without conditions",
+                                "{}: 304 in answer to a request without conditions",
                                 self.host.origin
                             );
                             return Err(Fault::sent(Kind::BadResponse, what));

@@ -85,8 +85,7 @@ fn begin(
             let peer = egress.callers.over_unix(stream, entrance.only.is_some());
             if !entrance.admits(peer.uid()) {
                 log::warn!(
-                    "[egress] {}: a process of user {} called there, which is for the workers of weir's pools: name a unix \
-                     socket in listen for others",
+                    "[egress] {}: a process of user {} called there, but this socket is only for the workers of weir's pools; for other callers add a unix socket to listen",
                     entrance.address,
                     peer.uid().map_or("?".to_owned(), |uid| uid.to_string())
                 );

@@ -121,7 +121,7 @@ impl RunningCall {
                 };
                 self.complain(&Fault::sent(
                     kind,
-                    format!("{what}: its answer was cut off, and so was the answer to the caller"),
+                    format!("{what}: its answer ended early, so the answer to the caller was cut off too"),
                 ));
             }
             BodyEnd::Left => self.record.caller_left = true,

@@ -1,4 +1,4 @@
-//! The egress in the operator's window: the object `egress` of its status, and the rows `weir_egress_*`.
+//! The egress in the admin interface: the object `egress` of its status, and the rows `weir_egress_*`.
 
 use std::{path::Path, sync::Arc, time::SystemTime};
 

@@ -220,22 +220,22 @@ weir takes PHP-FPM's command line and configuration, and runs its pools.
 
   -c, --php-ini <path>|<file>   php.ini, or the folder that it is in
   -n, --no-php-ini              read no php.ini
-  -d, --define foo[=bar]        set foo to bar, in place of what php.ini says
+  -d, --define foo[=bar]        set foo to bar; overrides php.ini
   -e, --profile-info            accepted, without effect
-  -h, --help                    this help
-  -i, --info                    what PHP tells of itself
-  -m, --modules                 PHP's modules
-  -v, --version                 PHP's version
-  -p, --prefix <dir>            what relative paths are relative to (default: /usr)
-  -g, --pid <file>              where the process id goes, unless the configuration says it
-  -y, --fpm-config <file>       the configuration (default: /etc/php/VERSION/fpm/php-fpm.conf)
-  -t, --test                    check the configuration and exit; twice: show what is in force, too
-  -D, --daemonize               run in the background, whatever the configuration says
-  -F, --nodaemonize             stay in the foreground, whatever the configuration says
-  -O, --force-stderr            in the foreground, write errors to standard error even if it is no terminal
-  -R, --allow-to-run-as-root    take a pool without a user; its scripts run as the gateway's user, never as root
+  -h, --help                    show this help
+  -i, --info                    show PHP's information (phpinfo)
+  -m, --modules                 show PHP's modules
+  -v, --version                 show PHP's version
+  -p, --prefix <dir>            folder that relative paths start from (default: /usr)
+  -g, --pid <file>              pid file, unless the configuration sets one
+  -y, --fpm-config <file>       configuration file (default: /etc/php/VERSION/fpm/php-fpm.conf)
+  -t, --test                    check the configuration and exit; twice: also print all values in force
+  -D, --daemonize               run in the background; overrides the configuration
+  -F, --nodaemonize             stay in the foreground; overrides the configuration
+  -O, --force-stderr            in the foreground, write errors to standard error even if it is not a terminal
+  -R, --allow-to-run-as-root    accept a pool without a user; its scripts run as the gateway's user, never as root
 
-Exit codes: 0 fine, 64 wrong command line, 70 could not start in the background, 78 wrong configuration.
+Exit codes: 0 success, 64 wrong command line, 70 could not start in the background, 78 wrong configuration.
 "
     )
 }

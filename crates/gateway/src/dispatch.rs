@@ -553,7 +553,7 @@ impl PoolHandle {
         counts.map(|(what, count)| (*what, *count)).collect()
     }
 
-    /// Stores a decision for the operator's window.
+    /// Stores a decision for the admin interface.
     fn note_decision(&self, kind: &'static str, what: String) {
         let decisions = self.decisions.lock();
         let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);

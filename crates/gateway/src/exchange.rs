@@ -397,7 +397,7 @@ fn answer_target(record: &Record, target: Target<'_>) -> Result<Reply, Refusal> 
         Target::Script(_) => Err(Refusal::client(
             StatusCode::FORBIDDEN,
             "forbidden",
-            "it is a script; a file is required",
+            "it is a script, but only files can be sent here",
         )),
     }
 }
@@ -552,7 +552,8 @@ async fn follow_file_redirect(
                 .await
                 .ok_or_else(|| {
                     let path = String::from_utf8_lossy(path);
-                    let message = format!("X-Sendfile {path:?} is in none of sendfile_dirs");
+                    let message =
+                        format!("X-Sendfile {path:?} is not below a folder of sendfile_dirs");
                     Refusal::upstream(
                         StatusCode::BAD_GATEWAY,
                         "bad_response",

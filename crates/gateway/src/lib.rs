@@ -135,7 +135,7 @@ pub(crate) struct Gateway {
     pub(crate) cut: Drain,
     /// An operator has asked to drain this weir: it is not ready, and keeps no connections open.
     declines: AtomicBool,
-    /// The operator's window accepts nothing new, because another gateway's window does.
+    /// The admin interface accepts nothing new, because another gateway's window does.
     window_ends: Drain,
     started: SystemTime,
     actions: OperatorActions,
@@ -144,13 +144,13 @@ pub(crate) struct Gateway {
     /// The log of calls of the application: the access log's sink, or another one; `None` if there is no egress.
     egress_log: Option<Arc<Sink>>,
     egress: OnceLock<Arc<dyn EgressView>>,
-    /// Set when the operator's window is closed, or if there is none.
+    /// Set when the admin interface is closed, or if there is none.
     window_closed: Flag,
     /// The threads that must make progress so that clients are served.
     pulses: Pulses,
     /// When the last message of the manager arrived ([`clock::precise`]).
     manager_heard: AtomicU64,
-    /// Listening sockets that still accept, including the operator's window.
+    /// Listening sockets that still accept, including the admin interface.
     listening: AtomicUsize,
     requests: AtomicU64,
     /// The limit of open descriptors; `None`: no limit, or not known.
@@ -620,13 +620,13 @@ fn start_reactor(
     Ok(())
 }
 
-/// Starts the thread of the operator's window. It is separate, so that an operator does not have to wait for busy
+/// Starts the thread of the admin interface. It is separate, so that an operator does not have to wait for busy
 /// reactors.
 fn start_window(gateway: &'static Gateway, window: Task<io::Result<()>>) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| format!("cannot start the operator's window: {error}"))?;
+        .map_err(|error| format!("cannot start the admin interface: {error}"))?;
     thread::Builder::new()
         .name("window".into())
         .spawn(move || {
@@ -634,7 +634,7 @@ fn start_window(gateway: &'static Gateway, window: Task<io::Result<()>>) -> Resu
                 tokio::select! {
                     served = window => {
                         if let Err(error) = served {
-                            log::error!("the operator's window cannot be opened: {error}");
+                            log::error!("the admin interface cannot be opened: {error}");
                         }
                     }
                     () = gateway.history.keep(|| gateway.pool_totals()) => {}
@@ -644,7 +644,7 @@ fn start_window(gateway: &'static Gateway, window: Task<io::Result<()>>) -> Resu
             gateway.window_closed.set();
         })
         .map(drop)
-        .map_err(|error| format!("cannot start the operator's window: {error}"))
+        .map_err(|error| format!("cannot start the admin interface: {error}"))
 }
 
 /// Watches the kernel's queues as long as the gateway lives.
@@ -667,7 +667,7 @@ const STANDS_STILL: Duration = Duration::from_secs(5);
 /// How long connections that are cut may take to write their log lines.
 const CUT_LIMIT: Duration = Duration::from_millis(500);
 
-/// How long an ending gateway waits for the operator's window to answer.
+/// How long an ending gateway waits for the admin interface to answer.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// How many threads of a reactor may wait for the disk at once.

@@ -329,7 +329,7 @@ impl Control {
             if let Some((number, error)) = failed {
                 self.scaler.could_not_start(at, number);
                 if let Some(error) = error {
-                    log::warn!("{error}: {number} reactors have all the work");
+                    log::warn!("{error}: weir continues with {number} reactors");
                     self.no_more_until = now + TRY_AGAIN;
                 }
             }
@@ -343,11 +343,10 @@ impl Control {
                 let (before, most) = (change.before, reactors.most());
                 match running > before {
                     true => log::info!(
-                        "{running} reactors take connections, of {most} at most: {before} had too little time \
-                         (busy {busy:.0} % of it)"
+                        "{running} of at most {most} reactors accept connections now: {before} were busy {busy:.0} % of the time"
                     ),
                     false => log::info!(
-                        "{running} of {most} reactors take connections: {before} had time to spare (busy {busy:.0} % of it)"
+                        "{running} of at most {most} reactors accept connections now: {before} were busy only {busy:.0} % of the time"
                     ),
                 }
             }

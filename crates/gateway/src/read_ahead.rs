@@ -223,7 +223,7 @@ async fn pump(mut run: Run, shared: Arc<Shared>, room: Room) {
                     tell!(
                         error,
                         owner.about(),
-                        "a response was cut: request_terminate_timeout is over while its worker waited for the client"
+                        "a response was cut: its worker waited for the client until request_terminate_timeout"
                     );
                     return shared.end(State::Cut);
                 }

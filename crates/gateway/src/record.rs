@@ -462,7 +462,7 @@ impl Record {
         }
     }
 
-    /// Counts the request for the operator's window. `now`: [`clock::now`]; `left`: the client did not get the
+    /// Counts the request for the admin interface. `now`: [`clock::now`]; `left`: the client did not get the
     /// complete answer.
     fn count(&self, now: u64, left: bool) {
         let waited = self.waited(now);
@@ -485,7 +485,7 @@ impl Record {
         });
     }
 
-    /// Counts an answer with a status of 500 or above for the operator's window. It comes from a script, or from weir
+    /// Counts an answer with a status of 500 or above for the admin interface. It comes from a script, or from weir
     /// itself for a `reason`; `message` is what the error log says then.
     pub(super) fn failed(&self, status: u16, reason: Option<&'static str>, message: &str) {
         let cause = Cause {

@@ -1,4 +1,5 @@
-//! The gateway's data in the operator's window, and the operator's requests to the manager. See [`weir_interfaces::window`].
+//! The gateway's data in the admin interface, and an operator's requests to the manager. See
+//! [`weir_interfaces::window`].
 
 mod servers;
 

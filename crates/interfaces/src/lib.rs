@@ -1,5 +1,5 @@
-//! What the rooms of the gateway's process know of each other: gateway, egress and the operator's window do not depend on
-//! each other, but on the traits and types here. `main` connects them.
+//! Traits and types that connect gateway, egress and the admin interface: they depend on these, and
+//! not on each other. `main` connects them.
 #![forbid(unsafe_code)]
 
 pub mod own_call;

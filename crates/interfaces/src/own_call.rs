@@ -1,12 +1,13 @@
-//! Calls of weir's own workers to sites of this weir that come back over a connection of somebody else.
+//! Calls of weir's own workers to sites of this weir that arrive over a connection of weir itself
+//! or of a proxy.
 //!
-//! A script that calls its own site needs a second worker while it holds the first one. So weir must know that a worker
-//! makes such a request. If the call goes through `[egress]`, its connection to the site belongs to weir itself, or to a
-//! proxy in front. The egress, which knows the worker, adds the header [`HEADER`] with a random word that is valid for as
-//! long as the call waits for its answer. The gateway removes the header from each request and looks the word up.
+//! A script that calls its own site needs a second worker while it occupies the first one. So weir must know that a
+//! worker makes such a request. If the call goes through `[egress]`, its connection to the site belongs to weir itself,
+//! or to a proxy in front. The egress, which knows the worker, adds the header [`HEADER`] with a random token, which is
+//! valid while the call waits for its answer. The gateway removes the header from each request and looks the token up.
 //!
-//! Nobody can guess such a word. A site that sees one can only make requests that count as calls of this worker while
-//! its call runs.
+//! Nobody can guess such a token. A site that sees one can only make requests that count as calls
+//! of this worker while its call runs.
 
 use std::{
     collections::BTreeMap,
@@ -19,24 +20,24 @@ use std::{
 
 use http::{HeaderName, HeaderValue};
 
-/// The header that names a call. Requests of others lose it.
+/// The header with the token of a call. It is removed from all requests.
 pub const HEADER: HeaderName = HeaderName::from_static("weir-call");
 
-/// The words of the calls that wait for an answer, and the process ids of their workers.
+/// The tokens of the calls that wait for an answer, and the process ids of their workers.
 static CALLS: Mutex<BTreeMap<u128, u32>> = Mutex::new(BTreeMap::new());
 
-/// A call that waits for its answer; its word is valid until this is dropped.
+/// A call that waits for its answer; its token is valid until this is dropped.
 #[derive(Debug)]
 pub struct Ticket(u128);
 
 impl Ticket {
-    /// For a call of the worker with this process id.
+    /// A ticket for a call of the worker with this process id.
     pub fn new(worker: u32) -> Ticket {
         static KEYS: OnceLock<[RandomState; 2]> = OnceLock::new();
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let keys = KEYS.get_or_init(|| [RandomState::new(), RandomState::new()]);
         let next = NEXT.fetch_add(1, Relaxed);
-        // A keyed hash: who does not know the keys cannot foresee it.
+        // A keyed hash: nobody can predict it without the keys.
         let [high, low] = keys.each_ref().map(|key| u128::from(key.hash_one(next)));
         let word = high << 64 | low;
         calls().insert(word, worker);
@@ -57,7 +58,7 @@ impl Drop for Ticket {
     }
 }
 
-/// The worker whose call has this word; `None`: no call that waits has it.
+/// The worker whose call has this token; `None`: no waiting call has it.
 pub fn worker_of(value: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(value).ok()?;
     let text = Some(text).filter(|text| text.len() == 32)?;

@@ -10,7 +10,7 @@ use weir_upstream::resolver::Resolver;
 
 use crate::window::Task;
 
-/// The egress as the gateway sees it; the gateway shows it in the operator's window.
+/// What the gateway can do with the egress, and show of it in the admin interface.
 pub trait EgressView: Send + Sync {
     /// The object `egress` of `GET /status`.
     fn status(&self) -> serde_json::Value;
@@ -21,29 +21,31 @@ pub trait EgressView: Send + Sync {
     /// Accepts nothing new, and lets running calls finish.
     fn drain(&self);
 
-    /// Whether nothing runs any more after that.
+    /// Whether all calls have ended after [`drain`](Self::drain).
     fn is_done(&self) -> bool;
 }
 
-/// The workers of all pools as the egress sees them: a call belongs to the request of its worker.
+/// What the egress can ask about the workers of all pools: a call belongs to the request of its
+/// worker.
 pub trait Workers: Send + Sync {
-    /// The request of the worker with this process id; `None`: it is not a worker that weir runs, or it has no
-    /// request.
+    /// The request of the worker with this process id; `None`: it is not a worker of weir, or it
+    /// has no request.
     fn of_pid(&self, pid: u32) -> Option<WorkerNow>;
 
     /// The workers that have a request now.
     fn busy_pids(&self) -> Vec<u32>;
 
-    /// Which busy worker has the socket with this inode open: for cases in which the manager may see more than the
-    /// gateway. It may take long, and returns `None` if there are too many such questions.
+    /// The busy worker that has the socket with this inode open. The manager is asked, which may
+    /// see more processes than the gateway. This may take long. `None` also if there are too many
+    /// such requests.
     fn owner(&self, inode: u32) -> Task<Option<u32>>;
 
-    /// Whether calls of this host (in lower case) or to this address come back to a site of this weir, as far as the
-    /// configuration tells.
+    /// Whether calls of this host (in lower case) or to this address come back to a site of this
+    /// weir, according to the configuration.
     fn serves(&self, host: &str, address: SocketAddr) -> bool;
 
-    /// Which worker of an earlier configuration it is or belongs to, and the NAME of its pool: such a worker finishes its
-    /// request after a reload. As [`owner`](Self::owner), it may take its time.
+    /// The worker of an earlier configuration that makes this call, and the NAME of its pool: such
+    /// a worker finishes its request after a reload. This may take long, as [`owner`](Self::owner).
     fn former(&self, whose: CallSource) -> Task<Option<(u32, Arc<str>)>>;
 }
 
@@ -54,8 +56,8 @@ pub struct WorkerNow {
     pub pool: Arc<str>,
     /// The number (as in the logs) of its request.
     pub request: u64,
-    /// By when its answer must have begun ([`weir_observe::clock::now`]); [`weir_observe::clock::NEVER`]: no deadline, or it has
-    /// begun.
+    /// The time by which its answer must have begun ([`weir_observe::clock::now`]); [`weir_observe::clock::NEVER`]: no
+    /// deadline, or it has begun.
     pub deadline: u64,
 }
 
@@ -68,7 +70,7 @@ pub struct Beside {
     pub log: Arc<Sink>,
     /// The format of the log.
     pub log_format: LogFormat,
-    /// Where its threads report that they run.
+    /// Its threads report here that they are alive.
     pub pulses: Pulses,
 }
 

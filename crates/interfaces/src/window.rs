@@ -1,4 +1,5 @@
-//! The operator's window: the interface between the gateway, which has the data, and `admin`, which shows it.
+//! Traits between the gateway, which has the data of the admin interface, and `admin`, which shows
+//! it.
 //!
 //! Neither depends on the other; `main` connects them.
 
@@ -9,9 +10,9 @@ use weir_control::{Action, WindowSockets};
 /// An asynchronous operation.
 pub type Task<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A running weir, as an operator sees it.
+/// A running weir, as the admin interface shows it.
 pub trait Window: Send + Sync {
-    /// Has a new measurement made for the next request, if it is due. Does not take long.
+    /// Requests a new measurement, if one is due. Returns soon.
     fn refresh(&self) -> Task<()>;
 
     /// Pools, workers, queues and listeners as they are now (`GET /status`).
@@ -32,7 +33,8 @@ pub trait Window: Send + Sync {
     /// Why it was not done.
     fn act(&self, action: Action) -> Task<Result<String, String>>;
 
-    /// Waits until this gateway's time is over: later requests go to the next gateway.
+    /// Waits until this gateway stops serving the admin interface: later requests go to the next
+    /// gateway.
     fn closing(&self) -> Task<()>;
 }
 

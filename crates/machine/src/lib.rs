@@ -1,4 +1,4 @@
-//! The machine on which weir runs, as far as the check of a configuration needs it.
+//! The properties of the machine that the check of a configuration needs.
 
 #![forbid(unsafe_code)]
 
@@ -26,18 +26,19 @@ use weir_sys::{
 #[derive(Debug, Clone, Copy)]
 pub struct ThisMachine;
 
-/// The usual place of the operator's window; `None`: the user has no folder for such sockets.
+/// The default path of the admin socket. `None`: the user has no folder for such sockets.
 pub fn usual_window() -> Option<PathBuf> {
     Some(runtime_folder(identity::is_root())?.join("admin.sock"))
 }
 
-/// Where the egress usually has its workers' socket. Its name has the first TCP address, which no other weir of this machine
-/// has, so that it is the same after each start. None: see [`usual_window`].
+/// Default path of the workers' socket of the egress. The name contains the first TCP address of
+/// `listen`, so it is unique on this machine and the same after each start. `None`: see
+/// [`usual_window`].
 pub fn usual_egress(egress: &Egress) -> Option<PathBuf> {
     usual_egress_of(egress, identity::is_root())
 }
 
-/// The same, for a weir that root starts or not.
+/// As [`usual_egress`]. `root`: root starts weir.
 pub fn usual_egress_of(egress: &Egress, root: bool) -> Option<PathBuf> {
     let tcp = egress.listen.iter().find_map(|address| match address {
         Address::Tcp(address) => Some(*address),
@@ -52,7 +53,7 @@ pub fn usual_egress_of(egress: &Egress, root: bool) -> Option<PathBuf> {
     Some(runtime_folder(root)?.join(name))
 }
 
-/// The folder for weir's own sockets. It may have to be made.
+/// The folder for weir's own sockets. It may not exist yet.
 fn runtime_folder(root: bool) -> Option<PathBuf> {
     let folder = match root {
         true => PathBuf::from("/run"),
@@ -63,16 +64,16 @@ fn runtime_folder(root: bool) -> Option<PathBuf> {
     Some(folder.join("weir"))
 }
 
-/// Makes the folder of a usual socket, which everybody may enter: the sockets have rights of their own.
+/// Creates the folder of a default socket. Everybody may enter it: the sockets have their own permissions.
 ///
 /// # Errors
-/// As mkdir(2), also where it is there.
+/// As mkdir(2), also if it exists.
 pub fn make_runtime_folder(folder: &Path) -> io::Result<()> {
     fs::create_dir(folder)?;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
 }
 
-/// Where calls are taken if weir.toml does not say.
+/// Default address of the egress.
 const USUAL_EGRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8083);
 
 impl Machine for ThisMachine {
@@ -177,8 +178,8 @@ impl Machine for ThisMachine {
     }
 }
 
-/// The first step on the way to `path` for which `user` lacks the bits that `needed` says (read 4, write 2, enter 1): of the
-/// path itself, or of a folder on the way.
+/// The first folder on the way to `path`, or `path` itself, whose permission bits do not give
+/// `user` the access that `needed` returns (read 4, write 2, enter 1).
 fn closed_step(path: &Path, user: &str, needed: impl Fn(bool) -> u32) -> Option<PathBuf> {
     let user = identity::user(user).ok()??;
     let who = identity::identity(&user, None).ok()?;

@@ -113,7 +113,7 @@ pub fn open_files(config: &Config, kernel: &Kernel) -> Vec<Finding> {
         );
         if let Some(most) = kernel.nr_open.filter(|most| *most < needed) {
             mend = format!(
-                "{} (it is {most}, and no limit can be more), then {mend}",
+                "{} (it is {most}, and no limit can be higher), then {mend}",
                 set_sysctl("fs.nr_open", needed)
             );
         }
@@ -215,8 +215,8 @@ impl OpenFilesNeeded {
             least,
             most: least.saturating_add(clients.saturating_sub(at_work)),
             sum: format!(
-                "a connection for each of max_connections = {clients} clients; for each of {at_work} requests at \
-                 work one to its worker, and a temporary file for its body and its answer; {REST} for logs, listeners \
+                "one connection for each of max_connections = {clients} clients; for each of {at_work} running requests \
+                 one connection to its worker, and temporary files for its body and its answer; {REST} for logs, listeners \
                  and files that are kept open"
             ),
         }
@@ -226,7 +226,7 @@ impl OpenFilesNeeded {
 /// Maximum number of sockets per listener, however short the kernel's queues are.
 pub(crate) const MOST_SOCKETS: usize = 16;
 
-/// Logs, listeners, cached files, the operator's window.
+/// Logs, listeners, cached files, the admin interface.
 const REST: u64 = 200;
 
 fn sysctl<T: FromStr>(path: &str) -> Option<T> {

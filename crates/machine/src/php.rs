@@ -15,19 +15,20 @@ pub fn find(wanted: Option<&str>) -> Result<(String, PathBuf), (String, String)>
     find_in(&folders(), wanted)
 }
 
-/// The number of what this weir speaks with weir-php: the messages between the manager and a master (`manager::php::wire`),
-/// and the records of a worker's stream (`gateway::fastcgi`). Raise it, here and in php/protocol.c, whenever one of them
-/// changes.
+/// Version of the protocol between weir and weir-php: the messages between the manager and a master
+/// (`manager::php::wire`), and the records of a worker's stream (`gateway::fastcgi`). Raise it, here and in
+/// php/protocol.c, whenever one of them changes.
 pub const PROTOCOL: u32 = 4;
 
-/// Whether the weir-php at `path` is of another build, which does not understand this weir. Read from the file; of one that
-/// does not say (a script that starts the program, say), the first message to it will tell.
+/// Checks that the weir-php at `path` has the same protocol version as this weir. The version is
+/// read from the file. If the file does not contain it (for example a script that starts the
+/// program), the first message to weir-php finds out.
 ///
 /// # Errors
-/// What is wrong, and what mends it.
+/// The problem, and how to fix it.
 pub fn check_build(path: &Path) -> Result<(), (String, String)> {
     let Ok(file) = fs::File::open(path) else {
-        // Whoever starts it will say why.
+        // The start reports why it cannot be read.
         return Ok(());
     };
     let mut bytes = Vec::new();
@@ -40,12 +41,13 @@ pub fn check_build(path: &Path) -> Result<(), (String, String)> {
     }
 }
 
-/// What is said of a weir-php that speaks another protocol (none: it names none), and what mends it.
+/// The message about a weir-php with another protocol version, and the fix. `None`: it reports no
+/// version.
 pub fn other_build(path: &Path, spoken: Option<u32>) -> (String, String) {
-    let spoken = spoken.map_or("none that it names".to_owned(), |number| number.to_string());
+    let spoken = spoken.map_or("an unknown version".to_owned(), |number| number.to_string());
     (
         format!(
-            "weir and weir-php are of different builds: {} speaks protocol {PROTOCOL}, {} speaks protocol {spoken}",
+            "weir and weir-php are from different builds: {} uses protocol {PROTOCOL}, {} uses protocol {spoken}",
             own_program().display(),
             path.display()
         ),
@@ -58,7 +60,7 @@ pub fn own_program() -> PathBuf {
     std::env::current_exe().unwrap_or_else(|_| "weir".into())
 }
 
-/// The number after the words that php/protocol.c puts before it.
+/// The protocol version after the text that php/protocol.c puts before it.
 fn spoken(program: &[u8]) -> Option<u32> {
     let at = memchr::memmem::find(program, PROTOCOL_WORDS)?;
     let rest = &program[at + PROTOCOL_WORDS.len()..];
@@ -68,10 +70,10 @@ fn spoken(program: &[u8]) -> Option<u32> {
 
 const PROTOCOL_WORDS: &[u8] = b"weir-php speaks protocol ";
 
-/// How a program of Linux begins (elf(5)).
+/// The first bytes of a Linux program (elf(5)).
 const ELF: &[u8] = b"\x7fELF";
 
-/// More than any weir-php has, bytes.
+/// Maximum size that is read, bytes: more than any weir-php has.
 const MOST_READ: u64 = 64 << 20;
 
 const MEND_BUILD: &str = "install both from one build (in weir's source: `make`, `make install`; for a weir that runs from \
@@ -212,11 +214,11 @@ mod tests {
         let cause = |text: &str| check(text).unwrap_err().0;
         let file = |number: &str| format!("\x7fELF\0\0weir-php speaks protocol {number}\n\0");
         assert_eq!(check(&file(&PROTOCOL.to_string())), Ok(()));
-        assert!(cause(&file("77")).ends_with("weir-php8.2 speaks protocol 77"));
+        assert!(cause(&file("77")).ends_with("weir-php8.2 uses protocol 77"));
         for old in ["\x7fELF\0nothing", &file("x"), &file("99999999999")] {
-            assert!(cause(old).ends_with("speaks protocol none that it names"));
+            assert!(cause(old).ends_with("uses protocol an unknown version"));
         }
-        // A script that only starts it.
+        // A script that only starts the program.
         assert_eq!(check("#!/bin/sh\n"), Ok(()));
         assert_eq!(check_build(&folder.path().join("none")), Ok(()));
     }

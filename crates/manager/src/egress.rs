@@ -147,7 +147,7 @@ impl Reading {
         let errors: String = found.errors.iter().take(MOST_TOLD).map(said).collect();
         match (found.certs.is_empty(), named) {
             (true, Some(name)) => {
-                let cause = format!("{name} leads to no certificate authority{errors}");
+                let cause = format!("no certificate authority was found in {name}{errors}");
                 let mend =
                     "set it to certificates in PEM format, or remove it from weir's environment";
                 self.problems.push(Problem::new("egress", cause, mend));

@@ -4,10 +4,10 @@ use std::{cell::Cell, fmt};
 
 use weir_sys::signal::Signal;
 
-/// Set if the manager is started in PHP-FPM's place.
+/// Set if weir runs instead of PHP-FPM.
 #[derive(Clone, Copy)]
 pub struct FpmMode<'a> {
-    /// Makes the text of the configuration again, for a reload.
+    /// Generates the text of the configuration again, for a reload.
     pub reread: &'a dyn Fn() -> Result<String, String>,
     /// The command line: program and arguments.
     pub command: &'a [String],

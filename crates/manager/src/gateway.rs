@@ -60,7 +60,7 @@ impl Gateway {
         }
     }
 
-    /// Somebody wants to hear what it does so often.
+    /// Its reports are needed at least once per `period`.
     pub(super) fn ask_every(&mut self, period: Duration) {
         let often = self.often.into_iter().chain([period / 4]).min();
         self.often = often;
@@ -128,7 +128,7 @@ impl Gateway {
             match running.channel.tell_gateway(message) {
                 Ok(()) => drop(running.queue.pop_front()),
                 Err(error) if is_full(&error) => break,
-                // It is gone: its exit tells why.
+                // It has ended: its exit status says why.
                 Err(_) => return running.queue.clear(),
             }
         }

@@ -54,7 +54,7 @@ pub(super) struct Generation {
     pub(super) id: u32,
     pub(super) loaded: Loaded,
     pub(super) sockets: Sockets,
-    /// The sockets of the operator's window.
+    /// The sockets of the admin interface.
     pub(super) window: Windows,
     /// Files for the egress: a restarted gateway gets the same ones.
     egress: Option<EgressFiles>,
@@ -65,9 +65,9 @@ pub(super) struct Generation {
     phase: Phase,
     /// The gateway's last error message.
     complaint: Option<String>,
-    /// What the draining gateway waits for, by its last report, and since when it drains.
+    /// What the draining gateway waits for, according to its last report, and since when it drains.
     holding: DrainStatus,
-    /// What its workers do and did, as the gateway told last.
+    /// Figures of its workers in the gateway's last report.
     pub(super) work: WorkerTotals,
     addresses: Rc<Addresses>,
     finishing: Option<Instant>,
@@ -239,7 +239,7 @@ impl Generation {
         match self.phase {
             Phase::Booting => self.booted(now),
             Phase::Starting { until } if until <= now => {
-                let cause = "the gateway does not become ready".into();
+                let cause = "the gateway did not become ready in time".into();
                 self.events.push(Event::Failed(cause));
             }
             Phase::Draining { until } if until <= now => {
@@ -525,7 +525,7 @@ impl Generation {
         masters: &mut Masters,
     ) -> Result<bool, Event> {
         if self.gateway.is_process(pid) {
-            // Its last messages tell more than its exit status.
+            // Its last messages have more details than its exit status.
             self.take_messages(now, masters);
         }
         if let Some(lived) = self.gateway.exited(now, pid) {
@@ -671,8 +671,8 @@ pub(super) fn say_listeners(generation: &Generation) {
                 None => "FastCGI".to_owned(),
             },
             Protocol::AgentCheck(agent) => match config.pools.get(agent.pool.0) {
-                Some(pool) => format!("tells HAProxy of pool {}", pool.name),
-                None => "tells HAProxy of a pool".to_owned(),
+                Some(pool) => format!("reports pool {} to HAProxy", pool.name),
+                None => "reports a pool to HAProxy".to_owned(),
             },
             Protocol::Http if sites.is_empty() => "no site".to_owned(),
             Protocol::Http => sites.join(", "),

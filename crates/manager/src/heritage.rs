@@ -194,8 +194,8 @@ fn outside(config: &Config, chroot: &Path) -> Vec<ToGateway> {
         .collect()
 }
 
-/// Opens a log, for appending if it is a file; `None`: it is off. Root opens no file that other users have put in its
-/// place: `groups` are the groups of those users ([`Plan::groups`]).
+/// Opens a log, for appending if it is a file; `None`: it is off. Root does not open a file that
+/// other users have put there: `groups` are the groups of those users ([`Plan::groups`]).
 pub(super) fn open_log(
     key: &str,
     target: &LogTarget,
@@ -209,7 +209,7 @@ pub(super) fn open_log(
             Ok(opened) => {
                 if opened.unread {
                     log::warn!(
-                        "{key}: no program reads the pipe {} yet: it takes about 64 KiB of lines, further ones are lost",
+                        "{key}: no program reads the pipe {} yet: it holds about 64 KiB of lines, further lines are lost",
                         path.display()
                     );
                 }
@@ -241,7 +241,7 @@ pub(super) fn open_log(
 fn log_mode(key: &str) -> u32 {
     match error_log::format() {
         Format::Weir => 0o640,
-        // PHP-FPM opens this one as any program does when it has been moved away.
+        // After a rotation, PHP-FPM creates this log with mode 0666 (minus the umask).
         Format::Fpm if key.ends_with(".slowlog") => 0o666,
         Format::Fpm => 0o600,
     }

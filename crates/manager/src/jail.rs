@@ -60,7 +60,9 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
                 given.jail = Some(jail);
             }
             ToGateway::Start => return Ok(given),
-            _ if given.jail.is_none() => return Err("the manager gave no jail first".into()),
+            _ if given.jail.is_none() => {
+                return Err("the manager did not send the limits for this process first".into());
+            }
             ToGateway::Config {
                 source,
                 trace,
@@ -98,7 +100,9 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
                 let files = EgressFiles::decode(&bytes).map_err(|error| error.to_string())?;
                 given.egress_files = Some(files);
             }
-            ToGateway::Stop => return Err("the manager said to stop".into()),
+            ToGateway::Stop => {
+                return Err("the manager stopped this gateway before it was ready".into());
+            }
             other => return Err(format!("the manager sent a message too early: {other:?}")),
         }
     }
@@ -168,7 +172,7 @@ impl Given {
         let Some((config, cores, trace, reactors)) = self.config else {
             return Err(complain(
                 &channel,
-                "the manager gave no configuration".into(),
+                "the manager sent no configuration".into(),
             ));
         };
         let heritage = Heritage {
@@ -204,7 +208,7 @@ impl Given {
 /// warnings.
 fn check(heritage: &Heritage) -> Result<(), String> {
     if heritage.egress.is_some() != heritage.config.egress.is_some() {
-        return Err("the manager gave no files for [egress], or some without it".into());
+        return Err("the files for [egress] do not match the configuration".into());
     }
     if let Some(spool) = &heritage.spool_dir {
         file::temp_file(spool.as_fd()).map_err(|error| {

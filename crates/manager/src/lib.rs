@@ -56,7 +56,7 @@ pub struct Start<'a> {
     pub environment: Environment,
     /// The file, which a reload reads again; `None`: there is only the text.
     pub file: Option<PathBuf>,
-    /// The operator's window, if the command line sets it: on a unix socket, and on TCP.
+    /// The admin interface, if the command line sets it: on a unix socket, and on TCP.
     pub window: Option<Window>,
     /// See `window`.
     pub window_tcp: Option<SocketAddr>,
@@ -104,7 +104,7 @@ struct Loaded {
     places: Places,
     /// The parser's warnings.
     warnings: Option<String>,
-    /// The operator's window, if the command line sets it.
+    /// The admin interface, if the command line sets it.
     window: Option<Window>,
     window_tcp: Option<SocketAddr>,
     trace: bool,
@@ -132,7 +132,7 @@ impl Loaded {
         }
     }
 
-    /// The address of the operator's window.
+    /// The address of the admin interface.
     fn window(&self) -> &Window {
         self.window.as_ref().unwrap_or(&self.config.server.admin)
     }

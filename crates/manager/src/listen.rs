@@ -32,7 +32,7 @@ use super::plan::{Plan, Problem};
 pub(super) struct Sockets {
     /// In the order of its listeners.
     entries: Vec<Bound>,
-    /// In the order of `[egress] listen`; behind those the workers' own, if there is one.
+    /// In the order of `[egress] listen`; the workers' own comes last, if there is one.
     egress: Vec<Bound>,
 }
 
@@ -91,7 +91,8 @@ impl Sockets {
                     rights,
                     key: "egress.listen".to_owned(),
                     backlog_key: "egress.listen".to_owned(),
-                    // A free thread takes the next caller: callers are few and keep their connections.
+                    // Any free thread accepts the next caller: there are few callers, and they keep
+                    // their connections.
                     acceptors: 1,
                 };
                 match Bound::bind(&wanted, before) {
@@ -103,7 +104,7 @@ impl Sockets {
         if let Some((egress, own)) = config.egress.as_ref().zip(plan.egress_socket.as_ref()) {
             let usual = egress.socket == Window::Usual;
             if usual && let Some(folder) = own.path.parent() {
-                // What is in the way is told when the socket is bound.
+                // If this fails, binding the socket reports the cause.
                 let _ = weir_machine::make_runtime_folder(folder);
             }
             let wanted = Wanted {
@@ -117,7 +118,7 @@ impl Sockets {
             };
             match Bound::bind(&wanted, before) {
                 Ok(entry) => bound.egress.push(entry),
-                // Everything works without it, and it was not asked for.
+                // The default socket is optional: calls also work over TCP.
                 Err(problem) if usual => log::warn!(
                     "{}: {}: workers call over TCP; {}",
                     problem.key,
@@ -381,7 +382,7 @@ fn unix_problem(wanted: &Wanted<'_>, path: &Path, error: UnixError) -> Problem {
             "remove it if it is not needed, or use another path".into(),
         ),
         UnixError::TooLong => (
-            format!("a socket's path can be {LONGEST_PATH} bytes long at most"),
+            format!("a socket's path can have at most {LONGEST_PATH} bytes"),
             "use a shorter path".into(),
         ),
         UnixError::Owner(error) => (

@@ -1,4 +1,4 @@
-//! Measures what processes use, for the operator's window.
+//! Measures what processes use, for the admin interface.
 //!
 //! It measures only on request, and limits its cost: for the memory of a pool it checks at most
 //! [`SAMPLE`](super::memory) workers. While the last measurement has taken more than 1/[`SHARE`] of the time since,
@@ -94,8 +94,8 @@ impl Meter {
 }
 
 impl Cpu {
-    /// Adds the CPU time since the last measurement. What a worker used between that and its end is included if its
-    /// master counts it.
+    /// Adds the CPU time since the last measurement. CPU time of a worker after its last
+    /// measurement is included if its master counts it.
     fn look(&mut self, pids: &PoolPids, cpu_of: impl Fn(u32) -> Option<Taken>) {
         let mut grown: u64 = 0;
         let mut alive = HashSet::new();

@@ -24,9 +24,10 @@ pub(super) struct Notifier {
     socket: Option<UnixDatagram>,
     /// How often the watchdog wants a notification, and when the next one is due.
     watchdog: Option<(Duration, Instant)>,
-    /// How often it is told what workers do, as PHP-FPM does, and when next.
+    /// How often the service manager gets the figures of workers, as from PHP-FPM, and when the
+    /// next ones are due.
     monitor: Option<(Duration, Instant)>,
-    /// Requests when it was told last.
+    /// Number of requests in the last notification.
     requests: u64,
 }
 
@@ -54,7 +55,8 @@ impl Notifier {
         ));
     }
 
-    /// In PHP-FPM's place: reports what the workers behind `gateway` do every so many ms; 0: never. They have done nothing yet.
+    /// Used instead of PHP-FPM: sends the figures of the workers behind `gateway` every `millis`
+    /// ms; 0: never. All figures are 0 at this time.
     pub(super) fn monitor(&mut self, millis: i64, gateway: &mut Gateway) {
         events::monitored(millis);
         let now = Instant::now();

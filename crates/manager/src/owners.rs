@@ -1,7 +1,8 @@
 //! Finds the worker that has a socket: the gateway may not inspect most workers, but the manager may if it is root.
 //!
-//! Only workers of this weir are checked, and the cost is limited: while an earlier question has taken more than
-//! 1/[`SHARE`] of the time since, a new one is to be asked again later.
+//! Only workers of this weir are checked, and the cost is limited: while earlier searches have
+//! taken more than 1/[`SHARE`] of the time since, a new one is refused and has to be requested
+//! again later.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,8 @@ impl Owners {
         if self.due.is_some_and(|due| due > now) {
             return Owner::Later;
         }
-        // Not by the clock: on a busy machine most of that time is others', and all callers would have to ask again.
+        // CPU time, not real time: on a busy machine, most of the real time belongs to other
+        // programs, and all callers would have to ask again.
         let began = cpu::of_thread();
         let owner = self.finder.owner(inode, pids, MOST_LINKS);
         let taken = cpu::of_thread().saturating_sub(began);

@@ -6,10 +6,10 @@
 //!                        └── FAILED, or it dies ──────────────────────────────────┘
 //! ```
 //!
-//! A master runs as its pool's user from the beginning. It gets orders over a `SOCK_SEQPACKET` pair on its descriptor
-//! 0 ([`wire`]). When that pair is closed or the manager dies, the master and all its workers end. Its reports are
-//! not trusted: whoever requested a number looks it up ([`super::workers`]), and no report makes the manager do more
-//! than note an end.
+//! A master runs as its pool's user from the beginning. It gets orders over a `SOCK_SEQPACKET` pair on its descriptor 0
+//! ([`wire`]). When that pair is closed or the manager dies, the master and all its workers end. Its reports are not
+//! trusted: each number in them is looked up by the code that requested it ([`super::workers`]), and a report can only
+//! make the manager record an end.
 
 mod inputs;
 mod wire;
@@ -190,7 +190,7 @@ impl Masters {
             until: None,
         };
         let own = weir_machine::php::own_program().into_os_string().into_vec();
-        // First of all, so that whatever follows is read only by who understands it.
+        // The version comes first, so that a weir-php with another protocol reads nothing else.
         let mut config = vec![
             (
                 "protocol",
@@ -263,13 +263,13 @@ impl Masters {
         }
     }
 
-    /// A process has ended; `None`: it was not a master. Its earlier reports come first.
     /// The process of a master; `None`: it has ended.
     pub(super) fn pid(&self, id: MasterId) -> Option<u32> {
         let master = self.list.iter().find(|master| master.id == id)?;
         Some(master.pid)
     }
 
+    /// A process has ended. `None`: it was not a master. Its earlier reports come first.
     pub(super) fn exited(&mut self, pid: u32, exit: Exit, now: Instant) -> Option<Vec<News>> {
         let index = self.list.iter().position(|master| master.pid == pid)?;
         let mut master = self.list.remove(index);
@@ -331,7 +331,7 @@ impl Masters {
         channels.filter_map(|master| Some((master.id, master.channel.as_ref()?.as_fd())))
     }
 
-    /// From now on the output of its processes is written there.
+    /// Writes the output of its processes to these logs from now on.
     pub(super) fn write_to(&mut self, id: MasterId, logs: &Logs) {
         if let Some(master) = self.get(id) {
             master.logs = logs.clone();
@@ -435,7 +435,7 @@ impl Master {
                 Err(_) => return self.end(now),
             };
             match report {
-                // It would say so itself if it knew that it has to.
+                // An older weir-php does not check the version itself.
                 Some(Report::Ready { protocol, .. })
                     if protocol != Some(weir_machine::php::PROTOCOL) =>
                 {

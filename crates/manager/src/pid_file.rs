@@ -137,7 +137,8 @@ fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
     Ok(file)
 }
 
-/// A file that was left by another user becomes ours, as if it were new: nobody else may change whose process it names.
+/// Makes us the owner of a file that another user left behind, as if it were new: nobody else may
+/// change the process id in it.
 fn take_over(file: &File) -> io::Result<()> {
     let about = file.metadata()?;
     let (uid, gid) = identity::current();

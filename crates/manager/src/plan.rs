@@ -51,9 +51,9 @@ pub(super) struct Plan {
     pub(super) rights: Vec<Rights>,
     /// For the listeners of `[egress]`, if there are any.
     pub(super) egress_rights: Option<Rights>,
-    /// The workers' own socket of `[egress]`; none: there is none.
+    /// The workers' own socket of `[egress]`, if there is one.
     pub(super) egress_socket: Option<OwnSocket>,
-    /// What each pool runs; `None`: others run its workers.
+    /// What each pool runs; `None`: weir does not run its workers.
     pub(super) runs: Vec<Option<Runs>>,
     /// The groups of the gateway's user and of the workers' users. In a folder that one of these groups may write,
     /// root follows no link.
@@ -385,7 +385,7 @@ fn socket_rights(
         ));
     }
     Rights {
-        // Nothing is changed that is already right.
+        // Only values that differ are changed.
         uid: uid.filter(|_| us.root),
         gid,
         mode,

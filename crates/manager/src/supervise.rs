@@ -333,7 +333,7 @@ impl Manager<'_> {
                 SignalAction::StopGracefully => self.stop_gracefully(),
                 SignalAction::StopAtOnce => self.stop_at_once(),
                 SignalAction::Reload => self.reload(Reload::Keep, None),
-                // The signal does what PHP-FPM does: people use it to empty OPcache.
+                // As in PHP-FPM, where people use this signal to empty OPcache.
                 SignalAction::ReloadAnew => self.reload(Reload::Anew, None),
                 SignalAction::ReopenLogs => self.reopen_logs(),
                 SignalAction::KeepFinishing => events::finishing(self.current.shutdown_timeout()),
@@ -475,7 +475,7 @@ impl Manager<'_> {
                     }
                     false => "ready again",
                 };
-                log::info!("an operator says: {text}");
+                log::info!("by an operator's command: {text}");
                 self.answer(&[asker], true, text);
             }
             Action::Reload | Action::Stop | Action::Decline { .. } => {
@@ -547,8 +547,8 @@ impl Manager<'_> {
                 weir_sys::memory::give_back();
                 self.notifier.ready();
                 say_listeners(&self.current);
-                // Named by its file, because `weir reload -c OTHER` asks the weir of that window, which reads its own
-                // file.
+                // The message has the file's name: `weir reload -c OTHER` reaches the weir at that
+                // admin address, which reloads its own file.
                 let name = &self.start.name;
                 let text = format!("the new configuration serves: {name}");
                 self.reload_is_over(&askers, true, text);
@@ -593,8 +593,7 @@ impl Manager<'_> {
         let now = Instant::now();
         let limit = self.current.loaded.config.server.max_old_generations;
         log::warn!(
-            "the reload waits: {} older configurations are still finishing requests, the limit of [server] max_old_generations \
-             = {limit}; it begins when one of them has ended",
+            "the reload waits: {} older configurations are still finishing requests ([server] max_old_generations = {limit}); it continues when one of them has ended",
             self.old.len()
         );
         for old in &self.old {

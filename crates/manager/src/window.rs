@@ -1,4 +1,4 @@
-//! The sockets of the operator's window: the manager binds them, the gateway answers on them, and they are kept
+//! The sockets of the admin interface: the manager binds them, the gateway answers on them, and they are kept
 //! across reloads. Also the token for access over TCP.
 
 use std::{
@@ -21,7 +21,7 @@ use super::{
     plan::Problem,
 };
 
-/// All sockets of the window.
+/// All sockets of the admin interface.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Windows {
     unix: Option<WindowSocket>,
@@ -48,8 +48,9 @@ struct Bound {
 }
 
 impl WindowSocket {
-    /// Opens the configured window: the one of `before` if it is the same, otherwise a new one. If the default one
-    /// cannot be opened, for example because another weir of the same user has it, weir runs without it.
+    /// Opens the configured socket, or keeps that of `before` if it is the same. If the default one
+    /// cannot be opened, for example because another weir of the same user has it, weir runs
+    /// without it.
     fn open(wanted: &Window, before: Option<&Self>) -> Result<Option<Self>, Problem> {
         let path = match wanted {
             Window::Off => return Ok(None),
@@ -64,13 +65,13 @@ impl WindowSocket {
                 return Ok(Some(before.clone()));
             }
             log::warn!(
-                "the socket {} of the operator's window was removed or replaced; it is created again",
+                "the socket {} of the admin interface was removed or replaced; it is created again",
                 path.display()
             );
         }
         let usual = *wanted == Window::Usual;
         if usual && let Some(folder) = path.parent() {
-            // An error shows up when the socket is bound.
+            // If this fails, binding the socket reports the cause.
             let _ = weir_machine::make_runtime_folder(folder);
         }
         match listener::unix(&path, BACKLOG, &OWNER_ALONE) {
@@ -81,7 +82,7 @@ impl WindowSocket {
             })))),
             Err(error) if usual => {
                 let shown = path.display();
-                // PHP-FPM has no such window, so its format does not mention it.
+                // PHP-FPM has no admin interface, so its format has no message about it.
                 let level = match error_log::format() {
                     Format::Weir => log::Level::Info,
                     Format::Fpm => log::Level::Debug,
@@ -89,13 +90,13 @@ impl WindowSocket {
                 match error {
                     UnixError::InUse => log::log!(
                         level,
-                        "another weir already uses the operator's window {shown}; give this one its own with --admin unix:PATH"
+                        "another weir already uses the admin interface {shown}; give this weir another address with --admin unix:PATH"
                     ),
                     error => {
                         let cause = cause(&path, &error);
                         log::log!(
                             level,
-                            "weir runs without an operator's window: {shown}: {cause}"
+                            "weir runs without an admin interface: {shown}: {cause}"
                         )
                     }
                 }
@@ -201,7 +202,7 @@ impl BoundTcp {
             Problem::new(
                 "server.admin_tcp",
                 format!("{wanted}: {error}"),
-                "name use another address, or leave it out: the window is on a unix socket anyway",
+                "use another address, or remove it: the unix socket works without it",
             )
         };
         let mut sockets = listener::tcp(wanted, true, TCP_BACKLOG, 1, true).map_err(problem)?;
@@ -211,7 +212,7 @@ impl BoundTcp {
         if wanted.port() == 0
             && let Ok(address) = listener::tcp_address(&socket)
         {
-            log::info!("the operator's window is on {address}");
+            log::info!("the admin interface is on {address}");
         }
         Ok(Self { wanted, socket })
     }

@@ -1,4 +1,4 @@
-//! Recent errors for the operator's window: answers with a status of 500 or above, by pool and cause.
+//! Recent errors for the admin interface: answers with a status of 500 or above, by pool and cause.
 //!
 //! Only failed requests are counted here, so the lock and the texts cost the others nothing. The number of causes is
 //! limited: the reasons are weir's own words, and answers of scripts are counted by status.

@@ -278,8 +278,8 @@ impl State {
             };
             log::log!(
                 level,
-                "the kernel turned away {more} connections whose accept queue was full (ListenOverflows, which counts all \
-                 programs of this network namespace), none of them weir's; weir watch --all shows whose they are"
+                "the kernel rejected {more} connections because an accept queue was full (ListenOverflows, which counts all \
+                 programs of this network namespace), none of them in a queue of weir; weir watch --all shows the other queues"
             );
         }
     }

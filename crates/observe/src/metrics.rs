@@ -153,7 +153,7 @@ impl Durations {
         }
     }
 
-    /// For the operator's window: in seconds; the quantiles are computed from the buckets.
+    /// For the admin interface: in seconds; the quantiles are computed from the buckets.
     pub fn to_json(&self) -> serde_json::Value {
         let seconds = |micros: u64| micros as f64 / 1e6;
         let quantile = |share| self.quantile(share).map(seconds);
@@ -467,10 +467,10 @@ rows! {
     }
     "Reactors": {
         Reactors Gauge "weir_reactors" []
-            "Reactors (threads that serve clients) that take connections."
+            "Reactors (threads that serve clients) that accept connections."
             "`threads`"
         ReactorsLimit Gauge "weir_reactors_limit" []
-            "Maximum of reactors that may take connections."
+            "Maximum of reactors that may accept connections."
             "`threads`"
         ReactorBusy Counter "weir_reactor_busy_seconds_total" ["reactor"]
             "CPU time of a reactor. A rate near 1 means that it has no time left."
@@ -651,7 +651,7 @@ const INTRODUCTION: &str = "\
 
 <!-- Written from the table in crates/observe/src/metrics.rs. To write it again: WEIR_REFRESH=1 cargo test -p weir-observe metrics -->
 
-`GET /metrics` of the operator's window returns these metrics in Prometheus' text format. Durations are in seconds, sizes in
+`GET /metrics` of the admin interface returns these metrics in Prometheus' text format. Durations are in seconds, sizes in
 bytes. Labels are names from the configuration, or the words that this page lists.
 
 Counters start at 0 with each gateway, so also at each reload. Prometheus' `rate()` handles this.

@@ -1,4 +1,4 @@
-//! Counts and durations of finished requests by site and by pool, for the operator's window.
+//! Counts and durations of finished requests by site and by pool, for the admin interface.
 //!
 //! Each reactor counts in its own part, which no other thread writes: counting is a plain addition, without locks and
 //! allocations. Readers add the parts up.

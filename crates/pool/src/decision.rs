@@ -2,7 +2,7 @@
 
 use crate::Micros;
 
-/// A decision of the scaling with its figures, for the log and the operator's window.
+/// A decision of the scaling with its figures, for the log and the admin interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// Workers were requested.

@@ -74,7 +74,7 @@ pub struct ReactorOrders {
     pub moves: Option<Vec<ReactorMove>>,
 }
 
-/// A change of the number of running reactors, for the log and the operator's window.
+/// A change of the number of running reactors, for the log and the admin interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReactorChange {
     /// The number before.

@@ -58,7 +58,7 @@ impl Source {
         })
     }
 
-    /// The settings of the operator's window, among other things.
+    /// The settings of the admin interface, among other things.
     ///
     /// # Errors
     /// The exit code, if the text has errors.

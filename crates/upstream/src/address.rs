@@ -50,7 +50,7 @@ fn public_v4(ip: Ipv4Addr) -> Result<(), &'static str> {
         [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Err("a private address"),
         [100, 64..=127, ..] => Err("a private address of a provider (100.64.0.0/10)"),
         [127, ..] => Err("a loopback address"),
-        [169, 254, ..] => Err("a link-local address, where cloud metadata is"),
+        [169, 254, ..] => Err("a link-local address, which cloud metadata services use"),
         [192, 0, 0, _] => Err("an address that is reserved for protocols"),
         [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => {
             Err("an address for documentation")
@@ -58,7 +58,9 @@ fn public_v4(ip: Ipv4Addr) -> Result<(), &'static str> {
         [192, 88, 99, _] => Err("an address of a 6to4 relay"),
         [198, 18..=19, ..] => Err("an address for benchmarks"),
         // Public in the registry, but on Azure's machines it has the role of 169.254.169.254.
-        [168, 63, 129, 16] => Err("a platform's own address, where cloud metadata is"),
+        [168, 63, 129, 16] => {
+            Err("an address of the cloud platform, which its metadata service uses")
+        }
         [224..=239, ..] => Err("a multicast address"),
         [255, 255, 255, 255] => Err("a broadcast address"),
         [240..=255, ..] => Err("a reserved address"),
@@ -87,7 +89,7 @@ fn public_v6(ip: Ipv6Addr) -> Result<(), &'static str> {
         [0xfec0..=0xfeff, ..] => Err("a private address"),
         [0xff00..=0xffff, ..] => Err("a multicast address"),
         [0x2000..=0x3fff, ..] => Ok(()),
-        _ => Err("an address that is not of the internet"),
+        _ => Err("an address that is not public"),
     }
 }
 
@@ -196,7 +198,7 @@ mod tests {
             ("127.0.0.1", "a loopback address"),
             (
                 "169.254.169.254",
-                "a link-local address, where cloud metadata is",
+                "a link-local address, which cloud metadata services use",
             ),
             (
                 "100.100.100.200",
@@ -207,13 +209,13 @@ mod tests {
             ("::ffff:127.0.0.1", "a loopback address"),
             ("::127.0.0.1", "a loopback address"),
             ("::8.8.8.8", "an IPv4-compatible address"),
-            ("::ffff:0:8.8.8.8", "an address that is not of the internet"),
+            ("::ffff:0:8.8.8.8", "an address that is not public"),
             ("64:ff9b::10.0.0.1", "a private address"),
             ("64:ff9b:1::8.8.8.8", "an address of a local NAT64"),
             ("2002:7f00:1::1", "a loopback address"),
             (
                 "2002:a9fe:a9fe::1",
-                "a link-local address, where cloud metadata is",
+                "a link-local address, which cloud metadata services use",
             ),
             ("::", "the unspecified address"),
             ("::1", "a loopback address"),

@@ -79,7 +79,7 @@ pub struct Connections<B: RequestBody> {
     state: Mutex<State<B>>,
 }
 
-/// Numbers of connections, for the operator's window.
+/// Numbers of connections, for the admin interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Census {
     /// Connections that could take a call now and have none.

@@ -133,8 +133,7 @@ impl Dialer {
             Some(ip) => Err(Fault::unsent(
                 Kind::Loop,
                 format!(
-                    "{origin}: {ip} is where weir takes calls; name the origin that is meant, or take this one out of \
-                     [egress] allow"
+                    "{origin}: {ip} is an address on which weir accepts calls; call the real origin instead, or remove this one from [egress] allow"
                 ),
             )),
         }
@@ -366,8 +365,7 @@ fn permitted(route: &Route, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, Fault> 
         true => {
             forbidden.truncate(MOST_TOLD);
             let message = format!(
-                "{}: {} leads to {}; to allow it, add its network to addresses of the \
-                 rule in [egress] allow",
+                "{}: {} is {}; to allow it, add its network to addresses of the rule in [egress] allow",
                 route.origin,
                 route.origin.host,
                 forbidden.join(", ")

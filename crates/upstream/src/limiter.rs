@@ -276,10 +276,10 @@ impl Limiter {
             ),
             ShedReason::Deadline => (
                 Kind::Deadline,
-                "the time limit of its request is over, or too short for a call",
+                "the time limit of its request is over, or leaves too little time for a call",
             ),
             // Places are never removed.
-            ShedReason::NoWorker => (Kind::Internal, "it may have no connections"),
+            ShedReason::NoWorker => (Kind::Internal, "no connections are allowed to it"),
         };
         let mut fault = Fault::unsent(kind, self.message(why, waited, &stats));
         if matches!(kind, Kind::QueueFull | Kind::QueueTimeout) {

@@ -368,10 +368,7 @@ fn trusted(
 fn date(time: UnixTime) -> String {
     let seconds = i64::try_from(time.as_secs()).ok();
     let stamp = seconds.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
-    stamp.map_or_else(
-        || "a date that is none".to_owned(),
-        |stamp| stamp.to_string(),
-    )
+    stamp.map_or_else(|| "an invalid date".to_owned(), |stamp| stamp.to_string())
 }
 
 /// A name of a certificate without the type that rustls-webpki prints around it.

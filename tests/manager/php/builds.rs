@@ -63,9 +63,9 @@ fn a_weir_php_of_another_build_is_refused_at_the_start_and_both_files_are_named(
     let (weir, php) = install(&site);
     let names = |said: &str, spoken: &str| {
         for part in [
-            "are of different builds",
-            &format!("{} speaks protocol ", weir.display()),
-            &format!("{} speaks protocol {spoken}", php.display()),
+            "are from different builds",
+            &format!("{} uses protocol ", weir.display()),
+            &format!("{} uses protocol {spoken}", php.display()),
             "make install",
             "make php",
         ] {
@@ -76,7 +76,7 @@ fn a_weir_php_of_another_build_is_refused_at_the_start_and_both_files_are_named(
         (saying(b"7", SPEAKS), "7"),
         (
             saying(b"1", b"weir-php of long ago spok"),
-            "none that it names",
+            "an unknown version",
         ),
     ] {
         write_program(&php, &bytes);
@@ -108,9 +108,9 @@ fn a_script_that_starts_a_weir_php_of_another_build_is_found_out_by_the_first_me
     running.kill().unwrap();
     running.wait().unwrap();
     for part in [
-        "are of different builds",
-        &format!("{} speaks protocol 7", real.display()),
-        &format!("{} speaks protocol ", weir.display()),
+        "are from different builds",
+        &format!("{} uses protocol 7", real.display()),
+        &format!("{} uses protocol ", weir.display()),
         "make php",
     ] {
         assert!(said.contains(part), "no {part:?} in {said}");

@@ -238,7 +238,7 @@ fn a_script_of_a_dead_gateway_has_as_long_as_scripts_have_and_no_longer() {
     wait_until("the script runs", || !started().is_empty());
     let stuck: u32 = started().parse().unwrap();
     signal(weir.gateway(), "KILL");
-    weir.log_line("the worker does not end");
+    weir.log_line("the worker was told to end, but still runs");
     wait_until("the worker is gone", || !is_alive(stuck));
     let answer = weir.get_until("/who.php", |answer| answer.contains("pid="));
     assert_ne!(number(&answer, "pid"), stuck);

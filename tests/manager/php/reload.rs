@@ -130,7 +130,7 @@ fn a_root_that_is_switched_starts_a_watched_pool_anew_with_its_scripts_compiled(
     weir.get("/cache.php");
     symlink(site.path("releases/two"), &next).unwrap();
     fs::rename(&next, &current).unwrap();
-    weir.log_line("a site's root has moved");
+    weir.log_line("a site's root now leads to another folder");
     weir.get_until("/release.php", |answer| body(answer) == "two");
     wait_until("the old master is gone", || {
         !is_alive(number(&before, "master"))

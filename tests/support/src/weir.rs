@@ -126,7 +126,7 @@ impl Setup {
         self
     }
 
-    /// An operator's window in the test's folder, which [`Weir::taken`] asks.
+    /// An admin interface in the test's folder, which [`Weir::taken`] asks.
     pub fn window(self) -> Setup {
         let line = format!("admin = \"unix:{}/admin.sock\"", self.folder().display());
         self.server(&line)
@@ -195,7 +195,7 @@ impl Setup {
         let says_so = !self.log.contains("error") && !self.log.contains("level");
         let weir = self.start_with(&arguments);
         if says_so {
-            // The manager's sockets accept connections before there is a gateway or an operator's window.
+            // The manager's sockets accept connections before there is a gateway or an admin interface.
             weir.wait_for_error(&["serves (process"]);
         }
         weir

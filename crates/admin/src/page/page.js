@@ -1,4 +1,4 @@
-// The operator's page: asks /status every two seconds and draws it. All texts go into the page as text, never as
+// The status page: asks /status every two seconds and draws it. All texts go into the page as text, never as
 // markup; some of them, such as paths, are what clients have sent.
 "use strict";
 

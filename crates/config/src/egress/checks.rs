@@ -80,7 +80,7 @@ fn listen(document: &Document, entries: &Entries, egress: &Egress, sink: &mut Si
         let address = Address::Unix(path.clone());
         if egress.listen.contains(&address) {
             let message = "`listen` has this socket already";
-            let hint = "take it out of `listen`, or leave `socket` out: workers are told of the one in `listen`";
+            let hint = "remove it from `listen`, or remove `socket`: workers then get the path in `listen`";
             sink.error(entry.span.clone(), message, hint);
         } else if let Some(owner) = owner(document, &address) {
             let message = format!("{owner} has this address already");

@@ -25,8 +25,8 @@ pub(super) const EGRESS: &[Row] = &[
          at the start and at a reload."),
     key(&[Egress], "socket", Kind::Window, Absent("`weir/egress.sock` in `$XDG_RUNTIME_DIR`, for root in /run; none if `listen` has a unix socket"),
         "Unix socket for the workers of weir's pools: their environment has its path as `WEIR_EGRESS_SOCKET`. `unix:PATH`, or `\"off\"`. Only \
-         the users of these pools, root and who started weir may call there. If the first TCP address of `listen` is another than 127.0.0.1:8083, \
-         the usual name has it in it: `egress-127.0.0.1-8084.sock`."),
+         the users of these pools, root and the user who started weir may call there. If the first TCP address of `listen` is not 127.0.0.1:8083, \
+         the default name contains that address: `egress-127.0.0.1-8084.sock`."),
     key(&[Egress], "owner", Kind::Text, Absent("the user who started weir"),
         "Owner of the unix sockets."),
     key(&[Egress], "group", Kind::Text, Absent("the user who started weir"),

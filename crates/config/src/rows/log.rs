@@ -22,7 +22,7 @@ pub(super) const LOG: &[Row] = &[
         "Lowest severity that is logged: `\"error\"`, `\"warning\"`, `\"notice\"` or `\"debug\"`.")
         .called(&["log_level", "LogLevel"]),
     key(&[Log], "error_format", Kind::Word(&["weir", "fpm"], &[]), Value("\"weir\""),
-        "Format of the error log: `\"weir\"`, or `\"fpm\"` for PHP-FPM's messages, which existing scripts may search for. With `\"fpm\"`, spare workers also come and go once a second as in PHP-FPM, and the status page counts them as there."),
+        "Format of the error log: `\"weir\"`, or `\"fpm\"` for PHP-FPM's messages, which existing scripts may search for. With `\"fpm\"`, spare workers are also started and stopped once a second, as in PHP-FPM, and the status page counts them in the same way."),
     key(&[Log], "error_limit", Kind::Size { min: 512, max: 16 << 20 }, Value("\"1K\""),
         "Maximum length of a line in PHP-FPM's format. Longer worker output continues on the next line, longer PHP messages are cut.")
         .called(&["log_limit"]),

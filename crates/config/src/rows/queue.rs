@@ -30,7 +30,7 @@ pub(super) const QUEUE: &[Row] = &[
          with priority -10 or a lower number. If only one worker is up, it is not reserved."),
     key(&[Queue], "serialize_by", Kind::SerializeBy, Absent("none"),
         "Requests of the pool with the same cookie or header run one after the other, for example `\"cookie:PHPSESSID\"`. \
-         `\"auto\"`, with weir's own PHP: so do requests of one session, for scripts that hold the session's lock for most of their time. \
+         `\"auto\"` (weir's own PHP): requests of one session run one after the other, for scripts that hold the session's lock for most of their time. \
          A site or route can set another value. Each request waits for its turn for at most `timeout`, and then for a worker."),
     key(&[Queue], "serialize_queue", Kind::Count { min: 1, max: 1_000_000 }, Value("100"),
         "Maximum number of requests with the same key that wait for their turn. More are answered with 503 at once."),

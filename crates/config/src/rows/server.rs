@@ -16,8 +16,8 @@ pub(super) const SERVER: &[Row] = &[
     key(&[Server], "chroot", Kind::Path, Absent("none"),
         "Folder for the gateway's chroot. Still write all paths in this file as seen from outside."),
     key(&[Server], "threads", Kind::Count { min: 0, max: 1024 }, Value("0"),
-        "Number of the gateway's threads (reactors). 0: as many as the load needs, up to the usable cores; one while it has \
-         time, so that the others are for PHP.").called(&["worker_processes", "nbthread", "nbproc"]),
+        "Number of the gateway's threads (reactors). 0: as many as the load needs, up to the usable cores. \
+         While one thread is enough, only one runs, so that PHP can use the other cores.").called(&["worker_processes", "nbthread", "nbproc"]),
     key(&[Server], "pid_file", Kind::Path, Absent("none"),
         "File for the process id of the manager.").called(&["pid", "pidfile", "PidFile"]),
     key(&[Server], "shutdown_timeout", Kind::Duration { zero: true }, Value("\"30s\""),
@@ -47,19 +47,19 @@ pub(super) const SERVER: &[Row] = &[
         "Maximum size of all temporary files together.")
         .called(&["fastcgi_max_temp_file_size"]),
     key(&[Server], "admin", Kind::Window, Absent("`weir/admin.sock` in `$XDG_RUNTIME_DIR`, or in /run for root"),
-        "Address of the operator's window, which `weir status`, `weir reload` and other commands use: `unix:PATH`, or `\"off\"`.")
+        "Address of the admin interface, which `weir status`, `weir reload` and other commands use: `unix:PATH`, or `\"off\"`.")
         .called(&["stats_socket", "admin_socket"]),
     key(&[Server], "resolver", Kind::Nameservers, Absent("those in /etc/resolv.conf"),
         "DNS servers for the names in `servers` and in `[egress]`: an IP address, or `\"127.0.0.1:5353\"`. /etc/hosts is always used first."),
     key(&[Server], "admin_tcp", Kind::TcpAddress, Absent("none"),
-        "TCP address of the operator's window, in addition to the socket. Everybody who can connect gets `/metrics`, `/healthz`, `/readyz` and the page at `/`. \
+        "TCP address of the admin interface, in addition to the socket. Everybody who can connect gets `/metrics`, `/healthz`, `/readyz` and the page at `/`. \
          `/status` shows clients' requests, so without a token only this machine gets it. Actions, and `/status` for other machines, need the token of `admin_token_file`."),
     key(&[Server], "admin_token_file", Kind::Path, Absent("none: no actions over TCP"),
         "File with the token for `Authorization: Bearer TOKEN`: at least 16 characters without spaces. Only its \
          owner should be able to read it. It is read at the start and at a reload."),
     key(&[Server], "ready_saturation", Kind::Count { min: 0, max: 100 }, Value("0"),
-        "When a pool's queue is filled to this percentage, of its places or of its `timeout`, `/readyz` answers 503, \
-         so that a load balancer sends requests elsewhere. 0: never."),
+        "`/readyz` answers 503 when a pool's queue is filled to this percentage: its waiting requests in percent of `max_queue`, or the \
+         expected waiting time in percent of `timeout`. A load balancer then sends requests elsewhere. 0: never."),
     key(&[Server], "ready_stalled", Kind::Duration { zero: true }, Value("\"10s\""),
         "`/readyz` answers 503 when a pool has its maximum of workers and each has been busy with the same request for this time. 0: never."),
     key(&[Server], "site_histograms", Kind::Bool, Value("true"),

@@ -23,7 +23,7 @@ pub(super) const ROUTE: &[Row] = &[
          character), or `~` and a regular expression.").called(&["location", "match"]),
     key(&[Route], "methods", Kind::Methods, Absent("any"),
         "Methods that the route matches. A site with such a route answers 501 to methods that are neither registered with IANA nor named \
-         in a route, because these would bypass the rules.").called(&["method"]),
+         in a route: such methods would bypass the rules.").called(&["method"]),
     key(&[Route], "redirect", Kind::Template, Absent("none"),
         "Answer with a redirect to this location.").called(&["return"]),
     key(&[Route], "status", Kind::RedirectStatus, Value("308"),
@@ -147,8 +147,9 @@ pub(super) const POLICY: &[Row] = &[
          `match` is a glob for the whole value (`*` matches any characters, `?` one), or `~` and a regular expression; \
          without `match`, any value matches. A route's rules replace those of its site.").only(&["fastcgi"]),
     key(POLICIES, "fair_by", Kind::FairBy, Value("\"address\""),
-        "How to identify clients, which get equal shares of the workers: by address (IPv6: /64 network), or by a \
-         header (the last part of a list) or cookie that a proxy in front sets; without it, by address. `\"off\"`: clients are not distinguished.").only(&["fastcgi"]),
+        "How clients are identified; each client gets an equal share of the workers. By address (IPv6: /64 network), or by a \
+         header (the last value of a list) or a cookie. Requests without that header or cookie are identified by address. A client must not be able to \
+         choose the value: a proxy in front should set it. `\"off\"`: clients are not distinguished.").only(&["fastcgi"]),
     key(POLICIES, "serialize_by", Kind::SerializeBy, Absent("`serialize_by` of the pool's queue"),
         "Requests with the same cookie or header run one after the other in a pool. The others wait in the queue instead of \
          in workers, for example for the lock of their PHP session. Requests without the cookie or header do not wait. `\"auto\"`: by the \

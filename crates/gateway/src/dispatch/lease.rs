@@ -337,14 +337,12 @@ impl Lease {
                 Learned::Holds(cookie) => tell!(
                     notice,
                     about,
-                    "{script} holds the lock of its session: requests with the same cookie {cookie} take turns \
-                     (serialize_by = \"auto\")"
+                    "{script} holds the lock of its session: requests with the same cookie {cookie} run one after the other (serialize_by = \"auto\")"
                 ),
                 Learned::HoldsNoMore => tell!(
                     notice,
                     about,
-                    "{script} holds the lock of its session no longer: its requests take no turns \
-                     (serialize_by = \"auto\")"
+                    "{script} no longer holds the lock of its session: its requests run at the same time again (serialize_by = \"auto\")"
                 ),
             }
         }

@@ -1,4 +1,4 @@
-//! What a pool's workers do now, and whether they make progress: for readiness and the operator's window.
+//! What a pool's workers do now, and whether they make progress: for readiness and the admin interface.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

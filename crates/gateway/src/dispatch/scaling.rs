@@ -500,7 +500,7 @@ fn bounds(workers: &Workers, mode: Mode) -> Bounds {
     }
 }
 
-/// Logs a decision of the scaling and stores it for the operator's window.
+/// Logs a decision of the scaling and stores it for the admin interface.
 fn tell_decision(pool: &PoolHandle, decision: Decision) {
     let name = &pool.settings.name;
     let about = About {
@@ -547,7 +547,7 @@ fn tell_decision(pool: &PoolHandle, decision: Decision) {
     pool.note_decision(kind(&decision), what);
 }
 
-/// Logs a message about a server or a script and stores it for the operator's window.
+/// Logs a message about a server or a script and stores it for the admin interface.
 fn tell_note(pool: &PoolHandle, note: Note) {
     let about = About {
         pool: Some(&pool.settings.name),

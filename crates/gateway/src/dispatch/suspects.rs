@@ -1,5 +1,5 @@
 //! Scripts that crash their workers again and again: they are refused for a while, and named in the log and the
-//! operator's window. [`weir_pool::Crashes`] decides. This module reports crashes to it and keeps the names behind
+//! admin interface. [`weir_pool::Crashes`] decides. This module reports crashes to it and keeps the names behind
 //! its numbers.
 
 use std::{

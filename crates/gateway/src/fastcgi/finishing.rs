@@ -38,7 +38,7 @@ impl Live {
                     }
                     self.after_end = AfterEnd::Ready(cost);
                 }
-                None => self.stray(&"a READY record of a wrong length"),
+                None => self.stray(&"a READY record with a wrong length"),
             },
             (STATUS, AfterEnd::Expected | AfterEnd::Running) => {
                 if self.after_end == AfterEnd::Running {

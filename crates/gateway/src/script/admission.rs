@@ -171,7 +171,7 @@ fn why_shed(record: &Record, pool: &PoolHandle, reason: ShedReason) -> String {
             seconds(expected)
         ),
         (ShedReason::Deadline, _) => {
-            "its own deadline is over, or too soon for a script; ".into()
+            "its own deadline is over, or leaves too little time for a script; ".into()
         }
         (ShedReason::PushedOut, _) => {
             "it was removed in favour of a request with priority, or of a client with fewer waiting requests; "

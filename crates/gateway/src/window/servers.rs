@@ -1,4 +1,4 @@
-//! The data about servers in the operator's window.
+//! The data about servers in the admin interface.
 
 use serde_json::{Value, json};
 use weir_observe::log_text;

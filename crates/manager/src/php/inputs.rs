@@ -23,7 +23,7 @@ struct Stamp {
 
 impl Inputs {
     /// The inputs of a process that was started from `program`: these files, with their folders, and these libraries.
-    /// If there are no libraries, those that the kernel reports, if we may ask.
+    /// If `loaded` is empty: the libraries that the kernel reports, if it permits that.
     pub(super) fn of(program: &Path, pid: u32, files: &[PathBuf], loaded: &[Library]) -> Self {
         let mut paths = vec![program.to_owned()];
         for file in files {
@@ -57,7 +57,7 @@ impl Inputs {
     }
 }
 
-/// For a library that is not the loaded one any more: no file has this state.
+/// Marks a library whose file was replaced: no file has this state.
 const GONE: Stamp = Stamp {
     file: (u64::MAX, u64::MAX),
     size: u64::MAX,

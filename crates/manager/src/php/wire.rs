@@ -47,7 +47,7 @@ pub(crate) enum Report {
         exposed: bool,
         /// The configuration files and folders that it has read.
         inputs: Vec<PathBuf>,
-        /// The number of what it speaks; none: it does not say.
+        /// Its protocol version; `None`: it does not report one.
         protocol: Option<u32>,
         /// The libraries that it has loaded.
         libraries: Vec<Library>,
@@ -218,10 +218,10 @@ impl Library {
     }
 }
 
-/// The beginning of a line that names a library.
+/// The beginning of a line with a library.
 const LIBRARY: &str = "library ";
 
-/// How the line begins that says what it speaks.
+/// The beginning of the line with its protocol version.
 const SPEAKS: &str = "protocol ";
 
 /// Maximum number of libraries per master.

@@ -30,12 +30,12 @@ pub(super) const SOCKET: &str = "WEIR_EGRESS_SOCKET";
 pub(crate) struct OwnSocket {
     pub(crate) path: PathBuf,
     pub(crate) rights: Rights,
-    /// The users of the workers and who started weir. Only they and root may call there.
+    /// The users of the workers, and the user who started weir. Only they and root may call there.
     pub(crate) users: Vec<u32>,
 }
 
 impl OwnSocket {
-    /// `users`: those of the pools that weir runs; none: who started weir.
+    /// `users`: of the pools whose workers weir runs. `None`: the user who started weir.
     pub(super) fn new(path: PathBuf, users: impl Iterator<Item = Option<u32>>, us: &Us) -> Self {
         let mut users: Vec<u32> = users.map(|uid| uid.unwrap_or(us.uid)).collect();
         users.sort_unstable();
@@ -64,7 +64,8 @@ impl OwnSocket {
     }
 }
 
-/// The path of the workers' own socket; `None`: there is none. weir does without the default one if it cannot make it.
+/// The path of the workers' own socket; `None`: there is none. If weir cannot create the default
+/// one, there is none.
 pub(super) fn own_path(egress: &Egress, problems: &mut Vec<Problem>) -> Option<PathBuf> {
     let has_unix = || {
         let mut listen = egress.listen.iter();
@@ -77,7 +78,7 @@ pub(super) fn own_path(egress: &Egress, problems: &mut Vec<Problem>) -> Option<P
             check_folder("egress.socket", folder, problems);
             Some(path.clone())
         }
-        // The operator has decided who may call over the socket in `listen`.
+        // The configuration already says who may use the socket in `listen`.
         Window::Usual if has_unix() => None,
         Window::Usual => {
             let path = weir_machine::usual_egress(egress)?;
@@ -85,8 +86,7 @@ pub(super) fn own_path(egress: &Egress, problems: &mut Vec<Problem>) -> Option<P
                 None => Some(path),
                 Some(cause) => {
                     log::info!(
-                        "[egress]: its workers have no unix socket: {}: {cause}; socket = \"unix:PATH\" gives them one, \
-                         socket = \"off\" does without it",
+                        "[egress]: its workers have no unix socket: {}: {cause}; set socket = \"unix:PATH\", or socket = \"off\" if they need none",
                         path.display()
                     );
                     None
@@ -101,7 +101,7 @@ fn obstacle(path: &Path) -> Option<String> {
     let (folder, length) = (path.parent()?, path.as_os_str().len());
     if length > LONGEST_PATH {
         return Some(format!(
-            "the path is {length} bytes long, and that of a socket can have {LONGEST_PATH} at most"
+            "the path is {length} bytes long, but a socket's path can have at most {LONGEST_PATH} bytes"
         ));
     }
     // The folder is made together with the socket.
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(obstacle(&folder.path().join("weir/egress.sock")), None);
         let long = folder.path().join("x".repeat(100)).join("egress.sock");
         let cause = obstacle(&long).expect("an obstacle");
-        assert!(cause.contains("107 at most"), "{cause}");
+        assert!(cause.contains("at most 107"), "{cause}");
     }
 
     #[test]

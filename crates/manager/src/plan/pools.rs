@@ -198,8 +198,9 @@ impl<'a> Pools<'a> {
             .then_some(&self.config.log)
     }
 
-    /// The environment with which PHP is started: our own, because php.ini may refer to it, whatever scripts get
-    /// later. Variables that are only for `[egress]` are removed if scripts must not have them.
+    /// The environment with which PHP is started: our own, because php.ini may refer to it. Scripts
+    /// get another one. Variables that are only for `[egress]` are removed if scripts must not have
+    /// them.
     fn start_environment(&self, workers: &Workers) -> Vec<(OsString, OsString)> {
         let secret: Vec<&str> = match &self.config.egress {
             Some(egress) if workers.clear_env => egress.variables(),
@@ -247,7 +248,7 @@ impl<'a> Pools<'a> {
             Address::Unix(path) => Some(path.as_path()),
             Address::Tcp(_) => None,
         });
-        // The operator has decided about the rights of those in `listen`.
+        // The configuration already sets the permissions of those in `listen`.
         let has_other = listen
             .clone()
             .any(|path| egress::out_of_reach(path, chroot, None).is_none());
@@ -257,8 +258,7 @@ impl<'a> Pools<'a> {
             && !has_other
         {
             self.warnings.push(format!(
-                "[pool.{pool}] its workers cannot call over unix:{}: {cause}; name one that they can reach as socket in \
-                 [egress], or in its listen",
+                "[pool.{pool}] its workers cannot call over unix:{}: {cause}; write a path that they can reach as `socket` of [egress], or in its `listen`",
                 shown.display()
             ));
         }
@@ -371,7 +371,7 @@ fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Ve
         fields.push(("limit_extensions", extension.clone().into()));
     }
     fields.push(("trace_depth", php.slowlog_depth.to_string().into()));
-    // Then people find these processes by the name of PHP-FPM's.
+    // These processes then have PHP-FPM's name in process lists.
     let process_name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     if process_name.starts_with("php-fpm") {
         fields.push(("process_name", process_name.trim_end().into()));
@@ -393,7 +393,7 @@ fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Ve
     if measures(pool, workers) {
         fields.push(("figures", yes()));
     }
-    // Then the line is that which PHP-FPM would write at the end of the script.
+    // The line then has the values at the end of the script, as in PHP-FPM.
     if as_fpm.is_some() && pool.access_log.is_some() {
         fields.push(("notes", yes()));
         for piece in &pool.access_format.pieces {

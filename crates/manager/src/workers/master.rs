@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! due ──► Boot ── ready ──► List ── the old master's scripts ──► Warm ── compiled ──► current
-//!          └─ fails: again later, or the old one goes on             (List and Warm only where there is an old one)
+//!          └─ fails: again later, or the old one continues             (List and Warm only if there is an old one)
 //! ```
 //!
 //! Until the new master is `current`, the old one forks workers. After that the gateway replaces the workers; the old
@@ -38,7 +38,7 @@ pub(super) struct Php {
     old: Vec<(MasterId, Instant)>,
     /// When to start a master; `None` while there is one.
     due: Option<Instant>,
-    /// Number of masters in a row that died before they had forked a worker, or could not load PHP.
+    /// Number of masters in a row that died before they forked a worker, or could not load PHP.
     failures: u32,
     /// Whether the present master has forked a worker.
     pub(super) has_forked: bool,
@@ -47,7 +47,7 @@ pub(super) struct Php {
     since: Instant,
     /// The PHP version of the current master, and whether answers may name it.
     pub(super) version: (String, bool),
-    /// The master of the last configuration, which knows the scripts worth compiling.
+    /// The master of the previous configuration: its scripts are compiled for the new one.
     warm_from: Option<MasterId>,
     /// Another restart was requested during a restart; with the numbers of the requests.
     again: Option<Vec<u32>>,
@@ -285,7 +285,7 @@ impl Pool {
                 tell!(
                     notice,
                     about_pool(&self.name),
-                    "a site's root has moved: the pool is restarted"
+                    "a site's root now leads to another folder: the pool is restarted"
                 );
                 return self.begin(Vec::new(), context);
             }
@@ -293,7 +293,8 @@ impl Pool {
         self.end_old(&overdue, now, context.masters);
     }
 
-    /// Removes old masters without workers, and kills the workers of those whose time is over.
+    /// Removes old masters without workers, and kills the workers of those whose grace period is
+    /// over.
     fn end_old(&mut self, overdue: &[MasterId], now: Instant, masters: &mut Masters) {
         for worker in &mut self.workers {
             if worker
@@ -331,7 +332,7 @@ impl Pool {
             }
             Report::Failed(cause) => {
                 if let Some(next) = php.next.as_mut().filter(|_| is_next) {
-                    // It is about to end: its output says more.
+                    // It is about to end. Its output has more details.
                     next.failed = Some(cause.clone());
                     next.until = context.now + LAST_WORDS;
                 }
@@ -539,7 +540,7 @@ impl Spec {
         }
     }
 
-    /// Whether a site's folder is another one than when its master was started.
+    /// Whether a site's root is another folder than when its master was started.
     fn roots_have_moved(&self) -> bool {
         let there = self.sites.iter().all(|(_, path)| path.is_dir());
         // While a link is being replaced, it may be missing.

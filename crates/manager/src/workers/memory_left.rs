@@ -12,7 +12,7 @@ impl Pools {
     pub(super) fn measure(&mut self, now: Instant) {
         let left = memory::left();
         let killed = memory::killed();
-        // Kills show a lack of memory, whatever was measured.
+        // A kill shows that memory is short, even if the measurement does not.
         let is_short = left.pressure || killed > std::mem::replace(&mut self.killed, killed);
         for pool in &self.list {
             let Some(guess) = pool.auto else { continue };

@@ -216,7 +216,11 @@ impl Pool {
 
     pub(super) fn is_up(&mut self, pid: u32) {
         if std::mem::take(&mut self.down) {
-            tell!(notice, about(&self.name, pid), "a worker could start again");
+            tell!(
+                notice,
+                about(&self.name, pid),
+                "workers can be started again"
+            );
         }
     }
 
@@ -246,7 +250,7 @@ impl Pool {
                 tell!(
                     warning,
                     about(&self.name, worker.pid.unwrap_or_default()),
-                    "the worker does not end, {waited:.1} s after its start: killed"
+                    "the worker was told to end, but still runs {waited:.1} s after its start: killed"
                 );
                 worker.kill(Ending::Requested, &self.name, masters);
                 // Try again later, in case this does not help.

@@ -101,7 +101,7 @@ impl Plan {
         };
         if time.is_some_and(|time| time <= args.warm_up) {
             return Err(Stop::usage(
-                "-t 0 sends nothing: give a time, for example -t 10s",
+                "-t 0 would send nothing: give a time, for example -t 10s",
             ));
         }
         if args.timeout.is_zero() {

@@ -82,12 +82,12 @@ fn stance(people: &People, found: &Found) -> Vec<String> {
             live.manager.map_or("unknown".into(), |pid| pid.to_string()),
         ),
         Found::Nobody => {
-            "no weir is running with this operator's window, so its figures are missing here".into()
+            "no weir is running at this admin address, so its figures are missing here".into()
         }
         Found::NoWindow => {
-            "whether weir is running is not known, because it has no operator's window (admin = \"off\")".into()
+            "it is not known whether weir is running, because it has no admin interface (admin = \"off\")".into()
         }
-        Found::Unseen(why) => format!("whether weir is running is not known: {why}"),
+        Found::Unseen(why) => format!("it is not known whether weir is running: {why}"),
     };
     vec![people.stance.clone(), runs]
 }

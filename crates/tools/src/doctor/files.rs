@@ -1,4 +1,4 @@
-//! Files that weir writes: logs, temporary files, the pid file, the window's socket; and their disks.
+//! Files that weir writes: logs, temporary files, the pid file, the admin socket; and their disks.
 
 use std::{
     collections::BTreeMap,
@@ -37,7 +37,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     }
     if let Window::At(socket) = &config.server.admin {
         let folder = socket.parent().unwrap_or(Path::new("/"));
-        let why = "weir does not start: it cannot create its operator's window";
+        let why = "weir does not start: it cannot create its admin socket";
         made_in(starter, "[server] admin", folder, why, notes);
     }
     if let Some(file) = &config.server.admin_token_file {

@@ -109,7 +109,7 @@ fn ports(case: &Case<'_>, ports: &Ports, notes: &mut Notes) {
                     "{label} maxconn = {} is more than the {count} local ports for each of {tcp} servers",
                     pool.queue.maxconn
                 ),
-                "more connections fail: 503 no_worker",
+                "further connections fail: 503 no_worker",
                 "sysctl -w net.ipv4.ip_local_port_range='1024 65535', or unix sockets",
             );
         } else if !pool.keep_conn {

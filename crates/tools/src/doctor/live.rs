@@ -1,4 +1,5 @@
-//! The running weir, if there is one: data from its window, and from the kernel about its processes.
+//! The running weir, if there is one: data from its admin interface, and from the kernel about its
+//! processes.
 
 use std::{fs, io::ErrorKind, os::unix::fs::MetadataExt};
 
@@ -11,7 +12,7 @@ use weir_sys::limits::OpenFiles;
 /// A running weir.
 #[derive(Debug)]
 pub(super) struct Live {
-    /// The status from its window.
+    /// The status from its admin interface.
     pub(super) status: Value,
     /// Process id of the manager.
     pub(super) manager: Option<u32>,

@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     pub fpm: Option<PathBuf>,
 
-    /// Operator's window of the running weir: unix:PATH, or off [default: from the configuration]
+    /// Admin address of the running weir: unix:PATH, or off [default: from the configuration]
     #[arg(long, value_name = "ADDR", value_parser = window_address)]
     pub admin: Option<Window>,
 

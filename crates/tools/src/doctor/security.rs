@@ -25,7 +25,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     window_on_tcp(case, notes);
 }
 
-/// What the window shows and allows over TCP.
+/// What the admin interface shows and allows over TCP.
 fn window_on_tcp(case: &Case<'_>, notes: &mut Notes) {
     let server = &case.config.server;
     let Some(address) = server.admin_tcp else {
@@ -64,7 +64,7 @@ fn window_on_tcp(case: &Case<'_>, notes: &mut Notes) {
     }
 }
 
-/// A user who may write to the folder of the window's socket may replace the socket.
+/// A user who may write to the folder of the admin socket may replace the socket.
 fn window(case: &Case<'_>, notes: &mut Notes) {
     let Window::At(socket) = &case.config.server.admin else {
         return;

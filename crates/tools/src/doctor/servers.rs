@@ -97,7 +97,7 @@ fn unix(case: &Case<'_>, pool: &Pool, path: &Path, notes: &mut Notes) {
             Access::No(barrier) if barrier.cause == Cause::Missing => {
                 notes.breaks(
                     format!("{label}: {barrier}"),
-                    "requests for this server are answered with 503 no_worker until it does there",
+                    "requests for this server are answered with 503 no_worker until the server listens there",
                     "start the server, or correct the path",
                 );
                 return;

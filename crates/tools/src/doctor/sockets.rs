@@ -82,7 +82,7 @@ fn connecting(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Not
         if bits & 0o2 == 0 {
             notes.breaks(
                 format!(
-                    "{label} cannot write to the socket with mode {:04o}",
+                    "{label}: mode {:04o} does not allow writing to the socket",
                     listener.mode
                 ),
                 "a client needs write permission on the socket; without it, connections are refused",

@@ -41,7 +41,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             Address::Unix(path) => unix(case, listener, path, notes),
         }
     }
-    // Only the running weir itself tells where its window is.
+    // Only the running weir itself knows its admin address.
     if let Some(address) = case.config.server.admin_tcp
         && case.live().is_none()
     {
@@ -83,9 +83,7 @@ fn rights(case: &Case<'_>, notes: &mut Notes) {
     let (starter, config) = (&case.people.starter, case.config);
     if starter.is_root() {
         if !case.people.us.is_root() {
-            notes.ok(
-                "the configuration has users other than the one who checks: root must start weir",
-            );
+            notes.ok("the configuration has other users than you: root must start weir");
         }
         return;
     }
@@ -209,7 +207,7 @@ fn taken(case: &Case<'_>, label: &str, address: SocketAddr, notes: &mut Notes) {
         notes.note(
             format!("{label} is already used by {name}"),
             "this may be the weir with this configuration; a second one could not start",
-            "run `weir doctor` as the user who started weir, or give its window with --admin unix:PATH",
+            "run `weir doctor` as the user who started weir, or give its admin address with --admin unix:PATH",
         );
     } else {
         notes.breaks(

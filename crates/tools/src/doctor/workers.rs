@@ -230,7 +230,7 @@ fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes)
     {
         notes.breaks(
             format!("[pool.{}] {cause}", pool.name),
-            "weir does not start with it: requests would fail, and end their workers",
+            "weir does not start with such a file: requests would fail and end their workers",
             mend,
         );
         return;

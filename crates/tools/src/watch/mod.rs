@@ -69,7 +69,8 @@ pub const NOBODY: u8 = 69;
 /// The kernel gives no data (70, as elsewhere in weir).
 const NOT_TOLD: u8 = 70;
 
-/// Runs it. `window`: that of a possibly running weir; `named`: the window was given, so weir must be running.
+/// Runs `weir watch`. `window`: the admin address of a weir that may be running; `named`: the
+/// command line sets it, so weir must be running.
 pub fn main(flags: &Flags, window: Option<&Endpoint>, named: bool) -> ExitCode {
     // Before any thread is started.
     let signals = match Signals::take(&[Signal::Int, Signal::Term, Signal::Quit]) {

@@ -296,10 +296,10 @@ fn choose_workers(
             "the workers were the limit, not the processors, which could do {possible} a second: × {service} × {ROOM} = {workers} workers"
         ),
         Bound::Workers => format!(
-            "the workers were the limit; whether the machine can do more cannot be seen from here: {possible} a second × {service} × {ROOM} = {workers} workers"
+            "the workers were the limit; it is not known whether the machine can do more: {possible} a second × {service} × {ROOM} = {workers} workers"
         ),
         Bound::Elsewhere | Bound::Memory => format!(
-            "the limit was neither processors nor workers, but something behind them (a database, a lock, a disk, another host): {possible} a second × {service} × {ROOM} = {workers} workers are enough for it"
+            "the limit was neither processors nor workers, but something that scripts wait for (a database, a lock, a disk, another host): {possible} a second × {service} × {ROOM} = {workers} workers are enough for it"
         ),
     });
     workers

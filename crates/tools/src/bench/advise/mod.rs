@@ -35,7 +35,7 @@ pub struct Known<'a> {
     pub text: &'a str,
     /// Whether another text would be valid, or what is wrong with it.
     pub accepts: &'a dyn Fn(&str) -> Result<(), String>,
-    /// The present status from its window, or why there is none.
+    /// Reads the current status from its admin interface, or says why that fails.
     pub status: &'a dyn Fn() -> Result<Value, String>,
     /// Memory of one of these processes, on average, bytes.
     pub cost: fn(&[u32]) -> Option<u64>,

@@ -29,7 +29,8 @@ pub struct Cpu {
 }
 
 impl Scope {
-    /// The whole machine if it is quiet, otherwise the running weir, if its window names its process.
+    /// The whole machine if it is quiet. Otherwise the running weir, if its status names its
+    /// process.
     pub fn choose(status: Option<&Value>, cores: f64) -> Scope {
         let idle = idle(IDLE);
         let weir = status.and_then(|status| u32::try_from(status["manager_pid"].as_u64()?).ok());
@@ -128,7 +129,7 @@ fn tree(all: &Processes, root: u32) -> Option<u64> {
     Some(sum)
 }
 
-/// The window's status before the load, after the first step, and after all steps.
+/// The status before the load, after the first step, and after all steps.
 #[derive(Debug, Default)]
 pub struct Seen {
     pools: BTreeMap<String, Figures>,

@@ -310,7 +310,7 @@ fn own(out: &mut String, summary: &Summary) {
     let _ = writeln!(
         out,
         "<h2>Load generator</h2>\n<p>{:.1} µs of CPU a request; the busiest thread of {} was at work {:.0} % of the \
-         time; {} connections, {} requests sent again because the server had closed a kept one{late}.</p>",
+         time; {} connections, {} requests sent again because the server had closed the connection{late}.</p>",
         own.cpu_per_request,
         own.threads,
         own.busiest * 100.0,

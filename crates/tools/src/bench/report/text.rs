@@ -175,7 +175,7 @@ fn own(out: &mut String, summary: &Summary) {
     if own.sent_again > 0 {
         let _ = write!(
             out,
-            ", {} requests sent again because the server had closed a kept connection",
+            ", {} requests sent again because the server had closed the connection",
             own.sent_again
         );
     }

@@ -73,7 +73,7 @@ impl OwnSocket {
                 if !starter.is_root() && !is_us {
                     notes.unseen(
                         format!(
-                            "[egress] socket: its own, which {} has in XDG_RUNTIME_DIR",
+                            "[egress] socket: the default one, in XDG_RUNTIME_DIR of {}",
                             starter.name
                         ),
                         format!("run `weir doctor` as {}", starter.name),
@@ -126,7 +126,7 @@ impl OwnSocket {
         let length = self.path.as_os_str().len();
         if length > LONGEST_PATH {
             let what = format!(
-                "the path is {length} bytes long, and that of a socket can have {LONGEST_PATH} at most"
+                "the path is {length} bytes long, but a socket's path can have at most {LONGEST_PATH} bytes"
             );
             self.fails(notes, &what, "use a shorter path".into());
             return false;
