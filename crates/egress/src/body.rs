@@ -28,24 +28,24 @@ use weir_http::{self as carrier, Part, Truncated, Tunnel};
 /// The body of an answer for the caller.
 pub(crate) struct ResponseBody {
     source: Source,
-    /// How many bytes were handed to the carrier.
+    /// How many bytes were given to the carrier.
     sent: u64,
     /// How many bytes are left, if the length was known at the start.
     left: Option<u64>,
-    /// Reads the rest of the request's body, if the answer begins before that is whole.
+    /// Reads the rest of the request's body, if the answer begins before that is complete.
     pump: Option<Pump>,
-    /// Whether the caller takes trailers.
+    /// Whether the caller accepts trailers.
     takes_trailers: bool,
     tell: Option<Tell>,
 }
 
-/// Is called with how an answer ended, and how many bytes of its body were handed to the carrier.
+/// Called with how an answer ended, and how many bytes of its body were given to the carrier.
 type Tell = Box<dyn FnOnce(BodyEnd, u64) + Send>;
 
 /// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyEnd {
-    /// All of it was handed to the carrier.
+    /// All of it was given to the carrier.
     Whole,
     /// The origin stopped before the end, or took too long.
     Cut(Kind),
@@ -65,7 +65,7 @@ pub(super) enum Source {
     Compressed(Box<Compressed>),
     /// Another source, which the cache reads.
     Filling(Box<Filling>),
-    /// What follows the head is not HTTP.
+    /// The bytes after the head are not HTTP.
     Tunnel(Tunnel),
 }
 
@@ -156,13 +156,14 @@ impl ResponseBody {
         }
     }
 
-    /// Reads on in the request's body while the answer is sent.
+    /// Continues to read the request's body while the answer is sent.
     pub(crate) fn with_pump(mut self, pump: Option<Pump>) -> ResponseBody {
         self.pump = pump;
         self
     }
 
-    /// For the carrier: with the length, if it is known. `takes_trailers`: the caller has said that it does.
+    /// The body for the carrier, with the length if it is known. `takes_trailers`: the caller has
+    /// announced that it accepts them.
     pub(crate) fn carried(mut self, takes_trailers: bool) -> (carrier::Body, Option<u64>) {
         if self.is_tunnel()
             && let Source::Tunnel(tunnel) = std::mem::replace(&mut self.source, Source::Empty)
@@ -184,7 +185,8 @@ impl ResponseBody {
         (carrier::Body::Stream(Box::new(self)), length)
     }
 
-    /// `tell` is called once: after the last byte was handed to the carrier, or when it is known that no more will be.
+    /// `tell` is called once: after the last byte was given to the carrier, or when it is known
+    /// that no more will follow.
     pub(crate) fn then(mut self, tell: impl FnOnce(BodyEnd, u64) + Send + 'static) -> ResponseBody {
         self.tell = Some(Box::new(tell));
         self
@@ -229,7 +231,7 @@ impl Body for ResponseBody {
             this.sent += len;
             this.left = this.left.map(|left| left.saturating_sub(len));
         } else if frame.is_trailers() {
-            // Trailers are the last frame, and nobody asks for more.
+            // Trailers are the last frame: the body is not polled again.
             this.ended(BodyEnd::Whole);
         }
         Poll::Ready(Some(Ok(frame)))

@@ -57,11 +57,11 @@ pub(crate) struct Cache {
 pub(crate) enum Look {
     /// The answer.
     Hit(Box<Response<ResponseBody>>, CacheUse),
-    /// The origin must be asked: nothing is stored, or a stored answer must be revalidated.
+    /// The call must go to the origin: nothing is stored, or a stored answer must be revalidated.
     Ask(Asking),
-    /// Another call is asking the same: its answer may be used.
+    /// An equal call is running: its answer may be used.
     Follow(Following),
-    /// The failure of another call that asked the same.
+    /// The failure of an equal call.
     Failed(Fault),
 }
 
@@ -69,11 +69,11 @@ pub(crate) enum Look {
 pub(crate) enum Answered {
     /// The answer for the caller.
     Done(Response<ResponseBody>, CacheUse),
-    /// The answer is about something that is not stored here: the origin must be asked again without conditions.
+    /// The answer refers to another stored answer: the call must be repeated without conditions.
     Again(Asking),
 }
 
-/// A call on its way to the origin.
+/// A call that is sent to the origin.
 pub(crate) struct Asking {
     cache: Arc<Cache>,
     asked: SystemTime,
@@ -174,7 +174,7 @@ impl Cache {
         if question.only_if_cached() {
             return Look::Hit(Box::new(nothing_kept()), CacheUse::Miss);
         }
-        // An answer that is fresh for no time at all cannot be shared with other calls.
+        // An answer that is never fresh cannot be shared with other calls.
         let is_joint = !question.is_head
             && !question.is_personal
             && !found.is_apart
@@ -263,8 +263,8 @@ impl CacheState for Cache {
 }
 
 impl Asking {
-    /// Replaces the caller's conditions by those of the cache: for its stored answer, or none, so that a complete
-    /// answer comes and can be stored.
+    /// Replaces the caller's conditions by those of the cache: for its stored answer, or none, so
+    /// that the origin sends a complete answer, which can be stored.
     pub(crate) fn prepare(&mut self, headers: &mut HeaderMap) {
         let Purpose::Fetch(fetch) = &mut self.purpose else {
             return;
@@ -350,7 +350,7 @@ impl Fetch {
         if let Some(stored) = self.stored.take() {
             if status == StatusCode::NOT_MODIFIED && self.is_validating {
                 if !stored.is_meant_by(answer.headers()) {
-                    // The stored answer is a different one, and the one that the origin means is not stored.
+                    // The origin's answer refers to another version than the stored one.
                     cache.store().forget(&self.question.key);
                     let since = cache.store().sets_out(&self.question.key);
                     self.journey = Journey::new(cache, &self.question.key, since);
@@ -397,7 +397,7 @@ impl Fetch {
             return Answered::Done(answer, CacheUse::Miss);
         };
         if !stored.lives() {
-            // Waiting calls would have to ask the origin themselves anyway.
+            // Waiting calls must be sent to the origin in any case.
             self.ends(Stage::Apart);
         }
         let bytes = stored.cost() + length.unwrap_or(0);
@@ -501,7 +501,7 @@ fn hit(stored: &Stored, question: &Question, now: SystemTime, manner: Manner) ->
     Look::Hit(Box::new(answer), how)
 }
 
-/// A stale stored answer in place of the origin's error; `status` is the origin's status.
+/// A stale stored answer instead of the origin's error; `status` is the origin's status.
 fn stale(
     stored: &Stored,
     question: &Question,

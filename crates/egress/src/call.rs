@@ -1,4 +1,4 @@
-//! A call, step by step.
+//! The steps of a call.
 //!
 //! [`call`] is the list of steps; each step is a function of that name. An error at any step is a [`Fault`], and
 //! [`refuse`] turns it into an answer. However a call ends (answered, refused, cut, left by its caller), its
@@ -56,7 +56,7 @@ pub(crate) async fn call(
         let mut steps = pin!(steps(&egress, &calling, &state, request, &mut running));
         let mut over = pin!(calling.over(|at| until(&state, at)));
         poll_fn(|cx| {
-            // What `until` has planned for one poll has no meaning for the next.
+            // A time that `until` planned in one poll does not apply to the next.
             state.wake_at(clock::NEVER);
             if let Poll::Ready(answered) = steps.as_mut().poll(cx) {
                 return Poll::Ready(answered);
@@ -84,7 +84,7 @@ pub(crate) async fn call(
     }
 }
 
-/// Whom the call is for.
+/// Parses the target of the call.
 ///
 /// # Errors
 /// [`Kind::BadRequest`]
@@ -128,7 +128,7 @@ async fn steps(
     let host = match egress.hosts.recent(&target, &head.method) {
         Some(host) => host,
         None => {
-            // Boxed, because it is rare and its future large; so are others here.
+            // Boxed, because it is rare and its future is large. The same applies to others here.
             let asking = Box::pin(ask_rules(egress, calling, &target, &head.method));
             match asking.await {
                 Ok(host) => host,
@@ -156,7 +156,8 @@ async fn steps(
             (Upload::Whole(None), None)
         }
         false => {
-            // A caller that sent `Expect: 100-continue` learns a refusal at once, before it sends its body.
+            // A caller that sent `Expect: 100-continue` gets a refusal at once, before it sends its
+            // body.
             host.admits()?;
             Box::pin(Upload::begin(body, host.settings.read_timeout, state)).await?
         }
@@ -202,7 +203,7 @@ async fn steps(
     Ok(reply)
 }
 
-/// What is known of the origin, if the rules allow the call.
+/// The state of the origin, if the rules allow the call.
 ///
 /// # Errors
 /// They do not.
@@ -231,7 +232,7 @@ struct Limits<'a> {
     /// The client for the queue: clients take turns if calls wait.
     client: u64,
     calling: &'a Calling,
-    /// Of the caller's connection, whose task is woken when a time is over.
+    /// State of the caller's connection: its task is woken when a time limit is reached.
     state: &'a ConnState,
 }
 
@@ -259,7 +260,7 @@ impl Limits<'_> {
         }
     }
 
-    /// Whether there is time for another try after a pause.
+    /// Whether there is time for another attempt after a pause.
     fn allows(&self, pause: Duration) -> bool {
         clock::precise().saturating_add(pause.as_micros() as u64) < self.deadline
     }
@@ -321,7 +322,7 @@ fn prepare(calling: &Calling, host: &Host, mut head: Box<Head>, target: Target) 
     request
 }
 
-/// A request, and the origin that is to answer it.
+/// A request, and its origin.
 struct Exchange<'a> {
     host: &'a Arc<Host>,
     limits: &'a Limits<'a>,
@@ -329,7 +330,7 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Asks the origin if the cache has no answer, and gives the answer to the cache.
+    /// Sends the call to the origin if the cache has no answer, and gives the answer to the cache.
     async fn fetch(
         mut self,
         found: Option<Look>,
@@ -378,8 +379,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Asks the origin, and retries if that is allowed. The breaker counts the call, not each try: if a retry succeeds,
-    /// the call has not failed.
+    /// Sends the call to the origin, and retries if that is allowed. The breaker counts the call,
+    /// not each attempt: if a retry succeeds, the call has not failed.
     async fn ask(&self, upload: Upload, running: &mut RunningCall) -> Result<Reply, Fault> {
         let (host, limits) = (self.host, self.limits);
         host.admits()?;
@@ -478,8 +479,8 @@ struct Failed {
 }
 
 impl Exchange<'_> {
-    /// One try: takes a connection, sends the request, reads the head of the answer. `fresh`: idle connections are not
-    /// used.
+    /// One attempt: takes a connection, sends the request, reads the head of the answer. `fresh`: idle connections are
+    /// not used.
     async fn attempt(
         &self,
         upload: Upload,
@@ -501,7 +502,7 @@ impl Exchange<'_> {
             kept: false,
         })?;
         running.record.connection = Some(carrier.connection());
-        // A site of this weir has to know that one of its own workers waits for the answer.
+        // A site of this weir must know that a worker of this weir waits for the answer.
         let address = carrier.connection().address;
         let ticket = limits.calling.own_call(&host.origin.host, address).await;
         let progress = upload.progress();
@@ -654,7 +655,7 @@ async fn tunnelled(
     })))
 }
 
-/// weir's own error answer, which tells whose fault it is.
+/// weir's own error answer; it says which side caused the error.
 fn refuse(fault: &Fault, mut running: Box<RunningCall>) -> Reply {
     let kind = fault.kind;
     let status = kind.status();
@@ -681,7 +682,7 @@ fn refuse(fault: &Fault, mut running: Box<RunningCall>) -> Reply {
 /// a connection takes, so a higher number is only needed for origins that refuse everything.
 const MOST_NOT_BEGUN: u32 = 40;
 
-/// How many of these tries are made without a pause.
+/// How many of these attempts are made without a pause.
 const AT_ONCE: u32 = 6;
 
 /// Pause before the first retry at an origin that does not respond; each further pause is four times as long.

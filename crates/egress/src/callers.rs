@@ -64,7 +64,7 @@ pub(crate) struct Peer {
     vain: AtomicU32,
 }
 
-/// A call, with what is known of its caller.
+/// A call, and the known data of its caller.
 pub(crate) struct Calling {
     peer: Arc<Peer>,
     /// The worker, and its request when the call was tied to it.
@@ -98,7 +98,7 @@ struct Looks {
     next: u64,
 }
 
-/// What one lookup keeps for the next.
+/// Buffers that one lookup keeps for the next.
 #[derive(Default)]
 struct Proc {
     diag: Option<Diag>,
@@ -261,7 +261,7 @@ impl Peer {
         self.former.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What its worker does; `None`: the worker is not known, or has no request.
+    /// The current request of its worker; `None`: the worker is not known, or has no request.
     fn now(&self, pid: u32) -> Option<WorkerNow> {
         let now = self.callers.workers.of_pid(pid);
         now.or_else(|| {
@@ -347,13 +347,13 @@ impl Calling {
         }
     }
 
-    /// For a call that comes back to a site of this weir: names its worker there, as long as the ticket lives. `None`: it
-    /// does not come back, or no worker makes it.
+    /// For a call to a site of this weir: a ticket that identifies its worker there, as long as it
+    /// exists. `None`: it is not such a call, or no worker makes it.
     pub(crate) async fn own_call(&self, host: &str, address: SocketAddr) -> Option<Ticket> {
         if !self.peer.callers.workers.serves(host, address) {
             return None;
         }
-        // It is rare, and its future large.
+        // It is rare, and its future is large.
         Box::pin(self.identify()).await;
         let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
         let (pid, _) = worker.as_ref().filter(|(_, now)| now.request != UNKNOWN)?;

@@ -3,9 +3,9 @@
 //! Answers that the origin compressed, and everything that is not certainly text of some length, are passed on byte
 //! for byte: weir never decodes or changes a coding, or adds a second one.
 //!
-//! When the origin pauses, everything that has arrived is compressed and passed on (the encoder is flushed) instead
-//! of waiting for a full block. This costs a few bytes for an answer in many pieces, but nothing is delayed. The
-//! levels are those at which a processor keeps up with a network.
+//! When the origin pauses, everything that has arrived is compressed and passed on (the encoder is flushed) instead of
+//! waiting for a full block. This costs a few bytes for an answer in many pieces, but nothing is delayed. The levels
+//! are chosen so that compressing is not slower than the network.
 
 use std::{
     io,
@@ -338,7 +338,7 @@ const ZSTD: Level = Level::Precise(3);
 /// Window of 2¹⁸ bytes: an encoder then needs about 1 MB. RFC 9659 allows at most 8 MB.
 const WINDOW: i32 = 18;
 
-/// A shorter answer fits into one packet anyway.
+/// A shorter answer fits into one packet without compression.
 const SMALLEST: u64 = 1024;
 
 /// How many bytes are compressed at a time, and how often before other tasks run: about a millisecond.

@@ -2,8 +2,8 @@
 //!
 //! Counting is an addition to memory, without allocations and locks. The counters of a host are looked up once, when
 //! the host becomes known ([`Figures::host`]), and are kept with it. Their number is limited: calls to further hosts
-//! are counted under [`OTHER`]. Calls that are refused before they have a host are counted separately, so that a name
-//! that a caller invents never becomes a label.
+//! are counted under [`OTHER`]. Calls that are refused before they have a host are counted separately, so that names
+//! from callers that are not allowed never become labels.
 
 use std::{
     collections::HashMap,
@@ -66,11 +66,11 @@ pub(crate) struct HostNow {
     pub(crate) breaker: BreakerNow,
     /// How long the breaker still refuses calls, µs; 0: the next call may go.
     pub(crate) pause: u64,
-    /// Calls that have a place.
+    /// Running calls.
     pub(crate) at_work: usize,
-    /// Calls that wait for a place.
+    /// Calls that wait in the queue.
     pub(crate) waiting: usize,
-    /// Connections without a call, with calls, and being made.
+    /// Connections without a call, with calls, and being opened.
     pub(crate) idle: usize,
     pub(crate) busy: usize,
     pub(crate) connecting: usize,
@@ -89,7 +89,7 @@ pub(crate) enum BreakerNow {
     /// Calls pass.
     #[default]
     Closed,
-    /// One call passes as a test.
+    /// One call is sent as a test.
     HalfOpen,
     /// No call passes.
     Open,
@@ -108,7 +108,7 @@ pub(crate) struct HostFigures {
     pub(super) failures: [AtomicU64; KINDS],
     /// Calls whose caller left before the end.
     pub(super) callers_left: AtomicU64,
-    /// Calls over an existing connection, and over one that was made for them.
+    /// Calls over an existing connection, and over one that was opened for them.
     pub(super) kept: AtomicU64,
     pub(super) fresh: AtomicU64,
     /// New connections, by [`Protocol`].
@@ -126,7 +126,7 @@ pub(crate) struct HostFigures {
     /// Bytes of bodies: from callers, and to them.
     pub(super) received: AtomicU64,
     pub(super) sent: AtomicU64,
-    /// Times of waiting for a place, until the first byte, for the whole answer, and for making a connection.
+    /// Times in the queue, until the first byte, of the whole answer, and for opening a connection.
     pub(super) waited: Histogram,
     pub(super) first_byte: Histogram,
     pub(super) total: Histogram,
@@ -291,7 +291,7 @@ impl HostFigures {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
     }
 
-    /// Connections, queue and breaker; `None` if weir holds nothing for the host now.
+    /// Connections, queue and breaker; `None` if weir has no state of the host now.
     pub(super) fn now(&self) -> Option<HostNow> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = state.as_ref()?.upgrade();
@@ -314,7 +314,7 @@ impl HostFigures {
         self.total.durations().count()
     }
 
-    /// Failed calls, whatever the cause.
+    /// Failed calls, for all causes.
     pub(super) fn failed_calls(&self) -> u64 {
         self.failures.iter().map(get).sum()
     }

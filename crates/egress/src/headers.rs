@@ -8,8 +8,8 @@
 //! treats a client with `Via` as a proxy that cannot handle gzip (`gzip_proxied`), so every answer would be larger
 //! than without weir.
 //!
-//! The carriers do the framing: they have read and checked `Content-Length` and `Transfer-Encoding` before, and write
-//! them anew.
+//! The carriers do the framing: they have checked `Content-Length` and `Transfer-Encoding` of the
+//! message that was received, and write their own.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -31,7 +31,7 @@ mod token;
 
 pub(crate) use token::{CHALLENGE, authorized};
 
-/// What is set in the calls to one origin, and the address of the caller.
+/// The headers that are set in calls to one origin, and the address of the caller.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outbound<'a> {
     /// Of the origin: `Origin::authority`.
@@ -106,13 +106,14 @@ pub(crate) fn to_origin(caller: &weir_http1::Fields, outbound: &Outbound<'_>) ->
     fields
 }
 
-/// Whether a caller takes trailers (RFC 9110 §10.1.4).
+/// Whether a caller accepts trailers (RFC 9110 §10.1.4).
 pub(crate) fn takes_trailers(caller: &weir_http1::Fields) -> bool {
     caller.all(Name::Te).any(|value| lists(value, b"trailers"))
 }
 
-/// Makes the headers of a caller's answer from those of an origin. `origin` gives them, each with its well-known name.
-/// `has_body`: the carrier says how long it is; otherwise the length is that of the body that GET would get.
+/// Makes the headers of a caller's answer from those of an origin. `origin` returns them, each with
+/// its well-known name. `has_body`: a body follows, and the carrier sets its length. Otherwise the
+/// length is that of the body in the answer to GET.
 pub(crate) fn to_caller<'f, I>(origin: impl Fn() -> I, has_body: bool) -> Fields
 where
     I: Iterator<Item = (Option<Name>, &'f [u8], &'f [u8])>,
@@ -128,7 +129,8 @@ where
         let is_left_out = match known {
             // RFC 9112 §6.3: the coding overrides the length.
             Some(Name::ContentLength) => has_body || is_chunked,
-            // It names another way to the origin, but callers would take it for another way to weir.
+            // It announces another address of the origin, but callers would use it as another
+            // address of weir.
             Some(Name::AltSvc) => true,
             None => name.eq_ignore_ascii_case(b"proxy-authentication-info"),
             Some(_) => false,
@@ -169,7 +171,7 @@ pub(crate) fn proxy_status(fields: &mut Fields, kind: Kind) {
 fn named<'f>(fields: impl Iterator<Item = (Option<Name>, &'f [u8], &'f [u8])>) -> Vec<&'f [u8]> {
     let values = fields.filter(|(known, ..)| *known == Some(Name::Connection));
     let names = values.flat_map(|(.., value)| value.split(|byte| *byte == b','));
-    // The usual ones are no names of other fields.
+    // Usual values such as `close` are not names of other fields.
     names
         .map(<[u8]>::trim_ascii)
         .filter(|name| {
@@ -190,8 +192,8 @@ fn is_of_hop(known: Option<Name>, name: &[u8], named: &[&[u8]]) -> bool {
     }
 }
 
-/// Removes the caller's version of a header that weir sets, in any spelling of its name ([`is_alike`]): an application
-/// might use its value in place of weir's.
+/// Removes the caller's version of a header that weir sets, in any spelling of its name
+/// ([`is_alike`]): an application might use its value instead of weir's.
 pub(crate) fn remove_all_of(headers: &mut HeaderMap, name: &HeaderName) {
     let wanted = name.as_str().as_bytes();
     let alike = headers

@@ -49,7 +49,7 @@ pub(crate) struct Host {
     /// The first parts of its URIs.
     scheme: uri::Scheme,
     uri_authority: uri::Authority,
-    /// Every call to it is allowed, whoever makes it ([`Rules::is_open_to_all`]).
+    /// Every call to it is allowed, from any caller ([`Rules::is_open_to_all`]).
     is_open_to_all: bool,
     /// Headers that are set in each request.
     pub(crate) set_headers: Vec<(HeaderName, HeaderValue)>,
@@ -99,7 +99,8 @@ impl fmt::Debug for Host {
     }
 }
 
-/// A try that the breaker of its origin counts. If it is dropped without a result, it counts for neither side.
+/// An attempt that the breaker of its origin counts. If it is dropped without a result, it counts
+/// neither as success nor as failure.
 pub(crate) struct Try<'a> {
     host: &'a Host,
     attempt: Option<Attempt>,
@@ -139,7 +140,7 @@ impl Host {
         }
     }
 
-    /// Whether a call may wait for a place at the origin.
+    /// Whether a call may wait for its turn at the origin.
     ///
     /// # Errors
     /// While its breaker is open: the call would be refused after the wait.
@@ -317,13 +318,13 @@ impl Hosts {
         }
     }
 
-    /// The rules by which calls are judged.
+    /// The rules for calls.
     pub(crate) fn rules(&self) -> Arc<Rules> {
         self.rules.clone()
     }
 
-    /// The state of an origin for a call that is certainly allowed, because this thread has called the origin a moment ago,
-    /// and everybody may. `None`: ask the rules.
+    /// The state of an origin for a call that is certainly allowed, because this thread has called
+    /// the origin recently, and every caller may. `None`: check the rules.
     pub(crate) fn recent(&self, target: &Target, method: &Method) -> Option<Arc<Host>> {
         if target.form == Form::Tunnel || *method == Method::TRACE {
             return None;
@@ -470,7 +471,7 @@ impl Hosts {
             let not_one = |what: &str| format!("set_headers: {name} {what}");
             let mut value = HeaderValue::from_bytes(&value)
                 .map_err(|_| not_one("has a value that is not allowed in a header"))?;
-            // Then it is not logged, and not stored in HTTP/2's header tables.
+            // So it is not logged, and not stored in HTTP/2's header tables.
             value.set_sensitive(true);
             let name = HeaderName::try_from(name).map_err(|_| not_one("is not a header name"))?;
             Ok((name, value))

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! listen ─► serve, http ─► call: the steps, one function each
-//!                              │ target       whom it is for: path form, proxy form, CONNECT
+//!                              │ target parses it: path form, proxy form, CONNECT
 //!                              │ rules        may it be called?
 //!                              ├─ tunnel      bytes, for CONNECT
 //!                              ├─ cache       an answer that is kept, or on its way

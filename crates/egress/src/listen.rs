@@ -42,7 +42,7 @@ pub(crate) async fn listen(egress: Arc<Egress>, sockets: Vec<(Entrance, OwnedFd)
         }
     }
     loop {
-        // One place for the next caller, on whichever socket it comes.
+        // One place for the next caller, on any of the sockets.
         let place = tokio::select! {
             biased;
             () = egress.drain.started() => break,

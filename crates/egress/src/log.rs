@@ -122,7 +122,7 @@ fn put_members(call: &CallRecord, to: &mut impl Members) {
 trait Members {
     /// Text from outside.
     fn string(&mut self, key: &str, value: Option<&str>);
-    /// Letters, digits and the like, which nothing escapes.
+    /// A value of letters, digits and the like, which needs no escaping.
     fn word<W: Word + ?Sized>(&mut self, key: &str, value: Option<&W>);
     fn number(&mut self, key: &str, value: Option<u64>);
     fn seconds(&mut self, key: &str, micros: Option<u64>);
@@ -163,7 +163,8 @@ impl Pairs<'_> {
     // Inlined, so that each key is copied as a constant.
     #[inline(always)]
     fn put<T>(&mut self, key: &str, value: Option<T>, put: impl FnOnce(T, &mut Vec<u8>)) {
-        // At once, so that there is one check for room, and what is copied is known when this is compiled.
+        // Written in one step: so there is only one check for room, and the length is known at
+        // compile time.
         let mut head = [b' '; LONGEST_KEY + 3];
         let end = key.len() + 1;
         head[1..end].copy_from_slice(key.as_bytes());
@@ -210,7 +211,7 @@ impl Members for Pairs<'_> {
     }
 }
 
-/// What is written of letters, digits and the like.
+/// A value of letters, digits and the like.
 trait Word {
     fn put(&self, out: &mut Vec<u8>);
 }

@@ -1,6 +1,7 @@
 //! Requests for origins and answers for callers, with their headers as the lines that HTTP/1 sends.
 //!
-//! HTTP/2, the cache and the compressor need a [`HeaderMap`]: they convert, and the usual call pays nothing for them.
+//! HTTP/2, the cache and the compressor need a [`HeaderMap`] and convert the fields. Usual calls do
+//! not need that.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, uri::PathAndQuery};
 
@@ -76,7 +77,7 @@ pub(crate) fn of_caller(fields: &weir_http1::Fields) -> HeaderMap {
 /// A map as fields.
 pub(crate) fn lines(headers: &HeaderMap) -> Fields {
     let length = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 4;
-    // And what the carrier adds.
+    // Room for what the carrier adds.
     let mut fields = Fields::with_capacity(headers.iter().map(length).sum::<usize>() + 64);
     for (known, name, value) in of_map(headers) {
         fields.push_read((known, name), value);

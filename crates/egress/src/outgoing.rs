@@ -1,4 +1,4 @@
-//! A request on its way to an origin, as the connection asks for it.
+//! A request to an origin, in the form that the connection needs.
 
 use http::{
     HeaderValue, Method, Request, Version,
@@ -18,7 +18,7 @@ use super::{
     upload::Upload,
 };
 
-/// A request for one try.
+/// A request for one attempt.
 pub(crate) struct Outgoing<'r> {
     request: &'r OriginRequest,
     upload: Upload,
@@ -74,7 +74,7 @@ impl connections::Outgoing for Outgoing<'_> {
         headers.remove(HOST);
         headers.remove(CONNECTION);
         for (name, _) in &self.host.set_headers {
-            // Then it is not stored in the header tables.
+            // So it is not stored in the header tables.
             if let Some(value) = headers.get_mut(name) {
                 value.set_sensitive(true);
             }

@@ -24,11 +24,11 @@ pub(crate) struct CallRecord {
     /// The status for the caller; `None`: the caller left before.
     pub(crate) status: Option<StatusCode>,
     pub(crate) fault: Option<Kind>,
-    /// The connection of the last try; `None` if there was none.
+    /// The connection of the last attempt; `None` if there was none.
     pub(crate) connection: Option<Connection>,
-    /// Time of waiting for a place at the origin.
+    /// Time in the queue of the origin.
     pub(crate) waited: u64,
-    /// From the request's last try to the first byte of its answer.
+    /// From the request's last attempt to the first byte of its answer.
     pub(crate) first_byte: Option<u64>,
     /// From the head of the request to the end of the answer.
     pub(crate) total: u64,
@@ -57,7 +57,7 @@ pub(crate) enum CacheUse {
     Revalidated,
     /// The origin failed, and a stale answer was used.
     Stale,
-    /// The answer to an equal call that was on its way.
+    /// The answer to an equal call that was running.
     Joined,
 }
 

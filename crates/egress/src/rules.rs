@@ -1,7 +1,7 @@
 //! Decides which calls are allowed: `allow`, `upgrade` and `connect` of `[egress]`.
 //!
-//! Calls are denied by default. A call is allowed if one rule names its origin, its path and its method. A refusal
-//! says what nearly matched, because it is read by the person who has to write the rule.
+//! Calls are denied by default. A call is allowed if one rule names its origin, its path and its
+//! method. A refusal says which rule nearly matched, for the person who writes the rules.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -100,7 +100,8 @@ impl Rules {
         rules.peek().is_none() || rules.any(|rule| who.is_of(&rule.pools))
     }
 
-    /// Whether every call to the origin is allowed but tunnels and TRACE, whoever makes it, and is entitled.
+    /// Whether all calls to the origin except tunnels and TRACE are allowed and entitled, from any
+    /// caller.
     pub(crate) fn is_open_to_all(&self, origin: &Origin) -> bool {
         let is_any = |rule: &AllowRule| rule.path == "/" && rule.methods.is_empty();
         let mut rules = self.allow.iter();
@@ -318,7 +319,7 @@ fn is_host(pattern: &OriginHost, host: &str) -> bool {
 
 /// Whether a host is an address and not a name.
 fn is_address(host: &str) -> bool {
-    // The ends of addresses in canonical form. Most names have another one.
+    // Last characters of addresses in canonical form. Most names end with another one.
     let may_be = match host.as_bytes().last() {
         Some(b'0'..=b'9') => true,
         Some(b'a'..=b'f' | b':') => host.as_bytes().contains(&b':'),

@@ -1,4 +1,4 @@
-//! A running call, and the log line that is written when it has ended, whatever the end is.
+//! A running call, and the log line that is written at its end, in every case.
 
 use std::{sync::Arc, time::SystemTime};
 

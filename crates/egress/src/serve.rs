@@ -134,16 +134,16 @@ impl Drop for Slot {
 }
 
 thread_local! {
-    /// When the sweep of this thread looks next at the connections ([`clock::now`]).
+    /// When the sweep of this thread checks the connections next ([`clock::now`]).
     static NEXT_SWEEP: Cell<u64> = const { Cell::new(clock::NEVER) };
-    /// Notified when that is to be earlier than planned.
+    /// Notified when that must be earlier than planned.
     static EARLIER: Rc<Notify> = Rc::default();
 }
 
 /// Wakes the connections of this thread's callers whose time is over. Runs on each thread, and never ends.
 ///
-/// It is the only timer of the calls in progress: a call notes when it has to be woken ([`until`]), and hardly ever has to
-/// tell the sweep, because most limits are further away than the next look.
+/// It is the only timer of running calls: a call stores when it has to be woken ([`until`]). It
+/// rarely has to notify the sweep, because most limits are later than the next check.
 pub(crate) async fn sweep(egress: Arc<Egress>) {
     let earlier = EARLIER.with(Rc::clone);
     loop {
@@ -171,8 +171,8 @@ pub(crate) async fn sweep(egress: Arc<Egress>) {
     }
 }
 
-/// Waits until a time ([`clock::now`]). Only for the task of that connection, which forgets before each poll what was planned
-/// ([`ConnState::wake_at`]).
+/// Waits until a time ([`clock::now`]). Only for the task of that connection, which clears the planned time before each
+/// poll ([`ConnState::wake_at`]).
 pub(crate) async fn until(state: &ConnState, at: u64) {
     poll_fn(|_| {
         if clock::now() >= at {
@@ -210,8 +210,9 @@ const LIMITS: Limits = Limits {
     chunk_extensions: 16 << 10,
 };
 
-/// A caller's connection is closed if no request comes for `idle`, if a head is not completed within `header`, or if
-/// the caller takes nothing of its answer for `send`: that holds a connection to the origin.
+/// A caller's connection is closed if no request comes for `idle`, if a head is not completed
+/// within `header`, or if the caller reads nothing of its answer for `send`, because this blocks a
+/// connection to the origin.
 static TIMEOUTS: LazyLock<Arc<Timeouts>> = LazyLock::new(|| {
     Arc::new(Timeouts {
         header: Duration::from_secs(75),
@@ -222,6 +223,7 @@ static TIMEOUTS: LazyLock<Arc<Timeouts>> = LazyLock::new(|| {
     })
 });
 
-/// How exact the limits of connections are, and how often connections look whether they can end during a drain.
+/// How often connections are checked: for their time limits, and whether they can end during a
+/// drain.
 const SWEEP: Duration = Duration::from_secs(1);
 const DRAIN_SWEEP: Duration = Duration::from_millis(200);

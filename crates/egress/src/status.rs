@@ -14,7 +14,7 @@ use super::{
     record::CacheUse,
 };
 
-/// The egress as an operator sees it.
+/// The data of the egress for the admin interface.
 pub(crate) struct View {
     figures: Arc<Figures>,
     /// As in weir.toml.

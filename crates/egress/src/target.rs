@@ -28,8 +28,8 @@ use super::{
 /// - Path form: `/HOST[:PORT]/path?query`. The scheme is that of the first rule that names the host, with the given
 ///   port or otherwise the scheme's default port; https if no rule does. `Host` names weir itself and is ignored.
 /// - Absolute form (RFC 9112 §3.2.2): `http://HOST[:PORT]/path?query`, or https; `upgrade` may change http to https.
-///   RFC 9112 makes a proxy ignore `Host` here. weir refuses a `Host` with another value: its sender means another
-///   origin, or hopes that a later program uses it.
+///   RFC 9112 makes a proxy ignore `Host` here. weir refuses a `Host` with another value: its sender wants another
+///   origin, or tries to mislead a later program.
 /// - Authority form (RFC 9112 §3.2.3): `CONNECT HOST:PORT`.
 ///
 /// The URI parser has removed a fragment before, because it must not be sent (RFC 9110 §7.1).
@@ -167,7 +167,7 @@ fn tunnel(authority: &Authority, headers: &Fields, rules: &Rules) -> Result<Targ
 /// # Errors
 /// The cause, and what to write instead.
 fn host_and_port(written: &str) -> Result<(String, Option<u16>), String> {
-    /// As written, and what it means.
+    /// Hosts as written, and the parsed result.
     type Recent = Vec<(Box<str>, (String, Option<u16>))>;
     thread_local! {
         static RECENT: RefCell<Recent> = const { RefCell::new(Vec::new()) };

@@ -1,4 +1,4 @@
-//! CONNECT: carries bytes that weir does not parse.
+//! CONNECT: passes on bytes that weir does not parse.
 //!
 //! Such a call cannot share a connection with others, and neither its path nor its headers can be checked: this is
 //! logged once per origin.

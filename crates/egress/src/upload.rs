@@ -1,8 +1,9 @@
-//! The body of a call on its way to the origin.
+//! The body of a call, as it is sent to the origin.
 //!
-//! A short body is read before a connection to the origin is requested. So a slow caller holds no connection, and the
-//! call can be retried. A long body is passed on as it arrives. Its first part is kept until more than that is passed
-//! on, so that a try that fails before can be repeated.
+//! A short body is read before a connection to the origin is requested. So a slow caller does not
+//! occupy a connection, and the call can be retried. A long body is passed on as it arrives. Its
+//! first part is kept until more than that was passed on, so that an attempt that fails earlier can
+//! be repeated.
 
 use std::{
     fmt,
@@ -32,11 +33,11 @@ pub(crate) enum Upload {
     Streamed(Streamed),
 }
 
-/// A streamed body, as one try uses it.
+/// A streamed body for one attempt.
 #[derive(Debug)]
 pub(crate) struct Streamed {
     source: Arc<Source>,
-    /// The number of the try; earlier tries get no more data.
+    /// The number of the attempt; earlier attempts get no more data.
     turn: u32,
     /// Bytes that were read before and are not passed on yet.
     begun: Option<Bytes>,
@@ -64,14 +65,14 @@ struct SourceState {
     begun: Bytes,
     /// The next piece of the rest.
     next: Option<Bytes>,
-    /// How the body ended, behind `next`.
+    /// How the body ended, after `next`.
     end: Option<End>,
-    /// Who waits for a piece, and who waits for room.
+    /// Wakers of the task that waits for a piece, and of the one that waits for room.
     reader: Option<Waker>,
     pump: Option<Waker>,
-    /// The number of the latest try.
+    /// The number of the latest attempt.
     turn: u32,
-    /// Some of the rest was passed on, so no further try is possible.
+    /// Some of the rest was passed on, so no further attempt is possible.
     is_spent: bool,
 }
 
@@ -103,7 +104,7 @@ impl Progress {
         self.whole.load(Relaxed)
     }
 
-    /// Whether the caller is the one that is waited for, not the origin.
+    /// Whether the upload waits for the caller, not for the origin.
     pub(crate) fn is_starved(&self) -> bool {
         self.starved.load(Relaxed)
     }
@@ -124,7 +125,7 @@ impl Upload {
     /// has to be polled as long as the call lasts.
     ///
     /// # Errors
-    /// If the caller is too slow or breaks off.
+    /// If the caller is too slow or stops sending.
     pub(crate) async fn begin(
         mut body: RequestBody,
         limit: Duration,
@@ -216,8 +217,8 @@ impl Upload {
 }
 
 impl Replay {
-    /// The body from its beginning, for another try; `None` if more was passed on than is kept. The earlier try gets
-    /// no more data.
+    /// The body from its beginning, for another attempt; `None` if more was passed on than is kept.
+    /// The earlier attempt gets no more data.
     pub(crate) fn next(&self) -> Option<Upload> {
         match self {
             Replay::Whole(bytes) => Some(Upload::Whole(bytes.clone())),
@@ -257,8 +258,8 @@ impl Source {
     }
 }
 
-/// Reads the rest of a streamed body from the caller's connection, in the task of that connection, one piece ahead of who
-/// passes it on. If it is dropped before the end, the body is broken.
+/// Reads the rest of a streamed body from the caller's connection, in the task of that connection,
+/// one piece ahead of the sender. If it is dropped before the end, the body is incomplete.
 #[derive(Debug)]
 pub(crate) struct Pump {
     source: Arc<Source>,
@@ -286,7 +287,7 @@ impl Pump {
                     self.source.put(|state| state.next = Some(data.into()));
                 }
                 Poll::Ready(ended) => {
-                    // From now on nothing but the caller's close is expected.
+                    // From now on only the end of the caller's connection is expected.
                     self.caller.watch_client();
                     self.source.put(|state| {
                         state.end = Some(match ended {
@@ -299,7 +300,7 @@ impl Pump {
         }
     }
 
-    /// Waits for `work`, and pumps meanwhile.
+    /// Waits for `work`, and runs the pump meanwhile.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|cx| {
@@ -387,7 +388,7 @@ impl Streamed {
         self.left = self
             .left
             .map(|left| left.saturating_sub(piece.len() as u64));
-        // Nobody asks for the end of a body with a known length.
+        // The end of a body with a known length is not polled.
         if self.left == Some(0) {
             progress.whole.store(true, Relaxed);
         }
@@ -403,7 +404,7 @@ impl Streamed {
 pub(crate) enum Broken {
     /// The caller did not send it completely.
     Caller,
-    /// Another try has taken the body over.
+    /// Another attempt has taken the body over.
     Superseded,
 }
 

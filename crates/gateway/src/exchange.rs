@@ -552,8 +552,7 @@ async fn follow_file_redirect(
                 .await
                 .ok_or_else(|| {
                     let path = String::from_utf8_lossy(path);
-                    let message =
-                        format!("X-Sendfile {path:?} is not below a folder of sendfile_dirs");
+                    let message = format!("X-Sendfile {path:?} is not below sendfile_dirs");
                     Refusal::upstream(
                         StatusCode::BAD_GATEWAY,
                         "bad_response",

@@ -1,16 +1,17 @@
 //! Decides which addresses are not public. They may be called only if a rule names them.
 //!
-//! An allowed name may resolve to any address, because its DNS server decides that. So the address is checked after
-//! the lookup, right before connecting, and not the name alone. Refused is what IANA's registries of special-purpose
-//! addresses (IPv4 and IPv6, RFC 6890) do not call globally reachable, and every IPv6 address outside of `2000::/3`,
-//! from which internet addresses are assigned. A few single addresses inside of protocol blocks (PCP, TURN, AS112,
-//! ORCHID) are global in the registry, too. They serve no HTTP, so their blocks are refused completely.
+//! An allowed name may resolve to any address, because its DNS server decides that. So the address is checked after the
+//! lookup, right before connecting, and not the name alone. Refused are addresses that IANA's registries of
+//! special-purpose addresses (IPv4 and IPv6, RFC 6890) do not list as globally reachable, and all IPv6 addresses
+//! outside of `2000::/3`, the range of internet addresses. A few single addresses inside of protocol blocks (PCP, TURN,
+//! AS112, ORCHID) are global in the registry, too. They serve no HTTP, so their blocks are refused completely.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_config::Network;
 
-/// Whether weir may connect to an address: it is public, or in one of `networks`, which the rule names.
+/// Whether weir may connect to an address: it is public, or in one of `networks`, which the rule
+/// allows.
 ///
 /// An IPv4-mapped IPv6 address (`::ffff:0:0/96`) counts as its IPv4 address. So does an address that a NAT64 or 6to4
 /// relay translates to IPv4 (`64:ff9b::/96`, `2002::/16`), because the packets arrive there.

@@ -1,14 +1,13 @@
-//! Connections to one origin: kept ones, new ones, and ones that are made in advance.
+//! Connections to one origin: kept, new, and opened in advance.
 //!
 //! # Which connection a call gets
 //!
-//! An idle one, the one used last first; otherwise an HTTP/2 connection that has room; otherwise the call waits for
-//! whichever comes first: a connection that another call gives back, or a new one. Separate tasks make new
-//! connections, as many as there are waiting calls that cannot share one. So a caller that leaves does not waste a
-//! handshake: the connection is kept. While the protocol of an origin is not known, a connection is made for each waiting
-//! call: HTTP/1.1 needs that, and a caller without weir would not wait for the handshake of another one either. If the
-//! first one speaks HTTP/2, the others are given up. The protocol is remembered ([`Dialer::spoken`]), so this happens
-//! once per origin.
+//! An idle one, the one used last first; otherwise an HTTP/2 connection that has room; otherwise the call waits for the
+//! first of these: a connection that another call returns, or a new one. Separate tasks make new connections, as many
+//! as there are waiting calls that cannot share one. So if a caller leaves, its handshake is not lost: the connection
+//! is kept. While the protocol of an origin is not known, a connection is made for each waiting call: HTTP/1.1 needs
+//! that, and without weir no caller would wait for another one's handshake. If the first one uses HTTP/2, the others
+//! are closed. The protocol is remembered ([`Dialer::spoken`]), so this happens once per origin.
 //!
 //! # States of a connection
 //!
@@ -72,9 +71,9 @@ pub struct Connections<B: RequestBody> {
     dialer: Arc<Dialer>,
     route: Route,
     counters: Arc<dyn HostCounters>,
-    /// Hears of idle HTTP/1.1 connections: [`Watch`].
+    /// Is woken by idle HTTP/1.1 connections: [`Watch`].
     watch: Waker,
-    /// Something has happened on one of them.
+    /// An idle connection was woken and must be checked.
     news: Arc<AtomicBool>,
     state: Mutex<State<B>>,
 }
@@ -473,12 +472,12 @@ impl<B: RequestBody> Connections<B> {
                 self.give_up_surplus(&share);
             }
         }
-        // For those that waited to know the protocol.
+        // For calls that waited until the protocol is known.
         let mut state = self.lock();
         self.dial_for_waiting(&mut state);
     }
 
-    /// Gives up connection attempts that began before it was known that the origin speaks HTTP/2, and closes `new` if
+    /// Cancels connection attempts that began before it was known that the origin uses HTTP/2, and closes `new` if
     /// another connection has room for all calls.
     fn give_up_surplus(&self, new: &Arc<Shared<B>>) {
         let surplus;
@@ -500,8 +499,8 @@ impl<B: RequestBody> Connections<B> {
 
     /// Gives an HTTP/1.1 connection to a waiting call, or keeps it.
     fn offer(self: &Arc<Self>, mut own: Box<Kept>, kept: bool) {
-        // What ends it from now on is heard of. A new one that has ended already fails its call: an origin that closes
-        // connections at once is not asked again and again.
+        // From now on its end is noticed. If a new connection has ended already, its call fails:
+        // weir does not try an origin repeatedly that closes connections at once.
         let is_open = own.is_open(&self.watch);
         if kept && !is_open {
             drop(own);

@@ -41,9 +41,9 @@ pub struct Dialer {
     failed: Mutex<HashMap<SocketAddr, u64>>,
     /// Which address of a name the next connection tries first.
     turn: AtomicUsize,
-    /// The addresses on which weir takes calls.
+    /// The addresses on which weir accepts calls.
     own: Vec<SocketAddr>,
-    /// What origins over TLS spoke last, by host and port; as many as names are known.
+    /// The last protocol of origins with TLS, by host and port; at most as many as cached names.
     spoken: Mutex<HashMap<(String, u16), Protocol>>,
     most_spoken: usize,
 }
@@ -90,7 +90,7 @@ impl Dialer {
         }
     }
 
-    /// Of these names, and of nothing of a configuration.
+    /// A dialer that uses these names, without a configuration.
     pub fn by(names: Arc<Names>) -> Dialer {
         Dialer {
             names,
@@ -102,17 +102,17 @@ impl Dialer {
         }
     }
 
-    /// What an origin over TLS spoke last; none: it is not known.
+    /// The last protocol of an origin with TLS; `None`: not known.
     pub fn spoken(&self, origin: &Origin) -> Option<Protocol> {
         let spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
         spoken.get(&(origin.host.clone(), origin.port)).copied()
     }
 
-    /// Notes what an origin speaks.
+    /// Stores the protocol of an origin.
     pub fn speaks(&self, origin: &Origin, protocol: Protocol) {
         let mut spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
         if spoken.len() >= self.most_spoken {
-            // Who is called again is known again.
+            // Origins that are called again are added again.
             spoken.clear();
         }
         spoken.insert((origin.host.clone(), origin.port), protocol);

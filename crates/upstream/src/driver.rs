@@ -1,5 +1,6 @@
-//! Drives a [`Pool`]: the pool decides about numbers, and the driver knows who waits for each decision and when the next one
-//! is due. Pools of workers (the gateway's `dispatch`) and the calls to an origin ([`limiter`](crate::limiter)) use it.
+//! Drives a [`Pool`]: the pool decides by request ids; the driver knows who waits for each
+//! decision, and when the next one is due. Pools of workers (the gateway's `dispatch`) and the
+//! calls to an origin ([`limiter`](crate::limiter)) use it.
 //!
 //! The user holds it behind a lock, and informs requests ([`Sender`]) after that is free.
 
@@ -12,7 +13,7 @@ use tokio::sync::oneshot;
 use weir_observe::clock::NEVER;
 use weir_pool::{Micros, Pool, Refused, RequestId, ShedReason};
 
-/// A pool, and the requests that wait for its places. `L`: the right to a place.
+/// A pool, and the requests that wait for its workers. `L`: the right to use one.
 #[derive(Debug)]
 pub struct Driver<L> {
     pool: Pool,
@@ -21,10 +22,10 @@ pub struct Driver<L> {
     wakes_at: u64,
 }
 
-/// Gives a waiting request its place, or the reason why it gets none.
+/// Gives a waiting request its worker, or the reason why it gets none.
 pub type Sender<L> = oneshot::Sender<Result<L, ShedReason>>;
 
-/// Where a waiting request learns that.
+/// The receiving side for a waiting request.
 pub type Receiver<L> = oneshot::Receiver<Result<L, ShedReason>>;
 
 impl<L> Driver<L> {
@@ -90,7 +91,7 @@ impl<L> Driver<L> {
         deadline.is_some_and(|deadline| self.wake_at(deadline.0))
     }
 
-    /// The planned wake has come, or its task has ended: nothing is planned.
+    /// The task was woken as planned, or has ended: nothing is planned.
     pub fn woken(&mut self) {
         self.wakes_at = NEVER;
     }

@@ -32,7 +32,7 @@ pub fn of_exchange(origin: &Origin, error: &h1::Error, unsent: bool) -> Fault {
     unanswered(origin, error, kind, unsent)
 }
 
-/// An answer over HTTP/1.1 broke off, or is not valid HTTP.
+/// An answer over HTTP/1.1 ended early, or is not valid HTTP.
 pub fn of_answer(error: &h1::Error) -> Kind {
     match error {
         h1::Error::Answer(Malformed::Truncated) => Kind::Terminated,
@@ -94,7 +94,7 @@ pub fn is_of_stream(error: &hyper::Error) -> bool {
     source::<h2::Error>(error).is_some_and(h2::Error::is_reset)
 }
 
-/// An answer over HTTP/2 broke off, or is not valid HTTP.
+/// An answer over HTTP/2 ended early, or is not valid HTTP.
 pub fn of_body(error: &hyper::Error) -> Kind {
     let malformed = source::<io::Error>(error).is_some_and(|error| {
         // rustls gives one of them for bytes that were changed in transit.

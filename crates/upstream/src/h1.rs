@@ -4,9 +4,10 @@
 //!          begin              exchange               poll_frame: end
 //!   idle ────────► exchange ───────────► answer body ────────────────► idle, or not reusable
 //! ```
-//! There is no task behind it: whoever waits for the answer polls the socket. The request's body is sent while the answer
-//! is awaited, and an answer that comes before the body is whole is read (`413`, for example); then the user goes on with
-//! [`Connection::poll_send`]. A request is never sent again here: [`Error::Unsent`] says that it can be.
+//! It has no task: the caller that waits for the answer polls the socket. The request's body is
+//! sent while the answer is awaited. An answer that arrives before the whole body was sent (`413`,
+//! for example) is read; then the user continues with [`Connection::poll_send`]. A request is never
+//! repeated here: [`Error::Unsent`] says that this is possible.
 //!
 //! # What the server may do
 //!
@@ -17,7 +18,7 @@
 //! | chunk extensions, superfluous zeros, trailers | those of [`weir_http1`] |
 //! | bytes that are read without a pause | [`TURN`]; then other tasks run |
 //!
-//! Bytes behind an answer, and bytes that nobody asked for, end the connection.
+//! Bytes after an answer, or without a request, end the connection.
 
 mod error;
 
@@ -45,14 +46,14 @@ pub use self::error::{Cause, Error};
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'r> {
     pub method: &'r Method,
-    /// What its request line says.
+    /// The target of its request line.
     pub target: &'r str,
-    /// Its fields, each with the end of its line, without those about the body and without `Connection: close`: the answer
-    /// decides.
+    /// Its fields, each with the end of its line, without those about the body and without
+    /// `Connection: close`: the answer decides whether the connection is kept.
     pub lines: &'r [u8],
     /// The length of its body, if it is known; otherwise the body is sent in chunks.
     pub length: Option<u64>,
-    /// That the body is empty is said for each method.
+    /// `Content-Length: 0` is sent for an empty body, with any method.
     pub says_empty: bool,
 }
 
@@ -64,15 +65,15 @@ pub struct Connection<S> {
     head: ResponseHead,
     /// Bytes that were read and not used.
     input: BytesMut,
-    /// The last read took all that fits: the answer is long.
+    /// The last read filled the buffer: the answer is long.
     is_bulk: bool,
     /// Bytes read since it last waited.
     turn: usize,
     /// The next frame of the answer's body.
     ahead: Option<Frame<Bytes>>,
-    /// The answer is whole; of it only `ahead` is left.
+    /// The answer is complete except for `ahead`.
     is_over: bool,
-    /// What is left of the answer's body behind `ahead`, if it has a length.
+    /// Remaining bytes of the answer's body after `ahead`, if it has a length.
     left: Option<u64>,
     max_interim: usize,
     /// Bytes of interim answers that the server may still send.
@@ -80,10 +81,10 @@ pub struct Connection<S> {
     sending: Sending,
 }
 
-/// The request on its way.
+/// The request that is being sent.
 #[derive(Debug, Default)]
 struct Sending {
-    /// Bytes to be written; the kernel has the first `written` of them.
+    /// Bytes to be written; the kernel has accepted the first `written` of them.
     out: Vec<u8>,
     written: usize,
     /// A piece of the body that follows them, and what follows the piece.
@@ -91,18 +92,18 @@ struct Sending {
     behind: &'static [u8],
     /// `None`: all of the body is in `out` and `piece`.
     body: Option<BodyEncoder>,
-    /// The kernel has some of it.
+    /// The kernel has accepted a part of it.
     is_begun: bool,
-    /// The kernel has all of it, or takes no more.
+    /// The kernel has accepted all of it, or accepts no more.
     is_done: bool,
-    /// The server does not take the rest.
+    /// The error if the server does not accept the rest.
     failed: Option<io::Error>,
 }
 
 thread_local! {
-    /// All connections of a thread read into this buffer, and keep what came.
+    /// All connections of a thread read into this buffer, and copy what they keep.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_SIZE].into_boxed_slice());
-    /// Memory for what is kept, of connections that have none to keep.
+    /// Buffers of connections that do not need them now.
     static SPARE: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -160,8 +161,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Sends the request, and waits for the head of its answer. `body` is left there if the answer came before the
-    /// server had all of it ([`is_sending`](Self::is_sending)).
+    /// Sends the request, and waits for the head of its answer. `body` is not taken if the answer
+    /// arrived before all of it was sent ([`is_sending`](Self::is_sending)).
     ///
     /// # Errors
     /// No answer came. The connection cannot be used again.
@@ -203,10 +204,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         !self.sending.is_done
     }
 
-    /// Sends on. Ready when the server has all of it, or takes no more of it. Then the body is dropped.
+    /// Continues to send. Ready when the server has all of it, or accepts no more. Then the body is
+    /// dropped.
     ///
     /// # Errors
-    /// The body broke off, or nothing of the request could be sent.
+    /// The body ended early, or nothing of the request could be sent.
     pub fn poll_send<B>(
         &mut self,
         cx: &mut Context<'_>,
@@ -254,7 +256,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// The head of an answer is whole.
+    /// The head of an answer is complete.
     fn answer(&mut self) -> Result<(), Error> {
         if self.head.status() == 101 {
             return Err(Error::Switched);
@@ -271,14 +273,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// The next piece of the answer's body.
     ///
     /// # Errors
-    /// The answer broke off, or its framing is malformed.
+    /// The answer ended early, or its framing is malformed.
     pub fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         loop {
             if let Some(frame) = self.ahead.take() {
-                // So that the last piece is known to be the last one. The decoder repeats an error.
+                // Decodes ahead, so that the last piece is known to be the last one. The decoder
+                // repeats an error.
                 let _ = self.decode();
                 return Poll::Ready(Some(Ok(frame)));
             }
@@ -308,15 +311,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.is_over && self.ahead.is_none()
     }
 
-    /// What is left of the answer's body, if it has a length.
+    /// Remaining bytes of the answer's body, if it has a length.
     pub fn left(&self) -> Option<u64> {
         let ahead = self.ahead.as_ref().and_then(Frame::data_ref);
         self.left
             .map(|left| left + ahead.map_or(0, Bytes::len) as u64)
     }
 
-    /// Whether another request can be sent: the request and the answer are whole, both sides leave the connection open,
-    /// and nothing came behind the answer.
+    /// Whether another request can be sent: the request and the answer are complete, both sides
+    /// keep the connection open, and no bytes follow the answer.
     pub fn is_reusable(&self) -> bool {
         self.is_read()
             && self.sending.is_done
@@ -325,8 +328,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             && (self.decoder.is_idle() || self.decoder.is_reusable(&self.head))
     }
 
-    /// Looks whether the connection, which carries no request, is still open, and has `cx` woken when that may have
-    /// changed. Bytes that nobody asked for end it.
+    /// Checks whether the idle connection is still open, and wakes `cx` when that may have changed.
+    /// Bytes without a request end it.
     pub fn is_open(&mut self, cx: &mut Context<'_>) -> bool {
         let mut byte = [0];
         let mut byte = ReadBuf::new(&mut byte);
@@ -366,7 +369,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         match event {
             Some(Event::Data(data)) => {
                 let length = data.len();
-                // It is the end of what was used.
+                // The piece is at the end of the used bytes.
                 let mut piece = self.input.split_to(used);
                 piece.advance(used - length);
                 self.left = self.left.map(|left| left.saturating_sub(length as u64));
@@ -442,7 +445,7 @@ impl Sending {
         B: Body<Data = Bytes, Error: Into<error::Cause>> + Unpin,
     {
         loop {
-            // A short body leaves with its head.
+            // A short body is sent together with its head.
             let has_room = self.piece.is_empty() && self.out.len() - self.written < COPIED;
             if has_room && self.body.is_some() {
                 match self.poll_body(cx, body) {
@@ -569,7 +572,7 @@ const INPUT: usize = 4 << 10;
 /// How much of a long answer is read at once, bytes.
 const BULK: usize = 64 << 10;
 
-/// Pieces of a request's body of up to this many bytes are copied behind what is written before them.
+/// Pieces of a request's body of up to this many bytes are copied into the output buffer.
 const COPIED: usize = 16 << 10;
 
 /// A connection without a request keeps buffers of up to this many bytes.

@@ -1,18 +1,19 @@
-//! Connections to other servers: what every client of the program uses, and none of them knows.
+//! Connections to other servers, for all clients in the program.
 //!
 //! | module | |
 //! |---|---|
-//! | [`h1`] | one connection of HTTP/1.1; it knows nothing of the others |
-//! | [`connections`] | the connections to one origin: kept, shared (HTTP/2), made in advance, made when needed |
+//! | [`h1`] | one HTTP/1.1 connection; it uses no other module |
+//! | [`connections`] | the connections to one origin: kept, shared (HTTP/2), opened in advance or when needed |
 //! | [`dial`], [`tls`] | a new connection: addresses of a name, the permitted ones, TCP, TLS |
-//! | [`names`], [`resolver`] | the addresses of a name, kept as long as they are used; one lookup |
-//! | [`driver`] | who waits for the decisions of a `weir_pool::Pool`; for an origin's calls and for pools of workers |
+//! | [`names`], [`resolver`] | the addresses of a name, cached while they are used; one lookup |
+//! | [`driver`] | the requests that wait for decisions of a `weir_pool::Pool`: for an origin's calls and for pools of workers |
 //! | [`limiter`] | how many requests an origin gets at once, and which ones wait |
 //! | [`fault`], [`failure`] | why a request had no answer |
 //!
-//! Pools of FastCGI servers are different by need, and have their own in the gateway's `dispatch`: a name stands for
-//! all of its addresses, each of which is a server with checks and a share of the requests. A kept connection occupies
-//! a worker of the server, so the balancer counts it, and it moves between reactors.
+//! Pools of FastCGI servers have their own connections in the gateway's `dispatch`, because they
+//! work differently: each address of a name is a server with checks and a share of the requests. A
+//! kept connection occupies a worker of the server, so the balancer counts it, and it moves between
+//! reactors.
 #![forbid(unsafe_code)]
 
 pub mod address;

@@ -78,7 +78,7 @@ pub struct View {
 
 #[derive(Debug)]
 struct State {
-    /// It plans no wake while there is no task for waiting calls.
+    /// No wake is planned while there is no task for waiting calls.
     pool: Driver<Permit>,
     /// Number of places: the highest number of calls at once so far.
     places: u32,

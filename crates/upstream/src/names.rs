@@ -1,6 +1,7 @@
 //! Resolves names to addresses and caches them as long as DNS allows.
 //!
-//! A name that is in use is looked up again before its time is over, so that only its first call waits for DNS:
+//! A name in use is looked up again before its TTL is over, so that only its first call waits for
+//! DNS:
 //!
 //! ```text
 //!  call ─► known and fresh ──────────────────────────────► its addresses

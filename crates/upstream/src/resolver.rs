@@ -79,7 +79,7 @@ pub enum Family {
 }
 
 impl Resolver {
-    /// `nameservers`: used in place of those of the machine.
+    /// `nameservers`: used instead of those of the machine.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The stored answers, their memory limit, and the requests that are on their way.
+//! The stored answers, their memory limit, and the requests that are running.
 //!
 //! The least recently used answer is removed first. The limit covers everything that the cache holds: stored answers,
 //! answers that are being read into it ([`Reservation`]), and the notes about keys whose answers are not stored.
@@ -32,7 +32,7 @@ pub(super) struct Store {
     tick: u64,
     flights: HashMap<Key, Vec<Flight>>,
     flight_ids: u64,
-    /// Keys with requests on their way. If a key is forgotten meanwhile, the answer to an earlier request must not be
+    /// Keys with running requests. If a key is forgotten meanwhile, the answer to an earlier request must not be
     /// stored.
     underway: HashMap<Key, Underway>,
 }
@@ -154,7 +154,7 @@ impl Store {
         }
     }
 
-    /// The stored answer is outdated, and so is an answer that is on its way.
+    /// The stored answer is outdated, and so is an answer that is being received.
     pub(super) fn forget(&mut self, key: &Key) {
         self.remove(key);
         if let Some(underway) = self.underway.get_mut(key) {
@@ -292,7 +292,7 @@ impl Store {
         true
     }
 
-    /// The number of keys with requests on their way.
+    /// The number of keys with running requests.
     #[cfg(test)]
     pub(super) fn underway(&self) -> usize {
         self.underway.len()

@@ -219,7 +219,7 @@ impl Stored {
         }
     }
 
-    /// Adds the conditions for revalidation to a request, in place of the caller's own.
+    /// Replaces the caller's conditions in a request by those for revalidation.
     pub(super) fn ask(&self, headers: &mut HeaderMap) {
         for (condition, validator) in [
             (header::IF_NONE_MATCH, header::ETAG),
@@ -310,7 +310,7 @@ impl Stored {
                 .unwrap_or_default(),
             modified: conditions::date(values(&self.headers, Some(header::LAST_MODIFIED))),
         };
-        // The others are not about what the caller has.
+        // The other conditions do not refer to the caller's copy.
         let outcome = conditions::evaluate(own, |condition| {
             let name = match condition {
                 Condition::IfNoneMatch => Some(header::IF_NONE_MATCH),

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 /// How often a path is decoded to find hidden parts. More levels are used only to hide something.
 const MOST_DECODINGS: usize = 3;
 
-/// Refuses a path that may lead to another place than it seems to.
+/// Refuses a path that servers may interpret in different ways.
 ///
 /// # Errors
 /// What is wrong with it.

@@ -18,7 +18,7 @@ use crate::{failure, fault::Kind, h1};
 /// The body of an answer.
 pub struct Received<B: RequestBody> {
     source: Source<B>,
-    /// It broke off: this is reported next.
+    /// The body ended early: this is reported next.
     broken: Option<Interrupted>,
 }
 
@@ -81,7 +81,8 @@ impl<B: RequestBody> Body for Received<B> {
             Source::Shared(body) => Pin::new(body).poll_frame(cx).map_err(Interrupted::Http2),
         };
         match frame {
-            // hyper drops what it has not written when the body breaks off. What came before goes to the caller first.
+            // If the body ends early, hyper drops what it has not written. So the caller gets the
+            // earlier data first.
             Poll::Ready(Some(Err(error))) => {
                 *broken = Some(error);
                 cx.waker().wake_by_ref();

@@ -25,7 +25,7 @@ pub trait RequestBody: Body<Data = Bytes, Error: Into<h1::Cause>> + Send + Unpin
 
 impl<B: Body<Data = Bytes, Error: Into<h1::Cause>> + Send + Unpin + 'static> RequestBody for B {}
 
-/// A request for one try, and what is kept of the head of its answer.
+/// A request for one attempt, and the part of its answer's head that is kept.
 pub trait Outgoing: Sized {
     type Body: RequestBody;
     /// The fields of an answer, as the user needs them.
@@ -37,7 +37,8 @@ pub trait Outgoing: Sized {
     /// The body, for HTTP/1.1.
     fn into_body(self) -> Self::Body;
 
-    /// The whole request, for HTTP/2: with an absolute URI, and without what HTTP/2 has in the place of fields.
+    /// The whole request, for HTTP/2: with an absolute URI, and without the fields that HTTP/2
+    /// replaces.
     ///
     /// # Errors
     /// The URI cannot be made.
@@ -49,7 +50,7 @@ pub trait Outgoing: Sized {
         I: Iterator<Item = (Option<Name>, &'f [u8], &'f [u8])>;
 }
 
-/// An answer whose head is here.
+/// An answer whose head has arrived.
 pub struct Answered<O: Outgoing> {
     pub status: StatusCode,
     pub fields: O::Fields,
@@ -58,9 +59,10 @@ pub struct Answered<O: Outgoing> {
 
 /// The right to send one request on a connection.
 ///
-/// If it is dropped before anything was sent, the connection is given back. If it is dropped before an answer came, the
-/// connection is closed. Later an HTTP/1.1 connection belongs to the body of its answer, and is given back when that was
-/// read. For HTTP/2 it is a share of a connection, which is given back when the carrier is dropped.
+/// If it is dropped before anything was sent, the connection is given back. If it is dropped after
+/// that and before an answer, the connection is closed. With the answer, an HTTP/1.1 connection
+/// moves to the answer's body, and is returned when that was read. For HTTP/2 it is a share of a
+/// connection, which is returned when the carrier is dropped.
 pub struct Carrier<B: RequestBody> {
     pub(super) home: Arc<Connections<B>>,
     /// `None` only while it is being taken apart.
@@ -138,7 +140,7 @@ impl<B: RequestBody> Carrier<B> {
         }
     }
 
-    /// As [`send`](Self::send), on a connection of its own.
+    /// As [`send`](Self::send), over HTTP/1.1.
     async fn send_http1<O: Outgoing<Body = B>>(
         &mut self,
         outgoing: O,
@@ -156,7 +158,7 @@ impl<B: RequestBody> Carrier<B> {
             (Ok(()), Some(Hold::Own(own))) => {
                 let lease = Lease::new(self.home.clone(), own);
                 let (status, fields) = match lease.head() {
-                    // The parser takes nothing but three digits, the first of which is not 0.
+                    // The parser accepts only three digits, the first of which is not 0.
                     Some(head) => (
                         StatusCode::from_u16(head.status()).unwrap_or(StatusCode::BAD_GATEWAY),
                         O::fields(|| head.fields().iter(), !lease.is_read()),
@@ -164,7 +166,7 @@ impl<B: RequestBody> Carrier<B> {
                     None => return Err(given_back()),
                 };
                 let source = match body.filter(|_| lease.is_sending()) {
-                    // The answer came first, and both sides go on.
+                    // The answer came before the end of the request, and both continue.
                     Some(body) => Source::Driven(Driven::begin(lease, body)),
                     None => Source::Own(lease),
                 };

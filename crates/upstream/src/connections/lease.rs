@@ -33,7 +33,7 @@ impl<B: RequestBody> Lease<B> {
         Lease { home, own }
     }
 
-    /// Whether some of the request is left to be sent.
+    /// Whether a part of the request is still to be sent.
     pub(super) fn is_sending(&self) -> bool {
         let own = self.own.as_ref();
         own.is_some_and(|own| own.client.is_sending())
@@ -54,7 +54,7 @@ impl<B: RequestBody> Lease<B> {
         self.own.as_ref().map(|own| own.client.head())
     }
 
-    /// The body, if all of it is here in one piece.
+    /// The body, if it has arrived completely and is one piece.
     pub(super) fn take_whole(&mut self) -> Option<Bytes> {
         self.own.as_mut()?.client.take_whole()
     }
@@ -105,7 +105,7 @@ pub struct Driven {
 type Piece = Option<Result<Frame<Bytes>, h1::Error>>;
 
 impl Driven {
-    /// Goes on with sending `body`.
+    /// Continues to send `body`.
     pub(super) fn begin<B: RequestBody>(lease: Lease<B>, body: B) -> Driven {
         let (give, frames) = mpsc::channel(1);
         let (left, is_over) = (lease.left(), lease.is_read());
@@ -149,7 +149,7 @@ impl Driven {
 }
 
 impl Drop for Driven {
-    /// If the answer was read, the task goes on with the request.
+    /// If the answer was read, the task continues to send the request.
     fn drop(&mut self) {
         if !self.is_over {
             self.task.abort();
@@ -172,7 +172,7 @@ async fn drive<B: RequestBody>(mut lease: Lease<B>, body: B, give: mpsc::Sender<
         if own.client.is_sending()
             && let Poll::Ready(Err(error)) = own.client.poll_send(cx, &mut body)
         {
-            // The caller has broken off.
+            // The caller has stopped reading.
             if let Some(permit) = permit.take() {
                 let permit: OwnedPermit<Piece> = permit;
                 permit.send(Some(Err(error)));

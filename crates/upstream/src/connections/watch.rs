@@ -1,4 +1,5 @@
-//! Idle connections are watched: one that the origin closes is closed here at once, and replaced if it is needed.
+//! Watches idle connections: one that the origin closes is closed here at once, and replaced if it
+//! is needed.
 
 use std::{
     sync::{
@@ -12,13 +13,12 @@ use tokio::runtime::Handle;
 
 use super::{Connections, RequestBody};
 
-/// Is woken when something happens on an idle connection, and has all of them looked at. Several wakes at once are one
-/// look.
+/// Is woken by any idle connection, and checks all of them. Several wakes at once cause one check.
 pub(super) struct Watch<B: RequestBody> {
     home: Weak<Connections<B>>,
     /// A look is due.
     is_due: AtomicBool,
-    /// Something has happened, and was not looked at.
+    /// A connection was woken and not checked yet.
     news: Arc<AtomicBool>,
 }
 
@@ -29,7 +29,7 @@ impl<B: RequestBody> Watch<B> {
     }
 
     fn look(&self) {
-        // What happens from now on is another look.
+        // A later wake causes another check.
         self.is_due.store(false, SeqCst);
         if let Some(home) = self.home.upgrade() {
             home.one_ended();
@@ -47,7 +47,7 @@ impl<B: RequestBody> Wake for Watch<B> {
         if self.is_due.swap(true, SeqCst) {
             return;
         }
-        // The lock of the connections may be held here, so the look is a task of its own.
+        // The lock of the connections may be held here, so the check is a separate task.
         match Handle::try_current() {
             Ok(runtime) => {
                 let watch = self.clone();

@@ -61,8 +61,8 @@ impl Stream {
 }
 
 impl Drop for Stream {
-    /// Over TLS the end is announced, if the kernel takes that without a wait. Otherwise the origin has to take it for a
-    /// connection that broke (RFC 8446 §6.1).
+    /// Over TLS the end is announced (close_notify), if the kernel accepts that at once. Otherwise
+    /// the origin would have to treat it as a broken connection (RFC 8446 §6.1).
     fn drop(&mut self) {
         if let Wire::Tls(stream) = &mut self.wire {
             let _ = Pin::new(stream).poll_shutdown(&mut Context::from_waker(Waker::noop()));

@@ -12,12 +12,12 @@ pub type Cause = Box<dyn error::Error + Send + Sync>;
 pub enum Error {
     /// The method or the target cannot be written.
     Request,
-    /// The connection was closed before the kernel took anything of the request. Over TLS some of it may have been sent
-    /// nevertheless.
+    /// The connection was closed before the kernel accepted any of the request. Over TLS a part may
+    /// have been sent.
     Unsent(io::Error),
-    /// The request's body broke off, or is not as long as it should be.
+    /// The request's body ended early, or has not the announced length.
     Body(Cause),
-    /// The server took no more of the request, and did not answer.
+    /// The server accepted no more of the request, and did not answer.
     Write(io::Error),
     /// The connection broke.
     Read(io::Error),
@@ -27,12 +27,12 @@ pub enum Error {
     Answer(Malformed),
     /// The server sends one interim answer after the other.
     Endless,
-    /// The server answered 101, which nobody asked for.
+    /// The server answered 101, which was not requested.
     Switched,
 }
 
 impl Error {
-    /// Whether the connection ended, and not by what the server sent.
+    /// Whether the connection ended, and the server sent nothing wrong.
     pub(super) fn is_end(&self) -> bool {
         matches!(
             self,
