@@ -176,14 +176,14 @@ impl ManagerReport {
         }
     }
 
-    /// The processes of manager and gateway, for the operator's window.
+    /// The processes of manager and gateway, for the admin interface.
     pub fn processes(&self) -> Value {
         let process =
             |used: &ProcessUse| json!({ "cpu": used.cpu as f64 / 1e6, "memory": used.memory });
         json!({ "manager": process(&self.manager), "gateway": process(&self.gateway) })
     }
 
-    /// The reloads so far, for the operator's window.
+    /// The reloads so far, for the admin interface.
     pub fn reloads(&self) -> Value {
         json!({
             "done": self.counts.reloads,
@@ -199,7 +199,7 @@ impl ManagerReport {
         })
     }
 
-    /// The earlier configurations that are finishing, for the operator's window.
+    /// The earlier configurations that are finishing, for the admin interface.
     pub fn old_generations(&self) -> Vec<Value> {
         self.old.iter().map(old_generation).collect()
     }

@@ -737,7 +737,7 @@ impl Drop for QueuePlace {
     }
 }
 
-/// How many decisions the operator's window shows.
+/// How many decisions the admin interface shows.
 const REMEMBERED_DECISIONS: usize = 20;
 
 /// For how many ended processes the end is remembered for waiting requests.

@@ -1,4 +1,4 @@
-//! Rates of the last ten seconds and of the last minute, for the operator's window.
+//! Rates of the last ten seconds and of the last minute, for the admin interface.
 
 use std::{
     collections::VecDeque,

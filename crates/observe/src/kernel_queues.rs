@@ -65,7 +65,7 @@ pub struct KernelView {
 }
 
 impl ListenerQueue {
-    /// For the operator's window.
+    /// For the admin interface.
     pub fn to_json(&self) -> Value {
         json!({
             "length": self.length,
@@ -79,7 +79,7 @@ impl ListenerQueue {
 }
 
 impl KernelView {
-    /// What is not of one listener, for the operator's window.
+    /// What is not of one listener, for the admin interface.
     pub fn to_json(&self) -> Value {
         json!({
             "overflows": self.overflows.as_ref().map(|counts| counts.overflows),

@@ -90,7 +90,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// For the operator's window.
+    /// For the admin interface.
     pub fn to_json(&self) -> Value {
         json!({
             "name": self.name,

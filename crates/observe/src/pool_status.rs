@@ -105,7 +105,7 @@ impl Stage {
 }
 
 impl WorkerStatus {
-    /// For the operator's window.
+    /// For the admin interface.
     pub fn to_json(&self) -> serde_json::Value {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let request = &self.request;

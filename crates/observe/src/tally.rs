@@ -208,7 +208,7 @@ impl SiteCounts {
 }
 
 impl TimeCounts {
-    /// For the operator's window.
+    /// For the admin interface.
     pub fn to_json(&self) -> Value {
         json!({
             "queue": self.wait.to_json(),

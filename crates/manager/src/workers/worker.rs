@@ -52,7 +52,7 @@ pub(super) enum Claim {
     Requested,
     /// It has the worker.
     Given,
-    /// Nothing: the gateway that had it is gone.
+    /// Nothing: the gateway that had this worker has ended.
     None,
 }
 
