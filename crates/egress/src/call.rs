@@ -98,7 +98,7 @@ fn target_of(head: &Head, rules: &Rules) -> Result<Target, Fault> {
     let received = str::from_utf8(head.received());
     match received {
         Ok(path) if head.authority().is_none() && path.starts_with('/') => {
-            let end = path.find('#').unwrap_or(path.len());
+            let end = memchr::memchr(b'#', path.as_bytes()).unwrap_or(path.len());
             target::by_path(method, &path[..end], fields, rules)
         }
         _ => match head.uri() {

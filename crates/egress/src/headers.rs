@@ -61,7 +61,10 @@ pub(crate) fn to_origin(caller: &weir_http1::Fields, outbound: &Outbound<'_>) ->
         Forwarded::XForwardedFor => Some(Name::XForwardedFor),
         Forwarded::Rfc7239 => Some(Name::Forwarded),
     };
-    let named = named(caller.iter());
+    let mut named = Vec::new();
+    for value in caller.all(Name::Connection) {
+        add_named(Some(Name::Connection), value, &mut named);
+    }
     let mut forwarded = Vec::new();
     let mut fields = Fields::with_capacity(caller.as_bytes().len() + ROOM);
     fields.push_read(Name::Host, outbound.authority.as_bytes());
@@ -118,10 +121,10 @@ pub(crate) fn to_caller<'f, I>(origin: impl Fn() -> I, has_body: bool) -> Fields
 where
     I: Iterator<Item = (Option<Name>, &'f [u8], &'f [u8])>,
 {
-    let named = named(origin());
-    let (mut is_chunked, mut length) = (false, ROOM);
+    let (mut is_chunked, mut length, mut named) = (false, ROOM, Vec::new());
     for (known, name, value) in origin() {
         is_chunked |= known == Some(Name::TransferEncoding);
+        add_named(known, value, &mut named);
         length += name.len() + value.len() + 4;
     }
     let mut fields = Fields::with_capacity(length);
@@ -145,7 +148,10 @@ where
 /// Keeps only the trailers that may be passed on: not those about a hop, the length of the body, credentials or
 /// routing (RFC 9110 §6.5.1).
 pub(crate) fn trailers(trailers: &mut HeaderMap) {
-    let named = named(of_map(trailers));
+    let mut named = Vec::new();
+    for (known, _, value) in of_map(trailers) {
+        add_named(known, value, &mut named);
+    }
     let removed = of_map(trailers).filter(|(known, name, _)| {
         known.is_some_and(|known| NO_TRAILERS.contains(&known))
             || name.eq_ignore_ascii_case(b"max-forwards")
@@ -167,17 +173,16 @@ pub(crate) fn proxy_status(fields: &mut Fields, kind: Kind) {
     fields.push_read(Name::ProxyStatus, member.as_bytes());
 }
 
-/// The names in all `Connection` fields.
-fn named<'f>(fields: impl Iterator<Item = (Option<Name>, &'f [u8], &'f [u8])>) -> Vec<&'f [u8]> {
-    let values = fields.filter(|(known, ..)| *known == Some(Name::Connection));
-    let names = values.flat_map(|(.., value)| value.split(|byte| *byte == b','));
+/// Adds the names in a field, if that is `Connection`.
+fn add_named<'f>(known: Option<Name>, value: &'f [u8], named: &mut Vec<&'f [u8]>) {
     // Usual values such as `close` are not names of other fields.
-    names
-        .map(<[u8]>::trim_ascii)
-        .filter(|name| {
-            !name.eq_ignore_ascii_case(b"keep-alive") && !name.eq_ignore_ascii_case(b"close")
-        })
-        .collect()
+    let is_usual = |name: &[u8]| {
+        name.eq_ignore_ascii_case(b"keep-alive") || name.eq_ignore_ascii_case(b"close")
+    };
+    if known == Some(Name::Connection) && !is_usual(value) {
+        let names = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        named.extend(names.filter(|name| !is_usual(name)));
+    }
 }
 
 /// Whether a field is about one connection: those of RFC 9110 §7.6.1, those for proxies, and those that `Connection`

@@ -7,7 +7,7 @@
 use std::{cell::RefCell, io::Write, net::SocketAddr, sync::Arc, time::Duration};
 
 use http::uri::PathAndQuery;
-use weir_config::LogFormat;
+use weir_config::{LogFormat, Scheme};
 use weir_observe::{
     log_sink::Sink,
     log_text::{self as text, JsonMembers},
@@ -226,11 +226,22 @@ impl Word for SocketAddr {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
             SocketAddr::V4(address) => {
-                let mut ends = b"...:".iter();
-                for byte in address.ip().octets() {
-                    put_octet(byte, out);
-                    out.extend(ends.next());
+                let (mut digits, mut end) = ([0; "255.255.255.255:".len()], 0);
+                let mut put = |byte| {
+                    digits[end] = byte;
+                    end += 1;
+                };
+                for (octet, behind) in address.ip().octets().into_iter().zip(*b"...:") {
+                    if octet >= 100 {
+                        put(b'0' + octet / 100);
+                    }
+                    if octet >= 10 {
+                        put(b'0' + octet / 10 % 10);
+                    }
+                    put(b'0' + octet % 10);
+                    put(behind);
                 }
+                out.extend_from_slice(&digits[..end]);
                 text::put_number(address.port().into(), out);
             }
             SocketAddr::V6(_) => {
@@ -245,8 +256,10 @@ impl Word for SocketAddr {
 /// refuses them.
 impl Word for Origin {
     fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.scheme.as_str().as_bytes());
-        out.extend_from_slice(b"://");
+        match self.scheme {
+            Scheme::Https => out.extend_from_slice(b"https://"),
+            Scheme::Http => out.extend_from_slice(b"http://"),
+        }
         let is_v6 = memchr::memchr(b':', self.host.as_bytes()).is_some();
         if is_v6 {
             out.push(b'[');
@@ -260,16 +273,6 @@ impl Word for Origin {
             text::put_number(self.port.into(), out);
         }
     }
-}
-
-fn put_octet(byte: u8, out: &mut Vec<u8>) {
-    if byte >= 100 {
-        out.push(b'0' + byte / 100);
-    }
-    if byte >= 10 {
-        out.push(b'0' + byte / 10 % 10);
-    }
-    out.push(b'0' + byte % 10);
 }
 
 /// The longest key has so many bytes.
@@ -286,7 +289,6 @@ mod tests {
     use http::StatusCode;
     use proptest::prelude::*;
     use serde_json::Value;
-    use weir_config::Scheme;
 
     use super::*;
     use crate::{

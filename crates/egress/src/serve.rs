@@ -21,6 +21,7 @@ use super::{
 use weir_http::{
     Begun, ConnState, Front, Request, Timeouts,
     h1::{Connection, Limits},
+    watch,
 };
 use weir_net::Socket;
 
@@ -105,60 +106,64 @@ thread_local! {
     /// The connections of this thread's callers. The slot of a closed one is used again.
     static CONNECTIONS: RefCell<Vec<Option<Arc<ConnState>>>> = const { RefCell::new(Vec::new()) };
     static FREE: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// When the sweep of this thread looks next at connections ([`clock::now`]).
+    static NEXT_SWEEP: Cell<u64> = const { Cell::new(clock::NEVER) };
+    /// Notified when that is to be earlier than planned.
+    static EARLIER: Rc<Notify> = Rc::default();
 }
 
-/// A place in the list of this thread's connections. Dropping it, on the same thread, frees the place.
+/// A slot in the list of this thread's connections. Dropping it, on the same thread, frees the slot.
 struct Slot(usize);
 
 impl Slot {
     fn new(state: Arc<ConnState>) -> Slot {
-        CONNECTIONS.with_borrow_mut(|connections| match FREE.with_borrow_mut(Vec::pop) {
-            Some(index) => {
-                connections[index] = Some(state);
-                Slot(index)
-            }
-            None => {
-                connections.push(Some(state));
-                Slot(connections.len() - 1)
-            }
-        })
+        let slot = CONNECTIONS.with_borrow_mut(|connections| {
+            let slot = FREE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
+                connections.push(None);
+                connections.len() - 1
+            });
+            connections[slot] = Some(state.clone());
+            slot
+        });
+        state.watch(slot as u32);
+        Slot(slot)
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         let state = CONNECTIONS.with_borrow_mut(|connections| connections[self.0].take());
+        if let Some(state) = state {
+            state.unwatch();
+        }
         FREE.with_borrow_mut(|free| free.push(self.0));
-        drop(state);
     }
-}
-
-thread_local! {
-    /// When the sweep of this thread checks the connections next ([`clock::now`]).
-    static NEXT_SWEEP: Cell<u64> = const { Cell::new(clock::NEVER) };
-    /// Notified when that must be earlier than planned.
-    static EARLIER: Rc<Notify> = Rc::default();
 }
 
 /// Wakes the connections of this thread's callers whose time is over. Runs on each thread, and never ends.
 ///
 /// It is the only timer of running calls: a call stores when it has to be woken ([`until`]). It
-/// rarely has to notify the sweep, because most limits are later than the next check.
+/// rarely has to notify the sweep, because most limits are later than the next check. The sweep checks a connection only
+/// when one of its deadlines may have passed ([`watch`]).
 pub(crate) async fn sweep(egress: Arc<Egress>) {
     let earlier = EARLIER.with(Rc::clone);
+    let mut due = Vec::new();
     loop {
         let (now, is_draining) = (clock::precise(), egress.drain.has_started());
         let pause = if is_draining { DRAIN_SWEEP } else { SWEEP };
-        let mut next = now.saturating_add(pause.as_micros() as u64);
+        watch::due(now, &mut due);
         CONNECTIONS.with_borrow(|connections| {
-            for state in connections.iter().flatten() {
-                match is_draining || state.overdue(now) {
-                    true => state.wake(),
-                    false => next = next.min(state.wakes_at()),
+            if is_draining {
+                connections.iter().flatten().for_each(|state| state.wake());
+            }
+            for slot in due.drain(..) {
+                if let Some(Some(state)) = connections.get(slot as usize) {
+                    look_at(state, now);
                 }
             }
         });
-        NEXT_SWEEP.set(next);
+        let longest = now.saturating_add(pause.as_micros() as u64);
+        NEXT_SWEEP.set(longest.min(watch::next_due(now)));
         loop {
             let at = NEXT_SWEEP.get();
             let left = Duration::from_micros(at.saturating_sub(clock::precise()));
@@ -169,6 +174,18 @@ pub(crate) async fn sweep(egress: Arc<Egress>) {
             }
         }
     }
+}
+
+/// Wakes a connection if its time is over.
+fn look_at(state: &ConnState, now: u64) {
+    if state.should_rest(now) {
+        // It has nothing to give back, and need not be looked at before it is closed.
+        state.park();
+    }
+    if state.overdue(now) {
+        state.wake();
+    }
+    state.looked_at();
 }
 
 /// Waits until a time ([`clock::now`]). Only for the task of that connection, which clears the planned time before each

@@ -447,6 +447,8 @@ mod tests {
         state.park();
         state.looked_at();
         assert!(due(at(9)).is_empty());
+        assert!((at(9)..at(10)).contains(&watch::next_due(at(1))));
+        assert_eq!(watch::next_due(at(10)), NEVER, "what is due already");
         assert_eq!(due(at(10)), [0], "header_timeout of a new connection");
         state.received();
         state.begin_request();

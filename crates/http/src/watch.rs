@@ -51,6 +51,14 @@ pub fn due(now: u64, slots: &mut Vec<u32>) {
     });
 }
 
+/// When the next connection becomes due after this time; [`NEVER`] if none does.
+pub fn next_due(after: u64) -> u64 {
+    LOOKS.with_borrow(|looks| {
+        let later = looks.iter().copied().filter(|at| *at > after);
+        later.min().unwrap_or(NEVER)
+    })
+}
+
 pub(crate) fn begin(slot: u32) {
     LOOKS.with_borrow_mut(|looks| {
         let slot = slot as usize;

@@ -32,7 +32,7 @@ use alloc::vec::Vec;
 use crate::{
     Error, Event, Fields, HeadEncoder, InvalidField, Limits, Method, ResponseHead, decoder,
     encode::{Coding, Connection, Framing},
-    head::{StatusLine, is_token},
+    head::{ResponseTo, is_token},
 };
 
 /// Reads the responses of a connection.
@@ -72,15 +72,11 @@ impl Decoder {
         input: &mut &'i [u8],
         head: &mut ResponseHead,
     ) -> Result<Option<Event<'i>>, Error> {
-        let method = self.method;
-        let event = self.decoder.next(
-            input,
-            |bytes| StatusLine::read(bytes).map(drop),
-            |bytes, limits| {
-                head.read(bytes, limits, method)?;
-                Ok((!head.is_interim()).then(|| head.body()))
-            },
-        )?;
+        let mut head = ResponseTo {
+            head,
+            method: self.method,
+        };
+        let event = self.decoder.next(input, &mut head)?;
         // A server that speaks another protocol is known by its first bytes.
         let is_other = |bytes: &[u8]| {
             let count = bytes.len().min(VERSION.len());

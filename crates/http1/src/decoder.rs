@@ -16,6 +16,22 @@ pub enum Event<'i> {
     End,
 }
 
+/// The head of a side, as its decoder reads it.
+pub(crate) trait ReadHead {
+    /// Looks at a first line whose head is not whole.
+    fn first_line(line: &[u8]) -> Result<(), Error>;
+
+    /// Reads the head that these bytes begin with, if it is whole and written as nearly all are. Returns where it ends;
+    /// None: its end has to be found first, and [`Self::read`] says what it is.
+    fn read_plain(&mut self, bytes: &[u8], limits: &Limits) -> Option<usize>;
+
+    /// Reads a whole head, from its first line to the empty one.
+    fn read(&mut self, head: &[u8], limits: &Limits) -> Result<(), Error>;
+
+    /// Which body follows the head that was read; None: another head does.
+    fn body(&mut self) -> Result<Option<BodyLength>, Error>;
+}
+
 /// Where a connection is.
 #[derive(Debug)]
 pub(crate) struct Decoder {
@@ -51,18 +67,16 @@ impl Decoder {
         }
     }
 
-    /// Reads on. `first_line` looks at a first line whose head is not whole; `head` reads a whole head and says which body
-    /// follows, or None: another head does.
+    /// Reads on; a head into `head`.
     pub(crate) fn next<'i>(
         &mut self,
         input: &mut &'i [u8],
-        first_line: impl FnOnce(&[u8]) -> Result<(), Error>,
-        head: impl FnOnce(&[u8], &Limits) -> Result<Option<BodyLength>, Error>,
+        head: &mut impl ReadHead,
     ) -> Result<Option<Event<'i>>, Error> {
         let result = match &mut self.state {
-            State::Head(partial) => match partial.next(input, &self.limits, first_line) {
-                Ok(None) => Ok(None),
-                Ok(Some(bytes)) => head(bytes, &self.limits).map(|body| {
+            State::Head(partial) => match partial.read(input, &self.limits, head) {
+                Ok(false) => Ok(None),
+                Ok(true) => head.body().map(|body| {
                     self.state = match body {
                         Some(body) => State::Body(BodyDecoder::new(body, &self.limits)),
                         None => State::Head(Partial::default()),
@@ -142,13 +156,13 @@ impl Decoder {
 }
 
 impl Partial {
-    /// Takes a head from the input; None: it is not whole, and its bytes have to be given again with more behind them.
-    fn next<'i>(
+    /// Takes a head from the input; false: it is not whole, and its bytes have to be given again with more behind them.
+    fn read<H: ReadHead>(
         &mut self,
-        input: &mut &'i [u8],
+        input: &mut &[u8],
         limits: &Limits,
-        first_line: impl FnOnce(&[u8]) -> Result<(), Error>,
-    ) -> Result<Option<&'i [u8]>, Error> {
+        head: &mut H,
+    ) -> Result<bool, Error> {
         // Empty lines before a request are nothing (RFC 9112 §2.2).
         while let Some(rest) = input.strip_prefix(b"\r\n") {
             *input = rest;
@@ -159,6 +173,13 @@ impl Partial {
             }
         }
         let bytes = *input;
+        // Not again for each piece of a head that comes in pieces.
+        if self.searched == 0
+            && let Some(end) = head.read_plain(bytes, limits)
+        {
+            *input = &bytes[end..];
+            return Ok(true);
+        }
         if !self.is_begun {
             begins(bytes)?;
         }
@@ -170,16 +191,16 @@ impl Partial {
             });
         }
         if let Some(end) = end {
-            let (head, rest) = bytes.split_at(end);
+            let (bytes, rest) = bytes.split_at(end);
             *input = rest;
-            return Ok(Some(head));
+            return head.read(bytes, limits).map(|()| true);
         }
         if !self.is_begun && memchr::memchr(b'\n', bytes).is_some() {
             // A client that speaks nonsense is told at its first line.
-            first_line(bytes)?;
+            H::first_line(bytes)?;
             self.is_begun = true;
         }
-        Ok(None)
+        Ok(false)
     }
 
     /// Where the head ends. Looks at no byte twice, but for three.

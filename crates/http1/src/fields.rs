@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{Error, Name, head::is_token};
+use crate::{Error, Limits, Name, head::is_token, swar};
 
 /// The fields of a message, in the order of their lines. Names keep their spelling.
 ///
@@ -177,16 +177,6 @@ impl Fields {
         max_fields: usize,
     ) -> Result<(), Error> {
         self.clear();
-        if self.read_plain(head, start, max_fields).is_some() {
-            self.bytes.extend_from_slice(head);
-            return Ok(());
-        }
-        self.read_any(head, start, max_fields)
-    }
-
-    /// As [`Self::read`], whatever the lines are like.
-    fn read_any(&mut self, head: &[u8], start: usize, max_fields: usize) -> Result<(), Error> {
-        self.clear();
         // Most heads have fewer fields than this, and an array that is ready costs its size in time.
         let mut few = [httparse::EMPTY_HEADER; FEW];
         let lines = &head[start..];
@@ -238,39 +228,52 @@ impl Fields {
         Ok(())
     }
 
-    /// Reads the lines of a head as nearly all clients write them; `None`: it is left to others to say what is wrong.
-    /// Nothing is taken here that they would refuse.
-    fn read_plain(&mut self, head: &[u8], start: usize, max_fields: usize) -> Option<()> {
+    /// As [`Self::read`], of the head that these bytes begin with, if its lines are as nearly all programs write them.
+    /// Returns where it ends; `None`: it is not whole, larger than the limits, or left to [`Self::read`], which says what
+    /// is wrong. Nothing is taken here that is refused there.
+    pub(crate) fn read_plain(
+        &mut self,
+        bytes: &[u8],
+        start: usize,
+        limits: &Limits,
+    ) -> Option<usize> {
+        self.clear();
         let mut at = start;
         loop {
-            if head[at..].starts_with(b"\r\n") {
-                return (at + 2 == head.len()).then_some(());
+            let lines = bytes.get(at..)?;
+            if lines.starts_with(b"\r\n") {
+                let end = at + 2;
+                self.bytes.extend_from_slice(&bytes[..end]);
+                return (end <= limits.head()).then_some(end);
             }
-            let colon = head[at..].iter().position(|byte| !is_token(*byte))?;
-            let name = &head[at..at + colon];
-            if name.is_empty() || head.get(at + colon) != Some(&b':') {
+            let colon = swar::position_of(b':', lines)?;
+            let name = &lines[..colon];
+            let known = Name::of(name);
+            // A well-known name is a token.
+            if known.is_none() && (name.is_empty() || !name.iter().copied().all(is_token)) {
                 return None;
             }
             let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
-            let mut value = at + colon + 1;
-            value += head[value..].iter().position(|byte| !is_blank(byte))?;
-            let line = value + text(&head[value..]);
-            if !head[line..].starts_with(b"\r\n") || self.list.len() == max_fields {
+            let mut value = colon + 1;
+            while is_blank(lines.get(value)?) {
+                value += 1;
+            }
+            let line = value + swar::text(&lines[value..]);
+            if !lines[line..].starts_with(b"\r\n") || self.list.len() == limits.fields as usize {
                 return None;
             }
-            let blanks = head[value..line]
-                .iter()
-                .rev()
-                .take_while(|byte| is_blank(byte));
-            let end = line - blanks.count();
+            let mut end = line;
+            while end > value && is_blank(&lines[end - 1]) {
+                end -= 1;
+            }
             self.add(Field {
                 name: at as u32,
-                value: value as u32,
+                value: (at + value) as u32,
                 value_len: (end - value) as u32,
-                name_len: u16::try_from(name.len()).ok()?,
-                known: Name::of(name),
+                name_len: u16::try_from(colon).ok()?,
+                known,
             });
-            at = line + 2;
+            at += line + 2;
         }
     }
 
@@ -296,29 +299,6 @@ impl Fields {
     fn value(&self, field: &Field) -> &[u8] {
         &self.bytes[field.value as usize..][..field.value_len as usize]
     }
-}
-
-/// How many bytes of text these begin with: all but control characters, and tabs (RFC 9110 §5.5).
-fn text(bytes: &[u8]) -> usize {
-    const ONES: u64 = u64::MAX / 255;
-    let mut pieces = bytes.chunks_exact(8);
-    let mut count = 0;
-    for piece in &mut pieces {
-        // Pieces have eight bytes.
-        let piece = u64::from_le_bytes(piece.try_into().unwrap_or_default());
-        let control = piece.wrapping_sub(ONES * 0x20) & !piece;
-        let delete = (piece ^ (ONES * 0x7f)).wrapping_sub(ONES) & !(piece ^ (ONES * 0x7f));
-        if (control | delete) & (ONES << 7) != 0 {
-            break;
-        }
-        count += 8;
-    }
-    let is_text = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
-    count
-        + bytes[count..]
-            .iter()
-            .take_while(|byte| is_text(byte))
-            .count()
 }
 
 /// What is wrong with field lines that httparse refuses.
@@ -353,19 +333,16 @@ mod tests {
     }
 
     /// The fields as both readers see them; `None`: the reader refuses them.
-    fn both(lines: &[u8], max: usize) -> (Option<Listed>, Option<Listed>) {
+    fn both(lines: &[u8], max: u32) -> (Option<Listed>, Option<Listed>) {
         let (mut plain, mut any) = (Fields::default(), Fields::default());
-        let is_plain = plain.read_plain(lines, 0, max).is_some();
-        let is_any = any.read_any(lines, 0, max).is_ok();
-        (
-            is_plain.then(|| listed(&with(plain, lines))),
-            is_any.then(|| listed(&any)),
-        )
-    }
-
-    fn with(mut fields: Fields, lines: &[u8]) -> Fields {
-        fields.bytes.extend_from_slice(lines);
-        fields
+        let limits = Limits {
+            fields: max,
+            ..Limits::default()
+        };
+        let end = plain.read_plain(lines, 0, &limits);
+        let head = &lines[..end.unwrap_or(lines.len())];
+        let is_any = any.read(head, 0, max as usize).is_ok();
+        (end.map(|_| listed(&plain)), is_any.then(|| listed(&any)))
     }
 
     #[test]
@@ -376,6 +353,13 @@ mod tests {
         assert_eq!(plain, any);
         assert_eq!(both(lines, 4), (None, None));
         assert_eq!(both(b"\r\n", 4), (Some(Vec::new()), Some(Vec::new())));
+        let mut fields = Fields::default();
+        let (head, limits) = (b"A: b\r\n\r\nmore", Limits::default());
+        assert_eq!(fields.read_plain(head, 0, &limits), Some(8));
+        assert_eq!(fields.as_bytes(), b"A: b\r\n\r\n");
+        let limits = Limits { head: 7, ..limits };
+        assert_eq!(fields.read_plain(head, 0, &limits), None, "too large");
+        assert_eq!(fields.read_plain(&head[..7], 0, &limits), None, "not whole");
     }
 
     #[test]
@@ -417,7 +401,7 @@ mod tests {
                 Just("x-a"), Just("value of some length"), Just("\u{fc}"), Just("\0"), Just("\x7f"), Just("\""), Just("("),
                 Just("Host: a\r\n"), Just("Cookie: a=b; c=d\r\n"),
             ], 0..12),
-            max in 0..6_usize,
+            max in 0..6_u32,
         ) {
             let lines: String = pieces.concat() + "\r\n\r\n";
             let (plain, any) = both(lines.as_bytes(), max);

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use crate::{Error, Fields, Name};
+use crate::{Error, Fields, Name, decoder::ReadHead, swar};
 
 /// What a connection may ask of its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,16 +279,36 @@ impl RequestHead {
         *self = RequestHead::default();
     }
 
-    /// Reads a whole head, from its first line to the empty one.
-    pub(crate) fn read(&mut self, head: &[u8], limits: &Limits) -> Result<(), Error> {
-        let line = RequestLine::read(head)?;
-        self.fields.read(head, line.end, limits.fields as usize)?;
+    fn begins_with(&mut self, line: &RequestLine) {
         self.method = line.method;
         self.method_len = line.method_len;
         self.version = line.version;
         self.target = line.form;
         self.target_start = line.target.start as u32;
         self.target_len = line.target.len() as u32;
+    }
+}
+
+impl ReadHead for RequestHead {
+    fn first_line(line: &[u8]) -> Result<(), Error> {
+        RequestLine::read(line).map(drop)
+    }
+
+    fn read_plain(&mut self, bytes: &[u8], limits: &Limits) -> Option<usize> {
+        let line = RequestLine::plain(bytes)?;
+        let end = self.fields.read_plain(bytes, line.end, limits)?;
+        self.begins_with(&line);
+        Some(end)
+    }
+
+    fn read(&mut self, head: &[u8], limits: &Limits) -> Result<(), Error> {
+        let line = RequestLine::read(head)?;
+        self.fields.read(head, line.end, limits.fields as usize)?;
+        self.begins_with(&line);
+        Ok(())
+    }
+
+    fn body(&mut self) -> Result<Option<BodyLength>, Error> {
         let fields = &self.fields;
         let mut hosts = fields.all(Name::Host);
         match (hosts.next(), hosts.next(), self.version) {
@@ -310,7 +330,7 @@ impl RequestHead {
             }
             _ => Expect::Nothing,
         };
-        Ok(())
+        Ok(Some(self.body))
     }
 }
 
@@ -377,29 +397,47 @@ impl ResponseHead {
     pub fn release(&mut self) {
         *self = ResponseHead::default();
     }
+}
 
-    /// Reads a whole head, of the response to a request of `method`.
-    pub(crate) fn read(
-        &mut self,
-        head: &[u8],
-        limits: &Limits,
-        method: Method,
-    ) -> Result<(), Error> {
+/// The head of the response to a request of this method.
+pub(crate) struct ResponseTo<'h> {
+    pub(crate) head: &'h mut ResponseHead,
+    pub(crate) method: Method,
+}
+
+impl ReadHead for ResponseTo<'_> {
+    fn first_line(line: &[u8]) -> Result<(), Error> {
+        StatusLine::read(line).map(drop)
+    }
+
+    fn read_plain(&mut self, bytes: &[u8], limits: &Limits) -> Option<usize> {
+        let line = StatusLine::read(bytes).ok()?;
+        let end = self.head.fields.read_plain(bytes, line.end, limits)?;
+        (self.head.status, self.head.version) = (line.status, line.version);
+        Some(end)
+    }
+
+    fn read(&mut self, head: &[u8], limits: &Limits) -> Result<(), Error> {
         let line = StatusLine::read(head)?;
-        self.fields.read(head, line.end, limits.fields as usize)?;
-        self.status = line.status;
-        self.version = line.version;
+        let fields = &mut self.head.fields;
+        fields.read(head, line.end, limits.fields as usize)?;
+        (self.head.status, self.head.version) = (line.status, line.version);
+        Ok(())
+    }
+
+    fn body(&mut self) -> Result<Option<BodyLength>, Error> {
+        let head = &mut *self.head;
         // Checked also where there can be no body: a peer that contradicts itself is not trusted.
-        let (framing, is_clear) = response_framing(&self.fields, self.version)?;
-        self.body = match (self.status, method) {
+        let (framing, is_clear) = response_framing(&head.fields, head.version)?;
+        head.body = match (head.status, self.method) {
             (100..=199 | 204 | 304, _) | (_, Method::Head) => BodyLength::NONE,
             (200..=299, Method::Connect) => BodyLength::NONE,
             _ => framing.unwrap_or(BodyLength::UntilClose),
         };
-        self.is_persistent = is_clear
-            && is_persistent(&self.fields, self.version)
-            && self.body != BodyLength::UntilClose;
-        Ok(())
+        head.is_persistent = is_clear
+            && is_persistent(&head.fields, head.version)
+            && head.body != BodyLength::UntilClose;
+        Ok((!head.is_interim()).then_some(head.body))
     }
 }
 
@@ -453,10 +491,7 @@ impl RequestLine {
         let space = bytes.iter().position(|byte| !is_token(*byte))?;
         let (method, rest) = bytes.split_at(space);
         let rest = rest.strip_prefix(b" ")?;
-        let target = rest
-            .iter()
-            .position(|byte| *byte <= b' ' || *byte == 0x7f)?;
-        let (target, rest) = rest.split_at(target);
+        let (target, rest) = rest.split_at(swar::visible(rest));
         if method.is_empty() || target.first() != Some(&b'/') {
             return None;
         }
@@ -499,8 +534,7 @@ impl StatusLine {
         if !digits.iter().all(u8::is_ascii_digit) || digits[0] == b'0' {
             return Err(Error::StartLine);
         }
-        let is_text = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
-        if !reason.iter().all(is_text) {
+        if swar::text(reason) < reason.len() {
             return Err(Error::StartLine);
         }
         let [a, b, c] = digits.map(|digit| u16::from(digit - b'0'));
@@ -643,8 +677,11 @@ fn decimal(value: &[u8]) -> Result<u64, Error> {
 
 /// Whether the sender keeps the connection (RFC 9112 §9.3).
 fn is_persistent(fields: &Fields, version: Version) -> bool {
-    if !fields.has(Name::Connection) {
-        return version == Version::Http11;
+    let mut said = fields.all(Name::Connection);
+    match (said.next(), said.next()) {
+        (None, _) => return version == Version::Http11,
+        (Some(only), None) if only.eq_ignore_ascii_case(b"keep-alive") => return true,
+        _ => {}
     }
     !fields.has_token(Name::Connection, "close")
         && (version == Version::Http11 || fields.has_token(Name::Connection, "keep-alive"))

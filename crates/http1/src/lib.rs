@@ -59,6 +59,7 @@ mod error;
 mod fields;
 mod head;
 mod name;
+mod swar;
 
 pub use decoder::Event;
 pub use encode::{

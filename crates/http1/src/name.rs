@@ -1,6 +1,8 @@
 //! The field names that HTTP software asks for. Each name of a head is compared with them once, when the head is read;
 //! later every question is a comparison of numbers.
 
+use crate::swar;
+
 macro_rules! names {
     ($($name:ident = $text:literal,)*) => {
         /// A well-known field name. Its number is the bit that [`Fields`](crate::Fields) keeps for it.
@@ -97,12 +99,7 @@ impl Name {
     #[must_use]
     pub fn of(name: &[u8]) -> Option<Name> {
         let known = BY_HASH[usize::from(hash(name))]?;
-        let text = known.as_str().as_bytes();
-        // Well-known names have letters, digits and dashes: of two bytes that differ only in this bit, only a letter is not
-        // below the dash. Without an end before the last byte, so that several bytes are compared in one step.
-        let is_same = |(one, other): (&u8, &u8)| (one | 0x20 == other | 0x20) & (*one >= b'-');
-        let same = (name.iter().zip(text)).fold(true, |same, pair| same & is_same(pair));
-        (same && name.len() == text.len()).then_some(known)
+        swar::is_same_name(name, known.as_str().as_bytes()).then_some(known)
     }
 
     /// Whether the field is between two neighbours only and is not passed on (RFC 9110 §7.6.1, RFC 9112 §9.6). What

@@ -35,7 +35,6 @@ use alloc::vec::Vec;
 use crate::{
     Error, Event, Fields, HeadEncoder, Limits, Method, RequestHead, Version, decoder,
     encode::{Coding, Connection, Decimal, Framing},
-    head::RequestLine,
 };
 
 /// Reads the requests of a connection.
@@ -62,14 +61,7 @@ impl Decoder {
         input: &mut &'i [u8],
         head: &mut RequestHead,
     ) -> Result<Option<Event<'i>>, Error> {
-        self.0.next(
-            input,
-            |line| RequestLine::read(line).map(drop),
-            |bytes, limits| {
-                head.read(bytes, limits)?;
-                Ok(Some(head.body()))
-            },
-        )
+        self.0.next(input, head)
     }
 
     /// The client sends nothing more.

@@ -27,6 +27,13 @@ impl Socket {
         }
     }
 
+    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Socket::Tcp(tcp) => tcp.poll_read_ready(cx),
+            Socket::Unix(unix) => unix.poll_read_ready(cx),
+        }
+    }
+
     pub(crate) fn try_write_io<T>(
         &self,
         write: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,

@@ -47,7 +47,7 @@ pub fn put_time_combined(time: SystemTime, out: &mut Vec<u8>) {
 pub fn put_time_iso(time: SystemTime, out: &mut Vec<u8>) {
     with_stamp(time, |stamp, micros| {
         out.extend_from_slice(stamp.iso.as_bytes());
-        put_fraction(micros / 1_000, 3, out);
+        put_fraction::<3>(micros / 1_000, out);
         out.extend_from_slice(stamp.offset.as_bytes());
     });
 }
@@ -56,7 +56,7 @@ pub fn put_time_iso(time: SystemTime, out: &mut Vec<u8>) {
 pub fn put_time_utc(time: SystemTime, out: &mut Vec<u8>) {
     with_stamp(time, |stamp, micros| {
         out.extend_from_slice(stamp.utc.as_bytes());
-        put_fraction(micros / 1_000, 3, out);
+        put_fraction::<3>(micros / 1_000, out);
         out.push(b'Z');
     });
 }
@@ -65,7 +65,7 @@ pub fn put_time_utc(time: SystemTime, out: &mut Vec<u8>) {
 pub(crate) fn put_clock(time: SystemTime, out: &mut Vec<u8>) {
     with_stamp(time, |stamp, micros| {
         out.extend_from_slice(stamp.clock.as_bytes());
-        put_fraction(micros, 6, out);
+        put_fraction::<6>(micros, out);
     });
 }
 
@@ -85,7 +85,7 @@ pub fn put_time_php(time: SystemTime, micros: bool, out: &mut Vec<u8>) {
     with_stamp(time, |stamp, fraction| {
         out.extend_from_slice(stamp.php.as_bytes());
         if micros {
-            put_fraction(fraction, 6, out);
+            put_fraction::<6>(fraction, out);
         }
     });
 }
@@ -110,13 +110,13 @@ pub(crate) fn put_signed(number: i16, out: &mut Vec<u8>) {
 /// Microseconds as seconds with three decimals, truncated: `0.012`.
 pub fn put_seconds_millis(micros: u64, out: &mut Vec<u8>) {
     put_number(micros / 1_000_000, out);
-    put_fraction((micros % 1_000_000 / 1_000) as u32, 3, out);
+    put_fraction::<3>((micros % 1_000_000 / 1_000) as u32, out);
 }
 
 /// Microseconds as seconds with six decimals: `0.012345`.
 pub fn put_seconds_micros(micros: u64, out: &mut Vec<u8>) {
     put_number(micros / 1_000_000, out);
-    put_fraction((micros % 1_000_000) as u32, 6, out);
+    put_fraction::<6>((micros % 1_000_000) as u32, out);
 }
 
 /// A value in a line of the combined format or of a template, escaped as nginx does by default: quotes, backslashes
@@ -361,13 +361,14 @@ fn put_hex(byte: u8, out: &mut Vec<u8>) {
     ]);
 }
 
-/// A decimal point and `value` with leading zeros.
-fn put_fraction(value: u32, digits: usize, out: &mut Vec<u8>) {
-    out.push(b'.');
-    let mut text = itoa::Buffer::new();
-    let text = text.format(value).as_bytes();
-    out.extend_from_slice(&b"000000"[..digits - text.len()]);
-    out.extend_from_slice(text);
+/// A decimal point and `value` with leading zeros: so many digits, 6 at most.
+fn put_fraction<const DIGITS: usize>(mut value: u32, out: &mut Vec<u8>) {
+    let mut text = *b".000000";
+    for digit in text[1..=DIGITS].iter_mut().rev() {
+        *digit = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+    out.extend_from_slice(&text[..=DIGITS]);
 }
 
 /// All formats of one second, made once per second and thread. The rules of the time zone are applied then, so that a

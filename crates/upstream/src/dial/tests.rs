@@ -8,6 +8,7 @@ use std::{
 };
 use weir_config::Scheme;
 use weir_control::NameFiles;
+use weir_net::Socket;
 
 /// A listener whose queue is full: the kernel answers nobody who wants to connect.
 struct Deaf {
@@ -108,7 +109,10 @@ fn a_name_is_connected_to_and_the_way_is_told() {
         assert_eq!(link.connection.protocol, Protocol::Http1);
         let times = link.connection.made.unwrap();
         assert!(times.connect > 0 && times.tls.is_none());
-        assert!(link.stream.socket().nodelay().unwrap());
+        let Socket::Tcp(socket) = link.stream.socket() else {
+            panic!("it is TCP");
+        };
+        assert!(socket.nodelay().unwrap());
         assert!(dialer.still_leads(&route, V4));
         assert!(!dialer.still_leads(&route, "127.0.0.2".parse().unwrap()));
         let (_, tunnel) = dialer.dial_plain(&route, clock::NEVER).await.unwrap();
