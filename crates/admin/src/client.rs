@@ -1,4 +1,5 @@
-//! The client of a running weir's window: for `weir status`, `weir reload`, `weir stop`, `weir pool NAME restart`.
+//! The client of a running weir's admin interface: for `weir status`, `weir reload`, `weir stop`, `weir pool NAME
+//! restart`.
 
 use std::{
     fmt::{self, Write},
@@ -19,7 +20,7 @@ use weir_http1::Limits;
 use weir_observe::log_text;
 use weir_upstream::h1::{self, Connection};
 
-/// The address of a window.
+/// The address of an admin interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
     /// A unix socket.
@@ -80,7 +81,7 @@ pub fn ask(place: &Endpoint, method: Method, path: &str) -> Result<String, Error
         if method == Method::GET {
             return within(place, SOON, exchange(place, method, path)).await;
         }
-        // The action may take long. The probe shows at once whether anybody will do it.
+        // The action may take long. The probe shows at once whether weir answers.
         within(place, PROBE, exchange(place, Method::GET, "/healthz")).await?;
         within(place, PATIENCE, exchange(place, method, path)).await
     })
@@ -100,7 +101,7 @@ async fn within(
     }
 }
 
-/// The process that listens on a window's socket.
+/// The process that listens on an admin socket.
 async fn manager_of(place: &Endpoint) -> Option<u32> {
     let Endpoint::Unix(socket) = place else {
         return None;

@@ -29,8 +29,8 @@ mod text;
 
 pub use text::{of_pool, status as status_text, status_on_screen};
 
-/// The manager of the weir whose window is on this socket: it listens there, whether a gateway answers or not.
-/// `None`: no process listens, or it is not weir.
+/// The manager of the weir with this admin socket: it listens there, even if no gateway answers. `None`: no process
+/// listens, or it is not weir.
 pub fn manager_of(socket: &std::path::Path) -> Option<u32> {
     let pid = weir_sys::listener::owner(socket)?;
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;

@@ -141,7 +141,7 @@ fn head(out: &mut Sheet, status: &Value, troubles: usize) {
     }
 }
 
-/// How many reactors take connections, and how busy the busiest of all is.
+/// How many reactors accept connections, and how busy the busiest one is.
 fn reactors(out: &mut Sheet, reactors: &Value) {
     let Some(running) = reactors["running"].as_u64() else {
         return;
@@ -307,7 +307,7 @@ fn pool_queue(out: &mut Sheet, queue: &Value) {
 }
 
 fn pool_requests(out: &mut Sheet, requests: &Value) {
-    // Requests whose worker was stopped because nobody waited any more are among the lost ones.
+    // Lost requests include those whose worker was stopped because the client had left.
     let cancelled = match requests["cancelled"].as_u64() {
         None | Some(0) => String::new(),
         Some(count) => format!(" ({count} cancelled)"),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub enum Severity {
     /// The configuration cannot be used.
     Error,
-    /// The configuration can be used, but does something else than it seems to say, or will cause a problem.
+    /// The configuration can be used, but does not have the expected effect, or will cause a problem.
     Warning,
 }
 

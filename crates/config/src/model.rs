@@ -46,8 +46,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Whether this pool is in PHP-FPM's place: a web server talks FastCGI to it, and the error log has PHP-FPM's
-    /// format.
+    /// Whether this pool replaces PHP-FPM: a web server talks FastCGI to it, and the error log has PHP-FPM's format.
     pub fn is_in_place_of_fpm(&self, pool: PoolId) -> bool {
         let spoken = self.listeners.iter().any(|listener| {
             matches!(&listener.protocol, Protocol::FastCgi(front) if front.pool == pool && !front.status_only)

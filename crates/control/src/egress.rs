@@ -1,4 +1,4 @@
-//! What the egress gets: its listening sockets, and the files that it may not or cannot read itself.
+//! The data for the egress: its listening sockets, and the files that it may not or cannot read itself.
 //!
 //! The manager reads tokens, keys and authorities with the rights with which weir was started, and passes them as one
 //! memory file. So a replaced gateway, in a chroot or as another user, gets them as well. They are never printed,
@@ -23,7 +23,7 @@ pub struct EgressGiven {
     pub files: EgressFiles,
 }
 
-/// The files and variables that `[egress]` names.
+/// The files and variables that `[egress]` refers to.
 #[derive(Default, Clone, PartialEq, Eq)]
 pub struct EgressFiles {
     /// The authorities that the machine trusts: certificates (X.509, DER).
@@ -33,10 +33,10 @@ pub struct EgressFiles {
     pub files: BTreeMap<PathBuf, Vec<u8>>,
     /// `${env:…}` of headers: variables of weir's own environment.
     pub env: BTreeMap<String, String>,
-    /// The users (uid) of pools by the pools' NAMEs, without pools that others run.
+    /// The users (uid) of pools by the pools' NAMEs, without pools whose workers weir does not start.
     pub users: BTreeMap<String, u32>,
-    /// The workers' own socket, whose listener comes after those of `Egress::listen`, and the users (uid) that may call
-    /// there beside root and who started weir.
+    /// The workers' own socket, whose listener comes after those of `Egress::listen`, and the users (uid) that may
+    /// call there, besides root and the user who started weir.
     pub socket: Option<(PathBuf, Vec<u32>)>,
 }
 

@@ -34,12 +34,12 @@ pub use name_files::NameFiles;
 pub use operator_actions::{ActionResult, OperatorActions};
 pub use outbox::ManagerHandle;
 
-/// What a call has come from.
+/// The source of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallSource {
-    /// From this process or what it has started.
+    /// This process, or one that it has started.
     Process(u32),
-    /// From the socket with this inode.
+    /// The socket with this inode.
     Socket(u32),
 }
 
@@ -233,13 +233,13 @@ pub enum ToGateway<F = OwnedFd> {
         /// The process.
         owner: Owner,
     },
-    /// CallSource worker it is ([`ToManager::FindFormer`]).
+    /// The worker of an earlier configuration that makes a call ([`ToManager::FindFormer`]).
     Former {
         /// As in the question.
         id: u32,
         /// The worker's process and the NAME of its pool.
         found: Option<(u32, String)>,
-        /// The manager had no time to look: to be asked again.
+        /// The manager had no time for the search: the question must be repeated.
         later: bool,
     },
     /// An earlier configuration that is finishing; part of the answer to [`ToManager::Measure`].
@@ -257,7 +257,7 @@ pub enum ToGateway<F = OwnedFd> {
     ManagerLog(Health),
     /// Checks that the gateway runs. Answered with [`ToManager::Alive`].
     Ping,
-    /// Accept nothing more, finish what runs, then say `Drained`.
+    /// Accept nothing more, finish running requests, then send `Drained`.
     Drain {
         /// No other gateway follows, so this one answers operators until the end.
         last: bool,
@@ -372,11 +372,11 @@ pub enum ToManager {
         /// Indices into `Config::pools`, and the workers' numbers; at most [`MOST_ASKED`](Self::MOST_ASKED).
         workers: Vec<(u16, u32)>,
     },
-    /// CallSource worker of an earlier configuration is this? Answered with [`ToGateway::Former`].
+    /// Which worker of an earlier configuration makes this call? Answered with [`ToGateway::Former`].
     FindFormer {
         /// Comes back in the answer.
         id: u32,
-        /// What is known of it.
+        /// The source of the call.
         whose: CallSource,
     },
     /// The addresses of a server's name, for later gateways.
@@ -554,7 +554,7 @@ pub struct Reactors {
 
 impl Reactors {
     /// How many of them accept connections: those with the lowest numbers. If the number is elastic, they give
-    /// connections to the others, so that no reactor that is let go has a listening socket.
+    /// connections to the others, so that a reactor that is stopped has no listening socket.
     pub fn acceptors(self) -> u16 {
         match self.elastic {
             true => self.most.div_ceil(PER_ACCEPTOR),

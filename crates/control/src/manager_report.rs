@@ -105,9 +105,9 @@ impl ManagerReports {
         }
     }
 
-    /// The manager tells of a log of its own.
+    /// The manager reports the state of one of its logs.
     pub fn log(&self, mut log: Health) {
-        // Its name says whose lines they are, but for the one that each process has.
+        // The name identifies the log, except for the error log, which each process has.
         if log.name == log_sink::ERROR_LOG {
             log.name.push_str(" of the manager");
         }

@@ -1,4 +1,4 @@
-//! What operators ask of the manager through the window of the gateway, until the manager has answered.
+//! Requests of operators to the manager through the admin interface, until the manager has answered.
 
 use std::{
     collections::HashMap,

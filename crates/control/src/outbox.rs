@@ -144,7 +144,7 @@ fn is_asked_again(message: &ToManager) -> bool {
 /// From this number on, questions that are repeated are dropped.
 const MANY: usize = 256;
 
-/// The stack of the thread that sends what waits, bytes.
+/// The stack of the thread that sends waiting messages, bytes.
 const SMALL_STACK: usize = 256 << 10;
 
 /// How many messages are kept: several for each worker that a machine can have.

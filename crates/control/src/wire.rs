@@ -307,7 +307,7 @@ impl<A: Field, B: Field> Field for (A, B) {
 
 /// A value of which a packet can contain a list.
 trait Element: Field {
-    /// Maximum length of the list. What is beyond it is not sent, and refused.
+    /// Maximum length of the list. Further elements are not sent, and are refused when received.
     const MOST: usize;
 }
 

@@ -4,12 +4,12 @@
 //!
 //! ```text
 //! listen ─► serve, http ─► call: the steps, one function each
-//!                              │ target parses it: path form, proxy form, CONNECT
+//!                              │ target       parses the target: path form, proxy form, CONNECT
 //!                              │ rules        may it be called?
 //!                              ├─ tunnel      bytes, for CONNECT
-//!                              ├─ cache       an answer that is kept, or on its way
+//!                              ├─ cache       a stored answer, or that of an equal running call
 //!                              │ host         its origin: breaker, limiter (limit and queue), budget of retries
-//!                              │ headers      what is passed on, what is set
+//!                              │ headers      headers that are passed on, and that are set
 //!                              └─ connections a kept one, or dial: names ─► address ─► TCP ─► tls
 //!                              answer (body) ─► compress ─► caller ─► record ─► log, figures
 //! ```

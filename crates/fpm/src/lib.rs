@@ -1,4 +1,4 @@
-//! IN PHP-FPM'S PLACE: `weir fpm`, and weir started under a name that begins with php-fpm.
+//! WEIR INSTEAD OF PHP-FPM: `weir fpm`, and weir started under a name that begins with php-fpm.
 //!
 //! Command line, configuration, log lines, signals and exit codes are PHP-FPM's, so that programs that start, watch
 //! and reload it need no change. The configuration is translated to a weir.toml in memory ([`weir_config::fpm`]),

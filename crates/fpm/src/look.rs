@@ -15,7 +15,7 @@ use super::{DEFAULT_PHP, arguments, php, printer::Printer, this_machine::ThisMac
 /// The weir.toml that `weir fpm -y FILE` would run: its name in messages, and its text.
 ///
 /// # Errors
-/// The exit code; the error was printed in PHP-FPM's words.
+/// The exit code; the error was printed as PHP-FPM prints it.
 pub fn weir_toml(file: &Path) -> Result<(String, String), ExitCode> {
     let options = options(file);
     let mut said = Said::default();
@@ -101,7 +101,7 @@ impl System for ReadOnly {
         ThisMachine.group(name)
     }
 
-    /// Whoever is looked at may listen there now.
+    /// The running server may listen there now.
     fn try_listen(&self, _: SocketAddr) -> io::Result<()> {
         Ok(())
     }

@@ -124,7 +124,7 @@ impl Printer {
             let _ = log.write_all(&line);
         }
         if let Some(syslog) = &mut self.syslog {
-            // As always in PHP-FPM's place, not the message's own severity counts.
+            // As in PHP-FPM, the severity is that of the log's level, not the message's own.
             let severity = match self.level {
                 Level::Debug => 7,
                 Level::Notice => 5,

@@ -1,4 +1,4 @@
-//! A start in PHP-FPM's place: in the background if requested, and then like `weir serve`.
+//! Starts weir instead of PHP-FPM: in the background if requested, and then like `weir serve`.
 
 use std::{
     cell::Cell,
@@ -193,7 +193,7 @@ fn serve(
         let mut printer = printer
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        // Tells our starter that we are up; it ends and frees the terminal.
+        // Reports to our starter that we are up; it ends and frees the terminal.
         if let Some(mut starter) = printer.1.take() {
             let _ = starter.write_all(&[READY]);
         }
@@ -204,7 +204,7 @@ fn serve(
         text: translated.text,
         environment: Environment::of_this_machine(Path::new("/")),
         file: None,
-        // PHP-FPM has no window; it is controlled by signals.
+        // PHP-FPM has no admin interface; it is controlled by signals.
         window: Some(weir_config::Window::Off),
         window_tcp: None,
         trace: false,

@@ -95,7 +95,7 @@ impl System for ThisMachine {
     }
 }
 
-/// What was free when it was asked for, and is ours since: a reload asks again.
+/// Addresses that were free at the first check and that we use since then: a reload checks them again.
 static OURS: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
 
 fn known(user: identity::User) -> User {

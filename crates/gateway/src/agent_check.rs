@@ -1,10 +1,10 @@
-//! HAProxy's agent-check: every peer that connects gets one line that says how much the pool can take. So a load
+//! HAProxy's agent-check: every peer that connects gets one line with the free capacity of the pool. So a load
 //! balancer knows it before requests fail (HAProxy configuration manual, `agent-check`).
 //!
 //! | the pool | the line |
 //! |---|---|
-//! | takes requests | `up ready 100% maxconn:20` |
-//! | its queue fills | `up ready 40% maxconn:20`: the percentage is what is left of `max_queue` |
+//! | accepts requests | `up ready 100% maxconn:20` |
+//! | its queue fills | `up ready 40% maxconn:20`: the percentage is the free part of `max_queue` |
 //! | weir drains | `drain` |
 //! | no worker can start | `down#no worker of pool shop can start` |
 //!

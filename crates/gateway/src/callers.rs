@@ -26,7 +26,7 @@ use super::Gateway;
 pub(super) struct Owners {
     manager: ManagerHandle,
     next: AtomicU32,
-    /// The manager may not inspect workers either, so it is not asked again.
+    /// The manager may not inspect workers either, so it gets no more questions.
     barred: AtomicBool,
     asked: Mutex<PendingQuestions>,
 }
@@ -43,7 +43,7 @@ struct PendingQuestions {
 #[derive(Debug, PartialEq, Eq)]
 enum Told<T> {
     Found(T),
-    /// It had no time to look.
+    /// It had no time for the search.
     Later,
 }
 
@@ -79,7 +79,7 @@ impl Owners {
         }
     }
 
-    /// The manager has answered of a worker of an earlier configuration.
+    /// The manager has answered a question about a worker of an earlier configuration.
     pub(super) fn told_former(&self, id: u32, found: Option<(u32, String)>, later: bool) {
         let asker = self.asked().former.remove(&id);
         let told = match (found, later) {
@@ -88,7 +88,7 @@ impl Owners {
             (None, false) => return,
         };
         if let Some(asker) = asker {
-            // Whoever asked may have gone meanwhile.
+            // The task that asked may have ended meanwhile.
             let _ = asker.send(told);
         }
     }
@@ -244,7 +244,7 @@ const PAUSE: u64 = 5_000;
 const MOST_TRIES: u32 = 100;
 const LATER: Duration = Duration::from_millis(20);
 
-/// The manager has so long for an answer.
+/// How long the manager may take to answer.
 const MANAGERS_TIME: Duration = Duration::from_secs(1);
 
 /// A question that would have to wait longer than this is not asked, µs.

@@ -44,7 +44,8 @@ pub(super) struct Idle {
     /// When the longest idle connection became idle ([`clock::now`]), or a later time if the census is far from full;
     /// [`NEVER`] if no connection is idle.
     pub(super) longest: AtomicU64,
-    /// Another reactor needs room for new connections and has no idle ones: this reactor closes some of its own.
+    /// Notified when another reactor needs room for new connections and has no idle ones: this reactor then closes
+    /// some of its own.
     is_asked: Notify,
 }
 

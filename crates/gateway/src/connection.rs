@@ -1,4 +1,4 @@
-//! Joins the carriers to the exchange.
+//! Connects the carriers to the exchange.
 
 use std::sync::Arc;
 

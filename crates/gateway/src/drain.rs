@@ -1,4 +1,4 @@
-//! Draining: the gateway accepts nothing new, and tells the manager what it still waits for.
+//! Draining: the gateway accepts nothing new, and reports to the manager what it still waits for.
 
 use std::{
     sync::{Condvar, Mutex, PoisonError, atomic::Ordering::Relaxed},
@@ -11,9 +11,9 @@ use weir_observe::pool_status::Stage;
 
 use super::{Gateway, dispatch::AskedBy};
 
-/// Accepts nothing new, and tells the manager when the last connection and the last script have ended. A script may
-/// run on after its client has left; then its lease still exists. If this is the `last` gateway, the operator's
-/// window stays open, so that an operator can ask for a faster stop.
+/// Accepts nothing new, and notifies the manager when the last connection and the last script have ended. A script may
+/// continue after its client has left; then its lease still exists. If this is the `last` gateway, the admin interface
+/// stays open, so that an operator can request a faster stop.
 pub(super) fn drain(gateway: &'static Gateway, last: bool) {
     if gateway.drain.has_started() {
         return;
@@ -54,8 +54,8 @@ pub(super) fn drain(gateway: &'static Gateway, last: bool) {
                 tell(true);
             }
         }
-        // Workers end with this process. If many end at once, they need the CPU time with which the next gateway starts its
-        // own. So all but a few leave before, as idle ones do.
+        // Workers end with this process. If many end at once, they need CPU time that the next gateway needs to start
+        // its own. So most of them are stopped before that, like idle ones.
         let began = Instant::now();
         let left = || gateway.pools.iter().map(|pool| pool.idle_workers());
         while !last && began.elapsed() < LONGEST_WIND_DOWN && left().sum::<usize>() > FEW_WORKERS {

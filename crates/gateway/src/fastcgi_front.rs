@@ -3,10 +3,10 @@
 //! ```text
 //! parameters ─► record ─► body, spooled ─► the pool's own page, or script::begin: queue, worker ─► head, body
 //! ```
-//! The carrier is [`weir_http::fastcgi`]. Such a request takes the steps of one over HTTP, but without routing: the
-//! parameters name the script and reach the worker unchanged, and the answer goes back as the worker wrote it. What
-//! PHP-FPM itself decides is decided here: its pages, and which scripts may run. Input from a web server is trusted no
-//! more than input from a browser.
+//! The carrier is [`weir_http::fastcgi`]. Such a request has the same steps as one over HTTP, but without routing:
+//! the parameters contain the script and reach the worker unchanged, and the worker's answer is passed on unchanged.
+//! This module handles what PHP-FPM itself would: its pages, and which scripts may run. weir trusts a web server's
+//! input as little as a browser's.
 
 mod request;
 
@@ -65,7 +65,7 @@ pub(crate) fn begin(
     Begun::Steps(Box::pin(answer(record, conn.clone(), body)))
 }
 
-/// What `conn` can take at once.
+/// How much `conn` can accept at once.
 pub(crate) fn capacity(gateway: &Gateway, conn: &Conn) -> Capacity {
     let pool = settings(gateway, conn).and_then(|front| gateway.pools.get(front.pool.0));
     Capacity {
@@ -86,7 +86,7 @@ pub(crate) fn refused(gateway: &Gateway, conn: &Conn, why: &str) {
     );
 }
 
-/// The settings of the listener, if it speaks FastCGI.
+/// The settings of the listener, if its protocol is FastCGI.
 fn settings<'g>(gateway: &'g Gateway, conn: &Conn) -> Option<&'g FastCgi> {
     match &gateway.config.listeners[usize::from(conn.listener)].protocol {
         Protocol::FastCgi(front) => Some(front),
@@ -281,7 +281,7 @@ async fn reply(
     })
 }
 
-/// Neither output nor END_REQUEST is sent, as when a child of PHP-FPM has died: the web server answers instead.
+/// Neither output nor END_REQUEST is sent, as if a child of PHP-FPM had died: the web server sends its own error.
 #[derive(Debug)]
 struct NoAnswer;
 

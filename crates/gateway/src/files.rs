@@ -66,7 +66,7 @@ pub fn serve(entry: &FileEntry, method: &Method, headers: &weir_http1::Fields) -
     }
 }
 
-/// What the conditions of the request come to.
+/// The result of the request's conditions.
 fn conditions_of(chosen: &Representation, headers: &weir_http1::Fields) -> Outcome {
     conditions::evaluate(chosen.validators(), |condition| {
         headers.all(match condition {

@@ -14,9 +14,10 @@
 //!
 //! Requests of a web server in front, over FastCGI, name their script: `fastcgi_front` has their steps, without route.
 //!
-//! There is one reactor (a current-thread runtime) per thread. How many run may follow the load (`reactors`). All reactors
-//! share [`Gateway`], which lives as long as the process, as its pools and rules do; the steps of a connection share [`conn::Conn`]; [`record::Record`] has what is known of a
-//! request. Only `dispatch` has a lock that two reactors may need at the same time.
+//! There is one reactor (a current-thread runtime) per thread. How many run may follow the load (`reactors`). All
+//! reactors share [`Gateway`], which lives as long as the process, as its pools and rules do; the steps of a connection
+//! share [`conn::Conn`]; [`record::Record`] has the data of a request. Only `dispatch` has a lock that two reactors may
+//! need at the same time.
 #![forbid(unsafe_code)]
 
 mod accept;
@@ -131,11 +132,11 @@ pub(crate) struct Gateway {
     /// The kernel's accept queues.
     pub(crate) kernel_queues: KernelQueues,
     pub(crate) drain: Drain,
-    /// The gateway ends and cuts what still runs.
+    /// Set when the gateway ends and cuts running requests.
     pub(crate) cut: Drain,
     /// An operator has asked to drain this weir: it is not ready, and keeps no connections open.
     declines: AtomicBool,
-    /// The admin interface accepts nothing new, because another gateway's window does.
+    /// The admin interface accepts nothing new, because another gateway serves it now.
     window_ends: Drain,
     started: SystemTime,
     actions: OperatorActions,
@@ -157,7 +158,7 @@ pub(crate) struct Gateway {
     open_files_limit: Option<u64>,
 }
 
-/// Serves what `heritage` contains until the manager says stop, or is gone. `egress` starts the service for the
+/// Serves what `heritage` contains until the manager requests a stop, or has ended. `egress` starts the service for the
 /// application's own calls, if it is configured.
 ///
 /// # Errors
@@ -260,7 +261,7 @@ pub fn run(
     Ok(())
 }
 
-/// Cuts what still runs, and writes the last lines of the logs.
+/// Cuts running requests, and writes the last lines of the logs.
 fn end(gateway: &Gateway) {
     // Connections that are cut here still get their line in the log.
     gateway.cut.start();
@@ -354,7 +355,7 @@ struct Files {
     spool_dir: Option<OwnedFd>,
 }
 
-/// The machine and the manager, as the gateway sees them.
+/// State of the machine and the manager that the gateway knows.
 struct Surroundings {
     reach: Reach,
     cores: usize,

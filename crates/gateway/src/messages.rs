@@ -1,4 +1,4 @@
-//! The manager's messages to a gateway that serves.
+//! The manager's messages to a running gateway.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use super::{
     worker_conn::WorkerConn,
 };
 
-/// Obeys the manager's messages until it says stop, or is gone.
+/// Handles the manager's messages until it requests a stop, or has ended.
 pub(super) fn obey(gateway: &'static Gateway, control: &Arc<weir_control::Channel>) {
     loop {
         let message = match control.next_for_gateway() {

@@ -1,11 +1,11 @@
 //! Finds out whether a request comes from a script of weir's own workers, and from which worker.
 //!
-//! Such a call needs a worker while its caller holds one. If all workers wait like that, nobody can serve them. So
-//! calls that would have to wait are checked. For a unix socket the kernel names the process that has connected. For
-//! TCP from this machine the kernel names the socket at the other end, and /proc tells which process has it. Only
-//! connections from this machine are checked, only while their request waits, and only a limited number of times per
-//! second. The result is kept with the connection. If the gateway may not inspect workers, the manager is asked,
-//! which answers at a limited rate.
+//! Such a call needs a worker while its caller occupies one. If all workers wait for such calls, no worker can answer
+//! them. So calls that would have to wait are checked. For a unix socket the kernel names the process that has
+//! connected. For TCP from this machine the kernel names the socket at the other end, and /proc tells which process has
+//! it. Only connections from this machine are checked, only while their request waits, and only a limited number of
+//! times per second. The result is kept with the connection. If the gateway may not inspect workers, the manager is
+//! asked, at a limited rate.
 
 mod finder;
 
@@ -34,7 +34,7 @@ pub(crate) struct Source {
     kind: Kind,
     /// The process id of the worker that made it; 0: not known.
     worker: AtomicU32,
-    /// The worker that the request at hand names ([`weir_interfaces::own_call`]); 0: none.
+    /// The worker that the current request identifies by a ticket ([`weir_interfaces::own_call`]); 0: none.
     named: AtomicU32,
     /// Number of failed lookups.
     vain: AtomicU32,
@@ -73,7 +73,7 @@ struct Turns {
     pause: u64,
 }
 
-/// What one lookup keeps for the next.
+/// Buffers that one lookup keeps for the next.
 #[derive(Default)]
 struct Proc {
     diag: Option<Diag>,
@@ -131,12 +131,12 @@ impl Source {
         self.named().or_else(found)
     }
 
-    /// The worker that the request at hand names.
+    /// The worker that the current request identifies by a ticket.
     fn named(&self) -> Option<u32> {
         Some(self.named.load(Relaxed)).filter(|pid| *pid != 0)
     }
 
-    /// A request has come, which names this worker, or none.
+    /// A request has arrived, whose ticket belongs to this worker; `None`: it has no ticket.
     pub(crate) fn names(&self, worker: Option<u32>) {
         self.named.store(worker.unwrap_or(0), Relaxed);
     }
@@ -168,8 +168,8 @@ impl OwnCalls {
         Ok(())
     }
 
-    /// Takes note of whether a lookup has found a worker. If most clients that wait are no workers (a proxy on this machine),
-    /// lookups become rarer.
+    /// Records whether a lookup has found a worker. If most clients that wait are not workers (a proxy on this
+    /// machine), lookups become rarer.
     fn looked(&self, found: bool) {
         let mut turns = self.turns();
         turns.pause = match found {
@@ -223,7 +223,7 @@ impl Gateway {
         }
     }
 
-    /// The worker, if that can be said without a lookup: `Some(None)` if it is none.
+    /// The worker, if it is known without a lookup. `Some(None)`: the client is not a worker.
     fn known_caller(&self, source: &Source) -> Option<Option<u32>> {
         if let Some(named) = source.named() {
             return Some(Some(named).filter(|pid| self.busy_workers().contains(pid)));
@@ -261,7 +261,7 @@ impl Gateway {
                 let asked = callers::owner_of(self, inode);
                 match tokio::time::timeout(LONGEST, asked).await {
                     Ok(found) => found,
-                    // That tells nothing about the client.
+                    // This error says nothing about the client.
                     Err(_) => return None,
                 }
             }

@@ -1,5 +1,5 @@
-//! The policies of a script's request: how long its answer may take, its priority in the queue, which client it
-//! belongs to, and what happens to the script when its client leaves.
+//! The policy for requests of scripts: how long the answer may take, the priority in the queue, how the client is
+//! identified, and what happens to the script when the client leaves.
 //!
 //! A site, a route or a FastCGI listener sets the policy ([`weir_config::Policy`]). [`Policy::apply`] combines it
 //! with the values in the request to the [`RequestPolicy`] of that request. Values from a client are used only where the
@@ -62,7 +62,7 @@ pub(crate) enum Serial {
     Pool,
     /// Those with the same value: a keyed hash; 0: no key.
     Key(u64),
-    /// Those of one session, if their script holds its lock.
+    /// Requests of one session, if their script holds the session's lock.
     Auto,
 }
 
@@ -166,8 +166,8 @@ impl Default for RequestPolicy {
     }
 }
 
-/// The key by which requests of `pool` run one after the other; 0: this request has none. Also what is to be learned
-/// from the request.
+/// The key by which requests of `pool` run one after the other; 0: this request has none. Also returns what the
+/// request's end will show about its script.
 pub(crate) fn serial(record: &Record, pool: &PoolHandle) -> (u64, Option<Learner>) {
     match (record.policy.serial, &pool.settings.queue.serialize_by) {
         (Serial::Key(key), _) => (key, None),

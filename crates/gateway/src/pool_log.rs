@@ -1,9 +1,9 @@
-//! What a request has for its pool's own log ([`weir_observe::pool_log`]).
+//! The data of a request for its pool's own log ([`weir_observe::pool_log`]).
 //!
-//! In PHP-FPM's place, the line is not the gateway's: PHP-FPM's process writes it when the script has ended, with the script
-//! that it found, the parameters as it changed them, the status and the headers as they are then. So weir's own PHP says
-//! them in NOTE records, and the line is written when the worker is free, however the client's connection ended. A worker
-//! that dies leaves no line.
+//! Instead of PHP-FPM, weir must write the same lines. PHP-FPM's process writes a line when the script has ended:
+//! with the script that it found, the parameters as it changed them, and the status and headers at that time. So
+//! weir's own PHP reports these in NOTE records, and the line is written when the worker is free, even if the client
+//! has left. A worker that dies leaves no line.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -37,7 +37,7 @@ pub(crate) struct Noted {
     pub(crate) peer: String,
     /// The gateway answered this request itself.
     pub(crate) own: bool,
-    /// For such a page in PHP-FPM's place: parameters and headers.
+    /// For such a page, if weir runs instead of PHP-FPM: parameters and headers.
     pub(crate) note: Option<Pairs>,
 }
 
@@ -73,7 +73,7 @@ impl Line {
         })
     }
 
-    /// Takes the content of a NOTE record; an empty one ends the note. `false`: the worker sends something else.
+    /// Takes the content of a NOTE record; an empty one ends the note. `false`: its content is invalid.
     pub(crate) fn take(&mut self, content: &[u8]) -> bool {
         match content {
             b"" => {
@@ -84,7 +84,7 @@ impl Line {
         }
     }
 
-    /// Writes it, if the worker has said what it contains.
+    /// Writes it, if the worker has sent its values.
     pub(crate) fn write(self: Box<Self>, pool: &PoolHandle, pid: u32) {
         let Some(note) = &self.note else { return };
         let Some(Some(log)) = self.gateway.pool_logs.get(usize::from(pool.id)) else {

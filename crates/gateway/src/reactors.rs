@@ -1,13 +1,13 @@
-//! The reactors: how many of them run, and which of them serves a connection.
+//! The reactors: how many run, and which one serves a connection.
 //!
 //! With `threads = 0` the number follows the load ([`weir_pool::ReactorScaler`] decides). The first reactors accept
-//! ([`Reactors::acceptors`](weir_control::Reactors::acceptors)): they keep a connection or send it to another
-//! reactor, which gets it through its mailbox. Only these have listening sockets, so a reactor that is let go leaves
-//! no queue behind in which connections would wait.
+//! ([`Reactors::acceptors`](weir_control::Reactors::acceptors)): they keep a connection or send it to another reactor,
+//! which gets it through its mailbox. Only these have listening sockets, so a reactor that is stopped has no queue with
+//! waiting connections.
 //!
-//! A connection that exists moves between two requests, with its socket and nothing else: when its reactor is much
-//! busier than another one, or is let go. One that has a request at that time stays until it ends, and its reactor
-//! works on for it. A reactor without connections sleeps: its thread waits and sets no timer.
+//! An existing connection moves between two requests, when its reactor is much busier than another one or is stopped.
+//! Only its socket moves. A connection with a request stays until the request ends, and its reactor continues to
+//! serve it. A reactor without connections sleeps: its thread waits without a timer.
 //!
 //! With another value of `threads`, all reactors accept, and connections stay where they were accepted.
 
@@ -31,14 +31,14 @@ use super::{Gateway, idle::Detached};
 pub(crate) struct Reactors {
     elastic: bool,
     acceptors: u16,
-    /// Those with a lower number take connections.
+    /// Reactors with a lower number accept connections.
     running: AtomicU16,
     /// Connections that have moved to another reactor between two requests.
     moved: AtomicU64,
     slots: Box<[Slot]>,
 }
 
-/// One reactor, as others see it.
+/// The part of a reactor that others use.
 #[derive(Debug)]
 struct Slot {
     /// Set once its thread has started.
@@ -53,7 +53,7 @@ struct Slot {
     figures: Figures,
 }
 
-/// What a reactor measures of itself, at each sweep.
+/// The measurements of a reactor about itself, made at each sweep.
 #[derive(Debug, Default)]
 struct Figures {
     /// Time in which it did not wait for events, µs.
@@ -88,7 +88,7 @@ pub(super) struct Control {
 }
 
 thread_local! {
-    /// How the connections that this thread has accepted were shared out so far.
+    /// Distribution of the connections that this thread has accepted so far ([`spread`](weir_pool::spread)).
     static CREDITS: RefCell<Vec<i64>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -160,7 +160,7 @@ impl Reactors {
         slot.gives.load(Relaxed) > 0 || self.has_let_go(home)
     }
 
-    /// Whether the reactor `home` should give all of its connections away.
+    /// Whether the reactor `home` should move all of its connections to others.
     pub(super) fn has_let_go(&self, home: u16) -> bool {
         home >= self.running()
     }
@@ -296,7 +296,7 @@ impl Control {
         })
     }
 
-    /// Looks at the reactors' figures, and carries out what follows. `start` starts the thread of a reactor.
+    /// Checks the reactors' figures, and applies the decisions. `start` starts the thread of a reactor.
     pub(super) fn look(
         &mut self,
         gateway: &'static Gateway,
@@ -304,7 +304,7 @@ impl Control {
     ) {
         let reactors = &gateway.reactors;
         let now = clock::precise();
-        // Connections neither come nor move any more: each closes after its next answer.
+        // Connections are neither accepted nor moved any more: each closes after its next answer.
         if now.saturating_sub(self.at) < SHORTEST || gateway.drain.has_started() {
             return;
         }
@@ -397,8 +397,8 @@ const WHOLE: u32 = 1_000;
 /// A measurement covers at least this time, µs.
 const SHORTEST: u64 = 100_000;
 
-/// A reactor that was let go sleeps when it has had no connection for this long, µs. The files that it has kept are
-/// closed by then.
+/// A reactor that was stopped sleeps when it has had no connection for this long, µs. Its cached files are closed by
+/// then.
 const SLEEPS_AFTER: u64 = 30_000_000;
 
 /// After a thread could not be started, it is tried again after this time, µs.
@@ -438,7 +438,7 @@ mod tests {
             got[usize::from(reactors.for_new(0).unwrap_or(0))] += 1;
         }
         assert_eq!(got[..4], [100, 100, 100, 0]);
-        // The second reactor that accepts gives all of its connections away when it was let go.
+        // When the second reactor that accepts is stopped, it moves all of its connections to others.
         reactors.running.store(1, Relaxed);
         assert_eq!(reactors.for_new(1), Some(0));
         assert!(reactors.gives_away(1) && !reactors.gives_away(0));

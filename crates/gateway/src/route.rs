@@ -1,7 +1,7 @@
 //! Turns host and path into a file, script, redirect, reply or refusal.
 //!
 //! [`Router::new`] compiles a configuration. For each request, [`Router::find`] finds its site and route (no I/O),
-//! and [`Router::resolve`] what its path means there; [`files`](super::files) then answers with a file.
+//! and [`Router::resolve`] finds what the path refers to there; [`files`](super::files) then answers with a file.
 //! `route/resolve.rs` has the order of the steps, `route/cache.rs` what is cached and for how long.
 //!
 //! Nothing here blocks the reactor: lookups use the kernel's caches, or run on tokio's blocking threads.
@@ -103,7 +103,7 @@ pub struct Found<'r> {
     pub path: Cow<'r, [u8]>,
     /// The query that a `rewrite` has made; `None`: the request's own.
     pub query: Option<Query>,
-    /// How much of the path may name a file: the part after an encoded slash may not.
+    /// How many bytes of the path may be a file's path: the part after an encoded slash may not.
     plain: usize,
 }
 
@@ -222,7 +222,7 @@ impl Refusal {
     pub fn message(self, path: &str) -> String {
         let path = path.get(..path.len().min(SHOWN_PATH)).unwrap_or_default();
         match self {
-            // The access log says enough.
+            // The access log has enough information.
             Self::BadHost | Self::UnknownHost => String::new(),
             Self::UnknownMethod => {
                 format!(
@@ -240,7 +240,7 @@ impl Refusal {
     }
 }
 
-/// What a request's path means under its rules. `tried` and `why` are for the error log, never for the client.
+/// The target of a request's path under its rules. `tried` and `why` are for the error log, never for the client.
 #[derive(Debug)]
 pub enum Target<'r> {
     /// The route answers by itself.
@@ -270,7 +270,7 @@ pub enum Target<'r> {
     NotFound {
         /// What is missing.
         why: &'static str,
-        /// Where it was looked for.
+        /// The path that was tried.
         tried: PathBuf,
     },
     /// 403
@@ -290,7 +290,7 @@ pub enum Target<'r> {
 }
 
 impl Site {
-    /// Whether a method rule of the site, if it has any, may apply to this method.
+    /// Whether the site's routes with methods, if it has any, may apply to this method.
     fn takes(&self, method: &Method) -> bool {
         let mut by_method = self.routes.iter().filter(|route| !route.methods.is_empty());
         method::is_registered(method)
@@ -432,7 +432,7 @@ impl Router {
         })
     }
 
-    /// Finds what the request's path means under its rules. Does not wait if the kernel's caches have the answer.
+    /// Finds the target of the request's path under its rules. Does not wait if the kernel's caches have the answer.
     ///
     /// `query` has no question mark; it is used in redirects. `now` is the request's time
     /// ([`weir_observe::clock::now`]).
@@ -501,7 +501,7 @@ impl Router {
         Some(self.file_in(rules, space, &path[prefix.len()..], now).await)
     }
 
-    /// The file for `X-Sendfile: path`, an absolute path in one of `sendfile_dirs`. `None`: it is in none of them.
+    /// The file for `X-Sendfile: path`, an absolute path below one of `sendfile_dirs`. `None`: it is not below them.
     pub async fn sendfile(
         &self,
         rules: &'static Rules,

@@ -1,10 +1,10 @@
-//! A drain: what accepts connections stops, and what runs is finished.
+//! A drain: no new connections are accepted, and running requests are finished.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tokio::sync::Notify;
 
-/// Whether something accepts nothing new, and finishes what runs. Once started, it stays so.
+/// Whether the drain has started. It cannot be undone.
 #[derive(Debug, Default)]
 pub struct Drain {
     started: AtomicBool,
@@ -12,7 +12,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Starts it, and wakes all who wait for that.
+    /// Starts it, and wakes all tasks that wait for it.
     pub fn start(&self) {
         self.started.store(true, Relaxed);
         self.notify.notify_waiters();

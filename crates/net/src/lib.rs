@@ -1,4 +1,4 @@
-//! Streams and files of the network: what every protocol of the gateway uses, and none of them knows.
+//! Sockets, listening, and sending files: used by all protocols of the gateway.
 #![forbid(unsafe_code)]
 
 mod drain;

@@ -39,7 +39,7 @@ impl OpenFile {
     }
 
     /// Whether `[offset, offset + len)` is in the page cache, as [`weir_sys::file::is_cached`] judges it. If the whole
-    /// file is, the answer holds for [`CACHED_FOR`]: the kernel drops what was not used for long.
+    /// file is, the answer holds for [`CACHED_FOR`]: the kernel drops pages that were not used for long.
     pub(crate) fn is_cached(&self, offset: u64, len: u64) -> bool {
         let now = weir_sys::timer::monotonic();
         if now.saturating_sub(self.cached_at.load(Relaxed)) < CACHED_FOR {
@@ -75,8 +75,8 @@ impl Drop for OpenFile {
 
 /// Closing a smaller file takes no longer than handing it to another thread.
 const LARGE: u64 = 4 << 20;
-/// How long a file counts as being in the page cache after the last look, µs. A wrong answer makes one reader wait for
-/// the disk; a look costs a system call for each 64 KiB.
+/// How long a file counts as being in the page cache after the last look, µs. A wrong answer makes one reader wait
+/// for the disk; a check costs a system call for each 64 KiB.
 const CACHED_FOR: u64 = 100_000;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! configuration: error, warning, notice (`info` in the facade), debug (`debug` and `trace`).
 //!
 //! With `[log] error_format = "fpm"` the lines have PHP-FPM's format ([`fpm`]), for scripts that read it. Events of
-//! pools and workers then have PHP-FPM's words, too ([`crate::events`]).
+//! pools and workers then also have PHP-FPM's wording ([`crate::events`]).
 //!
 //! Gateway and manager write through a [`Sink`], so they never wait for a disk or for a pipe that nobody reads; in
 //! that case lines are lost. Only events before the configuration is read are written at once.
@@ -268,7 +268,7 @@ pub(crate) fn write_event(
     );
 }
 
-/// Writes a line of somebody else without adding time or level: the output of a worker that is logged undecorated.
+/// Writes a line from another source without adding time or level: the output of a worker that is logged undecorated.
 /// Control characters are still escaped.
 pub(crate) fn write_plain(line: &[u8]) {
     if let Some(log) = LOG.get() {
@@ -279,8 +279,8 @@ pub(crate) fn write_plain(line: &[u8]) {
     }
 }
 
-/// Writes bytes of somebody else, including newlines: lines in PHP-FPM's format, or parts of them. For syslog they must
-/// be whole lines; each is one message.
+/// Writes bytes from another source, including newlines: lines in PHP-FPM's format, or parts of them. For syslog they
+/// must be whole lines; each is one message.
 pub fn write_bytes(bytes: &[u8]) {
     let Some(log) = LOG.get().filter(|_| !bytes.is_empty()) else {
         return;

@@ -2,8 +2,8 @@
 //! is one function per event, so that the texts that people search for are in one place.
 //!
 //! PHP-FPM's texts are those of 8.2 (sapi/fpm/fpm: fpm_children.c, fpm_process_ctl.c, fpm_request.c, fpm_events.c,
-//! fpm_stdio.c) with its levels, so that scripts find a known line exactly when they expect it. Events that PHP-FPM
-//! has no text for are logged by `tell!` and the `log` crate's macros, in either format.
+//! fpm_stdio.c) with its levels, so that scripts that search for PHP-FPM's lines find them. Events that PHP-FPM has
+//! no text for are logged by `tell!` and the `log` crate's macros, in either format.
 
 use std::{fmt, io, net::IpAddr, os::fd::RawFd, panic::Location, path::Path, time::Duration};
 

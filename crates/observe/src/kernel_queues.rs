@@ -2,7 +2,7 @@
 //!
 //! A separate thread checks every [`EVERY`], because a queue fills when a reactor hangs. It keeps the highest length
 //! that it has seen. It logs once each time a queue becomes full, and each time the kernel counts connections that it
-//! rejected. What fills and empties between two checks is visible only in those counters.
+//! rejected. If a queue becomes full and empty between two checks, only those counters show it.
 //!
 //! The data comes by netlink, which needs no privileges and works in a chroot. The counters are in a file; for a
 //! gateway in a chroot the manager opens that file ([`weir_sys::net_stat::PATH`]).
@@ -79,7 +79,7 @@ impl ListenerQueue {
 }
 
 impl KernelView {
-    /// What is not of one listener, for the admin interface.
+    /// The data that does not belong to one listener, for the admin interface.
     pub fn to_json(&self) -> Value {
         json!({
             "overflows": self.overflows.as_ref().map(|counts| counts.overflows),
@@ -168,7 +168,7 @@ impl KernelQueues {
     }
 }
 
-/// How often the queues are checked if nobody asks.
+/// How often the queues are checked without a request for their state.
 pub const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -193,7 +193,7 @@ struct Watched {
     /// How many connections each socket had dropped at the last check. The kernel's counters have 32 bits.
     dropped: BTreeMap<u32, u32>,
     turned_away: Episode,
-    /// That it is, or was, full has been told; until it is neither full nor turns anybody away.
+    /// The log has a message about the full queue. Reset when it is neither full nor rejects connections.
     is_told: bool,
 }
 
@@ -314,8 +314,9 @@ impl Watched {
         }
     }
 
-    /// Whether that it is full is to be told now: once for as long as it is full or turns clients away. One that has been
-    /// full between two looks may be full at the next: that is the same trouble. `is_new`: one of both has just begun.
+    /// Whether to log now that the queue is full: once while it is full or rejects clients. If it was full between
+    /// two checks and is full at the next one, this is the same incident. `is_new`: it has just become full, or begun
+    /// to reject.
     fn begins_trouble(&mut self, is_new: bool) -> bool {
         let begins = is_new && !self.is_told;
         self.is_told = (self.is_told || begins) && (self.queue.full || self.turned_away.lasts());

@@ -2,8 +2,7 @@
 //! metrics, counts and rates, what workers do, the formats of a pool's status, and output for the person who runs a
 //! command; and the clock by which it measures.
 //!
-//! It decides nothing about requests, pools or workers. Who reports something says what it is about
-//! ([`error_log::About`]).
+//! It decides nothing about requests, pools or workers. Each report has its subject ([`error_log::About`]).
 #![forbid(unsafe_code)]
 
 pub mod access_log;

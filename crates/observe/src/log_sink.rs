@@ -535,7 +535,7 @@ fn write_all(shared: &Shared, mut outlet: Outlet) {
     }
 }
 
-/// Writes all of `batch`, however long it takes; returns where it stopped because the sink was closed.
+/// Writes all of `batch`, without a time limit; returns where it stopped because the sink was closed.
 fn write_batch(shared: &Shared, outlet: &mut Outlet, batch: &[u8]) -> usize {
     let options = &shared.options;
     let mut at = 0;

@@ -17,7 +17,7 @@ use jiff::tz::TimeZone;
 pub enum Worker<'a> {
     /// A process that weir runs.
     Pid(u32),
-    /// A worker that somebody else runs: its server's address as configured.
+    /// A worker that weir does not start: its server's address as configured.
     Server(&'a str),
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A row has the name of a metric, its meaning and the options that change it. [`Page`] takes values by row, so every
 //! value has a row, and exactly the row's labels. Labels are names of the configuration and weir's own words, never
-//! something that a client sent: so their number does not grow while weir runs.
+//! text from a client, so their number does not grow while weir runs.
 //!
 //! The crate `prometheus` writes the text: it has the classic text format, which all scrapers and promtool read, and
 //! accepts families made elsewhere. So weir can count in its own way (`gateway::tally`).

@@ -1,8 +1,8 @@
 //! PHP-FPM's log of a pool's requests: `access_log` and `access_format` of [pool.NAME].
 //!
-//! It exists besides weir's own access log, for tools that read PHP-FPM's format. It has the requests that a worker
-//! got, and those that the gateway answered with the pool's status or ping page. Values from a client are escaped as
-//! in weir's own log.
+//! It is written in addition to weir's own access log, for tools that read PHP-FPM's format. It has the requests that a
+//! worker got, and those that the gateway answered with the pool's status or ping page. Values from a client are
+//! escaped as in weir's own log.
 
 use std::{cell::RefCell, time::SystemTime};
 
@@ -47,7 +47,7 @@ pub struct Cost {
 
 /// The values of one log line.
 pub struct PoolLogEntry<'r> {
-    /// What the script cost; `None` for a page of the gateway, and if it runs on.
+    /// The cost of the script; `None` for a page of the gateway, and if the script still runs.
     pub cost: Option<Cost>,
     /// The parameters for the worker, or those from a web server in front.
     pub params: Option<&'r Pairs>,
@@ -55,14 +55,15 @@ pub struct PoolLogEntry<'r> {
     pub header: &'r dyn Fn(&str) -> Option<&'r [u8]>,
     /// The address of the client, or of the web server in front.
     pub peer: &'r str,
-    /// In PHP-FPM's place: parameters (`e:NAME`) and headers (`o:NAME`) as PHP has them, in place of those.
+    /// When weir runs instead of PHP-FPM: parameters (`e:NAME`) and headers (`o:NAME`) as PHP has them. They replace
+    /// those above.
     pub note: Option<&'r Pairs>,
     pub begun: SystemTime,
     pub written: SystemTime,
     /// Time since the worker got the request, µs.
     pub duration: u64,
     pub pool: &'r str,
-    /// The worker's process; `None` if others run it.
+    /// The worker's process; `None` if weir does not run it.
     pub pid: Option<u32>,
     pub method: &'r [u8],
     /// `SCRIPT_NAME`
@@ -78,7 +79,7 @@ pub struct PoolLogEntry<'r> {
 }
 
 impl PoolLog {
-    /// The log with these `settings`, written to `sink`. `from_worker`: workers say what their lines contain.
+    /// The log with these `settings`, written to `sink`. `from_worker`: workers send the values of their lines.
     pub fn new(settings: &Settings, from_worker: bool, sink: Sink) -> PoolLog {
         let format = settings.access_format.clone();
         let has = |wanted: fn(&FormatCode) -> bool| {
@@ -95,7 +96,7 @@ impl PoolLog {
         }
     }
 
-    /// Whether the workers say what the lines of their requests contain.
+    /// Whether the workers send the values of their requests' lines.
     pub fn is_from_worker(&self) -> bool {
         self.from_worker
     }
@@ -297,7 +298,7 @@ fn looks_for_scripts(pool: &Settings) -> bool {
 /// Maximum capacity of a thread's line buffer that is kept, bytes.
 const KEPT_CAPACITY: usize = 16 << 10;
 
-/// The most that a worker says of a request, bytes; also in php/note.c.
+/// Maximum size of a worker's note about a request, bytes; also in php/note.c.
 pub const MAX_NOTE: usize = 64 << 10;
 
 #[cfg(test)]

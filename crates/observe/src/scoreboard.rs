@@ -1,8 +1,9 @@
-//! What each worker of a pool does and has done: the figures of PHP-FPM's status page and of `fpm_get_status()`.
+//! The current and past requests of each worker of a pool: the figures of PHP-FPM's status page and of
+//! `fpm_get_status()`.
 //!
-//! Each worker has a [`WorkerScore`] with its own lock, which only its request and now and then a reader use. A request is
-//! noted by copying a few short texts into memory that the score keeps. References to the request's own texts would
-//! keep the client's buffer as long as the worker is idle.
+//! Each worker has a [`WorkerScore`] with its own lock, which only its request and sometimes a reader use. A request is
+//! stored by copying a few short texts into memory of the score. References to the request's own texts would keep the
+//! client's buffer as long as the worker is idle.
 
 use std::{
     sync::{
@@ -18,7 +19,7 @@ use crate::{
     pool_status::{RequestStatus, Stage, WorkerStatus},
 };
 
-/// What is noted of a request when a worker gets it.
+/// The data of a request that is stored when a worker gets it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Facts<'r> {
     pub method: &'r [u8],
@@ -58,7 +59,7 @@ pub struct WorkerScore<C> {
     entry: Mutex<Activity<C>>,
     /// The number (as in the logs) of the worker's request; 0: none.
     request: AtomicU64,
-    /// By when its answer must have begun ([`clock::now`]).
+    /// The time by which its answer must have begun ([`clock::now`]).
     deadline: AtomicU64,
 }
 
@@ -103,7 +104,7 @@ impl<C> WorkerScore<C> {
         }
     }
 
-    /// Sets the number of the worker's request in the logs, and by when it must be answered ([`clock::now`]).
+    /// Sets the number of the worker's request in the logs, and the time by which it must be answered ([`clock::now`]).
     /// [`clock::NEVER`]: no deadline, or its answer has begun.
     pub fn works_for(&self, request: u64, deadline: u64) {
         self.deadline.store(deadline, Relaxed);
@@ -165,7 +166,8 @@ impl<C> WorkerScore<C> {
         works.then(|| entry.asker.upgrade()).flatten()
     }
 
-    /// What `read` makes of the script and the URI of its running or last request, and when that began ([`clock::now`]).
+    /// Calls `read` with the script and the URI of its running or last request. Returns the result, and when the
+    /// request began ([`clock::now`]).
     pub fn request<T>(&self, read: impl FnOnce(&[u8], &[u8]) -> T) -> (T, u64) {
         let entry = self.entry();
         let [_, uri, script, ..] = entry.texts();

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Each line has: local time, the request's number (as in the logs), seconds since its head was complete, the step,
-//! and its details. Lines are in the order of events, whichever reactor they come from. If tracing is off, a step
-//! costs a load and a branch; its arguments are not evaluated.
+//! and its details. Lines are in the order of events, for all reactors together. If tracing is off, a step costs a
+//! load and a branch; its arguments are not evaluated.
 
 use std::env;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Scripts that crash their workers again and again are refused for a while.
 //!
-//! Each crash costs a process. Requests are told apart by a number from the caller (a hash of script and path). A
+//! Each crash costs a process. Requests are identified by a number from the caller (a hash of script and path). A
 //! number is refused when [`CrashRules::limit`] crashes were counted within [`CrashRules::window`] and at most one in
 //! ten of its requests was answered meanwhile, so that a script that crashes for some requests still answers the
 //! others. After [`CrashRules::pause`] one request is tried, and one more after each further pause; an answer ends

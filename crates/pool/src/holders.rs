@@ -1,4 +1,4 @@
-//! How many workers each client holds.
+//! How many workers each client uses.
 //!
 //! A hash table with open addressing that contains the counts themselves. It has room for as many clients as there are
 //! workers, so a request that starts or ends never allocates. Read next: `share` in `pool/starting.rs`, which uses it.

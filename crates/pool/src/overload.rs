@@ -46,7 +46,7 @@ pub(crate) struct Overload {
     most: usize,
     longest: Micros,
     stale_after: Micros,
-    /// How many times as much is let in.
+    /// The factor by which more requests are accepted.
     factor: u64,
     quiet_since: Micros,
     try_at: Micros,
@@ -141,7 +141,7 @@ impl Overload {
         self.most
     }
 
-    /// The approximate wait of the last one that is let in.
+    /// The approximate wait of the last request that is accepted.
     pub(crate) fn longest(&self) -> Micros {
         self.longest
     }
@@ -318,7 +318,7 @@ impl Overload {
             && self.growth.is_lasting(sight, seen.service, &seen.spread)
     }
 
-    /// It is on: may it end, or may more be let in?
+    /// The pool is overloaded: checks whether this ends, or whether more requests may be accepted.
     fn go_on(&mut self, now: Micros, window: &Window, seen: &Situation) {
         let is_lossy = window.lost + window.refused > 0;
         if is_lossy {
@@ -403,14 +403,14 @@ const FEW: u64 = 8;
 const QUIET: Micros = Micros::from_secs(1);
 const QUIET_FINISHED: u64 = 32;
 
-/// First pause between the tries to let more in; it doubles each time.
+/// First pause between the attempts to accept more; it doubles each time.
 const FIRST_PAUSE: Micros = Micros::from_secs(5);
 const LAST_PAUSE: Micros = Micros::from_secs(60);
 
 /// The first pause if no request was lost.
 const SOON: Micros = Micros::from_secs(3);
 
-/// Maximum factor of what is let in.
+/// Maximum of that factor.
 const MOST_FACTOR: u64 = 8;
 
 /// For this long after its end it starts again without losses.

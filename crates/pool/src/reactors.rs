@@ -19,7 +19,7 @@
 //!                  fewer would be at most 60 % busy, in all looks of the last 3 s
 //! ```
 //!
-//! If reactors are needed again within a minute after some were let go, the 3 s become twice as long, up to a minute:
+//! If reactors are needed again within a minute after some were stopped, the 3 s become twice as long, up to a minute:
 //! so a load that comes and goes does not make the number go up and down with it. They are 3 s again after five minutes
 //! in which the number did not change, and would not have changed with 3 s either.
 //!
@@ -41,7 +41,7 @@ pub struct ReactorScaler {
     running: u16,
     /// Looks in a row with too much work.
     full_looks: u32,
-    /// Since when fewer would do, and the highest number that was needed since then.
+    /// Since when fewer would be enough, and the highest number that was needed since then.
     fewer_since: Option<(Micros, u16)>,
     patience: Micros,
     /// When the number changed, or when only the longer patience prevented a change.
@@ -79,7 +79,7 @@ pub struct ReactorOrders {
 pub struct ReactorChange {
     /// The number before.
     pub before: u16,
-    /// The number now. Reactors from this index on are let go.
+    /// The number now. Reactors from this index on are stopped.
     pub reactors: u16,
     /// How busy those before were on average, in thousandths.
     pub busy: u32,
@@ -129,7 +129,7 @@ impl ReactorScaler {
         self.full_looks = 0;
     }
 
-    /// Judges the time since the last look. `loads`: of all reactors by index, including those that were let go and
+    /// Judges the time since the last look. `loads`: of all reactors by index, including those that were stopped and
     /// still have connections; missing ones have done nothing.
     pub fn look(&mut self, now: Micros, loads: &[ReactorLoad]) -> ReactorOrders {
         let total: u32 = loads.iter().map(|load| load.busy.min(WHOLE)).sum();
@@ -231,7 +231,7 @@ impl ReactorScaler {
         }
     }
 
-    /// Whether reactors were let go so recently that it was wrong.
+    /// Whether reactors were stopped so recently that this was a mistake.
     fn regrets(&self, now: Micros) -> bool {
         self.let_go_at.is_some_and(|at| now.since(at) < REGRET)
     }
@@ -242,7 +242,7 @@ impl ReactorScaler {
         }
     }
 
-    /// Moves the weights towards the reactors with time.
+    /// Moves the weights towards the less busy reactors.
     fn weigh(&mut self, loads: &[ReactorLoad]) {
         let running = usize::from(self.running);
         let busy = |index: usize| loads.get(index).map_or(0, |load| load.busy.min(WHOLE));
@@ -264,7 +264,7 @@ impl ReactorScaler {
         }
     }
 
-    /// Pairs the busiest reactor with the one that has most time, the second busiest with the second, and so on.
+    /// Pairs the busiest reactor with the least busy one, the second busiest with the second, and so on.
     fn moves(&self, loads: &[ReactorLoad]) -> Vec<ReactorMove> {
         let load = |index: u16| loads.get(usize::from(index)).copied().unwrap_or_default();
         let mut order: Vec<u16> = (0..self.running).collect();
@@ -323,17 +323,17 @@ const SATURATED: u32 = 950;
 /// How busy reactors should be after one was added.
 const AIM: u32 = 650;
 
-/// Fewer reactors do if they would be at most this busy.
+/// Fewer reactors are enough if they would be at most this busy.
 const ENOUGH: u32 = 600;
 
 /// How many looks in a row must show too much work.
 const LOOKS: u32 = 2;
 
-/// How long fewer reactors must be enough before some are let go; at first, and at most.
+/// How long fewer reactors must be enough before some are stopped; at first, and at most.
 const PATIENCE: Micros = Micros::from_secs(3);
 const MOST_PATIENCE: Micros = Micros::from_secs(60);
 
-/// If reactors are needed again within this time, it was wrong to let some go.
+/// If reactors are needed again within this time, stopping some was a mistake.
 const REGRET: Micros = Micros::from_secs(60);
 
 /// After this time the patience is [`PATIENCE`] again.

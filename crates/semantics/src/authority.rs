@@ -1,8 +1,8 @@
 //! `HOST[:PORT]`, as it comes in `Host` and in request targets (RFC 3986 §3.2).
 //!
-//! There are two ways to read it. [`host_name`] is for a server that looks up its own names: every valid host is taken.
-//! [`unambiguous`] is for a client that connects to what it reads: a host that one program could take for a public name
-//! and another for an address of this machine is refused, never corrected.
+//! There are two ways to read it. [`host_name`] is for a server that looks up its own names: every valid host is
+//! accepted. [`unambiguous`] is for a client that connects to what it reads: a host that one program could take for a
+//! public name and another for an address of this machine is refused, never corrected.
 
 use std::{
     borrow::Cow,
@@ -23,7 +23,7 @@ pub fn host_name(written: &[u8]) -> Result<Cow<'_, [u8]>, BadHost> {
     }
 }
 
-/// As [`host_name`], whatever is written there.
+/// As [`host_name`], for any text.
 fn any_name(written: &[u8]) -> Result<Cow<'_, [u8]>, BadHost> {
     let parts = Parts::of(written).ok_or(BadHost)?;
     let is_port = parts
@@ -229,7 +229,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// None if a bracket does not end, or something else than a colon follows it.
+    /// `None` if a bracket does not end, or is followed by something other than a colon.
     fn of(written: &'a [u8]) -> Option<Parts<'a>> {
         let length = match written.first() {
             Some(b'[') => memchr::memchr(b']', written)? + 1,
@@ -251,7 +251,7 @@ impl<'a> Parts<'a> {
 }
 
 /// The name in a header that has letters in lower case, digits, dashes and single dots, and perhaps a port: nearly all
-/// have. `None`: it needs a closer look.
+/// have. `None`: it must be parsed completely.
 fn plain_name(header: &[u8]) -> Option<&[u8]> {
     let mut after_dot = true;
     for (at, &byte) in header.iter().enumerate() {

@@ -23,7 +23,7 @@ pub fn has_token<'v>(mut values: impl Iterator<Item = &'v [u8]>, token: &str) ->
     values.any(|value| elements(value).any(|found| found.eq_ignore_ascii_case(token.as_bytes())))
 }
 
-/// A weight of 0 to 1 with at most three decimals (RFC 9110 §12.4.2), in thousandths. None if it is none.
+/// A weight of 0 to 1 with at most three decimals (RFC 9110 §12.4.2), in thousandths. `None` if it is not valid.
 #[must_use]
 pub fn weight(value: &[u8]) -> Option<u16> {
     let (whole, decimals) = match value {
@@ -55,7 +55,7 @@ fn element_end(text: &[u8]) -> usize {
         if may_quote {
             match quoted_end(&text[at..]) {
                 Some(length) => at += length,
-                // Nor does any later one have its second: this is looked for once.
+                // No later quotation mark has a second one either, so the search happens only once.
                 None => may_quote = false,
             }
         }

@@ -1,4 +1,4 @@
-//! What HTTP's fields and URLs mean (RFC 9110, RFC 3986), without I/O: bytes in, decisions out.
+//! Parses and evaluates HTTP's fields and URLs (RFC 9110, RFC 3986), without I/O: bytes in, decisions out.
 //!
 //! | module | reads | for |
 //! |---|---|---|
@@ -10,9 +10,9 @@
 //! | [`fields`] | lists, quoted strings, weights | any field |
 //! | [`coding`] | `Accept-Encoding` | the content coding that a client prefers |
 //!
-//! Nothing here knows a connection, a version of HTTP, or how a head is kept: fields are given as the bytes of their
-//! values. Every function takes any bytes, and its work is proportional to their number. Nothing reads a clock: the time
-//! is an argument.
+//! Nothing here depends on a connection, a version of HTTP, or the way a head is stored: fields are given as the bytes
+//! of their values. Every function takes any bytes, and its work is proportional to their number. Nothing reads a
+//! clock: the time is an argument.
 //!
 //! ```
 //! use weir_semantics::coding::{Accepted, Coding};

@@ -108,7 +108,7 @@ fn copy_environment() -> *mut *mut c_char {
         // SAFETY: each is a C string.
         let copy: CString = unsafe { CStr::from_ptr(string) }.to_owned();
         copies.push(copy.into_raw());
-        // SAFETY: this one was no null pointer, so there is another.
+        // SAFETY: this one was not the null pointer at the end, so there is another.
         next = unsafe { next.add(1) };
     }
     copies.push(ptr::null_mut());

@@ -274,8 +274,8 @@ pub fn parent_of(pid: u32) -> io::Result<u32> {
     stat_field(pid, PARENT)
 }
 
-/// Whether a process has begun to end, or is gone. It has no open files any more a moment later, so whoever saw its
-/// connections close gets `true`. `false` if /proc does not tell.
+/// Whether a process has begun to end, or is gone. It has no open files any more a moment later, so a caller that saw
+/// its connections close gets `true`. `false` if /proc does not tell.
 #[must_use]
 pub fn is_ending(pid: u32) -> bool {
     match stat_field(pid, FLAGS) {

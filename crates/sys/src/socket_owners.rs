@@ -78,7 +78,7 @@ pub enum Owner {
     Nobody,
     /// Unknown: we had no permission to inspect some processes, and one of them may have it.
     Barred,
-    /// Unknown: whoever was asked had no time to look. A [`Finder`] always looks.
+    /// Unknown: there was no time for a search. A [`Finder`] always searches.
     Later,
 }
 

@@ -1,9 +1,9 @@
-//! Limits how often a worker may be stopped because nobody waits for its script any more.
+//! Limits how often a worker may be stopped because the client of its script has left.
 //!
-//! Each stopped worker needs a new process, and at most `max_spawn_rate` are started per second. If clients connect
-//! and leave a thousand times a second, the pool would lose workers faster than it gets new ones, and all other
-//! requests would wait. So half of the rate is for these replacements, and half for everything else. A worker that
-//! may not be stopped yet runs on, as without `cancel`. If it still runs when the limit permits, it is stopped then.
+//! Each stopped worker needs a new process, and at most `max_spawn_rate` are started per second. If clients connect and
+//! leave a thousand times a second, the pool would lose workers faster than it gets new ones, and all other requests
+//! would wait. So half of the rate is for these replacements, and half for everything else. A worker that may not be
+//! stopped yet continues, as without `cancel`. If it still runs when the limit permits, it is stopped then.
 
 /// A token bucket.
 #[derive(Debug)]

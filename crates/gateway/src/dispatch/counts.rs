@@ -1,9 +1,9 @@
-//! The numbers of idle and active processes as PHP-FPM's scoreboard has them at the same moment, for the status page in
-//! PHP-FPM's place.
+//! The numbers of idle and active processes as in PHP-FPM's scoreboard at the same moment, for the status page when
+//! weir runs instead of PHP-FPM.
 //!
 //! PHP-FPM's children count themselves when they begin to wait for a request and when they get one; its master counts
-//! all of them once a second. So a new child is not in the total before the next second. Monitoring that was made for
-//! PHP-FPM knows these numbers.
+//! all of them once a second. So a new child is not in the total before the next second. Monitoring for PHP-FPM expects
+//! these numbers.
 //!
 //! PHP-FPM 8.2, sapi/fpm/fpm: `fpm_request_accepting`, `fpm_request_reading_headers` and `fpm_scoreboard_update`.
 

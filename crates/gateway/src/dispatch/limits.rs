@@ -88,7 +88,8 @@ impl PoolHandle {
             .map_or(most, |children| most.min(children))
     }
 
-    /// How full the queue is, per cent: of its places, or of the time that a request may wait, whichever is higher.
+    /// How full the queue is, per cent: the higher one of waiting requests ÷ `max_queue`, and expected wait ÷
+    /// `timeout`.
     pub(crate) fn fullness(&self) -> f64 {
         let (stats, queue) = (self.stats(), &self.settings.queue);
         let places = stats.waiting as f64 / queue.max_queue.max(1) as f64;
@@ -112,7 +113,7 @@ impl PoolHandle {
         work.slow += slow;
     }
 
-    /// Waits while as many requests wait as may, where that keeps others in the kernel's queue (`when_full = "wait"`).
+    /// Waits while the queue is full, if further requests must stay in the kernel's queue (`when_full = "wait"`).
     pub(crate) async fn room_to_wait(&self) {
         let queue = &self.settings.queue;
         if queue.waits_when_full {
@@ -129,7 +130,7 @@ impl PoolHandle {
     }
 }
 
-/// Between two looks whether a full queue has room.
+/// Time between two checks whether a full queue has room.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(5);
 
 /// The pool's limits from the configuration.

@@ -31,7 +31,7 @@ pub(super) struct Own {
     pub(super) refused: AtomicUsize,
 }
 
-/// A waiting call: its caller can do nothing else.
+/// A waiting call of a worker: the worker is blocked by it.
 pub(super) struct Calling {
     pool: &'static PoolHandle,
     pid: u32,
@@ -82,7 +82,7 @@ impl State {
         let beyond = pool.own.beyond.load(Relaxed);
         let most = pool.max_children().unwrap_or(workers.max_children) + beyond;
         if stats.free == 0 && stats.workers + stats.leaving < most {
-            // The scaling starts a worker without this.
+            // The scaling starts a worker in any case.
             return true;
         }
         if beyond >= workers.self_call_workers {
@@ -129,10 +129,11 @@ impl State {
         self.look(pool, now, effects);
     }
 
-    /// Whether every busy worker waits for a call of its own that waits for a worker, or that such a worker runs.
+    /// Whether every busy worker is blocked by its own call: the call waits for a worker, or runs on a worker that is
+    /// blocked itself.
     fn are_all_calling(&self) -> bool {
         let busy = self.slots.iter().filter(|slot| slot.leased && !slot.lost);
-        // Which worker waits for which.
+        // Each busy worker, and the worker that waits for its request.
         let callers: Vec<(u32, Option<u32>)> = busy
             .map(|slot| {
                 let asker = slot.score.as_ref().and_then(|score| score.asker());
@@ -183,7 +184,7 @@ impl PoolHandle {
             if !self.call_waits(request) {
                 return (Ok(Err(ShedReason::NoWorker)), true);
             }
-            // Requests that run here may be calls as well, which got a worker at once and were not looked up.
+            // Running requests may be such calls too: those that got a worker at once were not looked up.
             let look = async {
                 for conn in self.unknown_askers() {
                     gateway.caller(&conn).await;

@@ -1,4 +1,4 @@
-//! What a pool's status and ping pages show.
+//! The data for a pool's status and ping pages.
 
 use std::{
     sync::{Arc, PoisonError, atomic::Ordering::Relaxed},
@@ -14,7 +14,7 @@ use weir_pool::{Micros, Released};
 
 use super::{PoolHandle, Scaling, State, WorkerScore};
 
-/// Who asks for a page or for the figures.
+/// The source of a request for a page or for the figures.
 #[derive(Debug, Clone)]
 pub(crate) enum AskedBy {
     /// A request at the pool's own listener. In PHP-FPM one of its processes would answer it.
@@ -107,7 +107,7 @@ impl PoolHandle {
 }
 
 impl State {
-    /// Lets PHP-FPM's master count, if a second has begun. To be called before anything changes.
+    /// Updates the counts as PHP-FPM's master does, if a second has begun. To be called before anything changes.
     pub(super) fn pass(&mut self, now: Micros) {
         if let Some(counts) = &mut self.counts
             && counts.is_due(now.0)
@@ -127,7 +127,7 @@ impl State {
         }
     }
 
-    /// Idle and active processes and the most active ones, in PHP-FPM's place.
+    /// Idle and active processes, and the highest number of active ones, as PHP-FPM counts them.
     pub(super) fn counted(
         &mut self,
         asked_by: &AskedBy,

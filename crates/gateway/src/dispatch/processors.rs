@@ -1,6 +1,6 @@
 //! Measures how many of the machine's processors are idle, for `pm = "auto"` while requests wait. There are two
-//! measurements, and the lower one counts: what the kernel says of the machine, and what the pool's own workers leave
-//! of the processors that weir may use, which are fewer in a container.
+//! measurements, and the lower one counts: the kernel's figure for the machine, and the part of weir's processors
+//! (fewer in a container) that the pool's own workers do not use.
 
 use std::time::Duration;
 

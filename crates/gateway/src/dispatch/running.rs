@@ -1,4 +1,4 @@
-//! What a pool's workers do now, and whether they make progress: for readiness and the admin interface.
+//! The running requests of a pool, and whether its workers make progress: for readiness and the admin interface.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{PoolHandle, State, WorkerScore};
 /// What workers do now.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Running {
-    /// Requests at workers that are known. A request that is connecting to a server is not known yet.
+    /// Requests whose worker is known. While a request connects to a server, its worker is not known yet.
     pub(crate) count: usize,
     /// The request that has run longest.
     pub(crate) oldest: Option<WorkerStatus>,
@@ -32,7 +32,7 @@ pub(crate) struct Script {
 }
 
 impl PoolHandle {
-    /// What the workers do now.
+    /// The requests that the workers run now.
     pub(crate) fn running(&self) -> Running {
         let scores: Vec<Arc<WorkerScore>> = {
             let state = self.state();

@@ -25,7 +25,7 @@ use crate::{
     worker_conn::WorkerConn,
 };
 
-/// The scaling of a pool whose workers weir runs.
+/// The scaling of a pool whose workers weir starts.
 #[derive(Debug)]
 pub(super) struct Scaling {
     scaler: Scaler,
@@ -109,7 +109,7 @@ impl Scaling {
         self.down
     }
 
-    /// Why no worker can be started, if that is the case.
+    /// The reason if no worker can be started.
     pub(super) fn down_because(&self) -> Option<&str> {
         (self.down && !self.down_because.is_empty()).then_some(&*self.down_because)
     }
@@ -342,7 +342,7 @@ impl State {
         }
     }
 
-    /// The process ids of busy workers, if their CPU use matters.
+    /// The process ids of busy workers, if the scaling needs their CPU use.
     fn whose_processors(&self) -> Option<Vec<u32>> {
         let scaling = self.scaling.as_ref()?;
         let leased = self.slots.iter().filter(|slot| slot.leased);

@@ -1,9 +1,9 @@
-//! Workers that somebody else runs: the list of servers, and which requests each gets.
+//! Workers that weir does not start: the list of servers, and which requests each gets.
 //!
-//! [`ServerGroup`] is the part of a pool's state, behind its lock, that is about servers. It has [`weir_pool::Balancer`],
-//! which decides, and what the balancer does not know: addresses, kept connections, names for the log. The servers'
-//! limits decide how many requests the pool may have at work ([`State::fit`]): each such request has one of the
-//! pool's places, whichever server gets it.
+//! [`ServerGroup`] is the part of a pool's state, behind its lock, that is about servers. It has
+//! [`weir_pool::Balancer`], which decides, and the data that the balancer does not need: addresses, kept connections,
+//! names for the log. The sum of the servers' limits is the pool's limit of running requests ([`State::fit`]): each
+//! running request uses one of the pool's places, at any server.
 //!
 //! Read next: [`connect`] (how a request gets to a server), [`check`] and [`names`] (the tasks beside requests),
 //! [`status`].
@@ -336,7 +336,7 @@ impl ServerGroup {
 }
 
 impl State {
-    /// Adapts the pool's limit and places to what the servers may have now.
+    /// Sets the pool's limit and places to the current limits of the servers.
     pub(super) fn fit(&mut self, pool: &'static PoolHandle, now: Micros, effects: &mut Effects) {
         let Some(group) = &mut self.group else { return };
         let most = pool.maxconn().min(MAX_WORKERS as usize);
@@ -410,7 +410,7 @@ impl State {
         }
     }
 
-    /// Takes a place back, with the connection to the server that its request had.
+    /// Returns a place, with the connection to the server that its request had.
     pub(super) fn take_place_back(
         &mut self,
         pool: &'static PoolHandle,
@@ -538,5 +538,5 @@ fn inside(chroot: Option<&Path>, address: &Address) -> Address {
     address.clone()
 }
 
-/// A request that probes a server does not keep other requests away from it for longer than this.
+/// After this time, other requests may go to a server that a request probes.
 const PROBE_TIMEOUT: Micros = Micros::from_secs(10);

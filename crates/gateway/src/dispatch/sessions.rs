@@ -3,8 +3,8 @@
 //! before they get one ([`super::turns`]).
 //!
 //! A request counts as holding if it had the lock for at least half of its time, without the time that it waited for
-//! it. A script counts as holding as long as at least half of its last [`REMEMBERED`] requests did. Two kinds of requests
-//! tell nothing against that: those without the session's cookie, and those that take less than [`SHORT`].
+//! it. A script counts as holding as long as at least half of its last [`REMEMBERED`] requests did. Two kinds of
+//! requests do not count as not holding: those without the session's cookie, and those that take less than [`SHORT`].
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use weir_observe::clock;
 
 use super::PoolHandle;
 
-/// What is known of a pool's scripts.
+/// The scripts of a pool that hold the lock of their session.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     /// Whether anything is known.
@@ -40,7 +40,7 @@ struct Known {
     last: u64,
 }
 
-/// A request from whose end something is to be learned.
+/// A request whose end shows whether its script holds the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Learner {
     /// The script ([`script`]).
@@ -195,7 +195,8 @@ pub(crate) fn script(site: Option<usize>, filename: &[u8]) -> u64 {
     KEY.get_or_init(RandomState::new).hash_one((site, filename))
 }
 
-/// Whether a request of less time holds the lock for most of it is chance, µs; nobody waits long for it either.
+/// For a shorter request, the share of its time with the lock is random, µs. Other requests do not wait long for it
+/// either.
 const SHORT: u64 = 10_000;
 
 /// How many requests of a script are remembered.
@@ -239,7 +240,7 @@ mod tests {
         for _ in 0..20 {
             sessions.learn(of(1, true), Some(&holds), 1_000, 3);
         }
-        // Requests without the cookie tell nothing, nor do very short ones.
+        // Requests without the cookie do not count, nor do very short ones.
         for _ in 0..100 {
             assert_eq!(sessions.learn(of(1, false), None, 50_000, 4), None);
             assert_eq!(sessions.learn(of(1, true), None, 5_000, 4), None);

@@ -1,6 +1,6 @@
-//! Scripts that crash their workers again and again: they are refused for a while, and named in the log and the
-//! admin interface. [`weir_pool::Crashes`] decides. This module reports crashes to it and keeps the names behind
-//! its numbers.
+//! Scripts that crash their workers again and again: they are refused for some time, and shown in the log and the
+//! admin interface. [`weir_pool::Crashes`] decides. This module reports crashes to it and stores the names for its
+//! numbers.
 
 use std::{
     collections::HashMap,
@@ -81,7 +81,7 @@ impl Suspects {
 }
 
 impl State {
-    /// A worker has ended during the request that its slot's score names.
+    /// A worker has ended during the request in its slot's score.
     pub(super) fn crashed_at_work(
         &mut self,
         pool: &PoolHandle,
@@ -113,7 +113,7 @@ impl State {
         suspects.names.insert(key, (path, script));
     }
 
-    /// The request that this score names was answered.
+    /// The request in this score was answered.
     pub(super) fn answered(
         &mut self,
         pool: &PoolHandle,

@@ -1,6 +1,6 @@
-//! Requests with the same key run one after the other (`serialize_by`). The others wait here, without holding a
-//! worker. An example are requests of one PHP session, which would wait for the session's lock; [`super::sessions`]
-//! finds out by itself for which scripts that is so.
+//! Requests with the same key run one after the other (`serialize_by`). The others wait here, without occupying a
+//! worker. An example is requests of one PHP session, which would wait for the session's lock; [`super::sessions`]
+//! finds out for which scripts this happens.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -54,7 +54,7 @@ impl PoolHandle {
                 let pool = Some(self);
                 return Ok(Turn { pool, key });
             };
-            // Requests whose clients have left make room.
+            // Requests whose clients have left do not count.
             waiting.retain(|sender| !sender.is_closed());
             if waiting.len() >= queue.serialize_queue {
                 return Err(NoTurn::Full(waiting.len()));

@@ -1,4 +1,4 @@
-//! The parameters of a web server: what weir's record of the request takes from them, and what a worker gets.
+//! The parameters of a web server: weir's record of the request is made from them, and a worker gets them.
 
 use std::sync::Arc;
 

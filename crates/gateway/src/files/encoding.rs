@@ -22,8 +22,8 @@ pub(super) fn choose(headers: &Fields, is_there: impl Fn(Coding) -> bool) -> Opt
     Accepted::of(headers.all(Name::AcceptEncoding)).choose(ALL, is_there)
 }
 
-/// Whether compression is useful for this type. Pictures, videos, archives and web fonts usually have no compressed
-/// file beside them, and each lookup costs time.
+/// Whether compression is useful for this type. Images, videos, archives and web fonts usually have no compressed
+/// file beside them, and each lookup takes time.
 pub(super) fn is_compressible(content_type: &HeaderValue) -> bool {
     let media_type = content_type.as_bytes();
     let is = |prefix: &str| media_type.starts_with(prefix.as_bytes());

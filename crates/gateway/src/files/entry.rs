@@ -64,7 +64,7 @@ impl Representation {
     }
 }
 
-/// Where an entry comes from.
+/// The source of an entry.
 #[derive(Debug)]
 pub struct Source<'s> {
     /// The open root.
@@ -142,7 +142,7 @@ impl FileEntry {
         &self.identity.path
     }
 
-    /// The file itself, whatever the client accepts.
+    /// The file itself, without negotiation.
     #[cfg(test)]
     pub fn identity(&self) -> &Representation {
         &self.identity
@@ -197,7 +197,7 @@ impl FileEntry {
         self.source
     }
 
-    /// Whether the last change was long enough ago that a next change will have different times.
+    /// Whether the last change is old enough that the next change will have different times.
     pub fn is_settled(&self) -> bool {
         self.settled
     }

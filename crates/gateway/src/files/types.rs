@@ -87,8 +87,7 @@ pub(super) fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// Whether the name says that the file is text for people. If such a file begins with `<?php`, it is shown on
-/// purpose.
+/// Whether the name marks the file as text for people. If such a file begins with `<?php`, showing it is intended.
 pub(super) fn is_to_be_read(path: &[u8]) -> bool {
     extension(path).is_some_and(|extension| matches!(&*extension, "txt" | "text" | "md"))
 }
@@ -101,7 +100,7 @@ fn extension(path: &[u8]) -> Option<String> {
     Some(extension.to_ascii_lowercase())
 }
 
-/// Only for text types that do not name their encoding inside: XML documents do, and JSON is always UTF-8.
+/// Only for text types whose content does not declare its encoding: XML documents do, and JSON is always UTF-8.
 fn with_charset(media_type: &str, charset: &str) -> String {
     let is_text = media_type.starts_with("text/") && media_type != "text/xml"
         || matches!(

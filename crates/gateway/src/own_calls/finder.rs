@@ -1,8 +1,8 @@
 //! Looks up who has sent the requests that wait for a worker.
 //!
-//! Thousands of requests may wait, and few are calls of workers. So a request that waits has no timer and no task for
-//! this: it is a [`Candidate`], and one task takes the candidates in turn, as fast as lookups are allowed. If it has found a
-//! worker, it notes that with the connection and wakes the connection's task.
+//! Thousands of requests may wait, and few are calls of workers. So a waiting request has no timer and no task for
+//! this: it is a [`Candidate`], and one task checks the candidates in turn, as fast as lookups are allowed. When it
+//! finds a worker, it stores that in the connection and wakes the connection's task.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -35,7 +35,7 @@ struct List {
     waiting: HashMap<u64, Waiting>,
     /// Those that were not looked up yet, with the time when they are due: the first one first. Some may have gone.
     first: VecDeque<(u64, u64)>,
-    /// Those that were looked up in vain, in the same form.
+    /// Those whose lookup found nothing, in the same form.
     again: BTreeSet<(u64, u64)>,
     /// The last one was taken from `again`.
     was_again: bool,
@@ -223,8 +223,8 @@ impl List {
     }
 }
 
-/// Time between the begin of the wait and the first lookup, µs: most requests wait for less. It doubles after each lookup in
-/// vain, up to the last.
+/// Time between the begin of the wait and the first lookup, µs: most requests wait for less. It doubles after each
+/// lookup that finds nothing, up to the last.
 const FIRST_PAUSE: u64 = 5_000;
 const LAST_PAUSE: u64 = 10_000_000;
 
@@ -283,7 +283,7 @@ mod tests {
         let allowed = crate::own_calls::AT_ONCE + 1;
         assert_eq!(looked_up, (1..=allowed).collect::<Vec<_>>());
         assert!(matches!(list.next(&calls, now), Next::WaitUntil(time) if time > now));
-        // Those that were looked up in vain come again, in turn with those that were not looked up yet.
+        // Those whose lookup found nothing are checked again, in turn with those that were not looked up yet.
         list.look_again(1);
         now = clock::precise() + 120_000_000;
         let mut next = || match list.next(&calls, now) {

@@ -98,7 +98,7 @@ struct Known {
 struct KnownScript {
     /// The address of the rules under which it was found. They live as long as the router.
     rules: usize,
-    /// The rules let clients ask for it by its own name. A fallback need not be reachable by its name.
+    /// The rules let clients request it by its own name. A fallback need not be reachable by its name.
     is_public: bool,
     script: Arc<Script>,
 }
@@ -132,7 +132,7 @@ impl Cache {
         }
     }
 
-    /// Whether `name` existed a moment ago.
+    /// Whether `name` existed less than [`KNOWN_AGE`] ago.
     pub(super) fn knows(&self, root: usize, name: &[u8], now: u64) -> bool {
         self.known(root, name, now).is_some()
     }

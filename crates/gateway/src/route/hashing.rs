@@ -1,8 +1,8 @@
 //! A fast hash for tables of names.
 //!
 //! Clients choose the names that are looked up, but not those that are in the tables: hosts of the configuration, files
-//! that exist. A secret number of the process goes into each hash all the same, so that nobody who may create files can
-//! choose names with the same one.
+//! that exist. Each hash still contains a secret number of the process, so that users who may create files cannot
+//! choose names that collide.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},

@@ -1,8 +1,8 @@
-//! Finds what a path means under its rules: a file, a script, a redirect, or nothing.
+//! Finds the target of a path under its rules: a file, a script, a redirect, or nothing.
 //!
 //! The order is what users of nginx's `try_files $uri $uri/ /index.php` and of Apache's `!-f !-d` rules expect:
 //!
-//! 1. A path that an expression of `hide_files` matches does not exist (404), whatever the other rules say. This
+//! 1. A path that an expression of `hide_files` matches does not exist (404). This overrides all other rules. This
 //!    applies to the path, and to the name of a script with path-info after it. The default of `hide_files` is about
 //!    files: it hides existing files with such names. Path-info and names without a file are left to the application.
 //! 2. A path that matches the script pattern runs that script, if it exists. If it does not, the fallback gets the
@@ -46,9 +46,10 @@ use crate::files::{FileEntry, Source};
 pub(super) struct Wanted<'w> {
     /// Decoded and normalised.
     pub(super) path: &'w [u8],
-    /// How much of it may name a file; see [`weir_semantics::path::Normal`].
+    /// How many bytes of it may be a file's path; see [`weir_semantics::path::Normal`].
     pub(super) plain: usize,
-    /// `None`: a file that a script or the configuration names. Then there are no scripts, no folders, no fallback.
+    /// `None`: a file that a script or the configuration specifies. Then there are no scripts, no folders, no
+    /// fallback.
     pub(super) request: Option<(&'w Method, Option<&'w str>)>,
     /// The query was changed by a rewrite.
     pub(super) rewritten: bool,
@@ -67,7 +68,7 @@ pub(super) struct Kept {
 }
 
 impl<'w> Wanted<'w> {
-    /// For a file that a script or the configuration names.
+    /// For a file that a script or the configuration specifies.
     pub(super) fn file(path: &'w [u8]) -> Self {
         Self {
             path,
@@ -345,7 +346,8 @@ impl Walk<'_> {
         })
     }
 
-    /// Runs a script that was seen. `is_public`: the request names it, and all rules about names were applied.
+    /// Runs a script that was found. `is_public`: the request contains its name, and all rules about names were
+    /// applied.
     fn run(
         &mut self,
         wanted: &Wanted<'_>,
@@ -444,7 +446,7 @@ impl Walk<'_> {
     /// Opens a file or takes it from the cache; the source of a script only if it is `wanted`.
     fn open_any(&mut self, path: &[u8], wanted: bool) -> Result<Seen, Stop> {
         let relative = &self.space.inner(path)[1..];
-        // The entry may be cached because a script had the file sent.
+        // The entry may be cached because a script sent the file (X-Sendfile).
         let may_send = |rules: &Rules, entry: &FileEntry| {
             wanted || !entry.is_source() || rules.denies_script(path)
         };
@@ -587,7 +589,7 @@ pub struct Script {
     pub document_root: Arc<[u8]>,
     /// `QUERY_STRING`, if a rewrite has made a different one.
     pub query: Option<Box<str>>,
-    /// The parameters that are made of the above, encoded ([`weir_fcgi::nv`]), if the script has no path-info. Empty: they
+    /// The parameters with the values above, encoded ([`weir_fcgi::nv`]), if the script has no path-info. Empty: they
     /// were not encoded.
     pub params: Vec<u8>,
     /// A file of this name was found here.
@@ -620,7 +622,7 @@ impl Script {
         }
     }
 
-    /// Encodes [`Self::params`], which is worth it for a script that is kept.
+    /// Encodes [`Self::params`]. This is useful only for a script that is cached.
     fn encode(&mut self) {
         let name = &self.script_name;
         if self.filename.len() + self.document_root.len() + 2 * name.len() > LONG {
@@ -656,7 +658,7 @@ impl Script {
         }
     }
 
-    /// [`Self::script_name`] relative to the folder in which it was found; `None` if it was not looked for.
+    /// [`Self::script_name`] relative to the folder in which it was found; `None` if its file was not checked.
     pub(super) fn seen_name(&self) -> Option<&[u8]> {
         self.is_file.then_some(&self.script_name[self.prefix..])
     }

@@ -1,4 +1,4 @@
-//! Makes URLs from other URLs: `rewrite` of a route, and a `fallback` with a query.
+//! Rewrites URLs: `rewrite` of a route, and a `fallback` with a query.
 //!
 //! `$1` to `$9` (or `${1}`, `${name}`) are the groups of the route's regular expression, `$$` is a dollar sign. In
 //! the path a group is inserted unchanged, and the result is normalised like the path of a request: it cannot lead
@@ -112,7 +112,7 @@ impl Rewrite {
                 group => encode_value(group.value(captures.as_ref()), &mut query),
             }
         }
-        // The part that came after an encoded slash does not name a file here either.
+        // The part after an encoded slash is not a file's path here either.
         let plain = match from_path.filter(|_| plain < path.len()) {
             Some(from) if made == raw => from,
             Some(_) => 0,

@@ -45,7 +45,7 @@ pub(super) struct Root {
     /// Whether symbolic links may lead out of it.
     pub(super) follow_symlinks: bool,
     by: By,
-    /// Its file system may keep a lookup waiting for long ([`file::is_remote`]), or has not been looked at.
+    /// A lookup in its file system may take long ([`file::is_remote`]), or its file system is not known yet.
     is_remote: AtomicBool,
 }
 
@@ -107,7 +107,7 @@ impl Roots {
             by,
             is_remote: AtomicBool::new(true),
         });
-        // Learns what kind of file system it is. A root that is missing now is looked at when it is first used.
+        // Finds out the kind of its file system. For a root that is missing now, this happens at its first use.
         root.open(false).ok();
         self.all.push(root.clone());
         Ok(root)

@@ -75,7 +75,7 @@ pub(super) struct Space {
     pub(super) id: usize,
 }
 
-/// The workers' name of the document root.
+/// The document root as the workers see it.
 #[derive(Debug)]
 enum WorkerRoot {
     /// `script_root`, or the configured root for workers on other hosts.
@@ -103,7 +103,7 @@ impl Space {
 }
 
 impl Rules {
-    /// Whether errors with this status have a page of their own.
+    /// Whether there is an error page for this status.
     pub fn has_error_page(&self, status: StatusCode) -> bool {
         self.error_pages.contains_key(&status.as_u16())
     }
@@ -174,7 +174,7 @@ impl Rules {
         (!self.may_run(name)).then_some("not allowed by the pool's limit_extensions")
     }
 
-    /// The workers' name for `root`, which does not exist here.
+    /// `root` as the workers see it; it does not exist here.
     pub(super) fn absent_root(&self, root: &[u8]) -> Arc<[u8]> {
         match &self.worker_root {
             WorkerRoot::Given(path) => path.clone(),
@@ -182,7 +182,7 @@ impl Rules {
         }
     }
 
-    /// Scripts whose path begins like this are shown as text and never run.
+    /// Whether the script is below a prefix of `deny_scripts`: it is shown as text and never run.
     pub(super) fn denies_script(&self, path: &[u8]) -> bool {
         let prefixes = &self.settings.deny_scripts;
         prefixes
@@ -368,8 +368,7 @@ fn check(settings: &Settings, pool: Option<&Pool>) -> Check {
     }
 }
 
-/// Workers on this host see the same folder, whatever links lead to it. For other hosts only the configured name is
-/// known.
+/// Workers on this host see the same folder, also behind links. For other hosts only the configured path is known.
 fn worker_root(settings: &Settings, pool: Option<&Pool>) -> WorkerRoot {
     let runtime = pool.map(|pool| &pool.runtime);
     let chroot = pool.and_then(|pool| pool.workers()?.chroot.as_ref());

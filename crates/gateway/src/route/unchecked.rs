@@ -9,7 +9,7 @@ use super::{
 };
 
 impl Rules {
-    /// What `wanted` means without files to check. `None`: files must be checked.
+    /// The target of `wanted` without checking files. `None`: files must be checked.
     pub(super) fn unchecked(&self, wanted: &Wanted<'_>, root: &[u8]) -> Option<Target<'static>> {
         if self.check != Check::Never {
             return None;

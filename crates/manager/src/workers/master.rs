@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! due ──► Boot ── ready ──► List ── the old master's scripts ──► Warm ── compiled ──► current
-//!          └─ fails: again later, or the old one continues             (List and Warm only if there is an old one)
+//!          └─ fails: again later, or the old one continues           (List and Warm only if there is an old one)
 //! ```
 //!
 //! Until the new master is `current`, the old one forks workers. After that the gateway replaces the workers; the old

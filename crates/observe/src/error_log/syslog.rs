@@ -50,8 +50,8 @@ pub struct Syslog {
 /// Connects to syslog.
 ///
 /// # Errors
-/// As socket(2) and connect(2). In PHP-FPM's place a missing syslog is no error, because PHP-FPM starts without it:
-/// each message tries to connect again.
+/// As socket(2) and connect(2). When weir runs instead of PHP-FPM, a missing syslog is no error, as in PHP-FPM: each
+/// message tries to connect again.
 pub fn connect() -> io::Result<OwnedFd> {
     let socket = UnixDatagram::unbound()?;
     match socket.connect(SYSTEM_LOG) {
@@ -88,14 +88,14 @@ impl Syslog {
     pub(super) fn send(&mut self, level: Level, text: &[u8]) {
         let severity = severity(match super::format() {
             Format::Weir => level.to_level_filter(),
-            // Whatever its own level is.
+            // The message's own level does not count.
             Format::Fpm => log::max_level(),
         });
         self.send_with(severity, text);
     }
 
-    /// Sends lines of a worker's output, each as one message; the newline at the end is no line. Nothing after a zero
-    /// byte of a line is sent.
+    /// Sends lines of a worker's output, each as one message; a newline at the end does not begin another line. Nothing
+    /// after a zero byte of a line is sent.
     pub(super) fn send_lines(&mut self, lines: &[u8]) {
         let lines = lines.strip_suffix(b"\n").unwrap_or(lines);
         let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! What a worker writes to its standard error during a request, as events of the error log.
+//! A worker's standard error during a request, as events of the error log.
 
 use super::{About, Lossless, tell};
 

@@ -1,10 +1,10 @@
 //! From the queue to a worker: which request is next, on which worker, and what is counted while it runs.
 //!
-//! No client gets more than its share of the workers while others wait (`Limits::client_share`). "Others" are clients of
-//! the same class that wait in flows: a better class goes first in any case, and retries do too, but they are few. A
-//! client that has its share loses its turn. It gets the next one as soon as it has less, or when no other client waits. So
-//! this rule leaves no worker idle, and no client waits for ever: a skipped client has workers, and gets its turn again
-//! when they finish. Requests of client 0 cannot be told apart, so they have no such limit.
+//! No client gets more than its share of the workers while others wait (`Limits::client_share`). "Others" are clients
+//! of the same class that wait in flows: a better class goes first in any case, and retries do too, but they are few. A
+//! client that has its share loses its turn. It gets the next one as soon as it has less, or when no other client
+//! waits. So this rule leaves no worker idle, and no client waits for ever: a skipped client has workers, and gets its
+//! turn again when they finish. The clients of requests with client 0 are not known, so they have no such limit.
 
 use super::Pool;
 use crate::limits::Reserves;

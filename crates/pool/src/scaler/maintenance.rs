@@ -1,7 +1,7 @@
 //! The pace of PHP-FPM's process manager: once a second it looks at each pool, starts a few spare workers or ends one.
 //!
-//! For scaling in PHP-FPM's place, where operators compare the numbers of processes with those that they know. Requests
-//! that wait are no part of this: workers for them are started at once.
+//! Used when weir runs instead of PHP-FPM, so that operators see the numbers of processes that they expect. Waiting
+//! requests are not affected: workers for them are started at once.
 //!
 //! PHP-FPM 8.2, sapi/fpm/fpm/fpm_process_ctl.c: `fpm_pctl_perform_idle_server_maintenance`.
 
@@ -10,10 +10,10 @@ use crate::pool::View;
 use crate::{Decision, Micros, Pool};
 
 impl Scaler {
-    /// Whether spare workers come and go at PHP-FPM's pace (`Dynamic`, `OnDemand`): each second, 1, 2, 4, … of those
-    /// that are missing are started, up to `max_spawn_rate`, or one that is idle ends; a limit that is reached is
-    /// noticed then. A worker that died or has served its maximum is replaced, whether it is needed or not. Workers for
-    /// requests that wait are still started at once.
+    /// Whether spare workers are started and stopped at PHP-FPM's pace (`Dynamic`, `OnDemand`): each second, 1, 2, 4, …
+    /// of those that are missing are started, up to `max_spawn_rate`, or one that is idle ends; a limit that is reached
+    /// is noticed then. A worker that died or has served its maximum is always replaced. Workers for requests that wait
+    /// are still started at once.
     pub fn set_maintenance(&mut self, now: Micros, on: bool) {
         let now = self.advance(now);
         self.maintenance = on.then(|| Maintenance::new(now));
@@ -69,7 +69,7 @@ impl Scaler {
                         workers: total,
                     });
                 }
-                // Those that are coming for requests that wait are not spare.
+                // Workers that are started for waiting requests are not spare.
                 count + waiting.saturating_sub(view.free - view.outdated_free + self.starting)
             }
         }
@@ -109,7 +109,7 @@ pub(super) enum Step {
     Rest,
     /// One idle worker ends.
     End,
-    /// So many workers are started. `rate`: how many it would be at most.
+    /// `count` workers are started. `rate`: the maximum in this second.
     Start { count: usize, rate: usize },
     /// Spare workers are missing, and there are already as many workers as allowed.
     Full,
@@ -138,7 +138,7 @@ pub(super) struct Maintenance {
     outside: bool,
     /// One idle worker is to end now.
     pub(super) ends: bool,
-    /// How many workers have died or served their maximum, and are replaced whether they are needed or not.
+    /// How many workers have died or served their maximum, and are replaced in any case.
     pub(super) replaces: usize,
 }
 

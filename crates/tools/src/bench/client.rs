@@ -257,7 +257,7 @@ fn in_body(error: &Error) -> Failure {
     }
 }
 
-/// Whether the connection ended before an answer came.
+/// Whether the connection ended before an answer.
 fn is_end(error: &Error) -> bool {
     matches!(
         error,

@@ -3,7 +3,7 @@
 //! | file | what it is for |
 //! |---|---|
 //! | `args` | what is typed |
-//! | `plan` | what that means, or why it is impossible; with `target` (URL, whose machine), `urls`, `replay`, `work` |
+//! | `plan` | the plan for that, or why it is impossible; with `target` (URL, whose machine), `urls`, `replay`, `work` |
 //! | `probe` | sends one request before the load begins |
 //! | `engine` | sends: closed and open loop; with `client`, one connection |
 //! | `record` | adds up what happened; with `series`, by seconds |

@@ -22,7 +22,7 @@ use super::{
 /// Probes once; the plan keeps only the address that answered.
 ///
 /// # Errors
-/// If nobody listens or answers.
+/// If nothing listens or answers.
 pub fn ask(plan: &mut Plan) -> Result<(), Stop> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

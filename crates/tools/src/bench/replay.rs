@@ -37,7 +37,7 @@ pub struct Replay {
 struct Line {
     method: String,
     uri: String,
-    /// When it came, µs since 1970.
+    /// When it arrived, µs since 1970.
     time: i64,
     /// The time has only whole seconds.
     coarse: bool,

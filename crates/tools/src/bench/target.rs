@@ -36,7 +36,7 @@ pub enum Endpoint {
 
 impl Url {
     /// Reads `http://HOST[:PORT][/PATH]` (the scheme may be left out), `unix:SOCKET[:/PATH]` or
-    /// `http://unix:SOCKET[:/PATH]`; `unix` is a socket that was named beside.
+    /// `http://unix:SOCKET[:/PATH]`; `unix`: the socket of `--unix`.
     ///
     /// # Errors
     /// What is wrong with it, and what to write instead.

@@ -135,7 +135,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// The document root as the gateway tells it to a worker, perhaps in a chroot. By the gateway's rules: `script_root`
+/// The document root that the gateway sends to a worker, perhaps in a chroot. By the gateway's rules: `script_root`
 /// as written; on other hosts the root as written; otherwise the real path of the root, as seen from inside of the
 /// chroot. `None`: the root is outside of the chroot, or does not exist.
 pub(super) fn worker_root(settings: &Settings, pool: &Pool) -> Option<String> {

@@ -34,7 +34,7 @@ pub(super) fn examine(source: &Source, args: &Args) -> Result<Report, ExitCode> 
         mend: diagnostic.hint.clone().unwrap_or_default(),
     });
     let said: Vec<Said> = said.collect();
-    // In PHP-FPM's place there is no window.
+    // `weir fpm` has no admin interface.
     let off = args.fpm.as_ref().map(|_| &Window::Off);
     let found = live::ask(&checked.config, args.admin.as_ref().or(off));
     let running = match &found {
@@ -74,7 +74,7 @@ fn uses_servers(config: &weir_config::Config) -> bool {
         .any(|pool| matches!(pool.runtime, weir_config::Runtime::Servers(_)))
 }
 
-/// As which user the checks were made, and what is known of a running weir.
+/// The user for whom the checks were made, and the state of a running weir.
 fn stance(people: &People, found: &Found) -> Vec<String> {
     let runs = match found {
         Found::Runs(live) => format!(

@@ -1,8 +1,8 @@
-//! `weir doctor`: finds settings that will cause problems, before they do.
+//! `weir doctor`: finds settings that will cause problems.
 //!
 //! Every check makes a [`Finding`] of one of the [`SUBJECTS`]: the severity, the fact, why it matters, and how to fix
 //! it. Things that cannot be checked are listed, with how to make them visible. The doctor changes nothing, and
-//! connects only to weir's own window, its listeners' sockets and the servers of pools. Findings are not guesses:
+//! connects only to weir's admin socket, its listeners' sockets and the servers of pools. Findings are not guesses:
 //! calculated values show what they were calculated from.
 //!
 //! What to read next: [`case`], the input of a check; [`rights`], file permissions; then a subject, such as

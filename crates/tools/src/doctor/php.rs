@@ -102,7 +102,7 @@ pub(super) fn ask(config: &Config, people: &People) -> Vec<Option<Result<Php, St
     config.pools.iter().enumerate().map(ask).collect()
 }
 
-/// What PHP does not accept of a configuration: it does not load, or does not know a setting.
+/// Problems with PHP in a configuration: it cannot be loaded, or has no such setting.
 pub(super) fn troubles(
     checked: &Checked,
     asked: &[Option<Result<Php, String>>],

@@ -1,5 +1,5 @@
-//! `servers` of pools, seen as the gateway's user: whether their sockets can be reached, whether anybody listens
-//! there, and how many workers are behind them, if a PHP-FPM configuration of this machine tells.
+//! `servers` of pools, checked as the gateway's user: whether their sockets can be reached, whether a server is
+//! listening there, and how many workers it has, if a PHP-FPM configuration of this machine shows that.
 
 use std::{
     fs,
@@ -74,7 +74,7 @@ fn named(pool: &Pool, host: &str, port: u16, notes: &mut Notes) {
     }
 }
 
-/// What takes a dead server down.
+/// Checks that something takes a dead server down.
 fn taken_out(pool: &Pool, servers: &Servers, notes: &mut Notes) {
     if servers.check == Check::Off && servers.max_fails == 0 && servers.list.len() > 1 {
         notes.warn(

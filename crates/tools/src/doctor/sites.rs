@@ -97,7 +97,7 @@ fn is_out_of_sight(scope: &Scope<'_>, root: &Path, case: &Case<'_>, notes: &mut 
 
 /// The existing files to which `/` and the fallback lead.
 struct Entries {
-    /// Scripts, by name with a leading slash, and the key that names them.
+    /// Scripts, by name with a leading slash, and the key that sets them.
     scripts: Vec<Script>,
     files: usize,
 }

@@ -1,4 +1,5 @@
-//! Unix sockets of listeners, seen by those who must connect: owner, group and lists, and every folder on the way.
+//! Unix sockets of listeners, checked for the users who must connect: owner, group and lists, and every folder on the
+//! way.
 
 use std::{collections::BTreeSet, fs, os::unix::fs::MetadataExt, path::Path};
 

@@ -31,7 +31,7 @@ use self::{
     target::Target,
 };
 
-/// Flags of `weir watch`, but those that say which weir is meant.
+/// Flags of `weir watch`, except those that select a weir.
 #[derive(Debug, Args)]
 pub struct Flags {
     /// Listeners: host:port, :port, [::1]:port, unix:PATH, /PATH, @NAME [default: all of the running weir, else all]
@@ -136,7 +136,7 @@ fn run(flags: &Flags, watch: &mut Watch, signals: &Signals) -> Result<ExitCode, 
     }
 }
 
-/// Waits. Returns whether a signal asked for the end.
+/// Waits. Returns whether a signal requests the end.
 fn interrupted(signals: &Signals, until: Instant) -> bool {
     loop {
         let left = until.saturating_duration_since(Instant::now());

@@ -9,7 +9,7 @@ use std::{
 
 use weir_sys::sock_diag::{self, Listener, Name, UnixFile};
 
-/// A listener as a user names it.
+/// A listener as given by a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// Every TCP socket of this port.

@@ -1,5 +1,5 @@
-//! Checks servers, independent of requests: opens a connection, or sends a small FastCGI request. A check takes no
-//! place of the pool and does not wait in its queue.
+//! Checks servers, independent of requests: opens a connection, or sends a small FastCGI request. A check does not
+//! count as a request of the pool and does not wait in its queue.
 
 use std::{
     future::poll_fn,

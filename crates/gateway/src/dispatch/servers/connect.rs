@@ -20,7 +20,7 @@ pub(crate) struct ServerChoice<'t> {
     pub(crate) key: Option<u64>,
     /// Servers that have failed this request.
     pub(crate) tried: &'t [ServerId],
-    /// The request must not be lost in a connection that the server is about to close, so it gets a new connection.
+    /// The request gets a new connection: on a kept one that the server is about to close, it could be lost.
     pub(crate) certain: bool,
 }
 

@@ -72,7 +72,7 @@ pub struct Summary {
     pub own: Own,
     /// Warnings for the reader, the most important first.
     pub warnings: Vec<String>,
-    /// What was said at the start.
+    /// Notes from the start.
     pub notes: Vec<String>,
     /// It was ended early, with this many running requests.
     pub stopped: Option<u64>,

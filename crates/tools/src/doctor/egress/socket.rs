@@ -54,7 +54,7 @@ pub(super) fn look(case: &Case<'_>, egress: &Egress, notes: &mut Notes) -> Optio
 struct OwnSocket {
     path: PathBuf,
     label: String,
-    /// weir.toml names it: weir does not start without it.
+    /// weir.toml sets it: weir does not start without it.
     is_named: bool,
 }
 
@@ -107,7 +107,7 @@ impl OwnSocket {
         self.path.parent().unwrap_or(Path::new("/"))
     }
 
-    /// What stands against the socket. weir does without the usual one.
+    /// Reports why the socket cannot be created. For the default one, weir starts without it.
     fn fails(&self, notes: &mut Notes, what: &str, mend: String) {
         let what = format!("{}: {what}", self.label);
         match self.is_named {

@@ -17,7 +17,7 @@ use crate::doctor::{
 pub(super) struct Script {
     /// Relative to the root, with a leading slash.
     pub(super) name: String,
-    /// The key that names it.
+    /// The key that sets it.
     pub(super) key: &'static str,
 }
 
