@@ -160,8 +160,9 @@ impl Running {
         arguments: &[&str],
         environment: &[(&str, &str)],
     ) -> Self {
-        let more = environment.iter().copied();
-        Self::launch(program, place, arguments, more, Stdio::piped(), "error.log")
+        Self::launch(program, place, "error.log", |command| {
+            command.args(arguments).envs(environment.iter().copied())
+        })
     }
 
     /// The same, with the log in the file `log`.
@@ -172,30 +173,27 @@ impl Running {
         stderr: Stdio,
         log: &str,
     ) -> Self {
-        Self::launch(program, place, arguments, std::iter::empty(), stderr, log)
+        Self::launch(program, place, log, |command| {
+            command.args(arguments).stderr(stderr)
+        })
     }
 
-    fn launch<'a>(
+    fn launch(
         program: &Path,
         place: &Place,
-        arguments: &[&str],
-        environment: impl Iterator<Item = (&'a str, &'a str)>,
-        stderr: Stdio,
         log: &str,
+        complete: impl FnOnce(&mut Command) -> &mut Command,
     ) -> Self {
         let log = place.path(log);
-        let file = place.path("php-fpm.conf");
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(["-F", "-y"])
-            .arg(file)
-            .args(arguments)
+            .arg(place.path("php-fpm.conf"))
             .env("FPM_TEST", "from outside")
-            .envs(environment)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(stderr)
-            .spawn()
-            .unwrap();
+            .stderr(Stdio::piped());
+        let child = complete(&mut command).spawn().unwrap();
         let pid = child.id();
         let mut running = Self {
             child: Some(child),

@@ -89,7 +89,13 @@ pub(crate) async fn listen(
     let serve = |(socket, peer): Accepted, mut place: ConnectionPermit| {
         place.count();
         let Some(to) = gateway.reactors.for_new(home) else {
-            return terms.serve(gateway, socket, peer, place, None);
+            let incoming = Incoming {
+                socket,
+                peer,
+                place,
+                before: None,
+            };
+            return terms.serve(gateway, incoming);
         };
         let detached = socket.into_fd().map(|socket| Detached {
             listener,
@@ -188,6 +194,15 @@ pub(super) async fn take_in(
     }
 }
 
+/// A connection that this reactor watches and will serve.
+struct Incoming {
+    socket: Socket,
+    peer: Option<SocketAddr>,
+    place: ConnectionPermit,
+    /// As in [`Detached`].
+    before: Option<(u64, u64)>,
+}
+
 impl Terms {
     fn new(gateway: &Gateway, listener: u16, home: u16) -> Terms {
         let settings = &gateway.config.listeners[usize::from(listener)];
@@ -214,7 +229,15 @@ impl Terms {
             ..
         } = connection;
         match Socket::watch(socket, matches!(settings.address, Address::Tcp(_))) {
-            Ok(socket) => self.serve(gateway, socket, peer, place, before),
+            Ok(socket) => {
+                let incoming = Incoming {
+                    socket,
+                    peer,
+                    place,
+                    before,
+                };
+                self.serve(gateway, incoming);
+            }
             Err(error) => log::error!(
                 "reactor {} cannot watch a connection, which is closed: {error}",
                 self.home
@@ -222,15 +245,14 @@ impl Terms {
         }
     }
 
-    /// Serves a connection on this reactor. `before`: see [`Detached`].
-    fn serve(
-        &self,
-        gateway: &'static Gateway,
-        socket: Socket,
-        peer: Option<SocketAddr>,
-        place: ConnectionPermit,
-        before: Option<(u64, u64)>,
-    ) {
+    /// Serves a connection on this reactor.
+    fn serve(&self, gateway: &'static Gateway, incoming: Incoming) {
+        let Incoming {
+            socket,
+            peer,
+            place,
+            before,
+        } = incoming;
         let settings = &gateway.config.listeners[usize::from(self.listener)];
         let local = local_address(&socket, self.local);
         let pid = match &socket {

@@ -109,6 +109,21 @@ pub(crate) struct PoolHandle {
     sessions: sessions::Sessions,
 }
 
+/// What a pool is made of.
+pub(crate) struct PoolParts<'p> {
+    /// Index into the configuration's pools.
+    pub(crate) id: u16,
+    pub(crate) settings: Settings,
+    /// The gateway's chroot folder; the sockets of servers are named as seen from outside.
+    pub(crate) chroot: Option<&'p Path>,
+    /// Number of processors that weir may use.
+    pub(crate) cores: usize,
+    /// The number of workers changes, and is shown, as in PHP-FPM.
+    pub(crate) as_fpm: bool,
+    pub(crate) manager: ManagerHandle,
+    pub(crate) tally: Arc<Tally>,
+}
+
 /// Decisions of the scaling.
 #[derive(Debug, Default)]
 struct Decisions {
@@ -221,16 +236,17 @@ struct Slot {
 }
 
 impl PoolHandle {
-    /// `chroot`: the gateway's chroot folder; the sockets of servers are named as seen from outside. `cores`: number
-    /// of processors of the machine. `as_fpm`: the number of workers changes, and is shown, as in PHP-FPM.
-    pub(crate) fn new(
-        id: u16,
-        settings: Settings,
-        chroot: Option<&Path>,
-        (cores, as_fpm): (usize, bool),
-        manager: ManagerHandle,
-        tally: Arc<Tally>,
-    ) -> &'static PoolHandle {
+    /// A pool without workers yet.
+    pub(crate) fn new(parts: PoolParts<'_>) -> &'static PoolHandle {
+        let PoolParts {
+            id,
+            settings,
+            chroot,
+            cores,
+            as_fpm,
+            manager,
+            tally,
+        } = parts;
         let maxconn = settings.queue.maxconn;
         let pool = Driver::new(Pool::new(limits::of(&settings.queue)));
         let group = match &settings.runtime {
@@ -660,7 +676,7 @@ impl State {
             scaling.exited(now, &slot, exit, at_work);
         }
         if at_work && !slot.withdrawn && !slot.spent {
-            self.crashed_at_work(pool, &slot, exit, now, effects);
+            self.crashed_at_work(pool, &slot, now, effects);
         }
     }
 }

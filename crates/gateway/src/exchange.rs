@@ -126,8 +126,7 @@ async fn answer(
     let gateway = record.gateway;
     let mut body = Some(body);
     // Rare cases are boxed, because this value is moved with every request.
-    let mut answered = match steps(gateway, &mut record, &conn, &mut body, &mut rules, first).await
-    {
+    let mut answered = match steps(&mut record, &conn, &mut body, &mut rules, first).await {
         Ok(answered) => answered,
         Err(refusal) => {
             let refused = refuse(gateway, &mut record, refusal, rules);
@@ -147,13 +146,13 @@ async fn answer(
 /// The steps up to an answer, after the first ones. `body` is taken when it is needed; `in_force` is set to the rules that
 /// apply to the request.
 async fn steps(
-    gateway: &Gateway,
     record: &mut Record,
     conn: &Arc<Conn>,
     body: &mut Option<RequestBody>,
     in_force: &mut Option<&'static Rules>,
     first: First,
 ) -> Result<Answered, Refusal> {
+    let gateway = record.gateway;
     let mut resume = Resume::Begin;
     let mut routed = match first {
         First::Script(where_to) => {
@@ -177,7 +176,7 @@ async fn steps(
             break;
         };
         let resume = std::mem::replace(&mut resume, Resume::Begin);
-        match run_script(gateway, record, conn, rules, body.take(), resume).await? {
+        match run_script(record, conn, rules, body.take(), resume).await? {
             Outcome::Reply(reply, length) => return Ok((reply, length)),
             Outcome::LocalRedirect(location) => redirect_within(record, &location)?,
             Outcome::FileRedirect(redirect, status, headers) => {
@@ -438,7 +437,6 @@ fn act(record: &Record, action: &Action) -> Result<Reply, Refusal> {
 
 /// Runs the script of the request, or goes on with it.
 async fn run_script(
-    gateway: &Gateway,
     record: &mut Record,
     conn: &Arc<Conn>,
     rules: &Rules,
@@ -459,7 +457,7 @@ async fn run_script(
     }
     let pool = settings
         .pool
-        .and_then(|pool| gateway.pools.get(pool.0))
+        .and_then(|pool| record.gateway.pools.get(pool.0))
         .ok_or_else(|| {
             let script = record.script.as_deref().map(Script::filename);
             let script = script.unwrap_or(Path::new(""));

@@ -96,7 +96,7 @@ use weir_upstream::resolver::{self, Resolver};
 use self::{
     callers::{AtWork, Owners},
     census::Census,
-    dispatch::PoolHandle,
+    dispatch::{PoolHandle, PoolParts},
     drain::Flag,
     policy::Policy,
     reactors::Reactors,
@@ -382,14 +382,15 @@ impl Gateway {
         ));
         let as_fpm = config.log.error_format == ErrorFormat::Fpm;
         let pool = |(id, pool): (usize, &weir_config::Pool)| {
-            PoolHandle::new(
-                id as u16,
-                pool.clone(),
-                chroot.as_deref(),
-                (cores, as_fpm),
-                manager.clone(),
-                tally.clone(),
-            )
+            PoolHandle::new(PoolParts {
+                id: id as u16,
+                settings: pool.clone(),
+                chroot: chroot.as_deref(),
+                cores,
+                as_fpm,
+                manager: manager.clone(),
+                tally: tally.clone(),
+            })
         };
         let listener_policies = config
             .listeners

@@ -595,7 +595,10 @@ impl Router {
         let id = space.root.id;
         let known = cache::with(self.number, self.limits, |cache| cache.root(id, now));
         let (space, wanted) = (space.clone(), wanted.kept());
-        let space_id = space.id;
+        let keys = CacheKeys {
+            root: id,
+            space: space.id,
+        };
         let shown = space.root.path.clone();
         let task = move || {
             let wanted = wanted.borrow();
@@ -638,32 +641,25 @@ impl Router {
             }
         };
         if let Some(root) = root {
-            self.keep(id, space_id, root, &target, now);
+            self.keep(keys, root, &target, now);
         }
         target
     }
 
     /// Caches what a blocking thread has found.
-    fn keep(
-        &self,
-        root_id: usize,
-        space: usize,
-        root: Arc<OpenRoot>,
-        target: &Target<'_>,
-        now: u64,
-    ) {
+    fn keep(&self, keys: CacheKeys, root: Arc<OpenRoot>, target: &Target<'_>, now: u64) {
         cache::with(self.number, self.limits, |cache| {
-            let current = match cache.root(root_id, now) {
+            let current = match cache.root(keys.root, now) {
                 Some(current) => current,
-                None => cache.keep_root(root_id, root.clone(), now),
+                None => cache.keep_root(keys.root, root.clone(), now),
             };
             match target {
                 Target::File(entry) if entry.is_settled() => {
-                    cache.files.insert(space, entry.clone(), now)
+                    cache.files.insert(keys.space, entry.clone(), now)
                 }
                 Target::Script(script) if current.is(&root) => {
                     if let Some(name) = script.seen_name() {
-                        cache.keep_known(root_id, &root, name, now);
+                        cache.keep_known(keys.root, &root, name, now);
                     }
                 }
                 Target::Failed { error, .. } if resolve::is_out_of_descriptors(error) => {
@@ -673,6 +669,13 @@ impl Router {
             }
         });
     }
+}
+
+/// By which numbers the cache knows a space and its root.
+#[derive(Clone, Copy)]
+struct CacheKeys {
+    root: usize,
+    space: usize,
 }
 
 /// Closes files that this reactor has cached and that were not used lately. Call it about once a second, also without

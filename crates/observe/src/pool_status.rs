@@ -228,7 +228,8 @@ impl Format {
         let layout = self.layout();
         put(&mut out, layout.begin);
         for (index, (label, value)) in of_pool(status, now).into_iter().enumerate() {
-            self.put_field(index, label, &value, layout.breaks, &mut out);
+            self.put_field(index, label, &value, &mut out);
+            put(&mut out, layout.breaks);
         }
         put(&mut out, layout.end_of_pool);
         if full {
@@ -249,14 +250,7 @@ impl Format {
         out
     }
 
-    fn put_field(
-        self,
-        index: usize,
-        label: &str,
-        value: &Value<'_>,
-        line_end: &str,
-        out: &mut Vec<u8>,
-    ) {
+    fn put_field(self, index: usize, label: &str, value: &Value<'_>, out: &mut Vec<u8>) {
         let tag = label.replace(' ', "-").to_ascii_lowercase();
         match self {
             Format::Text => {
@@ -279,13 +273,15 @@ impl Format {
             Format::Xml => out.extend_from_slice(format!("</{tag}>").as_bytes()),
             _ => {}
         }
-        out.extend_from_slice(line_end.as_bytes());
     }
 
     fn put_worker_field(self, index: usize, label: &str, value: &Value<'_>, out: &mut Vec<u8>) {
         if self != Format::Html {
-            let line_end = if self == Format::Text { "\n" } else { "" };
-            return self.put_field(index, label, value, line_end, out);
+            self.put_field(index, label, value, out);
+            if self == Format::Text {
+                out.push(b'\n');
+            }
+            return;
         }
         out.extend_from_slice(b"<td>");
         self.put_value(value, out);

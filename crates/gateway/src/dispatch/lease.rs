@@ -375,7 +375,7 @@ impl Lease {
             slot.requests = slot.requests.saturating_sub(1);
             let released = state.pool.abandon(now, self.worker);
             state.waits_again(&released);
-            return self.go_on(pool, state, released, now, effects);
+            return self.go_on(state, released, now, effects);
         }
         if slot.conn.is_some() && !self.kill {
             let grew = pool.settings.workers().is_some_and(|workers| {
@@ -390,7 +390,7 @@ impl Lease {
             }
             let released = state.pool.release(now, self.worker);
             state.waits_again(&released);
-            return self.go_on(pool, state, released, now, effects);
+            return self.go_on(state, released, now, effects);
         }
         effects.close(slot.conn.take());
         // weir's own PHP has one connection for its whole life; a program gets a new one.
@@ -419,12 +419,12 @@ impl Lease {
     /// The worker is free or ends; the next request gets one.
     fn go_on(
         &self,
-        pool: &'static PoolHandle,
         state: &mut super::State,
         released: Released,
         now: Micros,
         effects: &mut Effects,
     ) {
+        let pool = self.pool;
         if released.leaves {
             state.withdraw(pool, self.worker, effects);
         }

@@ -101,6 +101,28 @@ pub(super) enum Note {
     CrashesOver(String),
 }
 
+/// A server to be added.
+struct NewMember {
+    /// Its entry in the configuration.
+    entry: usize,
+    name: Arc<str>,
+    /// The hash of its address.
+    key: u64,
+    address: Address,
+    /// It was not in the list a moment ago.
+    cold: bool,
+}
+
+/// How a request at a server has ended.
+pub(super) struct Finished<'f> {
+    pub(super) chosen: Chosen,
+    pub(super) outcome: Finish,
+    /// Why it failed, for the log.
+    pub(super) cause: Option<&'f str>,
+    /// Its connection, if that can be used again.
+    pub(super) conn: Option<WorkerConn>,
+}
+
 impl ServerGroup {
     /// Starts with the servers whose addresses are known.
     pub(super) fn new(settings: &Settings, maxconn: usize, chroot: Option<&Path>) -> ServerGroup {
@@ -122,7 +144,14 @@ impl ServerGroup {
                     let key = key::hash(address.to_string().as_bytes());
                     let name = address.to_string().into();
                     let address = inside(chroot, address);
-                    group.add(entry, server, (name, key), address, false);
+                    let new = NewMember {
+                        entry,
+                        name,
+                        key,
+                        address,
+                        cold: false,
+                    };
+                    group.add(server, new);
                 }
                 Upstream::Named { .. } => group.pending_names += 1,
             }
@@ -130,15 +159,15 @@ impl ServerGroup {
         group
     }
 
-    /// Adds a server with this name and this hash of its address. `cold`: it was not in the list a moment ago.
-    fn add(
-        &mut self,
-        entry: usize,
-        server: &UpstreamServer,
-        (name, key): (Arc<str>, u64),
-        address: Address,
-        cold: bool,
-    ) -> (ServerId, u64) {
+    /// Adds a server with the weight of its entry in the configuration.
+    fn add(&mut self, server: &UpstreamServer, new: NewMember) -> (ServerId, u64) {
+        let NewMember {
+            entry,
+            name,
+            key,
+            address,
+            cold,
+        } = new;
         let id = self.balancer.add(
             Micros(clock::now()),
             NewServer {
@@ -202,18 +231,16 @@ impl ServerGroup {
     fn pick(
         &mut self,
         now: Micros,
-        key: Option<u64>,
-        tried: &[ServerId],
-        renew: bool,
+        choice: &ServerChoice<'_>,
         effects: &mut Effects,
     ) -> Option<Picked> {
-        let chosen = self.balancer.choose(now, key, tried)?;
+        let chosen = self.balancer.choose(now, choice.key, choice.tried)?;
         let room = self.balancer.room(now, chosen.server)?;
         let member = self.member_mut(chosen.server)?;
         if room.busy <= 1 {
             member.quiet_since = now.0;
         }
-        let kept = match renew {
+        let kept = match choice.certain {
             true => None,
             false => member.kept.pop(),
         };
@@ -233,17 +260,19 @@ impl ServerGroup {
 
     /// A request at a server has ended. Its connection is kept for another request, if there is one and there is
     /// room. Returns whether the pool's limit may have changed ([`State::fit`]).
-    #[allow(clippy::too_many_arguments, reason = "how a request ended")]
     pub(super) fn finish(
         &mut self,
         now: Micros,
-        chosen: Chosen,
-        finish: Finish,
-        cause: Option<&str>,
-        conn: Option<WorkerConn>,
+        finished: Finished<'_>,
         effects: &mut Effects,
     ) -> bool {
-        let change = self.balancer.finish(now, chosen, finish);
+        let Finished {
+            chosen,
+            outcome,
+            cause,
+            conn,
+        } = finished;
+        let change = self.balancer.finish(now, chosen, outcome);
         let Some(room) = self.balancer.room(now, chosen.server) else {
             // The server was leaving, and this was its last request.
             self.members[chosen.server.0 as usize] = None;
@@ -251,7 +280,7 @@ impl ServerGroup {
             return true;
         };
         if let Some(member) = self.member_mut(chosen.server) {
-            if finish == Finish::Answered {
+            if outcome == Finish::Answered {
                 member.quiet_since = now.0;
             }
             if room.is_up && room.busy + member.kept.len() < room.limit {
@@ -260,21 +289,20 @@ impl ServerGroup {
                 effects.close(conn);
             }
         }
-        self.changed(now, chosen.server, change, cause, effects);
+        self.changed(chosen.server, change, cause, effects);
         change.is_some() || !self.balancer.has_fixed_limit()
     }
 
     /// Logs when a server goes up or down, and closes its idle connections when it is down.
     fn changed(
         &mut self,
-        now: Micros,
         server: ServerId,
         change: Option<Change>,
         cause: Option<&str>,
         effects: &mut Effects,
     ) {
         let Some(change) = change else { return };
-        let figures = self.balancer.figures(now, server);
+        let figures = self.balancer.figures(Micros(clock::now()), server);
         let Some(member) = self.member_mut(server) else {
             return;
         };
@@ -352,20 +380,19 @@ impl State {
         if self.pool.maxconn() == limit && places == limit {
             return;
         }
-        self.resize(pool, places, limit, now, effects);
+        self.resize(pool, limit, now, effects);
     }
 
-    /// Changes the number of places of the pool from `places` to `limit`.
+    /// Changes the number of places of the pool to `limit`.
     #[cold]
     fn resize(
         &mut self,
         pool: &'static PoolHandle,
-        places: usize,
         limit: usize,
         now: Micros,
         effects: &mut Effects,
     ) {
-        let before = self.pool.limits();
+        let (before, places) = (self.pool.limits(), self.pool.staying());
         let Some(group) = &mut self.group else { return };
         if limit < before.maxconn {
             group.trim(now, effects);
@@ -423,7 +450,13 @@ impl State {
         let mut fits = true;
         if let (Some(group), Some(chosen)) = (&mut self.group, lease.chosen.take()) {
             let cause = lease.cause.as_deref();
-            fits = !group.finish(now, chosen, lease.outcome, cause, conn, effects);
+            let finished = Finished {
+                chosen,
+                outcome: lease.outcome,
+                cause,
+                conn,
+            };
+            fits = !group.finish(now, finished, effects);
         }
         if !matches!(lease.outcome, Finish::Answered | Finish::Unknown) {
             // No request was finished, so the duration does not count as that of a script.
@@ -492,7 +525,7 @@ impl PoolHandle {
         self.change(|state, now, effects| {
             if let Some(group) = &mut state.group {
                 let change = group.balancer.failed(now, server);
-                group.changed(now, server, change, Some(cause), effects);
+                group.changed(server, change, Some(cause), effects);
             }
             state.fit(self, now, effects);
         });

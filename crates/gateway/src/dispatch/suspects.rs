@@ -14,7 +14,6 @@ use std::{
 use weir_config::Workers;
 use weir_observe::{clock, scoreboard};
 use weir_pool::{CrashRules, Crashes, Micros, Suspect};
-use weir_sys::process::Exit;
 
 use super::{PoolHandle, Slot, State, WorkerScore, scaling::Effects, servers::Note};
 
@@ -86,11 +85,12 @@ impl State {
         &mut self,
         pool: &PoolHandle,
         slot: &Slot,
-        exit: Exit,
         now: Micros,
         effects: &mut Effects,
     ) {
-        let Some(score) = &slot.score else { return };
+        let (Some(score), Some(exit)) = (&slot.score, slot.exit) else {
+            return;
+        };
         let (key, begun) = score.request(subject);
         let suspects = &mut self.suspects;
         let refused = suspects.crashes.crashed(now, key, Micros(begun));

@@ -106,9 +106,10 @@ impl FileEntry {
         let mut variants = Vec::new();
         if negotiable {
             for coding in encoding::ALL {
-                if let Some((path, file, stat)) = open_variant(source, &stat, coding)? {
-                    let content = small_content(&file, &stat, source.walk.cached_only)?;
-                    variants.push((coding, path, file, stat, content));
+                if let Some(mut opened) = open_variant(source, &stat, coding)? {
+                    let cached_only = source.walk.cached_only;
+                    opened.content = small_content(&opened.file, &opened.stat, cached_only)?;
+                    variants.push((coding, opened));
                 }
             }
         }
@@ -126,13 +127,19 @@ impl FileEntry {
         Ok(Self {
             source: source.as_text || is_source(&head) && !types::is_to_be_read(source.path),
             negotiable,
-            settled: settled(&stat) && variants.iter().all(|variant| settled(&variant.3)),
-            identity: base.representation(None, source.path.into(), file, stat, content),
+            settled: settled(&stat) && variants.iter().all(|variant| settled(&variant.1.stat)),
+            identity: base.representation(
+                None,
+                OpenedFile {
+                    path: source.path.into(),
+                    file,
+                    stat,
+                    content,
+                },
+            ),
             variants: variants
                 .into_iter()
-                .map(|(coding, path, file, stat, content)| {
-                    base.representation(Some(coding), path.into(), file, stat, content)
-                })
+                .map(|(coding, opened)| base.representation(Some(coding), opened))
                 .collect(),
         })
     }
@@ -214,6 +221,16 @@ impl FileEntry {
     }
 }
 
+/// A file that was opened for a representation.
+struct OpenedFile {
+    /// Relative to the root.
+    path: Box<[u8]>,
+    file: OwnedFd,
+    stat: FileStat,
+    /// If it is small.
+    content: Option<Bytes>,
+}
+
 /// What all representations of a file share.
 struct Base<'b> {
     content_type: HeaderValue,
@@ -224,14 +241,13 @@ struct Base<'b> {
 }
 
 impl Base<'_> {
-    fn representation(
-        &self,
-        coding: Option<Coding>,
-        path: Box<[u8]>,
-        file: OwnedFd,
-        stat: FileStat,
-        content: Option<Bytes>,
-    ) -> Representation {
+    fn representation(&self, coding: Option<Coding>, opened: OpenedFile) -> Representation {
+        let OpenedFile {
+            path,
+            file,
+            stat,
+            content,
+        } = opened;
         // RFC 9110 §8.8.2.1: never later than the answer. Also, a year has four digits.
         let modified = (stat.mtime_ns.max(0) as u64 / 1_000_000_000).min(self.now.as_secs());
         let etag = etag(&stat, coding);
@@ -281,19 +297,22 @@ fn etag(stat: &FileStat, coding: Option<Coding>) -> HeaderValue {
     })
 }
 
-type Opened = (Vec<u8>, OwnedFd, FileStat);
-
 /// The precompressed file beside the original, if it can be used. One that cannot be read is ignored.
 fn open_variant(
     source: &Source<'_>,
     original: &FileStat,
     coding: Coding,
-) -> io::Result<Option<Opened>> {
+) -> io::Result<Option<OpenedFile>> {
     let path = encoding::name_beside(source.path, coding);
     let opened = file::open_beneath(source.root, &path, source.walk)
         .and_then(|file| file::fstat(file.as_fd()).map(|stat| (file, stat)));
     match opened {
-        Ok((file, stat)) => Ok(is_usable(original, &stat).then_some((path, file, stat))),
+        Ok((file, stat)) => Ok(is_usable(original, &stat).then(|| OpenedFile {
+            path: path.into(),
+            file,
+            stat,
+            content: None,
+        })),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
         Err(_) => Ok(None),
     }

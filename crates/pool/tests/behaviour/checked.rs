@@ -12,7 +12,7 @@ use weir_pool::{
     RequestId, Reserve, ShedReason, Stats, Ticket, WorkerId,
 };
 
-use crate::line::Line;
+use crate::line::{Line, Place};
 
 /// How a request ended. Each request ends once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,7 +184,7 @@ impl Checked {
             }
             (answer, None) => panic!("admit {ticket:?}: {answer:?}"),
         }
-        self.admitted(answer, ticket, self.clock, start_by, false);
+        self.admitted(answer, Place::new(ticket, self.clock, start_by));
         // The limit grows with the number of waiting requests.
         if let Admission::Wait { .. } = answer
             && !self.line.places.contains_key(&request)
@@ -499,7 +499,7 @@ impl Checked {
         };
         let answer = self.pool.readmit(now, ticket, admitted_at);
         assert_eq!(answer, foretold, "readmit {ticket:?} of {admitted_at:?}");
-        self.admitted(answer, ticket, admitted_at, start_by, true);
+        self.admitted(answer, Place::new(ticket, admitted_at, start_by).of_retry());
         answer
     }
 
@@ -527,25 +527,15 @@ impl Checked {
         self.settled();
     }
 
-    fn admitted(
-        &mut self,
-        answer: Admission,
-        ticket: &Ticket,
-        admitted_at: Micros,
-        start_by: Micros,
-        is_retry: bool,
-    ) {
-        let request = ticket.request;
+    fn admitted(&mut self, answer: Admission, place: Place) {
+        let request = place.ticket.request;
         assert!(
             !self.ended.contains_key(&request),
             "{request:?} came back from the dead"
         );
         match answer {
-            Admission::Run(worker) => self.occupy(Assignment { request, worker }, ticket),
-            Admission::Wait { .. } => {
-                self.line
-                    .push(ticket, admitted_at, start_by, is_retry, self.steps);
-            }
+            Admission::Run(worker) => self.occupy(Assignment { request, worker }, &place.ticket),
+            Admission::Wait { .. } => self.line.push(place, self.steps),
             Admission::Shed(reason) => self.end(request, End::Shed(reason)),
         }
     }

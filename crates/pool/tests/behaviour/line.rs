@@ -33,6 +33,26 @@ pub(crate) struct Place {
     step: u64,
 }
 
+impl Place {
+    pub(crate) fn new(ticket: &Ticket, admitted_at: Micros, start_by: Micros) -> Place {
+        Place {
+            ticket: *ticket,
+            admitted_at,
+            start_by,
+            is_retry: false,
+            is_stale: false,
+            step: 0,
+        }
+    }
+
+    pub(crate) fn of_retry(self) -> Place {
+        Place {
+            is_retry: true,
+            ..self
+        }
+    }
+}
+
 impl Class {
     fn ahead(&self, stale_last: bool) -> usize {
         let fresh: usize = self.fresh.values().map(VecDeque::len).sum();
@@ -58,22 +78,11 @@ impl Line {
         deadlines.filter(|deadline| *deadline < Micros::MAX).min()
     }
 
-    pub(crate) fn push(
-        &mut self,
-        ticket: &Ticket,
-        admitted_at: Micros,
-        start_by: Micros,
-        is_retry: bool,
-        step: u64,
-    ) {
-        let place = Place {
-            ticket: *ticket,
-            admitted_at,
-            start_by,
-            is_retry,
-            is_stale: false,
-            step,
-        };
+    pub(crate) fn push(&mut self, place: Place, step: u64) {
+        let Place {
+            ticket, is_retry, ..
+        } = place;
+        let place = Place { step, ..place };
         assert!(self.places.insert(ticket.request, place).is_none());
         let class = self.classes.entry(ticket.priority).or_default();
         if is_retry {

@@ -233,7 +233,7 @@ impl PoolHandle {
                 let good = check.good;
                 member.last_check = Some(check);
                 let change = good.and_then(|good| group.balancer.checked(now, server, good));
-                group.changed(now, server, change, Some(&cause), effects);
+                group.changed(server, change, Some(&cause), effects);
             }
             state.fit(self, now, effects);
         });

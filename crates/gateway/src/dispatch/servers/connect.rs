@@ -106,7 +106,7 @@ impl Lease {
             let mut state = self.pool.state();
             let now = Micros(clock::now());
             let group = state.group.as_mut()?;
-            group.pick(now, choice.key, tried, choice.certain, &mut effects)
+            group.pick(now, &ServerChoice { tried, ..*choice }, &mut effects)
         };
         effects.perform(self.pool);
         let picked = picked?;
@@ -131,7 +131,13 @@ impl Lease {
         pool.change(|state, now, effects| {
             if let (Some(group), Some(chosen)) = (&mut state.group, chosen) {
                 let cause = error.to_string();
-                group.finish(now, chosen, finish, Some(&cause), None, effects);
+                let finished = super::Finished {
+                    chosen,
+                    outcome: finish,
+                    cause: Some(&cause),
+                    conn: None,
+                };
+                group.finish(now, finished, effects);
                 let other = group.balancer.has_other(tried);
                 others = other.then(|| group.balancer.count());
             }

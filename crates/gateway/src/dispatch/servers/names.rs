@@ -12,7 +12,7 @@ use weir_config::{Address, Runtime};
 use weir_control::ToManager;
 use weir_pool::ServerId;
 
-use super::{Note, ServerGroup, UnknownName, key};
+use super::{NewMember, Note, ServerGroup, UnknownName, key};
 use crate::{
     dispatch::PoolHandle,
     resolver::{MOST_ADDRESSES, Resolved, Resolver},
@@ -151,13 +151,14 @@ impl ServerGroup {
                 effects.note(Note::Notice(text));
             }
             let server = &settings.list[name.entry];
-            added.push(self.add(
-                name.entry,
-                server,
-                (shown, key::hash(address.to_string().as_bytes())),
-                Address::Tcp(address),
-                !name.first,
-            ));
+            let new = NewMember {
+                entry: name.entry,
+                name: shown,
+                key: key::hash(address.to_string().as_bytes()),
+                address: Address::Tcp(address),
+                cold: !name.first,
+            };
+            added.push(self.add(server, new));
         }
         added
     }
