@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     print("weir: 200 nodes", &pool);
-    print("a queue without an end: 20 nodes", &backlog);
+    print("an unlimited queue: 20 nodes", &backlog);
     let requests: u64 = pool.iter().map(|second| second.asked).sum();
     eprintln!(
         "{requests} requests in {:.1} s",

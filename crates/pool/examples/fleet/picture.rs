@@ -11,7 +11,7 @@ pub(crate) fn draw(plan: &Plan, course: &[Second], other_plan: &Plan, other: &[S
         svg,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
          font-family=\"system-ui, sans-serif\" font-size=\"13\" fill=\"#222\">\n\
-         <title>A fleet through node losses and a crowd</title>\n\
+         <title>A fleet with node failures and a peak of visitors</title>\n\
          <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n"
     );
     let seconds = plan.seconds as f64;
@@ -52,7 +52,7 @@ pub(crate) fn draw(plan: &Plan, course: &[Second], other_plan: &Plan, other: &[S
             ("#bbb", "", "asked for (weir)"),
             ("#666", "4 4", "what the nodes can do"),
             (OURS, "", "answered in time: weir"),
-            (THEIRS, "", "answered in time: queue without an end"),
+            (THEIRS, "", "answered in time: unlimited queue"),
         ],
     );
     let below = Panel {
@@ -93,7 +93,7 @@ pub(crate) fn draw(plan: &Plan, course: &[Second], other_plan: &Plan, other: &[S
         &[
             (OURS, "", "weir: median"),
             (OURS, "2 3", "weir: 99 %"),
-            (THEIRS, "", "queue without an end: median"),
+            (THEIRS, "", "unlimited queue: median"),
             (THEIRS, "2 3", "its 99 %"),
         ],
     );
