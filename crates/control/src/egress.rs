@@ -177,12 +177,8 @@ mod tests {
             Env("KEY".into()),
         ];
         assert_eq!(value(&whole), Ok(b"Bearer hunter2/swordfish".to_vec()));
-        for piece in [
-            File("/two".into()),
-            File("/empty".into()),
-            File("/none".into()),
-        ] {
-            assert!(value(&[piece]).unwrap_err().starts_with('/'));
+        for file in ["/two", "/empty", "/none"] {
+            assert!(value(&[File(file.into())]).unwrap_err().contains(file));
         }
         assert!(value(&[Env("NONE".into())]).is_err());
     }
