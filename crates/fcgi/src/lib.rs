@@ -57,7 +57,7 @@
 //!   the empty `FCGI_PARAMS` record it does not expect padding at all. It also refuses a record whose content and
 //!   padding together pass 65,535 bytes, so that padding would cost room too.
 //! - **A pair stays in one record where it can.** PHP decodes each `FCGI_PARAMS` record on its own and closes the
-//!   connection on a pair that goes on in the next. [`client::Params`] therefore begins a record rather than cut a
+//!   connection on a pair that continues in the next. [`client::Params`] therefore begins a record rather than cut a
 //!   pair. A pair that is longer than a record cannot reach PHP: compare [`nv::encoded_len`] with [`MAX_CONTENT`]
 //!   before a worker is asked for. [`server::RequestDecoder`] takes pairs cut anywhere.
 //! - **The end is `FCGI_END_REQUEST`.** PHP does not send the empty `FCGI_STDOUT` record before it.

@@ -1,5 +1,5 @@
-//! Accepts connections on the listening sockets, and serves those that other reactors send, and idle ones on which
-//! something has come.
+//! Accepts connections on the listening sockets. Also serves those that other reactors send, and idle ones on which
+//! bytes have arrived.
 //!
 //! Each reactor that accepts has its own listening socket for each listener, or shares it with others.
 //! [`super::reactors`] says which reactor gets a connection, [`super::census`] whether there is room for it.
@@ -146,7 +146,7 @@ pub(crate) async fn listen(
     Ok(())
 }
 
-/// Serves the connections that other reactors send to the reactor `home`, and idle ones on which something has come.
+/// Serves the connections that other reactors send to the reactor `home`, and idle ones on which bytes have arrived.
 /// Never returns.
 pub(super) async fn take_in(
     gateway: &'static Gateway,

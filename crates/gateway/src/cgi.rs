@@ -26,7 +26,7 @@ pub(crate) struct Head {
     is_event_stream: bool,
 }
 
-/// What becomes of a line of the head.
+/// What happens to a line of the head.
 enum Line<'l> {
     /// It is passed on as the script wrote it.
     Kept,
@@ -145,7 +145,7 @@ impl Head {
         (is_local && !self.status_said).then_some(location)
     }
 
-    /// Whether the answer is something else than the script's output: a redirect within the site, or a file.
+    /// Whether the answer is not the script's output: a redirect within the site, or a file.
     pub(crate) fn answers_otherwise(&self) -> bool {
         self.accel_redirect.is_some() || self.sendfile.is_some() || self.local_redirect().is_some()
     }

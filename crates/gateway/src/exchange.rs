@@ -53,7 +53,7 @@ enum Routed {
     Waits,
 }
 
-/// How far [`begin`] came with a request that it did not answer.
+/// What remains to be done for a request that [`begin`] did not answer.
 enum First {
     Script(Resume),
     Waits,
@@ -61,7 +61,7 @@ enum First {
     Done(Box<Result<Reply, Refusal>>),
 }
 
-/// Begins to answer a request. What needs not wait is answered.
+/// Begins to answer a request. If nothing has to wait, this answers it.
 pub(crate) fn begin(
     gateway: &'static Gateway,
     conn: &Arc<Conn>,
@@ -435,7 +435,7 @@ fn act(record: &Record, action: &Action) -> Result<Reply, Refusal> {
     }
 }
 
-/// Runs the script of the request, or goes on with it.
+/// Runs the script of the request, or continues with it.
 async fn run_script(
     record: &mut Record,
     conn: &Arc<Conn>,
@@ -757,7 +757,7 @@ fn rendered(template: &Template, record: &Record) -> Vec<u8> {
     text
 }
 
-/// The refusal if a field of our own were not valid.
+/// The refusal if one of weir's own fields is not valid.
 fn unsaid(_: InvalidField) -> Refusal {
     Refusal::upstream(
         StatusCode::INTERNAL_SERVER_ERROR,

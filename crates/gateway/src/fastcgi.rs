@@ -6,7 +6,7 @@
 //! worker counts as free only when it really is. Writing and reading are independent, because a script may answer
 //! before it has read its whole body.
 //!
-//! A program is free when it sends END_REQUEST. weir's own PHP reports this separately: its script may run on after
+//! A program is free when it sends END_REQUEST. weir's own PHP reports this separately: its script may continue after
 //! the response is complete ([`finishing`]).
 
 mod failure;
@@ -258,8 +258,8 @@ impl Run {
                     live.finish();
                 }
             }
-            // Nobody waits any more, but the script may be doing useful work. Behind a web server with PHP-FPM it
-            // would run on, too. The route's setting for clients that have left applies here as well.
+            // Nobody waits any more, but the script may be doing useful work. With PHP-FPM behind a web server it
+            // would continue, too. The route's setting for clients that have left applies here as well.
             Err(Failure::Silent { goes_on: true, .. }) => {
                 if self.on_drop == OnDrop::Abort {
                     self.on_drop = OnDrop::Finish;

@@ -32,7 +32,7 @@ pub(crate) struct Detached {
     pub(super) socket: OwnedFd,
     pub(super) peer: Option<SocketAddr>,
     pub(super) place: ConnectionPermit,
-    /// If it is not new: the requests that it has had, and since when it has none ([`weir_observe::clock::now`]).
+    /// If it is not new: the number of its requests, and since when it is idle ([`weir_observe::clock::now`]).
     pub(super) before: Option<(u64, u64)>,
 }
 
@@ -153,7 +153,7 @@ pub(super) fn close_all(with_input: bool) {
     });
 }
 
-/// Takes some of them, so many at most, for other reactors.
+/// Takes at most `most` of them, for other reactors.
 pub(super) fn take_some(most: usize) -> Vec<Detached> {
     LIST.with_borrow_mut(|list| {
         let mut slots = list.slots(|times| times.spare_from < NEVER);

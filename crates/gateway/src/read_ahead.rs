@@ -71,7 +71,7 @@ enum State {
     Whole,
     /// The worker failed.
     Cut,
-    /// The client has left; the script runs on and its output is discarded.
+    /// The client has left; the script continues and its output is discarded.
     Abandoned,
 }
 
@@ -185,7 +185,7 @@ impl Buffer {
             }
             self.file = None;
         }
-        // A part larger than the limit must still pass when the memory is empty.
+        // When the memory is empty, even a part that is larger than the limit is stored.
         if !self.memory.is_empty() && self.memory.len() + bytes.len() > room.memory {
             return Stored::Full;
         }
@@ -345,7 +345,7 @@ fn spool_failed(owner: &Owner, error: &io::Error) {
     );
 }
 
-/// The longest part of a file that is given at once, bytes: what is in the file meanwhile is not known to be there yet.
+/// The longest part of a file that is given at once, bytes. Bytes stored later come with the next part.
 const FILE_SLICE: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Everything that is known of one request, from its head to its log line.
+//! Everything that is known about one request, from its head to its log line.
 //!
 //! The record travels with the request: the steps fill it in, the body counts the bytes, and the connection writes
 //! the log line when the last byte is sent. If it is dropped before, the log says that the client has left.
@@ -38,7 +38,7 @@ use super::{
     trace,
 };
 
-/// What is known of a request.
+/// What is known about a request.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) gateway: &'static Gateway,
@@ -96,7 +96,7 @@ thread_local! {
     static SPARE: RefCell<Vec<Box<Record>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What few requests have. It is in a box, because each request that waits keeps a record.
+/// Values that few requests have. In a box, because each waiting request keeps a record.
 #[derive(Debug, Default)]
 pub(crate) struct Rare {
     /// `PATH_TRANSLATED`, if the worker is to get it.
@@ -241,7 +241,7 @@ impl Record {
         }
     }
 
-    /// What few requests have, to be changed.
+    /// The values that few requests have, to be changed.
     pub(crate) fn rare_mut(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }

@@ -148,18 +148,18 @@ pub(crate) struct Started {
     pub(crate) stderr: Option<StderrCopy>,
 }
 
-/// A request for a script without a body, on its usual way. Thousands may wait, so this is no future, which would have
-/// room for all that can happen: anything else is left to [`run`].
+/// A request for a script without a body, on its usual way. Thousands may wait, so this is not a future, which would
+/// reserve memory for every case: other cases are left to [`run`].
 pub(crate) struct Usual {
     pool: &'static PoolHandle,
     attempt: Attempt,
 }
 
-/// Where [`run`] goes on after [`Usual`].
+/// Where [`run`] continues after [`Usual`].
 pub(crate) enum Resume {
     /// At the beginning. The policy and the site's headers are not in the record yet.
     Begin,
-    /// At the beginning, but they are.
+    /// At the beginning, but both are in the record.
     Prepared,
     /// After an attempt.
     Ended(Box<Ended>),
@@ -173,7 +173,7 @@ impl Usual {
     ///
     /// # Errors
     ///
-    /// How the request goes on instead.
+    /// How the request continues instead.
     pub(crate) fn new(record: &mut Record, conn: &Arc<Conn>) -> Result<Usual, Resume> {
         let Some(pool) = record.pool else {
             return Err(Resume::Prepared);
@@ -190,7 +190,7 @@ impl Usual {
         Ok(Usual { pool, attempt })
     }
 
-    /// The answer, with the length of its body if only the head has it; or how the request goes on instead.
+    /// The answer, with the length of its body if only the head has it; or how the request continues instead.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -627,7 +627,7 @@ pub(crate) fn about(record: &Record) -> About<'_> {
     }
 }
 
-/// How many workers that end before they read it a request is given to, at most.
+/// Maximum number of workers that a request is given to, if they end before they read it.
 const MAX_UNREAD: u32 = 16;
 
 /// How many bytes of a body are discarded to keep the connection open.

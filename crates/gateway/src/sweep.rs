@@ -146,7 +146,7 @@ fn wake_all(is_meant: impl FnMut(&&Arc<Conn>) -> bool) {
     });
 }
 
-/// Moves idle connections of this reactor, which was let go, to others: some at once, at most [`MOST_LEAVING`].
+/// Moves idle connections of this reactor, which is leaving, to others: at most [`MOST_LEAVING`] at once.
 fn give_away(gateway: &Gateway, home: u16) {
     for connection in idle::take_some(MOST_LEAVING) {
         if let Some(to) = gateway.reactors.for_idle(home) {
@@ -300,7 +300,7 @@ pub(super) const SWEEP: Duration = Duration::from_millis(200);
 /// How often the open-file cache is checked, µs.
 const SWEEP_FILES: u64 = 1_000_000;
 
-/// How many idle connections of a reactor that was let go are moved at once.
+/// How many idle connections of a leaving reactor are moved at once.
 const MOST_LEAVING: usize = 256;
 
 /// After this many connections have come to rest, it is worth checking whether memory can be given back.

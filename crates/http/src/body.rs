@@ -1,4 +1,4 @@
-//! Bodies in both directions, whatever the wire: what a request brings, and what an answer is made of.
+//! Bodies in both directions, for any protocol: those of requests, and the parts that answers are made of.
 
 use std::{
     collections::VecDeque,
@@ -31,17 +31,17 @@ pub enum Body {
     Bytes(Bytes),
     /// Memory and parts of files, in order; the length is known.
     Parts(VecDeque<Part>),
-    /// What comes while it is sent.
+    /// Made while it is sent.
     Stream(Box<dyn Stream>),
-    /// Of a 2xx to CONNECT: what follows the head is not HTTP.
+    /// For a 2xx answer to CONNECT: the bytes after the head are not HTTP.
     Tunnel(Tunnel),
 }
 
-/// Takes the client's stream, and what was read from it behind the request, once the head of the answer is sent. The
+/// Takes the client's stream once the head of the answer is sent, and the bytes that were read after the request. The
 /// connection lasts as long as the future that it returns.
 pub struct Tunnel(pub Box<dyn FnOnce(Socket, Vec<u8>) -> Tunnelled + Send>);
 
-/// Carries a tunnel to its end.
+/// Runs a tunnel until it ends.
 pub type Tunnelled = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A part of an answer.
@@ -55,17 +55,17 @@ pub enum Part {
         offset: u64,
         len: u64,
     },
-    /// Fields behind the body, as its last part. They are sent if the length is not known before.
+    /// Fields after the body, as its last part. They are sent if the length was not known in advance.
     Trailers(Fields),
 }
 
-/// The source of a body that comes while it is sent.
+/// The source of a body that is made while it is sent.
 pub trait Stream: fmt::Debug + Send {
     /// The next part; `None` at the end.
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>>;
 }
 
-/// The body ended too early; the carrier then shows the client that it is not whole.
+/// The body ended too early; the carrier then shows the client that it is not complete.
 #[derive(Debug)]
 pub struct Truncated;
 
@@ -109,7 +109,7 @@ impl Part {
         }
     }
 
-    /// Drops what is beyond `most` bytes.
+    /// Drops the bytes after the first `most`.
     pub fn truncate(&mut self, most: u64) {
         match self {
             Part::Bytes(bytes) => bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX)),
@@ -169,12 +169,12 @@ impl RequestBody {
         }
     }
 
-    /// Whether there is nothing to read: the request has no body.
+    /// Whether the request has no body.
     pub fn is_none(&self) -> bool {
         self.inlet.is_none()
     }
 
-    /// Its length, if the request says that.
+    /// Its length, if the request states it.
     pub fn length(&self) -> Option<u64> {
         self.length
     }
@@ -217,7 +217,7 @@ impl Inlet {
         self.settle(State::Whole);
     }
 
-    /// What has come is no body.
+    /// The received bytes are not a valid body.
     pub fn fail(&self) {
         self.settle(State::Malformed);
     }

@@ -1,4 +1,4 @@
-//! What is known of a client connection, whatever it speaks: its phase, its deadlines, and what its request does.
+//! The state of a client connection of any protocol: its phase, its deadlines, and what its request does.
 //!
 //! The carrier of the connection, the steps of its request and the reactor's sweeper share it. The sweeper wakes the
 //! connection when one of its deadlines has passed, so that no request needs a timer of its own. It looks at a connection
@@ -50,8 +50,8 @@ pub struct ConnState {
     phase: AtomicU8,
     /// The connection is idle and is to be closed to make room for others.
     is_unwanted: AtomicBool,
-    /// Somebody works for this client: 0, or [`WATCHED`] or [`WORKS`]. Its close is then noticed even behind other bytes
-    /// that it sent.
+    /// Whether a request of this client is being processed: 0, [`WATCHED`] or [`WORKS`]. If so, its close is noticed
+    /// even after other bytes that it sent.
     watched: AtomicU8,
     /// The rest of a request body was not read, so the socket must be closed carefully (see [`weir_net::linger`]).
     body_unread: AtomicBool,
@@ -163,7 +163,7 @@ impl ConnState {
             && now.saturating_sub(self.head_started.load(Relaxed)) >= REST_AFTER
     }
 
-    /// A whole head has arrived, so a request begins. Returns when its first byte arrived.
+    /// A complete head has arrived, so a request begins. Returns when its first byte arrived.
     pub fn begin_request(&self) -> u64 {
         let started = self.head_started.load(Relaxed);
         let requests = self.requests.load(Relaxed) + 1;
@@ -193,7 +193,7 @@ impl ConnState {
         }
     }
 
-    /// When that is; [`NEVER`]: nothing is planned.
+    /// When the task is woken; [`NEVER`]: nothing is planned.
     pub fn wakes_at(&self) -> u64 {
         self.deadline.load(Relaxed)
     }
@@ -245,12 +245,12 @@ impl ConnState {
         self.watched.store(WATCHED, Relaxed);
     }
 
-    /// The work for the request has begun: it is not left out any more because the client has left.
+    /// The work for the request has begun: from now on it is done even if the client leaves.
     pub fn work_begins(&self) {
         self.watched.store(WORKS, Relaxed);
     }
 
-    /// Whether the carrier looks whether the client has left before the exchange goes on.
+    /// Whether the carrier checks that the client is still there before the exchange continues.
     pub(crate) fn is_client_looked_at_first(&self) -> bool {
         self.watched.load(Relaxed) == WATCHED
     }

@@ -1,4 +1,4 @@
-//! The carrier of FastCGI: weir as the application of a web server in front, which talks to it as to PHP-FPM.
+//! The carrier of FastCGI: a web server in front uses weir as it would use PHP-FPM.
 //!
 //! ```text
 //!            all parameters             answer                 kernel has END_REQUEST
@@ -114,7 +114,7 @@ impl<X: Front> Connection<X> {
                 Stage::Closing(closing) => return closing.as_mut().poll(cx),
             };
             if let Next::End(ending) = next {
-                // Dropping the stage tells those who work for this web server that it has left.
+                // Dropping the stage tells the request's steps that the web server has left.
                 self.stage = Stage::Reading;
                 match self.end(ending) {
                     Some(closing) => self.stage = Stage::Closing(closing),
@@ -199,7 +199,7 @@ impl<X: Front> Connection<X> {
         let state = self.front.state();
         let mut has_news = true;
         let answer = loop {
-            // Looked at first, so that a request whose web server has left is not started.
+            // Checked first, so that a request whose web server has left is not started.
             while self.wire.is_read_on() {
                 match self.wire.poll_flush(cx, state) {
                     Poll::Ready(Err(ending)) => return Poll::Ready(Next::End(ending)),
@@ -236,7 +236,7 @@ impl<X: Front> Connection<X> {
         };
         let sent = match sending.poll(cx, &mut self.wire, self.front.state()) {
             Poll::Ready(sent) => sent,
-            // Its end is sent: what comes now belongs to no request.
+            // Its end is sent: bytes that arrive now belong to no request.
             Poll::Pending if sending.is_ended() => return Poll::Pending,
             Poll::Pending => loop {
                 match ready!(self.wire.poll_read(cx, &self.front)) {
@@ -255,7 +255,7 @@ impl<X: Front> Connection<X> {
         })
     }
 
-    /// The web server has aborted its request: those who work for it learn that, and the request is ended.
+    /// The web server has aborted its request: its steps are dropped, and the request is ended.
     fn abort(&mut self) -> Next {
         self.stage = Stage::Sending(Box::new(Sending::none()));
         Next::Part

@@ -11,9 +11,9 @@
 //!   all connections of a reactor read into the same one, and only bytes that cannot be used yet are copied.
 //! - `Steps`: the exchange works for a request that it could not answer at once. The carrier gives it the body when it
 //!   asks for it, and watches the client while a script runs. What the client sends meanwhile is kept.
-//! - `Sending`: the answer. If the kernel takes all of it at once, as it nearly always does, there is no such state.
-//!   If the source of the answer reads the request's body on, it gets it here, too.
-//! - `Closing`: rare, so in a box. A tunnel (CONNECT) is such an end.
+//! - `Sending`: the answer. Usually the kernel takes all of it at once; then there is no such state. A source that
+//!   still reads the request's body gets it here, too.
+//! - `Closing`: in a box, because it is rare. A tunnel (CONNECT) also ends the connection like this.
 //!
 //! The parser is [`weir_http1`]; its documentation says what is refused.
 
@@ -58,7 +58,7 @@ enum Stage<R> {
     Closing(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
 
-/// A request that the exchange works for.
+/// A request that the exchange is processing.
 struct Working<R> {
     steps: Steps<R>,
     /// `None` if there is no body.
@@ -114,7 +114,7 @@ impl<X: Front> Connection<X> {
                 Stage::Closing(closing) => return closing.as_mut().poll(cx),
             };
             if let Next::End(ending) = next {
-                // Dropping the stage tells those who work for this client that it has left.
+                // Dropping the stage tells the request's steps that the client has left.
                 self.stage = Stage::Reading;
                 match self.end(ending) {
                     Some(closing) => self.stage = Stage::Closing(closing),
@@ -178,14 +178,14 @@ impl<X: Front> Connection<X> {
         }
     }
 
-    /// Lets the exchange work, and gives it what it needs of the wire.
+    /// Runs the exchange, and gives it what it needs from the connection.
     fn poll_steps(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> Poll<Next> {
         let Stage::Steps(steps) = &mut self.stage else {
             return Poll::Ready(Next::Part);
         };
         let (wire, state) = (&mut self.wire, self.front.state());
         let mut is_watched = state.is_client_looked_at_first();
-        // Looked at first, so that a request whose client has left is not started.
+        // Checked first, so that a request whose client has left is not started.
         if is_watched && wire.client_left(cx) {
             return Poll::Ready(Next::End(Ending::Clean));
         }

@@ -1,4 +1,4 @@
-//! The head of a request, whatever it came over.
+//! The head of a request of any protocol.
 
 use std::{cell::RefCell, fmt, ops::Range};
 
@@ -76,7 +76,7 @@ thread_local! {
 }
 
 impl Head {
-    /// A head to be filled. What is in it has no meaning.
+    /// A head to be filled. Its present content has no meaning.
     pub fn spare() -> Box<Head> {
         SPARE.with_borrow_mut(Vec::pop).unwrap_or_default()
     }

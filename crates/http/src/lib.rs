@@ -1,14 +1,14 @@
-//! HTTP without its wire: what carriers and the gateway's exchange of a request and its answer say to each other.
+//! HTTP independent of its protocol version: the interface between carriers and the gateway's exchange.
 //!
 //! ```text
 //! wire ◄─► carrier: head ─► Request ─► the exchange, its steps ─► Answer: head, parts ─► carrier ─► wire
 //!                   body ─► Inlet ───► RequestBody
 //! ```
 //! A carrier reads requests from its wire and writes answers to it: [`h1`] is that of HTTP/1, [`fastcgi`] that of web
-//! servers in front. It gives each [`Request`] to the exchange ([`Front::begin`]), which knows no wire. What can be answered without waiting is answered at once.
-//! For other requests the carrier gets steps, which it runs, and which it drops when the client has left. The body of an
-//! [`Answer`] is made of memory, parts of files, or a [`Stream`]. Interim answers go through
-//! [`ConnState::send_interim`].
+//! servers in front. It gives each [`Request`] to the exchange ([`Front::begin`]), which does not depend on the
+//! protocol. The exchange answers at once if it need not wait. For other requests the carrier gets steps, which it
+//! runs, and which it drops when the client has left. The body of an [`Answer`] is made of memory, parts of files, or a
+//! [`Stream`]. Interim answers go through [`ConnState::send_interim`].
 #![forbid(unsafe_code)]
 
 mod body;
@@ -36,7 +36,7 @@ pub use self::{
     head::{Head, Target},
 };
 
-/// A request whose head is whole.
+/// A request whose head is complete.
 #[derive(Debug)]
 pub struct Request {
     pub head: Box<Head>,
@@ -45,7 +45,7 @@ pub struct Request {
     pub body: RequestBody,
 }
 
-/// What the exchange has for a request at once.
+/// What the exchange returns for a request at once.
 pub enum Begun<R> {
     /// The answer.
     Answered(Answer<R>),
@@ -53,7 +53,7 @@ pub enum Begun<R> {
     Steps(Steps<R>),
 }
 
-/// The steps to an answer. Dropping them tells those who work for the request that its client has left.
+/// The steps to an answer. Dropping them tells the gateway and its workers that the client has left.
 pub type Steps<R> = Pin<Box<dyn Future<Output = Answer<R>> + Send>>;
 
 /// An answer for a carrier.
@@ -71,7 +71,8 @@ pub struct Answer<R> {
     pub receipt: R,
 }
 
-/// Hears what becomes of an answer. If it is dropped before [`Receipt::sent`], the client did not get all of it.
+/// Is told how the sending of an answer ends. If it is dropped before [`Receipt::sent`], the client did not get all
+/// of it.
 pub trait Receipt: Send + Unpin {
     /// So many more bytes of the body are being sent.
     fn count(&mut self, bytes: u64);
@@ -113,13 +114,13 @@ pub trait Front: Send + Unpin {
         false
     }
 
-    /// The reactor that the connection, which is idle, should be given to; `None`: it stays as it is.
+    /// The reactor that should get this idle connection; `None`: it stays here.
     fn should_move(&self) -> Option<u16> {
         None
     }
 
-    /// Gives the connection to the reactor `to`, perhaps its own, which keeps it without a task until something comes.
-    /// Nothing that the client has sent was read.
+    /// Gives the connection to the reactor `to` (it may be this one), which keeps it without a task until bytes
+    /// arrive. No byte of the next request was read.
     fn move_away(&mut self, _to: u16, _socket: Socket) {}
 
     /// A head was refused before it became a request: with this status, one word for the logs, and the cause.

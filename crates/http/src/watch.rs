@@ -1,5 +1,5 @@
-//! What a reactor's sweeper knows of the reactor's connections without looking at each of them: when it must look at one,
-//! and how many are idle.
+//! When a reactor's sweeper must check each connection, and how many are idle: known without reading the connections
+//! themselves.
 //!
 //! Each connection has a slot. For each slot there is one time, so that a sweep reads a short array, and not ten thousand
 //! connections that are spread over the memory. A connection sets its own time when it gets an earlier deadline

@@ -1,4 +1,4 @@
-//! Bodies, read: by length, in chunks, or to the end of the connection (RFC 9112 §6 and §7).
+//! Reads bodies: by length, in chunks, or to the end of the connection (RFC 9112 §6 and §7).
 
 use alloc::{boxed::Box, vec::Vec};
 
@@ -39,7 +39,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Takes what the input begins with; None: all of it has been taken and more has to come.
+    /// Takes the next piece from the input; None: the input is used up and more is needed.
     pub(crate) fn next<'i>(&mut self, input: &mut &'i [u8]) -> Result<Option<Piece<'i>>, Error> {
         match self {
             BodyDecoder::Length(0) => Ok(Some(Piece::End)),
@@ -52,7 +52,7 @@ impl BodyDecoder {
         }
     }
 
-    /// What came behind the last chunk.
+    /// The fields after the last chunk.
     pub(crate) fn trailers(&self) -> Option<&Fields> {
         match self {
             BodyDecoder::Chunked(chunked) => Some(&chunked.fields),
@@ -81,7 +81,7 @@ pub(crate) struct Chunked {
     left: u64,
     /// Digits of its length so far.
     digits: u8,
-    /// Bytes that lines with lengths may still have beside the digits that a length needs.
+    /// How many more bytes the lines with lengths may have, apart from the digits of the lengths.
     extra_left: u32,
     /// The lines of the trailers so far.
     trailers: Vec<u8>,
@@ -93,7 +93,7 @@ pub(crate) struct Chunked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Length,
-    /// Behind the digits: white space, extensions.
+    /// After the digits: white space, extensions.
     Extension,
     LengthLf,
     Data,
@@ -143,7 +143,7 @@ impl Chunked {
                 self.left = self.left << 4 | u64::from(digit);
                 match self.digits < DIGITS {
                     true => self.digits += 1,
-                    // Zeros in front, since the number still fits.
+                    // Leading zeros, since the number still fits.
                     false => self.extra()?,
                 }
                 Ok(At::Length)

@@ -52,7 +52,7 @@ impl Decoder {
         }
     }
 
-    /// A request of this method has been sent: its response is what comes next.
+    /// A request of this method has been sent: its response comes next.
     pub fn sent(&mut self, method: Method) {
         self.method = method;
         self.decoder.restart();
@@ -97,19 +97,19 @@ impl Decoder {
         self.decoder.end()
     }
 
-    /// Whether nothing of a response has come: a request that may be sent again can be.
+    /// Whether no byte of a response has come, so that a repeatable request can be sent again.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.decoder.is_idle()
     }
 
-    /// What came behind a body in chunks; of a whole response only.
+    /// The trailers of a body in chunks; only after a complete response.
     #[must_use]
     pub fn trailers(&self) -> Option<&Fields> {
         self.decoder.trailers()
     }
 
-    /// Whether another request can be sent: the response is whole and leaves the connection open.
+    /// Whether another request can be sent: the response is complete and leaves the connection open.
     #[must_use]
     pub fn is_reusable(&self, head: &ResponseHead) -> bool {
         let is_http =
@@ -147,9 +147,9 @@ pub fn request<'o>(
     Ok(HeadEncoder { out })
 }
 
-/// What the head of a request says of its body. None: the length is not known, and the body goes in chunks.
+/// What the head of a request says about its body. None: the length is not known, and the body goes in chunks.
 ///
-/// An empty body is told for methods that are expected to have one (RFC 9110 §8.6).
+/// For methods that usually have a body, an empty one is announced with `Content-Length: 0` (RFC 9110 §8.6).
 #[must_use]
 pub fn framing(method: impl AsRef<[u8]>, length: Option<u64>) -> Framing {
     let expects = matches!(method.as_ref(), b"POST" | b"PUT" | b"PATCH");

@@ -1,4 +1,4 @@
-//! What both sides share: where in its messages a connection is, and how the end of a head is found.
+//! Shared by both sides: the position of a connection in its messages, and how the end of a head is found.
 
 use crate::{
     BodyLength, Error, Fields, Limits,
@@ -8,7 +8,7 @@ use crate::{
 /// What has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'i> {
-    /// A head: it is in the record that was given.
+    /// A head, which is now in the given record.
     Head,
     /// Bytes of the body, without their framing.
     Data(&'i [u8]),
@@ -48,7 +48,7 @@ enum State {
     Failed(Error),
 }
 
-/// What is known of a head that is not whole.
+/// What is known about an incomplete head.
 #[derive(Clone, Copy, Debug, Default)]
 struct Partial {
     /// Bytes in which the end has been looked for.
@@ -163,7 +163,7 @@ impl Partial {
         limits: &Limits,
         head: &mut H,
     ) -> Result<bool, Error> {
-        // Empty lines before a request are nothing (RFC 9112 §2.2).
+        // Empty lines before a request are ignored (RFC 9112 §2.2).
         while let Some(rest) = input.strip_prefix(b"\r\n") {
             *input = rest;
             self.searched = 0;
@@ -196,14 +196,14 @@ impl Partial {
             return head.read(bytes, limits).map(|()| true);
         }
         if !self.is_begun && memchr::memchr(b'\n', bytes).is_some() {
-            // A client that speaks nonsense is told at its first line.
+            // Bytes that are not HTTP are refused at the first line.
             H::first_line(bytes)?;
             self.is_begun = true;
         }
         Ok(false)
     }
 
-    /// Where the head ends. Looks at no byte twice, but for three.
+    /// Where the head ends. Only up to three bytes are searched twice.
     fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut from = (self.searched as usize).min(bytes.len());
         while let Some(lf) = memchr::memchr(b'\n', &bytes[from..]).map(|lf| from + lf) {

@@ -1,11 +1,12 @@
-//! Heads and bodies, written.
+//! Writes heads and bodies.
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use crate::head::is_token;
 
-/// A name or value that would change the message: an empty name, one that is no token, a value with a control character.
+/// A name or value that would change the message: a name that is empty or not a token, or a value with a control
+/// character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidField;
 
@@ -20,7 +21,7 @@ impl core::error::Error for InvalidField {}
 /// A body that is not as long as its head says. The connection must be closed, so that the peer sees a body that is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrongLength {
-    /// It is shorter, by so many bytes.
+    /// It is shorter by this many bytes.
     Short(u64),
     /// It is longer.
     Long,
@@ -59,7 +60,7 @@ pub fn check_field(name: &[u8], value: &[u8]) -> Result<(), InvalidField> {
 /// As [`check_field`].
 pub fn check_value(value: &[u8]) -> Result<(), InvalidField> {
     let is_text = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
-    // Without an end before the last byte, so that several bytes are looked at in one step.
+    // No early return, so that the compiler can check several bytes in one step.
     match value.iter().fold(true, |is, byte| is & is_text(byte)) {
         true => Ok(()),
         false => Err(InvalidField),
@@ -91,7 +92,7 @@ impl HeadEncoder<'_> {
         line(self.out, name.as_ref(), value);
     }
 
-    /// The buffer, at the end of the last line: for lines that are ready, each with its end.
+    /// The buffer, for appending complete lines, each with its end.
     pub fn lines(&mut self) -> &mut Vec<u8> {
         self.out
     }
@@ -117,8 +118,8 @@ impl HeadEncoder<'_> {
     }
 }
 
-/// What a head says of the body behind it and of the connection. Of a response:
-/// [`server::framing`](crate::server::framing); of a request: [`client::framing`](crate::client::framing).
+/// What a head says about its body and the connection. For a response: [`server::framing`](crate::server::framing);
+/// for a request: [`client::framing`](crate::client::framing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
     pub(crate) body: Coding,
@@ -145,7 +146,7 @@ impl Framing {
     }
 }
 
-/// How the end of a body is told.
+/// How the end of a body is marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Coding {
     /// So many bytes are to come. Zero: nothing, or no more.
@@ -164,7 +165,7 @@ pub(crate) enum Connection {
     KeepAlive,
 }
 
-/// Writes a body, in the framing that its head has told.
+/// Writes a body, in the framing that its head has announced.
 #[derive(Debug)]
 pub struct BodyEncoder {
     coding: Coding,
@@ -184,8 +185,8 @@ impl BodyEncoder {
         self.is_persistent
     }
 
-    /// What goes before and behind `length` bytes of the body that are sent from where they are. Nothing may be sent
-    /// for a length of zero, which would be the last chunk: then both are empty.
+    /// What goes before and after `length` bytes of the body that are sent without a copy. Nothing may be sent for a
+    /// length of zero, which would be the last chunk: then both are empty.
     ///
     /// # Errors
     ///

@@ -67,7 +67,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What a server answers. A client that meets the error in a response answers 502 to whom it acts for.
+    /// The status that a server answers with. A proxy that finds the error in a response answers 502.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {

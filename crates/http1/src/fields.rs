@@ -75,7 +75,7 @@ impl Fields {
             .map(|field| self.value(field))
     }
 
-    /// The values of all fields of a name that may be any, in any case.
+    /// The values of all fields of any name, in any case.
     pub fn named<'f>(&'f self, name: &'f [u8]) -> impl Iterator<Item = &'f [u8]> {
         self.iter()
             .filter(|(_, found, _)| found.eq_ignore_ascii_case(name))
@@ -105,7 +105,7 @@ impl Fields {
             .any(|found| found.eq_ignore_ascii_case(token.as_bytes()))
     }
 
-    /// Appends a field of one's own, which is not checked: for a head that is read further, not sent.
+    /// Appends a field without a check: for a head that is processed further, not sent.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         let known = Name::of(name);
         let at = self.bytes.len() as u32;
@@ -195,7 +195,7 @@ impl Fields {
                 return Err(Error::TooManyFields);
             }
             Ok(httparse::Status::Complete((end, list))) if start + end == head.len() => list,
-            // The caller has found the end: it was no empty line, or not the first one.
+            // The caller found another end: no empty line, or not the first one.
             Ok(_) => return Err(Error::FieldName),
             Err(error) => return Err(why(error, lines)),
         };
@@ -212,7 +212,7 @@ impl Fields {
             self.add(Field {
                 name: at as u32,
                 value: match value {
-                    // httparse gives an empty value that is nowhere.
+                    // httparse gives an empty value outside the buffer.
                     [] => at as u32,
                     value => offset(value) as u32,
                 },

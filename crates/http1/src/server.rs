@@ -73,7 +73,7 @@ impl Decoder {
         self.0.end().map(drop)
     }
 
-    /// Whether no byte of a request has come: the connection may be closed without a word.
+    /// Whether no byte of a request has come: the connection may be closed without an answer.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.0.is_idle()
@@ -85,13 +85,13 @@ impl Decoder {
         self.0.is_done()
     }
 
-    /// What came behind a body in chunks; of a whole request only.
+    /// The trailers of a body in chunks; only after a complete request.
     #[must_use]
     pub fn trailers(&self) -> Option<&Fields> {
         self.0.trailers()
     }
 
-    /// Goes on with the next request; false: this one is not whole, so that its connection cannot be used again.
+    /// Continues with the next request; false: this one is not complete, so its connection cannot be used again.
     pub fn restart(&mut self) -> bool {
         let is_done = self.is_done();
         self.0.restart();
@@ -134,7 +134,7 @@ impl From<&RequestHead> for ResponseTo {
     }
 }
 
-/// What the head of a response says of its body and of the connection.
+/// What the head of a response says about its body and the connection.
 ///
 /// `length` is that of the body, or of what GET would have got (HEAD, 304); None: it is not known. `keep` is false where
 /// the server wants to close the connection.
@@ -148,7 +148,7 @@ pub fn framing(
     let request = request.into();
     let is_tunnel = status == 101 || (request.method == Method::Connect && status / 100 == 2);
     if status < 200 || is_tunnel {
-        // An interim response says nothing of what comes (RFC 9110 §15.2).
+        // An interim response does not describe the final one (RFC 9110 §15.2).
         return Framing {
             body: Coding::Length(0),
             length: None,
@@ -176,7 +176,7 @@ pub fn framing(
     }
 }
 
-/// The words that go with a status (RFC 9110 §15 and the registry of status codes); empty: there are none.
+/// The reason phrase of a status (RFC 9110 §15 and the registry of status codes); empty: there is none.
 #[must_use]
 pub const fn reason(status: u16) -> &'static str {
     match status {

@@ -89,7 +89,7 @@ pub enum Stage {
     Idle,
     /// It has a request.
     Running,
-    /// Its response is complete, and its script runs on.
+    /// Its response is complete, and its script continues.
     Finishing,
 }
 

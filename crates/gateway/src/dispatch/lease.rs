@@ -57,7 +57,7 @@ pub(crate) struct Held {
     pub(super) cost: Cost,
     /// Where the end of the request is noted, if somebody waits for it.
     pub(super) ended: Option<Arc<OnceLock<ScriptEnd>>>,
-    /// Its line in the pool's own log, if the worker says what that contains.
+    /// Its line in the pool's own log, if the worker reports its values.
     pub(super) line: Option<Box<Line>>,
     /// Whether the request was begun. If not, returning the worker does not count as a finished request.
     pub(super) begun: bool,
@@ -181,7 +181,7 @@ impl Lease {
         self.line = Some(line);
     }
 
-    /// The worker says what that line contains ([`Line::take`]). `false`: it was not asked to.
+    /// The worker reports the values of that line ([`Line::take`]). `false`: it was not asked for them.
     pub(crate) fn take_note(&mut self, content: &[u8]) -> bool {
         self.line.as_mut().is_some_and(|line| line.take(content))
     }
@@ -298,7 +298,7 @@ impl Drop for Lease {
         if self.begun {
             let served = clock::now().saturating_sub(self.lent);
             pool.tally.served(self.site, pool.id, served);
-            // Nothing is known of a request whose worker did not report its end.
+            // Nothing is known about a request whose worker did not report its end.
             if let Some(learner) = self.learner.filter(|_| self.conn.is_some() && !self.kill) {
                 self.learn(learner, served);
             }

@@ -23,7 +23,7 @@ use crate::{
 pub(super) struct ScriptSteps {
     /// The other steps, once they are needed.
     others: Option<Steps<Box<Record>>>,
-    /// `None` before the first step, and at the end. Freed before the record, which logs what becomes of the script.
+    /// `None` before the first step, and at the end. Freed before the record, which logs how the script ended.
     usual: Option<Usual>,
     /// `None` at the end.
     request: Option<(Box<Record>, &'static Rules)>,

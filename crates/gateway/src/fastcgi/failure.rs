@@ -15,8 +15,8 @@ pub(crate) enum Failure {
     },
     /// The bytes are not FastCGI, or the worker refused the request.
     Protocol(String),
-    /// The worker was silent for `read_timeout`. `goes_on`: its script runs on, and only `request_terminate_timeout`
-    /// ends it.
+    /// The worker was silent for `read_timeout`. `goes_on`: its script continues, and only
+    /// `request_terminate_timeout` ends it.
     Silent { limit: Duration, goes_on: bool },
     /// The script ran longer than `request_terminate_timeout`.
     Terminated,

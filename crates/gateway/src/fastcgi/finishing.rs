@@ -1,4 +1,4 @@
-//! weir's own additions to FastCGI for its PHP, and scripts that run on after their response.
+//! weir's own additions to FastCGI for its PHP, and scripts that continue after their response.
 //!
 //! ```text
 //! STDOUT … END_REQUEST READY           usually in one piece: the next request follows at once
@@ -142,7 +142,7 @@ impl Live {
     }
 }
 
-/// The content of a READY record: the cost, and what it says of the session.
+/// The content of a READY record: the cost, and the bytes about the session.
 fn cost(content: &[u8]) -> Option<(Cost, &[u8])> {
     let (cost, session) = content.split_first_chunk::<32>()?;
     let [cpu, memory, resident, user] = *cost.as_chunks::<8>().0 else {

@@ -19,7 +19,7 @@ pub(super) struct Sending<R> {
     head: Option<(StatusCode, Fields)>,
     body: Body,
     file: Option<File>,
-    /// What is in the buffer of the wire goes to the kernel before more of the body is taken.
+    /// The buffer is written to the kernel before more of the body is taken.
     is_flushing: bool,
     end: Option<End>,
     keep: bool,

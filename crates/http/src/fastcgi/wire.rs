@@ -98,7 +98,7 @@ impl Wire {
         self.is_last
     }
 
-    /// Whether more is to be read while the steps work: they wait for the body, or have all of it.
+    /// Whether to read more while the steps run: they wait for the body, or have all of it.
     pub(super) fn is_read_on(&self) -> bool {
         let Some(current) = &self.current else {
             return false;
@@ -106,8 +106,8 @@ impl Wire {
         current.is_whole || (current.body.as_ref()).is_some_and(|body| body.is_wanted())
     }
 
-    /// Whether the steps wait for a body that does not come: its length is not known, and nothing came for a while. It is
-    /// then taken as empty.
+    /// Whether the steps wait for a body that does not arrive: its length is not known, and no byte came for a while.
+    /// It then counts as empty.
     pub(super) fn has_no_body(&mut self, state: &ConnState) -> bool {
         let Some(current) = &mut self.current else {
             return false;
@@ -231,7 +231,7 @@ impl Wire {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads once, and does what the records say. `Pending` also while the web server does not read its answers.
+    /// Reads once, and handles the records. `Pending` also while the web server does not read its answers.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,

@@ -19,11 +19,11 @@ pub(super) enum Ending {
     Linger,
     /// Part of a head arrived, but the rest did not arrive in time. Names the limit.
     HeadTimeout(&'static str),
-    /// The bytes are no head that is accepted.
+    /// The bytes are not an acceptable head.
     Refused(Refused),
     /// The same, and they are those of a TLS connection.
     Tls,
-    /// The client's stream is carried on as a tunnel. With what was read of it before.
+    /// The client's stream continues as a tunnel. With the bytes that were already read from it.
     Tunnel(Tunnel, Vec<u8>),
     /// The announced answer cannot be sent completely: the client must not take it for complete.
     Abort,

@@ -24,18 +24,18 @@ pub(super) struct Sending<R> {
     encoder: BodyEncoder,
     /// Bytes of the body that are still to be taken from it, if the answer has a known length.
     left: Option<u64>,
-    /// Follows the wire's buffer: bytes, or a part of a file. Not both.
+    /// Sent after the wire's buffer: bytes, or a part of a file. Not both.
     data: Bytes,
     file: Option<FilePart>,
     /// Follows those.
     tail: Vec<u8>,
     /// A part that was taken from the body before its turn.
     next: Option<Part>,
-    /// Nothing more comes from the body: all of it is here, or it was cut.
+    /// The body gives no more parts: all of it is here, or it was cut.
     end: Option<End>,
     /// Behind the body.
     trailers: Option<Fields>,
-    /// What the connection becomes behind the head.
+    /// What the connection becomes after the head.
     tunnel: Option<Tunnel>,
     /// The rest of the request's body, if the answer came before it.
     request_body: Option<Arc<Inlet>>,
@@ -79,7 +79,7 @@ impl<R: Receipt> Sending<R> {
         let status = status.as_u16();
         let has_none = request.method == Method::Head || matches!(status, 204 | 304);
         let length = match (has_none, &body) {
-            // That of the body that GET would get.
+            // The length of the body that GET would get.
             (true, Body::Empty) => headers.length(),
             _ => body.len().or(length),
         };
@@ -153,7 +153,7 @@ impl<R: Receipt> Sending<R> {
         self.tunnel.take()
     }
 
-    /// The source of the answer may read on in the body of the request.
+    /// The source of the answer may continue to read the body of the request.
     pub(super) fn read_on(&mut self, request_body: Option<Arc<Inlet>>) {
         self.request_body = request_body;
     }

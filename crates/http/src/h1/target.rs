@@ -7,7 +7,7 @@ use http::uri::PathAndQuery;
 
 /// A target's path and query.
 pub(crate) struct Spelled {
-    /// In the spelling of a URI, if that is another one than was received.
+    /// In the spelling of a URI, if it was received in another one.
     pub(crate) text: Option<Box<str>>,
     /// The length of the path in that spelling.
     pub(crate) path: usize,

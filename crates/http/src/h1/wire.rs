@@ -1,4 +1,4 @@
-//! The bytes of a connection: what was read and not used, and what is to be written.
+//! The bytes of a connection: those that were read and not used yet, and those to be written.
 
 use std::{
     cell::RefCell,
@@ -37,7 +37,7 @@ pub(super) struct Wire {
     written: usize,
 }
 
-/// A request whose head is whole.
+/// A request whose head is complete.
 pub(super) struct Whole {
     pub(super) request: Request,
     pub(super) body: Option<Arc<Inlet>>,
@@ -48,7 +48,7 @@ pub(super) struct Whole {
 /// The client has closed its side of the connection, or the connection is broken.
 pub(super) struct Left;
 
-/// How much a connection may do before it is the turn of others.
+/// How much a connection may do before other connections have their turn.
 pub(super) struct Budget {
     requests: u32,
     bytes: usize,
@@ -96,7 +96,7 @@ impl Wire {
         self.has_news = !self.rest().is_empty();
     }
 
-    /// Reads the next head. `Pending`: nothing came, or not enough.
+    /// Reads the next head. `Pending`: it has not arrived completely.
     pub(super) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -361,14 +361,14 @@ impl Budget {
     }
 }
 
-/// Reads a head. `None`: it is not whole.
+/// Reads a head. `None`: it is not complete.
 fn read_head(decoder: &mut Decoder, input: &mut &[u8]) -> Result<Option<Whole>, Ending> {
     HEAD.with_borrow_mut(|head| {
         let length = match decoder.next(input, head) {
             Ok(None) => return Ok(None),
             Ok(Some(_)) => head.body(),
-            // The exchange answers it, so that the log says what was asked. The connection ends, since the decoder
-            // goes no further.
+            // The exchange answers it, so that the log shows the request. The connection ends, because the decoder
+            // cannot continue.
             Err(Error::HostMissing | Error::HostRepeated) => BodyLength::NONE,
             Err(error) => return Err(Ending::of(error)),
         };
