@@ -182,7 +182,7 @@ fn a_name_that_comes_to_lead_to_a_forbidden_address_is_not_followed() {
     });
     sidecar
         .weir
-        .wait_for_error(&["api.test leads to", "169.254.169.254", "addresses"]);
+        .wait_for_error(&["api.test is", "169.254.169.254", "addresses"]);
     wait_until("its connections are closed", || origins[0].open() == 0);
     trap.set_nonblocking(true).expect("a socket");
     assert!(trap.accept().is_err(), "somebody came");

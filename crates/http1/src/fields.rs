@@ -177,23 +177,11 @@ impl Fields {
         max_fields: usize,
     ) -> Result<(), Error> {
         self.clear();
-        // Most heads have fewer fields than this, and an array that is ready costs its size in time.
-        let mut few = [httparse::EMPTY_HEADER; FEW];
         let lines = &head[start..];
-        let (room, mut many);
-        let parsed = match httparse::parse_headers(lines, &mut few) {
-            Err(httparse::Error::TooManyHeaders) if max_fields > FEW => {
-                // Each field has 4 bytes at least ("a:" and the end of its line).
-                room = max_fields.min(lines.len() / 4 + 1);
-                many = alloc::vec![httparse::EMPTY_HEADER; room];
-                httparse::parse_headers(lines, &mut many)
-            }
-            parsed => parsed,
-        };
-        let list = match parsed {
-            Ok(httparse::Status::Complete((_, list))) if list.len() > max_fields => {
-                return Err(Error::TooManyFields);
-            }
+        // Each field has 4 bytes at least ("a:" and the end of its line).
+        let room = max_fields.min(lines.len() / 4 + 1);
+        let mut room = alloc::vec![httparse::EMPTY_HEADER; room];
+        let list = match httparse::parse_headers(lines, &mut room) {
             Ok(httparse::Status::Complete((end, list))) if start + end == head.len() => list,
             // The caller found another end: no empty line, or not the first one.
             Ok(_) => return Err(Error::FieldName),
@@ -313,9 +301,6 @@ fn why(error: httparse::Error, lines: &[u8]) -> Error {
         _ => Error::FieldName,
     }
 }
-
-/// Fields that a head has room for on the stack while it is read.
-const FEW: usize = 32;
 
 #[cfg(test)]
 mod tests {

@@ -499,12 +499,17 @@ impl RequestLine {
         let method = Method::of(method);
         let start = space + 1;
         let end = start + target.len();
-        (rest.starts_with(b" HTTP/1.1\r\n") && method != Method::Connect).then_some(RequestLine {
+        let version = match rest.split_at_checked(b" HTTP/1.1\r\n".len())?.0 {
+            b" HTTP/1.1\r\n" => Version::Http11,
+            b" HTTP/1.0\r\n" => Version::Http10,
+            _ => return None,
+        };
+        (method != Method::Connect).then_some(RequestLine {
             method,
             method_len,
             form: Target::Origin,
             target: start..end,
-            version: Version::Http11,
+            version,
             end: end + b" HTTP/1.1\r\n".len(),
         })
     }
