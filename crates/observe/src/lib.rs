@@ -8,6 +8,7 @@
 pub mod access_log;
 pub mod clock;
 pub mod console;
+mod durations;
 pub mod error_log;
 pub mod events;
 pub mod failures;

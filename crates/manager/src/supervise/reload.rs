@@ -1,0 +1,219 @@
+//! Reloads: the next configuration is prepared beside the current one, replaces it, or is given up.
+
+use std::{fs, time::Instant};
+
+use weir_observe::events;
+
+use super::{Asker, Manager, Reload, Stopping, make_plan, plan_warnings, say_lines, use_error_log};
+use crate::{
+    Failure, Loaded,
+    generation::{Event, Generation, Shared, said, say_listeners},
+    workers::Before,
+};
+
+impl Manager<'_> {
+    /// A reload has succeeded or failed.
+    pub(super) fn on_next(&mut self, event: Event) {
+        let now = Instant::now();
+        if let Event::Act { .. }
+        | Event::Measure
+        | Event::FindFormer { .. }
+        | Event::Restarts
+        | Event::Hangs = event
+        {
+            // It has no contact with operators yet.
+            return;
+        }
+        let Some(mut next) = self.next.take() else {
+            return;
+        };
+        let askers = std::mem::take(&mut self.askers);
+        match event {
+            Event::Act { .. }
+            | Event::Measure
+            | Event::FindFormer { .. }
+            | Event::Restarts
+            | Event::Hangs => {}
+            Event::Ready => {
+                self.counts.reloads += 1;
+                self.addresses.keep_only(&next.loaded.config);
+                let names = next.sockets.clone();
+                let sockets = self.current.sockets.descriptors();
+                let mut before = std::mem::replace(&mut self.current, next);
+                if self.declines {
+                    self.current.decline(true);
+                }
+                before.drain(now, before.shutdown_timeout(), false);
+                self.old.push(before);
+                self.names.remove_names(&names);
+                self.names = names;
+                use_error_log(&self.current);
+                if let Err(failure) = self
+                    .pid_file
+                    .move_to(&self.current.loaded, &self.current.plan.groups)
+                {
+                    log::error!("reload: {failure}");
+                }
+                let command = self.start.fpm_mode.map_or(&[][..], |own| own.command);
+                events::reloaded(std::process::id(), command, &sockets);
+                if let Some(fpm_mode) = &self.start.fpm_mode {
+                    let interval = fpm_mode.monitor.get();
+                    self.notifier.monitor(interval, &mut self.current.gateway);
+                }
+                weir_sys::memory::give_back();
+                self.notifier.ready();
+                say_listeners(&self.current);
+                // The message has the file's name: `weir reload -c OTHER` reaches the weir at that
+                // admin address, which reloads its own file.
+                let name = &self.start.name;
+                let text = format!("the new configuration serves: {name}");
+                self.reload_is_over(&askers, true, text);
+            }
+            Event::Failed(cause) => {
+                self.counts.failed_reloads += 1;
+                say_lines("reload failed, nothing was changed", &cause);
+                self.notifier.ready();
+                self.reload_is_over(&askers, false, cause);
+                next.sockets.remove_names(&self.names);
+                next.stop_now(now);
+                self.old.push(next);
+            }
+        }
+    }
+
+    fn reload_is_over(&mut self, askers: &[Asker], done: bool, text: String) {
+        self.answer(askers, done, &text);
+        self.last_reload = Some((Instant::now(), done, text));
+    }
+
+    /// Starts a waiting reload, if it can start now.
+    pub(super) fn reload_again(&mut self) {
+        if self.stopping == Stopping::No
+            && self.next.is_none()
+            && self.has_room()
+            && let Some((how, askers)) = self.reload_again.take()
+        {
+            self.askers = askers;
+            events::reloading();
+            self.begin_reload(how);
+        }
+    }
+
+    /// Whether one more configuration may be finishing: each has a gateway and the workers that it still needs.
+    fn has_room(&self) -> bool {
+        self.old.len() < self.current.loaded.config.server.max_old_generations
+    }
+
+    /// Logs what a reload waits for.
+    fn say_that_it_waits(&self) {
+        let now = Instant::now();
+        let limit = self.current.loaded.config.server.max_old_generations;
+        log::warn!(
+            "the reload waits: {} older configurations are still finishing requests ([server] max_old_generations = {limit}); it continues when one of them has ended",
+            self.old.len()
+        );
+        for old in &self.old {
+            let old = old.as_old(now);
+            log::warn!(
+                "configuration {} (gateway {}) has been finishing for {:.1} s, ends in at most {:.1} s: {}",
+                old.number,
+                old.gateway,
+                old.since as f64 / 1e3,
+                old.left as f64 / 1e3,
+                said(&old.holding)
+            );
+        }
+    }
+
+    pub(super) fn reload(&mut self, how: Reload, asker: Option<Asker>) {
+        if self.stopping != Stopping::No {
+            return events::reloading();
+        }
+        let waits = self.next.is_none() && !self.has_room();
+        if waits && self.reload_again.is_none() {
+            self.say_that_it_waits();
+        }
+        if waits || self.next.is_some() {
+            let (again, askers) = self.reload_again.get_or_insert((how, Vec::new()));
+            if how == Reload::Anew {
+                *again = how;
+            }
+            match (asker, askers.len() < MAX_ASKERS) {
+                (Some(asker), false) => self.answer(&[asker], false, "too many such commands"),
+                (asker, _) => askers.extend(asker),
+            }
+            return;
+        }
+        self.askers.extend(asker);
+        events::reloading();
+        self.begin_reload(how);
+    }
+
+    /// Restarts everything if too many workers have crashed.
+    pub(super) fn heed_emergency(&mut self) {
+        let is_emergency = self.current.pools.take_emergency();
+        if is_emergency && self.stopping == Stopping::No && self.next.is_none() {
+            self.begin_reload(Reload::Anew);
+        }
+    }
+
+    fn begin_reload(&mut self, how: Reload) {
+        self.notifier.reloading();
+        let now = Instant::now();
+        match self.prepare_next(how, now) {
+            Ok(next) => self.next = Some(next),
+            Err(failure) => {
+                self.counts.failed_reloads += 1;
+                say_lines("reload failed, nothing was changed", &failure.message);
+                self.notifier.ready();
+                let askers = std::mem::take(&mut self.askers);
+                self.reload_is_over(&askers, false, failure.message);
+            }
+        }
+    }
+
+    fn prepare_next(&mut self, how: Reload, now: Instant) -> Result<Generation, Failure> {
+        let text = match (&self.start.file, &self.start.fpm_mode) {
+            (_, Some(fpm_mode)) => (fpm_mode.reread)().map_err(Failure::configuration)?,
+            (Some(path), None) => fs::read_to_string(path)
+                .map_err(|error| Failure::configuration(format!("{}: {error}", self.start.name)))?,
+            (None, None) => self.start.text.clone(),
+        };
+        let loaded = Loaded::parse(&self.start, text)?;
+        let plan = make_plan(&loaded, self.inherited)?;
+        let warnings = plan_warnings(&loaded, &plan);
+        self.generations = self.generations.wrapping_add(1);
+        let shared = Shared {
+            sockets: &self.names,
+            window: Some(&self.current.window),
+            addresses: self.addresses.clone(),
+            before: Before {
+                pools: Some(&self.current.pools),
+                keep: how == Reload::Keep,
+                of_all: self.start.fpm_mode.is_some(),
+            },
+            masters: &self.masters,
+        };
+        let mut next = Generation::prepare(self.generations, (loaded, plan), shared, now)?;
+        warnings.iter().for_each(|warning| log::warn!("{warning}"));
+        next.boot();
+        Ok(next)
+    }
+
+    pub(super) fn abandon_next(&mut self, now: Instant) {
+        let askers = std::mem::take(&mut self.askers);
+        let again = self.reload_again.take();
+        let askers = askers
+            .into_iter()
+            .chain(again.into_iter().flat_map(|(_, askers)| askers));
+        self.answer(&askers.collect::<Vec<_>>(), false, "weir is stopping");
+        if let Some(mut next) = self.next.take() {
+            next.sockets.remove_names(&self.names);
+            next.stop_now(now);
+            self.old.push(next);
+        }
+    }
+}
+
+/// Maximum number of operators who wait for a reload.
+const MAX_ASKERS: usize = 64;
