@@ -4,7 +4,6 @@ mod machine;
 
 use std::fs;
 use std::process::{Command, Output};
-use std::time::Instant;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -12,7 +11,7 @@ use serde_json::Value;
 use weir_test::browser::Browser;
 use weir_test::process::signal;
 use weir_test::weir::program;
-use weir_test::{Client, Gate, LIMIT, Responder, Setup, Weir, free_address, php, wait_until};
+use weir_test::{Client, Gate, Responder, Setup, Weir, free_address, php, wait_for, wait_until};
 
 /// A setup with a window in its folder.
 fn with_window(setup: Setup, lines: &str) -> Setup {
@@ -63,21 +62,15 @@ fn troubles(weir: &Weir) -> Vec<Value> {
 /// Waits until a trouble contains all these parts. Returns what it says is wrong and what helps.
 #[track_caller]
 fn wait_for_trouble(weir: &Weir, parts: &[&str]) -> String {
-    let mut last = Vec::new();
-    let began = Instant::now();
-    while began.elapsed() < LIMIT {
-        last = troubles(weir);
+    wait_for(&format!("a trouble with {parts:?}"), || {
+        let all = troubles(weir);
         let said = |trouble: &Value| {
             let text = |key: &str| trouble[key].as_str().expect("a text").to_owned();
             format!("{} | {}", text("what"), text("help"))
         };
         let has_all = |said: &String| parts.iter().all(|part| said.contains(part));
-        if let Some(found) = last.iter().map(said).find(has_all) {
-            return found;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
-    panic!("{parts:?} in none of {last:#?}")
+        all.iter().map(said).find(has_all)
+    })
 }
 
 /// The window's answer to `GET PATH`.

@@ -10,7 +10,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use weir_test::weir::program;
+use weir_test::{process::wait, weir::program};
 
 pub use weir_test::{LIMIT, goes_on_as_root, is_root, process::is_alive, wait_until};
 
@@ -216,9 +216,11 @@ impl Running {
     }
 
     fn wait_for_start(&mut self) {
-        let until = Instant::now() + LIMIT;
-        // The line about systemd is the last one of a start.
-        while !self.log().contains("NOTICE: systemd monitor ") && !self.is_quietly_ready() {
+        wait_until("PHP-FPM or weir starts", || {
+            // The line about systemd is the last one of a start.
+            if self.log().contains("NOTICE: systemd monitor ") || self.is_quietly_ready() {
+                return true;
+            }
             let child = self.child.as_mut().unwrap();
             if let Some(status) = child.try_wait().unwrap() {
                 let mut said = String::new();
@@ -227,9 +229,8 @@ impl Running {
                 }
                 panic!("ended: {status}\n{said}\n{}", self.log());
             }
-            assert!(Instant::now() < until, "does not start:\n{}", self.log());
-            thread::sleep(Duration::from_millis(10));
-        }
+            false
+        });
     }
 
     /// A log with errors only does not have that line: then check whether somebody listens.
@@ -259,10 +260,11 @@ impl Running {
     #[track_caller]
     pub fn wait_for_logs(&self, text: &str, times: usize) {
         let until = Instant::now() + LIMIT;
-        while self.log().matches(text).count() < times {
-            assert!(Instant::now() < until, "{text}:\n{}", self.log());
-            thread::sleep(Duration::from_millis(10));
-        }
+        wait_until(text, || {
+            let log = self.log();
+            assert!(Instant::now() < until, "{text}:\n{log}");
+            log.matches(text).count() >= times
+        });
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {
@@ -275,14 +277,9 @@ impl Running {
         let pid = self.pid;
         match self.child.take() {
             Some(mut child) => {
-                let until = Instant::now() + LIMIT;
-                loop {
-                    if let Some(status) = child.try_wait().unwrap() {
-                        return Some(status);
-                    }
-                    assert!(Instant::now() < until, "does not end:\n{}", self.log());
-                    thread::sleep(Duration::from_millis(10));
-                }
+                let status = wait(&mut child, LIMIT);
+                assert!(status.is_some(), "does not end:\n{}", self.log());
+                status
             }
             None => {
                 wait_until("the daemon ends", || !is_alive(pid));

@@ -28,7 +28,7 @@ fn a_worker_with_a_script_of_a_dead_gateway_is_given_no_request_until_it_is_free
     let text = site.text() + "[pool.php.env]\nPHP_FCGI_MAX_REQUESTS = \"0\"\n";
     let weir = Weir::start_with(&site, &text);
     let busy = start_script(&weir, &site, "/long.php");
-    signal(weir.gateway(), "KILL");
+    signal(weir.gateway(), Signal::KILL);
     weir.log_line("accepts connections again");
     for _ in 0..2 {
         assert!(pids_of_two(&weir).iter().all(|pid| *pid != busy));
@@ -52,7 +52,7 @@ fn a_worker_that_never_comes_back_from_a_dead_gateways_script_is_replaced() {
     )
     .unwrap();
     let stuck = start_script(&weir, &site, "/endless.php");
-    signal(weir.gateway(), "KILL");
+    signal(weir.gateway(), Signal::KILL);
     let line = weir.log_line("has accepted no connection for ");
     assert!(line.contains(&format!("worker={stuck}")), "{line}");
     let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
@@ -69,7 +69,7 @@ fn a_php_that_ends_after_so_many_requests_loses_none_when_the_gateway_was_replac
     for _ in 0..2 {
         weir.get("/pid.php");
     }
-    signal(weir.gateway(), "KILL");
+    signal(weir.gateway(), Signal::KILL);
     weir.log_line("accepts connections again");
     // A lost POST is not sent again.
     let pids: Vec<u32> = (0..12)
@@ -89,7 +89,7 @@ fn a_graceful_stop_waits_for_a_script_whose_client_has_left() {
     fs::write(site.path("site/long.php"), long(7)).unwrap();
     let mut weir = Weir::start(&site);
     start_script(&weir, &site, "/long.php");
-    signal(weir.process.id(), "TERM");
+    signal(weir.process.id(), Signal::TERM);
     assert!(weir.wait().success());
     assert!(site.path("site/finished").exists());
 }
@@ -103,7 +103,7 @@ fn a_graceful_stop_waits_for_half_a_head_no_longer_than_a_second() {
     // weir accepts this after the first request, so it has received the first one too.
     weir.get("/a.txt");
     let start = Instant::now();
-    signal(weir.process.id(), "TERM");
+    signal(weir.process.id(), Signal::TERM);
     let mut answer = String::new();
     half.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");

@@ -63,7 +63,7 @@ fn files_scripts_pages_spool_and_logs_work_inside_and_outside_of_a_chroot() {
         logged("access.log", "POST /length.php");
         logged("error.log", "serves (process");
         fs::rename(site.path("access.log"), site.path("access.log.1")).unwrap();
-        signal(weir.process.id(), "USR1");
+        signal(weir.process.id(), Signal::USR1);
         wait_until("the log is there again", || {
             site.path("access.log").exists()
         });

@@ -128,7 +128,7 @@ fn root_follows_no_link_at_sigusr1_and_turns_the_other_logs_over_all_the_same() 
     }
     let moved = site.path("own.log.1");
     fs::rename(&own, &moved).unwrap();
-    signal(weir.process.id(), "USR1");
+    signal(weir.process.id(), Signal::USR1);
     weir.log_line("these logs cannot be reopened");
     let line = weir.log_line("access_log");
     assert!(line.contains("is a symbolic link"), "{line}");
@@ -283,7 +283,7 @@ fn a_unix_listener_and_a_window_that_were_removed_are_made_again_at_a_reload() {
     let weir = Weir::start_with(&site, &text);
     let socket = site.path("weir.sock");
     let reload = |expected: &str| {
-        signal(weir.process.id(), "HUP");
+        signal(weir.process.id(), Signal::HUP);
         weir.log_line(expected)
     };
     for _ in 0..2 {

@@ -58,7 +58,7 @@ fn a_gateway_killed_is_replaced_and_queued_connections_are_answered() {
     let weir = Weir::start(&Site::new());
     let first = weir.gateway();
     // The stopped gateway cannot accept: the connection waits in the kernel's queue, and the gateway dies.
-    signal(first, "STOP");
+    signal(first, Signal::STOP);
     wait_until("all of its threads are stopped", || {
         let threads = fs::read_dir(format!("/proc/{first}/task")).unwrap();
         let mut states = threads
@@ -70,7 +70,7 @@ fn a_gateway_killed_is_replaced_and_queued_connections_are_answered() {
     queued
         .write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         .unwrap();
-    signal(first, "KILL");
+    signal(first, Signal::KILL);
     let mut answer = String::new();
     queued.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -85,7 +85,7 @@ fn a_gateway_killed_is_replaced_and_queued_connections_are_answered() {
 fn a_worker_killed_is_replaced() {
     let weir = Weir::start(&Site::new().workers(1));
     let first = pid_in(&weir.get_until("/pid.php", |answer| answer.contains("pid=")));
-    signal(first, "KILL");
+    signal(first, Signal::KILL);
     let line = weir.log_line("worker died: SIGKILL");
     assert!(
         line.contains(&format!("worker={first}")) && line.contains("pool=php"),
@@ -169,7 +169,7 @@ fn sigterm_finishes_what_runs_and_removes_socket_and_pid_file() {
     wait_until("the slow script runs", || {
         site.path("site/started").exists()
     });
-    signal(weir.process.id(), "TERM");
+    signal(weir.process.id(), Signal::TERM);
     let mut answer = String::new();
     slow.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("slow done"), "{answer}");
@@ -186,7 +186,7 @@ fn while_it_finishes_new_connections_are_refused_and_not_left_hanging() {
     wait_until("the slow script runs", || {
         site.path("site/started").exists()
     });
-    signal(weir.process.id(), "TERM");
+    signal(weir.process.id(), Signal::TERM);
     wait_until("connections are refused", || {
         TcpStream::connect(("127.0.0.1", weir.port)).is_err()
     });
@@ -209,7 +209,7 @@ fn shutdown_timeout_ends_what_does_not_finish() {
     wait_until("the endless script runs", || {
         site.path("site/started").exists()
     });
-    signal(weir.process.id(), "TERM");
+    signal(weir.process.id(), Signal::TERM);
     weir.log_line("shutdown_timeout is over");
     assert!(weir.wait().success());
 }
@@ -226,7 +226,7 @@ fn sigint_ends_at_once() {
     });
     let children = weir.children();
     let start = Instant::now();
-    signal(weir.process.id(), "INT");
+    signal(weir.process.id(), Signal::INT);
     assert!(weir.wait().success());
     assert!(
         start.elapsed() < Duration::from_secs(20),
@@ -257,7 +257,7 @@ fn a_reload_changes_the_configuration_without_losing_a_connection() {
     });
     fs::write(site.path("other/a.txt"), "reloaded\n").unwrap();
     site.write_config(&site.text().replace("/site\"", "/other\""));
-    signal(weir.process.id(), "HUP");
+    signal(weir.process.id(), Signal::HUP);
     weir.log_line("reloaded");
     weir.get_until("/a.txt", |answer| answer.contains("reloaded"));
     drop(stop);
@@ -281,7 +281,7 @@ fn a_reload_of_a_wrong_configuration_says_why_and_changes_nothing() {
         (right.replace(&user(), "no-such-user"), "no-such-user"),
     ] {
         site.write_config(&wrong);
-        signal(weir.process.id(), "HUP");
+        signal(weir.process.id(), Signal::HUP);
         weir.log_line("nothing was changed");
         weir.log_line(said);
         assert!(weir.get("/a.txt").contains("hello"));
@@ -297,7 +297,7 @@ fn a_reload_keeps_a_listener_and_drops_another() {
     let socket = site.path("weir.sock");
     let inode = fs::metadata(&socket).unwrap().ino();
     site.write_config(&format!("# changed\n{}", site.text()));
-    signal(weir.process.id(), "USR2");
+    signal(weir.process.id(), Signal::USR2);
     weir.log_line("reloaded");
     assert_eq!(
         fs::metadata(&socket).unwrap().ino(),
@@ -306,7 +306,7 @@ fn a_reload_keeps_a_listener_and_drops_another() {
     );
     let without = site.clone().no_unix_listener();
     site.write_config(&without.text());
-    signal(weir.process.id(), "HUP");
+    signal(weir.process.id(), Signal::HUP);
     weir.log_line("reloaded");
     wait_until("the socket is removed", || !socket.exists());
     assert!(weir.get("/a.txt").contains("hello"));
@@ -320,7 +320,7 @@ fn a_reload_with_more_or_fewer_threads_keeps_the_port_and_every_connection() {
     for threads in [3, 1, 2] {
         let key = format!("[server]\nthreads = {threads}");
         site.write_config(&site.text().replace("[server]", &key));
-        signal(weir.process.id(), "HUP");
+        signal(weir.process.id(), Signal::HUP);
         weir.log_line("reloaded");
         for _ in 0..50 {
             assert!(weir.get("/a.txt").contains("hello"), "{threads} threads");
@@ -339,7 +339,7 @@ fn sigusr1_reopens_the_logs() {
         fs::read_to_string(&log).unwrap().contains("/a.txt")
     });
     fs::rename(&log, &moved).unwrap();
-    signal(weir.process.id(), "USR1");
+    signal(weir.process.id(), Signal::USR1);
     wait_until("the log is there again", || log.exists());
     wait_until("a request is in the new log", || {
         weir.get("/b.txt");

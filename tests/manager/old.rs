@@ -61,7 +61,7 @@ fn more_reloads_cut_nothing_that_an_older_configuration_still_does() {
         &text(&site, "shutdown_timeout = \"60s\"\nmax_old_generations = 2"),
     );
     let port = weir.port;
-    let reload = || signal(weir.process.id(), "HUP");
+    let reload = || signal(weir.process.id(), Signal::HUP);
     let mut held = Vec::new();
     for n in 0..3 {
         held.push(thread::spawn(move || {
@@ -125,7 +125,7 @@ fn what_the_end_of_shutdown_timeout_cuts_has_its_line_in_the_access_log() {
     };
     let log = || fs::read_to_string(site.path("access.log")).unwrap_or_default();
     let by_reload = begin(1);
-    signal(weir.process.id(), "HUP");
+    signal(weir.process.id(), Signal::HUP);
     weir.log_line("reloaded: the new configuration serves");
     let line = weir.log_line("remaining requests are cut off");
     assert!(
@@ -137,7 +137,7 @@ fn what_the_end_of_shutdown_timeout_cuts_has_its_line_in_the_access_log() {
         log().contains("/held.php?n=1")
     });
     let by_stop = begin(2);
-    signal(weir.process.id(), "TERM");
+    signal(weir.process.id(), Signal::TERM);
     assert!(weir.wait().success());
     by_stop.join().unwrap();
     let log = log();

@@ -59,14 +59,8 @@ pub fn number(answer: &str, name: &str) -> u32 {
 
 /// All descendants of a process, without the process itself.
 pub fn offspring(pid: u32) -> Vec<u32> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let children = children.unwrap_or_default();
-    let children: Vec<u32> = children
-        .split_whitespace()
-        .map(|pid| pid.parse().unwrap())
-        .collect();
-    let below = children.iter().flat_map(|pid| offspring(*pid));
-    below.chain(children.iter().copied()).collect()
+    let started = weir_test::process::descendants(pid).into_iter();
+    started.map(|process| process.pid).collect()
 }
 
 /// A folder that everybody may enter.

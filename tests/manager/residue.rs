@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use weir_test::process::resident;
+
 use crate::support::*;
 
 #[test]
@@ -9,19 +11,19 @@ fn fifty_reloads_leave_no_descriptor_process_or_memory_behind() {
     let site = Site::new().workers(1).unix_listener().log_files();
     let weir = Weir::start(&site);
     let reload = || {
-        signal(weir.process.id(), "HUP");
+        signal(weir.process.id(), Signal::HUP);
         weir.log_line("reloaded: the new configuration serves");
         settled(&weir, 2);
     };
     // The first reloads fill what the manager keeps: the allocator's pages, the log's buffers.
     (0..10).for_each(|_| reload());
     weir.get_until("/pid.php", |answer| answer.contains("pid="));
-    let (files, memory) = (descriptors(&weir), resident(&weir));
+    let (files, memory) = (descriptors(&weir), resident(weir.process.id()));
     (0..40).for_each(|_| reload());
     weir.get_until("/pid.php", |answer| answer.contains("pid="));
     wait_until("no descriptor is left", || descriptors(&weir) <= files);
-    let grown = resident(&weir).saturating_sub(memory);
-    assert!(grown < 1_024, "{grown} KiB more in 40 reloads");
+    let grown = resident(weir.process.id()).saturating_sub(memory);
+    assert!(grown < 1 << 20, "{grown} bytes more in 40 reloads");
     assert!(weir.get("/a.txt").contains("hello"));
     weir.stop();
 }
@@ -41,7 +43,7 @@ fn fifty_deaths_of_workers_leave_no_descriptor_or_process_behind() {
         before
             .iter()
             .filter(|pid| **pid != gateway)
-            .for_each(|pid| signal(*pid, "KILL"));
+            .for_each(|pid| signal(*pid, Signal::KILL));
         for _ in 0..workers {
             weir.log_line("worker died: SIGKILL");
         }
@@ -70,7 +72,7 @@ fn what_a_worker_has_started_does_not_outlive_it_for_nothing() {
     let children = weir.children();
     let shell = children.iter().find(|pid| **pid != gateway).unwrap();
     assert_ne!(*shell, php);
-    signal(*shell, "KILL");
+    signal(*shell, Signal::KILL);
     wait_until("its PHP has ended", || !is_alive(php));
     let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
     assert_ne!(pid_in(&answer), php);
@@ -88,12 +90,4 @@ fn settled(weir: &Weir, processes: usize) {
 fn descriptors(weir: &Weir) -> usize {
     let folder = format!("/proc/{}/fd", weir.process.id());
     fs::read_dir(folder).unwrap().count()
-}
-
-/// Resident memory in KiB.
-fn resident(weir: &Weir) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", weir.process.id())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().nth(1));
-    number.unwrap().parse().unwrap()
 }

@@ -25,7 +25,7 @@ fn watched(site: &Site, limit: &str) -> String {
 
 /// Stops a process with all of its threads.
 fn stop(pid: u32) {
-    signal(pid, "STOP");
+    signal(pid, Signal::STOP);
     wait_until("all of its threads are stopped", || {
         let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         let mut states = threads
@@ -104,7 +104,7 @@ fn a_reload_reaches_the_manager_past_a_gateway_that_hangs() {
     site.write_config("[server]\nno_such_key = 1\n");
     let (done, said) = ask(&site, &["reload"]);
     assert!(!done && said.contains("no_such_key"), "{said}");
-    signal(first, "CONT");
+    signal(first, Signal::CONT);
     drop(weir);
 }
 
@@ -132,7 +132,7 @@ fn a_manager_that_stands_still_is_told_by_readyz_and_stops_no_files() {
         ready().contains("the manager has given no sign of life")
     });
     assert!(weir.get("/a.txt").contains("hello"));
-    signal(weir.process.id(), "CONT");
+    signal(weir.process.id(), Signal::CONT);
     // The manager itself was stopped, so it must not blame the gateway for being silent meanwhile.
     let gateway = weir.gateway();
     wait_until("it is ready again", || ready().starts_with("HTTP/1.1 200 "));
@@ -153,13 +153,13 @@ fn a_pipe_as_error_log_that_nobody_reads_stops_neither_workers_nor_the_end() {
     let (mut weir, stderr) = Weir::unheard(&mut command(&site, &site.text()), &site);
     weir.get_until("/loud.php", |answer| answer.contains("loud done"));
     let worker = pid_in(&weir.get_until("/pid.php", |answer| answer.contains("pid=")));
-    signal(worker, "KILL");
+    signal(worker, Signal::KILL);
     weir.get_until("/pid.php", |answer| {
         answer.contains("pid=") && pid_in(answer) != worker
     });
-    signal(weir.process.id(), "HUP");
+    signal(weir.process.id(), Signal::HUP);
     weir.get_until("/pid.php", |answer| answer.contains("pid="));
-    signal(weir.process.id(), "TERM");
+    signal(weir.process.id(), Signal::TERM);
     assert!(weir.wait().success());
     drop(stderr);
 }
@@ -188,7 +188,7 @@ fn a_pipe_as_output_log_that_nobody_reads_stops_no_worker() {
     let weir = Weir::start_with(&site, &text);
     let worker = pid_in(&weir.get_until("/pid.php", |answer| answer.contains("pid=")));
     weir.get_until("/loud.php", |answer| answer.contains("loud done"));
-    signal(worker, "KILL");
+    signal(worker, Signal::KILL);
     weir.get_until("/pid.php", |answer| {
         answer.contains("pid=") && pid_in(answer) != worker
     });
@@ -223,7 +223,7 @@ fn a_pipe_without_a_reader_as_log_is_said_and_holds_up_no_start() {
     );
     let (mut weir, _stderr) = Weir::unheard(&mut command(&site, &text), &site);
     weir.get_until("/pid.php", |answer| answer.contains("pid="));
-    signal(weir.process.id(), "TERM");
+    signal(weir.process.id(), Signal::TERM);
     assert!(weir.wait().success());
 }
 
@@ -258,7 +258,7 @@ fn the_watchdog_of_systemd_hears_nothing_of_a_gateway_that_hangs() {
     wait_until("the watchdog hears nothing", || {
         !fed(Duration::from_millis(4_500))
     });
-    signal(gateway, "CONT");
+    signal(gateway, Signal::CONT);
     assert!(fed(Duration::from_secs(30)), "it lives again");
     weir.stop();
 }
@@ -287,9 +287,9 @@ fn a_drain_accepts_what_waits_also_after_it_was_out_of_descriptors() {
             .write_all(b"GET /pong HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             .unwrap();
     }
-    signal(weir.process.id(), "TERM");
+    signal(weir.process.id(), Signal::TERM);
     weir.log_line("stopping: running requests may finish");
-    signal(gateway, "CONT");
+    signal(gateway, Signal::CONT);
     for client in &mut clients {
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
@@ -362,7 +362,7 @@ fn workers_that_the_kernel_ends_for_want_of_memory_are_errors_and_counted() {
     });
     // A worker that was killed by hand does not count as one of them.
     let worker = pid_in(&weir.get_until("/pid.php", |answer| answer.contains("pid=")));
-    signal(worker, "KILL");
+    signal(worker, Signal::KILL);
     weir.log_line("worker died: SIGKILL");
     let (_, status) = ask(&site, &["status", "--json"]);
     let status: String = status.split_whitespace().collect();

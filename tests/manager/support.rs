@@ -13,10 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub use rustix::process::Signal;
+use weir_test::process::wait;
 pub use weir_test::{
     DONE_BY_ROOT, LIMIT, goes_on_as_root, is_root,
-    process::is_alive,
-    wait_until,
+    process::{is_alive, signal},
+    wait_for, wait_until,
     weir::{PROGRAM, program},
 };
 
@@ -278,27 +280,19 @@ impl Weir {
             fs::read_to_string(format!("/proc/{pid}/comm"))
                 .is_ok_and(|name| name == "weir-gateway\n")
         };
-        let mut found = None;
-        wait_until("there is a gateway", || {
-            found = self.children().into_iter().find(is_it);
-            found.is_some()
-        });
-        found.unwrap()
+        wait_for("there is a gateway", || {
+            self.children().into_iter().find(is_it)
+        })
     }
 
     pub fn wait(&mut self) -> ExitStatus {
-        let mut status = None;
-        wait_until("weir ends", || {
-            status = self.process.try_wait().unwrap();
-            status.is_some()
-        });
-        status.unwrap()
+        wait(&mut self.process, LIMIT).expect("weir ends")
     }
 
     /// Stops it gracefully. Nothing may still run.
     pub fn stop(mut self) {
         let children = self.children();
-        signal(self.process.id(), "TERM");
+        signal(self.process.id(), Signal::TERM);
         assert!(self.wait().success());
         assert!(children.iter().all(|pid| !is_alive(*pid)));
     }
@@ -362,15 +356,11 @@ pub fn run(site: &Site, text: &str) -> (ExitStatus, String) {
 pub fn ended(mut command: Command) -> (ExitStatus, String) {
     let mut process = command.spawn().unwrap();
     let mut stderr = process.stderr.take().unwrap();
-    let mut status = None;
-    wait_until("weir gives up", || {
-        status = process.try_wait().unwrap();
-        status.is_some()
-    });
+    let status = wait(&mut process, LIMIT).expect("weir gives up");
     let mut said = String::new();
     // This ends when no process has it open any more, so nothing still runs.
     stderr.read_to_string(&mut said).unwrap();
-    (status.unwrap(), said)
+    (status, said)
 }
 
 /// Containers often let every user listen on any port.
@@ -435,12 +425,4 @@ pub fn inodes_of_listeners(port: u16) -> Vec<String> {
 pub fn pid_in(answer: &str) -> u32 {
     let (_, rest) = answer.split_once("pid=").expect("a pid in the answer");
     rest.split(' ').next().unwrap().parse().unwrap()
-}
-
-pub fn signal(pid: u32, name: &str) {
-    let status = Command::new("kill")
-        .arg(format!("-{name}"))
-        .arg(pid.to_string())
-        .status();
-    assert!(status.unwrap().success());
 }

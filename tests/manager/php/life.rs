@@ -161,7 +161,7 @@ fn scripts_that_exhaust_memory_or_time_or_leave_children_behind_cost_only_their_
     }
     weir.stop();
     if is_alive(child) {
-        signal(child, "KILL");
+        signal(child, Signal::KILL);
     }
 }
 
@@ -173,7 +173,7 @@ fn a_master_that_dies_takes_its_workers_along_and_is_started_again() {
     let master = number(&before, "master");
     wait_until("both workers are there", || offspring(master).len() == 2);
     let workers = offspring(master);
-    signal(master, "KILL");
+    signal(master, Signal::KILL);
     weir.log_line("the pool's PHP master died, and its workers with it: SIGKILL");
     wait_until("its workers are gone", || {
         workers.iter().all(|pid| !is_alive(*pid))
@@ -211,7 +211,7 @@ fn a_dead_gateways_workers_end_and_the_master_stays() {
     let master = number(&before, "master");
     wait_until("both workers are there", || offspring(master).len() == 2);
     let workers = offspring(master);
-    signal(weir.gateway(), "KILL");
+    signal(weir.gateway(), Signal::KILL);
     weir.log_line("accepts connections again");
     wait_until("its workers are gone", || {
         workers.iter().all(|pid| !is_alive(*pid))
@@ -237,7 +237,7 @@ fn a_script_of_a_dead_gateway_has_as_long_as_scripts_have_and_no_longer() {
     let started = || fs::read_to_string(site.path("site/started")).unwrap_or_default();
     wait_until("the script runs", || !started().is_empty());
     let stuck: u32 = started().parse().unwrap();
-    signal(weir.gateway(), "KILL");
+    signal(weir.gateway(), Signal::KILL);
     weir.log_line("the worker was told to end, but still runs");
     wait_until("the worker is gone", || !is_alive(stuck));
     let answer = weir.get_until("/who.php", |answer| answer.contains("pid="));
@@ -284,7 +284,7 @@ fn what_workers_print_is_written_whole_to_the_output_log_and_goes_on_after_a_rot
         }
     }
     fs::rename(&log, site.path("output.log.1")).unwrap();
-    signal(weir.process.id(), "USR1");
+    signal(weir.process.id(), Signal::USR1);
     wait_until("the log is there again", || log.exists());
     weir.get("/print.php?n=7");
     wait_until("the new one is written", || read().contains("line 99 of 7"));
@@ -360,7 +360,7 @@ fn what_does_not_end_when_weir_stops_is_killed() {
     wait_until("the script runs", || site.path("site/started").exists());
     let all = offspring(weir.process.id());
     let began = std::time::Instant::now();
-    signal(weir.process.id(), "TERM");
+    signal(weir.process.id(), Signal::TERM);
     assert!(weir.wait().success());
     assert!(
         began.elapsed() < Duration::from_secs(10),

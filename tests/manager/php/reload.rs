@@ -22,14 +22,14 @@ fn a_reload_keeps_the_master_of_a_pool_that_did_not_change() {
     let before = weir.get("/who.php");
     let gateway = weir.gateway();
     site.write_config(&text.replace("level = \"debug\"", "level = \"notice\""));
-    signal(weir.process.id(), "HUP");
+    signal(weir.process.id(), Signal::HUP);
     weir.log_line("reloaded: the new configuration serves");
     wait_until("the old gateway is gone", || !is_alive(gateway));
     let after = weir.get("/who.php");
     assert_eq!(number(&after, "master"), number(&before, "master"));
     assert_ne!(number(&after, "pid"), number(&before, "pid"));
     // PHP-FPM's signal restarts PHP, as it does there.
-    signal(weir.process.id(), "USR2");
+    signal(weir.process.id(), Signal::USR2);
     weir.log_line("reloaded: the new configuration serves");
     weir.get_until("/who.php", |answer| {
         number(answer, "master") != number(&before, "master")
@@ -71,7 +71,7 @@ fn a_pool_that_changed_is_warmed_before_it_takes_over_and_no_request_is_lost() {
         "max_children = 2",
         "max_children = 2\nphp_admin_value = { memory_limit = \"77M\" }",
     ));
-    signal(weir.process.id(), "HUP");
+    signal(weir.process.id(), Signal::HUP);
     weir.log_line("reloaded: the new configuration serves");
     weir.get_until("/who.php", |answer| {
         answer.contains("master=") && number(answer, "master") != number(&before, "master")
@@ -93,7 +93,7 @@ fn a_pool_whose_php_cannot_be_loaded_ends_the_reload_and_the_old_one_goes_on() {
     let broken = "max_children = 1\nphp_define = { \"opcache.preload\" = \"/no/such/preload.php\", \
                   \"opcache.preload_user\" = \"www-data\" }";
     site.write_config(&text.replace("max_children = 1", broken));
-    signal(weir.process.id(), "HUP");
+    signal(weir.process.id(), Signal::HUP);
     weir.log_line("reload failed, nothing was changed");
     let line = weir.log_line("[pool.php] PHP cannot be started: ");
     assert!(line.contains("preload"), "{line}");
@@ -154,12 +154,19 @@ fn many_reloads_leave_no_process_behind() {
         site.write_config(
             &text.replace("max_children = 1", &format!("max_children = {}", 1 + n % 2)),
         );
-        signal(weir.process.id(), if n % 3 == 0 { "USR2" } else { "HUP" });
+        signal(
+            weir.process.id(),
+            if n % 3 == 0 {
+                Signal::USR2
+            } else {
+                Signal::HUP
+            },
+        );
         weir.log_line("reloaded: the new configuration serves");
         assert!(weir.get("/hello.php").ends_with("hello"));
     }
     site.write_config(&text);
-    signal(weir.process.id(), "HUP");
+    signal(weir.process.id(), Signal::HUP);
     weir.log_line("reloaded: the new configuration serves");
     wait_until("gateway, master and worker are left", || {
         offspring(weir.process.id()).len() == 3
@@ -184,7 +191,7 @@ fn a_library_that_was_replaced_is_seen_at_a_reload_also_where_the_manager_may_no
     command.env("LD_PRELOAD", &library);
     let weir = Weir::of(command, &site);
     let reload = || {
-        signal(weir.process.id(), "HUP");
+        signal(weir.process.id(), Signal::HUP);
         weir.log_line("reloaded: the new configuration serves");
         number(
             &weir.get_until("/who.php", |answer| answer.contains("master=")),
@@ -228,7 +235,7 @@ fn idle_workers_of_a_reload_do_not_all_end_at_once() {
     });
     let master = master.expect("a master");
     let old = offspring(master);
-    signal(weir.process.id(), "HUP");
+    signal(weir.process.id(), Signal::HUP);
     let there = |pid: u32| std::path::Path::new(&format!("/proc/{pid}/stat")).exists();
     wait_until("the old gateway has ended", || !there(gateway));
     let runs = |pid: &&u32| {
