@@ -18,6 +18,7 @@ mod outbox;
 mod wire;
 
 use std::{
+    cell::RefCell,
     fmt, io,
     net::IpAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -660,6 +661,11 @@ pub fn path_inside(chroot: &Path, path: &Path) -> Option<PathBuf> {
     Some(Path::new("/").join(path.strip_prefix(chroot).ok()?))
 }
 
+thread_local! {
+    /// Where messages are received. Kept, because it would be filled with zeros for each message.
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; MAX_MESSAGE]);
+}
+
 impl Channel {
     /// Takes over one end of a pair.
     pub fn new(end: OwnedFd) -> Self {
@@ -714,15 +720,14 @@ impl Channel {
     /// # Errors
     /// As recvmsg(2); `InvalidData` if it is not a valid message.
     pub fn next_for_gateway(&self) -> io::Result<Option<ToGateway>> {
-        let mut buffer = vec![0; MAX_MESSAGE];
-        let (n, descriptors) = message::receive(self.end.as_fd(), &mut buffer, true)?;
-        if n == 0 {
-            return Ok(None);
-        }
-        Ok(Some(ToGateway::decode(
-            &buffer[..n],
-            descriptors.into_iter().next(),
-        )?))
+        BUFFER.with_borrow_mut(|buffer| {
+            let (n, descriptors) = message::receive(self.end.as_fd(), buffer, true)?;
+            if n == 0 {
+                return Ok(None);
+            }
+            let descriptor = descriptors.into_iter().next();
+            Ok(Some(ToGateway::decode(&buffer[..n], descriptor)?))
+        })
     }
 
     /// The gateway's next message to the manager; does not wait. `None`: the gateway is gone.
@@ -730,13 +735,14 @@ impl Channel {
     /// # Errors
     /// `WouldBlock`: there is none. `InvalidData` if it is not a valid message.
     pub fn next_for_manager(&self) -> io::Result<Option<ToManager>> {
-        let mut buffer = vec![0; MAX_MESSAGE];
-        // Descriptors that a gateway might send are closed here without being used.
-        let (n, _) = message::receive(self.end.as_fd(), &mut buffer, false)?;
-        if n == 0 {
-            return Ok(None);
-        }
-        Ok(Some(ToManager::decode(&buffer[..n])?))
+        BUFFER.with_borrow_mut(|buffer| {
+            // Descriptors that a gateway might send are closed here without being used.
+            let (n, _) = message::receive(self.end.as_fd(), buffer, false)?;
+            if n == 0 {
+                return Ok(None);
+            }
+            Ok(Some(ToManager::decode(&buffer[..n])?))
+        })
     }
 }
 

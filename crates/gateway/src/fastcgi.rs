@@ -156,7 +156,8 @@ struct Upload {
 /// A deadline. In a task that has a client connection, the sweeper wakes it; other tasks use their own timer.
 #[derive(Debug)]
 struct Watch {
-    silence: Duration,
+    /// How long nothing may be written or read, µs; [`NEVER`]: for any time.
+    silence: u64,
     deadline: u64,
     conn: Option<Arc<Conn>>,
     sleep: Option<Pin<Box<Sleep>>>,
@@ -190,7 +191,7 @@ impl Run {
             client::stdin_end(&mut params, number);
         }
         let written = conn.begin_request();
-        let settings = &lease.pool().settings;
+        let settings = &lease.pool.settings;
         let mut decoder = ResponseDecoder::new(number);
         let (mut slow_at, mut after_end) = (NEVER, AfterEnd::None);
         if let Some(php) = settings.php() {
@@ -249,7 +250,7 @@ impl Run {
         };
         if let Err(Failure::Silent { goes_on, .. }) = &mut result {
             let stops = matches!(self.on_drop, OnDrop::Cancel | OnDrop::Kill);
-            *goes_on = live.lease.pool().has_workers() && !stops;
+            *goes_on = live.lease.pool.has_workers() && !stops;
         }
         match &result {
             Ok(Progress::More) => {}
@@ -347,7 +348,7 @@ impl Run {
         Owner(
             self.live
                 .as_ref()
-                .map(|live| (live.lease.pool(), live.id, live.asked.clone())),
+                .map(|live| (live.lease.pool, live.id, live.asked.clone())),
         )
     }
 }
@@ -409,7 +410,7 @@ impl Live {
                 return Poll::Ready(Failure::Late);
             }
             if now >= self.cancel_at {
-                match self.lease.pool().may_cancel() {
+                match self.lease.pool.may_cancel() {
                     Ok(()) => return Poll::Ready(Failure::Cancelled),
                     Err(next) => self.cancel_at = next,
                 }
@@ -417,7 +418,7 @@ impl Live {
             }
             if now < self.slow_at {
                 return Poll::Ready(Failure::Silent {
-                    limit: self.lease.pool().settings.read_timeout,
+                    limit: self.lease.pool.settings.read_timeout,
                     goes_on: false,
                 });
             }
@@ -472,7 +473,7 @@ impl Live {
     }
 
     fn decode(&mut self, mut input: &[u8], output: &mut Vec<u8>) -> Result<Progress, Failure> {
-        loop {
+        while !input.is_empty() {
             match self.decoder.next(&mut input) {
                 // Exactly as large as the bytes, which often are the whole response.
                 Ok(Some(Event::Stdout(bytes))) if output.capacity() == 0 => {
@@ -516,12 +517,7 @@ impl Live {
                 }
                 Ok(Some(Event::Extension(record))) => self.take_extension(&record)?,
                 Ok(Some(_)) => {}
-                Ok(None) => {
-                    return Ok(match self.after_end {
-                        AfterEnd::None | AfterEnd::Expected => Progress::More,
-                        _ => Progress::End,
-                    });
-                }
+                Ok(None) => break,
                 Err(error) if self.decoder.is_ended() => {
                     self.stray(&error);
                     return Ok(Progress::End);
@@ -529,12 +525,16 @@ impl Live {
                 Err(error) => return Err(Failure::Protocol(error.to_string())),
             }
         }
+        Ok(match self.after_end {
+            AfterEnd::None | AfterEnd::Expected => Progress::More,
+            _ => Progress::End,
+        })
     }
 
     fn closed(&self, error: Option<io::Error>) -> Failure {
         let reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
         Failure::Closed {
-            process: self.lease.process(),
+            process: self.lease.process,
             // The kernel reports this for a unix socket that was closed before all of it was read (unix(7)). A worker
             // reads a request that was sent in one piece with one read, or not at all.
             unread: self.sent == 1
@@ -549,7 +549,7 @@ impl Live {
     /// The subject of log lines.
     fn about(&self) -> About<'_> {
         About {
-            pool: Some(&self.lease.pool().settings.name),
+            pool: Some(&self.lease.pool.settings.name),
             request: Some(self.id),
             asked: Some(self.asked.named()),
             ..About::default()
@@ -582,7 +582,7 @@ impl Live {
             AfterEnd::Ready(_) | AfterEnd::Stray => return self.lease.kill(),
             AfterEnd::Gone => return self.lease.release(None, Cost::default()),
         }
-        let settings = &self.lease.pool().settings;
+        let settings = &self.lease.pool.settings;
         let spent = settings.max_reqs > 0 && self.conn.requests >= settings.max_reqs;
         let dirty = self.conn.requests == u64::MAX;
         let conn = (settings.keep_conn && whole && !spent && !dirty).then_some(self.conn);
@@ -682,9 +682,13 @@ impl Upload {
 
 impl Watch {
     fn new(silence: Duration, conn: Arc<Conn>) -> Watch {
+        let silence = match silence.is_zero() {
+            true => NEVER,
+            false => silence.as_micros() as u64,
+        };
         Watch {
             silence,
-            deadline: clock::deadline(silence),
+            deadline: clock::now().saturating_add(silence),
             conn: Some(conn),
             sleep: None,
         }
@@ -692,7 +696,7 @@ impl Watch {
 
     /// Bytes were written or read: the timeout for silence starts again.
     fn moved(&mut self) {
-        self.deadline = clock::deadline(self.silence);
+        self.deadline = clock::now().saturating_add(self.silence);
     }
 
     /// Ready when the silence has lasted too long, or at `other`.

@@ -1,6 +1,6 @@
 //! Turns a request into CGI parameters (RFC 3875 §4.1), written directly into the FastCGI records for the worker.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::LazyLock};
 
 use http::{Method, Version};
 use weir_config::Settings;
@@ -156,7 +156,10 @@ fn put_headers(record: &Record, settings: &Settings, params: &mut Params<'_>) {
     if !has_repeats(fields) {
         for (known, name, value) in fields.iter() {
             if passes(known, name) {
-                params.header(name, value);
+                match known {
+                    Some(known) => params.pair(http_name(known), value),
+                    None => params.header(name, value),
+                }
             }
         }
         return;
@@ -275,6 +278,17 @@ fn dash(byte: u8) -> u8 {
     }
 }
 
+/// The parameter of a well-known header: `HTTP_` and its name, as [`Params::header`] writes it.
+fn http_name(name: Name) -> &'static [u8] {
+    static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let texts = Name::ALL.iter().map(|name| name.as_str());
+        let names =
+            texts.map(|name| format!("HTTP_{}", name.to_ascii_uppercase()).replace('-', "_"));
+        names.collect()
+    });
+    NAMES[name as usize].as_bytes()
+}
+
 /// The parameters of a usual request's line, encoded: GET without a query.
 const USUAL: &[u8] =
     b"\x0e\x03REQUEST_METHODGET\x0c\x00QUERY_STRING\x0f\x08SERVER_PROTOCOLHTTP/1.1";
@@ -335,6 +349,20 @@ mod tests {
             nv::encode(&mut encoded, name, value.as_bytes());
         }
         assert_eq!(encoded, USUAL);
+    }
+
+    #[test]
+    fn parameters_of_well_known_headers_are_those_of_any_header() {
+        for name in Name::ALL {
+            let (mut one, mut other) = (Vec::new(), Vec::new());
+            let mut params = Params::new(&mut one, 1);
+            params.pair(http_name(*name), b"value");
+            params.finish();
+            let mut params = Params::new(&mut other, 1);
+            params.header(name.as_str().as_bytes(), b"value");
+            params.finish();
+            assert_eq!(one, other, "{name:?}");
+        }
     }
 
     #[test]

@@ -12,6 +12,13 @@ pub struct Histogram {
     longest: AtomicU64,
 }
 
+/// A duration and its bucket, which is found once for all histograms that count it.
+#[derive(Debug, Clone, Copy)]
+pub struct Counted {
+    micros: u64,
+    bucket: usize,
+}
+
 impl Default for Histogram {
     fn default() -> Self {
         Histogram {
@@ -22,11 +29,22 @@ impl Default for Histogram {
     }
 }
 
+impl Counted {
+    /// Of a duration, µs.
+    pub fn of(micros: u64) -> Counted {
+        // Most requests do not wait.
+        let bucket = match micros <= BOUNDS[0] {
+            true => 0,
+            false => BOUNDS.partition_point(|bound| *bound < micros),
+        };
+        Counted { micros, bucket }
+    }
+}
+
 impl Histogram {
     /// Counts a duration, µs.
     pub fn add(&self, micros: u64) {
-        let bucket = BOUNDS.partition_point(|bound| *bound < micros);
-        self.counts[bucket].fetch_add(1, Relaxed);
+        self.counts[Counted::of(micros).bucket].fetch_add(1, Relaxed);
         self.sum.fetch_add(micros, Relaxed);
         if micros > self.longest.load(Relaxed) {
             self.longest.fetch_max(micros, Relaxed);
@@ -34,11 +52,11 @@ impl Histogram {
     }
 
     /// As [`Self::add`], where only the calling thread counts durations.
-    pub fn add_alone(&self, micros: u64) {
+    #[inline]
+    pub fn add_alone(&self, Counted { micros, bucket }: Counted) {
         let add = |counter: &AtomicU64, more| {
             counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
         };
-        let bucket = BOUNDS.partition_point(|bound| *bound < micros);
         add(&self.counts[bucket], 1);
         add(&self.sum, micros);
         if micros > self.longest.load(Relaxed) {

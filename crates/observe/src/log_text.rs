@@ -137,16 +137,15 @@ pub fn put_escaped(value: &[u8], out: &mut Vec<u8>) {
 
 /// Whether [`put_escaped`] would change `value`.
 pub(crate) fn needs_escape(value: &[u8]) -> bool {
-    let mut pieces = value.chunks_exact(8);
-    let in_pieces = pieces.by_ref().fold(false, |found, piece| {
-        // Pieces have eight bytes.
-        found | has_escaped(u64::from_le_bytes(piece.try_into().unwrap_or_default()))
-    });
-    in_pieces
-        || pieces
-            .remainder()
-            .iter()
-            .any(|&byte| escaped_in_field(byte))
+    let Some(last) = value.last_chunk::<8>() else {
+        // Too short for a piece: what is missing are spaces.
+        let put = |bytes: u64, byte: &u8| bytes << 8 | u64::from(*byte);
+        return has_escaped(value.iter().fold(u64::MAX / 255 * 0x20, put));
+    };
+    // The last piece and the one before it may have bytes in common.
+    let (pieces, _) = value.as_chunks::<8>();
+    let in_piece = |found, piece: &[u8; 8]| found | has_escaped(u64::from_le_bytes(*piece));
+    pieces.iter().fold(in_piece(false, last), in_piece)
 }
 
 /// A JSON string with its quotes (RFC 8259 §7). Bytes that are not UTF-8 are written as the text `\xHH`, so that the

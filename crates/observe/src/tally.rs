@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    histogram::Histogram,
+    histogram::{Counted, Histogram},
     metrics::{Durations, Metric, Page},
 };
 
@@ -121,20 +121,22 @@ impl Tally {
     /// Counts a request whose answer has ended.
     pub fn ended(&self, ended: &FinishedRequest) {
         let part = self.part();
+        let total = Counted::of(ended.total);
+        let pool = ended.pool.map(|(pool, wait)| (pool, Counted::of(wait)));
         if let Some(site) = part.site(ended.site) {
             let class = usize::from(ended.status / 100).clamp(1, CLASSES) - 1;
             add(&site.statuses[class], 1);
             add(&site.bytes_in, ended.bytes_in);
             add(&site.bytes_out, ended.bytes_out);
-            site.times.total.add_alone(ended.total);
-            if let Some((_, wait)) = ended.pool {
+            site.times.total.add_alone(total);
+            if let Some((_, wait)) = pool {
                 site.times.wait.add_alone(wait);
             }
         }
-        if let Some((pool, wait)) = ended.pool
+        if let Some((pool, wait)) = pool
             && let Some(pool) = part.pools.get(usize::from(pool))
         {
-            pool.times.total.add_alone(ended.total);
+            pool.times.total.add_alone(total);
             pool.times.wait.add_alone(wait);
             add(&pool.left_running, u64::from(ended.left_running));
         }
@@ -142,7 +144,7 @@ impl Tally {
 
     /// Counts a worker that is free again after `service` µs.
     pub fn served(&self, site: Option<usize>, pool: u16, service: u64) {
-        let part = self.part();
+        let (part, service) = (self.part(), Counted::of(service));
         if let Some(site) = part.site(site) {
             site.times.service.add_alone(service);
         }

@@ -6,7 +6,7 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    task::{Context, Poll, Waker, ready},
+    task::{Context, Poll, ready},
 };
 
 use rustix::net::{self, RecvFlags};
@@ -70,10 +70,8 @@ impl Watched {
     }
 
     /// Whether input may have arrived since everything was read, as far as the reactor knows without a system call.
-    /// This replaces the waker of a task that waits for input.
     pub fn may_receive(&self) -> bool {
-        let mut nobody = Context::from_waker(Waker::noop());
-        self.0.poll_read_ready(&mut nobody).is_ready()
+        self.0.try_io(Interest::READABLE, |_| Ok(())).is_ok()
     }
 
     /// Writes as much of `bytes` as fits. Waits if there is no room.

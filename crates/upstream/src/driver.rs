@@ -6,6 +6,7 @@
 
 use std::{
     collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
     ops::{Deref, DerefMut},
 };
 
@@ -17,7 +18,7 @@ use weir_pool::{Micros, Pool, Refused, RequestId, ShedReason};
 #[derive(Debug)]
 pub struct Driver<L> {
     pool: Pool,
-    pub(crate) waiting: HashMap<RequestId, Sender<L>>,
+    pub(crate) waiting: ByNumber<RequestId, Sender<L>>,
     expired: Vec<Refused>,
     wakes_at: u64,
 }
@@ -28,11 +29,34 @@ pub type Sender<L> = oneshot::Sender<Result<L, ShedReason>>;
 /// The receiving side for a waiting request.
 pub type Receiver<L> = oneshot::Receiver<Result<L, ShedReason>>;
 
+/// A table by the numbers of requests. They are counted by the gateway, so that nobody can choose some that meet in one
+/// place of the table, and a multiplication is enough.
+pub type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
+
+/// The hasher of [`ByNumber`].
+#[derive(Debug, Default)]
+pub struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // The table takes its place from the lowest bits, which numbers in a row fill evenly, and a tag from the highest.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
 impl<L> Driver<L> {
     pub fn new(pool: Pool) -> Driver<L> {
         Driver {
             pool,
-            waiting: HashMap::new(),
+            waiting: ByNumber::default(),
             expired: Vec::new(),
             wakes_at: NEVER,
         }

@@ -34,10 +34,10 @@ pub(crate) struct Lease(pub(super) Box<Held>);
 /// What a [`Lease`] knows.
 #[derive(Debug)]
 pub(crate) struct Held {
-    pub(super) pool: &'static PoolHandle,
+    pub(crate) pool: &'static PoolHandle,
     pub(super) worker: WorkerId,
     /// The manager's number for the process; `None` if others run it.
-    pub(super) process: Option<u32>,
+    pub(crate) process: Option<u32>,
     pub(super) pid: u32,
     pub(super) conn: Option<WorkerConn>,
     /// The server that got the request, and its name; `None` if weir runs the workers.
@@ -56,19 +56,19 @@ pub(crate) struct Held {
     /// The cost that the worker reported for its request.
     pub(super) cost: Cost,
     /// Where the end of the request is noted, if somebody waits for it.
-    pub(super) ended: Option<Arc<OnceLock<ScriptEnd>>>,
+    pub(crate) ended: Option<Arc<OnceLock<ScriptEnd>>>,
     /// Its line in the pool's own log, if the worker reports its values.
-    pub(super) line: Option<Box<Line>>,
+    pub(crate) line: Option<Box<Line>>,
     /// Whether the request was begun. If not, returning the worker does not count as a finished request.
     pub(super) begun: bool,
     /// The turn of the request's `serialize_by` key, which ends with the lease.
-    pub(super) turn: Option<Turn>,
+    pub(crate) turn: Option<Turn>,
     /// What is to be learned from the request, and how it used its session.
-    pub(super) learner: Option<Learner>,
+    pub(crate) learner: Option<Learner>,
     pub(super) session: Option<SessionUse>,
     /// Since when it is lent ([`clock::now`]), and for which site.
     pub(super) lent: u64,
-    pub(super) site: Option<usize>,
+    pub(crate) site: Option<usize>,
 }
 
 impl Deref for Lease {
@@ -153,32 +153,11 @@ impl Lease {
         }
     }
 
-    /// Sets for which of the configuration's sites the worker works.
-    pub(crate) fn serve(&mut self, site: Option<usize>) {
-        self.site = site;
-    }
-
-    /// Keeps the turn of a `serialize_by` key until the lease ends.
-    pub(crate) fn keep(&mut self, turn: Option<Turn>, learner: Option<Learner>) {
-        self.turn = turn;
-        self.learner = learner;
-    }
-
     /// The worker has reported how the request used its session: the end of a READY record.
     pub(crate) fn used_session(&mut self, report: &[u8]) {
         if self.learner.is_some() {
             self.session = SessionUse::parse(report);
         }
-    }
-
-    /// Requests that the time at which the worker becomes free is stored in `ended`.
-    pub(crate) fn note_end(&mut self, ended: Arc<OnceLock<ScriptEnd>>) {
-        self.ended = Some(ended);
-    }
-
-    /// Sets the request's line in the pool's own log.
-    pub(crate) fn note_line(&mut self, line: Box<Line>) {
-        self.line = Some(line);
     }
 
     /// The worker reports the values of that line ([`Line::take`]). `false`: it was not asked for them.
@@ -231,18 +210,9 @@ impl Lease {
         }
     }
 
-    pub(crate) fn pool(&self) -> &'static PoolHandle {
-        self.pool
-    }
-
     /// Whether the worker is weir's own PHP, which reports when it is free.
     pub(crate) fn is_php(&self) -> bool {
         self.pool.settings.php().is_some()
-    }
-
-    /// The manager's number for the process; `None` if others run it.
-    pub(crate) fn process(&self) -> Option<u32> {
-        self.process
     }
 
     /// The worker's name for the log; `None` before a server is chosen.

@@ -18,7 +18,6 @@
 use std::{
     future::poll_fn,
     task::{Context, Poll},
-    time::Duration,
 };
 
 use weir_fcgi::client::{self, Extension};
@@ -53,7 +52,7 @@ impl Live {
                     let message = "it asks for the pool's status and does not read the answer";
                     return Err(Failure::Protocol(message.into()));
                 }
-                let status = self.lease.pool().status(AskedBy::Nobody).to_php();
+                let status = self.lease.pool.status(AskedBy::Nobody).to_php();
                 client::extension(&mut request.buffer, STATUS, &status);
             }
             (NOTE, AfterEnd::Expected | AfterEnd::Running)
@@ -95,7 +94,7 @@ impl Live {
     /// Keeps the worker in a separate task until it is free.
     pub(super) fn run_on(mut self: Box<Self>) {
         self.lease.is_finishing();
-        let tracked = (self.lease.pool().settings).request_terminate_timeout_track_finished;
+        let tracked = (self.lease.pool.settings).request_terminate_timeout_track_finished;
         if !tracked {
             self.terminate_at = NEVER;
         }
@@ -103,7 +102,7 @@ impl Live {
         self.late_at = NEVER;
         self.watch.conn = None;
         // A script that has answered may be silent for any time.
-        self.watch.silence = Duration::ZERO;
+        self.watch.silence = NEVER;
         self.watch.moved();
         // Without a runtime the gateway is ending, and its workers with it.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {

@@ -1,8 +1,10 @@
 //! Responses that nobody waits for any more: what happens to their scripts.
 
-use std::time::Duration;
-
-use weir_observe::{clock, error_log::tell, pool_log::Cost};
+use weir_observe::{
+    clock::{self, NEVER},
+    error_log::tell,
+    pool_log::Cost,
+};
 
 use super::{Live, OnDrop, Progress, Run};
 
@@ -15,10 +17,10 @@ impl Run {
         };
         let is_php = live.lease.is_php();
         if self.on_drop == OnDrop::Cancel {
-            if !live.lease.pool().has_workers() {
+            if !live.lease.pool.has_workers() {
                 return live.lease.release(None, Cost::default());
             }
-            match live.lease.pool().may_cancel() {
+            match live.lease.pool.may_cancel() {
                 Ok(()) => return live.cancel(),
                 Err(next) => live.cancel_at = next,
             }
@@ -32,12 +34,12 @@ impl Run {
             live.request.abort();
         }
         if self.on_drop == OnDrop::Abort {
-            live.abandon_at = clock::deadline(live.watch.silence);
+            live.abandon_at = clock::now().saturating_add(live.watch.silence);
         }
         live.late_at = deadline;
-        if live.lease.pool().has_workers() {
+        if live.lease.pool.has_workers() {
             // The script may be silent: nobody waits for it, and other limits end it.
-            live.watch.silence = Duration::ZERO;
+            live.watch.silence = NEVER;
             live.watch.moved();
         }
         let mut rest = Run {

@@ -5,12 +5,13 @@
 //! finds a worker, it stores that in the connection and wakes the connection's task.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
 use tokio::sync::Notify;
+use weir_upstream::driver::ByNumber;
 
 use super::{Gateway, OwnCalls};
 use crate::{clock, conn::Conn};
@@ -32,7 +33,7 @@ pub(super) struct Finding {
 
 #[derive(Default)]
 struct List {
-    waiting: HashMap<u64, Waiting>,
+    waiting: ByNumber<u64, Waiting>,
     /// Those that were not looked up yet, with the time when they are due: the first one first. Some may have gone.
     first: VecDeque<(u64, u64)>,
     /// Those whose lookup found nothing, in the same form.

@@ -96,7 +96,7 @@ impl Attempt {
         conn.watch_client();
         match pool.admit(&ask, &mut record.wait) {
             Admitted::Lent(mut lease) => {
-                lease.keep(turn, learner);
+                (lease.turn, lease.learner) = (turn, learner);
                 Attempt::Lent(lease)
             }
             Admitted::Shed(reason) => Attempt::Over(reason),
@@ -147,7 +147,7 @@ impl Attempt {
                     let (turn, learner) = (queued.turn.take(), queued.learner);
                     *self = match lease {
                         Ok(mut lease) => {
-                            lease.keep(turn, learner);
+                            (lease.turn, lease.learner) = (turn, learner);
                             Attempt::Lent(lease)
                         }
                         Err(reason) => Attempt::Over(reason),
@@ -157,7 +157,7 @@ impl Attempt {
                     let Attempt::Lent(mut lease) = self.end() else {
                         continue;
                     };
-                    lease.serve(record.site);
+                    lease.site = record.site;
                     match lease.reach(job.conn.home, &choice(record, job.pool)) {
                         Some(worker) => *self = Attempt::at_worker(record, job, lease, worker),
                         None => return Poll::Ready(Ended::NoConnection(lease)),
@@ -219,7 +219,7 @@ fn send<P: Fn(&Record, u16, &mut Vec<u8>)>(
         record.wait.and_then(|wait| wait.waited).unwrap_or(0)
     );
     let (id, mut request) = (worker.next_id(), fastcgi::buffer());
-    let keeps = lease.pool().settings.keep_conn;
+    let keeps = lease.pool.settings.keep_conn;
     client::begin_request(&mut request, id, Role::Responder, keeps);
     (job.put_params)(record, id, &mut request);
     record.dispatched = clock::now();
@@ -261,12 +261,13 @@ fn answers(record: &mut Record, pool: &PoolHandle, run: &mut Run, head: &Head) {
 
 /// Notes what the pool's own log needs of a request that a worker gets.
 fn note(record: &mut Record, conn: &Conn, lease: &mut Lease, request: &[u8]) {
-    let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(lease.pool().id)) else {
+    let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(lease.pool.id)) else {
         return;
     };
     if log.is_from_worker() {
         record.noted = None;
-        return lease.note_line(Line::new(record, conn));
+        lease.line = Some(Line::new(record, conn));
+        return;
     }
     let params = log.wants_params().then(|| params_of(request));
     let noted = Noted {
@@ -274,7 +275,7 @@ fn note(record: &mut Record, conn: &Conn, lease: &mut Lease, request: &[u8]) {
         peer: conn.endpoints.remote_addr().to_owned(),
         ..Noted::default()
     };
-    lease.note_end(noted.ended.clone());
+    lease.ended = Some(noted.ended.clone());
     record.noted = Some(Box::new(noted));
 }
 
