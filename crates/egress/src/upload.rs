@@ -45,7 +45,7 @@ pub(crate) struct Streamed {
     left: Option<u64>,
 }
 
-/// The body for another try.
+/// The body for a retry.
 pub(crate) enum Replay {
     Whole(Option<Bytes>),
     Streamed(Arc<Source>),
@@ -191,7 +191,7 @@ impl Upload {
         Ok((Upload::Whole(whole), None))
     }
 
-    /// The body for another try.
+    /// The body for a retry.
     pub(crate) fn replay(&self) -> Replay {
         match self {
             Upload::Whole(bytes) => Replay::Whole(bytes.clone()),

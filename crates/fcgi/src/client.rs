@@ -222,7 +222,7 @@ pub fn abort_request(out: &mut Vec<u8>, id: u16) {
 }
 
 /// Asks for the application's variables of these names (FastCGI 1.0 §4.1); the three that the specification defines
-/// are [`FCGI_MAX_CONNS`](crate::record::FCGI_MAX_CONNS) and its neighbours.
+/// are [`FCGI_MAX_CONNS`](crate::record::FCGI_MAX_CONNS) and the two constants after it.
 ///
 /// The question is one record. Names that do not fit are left out, as an application may leave out what it does not
 /// know.

@@ -62,7 +62,7 @@ pub enum RecordType {
 }
 
 impl TryFrom<u8> for RecordType {
-    /// The byte that is no type of FastCGI 1.0.
+    /// The byte, which is not a type of FastCGI 1.0.
     type Error = u8;
 
     fn try_from(byte: u8) -> Result<Self, u8> {
@@ -96,7 +96,7 @@ pub enum Role {
 }
 
 impl TryFrom<u16> for Role {
-    /// The number that is no role of FastCGI 1.0.
+    /// The number, which is not a role of FastCGI 1.0.
     type Error = u16;
 
     fn try_from(number: u16) -> Result<Self, u16> {

@@ -103,7 +103,7 @@ impl Refusal {
     /// The answer: a small page, unless the site has its own error page.
     pub(crate) fn reply(&self) -> Reply {
         let mut headers = Fields::with_capacity(128);
-        // Constants, and words of our own: none of them is refused.
+        // These are valid header values: constants, and words from weir itself.
         let mut put = |name: Name, value: &[u8]| {
             let _ = headers.append(name, value);
         };
@@ -137,7 +137,7 @@ impl Refusal {
     pub(crate) fn script_reply(&self, proxy_status: bool) -> Reply {
         let mut headers = Fields::with_capacity(128);
         let mut put = |name: Name, value: &str| {
-            // Constants, and words of our own: none of them is refused.
+            // These are valid header values: constants, and words from weir itself.
             let _ = headers.append(name, value.as_bytes());
         };
         put(Name::ContentType, "text/plain; charset=utf-8");

@@ -303,7 +303,7 @@ const SWEEP_FILES: u64 = 1_000_000;
 /// How many idle connections of a leaving reactor are moved at once.
 const MOST_LEAVING: usize = 256;
 
-/// After this many connections have come to rest, it is worth checking whether memory can be given back.
+/// After this many connections have become idle, it is worth checking whether memory can be given back.
 const GIVE_BACK: usize = 256;
 
 /// Minimum time between two such checks, µs: a check costs milliseconds with much memory, and while a queue stays

@@ -67,7 +67,7 @@ pub struct Answer<R> {
     pub length: Option<u64>,
     /// False: the connection ends after this answer.
     pub keep: bool,
-    /// Hears what becomes of the answer.
+    /// Is told how the sending of the answer ends.
     pub receipt: R,
 }
 
@@ -100,7 +100,7 @@ impl Receipt for () {
 
 /// What a carrier needs of the gateway for one connection.
 pub trait Front: Send + Unpin {
-    /// Hears what becomes of an answer.
+    /// Is told how the sending of an answer ends.
     type Receipt: Receipt;
 
     /// Begins a request.

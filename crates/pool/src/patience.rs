@@ -124,7 +124,7 @@ fn start(step: usize) -> Micros {
 /// Shorter ages count as this power of two of a microsecond: 4 ms.
 const FIRST: u32 = 12;
 
-/// Sixteen per octave, up to 268 s: so clients that were just answered and clients that just left can be told apart
+/// Sixteen per octave, up to 268 s: so clients that were just answered and clients that just left can be distinguished
 /// near the end of their patience.
 const STEPS: usize = 256;
 

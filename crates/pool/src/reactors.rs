@@ -27,7 +27,7 @@
 //! than the mean to the others. **Existing connections** move when one reactor is clearly busier than another: as many
 //! of its active ones as would make both equal. The mean of two looks counts, because other programs disturb each look a
 //! little. The look after a move is not judged, because it covers both states. A reactor with one active connection
-//! gives none away, because that would only move the problem. All connections of a reactor that was let go should move
+//! gives none away, because that would only move the problem. All connections of a leaving reactor should move
 //! to the others; that is the caller's part.
 
 use alloc::vec::Vec;

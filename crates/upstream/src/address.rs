@@ -79,7 +79,7 @@ fn public_v6(ip: Ipv6Addr) -> Result<(), &'static str> {
             Err("an IPv4-compatible address")
         }
         [0x64, 0xff9b, 1, ..] => Err("an address of a local NAT64"),
-        [0x100, 0, 0, 0..=1, ..] => Err("an address that discards what is sent to it"),
+        [0x100, 0, 0, 0..=1, ..] => Err("an address that discards all packets"),
         [0x2001, 0..=0x1ff, ..] => {
             Err("an address that is reserved for protocols (Teredo and others)")
         }
@@ -220,11 +220,8 @@ mod tests {
             ),
             ("::", "the unspecified address"),
             ("::1", "a loopback address"),
-            ("100::1", "an address that discards what is sent to it"),
-            (
-                "100:0:0:1::1",
-                "an address that discards what is sent to it",
-            ),
+            ("100::1", "an address that discards all packets"),
+            ("100:0:0:1::1", "an address that discards all packets"),
             (
                 "2001:0:1234::1",
                 "an address that is reserved for protocols (Teredo and others)",

@@ -323,7 +323,7 @@ fn kernel(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
     if machine.huge_pages.as_deref() == Some("always") && own_php {
         notes.note(
             "transparent huge pages are on for all programs (always)",
-            "a worker may hold 2 MiB where it needs little of it, so workers can be larger than their scripts need",
+            "the kernel may give a worker 2 MiB where it needs only a few KiB, so workers can use more memory than their scripts need",
             "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
         );
     }
