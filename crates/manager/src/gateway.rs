@@ -168,10 +168,10 @@ impl Gateway {
     }
 
     /// The process has ended; `None` if it is not this gateway's.
-    pub(super) fn exited(&mut self, now: Instant, pid: u32) -> Option<Lived> {
+    pub(super) fn exited(&mut self, now: Instant, pid: u32) -> Option<Lifetime> {
         let running = self.running.take_if(|running| running.pid == pid)?;
         self.ping = None;
-        Some(Lived {
+        Some(Lifetime {
             time: now - running.since,
             served: running.served,
         })
@@ -195,7 +195,7 @@ impl Gateway {
     }
 
     /// Plans the restart after its death; returns when.
-    pub(super) fn restart(&mut self, now: Instant, lived: Lived, exit: Exit) {
+    pub(super) fn restart(&mut self, now: Instant, lived: Lifetime, exit: Exit) {
         let pause = lived.pause(&mut self.failures, &mut self.was_short, MAX_PAUSE);
         self.due = Some(now + pause);
         log::error!(
@@ -325,14 +325,14 @@ impl Gateway {
 
 /// How a process lived that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Lived {
+pub(super) struct Lifetime {
     pub(super) time: Duration,
     /// Whether it had served. Then its end does not count as a failed start, however soon it came: a request may have
     /// crashed it, and other requests wait for its successor.
     pub(super) served: bool,
 }
 
-impl Lived {
+impl Lifetime {
     /// The pause before the next start. Updates `failures` (failed starts in a row), and notes whether this life was
     /// short.
     pub(super) fn pause(
@@ -447,7 +447,7 @@ mod tests {
         let (mut failures, mut was_short) = (0, false);
         let mut pause = |seconds, served| {
             let time = Duration::from_secs(seconds);
-            let lived = Lived { time, served };
+            let lived = Lifetime { time, served };
             let pause = lived.pause(&mut failures, &mut was_short, Duration::from_secs(10));
             pause.as_millis()
         };

@@ -41,7 +41,7 @@ use super::{
     measure::Meter,
     notify,
     owners::Owners,
-    php::{Masters, News},
+    php::{MasterEvent, Masters},
     plan::Plan,
     window::Windows,
     workers::{Before, Pools},
@@ -413,7 +413,7 @@ impl Generation {
     }
 
     /// Handles a message of a master.
-    pub(super) fn hear_master(&mut self, now: Instant, news: &News, masters: &mut Masters) {
+    pub(super) fn hear_master(&mut self, now: Instant, news: &MasterEvent, masters: &mut Masters) {
         self.pools.hear(now, news, masters);
     }
 

@@ -92,20 +92,20 @@ pub(super) struct MasterId(u32);
 
 /// A report about a master.
 #[derive(Debug)]
-pub(super) struct News {
+pub(super) struct MasterEvent {
     /// The master.
     pub(super) master: MasterId,
     /// What happened.
-    pub(super) what: What,
+    pub(super) kind: MasterEventKind,
 }
 
 /// What happened to a master.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum MasterEventKind {
     /// It sent a report.
-    Told(Report),
+    Report(Report),
     /// It has ended, and with it all its workers.
-    Gone {
+    Exited {
         /// How it ended.
         exit: Exit,
         /// Its last output.
@@ -257,7 +257,7 @@ impl Masters {
     }
 
     /// Reads the reports of a master.
-    pub(super) fn read(&mut self, id: MasterId, now: Instant, news: &mut Vec<News>) {
+    pub(super) fn read(&mut self, id: MasterId, now: Instant, news: &mut Vec<MasterEvent>) {
         if let Some(master) = self.get(id) {
             master.read(MESSAGES_AT_ONCE, now, news);
         }
@@ -270,7 +270,12 @@ impl Masters {
     }
 
     /// A process has ended. `None`: it was not a master. Its earlier reports come first.
-    pub(super) fn exited(&mut self, pid: u32, exit: Exit, now: Instant) -> Option<Vec<News>> {
+    pub(super) fn exited(
+        &mut self,
+        pid: u32,
+        exit: Exit,
+        now: Instant,
+    ) -> Option<Vec<MasterEvent>> {
         let index = self.list.iter().position(|master| master.pid == pid)?;
         let mut master = self.list.remove(index);
         let mut news = Vec::new();
@@ -279,9 +284,9 @@ impl Masters {
             slow.read(&master.logs.slow);
         }
         let words = master.outputs.finish(pid, &master.logs.output);
-        news.push(News {
+        news.push(MasterEvent {
             master: master.id,
-            what: What::Gone { exit, words },
+            kind: MasterEventKind::Exited { exit, words },
         });
         Some(news)
     }
@@ -419,7 +424,7 @@ impl Master {
         }
     }
 
-    fn read(&mut self, limit: usize, now: Instant, news: &mut Vec<News>) {
+    fn read(&mut self, limit: usize, now: Instant, news: &mut Vec<MasterEvent>) {
         let mut buffer = vec![0; MAX_PACKET];
         for _ in 0..limit {
             let Some(channel) = &self.channel else {
@@ -441,9 +446,9 @@ impl Master {
                 {
                     let (cause, mend) =
                         weir_machine::php::other_build(&self.spec.program, protocol);
-                    news.push(News {
+                    news.push(MasterEvent {
                         master: self.id,
-                        what: What::Told(Report::Failed(format!("{cause}; {mend}"))),
+                        kind: MasterEventKind::Report(Report::Failed(format!("{cause}; {mend}"))),
                     });
                     return self.end(now);
                 }
@@ -461,9 +466,9 @@ impl Master {
                         let program = &self.spec.program;
                         self.inputs = Some(Inputs::of(program, self.pid, inputs, libraries));
                     }
-                    news.push(News {
+                    news.push(MasterEvent {
                         master: self.id,
-                        what: What::Told(report),
+                        kind: MasterEventKind::Report(report),
                     });
                 }
                 None => {

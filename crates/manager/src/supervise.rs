@@ -34,7 +34,7 @@ use super::{
     heritage,
     listen::Sockets,
     notify::Notifier,
-    php::{MasterId, Masters, News},
+    php::{MasterEvent, MasterId, Masters},
     pid_file::PidFile,
     plan::{self, Plan},
     workers::Before,
@@ -131,11 +131,11 @@ struct Manager<'a> {
     stopping: Stopping,
     /// A reload that was requested during another one, or while too many older configurations are finishing; with the
     /// operators who requested it. A signal may have requested it as well.
-    reload_again: Option<(Reload, Vec<Asker>)>,
+    reload_again: Option<(Reload, Vec<Requester>)>,
     /// When the last reload ended, whether it succeeded, and a message.
     last_reload: Option<(Instant, bool, String)>,
     /// Operators who wait for the result of the current reload.
-    askers: Vec<Asker>,
+    askers: Vec<Requester>,
     /// Number of generations so far.
     generations: u32,
     /// Whether operators have turned the drain for load balancers on.
@@ -155,7 +155,7 @@ enum Reload {
 
 /// An operator's request that came through a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Asker {
+struct Requester {
     /// [`Generation::id`]
     generation: u32,
     /// The gateway's number for the request.
@@ -163,7 +163,7 @@ struct Asker {
 }
 
 /// A source of output or reports.
-enum Speaker {
+enum EventSource {
     Channel(MasterId),
     SlowLog(MasterId),
     Master((MasterId, Stream)),
@@ -221,7 +221,7 @@ impl Manager<'_> {
     }
 
     /// Waits until there is something to do. Reads the output of workers and the reports of masters.
-    fn wait(&mut self) -> io::Result<Vec<News>> {
+    fn wait(&mut self) -> io::Result<Vec<MasterEvent>> {
         let now = Instant::now();
         let deadlines = self.generations().filter_map(|g| g.deadline(now));
         let deadlines = deadlines.chain(self.masters.deadline(now));
@@ -231,29 +231,29 @@ impl Manager<'_> {
         descriptors.extend(self.generations().filter_map(|g| g.gateway.descriptor()));
         let mut speakers = Vec::new();
         for (id, fd) in self.masters.channels() {
-            speakers.push((descriptors.len(), Speaker::Channel(id)));
+            speakers.push((descriptors.len(), EventSource::Channel(id)));
             descriptors.push(fd);
         }
         for (id, fd) in self.masters.slow_sockets() {
-            speakers.push((descriptors.len(), Speaker::SlowLog(id)));
+            speakers.push((descriptors.len(), EventSource::SlowLog(id)));
             descriptors.push(fd);
         }
         for (id, fd) in self.masters.outputs() {
-            speakers.push((descriptors.len(), Speaker::Master(id)));
+            speakers.push((descriptors.len(), EventSource::Master(id)));
             descriptors.push(fd);
         }
         for (id, fd) in self.generations().flat_map(|g| g.pools.outputs()) {
-            speakers.push((descriptors.len(), Speaker::Worker(id)));
+            speakers.push((descriptors.len(), EventSource::Worker(id)));
             descriptors.push(fd);
         }
         let readable = poll::readable(&descriptors, limit)?;
         let mut news = Vec::new();
         for (_, speaker) in speakers.into_iter().filter(|(index, _)| readable[*index]) {
             match speaker {
-                Speaker::Channel(id) => self.masters.read(id, now, &mut news),
-                Speaker::SlowLog(id) => self.masters.read_slow(id),
-                Speaker::Master(id) => self.masters.read_output(id),
-                Speaker::Worker(id) => {
+                EventSource::Channel(id) => self.masters.read(id, now, &mut news),
+                EventSource::SlowLog(id) => self.masters.read_slow(id),
+                EventSource::Master(id) => self.masters.read_output(id),
+                EventSource::Worker(id) => {
                     let mut generations = self.generations_mut();
                     let _ = generations.any(|generation| generation.pools.read_output(id));
                 }
@@ -263,7 +263,7 @@ impl Manager<'_> {
     }
 
     /// Passes the masters' reports to all generations: after a reload, a kept master serves two of them.
-    fn hear_masters(&mut self, now: Instant, news: &[News]) {
+    fn hear_masters(&mut self, now: Instant, news: &[MasterEvent]) {
         for news in news {
             self.each(|generation, masters| {
                 generation.hear_master(now, news, masters);
@@ -452,7 +452,7 @@ impl Manager<'_> {
 
     /// Performs an operator's action.
     fn act(&mut self, id: u32, action: Action) {
-        let asker = Asker {
+        let asker = Requester {
             generation: self.current.id,
             id,
         };
@@ -489,7 +489,7 @@ impl Manager<'_> {
     }
 
     /// Tells operators the result of their actions.
-    fn answer(&mut self, askers: &[Asker], done: bool, text: &str) {
+    fn answer(&mut self, askers: &[Requester], done: bool, text: &str) {
         for asker in askers {
             let generation = self.generations_mut().find(|g| g.id == asker.generation);
             if let Some(generation) = generation {

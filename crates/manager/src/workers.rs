@@ -53,7 +53,7 @@ use super::{
     memory,
     oom::OomKills,
     output::{OutputLog, Outputs},
-    php::{Logs, MasterId, Masters, News},
+    php::{Logs, MasterEvent, MasterId, Masters},
     plan::{Plan, Problem, Program, Runs},
     slow_log::SlowLog,
 };
@@ -397,7 +397,7 @@ impl Pools {
     }
 
     /// A master has sent a report, or has ended.
-    pub(super) fn hear(&mut self, now: Instant, news: &News, masters: &mut Masters) {
+    pub(super) fn hear(&mut self, now: Instant, news: &MasterEvent, masters: &mut Masters) {
         let stopping = self.stopping != Stopping::No;
         let mut context = Context {
             now,

@@ -4,7 +4,9 @@ use std::{fs, time::Instant};
 
 use weir_observe::events;
 
-use super::{Asker, Manager, Reload, Stopping, make_plan, plan_warnings, say_lines, use_error_log};
+use super::{
+    Manager, Reload, Requester, Stopping, make_plan, plan_warnings, say_lines, use_error_log,
+};
 use crate::{
     Failure, Loaded,
     generation::{Event, Generation, Shared, said, say_listeners},
@@ -81,7 +83,7 @@ impl Manager<'_> {
         }
     }
 
-    fn reload_is_over(&mut self, askers: &[Asker], done: bool, text: String) {
+    fn reload_is_over(&mut self, askers: &[Requester], done: bool, text: String) {
         self.answer(askers, done, &text);
         self.last_reload = Some((Instant::now(), done, text));
     }
@@ -125,7 +127,7 @@ impl Manager<'_> {
         }
     }
 
-    pub(super) fn reload(&mut self, how: Reload, asker: Option<Asker>) {
+    pub(super) fn reload(&mut self, how: Reload, asker: Option<Requester>) {
         if self.stopping != Stopping::No {
             return events::reloading();
         }

@@ -21,7 +21,7 @@ use weir_sys::{memory, process::Exit};
 
 use super::{Context, Kind, Pool, about_pool, next_number};
 use crate::{
-    gateway::{Lived, back_off, describe_pause},
+    gateway::{Lifetime, back_off, describe_pause},
     php::{Logs, MasterId, Masters, Report, Spec, Task},
 };
 
@@ -454,7 +454,7 @@ impl Pool {
         php.current = None;
         let lists = |next: &Renewal| matches!(next.stage, Stage::List { by, .. } if by == id);
         let lists = php.next.as_ref().is_some_and(lists);
-        let lived = Lived {
+        let lived = Lifetime {
             time: now.saturating_duration_since(php.since),
             served: php.has_forked,
         };

@@ -13,7 +13,7 @@ use weir_sys::process::Exit;
 use super::{Claim, Context, Link, Pool, Started, Worker, about_pool, master::Php};
 use crate::{
     output::Outputs,
-    php::{MasterId, Masters, News, Report, Task, What},
+    php::{MasterEvent, MasterEventKind, MasterId, Masters, Report, Task},
 };
 
 /// The manager's connection to a worker.
@@ -53,11 +53,11 @@ impl Php {
 
 impl Pool {
     /// A master has sent a report or ended. Handled if it is this pool's master, or that of some of its workers.
-    pub(super) fn hear(&mut self, heard: &News, stopping: bool, context: &mut Context<'_>) {
+    pub(super) fn hear(&mut self, heard: &MasterEvent, stopping: bool, context: &mut Context<'_>) {
         let now = context.now;
         let id = heard.master;
-        match &heard.what {
-            What::Told(Report::Forked { number, pid }) => {
+        match &heard.kind {
+            MasterEventKind::Report(Report::Forked { number, pid }) => {
                 if let Some(index) = self.forked(id, *number) {
                     if let Some(php) = self.php()
                         && php.current() == Some(id)
@@ -67,13 +67,13 @@ impl Pool {
                     self.worker_forked(index, *pid, stopping, context);
                 }
             }
-            What::Told(report @ Report::Exited { number, exit }) => {
+            MasterEventKind::Report(report @ Report::Exited { number, exit }) => {
                 match self.forked(id, *number) {
                     Some(index) => self.exited(index, *exit, now, context.news),
                     None => self.hear_master(id, report, context),
                 }
             }
-            What::Told(report @ Report::ForkFailed { number, errno }) => {
+            MasterEventKind::Report(report @ Report::ForkFailed { number, errno }) => {
                 let Some(index) = self.forked(id, *number) else {
                     return self.hear_master(id, report, context);
                 };
@@ -90,8 +90,8 @@ impl Pool {
                     }
                 }
             }
-            What::Told(report) => self.hear_master(id, report, context),
-            What::Gone { exit, words } => {
+            MasterEventKind::Report(report) => self.hear_master(id, report, context),
+            MasterEventKind::Exited { exit, words } => {
                 while let Some(index) = self.workers.iter().position(|w| w.master() == Some(id)) {
                     // It ended together with its master.
                     self.exited(index, KILLED, now, context.news);
