@@ -9,8 +9,9 @@ use std::{
     collections::VecDeque,
     io,
     net::SocketAddr,
+    rc::Rc,
     sync::{
-        Arc, LazyLock,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -98,7 +99,7 @@ async fn listen(
         }
         let acts = Arc::new(AtomicBool::new(false));
         let (window, token) = (window.clone(), token.clone());
-        let task = tasks.spawn(attend(client, window, token, acts.clone()));
+        let task = tasks.spawn_local(attend(client, window, token, acts.clone()));
         guests.push_back(Guest { task, acts });
     }
     drop(socket);
@@ -127,7 +128,7 @@ async fn attend(
     token: Option<Arc<str>>,
     acts: Arc<AtomicBool>,
 ) {
-    let state = Arc::new(ConnState::new(TIMEOUTS.clone()));
+    let state = Rc::new(ConnState::new(&TIMEOUTS));
     let visit = Visit {
         state: state.clone(),
         way: peer.map_or(Way::Unix, Way::Tcp),
@@ -152,7 +153,7 @@ async fn attend(
 
 /// A client's connection, which carries one request.
 struct Visit {
-    state: Arc<ConnState>,
+    state: Rc<ConnState>,
     way: Way,
     window: Arc<dyn Window>,
     token: Option<Arc<str>>,
@@ -163,7 +164,6 @@ impl Front for Visit {
     type Receipt = ();
 
     fn begin(&self, request: Request) -> Begun<()> {
-        self.state.begin_request();
         let (way, window, token) = (self.way, self.window.clone(), self.token.clone());
         let acts = self.acts.clone();
         Begun::Steps(Box::pin(async move {
@@ -320,14 +320,12 @@ const LIMITS: Limits = Limits {
 };
 
 /// What the connection itself limits; [`attend`] limits the rest.
-static TIMEOUTS: LazyLock<Arc<Timeouts>> = LazyLock::new(|| {
-    Arc::new(Timeouts {
-        header: HEAD,
-        body: SLOWEST,
-        idle: HEAD,
-        send: SLOWEST,
-    })
-});
+static TIMEOUTS: Timeouts = Timeouts {
+    header: HEAD,
+    body: SLOWEST,
+    idle: HEAD,
+    send: SLOWEST,
+};
 
 /// Time limit from the connection to the end of the answer, without an action.
 const SLOWEST: Duration = Duration::from_secs(15);

@@ -19,10 +19,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 use weir_observe::clock;
 
-use super::{
-    cache::Filling, compress::Compressed, connections::Interrupted, fault::Kind, message,
-    upload::Pump,
-};
+use super::{cache::Filling, compress::Compressed, connections::Interrupted, fault::Kind, message};
 use weir_http::{self as carrier, Part, Truncated, Tunnel};
 
 /// The body of an answer for the caller.
@@ -32,8 +29,6 @@ pub(crate) struct ResponseBody {
     sent: u64,
     /// How many bytes are left, if the length was known at the start.
     left: Option<u64>,
-    /// Reads the rest of the request's body, if the answer begins before that is complete.
-    pump: Option<Pump>,
     /// Whether the caller accepts trailers.
     takes_trailers: bool,
     tell: Option<Tell>,
@@ -150,16 +145,9 @@ impl ResponseBody {
             left: source.size_hint().exact(),
             source,
             sent: 0,
-            pump: None,
             takes_trailers: false,
             tell: None,
         }
-    }
-
-    /// Continues to read the request's body while the answer is sent.
-    pub(crate) fn with_pump(mut self, pump: Option<Pump>) -> ResponseBody {
-        self.pump = pump;
-        self
     }
 
     /// The body for the carrier, with the length if it is known. `takes_trailers`: the caller has
@@ -251,9 +239,6 @@ impl Body for ResponseBody {
 
 impl carrier::Stream for ResponseBody {
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>> {
-        if let Some(pump) = &mut self.pump {
-            pump.poll(cx);
-        }
         loop {
             let frame = match ready!(Pin::new(&mut *self).poll_frame(cx)) {
                 Some(Ok(frame)) => frame,

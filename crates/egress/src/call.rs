@@ -7,13 +7,14 @@
 use std::{
     future::poll_fn,
     pin::pin,
+    rc::Rc,
     sync::Arc,
     task::Poll,
     time::{Duration, SystemTime},
 };
 
 use http::{Method, StatusCode, Version};
-use weir_http::{self as carrier, ConnState, Fields, Head, Tunnel};
+use weir_http::{self as carrier, Fields, Head, RequestState, Tunnel};
 use weir_http1::Name;
 use weir_interfaces::own_call::Ticket;
 use weir_observe::clock;
@@ -39,16 +40,16 @@ use super::{
     serve::{in_time, until},
     target::{self, Form, Target},
     tunnel,
-    upload::{Progress, Upload},
+    upload::{Progress, Pump, Upload},
 };
 
-/// Answers one call. `state`: of the caller's connection.
+/// Answers one call.
 pub(crate) async fn call(
     egress: Arc<Egress>,
     peer: Arc<Peer>,
-    state: Arc<ConnState>,
     request: carrier::Request,
 ) -> carrier::Answer<()> {
+    let state = request.state.clone();
     let calling = Arc::new(peer.calls());
     let mut running = RunningCall::begin(&egress, &calling, &request.head.method);
     let takes_trailers = headers::takes_trailers(&request.head.fields);
@@ -68,12 +69,16 @@ pub(crate) async fn call(
         })
         .await
     };
-    let reply = match answered {
-        Ok(reply) => running.answer(reply),
-        Err(fault) => refuse(&fault, running),
+    let (reply, pump) = match answered {
+        Ok((reply, pump)) => (running.answer(reply), pump),
+        Err(fault) => (refuse(&fault, running), None),
     };
     let keep = !reply.body.is_tunnel();
     let (body, length) = reply.body.carried(takes_trailers);
+    let body = match (body, pump) {
+        (carrier::Body::Stream(answer), Some(pump)) => pump.beside(answer),
+        (body, _) => body,
+    };
     carrier::Answer {
         status: reply.status,
         headers: reply.fields,
@@ -114,10 +119,10 @@ fn target_of(head: &Head, rules: &Rules) -> Result<Target, Fault> {
 async fn steps(
     egress: &Arc<Egress>,
     calling: &Calling,
-    state: &Arc<ConnState>,
+    state: &Rc<RequestState>,
     request: carrier::Request,
     running: &mut RunningCall,
-) -> Result<Reply, Fault> {
+) -> Result<(Reply, Option<Pump>), Fault> {
     let carrier::Request { head, body, .. } = request;
     let target = target_of(&head, &egress.rules);
     if let Some(token) = egress.token.as_ref().filter(|_| calling.needs_token()) {
@@ -144,11 +149,12 @@ async fn steps(
     let limits = Limits::new(&host, calling, state);
     if target.form == Form::Tunnel {
         let tunnel = Box::pin(tunnelled(egress, &host, &limits, running)).await?;
-        return Ok(Reply {
+        let reply = Reply {
             status: StatusCode::OK,
             fields: Fields::default(),
             body: ResponseBody::tunnel(tunnel),
-        });
+        };
+        return Ok((reply, None));
     }
     let (upload, mut pump) = match body.is_none() {
         true => {
@@ -193,14 +199,11 @@ async fn steps(
             }
         }
     };
-    let mut reply = match wish {
+    let reply = match wish {
         Some(wish) => compress::to_caller(wish, reply.into_response()).into(),
         None => reply,
     };
-    if pump.is_some() {
-        reply.body = reply.body.with_pump(pump);
-    }
-    Ok(reply)
+    Ok((reply, pump))
 }
 
 /// The state of the origin, if the rules allow the call.
@@ -232,12 +235,12 @@ struct Limits<'a> {
     /// The client for the queue: clients take turns if calls wait.
     client: u64,
     calling: &'a Calling,
-    /// State of the caller's connection: its task is woken when a time limit is reached.
-    state: &'a ConnState,
+    /// State of the caller's request: its steps are polled when a time limit is reached.
+    state: &'a RequestState,
 }
 
 impl Limits<'_> {
-    fn new<'a>(host: &Host, calling: &'a Calling, state: &'a ConnState) -> Limits<'a> {
+    fn new<'a>(host: &Host, calling: &'a Calling, state: &'a RequestState) -> Limits<'a> {
         Limits {
             deadline: clock::deadline(host.settings.timeout),
             client: calling.client(),

@@ -49,17 +49,11 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
-        mpsc,
     },
-    thread,
     time::Duration,
 };
 
-use tokio::{
-    runtime::{Builder, LocalOptions},
-    sync::Semaphore,
-    task::spawn_local,
-};
+use tokio::{sync::Semaphore, task::spawn_local};
 use weir_config::Address;
 
 use self::{
@@ -199,48 +193,26 @@ fn start_thread(
     sockets: Vec<(Entrance, OwnedFd)>,
     pulse: Pulse,
 ) -> Result<(), String> {
-    let failed = |error| format!("cannot start egress thread {number}: {error}");
     let egress = egress.clone();
-    // The runtime belongs to its thread.
-    let (tell, told) = mpsc::channel();
-    let run = move || {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .max_blocking_threads(BLOCKING_THREADS)
-            .build_local(LocalOptions::default());
-        let runtime = match runtime {
-            Ok(runtime) => {
-                let _ = tell.send(Ok(()));
-                runtime
-            }
-            Err(error) => return drop(tell.send(Err(error))),
-        };
-        runtime.block_on(async {
-            spawn_local(pulse.keep());
-            spawn_local(serve::sweep(egress.clone()));
-            let accepting = egress.clone();
-            spawn_local(async move {
-                listen::listen(accepting.clone(), sockets).await;
-                accepting.listening.fetch_sub(1, Relaxed);
-            });
-            if number > 0 {
-                return std::future::pending().await;
-            }
-            egress.hosts.prepare();
-            loop {
-                egress.hosts.tend();
-                tokio::time::sleep(TEND_EVERY).await;
-            }
+    let run = async move || {
+        spawn_local(pulse.keep());
+        spawn_local(serve::sweep(egress.clone()));
+        let accepting = egress.clone();
+        spawn_local(async move {
+            listen::listen(accepting.clone(), sockets).await;
+            accepting.listening.fetch_sub(1, Relaxed);
         });
+        if number > 0 {
+            return std::future::pending().await;
+        }
+        egress.hosts.prepare();
+        loop {
+            egress.hosts.tend();
+            tokio::time::sleep(TEND_EVERY).await;
+        }
     };
-    thread::Builder::new()
-        .name(format!("egress {number}"))
-        .spawn(run)
-        .map_err(failed)?;
-    match told.recv() {
-        Ok(started) => started.map_err(failed),
-        Err(_) => Err(format!("egress thread {number} ended at its start")),
-    }
+    weir_net::start_thread(format!("egress {number}"), BLOCKING_THREADS, run)
+        .map_err(|error| format!("cannot start egress thread {number}: {error}"))
 }
 
 impl EgressView for Egress {

@@ -4,7 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
     rc::Rc,
-    sync::{Arc, LazyLock},
+    sync::Arc,
     task::Poll,
     time::Duration,
 };
@@ -19,7 +19,7 @@ use super::{
     fault::{Fault, Kind},
 };
 use weir_http::{
-    Begun, ConnState, Front, Request, Timeouts,
+    Begun, ConnState, Front, Request, RequestState, Timeouts,
     h1::{Connection, Limits},
     watch,
 };
@@ -33,7 +33,7 @@ pub(crate) fn serve(
     place: OwnedSemaphorePermit,
 ) -> impl Future<Output = ()> {
     egress.figures.caller_came();
-    let state = Arc::new(ConnState::new(TIMEOUTS.clone()));
+    let state = Rc::new(ConnState::new(&TIMEOUTS));
     let caller = CallerConnection {
         egress,
         peer,
@@ -48,7 +48,7 @@ pub(crate) fn serve(
 struct CallerConnection {
     egress: Arc<Egress>,
     peer: Arc<Peer>,
-    state: Arc<ConnState>,
+    state: Rc<ConnState>,
     _slot: Slot,
     _place: OwnedSemaphorePermit,
 }
@@ -64,14 +64,8 @@ impl Front for CallerConnection {
     type Receipt = ();
 
     fn begin(&self, request: Request) -> Begun<()> {
-        self.state.begin_request();
-        let (egress, peer, state) = (&self.egress, &self.peer, &self.state);
-        Begun::Steps(Box::pin(call::call(
-            egress.clone(),
-            peer.clone(),
-            state.clone(),
-            request,
-        )))
+        let (egress, peer) = (self.egress.clone(), self.peer.clone());
+        Begun::Steps(Box::pin(call::call(egress, peer, request)))
     }
 
     fn state(&self) -> &ConnState {
@@ -104,7 +98,7 @@ impl Front for CallerConnection {
 
 thread_local! {
     /// The connections of this thread's callers. The slot of a closed one is used again.
-    static CONNECTIONS: RefCell<Vec<Option<Arc<ConnState>>>> = const { RefCell::new(Vec::new()) };
+    static CONNECTIONS: RefCell<Vec<Option<Rc<ConnState>>>> = const { RefCell::new(Vec::new()) };
     static FREE: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
     /// When the sweep of this thread looks next at connections ([`clock::now`]).
     static NEXT_SWEEP: Cell<u64> = const { Cell::new(clock::NEVER) };
@@ -116,7 +110,7 @@ thread_local! {
 struct Slot(usize);
 
 impl Slot {
-    fn new(state: Arc<ConnState>) -> Slot {
+    fn new(state: Rc<ConnState>) -> Slot {
         let slot = CONNECTIONS.with_borrow_mut(|connections| {
             let slot = FREE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
                 connections.push(None);
@@ -188,9 +182,9 @@ fn look_at(state: &ConnState, now: u64) {
     state.looked_at();
 }
 
-/// Waits until a time ([`clock::now`]). Only for the task of that connection, which clears the planned time before each
-/// poll ([`ConnState::wake_at`]).
-pub(crate) async fn until(state: &ConnState, at: u64) {
+/// Waits until a time ([`clock::now`]). Only for the steps of that request, which clear the planned time before each poll
+/// ([`RequestState::wake_at`]).
+pub(crate) async fn until(state: &RequestState, at: u64) {
     poll_fn(|_| {
         if clock::now() >= at {
             return Poll::Ready(());
@@ -209,7 +203,7 @@ pub(crate) async fn until(state: &ConnState, at: u64) {
 
 /// Result of `work`; `None` if it is not done at `deadline`. As [`until`], and for the same task.
 pub(crate) async fn in_time<T>(
-    state: &ConnState,
+    state: &RequestState,
     work: impl Future<Output = T>,
     deadline: u64,
 ) -> Option<T> {
@@ -230,15 +224,13 @@ const LIMITS: Limits = Limits {
 /// A caller's connection is closed if no request comes for `idle`, if a head is not completed
 /// within `header`, or if the caller reads nothing of its answer for `send`, because this blocks a
 /// connection to the origin.
-static TIMEOUTS: LazyLock<Arc<Timeouts>> = LazyLock::new(|| {
-    Arc::new(Timeouts {
-        header: Duration::from_secs(75),
-        // Each piece of a body has the origin's `read_timeout`.
-        body: Duration::ZERO,
-        idle: Duration::from_secs(75),
-        send: Duration::from_secs(60),
-    })
-});
+static TIMEOUTS: Timeouts = Timeouts {
+    header: Duration::from_secs(75),
+    // Each piece of a body has the origin's `read_timeout`.
+    body: Duration::ZERO,
+    idle: Duration::from_secs(75),
+    send: Duration::from_secs(60),
+};
 
 /// How often connections are checked: for their time limits, and whether they can end during a
 /// drain.

@@ -9,6 +9,7 @@ use std::{
     fmt,
     future::poll_fn,
     pin::{Pin, pin},
+    rc::Rc,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -22,7 +23,7 @@ use http_body::{Body, Frame, SizeHint};
 use weir_observe::clock;
 
 use super::fault::{Fault, Kind};
-use weir_http::{ConnState, RequestBody};
+use weir_http::{self as carrier, Part, RequestBody, RequestState, Stream, Truncated};
 
 /// The body for the origin.
 #[derive(Debug)]
@@ -129,7 +130,7 @@ impl Upload {
     pub(crate) async fn begin(
         mut body: RequestBody,
         limit: Duration,
-        caller: &Arc<ConnState>,
+        caller: &Rc<RequestState>,
     ) -> Result<(Upload, Option<Pump>), Fault> {
         if body.is_none() {
             caller.watch_client();
@@ -264,7 +265,7 @@ impl Source {
 pub(crate) struct Pump {
     source: Arc<Source>,
     body: RequestBody,
-    caller: Arc<ConnState>,
+    caller: Rc<RequestState>,
 }
 
 impl Pump {
@@ -300,6 +301,11 @@ impl Pump {
         }
     }
 
+    /// Runs the pump while `answer` is sent.
+    pub(crate) fn beside(self, answer: Box<dyn Stream>) -> carrier::Body {
+        carrier::Body::Stream(Box::new(Pumped { answer, pump: self }))
+    }
+
     /// Waits for `work`, and runs the pump meanwhile.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
@@ -308,6 +314,20 @@ impl Pump {
             work.as_mut().poll(cx)
         })
         .await
+    }
+}
+
+/// An answer that is sent while its caller still sends the body of the call.
+#[derive(Debug)]
+struct Pumped {
+    answer: Box<dyn Stream>,
+    pump: Pump,
+}
+
+impl Stream for Pumped {
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>> {
+        self.pump.poll(cx);
+        self.answer.poll_part(cx)
     }
 }
 

@@ -8,13 +8,11 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, OwnedFd},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    rc::Rc,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::spawn_local};
 use weir_config::{Address, Protocol};
 use weir_http::{Timeouts, h1::Limits};
 use weir_net::{ACCEPT_PAUSE, Accepted, Acceptor, Socket};
@@ -34,7 +32,7 @@ struct Terms {
     listener: u16,
     home: u16,
     limits: Limits,
-    timeouts: Arc<Timeouts>,
+    timeouts: &'static Timeouts,
     /// The listener's address.
     local: Option<SocketAddr>,
 }
@@ -204,13 +202,13 @@ struct Incoming {
 }
 
 impl Terms {
-    fn new(gateway: &Gateway, listener: u16, home: u16) -> Terms {
+    fn new(gateway: &'static Gateway, listener: u16, home: u16) -> Terms {
         let settings = &gateway.config.listeners[usize::from(listener)];
         Terms {
             listener,
             home,
             limits: connection::limits(settings),
-            timeouts: Arc::new(connection::timeouts(settings)),
+            timeouts: &gateway.timeouts[usize::from(listener)],
             local: match settings.address {
                 Address::Tcp(address) => Some(address),
                 Address::Unix(_) => None,
@@ -259,12 +257,12 @@ impl Terms {
             Socket::Unix(unix) => weir_sys::socket::peer_process(unix.as_fd()).map(|(pid, _)| pid),
             Socket::Tcp(_) => None,
         };
-        let conn = Arc::new(Conn::new(
+        let conn = Rc::new(Conn::new(
             self.listener,
             self.home,
             (peer, local),
             pid,
-            self.timeouts.clone(),
+            self.timeouts,
         ));
         if let Some((requests, since)) = before {
             conn.continues(requests, since);
@@ -278,8 +276,8 @@ impl Terms {
         let front = Seated::new(gateway, conn, seat);
         // Two kinds of task: a task is as large as the largest future in it.
         let task = match &settings.protocol {
-            Protocol::Http => tokio::spawn(Http1::new(front, socket, self.limits)),
-            Protocol::FastCgi(_) => tokio::spawn(FastCgi::new(front, socket)),
+            Protocol::Http => spawn_local(Http1::new(front, socket, self.limits)),
+            Protocol::FastCgi(_) => spawn_local(FastCgi::new(front, socket)),
             // These listeners have their own accept loop (`agent_check`).
             Protocol::AgentCheck(_) => return,
         };

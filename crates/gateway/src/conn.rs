@@ -1,22 +1,29 @@
-//! A client connection, as the steps of its requests see it.
+//! A client connection and one of its requests, as the steps of the request see them.
 
-use std::{net::SocketAddr, ops::Deref, sync::Arc};
+use std::{net::SocketAddr, ops::Deref, rc::Rc, sync::Arc};
 
-use weir_http::{ConnState, Timeouts};
+use weir_http::{ConnState, RequestState, Timeouts};
 
 use super::{own_calls::Source, record::Endpoints};
 
-/// A client connection, shared by its carrier, the steps of a request and the sweeper.
+/// A client connection, shared by its carrier, the steps of its requests and the sweeper. All of them are on its reactor.
 #[derive(Debug)]
 pub(crate) struct Conn {
     /// Index into the configuration's listeners.
     pub(crate) listener: u16,
     /// The reactor it lives on.
     pub(crate) home: u16,
-    pub(crate) endpoints: Arc<Endpoints>,
-    /// Whether the client may be a worker.
-    pub(crate) source: Source,
+    pub(crate) endpoints: Rc<Endpoints>,
+    /// Whether the client may be a worker. Other reactors look at this.
+    pub(crate) source: Arc<Source>,
     state: ConnState,
+}
+
+/// A request and the connection that it came over.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    pub(crate) conn: Rc<Conn>,
+    pub(crate) request: Rc<RequestState>,
 }
 
 impl Conn {
@@ -25,12 +32,12 @@ impl Conn {
         home: u16,
         (peer, local): (Option<SocketAddr>, Option<SocketAddr>),
         pid: Option<u32>,
-        timeouts: Arc<Timeouts>,
+        timeouts: &'static Timeouts,
     ) -> Conn {
         Conn {
             listener,
             home,
-            endpoints: Arc::new(Endpoints::new(peer, local)),
+            endpoints: Rc::new(Endpoints::new(peer, local)),
             source: Source::new(peer, local, pid),
             state: ConnState::new(timeouts),
         }
@@ -45,6 +52,14 @@ impl Deref for Conn {
     }
 }
 
+impl Deref for Client {
+    type Target = RequestState;
+
+    fn deref(&self) -> &RequestState {
+        &self.request
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,7 +67,7 @@ mod tests {
     /// Each open connection has one of these. Data that is rare, or the same for all connections, belongs elsewhere.
     #[test]
     fn what_is_kept_of_each_connection_is_small() {
-        assert!(size_of::<Conn>() <= 176, "{}", size_of::<Conn>());
-        assert!(size_of::<Source>() <= 40, "{}", size_of::<Source>());
+        assert!(size_of::<Conn>() <= 112, "{}", size_of::<Conn>());
+        assert!(size_of::<Source>() <= 32, "{}", size_of::<Source>());
     }
 }

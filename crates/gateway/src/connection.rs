@@ -1,6 +1,6 @@
 //! Connects the carriers to the exchange.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use http::StatusCode;
 use weir_config::{Listener, Protocol};
@@ -15,7 +15,7 @@ use super::{Gateway, accept::Seat, conn::Conn, exchange, fastcgi_front, record::
 /// The gateway's side of a connection, and its seat, which is freed with it.
 pub(super) struct Seated {
     gateway: &'static Gateway,
-    conn: Arc<Conn>,
+    conn: Rc<Conn>,
     seat: Seat,
 }
 
@@ -27,7 +27,7 @@ pub(super) type FastCgi = fastcgi::Connection<Seated>;
 
 impl Seated {
     /// `seat` is dropped when the connection ends, or moves to another reactor.
-    pub(super) fn new(gateway: &'static Gateway, conn: Arc<Conn>, seat: Seat) -> Seated {
+    pub(super) fn new(gateway: &'static Gateway, conn: Rc<Conn>, seat: Seat) -> Seated {
         Seated {
             gateway,
             conn,

@@ -69,10 +69,14 @@ use weir_control::ManagerHandle;
 use weir_observe::{clock, pool_log::Cost, scoreboard};
 use weir_upstream::driver::{Driver, Receiver};
 
-use super::{conn::Conn, own_calls::Candidate, tally::Tally, worker_conn::WorkerConn};
+use super::{
+    own_calls::{Candidate, WeakAsker},
+    tally::Tally,
+    worker_conn::WorkerConn,
+};
 
 /// A worker's entry on the scoreboard.
-pub(crate) type WorkerScore = scoreboard::WorkerScore<Conn>;
+pub(crate) type WorkerScore = scoreboard::WorkerScore<WeakAsker>;
 
 /// A pool as the gateway uses it.
 #[derive(Debug)]
@@ -693,7 +697,7 @@ pub(crate) struct QueuePlace {
 enum Place {
     Waits(Receiver<Lease>),
     /// As a call of a worker. Few are calls.
-    Calls(Pin<Box<dyn Future<Output = Called> + Send>>),
+    Calls(Pin<Box<dyn Future<Output = Called>>>),
     /// The wait is over.
     Left,
 }

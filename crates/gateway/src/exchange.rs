@@ -7,6 +7,7 @@
 //! ```
 //! [`begin`] takes the first of them at once. Most requests for files end there. All that must wait needs a future.
 
+mod redirects;
 mod refused_head;
 mod scripts;
 
@@ -14,11 +15,11 @@ use std::{
     ffi::OsString,
     os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
-    sync::Arc,
+    rc::Rc,
 };
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode, Uri, Version};
+use http::{HeaderValue, Method, StatusCode, Version};
 use weir_config::{Action, Settings, Template};
 use weir_http::{Answer, Begun, Body, Fields, Head, Reply, Request, RequestBody};
 use weir_http1::{InvalidField, Name, check_field};
@@ -27,18 +28,20 @@ use weir_observe::{clock, error_log::tell};
 
 use super::{
     Gateway,
-    conn::Conn,
+    conn::{Client, Conn},
     dispatch::{AskedBy, PoolHandle},
     fastcgi_front, files,
     record::Record,
     refusal::Refusal,
     route::{Found, Rules, Script, Target},
-    script::{self, FileRedirect, Outcome, Resume, about},
+    script::{self, Outcome, Resume, about},
     spool::BodyLimits,
     status, template, trace,
 };
 
 pub(crate) use refused_head::refused_head;
+
+use self::redirects::{follow_file_redirect, no_path, redirect_within};
 
 /// An answer, and the length of its body if only the head has it.
 type Answered = (Reply, Option<u64>);
@@ -64,25 +67,28 @@ enum First {
 /// Begins to answer a request. If nothing has to wait, this answers it.
 pub(crate) fn begin(
     gateway: &'static Gateway,
-    conn: &Arc<Conn>,
+    conn: &Rc<Conn>,
     request: Request,
 ) -> Begun<Box<Record>> {
+    if request.params.is_some() {
+        return fastcgi_front::begin(gateway, conn, request);
+    }
     let Request {
         mut head,
-        params,
         body,
+        started,
+        state,
+        ..
     } = request;
-    if let Some(params) = params {
-        return fastcgi_front::begin(gateway, conn, head, params, body);
-    }
     let word = own_call::HEADER;
     let word = word.as_str();
     let said = head.field(word);
-    conn.source.names(said.and_then(own_call::worker_of));
+    let named = said.and_then(own_call::worker_of);
     if said.is_some() {
         head.fields.remove(word.as_bytes());
     }
-    let mut record = Record::new(gateway, conn, head);
+    let mut record = Record::new(gateway, conn, (head, started));
+    record.named = named.unwrap_or(0);
     trace::step!(
         record.id,
         record.head_whole,
@@ -94,7 +100,7 @@ pub(crate) fn begin(
     let mut rules = None;
     let routed = check_head(&record).and_then(|()| route(gateway, &mut record, conn, &mut rules));
     let first = match routed {
-        Ok(Routed::Script) => match scripts::begin(record, conn, &body, rules) {
+        Ok(Routed::Script) => match scripts::begin(record, (conn, &state), &body, rules) {
             Ok(steps) => return Begun::Steps(Box::pin(steps)),
             Err((its_record, its_rules)) => {
                 (record, rules) = (its_record, its_rules);
@@ -113,12 +119,16 @@ pub(crate) fn begin(
         Ok(Routed::Reply(reply)) => First::Done(Box::new(Ok(reply))),
         Err(refusal) => First::Done(Box::new(Err(refusal))),
     };
-    Begun::Steps(Box::pin(answer(record, conn.clone(), body, rules, first)))
+    let client = Client {
+        conn: conn.clone(),
+        request: state,
+    };
+    Begun::Steps(Box::pin(answer(record, client, body, rules, first)))
 }
 
 async fn answer(
     mut record: Box<Record>,
-    conn: Arc<Conn>,
+    client: Client,
     body: RequestBody,
     mut rules: Option<&'static Rules>,
     first: First,
@@ -126,7 +136,7 @@ async fn answer(
     let gateway = record.gateway;
     let mut body = Some(body);
     // Rare cases are boxed, because this value is moved with every request.
-    let mut answered = match steps(&mut record, &conn, &mut body, &mut rules, first).await {
+    let mut answered = match steps(&mut record, &client, &mut body, &mut rules, first).await {
         Ok(answered) => answered,
         Err(refusal) => {
             let refused = refuse(gateway, &mut record, refusal, rules);
@@ -135,19 +145,19 @@ async fn answer(
     };
     if let Some(body) = body
         && !body.is_none()
-        && !Box::pin(script::discard_body(&mut record, &conn, body)).await
+        && !Box::pin(script::discard_body(&mut record, &client, body)).await
     {
         // The value is a constant.
         let _ = answered.0.headers.insert(Name::Connection, b"close");
     }
-    respond(record, &conn, answered, rules)
+    respond(record, &client.conn, answered, rules)
 }
 
 /// The steps up to an answer, after the first ones. `body` is taken when it is needed; `in_force` is set to the rules that
 /// apply to the request.
 async fn steps(
     record: &mut Record,
-    conn: &Arc<Conn>,
+    client: &Client,
     body: &mut Option<RequestBody>,
     in_force: &mut Option<&'static Rules>,
     first: First,
@@ -164,10 +174,10 @@ async fn steps(
     };
     for redirects in 0..=MAX_LOCAL_REDIRECTS {
         if redirects > 0 {
-            routed = route(gateway, record, conn, in_force)?;
+            routed = route(gateway, record, &client.conn, in_force)?;
         }
         if let Routed::Waits = routed {
-            routed = Box::pin(route_waiting(gateway, record, conn)).await?;
+            routed = Box::pin(route_waiting(gateway, record, &client.conn)).await?;
         }
         if let Routed::Reply(reply) = routed {
             return Ok((reply, None));
@@ -176,7 +186,7 @@ async fn steps(
             break;
         };
         let resume = std::mem::replace(&mut resume, Resume::Begin);
-        match run_script(record, conn, rules, body.take(), resume).await? {
+        match run_script(record, client, rules, body.take(), resume).await? {
             Outcome::Reply(reply, length) => return Ok((reply, length)),
             Outcome::LocalRedirect(location) => redirect_within(record, &location)?,
             Outcome::FileRedirect(redirect, status, headers) => {
@@ -438,7 +448,7 @@ fn act(record: &Record, action: &Action) -> Result<Reply, Refusal> {
 /// Runs the script of the request, or continues with it.
 async fn run_script(
     record: &mut Record,
-    conn: &Arc<Conn>,
+    client: &Client,
     rules: &Rules,
     body: Option<RequestBody>,
     resume: Resume,
@@ -452,7 +462,7 @@ async fn run_script(
                 max: settings.max_body,
                 memory: settings.body_memory,
             };
-            spooled = script::take_body(record, conn, limits, body).await?;
+            spooled = script::take_body(record, client, limits, body).await?;
         }
     }
     let pool = settings
@@ -476,7 +486,7 @@ async fn run_script(
         }
         set_request_headers(record, settings);
     }
-    script::run(record, (conn, pool), settings, spooled.as_ref(), resume).await
+    script::run(record, (client, pool), settings, spooled.as_ref(), resume).await
 }
 
 /// What the site adds to the head that scripts see.
@@ -502,93 +512,6 @@ async fn path_translated(script: &Script, pool: &PoolHandle) -> Option<Vec<u8>> 
     is_there
         .is_ok_and(|is_there| !is_there)
         .then_some(translated)
-}
-
-/// The script wants the answer of another URL of the site, as if it was requested with GET (RFC 3875 §6.2.2).
-fn redirect_within(record: &mut Record, location: &[u8]) -> Result<(), Refusal> {
-    let uri = Uri::try_from(location)
-        .ok()
-        .filter(|uri| uri.path().starts_with('/'))
-        .ok_or_else(|| no_path(&String::from_utf8_lossy(location)))?;
-    let asked = (
-        std::mem::replace(&mut record.head.method, Method::GET),
-        std::mem::replace(&mut record.head.target, uri.into()),
-    );
-    record.rare_mut().asked.get_or_insert(asked);
-    trace::step!(record.id, record.head_whole, "redirect", "{}", record.head);
-    Ok(())
-}
-
-/// The answer if a script redirects to something that is not a path.
-fn no_path(location: &str) -> Refusal {
-    Refusal::upstream(
-        StatusCode::BAD_GATEWAY,
-        "bad_response",
-        "http_protocol_error",
-        format!("the script sent a location that is not a path: {location:?}"),
-    )
-}
-
-/// The script wants a file to be sent. `None` if it named another URL of the site, which is requested next.
-async fn follow_file_redirect(
-    record: &mut Record,
-    rules: &'static Rules,
-    redirect: &FileRedirect,
-    status: StatusCode,
-    said: Fields,
-) -> Result<Option<Reply>, Refusal> {
-    let (gateway, now) = (record.gateway, clock::now());
-    let target =
-        match redirect {
-            FileRedirect::Url(url) => match gateway.router.accel_redirect(rules, url, now).await {
-                Some(target) => target,
-                None => return redirect_within(record, url).map(|()| None),
-            },
-            FileRedirect::Path(path) => gateway
-                .router
-                .sendfile(rules, path, now)
-                .await
-                .ok_or_else(|| {
-                    let path = String::from_utf8_lossy(path);
-                    let message = format!("X-Sendfile {path:?} is not below sendfile_dirs");
-                    Refusal::upstream(
-                        StatusCode::BAD_GATEWAY,
-                        "bad_response",
-                        "http_protocol_error",
-                        message,
-                    )
-                })?,
-        };
-    trace::step!(
-        record.id,
-        record.head_whole,
-        "send file",
-        "{}",
-        Named(&target)
-    );
-    let mut reply = answer_target(record, target)?;
-    if reply.status == StatusCode::OK && status != StatusCode::OK {
-        reply.status = status;
-    }
-    // The script decides the headers about the meaning of the file, the file those about its bytes.
-    let of_the_file = [
-        Name::ContentLength,
-        Name::ContentRange,
-        Name::Etag,
-        Name::LastModified,
-    ];
-    let of_the_script: Vec<_> = (said.iter())
-        .map(|(name, value)| ((Name::of(name), name), value))
-        .filter(|((known, _), _)| !known.is_some_and(|known| of_the_file.contains(&known)))
-        .collect();
-    for (name, _) in &of_the_script {
-        reply.headers.remove(*name);
-    }
-    for (name, value) in of_the_script {
-        // It was valid in the script's answer.
-        let _ = reply.headers.append(name, value);
-    }
-    Ok(Some(reply))
 }
 
 /// Notes a refusal in the record, the trace and the error log.

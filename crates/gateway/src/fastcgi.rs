@@ -20,13 +20,15 @@ use std::{
     io,
     os::fd::AsFd,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    rc::Rc,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use tokio::{io::ReadBuf, task::JoinHandle, time::Sleep};
 use weir_fcgi::client::{self, Event, ResponseDecoder};
+use weir_http::RequestState;
 use weir_pool::Finish;
 
 pub(crate) use self::failure::Failure;
@@ -37,7 +39,6 @@ use weir_observe::{
 
 use super::{
     clock::{self, NEVER},
-    conn::Conn,
     dispatch::Lease,
     spool::{SpoolFile, Spooled, off_the_reactor},
     worker_conn::WorkerConn,
@@ -77,7 +78,7 @@ pub(crate) enum OnDrop {
 /// What a worker has written to its standard error, for a receiver that passes it on. When [`MAX_COPIED_STDERR`]
 /// bytes wait to be taken, further bytes are dropped.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct StderrCopy(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct StderrCopy(Rc<RefCell<Vec<u8>>>);
 
 /// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
@@ -153,13 +154,13 @@ struct Upload {
     reading: Option<JoinHandle<io::Result<Vec<u8>>>>,
 }
 
-/// A deadline. In a task that has a client connection, the sweeper wakes it; other tasks use their own timer.
+/// A deadline. In the steps of a request, its carrier looks at it; other tasks use their own timer.
 #[derive(Debug)]
 struct Watch {
     /// How long nothing may be written or read, µs; [`NEVER`]: for any time.
     silence: u64,
     deadline: u64,
-    conn: Option<Arc<Conn>>,
+    request: Option<Rc<RequestState>>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
@@ -172,7 +173,7 @@ impl Run {
     /// Begins a request. `params` are the encoded BEGIN_REQUEST and PARAMS records with `conn`'s next id.
     pub(crate) fn start(
         (lease, mut conn): (Lease, WorkerConn),
-        client: &Arc<Conn>,
+        client: &Rc<RequestState>,
         (id, asked): (u64, RequestSummary),
         mut params: Vec<u8>,
         body: Option<&Spooled>,
@@ -339,7 +340,7 @@ impl Run {
     /// From now on this runs in a task without the client's connection.
     pub(crate) fn detach(&mut self) {
         if let Some(live) = &mut self.live {
-            live.watch.conn = None;
+            live.watch.detach();
         }
     }
 
@@ -356,11 +357,11 @@ impl Run {
 impl StderrCopy {
     /// The bytes that arrived since the last call.
     pub(crate) fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        self.0.take()
     }
 
     fn put(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.borrow_mut();
         let room = MAX_COPIED_STDERR - kept.len();
         kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
@@ -681,7 +682,7 @@ impl Upload {
 }
 
 impl Watch {
-    fn new(silence: Duration, conn: Arc<Conn>) -> Watch {
+    fn new(silence: Duration, request: Rc<RequestState>) -> Watch {
         let silence = match silence.is_zero() {
             true => NEVER,
             false => silence.as_micros() as u64,
@@ -689,8 +690,15 @@ impl Watch {
         Watch {
             silence,
             deadline: clock::now().saturating_add(silence),
-            conn: Some(conn),
+            request: Some(request),
             sleep: None,
+        }
+    }
+
+    /// From now on this runs in a task of its own.
+    fn detach(&mut self) {
+        if let Some(request) = self.request.take() {
+            request.wake_at(NEVER);
         }
     }
 
@@ -706,8 +714,8 @@ impl Watch {
         if now >= deadline {
             return Poll::Ready(());
         }
-        if let Some(conn) = &self.conn {
-            conn.wake_at(deadline);
+        if let Some(request) = &self.request {
+            request.wake_at(deadline);
             return Poll::Pending;
         }
         if deadline == NEVER {

@@ -12,23 +12,23 @@ mod request;
 
 use std::{
     future::poll_fn,
-    sync::Arc,
+    rc::Rc,
     task::{Context, Poll},
 };
 
 use bytes::{Buf, Bytes};
 use http::{Method, StatusCode};
 use weir_config::{FastCgi, Protocol, Runtime};
-use weir_fcgi::{client::Params, nv::Pairs};
+use weir_fcgi::client::Params;
 use weir_http::{
-    Answer, Begun, Body, Fields, Head, Part, Reply, RequestBody, Stream, Truncated,
+    Answer, Begun, Body, Fields, Part, Reply, Request, RequestBody, Stream, Truncated,
     fastcgi::Capacity,
 };
 use weir_observe::pool_log::note_of_page;
 
 use super::{
     Gateway,
-    conn::Conn,
+    conn::{Client, Conn},
     dispatch::{AskedBy, PoolHandle},
     exchange::{hand_over, keeps_connection, note_refusal},
     fastcgi::Progress,
@@ -45,12 +45,17 @@ use super::{
 /// Begins to answer a request with these parameters.
 pub(crate) fn begin(
     gateway: &'static Gateway,
-    conn: &Arc<Conn>,
-    head: Box<Head>,
-    params: Box<Pairs>,
-    body: RequestBody,
+    conn: &Rc<Conn>,
+    request: Request,
 ) -> Begun<Box<Record>> {
-    let mut record = request::record(gateway, conn, head, params);
+    let Request {
+        head,
+        params,
+        body,
+        started,
+        state,
+    } = request;
+    let mut record = request::record(gateway, conn, (head, started), params.unwrap_or_default());
     trace::step!(
         record.id,
         record.head_whole,
@@ -62,7 +67,11 @@ pub(crate) fn begin(
     if let Some(policy) = gateway.listener_policies.get(usize::from(conn.listener)) {
         policy.apply(&mut record);
     }
-    Begun::Steps(Box::pin(answer(record, conn.clone(), body)))
+    let client = Client {
+        conn: conn.clone(),
+        request: state,
+    };
+    Begun::Steps(Box::pin(answer(record, client, body)))
 }
 
 /// How much `conn` can accept at once.
@@ -94,15 +103,11 @@ fn settings<'g>(gateway: &'g Gateway, conn: &Conn) -> Option<&'g FastCgi> {
     }
 }
 
-async fn answer(
-    mut record: Box<Record>,
-    conn: Arc<Conn>,
-    body: RequestBody,
-) -> Answer<Box<Record>> {
+async fn answer(mut record: Box<Record>, client: Client, body: RequestBody) -> Answer<Box<Record>> {
     let gateway = record.gateway;
-    let front = settings(gateway, &conn);
-    let mut keep = keeps_connection(gateway, &conn);
-    let reply = match steps(gateway, &conn, front, &mut record, body).await {
+    let front = settings(gateway, &client.conn);
+    let mut keep = keeps_connection(gateway, &client.conn);
+    let reply = match steps(gateway, &client, front, &mut record, body).await {
         Ok(reply) => reply,
         Err(refusal) => {
             note_refusal(&mut record, &refusal);
@@ -132,7 +137,7 @@ async fn answer(
 /// The steps up to an answer.
 async fn steps(
     gateway: &Gateway,
-    conn: &Arc<Conn>,
+    client: &Client,
     front: Option<&FastCgi>,
     record: &mut Record,
     body: RequestBody,
@@ -143,8 +148,8 @@ async fn steps(
         return Err(not_found(""));
     };
     record.pool = Some(pool);
-    let body = script::take_body(record, conn, BODY, body).await?;
-    if let Some(page) = own_page(record, conn, pool, front.status_only) {
+    let body = script::take_body(record, client, BODY, body).await?;
+    if let Some(page) = own_page(record, &client.conn, pool, front.status_only) {
         return Ok(page);
     }
     if front.status_only {
@@ -160,7 +165,7 @@ async fn steps(
         params.finish();
     };
     let job = Job {
-        conn,
+        client,
         pool,
         body: body.as_ref(),
         put_params,

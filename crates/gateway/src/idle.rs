@@ -21,7 +21,7 @@ use weir_http::{REST_AFTER, spare_from};
 use weir_observe::clock::{self, NEVER};
 use weir_sys::epoll::Epoll;
 
-use super::{Gateway, census::ConnectionPermit, connection};
+use super::{Gateway, census::ConnectionPermit};
 
 /// A connection without a task.
 #[derive(Debug)]
@@ -87,12 +87,12 @@ pub(super) fn start() -> io::Result<Arc<Epoll>> {
 
 /// Keeps a connection without a task. If the kernel cannot watch it, it is closed.
 pub(super) fn keep(gateway: &Gateway, connection: Detached) {
-    let listener = &gateway.config.listeners[usize::from(connection.listener)];
+    let index = usize::from(connection.listener);
     let (requests, since) = connection.before.unwrap_or((0, clock::now()));
-    let until = connection::timeouts(listener).idle_until(requests, since);
+    let until = gateway.timeouts[index].idle_until(requests, since);
     let times = Times {
         until,
-        spare_from: match listener.protocol {
+        spare_from: match gateway.config.listeners[index].protocol {
             Protocol::Http => spare_from(requests, since),
             // Those of web servers are few, and each serves many clients: none is closed for others.
             _ => NEVER - 1,

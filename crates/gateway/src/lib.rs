@@ -14,10 +14,10 @@
 //!
 //! Requests of a web server in front, over FastCGI, name their script: `fastcgi_front` has their steps, without route.
 //!
-//! There is one reactor (a current-thread runtime) per thread. How many run may follow the load (`reactors`). All
-//! reactors share [`Gateway`], which lives as long as the process, as its pools and rules do; the steps of a connection
-//! share [`conn::Conn`]; [`record::Record`] has the data of a request. Only `dispatch` has a lock that two reactors may
-//! need at the same time.
+//! There is one reactor (a thread with a runtime of its own) per thread. How many run may follow the load (`reactors`). All
+//! reactors share [`Gateway`], which lives as long as the process, as its pools and rules do. What belongs to a connection
+//! ([`conn::Conn`]) or to a request ([`record::Record`]) stays on its reactor, so it is neither locked nor counted by several
+//! threads. Only `dispatch` has a lock that two reactors may need at the same time.
 #![forbid(unsafe_code)]
 
 mod accept;
@@ -67,16 +67,17 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::spawn_local};
 use weir_config::{Config, ErrorFormat, Log, LogTarget, Protocol, Runtime};
 use weir_control::{
     Heritage, ManagerHandle, ManagerReports, NameFiles, OperatorActions, ToManager, WindowSockets,
 };
+use weir_http::Timeouts;
 use weir_interfaces::{
     sidecar::{self, Beside, EgressView},
     window::{Serve, Task},
 };
-use weir_net::Drain;
+use weir_net::{Drain, start_thread};
 use weir_observe::{
     access_log::{self, AccessLog},
     clock, error_log,
@@ -108,6 +109,8 @@ use self::{
 /// What all reactors share.
 pub(crate) struct Gateway {
     pub(crate) config: Config,
+    /// The timeouts of the connections of each listener.
+    pub(crate) timeouts: Vec<Timeouts>,
     /// The CGI parameters that are the same for all requests, encoded.
     params: Vec<u8>,
     pub(crate) router: Router,
@@ -416,6 +419,7 @@ impl Gateway {
             .map_err(|error| format!("cannot write the access log: {error}"))?;
         Ok(Gateway {
             params: params::of_all(&server.server_software),
+            timeouts: config.listeners.iter().map(connection::timeouts).collect(),
             egress_log: logs::egress(&config, files.egress_log, &access_log)
                 .map_err(|error| format!("cannot write the log of calls: {error}"))?,
             access_log,
@@ -578,45 +582,36 @@ fn start_reactor(
     resolver: Option<(Resolver, Known)>,
 ) -> Result<(), String> {
     let (sender, mailbox) = mpsc::unbounded_channel();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(BLOCKING_THREADS)
-        .build()
-        .map_err(|error| format!("cannot start reactor {home}: {error}"))?;
-    thread::Builder::new()
-        .name(format!("reactor {home}"))
-        .spawn(move || {
-            tally::count_as(home);
-            let pulse = gateway.pulses.add(Thread::Reactor(home));
-            runtime.block_on(async {
-                tokio::spawn(accept::take_in(gateway, home, mailbox));
-                for (listener, socket) in sockets {
-                    if gateway.is_agent_check(listener) {
-                        agent_check::start(gateway, listener, socket);
-                        continue;
-                    }
-                    tokio::spawn(async move {
-                        let listening = accept::listen(gateway, listener, home, socket).await;
-                        if let Err(error) = listening {
-                            log::error!("cannot listen: {error}");
-                        }
-                        gateway.listening.fetch_sub(1, Relaxed);
-                    });
+    let run = async move || {
+        tally::count_as(home);
+        let pulse = gateway.pulses.add(Thread::Reactor(home));
+        spawn_local(accept::take_in(gateway, home, mailbox));
+        for (listener, socket) in sockets {
+            if gateway.is_agent_check(listener) {
+                agent_check::start(gateway, listener, socket);
+                continue;
+            }
+            spawn_local(async move {
+                let listening = accept::listen(gateway, listener, home, socket).await;
+                if let Err(error) = listening {
+                    log::error!("cannot listen: {error}");
                 }
-                if home == 0 {
-                    let (resolver, known) = resolver.unzip();
-                    let (resolver, known) = (resolver.map(Arc::new), known.unwrap_or_default());
-                    for pool in &gateway.pools {
-                        tokio::spawn(pool.drive());
-                        pool.tend(resolver.as_ref(), &known);
-                    }
-                }
-                let start = |gateway: &'static Gateway, home| {
-                    start_reactor(gateway, home, Vec::new(), None)
-                };
-                sweep::sweep(gateway, home, pulse, start).await;
+                gateway.listening.fetch_sub(1, Relaxed);
             });
-        })
+        }
+        if home == 0 {
+            let (resolver, known) = resolver.unzip();
+            let (resolver, known) = (resolver.map(Arc::new), known.unwrap_or_default());
+            for pool in &gateway.pools {
+                spawn_local(pool.drive());
+                pool.tend(resolver.as_ref(), &known);
+            }
+        }
+        let start =
+            |gateway: &'static Gateway, home| start_reactor(gateway, home, Vec::new(), None);
+        sweep::sweep(gateway, home, pulse, start).await;
+    };
+    start_thread(format!("reactor {home}"), BLOCKING_THREADS, run)
         .map_err(|error| format!("cannot start reactor {home}: {error}"))?;
     gateway.reactors.has_started(home, sender);
     Ok(())
@@ -625,27 +620,19 @@ fn start_reactor(
 /// Starts the thread of the admin interface. It is separate, so that an operator does not have to wait for busy
 /// reactors.
 fn start_window(gateway: &'static Gateway, window: Task<io::Result<()>>) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| format!("cannot start the admin interface: {error}"))?;
-    thread::Builder::new()
-        .name("window".into())
-        .spawn(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    served = window => {
-                        if let Err(error) = served {
-                            log::error!("the admin interface cannot be opened: {error}");
-                        }
-                    }
-                    () = gateway.history.keep(|| gateway.pool_totals()) => {}
+    let run = async move || {
+        tokio::select! {
+            served = window => {
+                if let Err(error) = served {
+                    log::error!("the admin interface cannot be opened: {error}");
                 }
-            });
-            gateway.listening.fetch_sub(1, Relaxed);
-            gateway.window_closed.set();
-        })
-        .map(drop)
+            }
+            () = gateway.history.keep(|| gateway.pool_totals()) => {}
+        }
+        gateway.listening.fetch_sub(1, Relaxed);
+        gateway.window_closed.set();
+    };
+    start_thread("window".into(), BLOCKING_THREADS, run)
         .map_err(|error| format!("cannot start the admin interface: {error}"))
 }
 

@@ -12,7 +12,7 @@ mod finder;
 use std::{
     net::{SocketAddr, SocketAddrV4},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
@@ -26,7 +26,7 @@ use weir_sys::{
 
 pub(crate) use self::finder::Candidate;
 use self::finder::Finding;
-use super::{Gateway, callers, clock, conn::Conn};
+use super::{Gateway, callers, clock};
 
 /// The origin of a client's connection.
 #[derive(Debug)]
@@ -34,12 +34,23 @@ pub(crate) struct Source {
     kind: Kind,
     /// The process id of the worker that made it; 0: not known.
     worker: AtomicU32,
-    /// The worker that the current request identifies by a ticket ([`weir_interfaces::own_call`]); 0: none.
-    named: AtomicU32,
     /// Number of failed lookups.
     vain: AtomicU32,
-    /// The worker whose call waits, as [`finder`] has found it; 0: not found.
-    waits: AtomicU32,
+}
+
+/// Who has sent a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Asker {
+    pub(crate) source: Arc<Source>,
+    /// The worker that the request identifies by a ticket ([`weir_interfaces::own_call`]); 0: none.
+    pub(crate) named: u32,
+}
+
+/// An [`Asker`] as the scoreboard keeps it: until the client's connection ends.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakAsker {
+    source: Weak<Source>,
+    named: u32,
 }
 
 /// Small, because each connection has one.
@@ -102,7 +113,7 @@ impl Source {
         peer: Option<SocketAddr>,
         local: Option<SocketAddr>,
         pid: Option<u32>,
-    ) -> Source {
+    ) -> Arc<Source> {
         let kind = match (peer, local, pid) {
             (Some(SocketAddr::V4(peer)), Some(SocketAddr::V4(own)), _)
                 if is_here(own.into(), peer.into()) =>
@@ -114,40 +125,61 @@ impl Source {
                 peer: Box::new(peer),
             },
             (None, _, Some(pid)) => Kind::Unix(pid),
-            _ => Kind::Elsewhere,
+            _ => return ELSEWHERE.clone(),
         };
+        Arc::new(Source::of(kind))
+    }
+
+    const fn of(kind: Kind) -> Source {
         Source {
             kind,
             worker: AtomicU32::new(0),
-            named: AtomicU32::new(0),
             vain: AtomicU32::new(0),
-            waits: AtomicU32::new(0),
         }
     }
 
+    /// Whether the client may be a worker, or has named (`named`) the one that it is.
+    pub(crate) fn may_be_worker(&self, named: u32) -> bool {
+        named != 0 || self.worker.load(Relaxed) != 0 || self.may_be_found()
+    }
+
+    /// Whether the client may be a worker that is not known yet.
+    fn may_be_found(&self) -> bool {
+        !matches!(self.kind, Kind::Elsewhere) && self.vain.load(Relaxed) < MOST_LOOKS
+    }
+}
+
+impl Asker {
     /// The worker at the other end, if it is known.
     pub(crate) fn worker(&self) -> Option<u32> {
-        let found = || Some(self.worker.load(Relaxed)).filter(|pid| *pid != 0);
+        let found = || Some(self.source.worker.load(Relaxed)).filter(|pid| *pid != 0);
         self.named().or_else(found)
     }
 
-    /// The worker that the current request identifies by a ticket.
     fn named(&self) -> Option<u32> {
-        Some(self.named.load(Relaxed)).filter(|pid| *pid != 0)
-    }
-
-    /// A request has arrived, whose ticket belongs to this worker; `None`: it has no ticket.
-    pub(crate) fn names(&self, worker: Option<u32>) {
-        self.named.store(worker.unwrap_or(0), Relaxed);
+        Some(self.named).filter(|pid| *pid != 0)
     }
 
     /// Whether a worker is known, or may still be found.
     pub(crate) fn may_be_worker(&self) -> bool {
-        self.worker().is_some() || self.may_be_found()
+        self.source.may_be_worker(self.named)
+    }
+}
+
+impl WeakAsker {
+    pub(crate) fn new(source: &Arc<Source>, named: u32) -> WeakAsker {
+        WeakAsker {
+            source: Arc::downgrade(source),
+            named,
+        }
     }
 
-    fn may_be_found(&self) -> bool {
-        !matches!(self.kind, Kind::Elsewhere) && self.vain.load(Relaxed) < MOST_LOOKS
+    /// `None`: the client has left.
+    pub(crate) fn upgrade(&self) -> Option<Asker> {
+        Some(Asker {
+            source: self.source.upgrade()?,
+            named: self.named,
+        })
     }
 }
 
@@ -214,20 +246,21 @@ impl OwnCalls {
 }
 
 impl Gateway {
-    /// Makes one lookup of the worker that has sent this connection's current request, if it is allowed now.
-    pub(super) async fn caller(&'static self, conn: &Conn) -> Option<u32> {
-        match self.known_caller(&conn.source) {
+    /// Makes one lookup of the worker that has sent a request, if it is allowed now.
+    pub(super) async fn caller(&'static self, asker: &Asker) -> Option<u32> {
+        match self.known_caller(asker) {
             Some(known) => known,
             None if self.own_calls.turn(clock::now()).is_err() => None,
-            None => self.look_up(conn).await,
+            None => self.look_up(&asker.source).await,
         }
     }
 
     /// The worker, if it is known without a lookup. `Some(None)`: the client is not a worker.
-    fn known_caller(&self, source: &Source) -> Option<Option<u32>> {
-        if let Some(named) = source.named() {
+    fn known_caller(&self, asker: &Asker) -> Option<Option<u32>> {
+        if let Some(named) = asker.named() {
             return Some(Some(named).filter(|pid| self.busy_workers().contains(pid)));
         }
+        let source = &asker.source;
         let known = source.worker.load(Relaxed);
         if known != 0 {
             let works = self.busy_workers().contains(&known);
@@ -245,8 +278,7 @@ impl Gateway {
         workers.map(|(_, pid)| pid).collect()
     }
 
-    async fn look_up(&'static self, conn: &Conn) -> Option<u32> {
-        let source = &conn.source;
+    async fn look_up(&'static self, source: &Source) -> Option<u32> {
         let busy = self.busy_workers();
         if busy.is_empty() {
             source.vain.store(MOST_LOOKS, Relaxed);
@@ -275,6 +307,9 @@ impl Gateway {
         worker
     }
 }
+
+/// All clients of other machines: nothing is ever found of them.
+static ELSEWHERE: LazyLock<Arc<Source>> = LazyLock::new(|| Arc::new(Source::of(Kind::Elsewhere)));
 
 /// Whether a client is on this machine. Others cannot be workers of this machine.
 fn is_here(own: SocketAddr, peer: SocketAddr) -> bool {
@@ -348,7 +383,7 @@ mod tests {
         let client = std::net::TcpStream::connect(own).expect("a connection");
         let peer = client.local_addr().expect("an address");
         let us = std::process::id();
-        let kind = Source::new(Some(peer), Some(own), None).kind;
+        let kind = Source::new(Some(peer), Some(own), None).kind.clone();
         let found = calls.look(&kind, &[us]);
         assert!(matches!(found, Found::Worker(pid) if pid == us));
         let other = calls.look(&kind, &[1]);

@@ -10,9 +10,11 @@
 //! ```
 
 use std::{
+    cell::{RefCell, RefMut},
     future::poll_fn,
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    rc::Rc,
+    sync::Arc,
     task::{Context, Poll, Waker},
 };
 
@@ -38,11 +40,11 @@ pub(crate) struct Room {
 /// The client's side.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
-    shared: Arc<Shared>,
+    shared: Rc<Shared>,
 }
 
 #[derive(Debug, Default)]
-struct Shared(Mutex<Buffer>);
+struct Shared(RefCell<Buffer>);
 
 #[derive(Debug, Default)]
 struct Buffer {
@@ -88,10 +90,10 @@ enum Stored {
 impl ReadAhead {
     /// Reads the rest of `run` in a separate task. `first` is the part of the body that has arrived.
     pub(crate) fn start(mut run: Run, first: Vec<u8>, room: Room) -> ReadAhead {
-        let shared = Arc::new(Shared::default());
-        shared.lock().memory = first;
+        let shared = Rc::new(Shared::default());
+        shared.buffer().memory = first;
         run.detach();
-        tokio::spawn(pump(run, shared.clone(), room));
+        tokio::task::spawn_local(pump(run, shared.clone(), room));
         ReadAhead { shared }
     }
 }
@@ -99,7 +101,7 @@ impl ReadAhead {
 impl Stream for ReadAhead {
     /// The next part, at most [`FILE_SLICE`] of a file.
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>> {
-        let mut buffer = self.shared.lock();
+        let mut buffer = self.shared.buffer();
         if let Some(part) = buffer.take() {
             if let Some(writer) = buffer.writer.take() {
                 writer.wake();
@@ -119,7 +121,7 @@ impl Stream for ReadAhead {
 
 impl Drop for ReadAhead {
     fn drop(&mut self) {
-        let mut buffer = self.shared.lock();
+        let mut buffer = self.shared.buffer();
         if buffer.state == State::Open {
             buffer.state = State::Abandoned;
         }
@@ -132,12 +134,12 @@ impl Drop for ReadAhead {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Buffer> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn buffer(&self) -> RefMut<'_, Buffer> {
+        self.0.borrow_mut()
     }
 
     fn end(&self, state: State) {
-        let mut buffer = self.lock();
+        let mut buffer = self.buffer();
         if buffer.state == State::Open {
             buffer.state = state;
         }
@@ -203,7 +205,7 @@ impl Buffer {
 }
 
 /// Reads from the worker until its response ends.
-async fn pump(mut run: Run, shared: Arc<Shared>, room: Room) {
+async fn pump(mut run: Run, shared: Rc<Shared>, room: Room) {
     let mut bytes = Vec::new();
     let mut disk = room.file > 0;
     let owner = run.owner();
@@ -254,7 +256,7 @@ async fn read(
         if let Poll::Ready(progress) = run.poll(cx, bytes) {
             return Poll::Ready(Some(progress));
         }
-        let mut buffer = shared.lock();
+        let mut buffer = shared.buffer();
         if buffer.state == State::Abandoned {
             return Poll::Ready(None);
         }
@@ -274,7 +276,7 @@ async fn keep(
 ) -> bool {
     loop {
         let stored = {
-            let mut buffer = shared.lock();
+            let mut buffer = shared.buffer();
             if buffer.state == State::Abandoned {
                 return false;
             }
@@ -283,7 +285,7 @@ async fn keep(
         let file = match stored {
             Stored::Memory => return true,
             Stored::File(file) => file,
-            Stored::Full if *disk && shared.lock().file.is_none() => {
+            Stored::Full if *disk && shared.buffer().file.is_none() => {
                 match SpoolFile::create(&room.space).await {
                     Ok(file) => Arc::new(file),
                     Err(error) => {
@@ -302,7 +304,7 @@ async fn keep(
         let spare = bytes.clone();
         match file.append(std::mem::take(bytes)).await {
             Ok(()) => {
-                let mut buffer = shared.lock();
+                let mut buffer = shared.buffer();
                 if buffer.state != State::Abandoned {
                     buffer.file.get_or_insert(Kept { file, taken: 0 });
                 }
@@ -324,7 +326,7 @@ async fn keep(
 async fn wait_for_room(shared: &Shared) {
     let mut asked = false;
     poll_fn(|cx| {
-        let mut buffer = shared.lock();
+        let mut buffer = shared.buffer();
         // If it is empty, the client will take nothing more that could wake the pump.
         if buffer.state == State::Abandoned || buffer.is_empty() || asked && buffer.writer.is_none()
         {
@@ -369,7 +371,7 @@ mod tests {
                 file: 1_000,
                 space: Arc::new(SpoolSpace::new(folder, 10)),
             };
-            let (shared, owner) = (Arc::new(Shared::default()), Owner::default());
+            let (shared, owner) = (Rc::new(Shared::default()), Owner::default());
             let mut disk = true;
             for piece in ["1234", "56789"] {
                 let mut bytes = piece.into();

@@ -6,6 +6,7 @@
 use std::{
     cell::RefCell,
     net::SocketAddr,
+    rc::Rc,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -46,7 +47,7 @@ pub(crate) struct Record {
     pub(crate) id: u64,
     /// Its head as received, with the changes of `set_request_headers`.
     pub(crate) head: Box<Head>,
-    pub(crate) endpoints: Arc<Endpoints>,
+    pub(crate) endpoints: Rc<Endpoints>,
     /// When its first byte arrived, and when its head was complete ([`clock::now`]).
     pub(crate) started: u64,
     pub(crate) head_whole: u64,
@@ -84,6 +85,8 @@ pub(crate) struct Record {
     pub(crate) reason: Option<&'static str>,
     /// Values for the pool's own log, if the request belongs there.
     pub(crate) noted: Option<Box<Noted>>,
+    /// The worker that the request names as its sender ([`weir_interfaces::own_call`]); 0: none.
+    pub(crate) named: u32,
     /// The request gets no line in the access log.
     pub(crate) silent: bool,
     /// Whether its log lines were written.
@@ -125,7 +128,11 @@ pub(crate) enum OwnedWorker {
 
 impl Record {
     /// The record of a request whose head is complete.
-    pub(crate) fn new(gateway: &'static Gateway, conn: &Conn, head: Box<Head>) -> Box<Record> {
+    pub(crate) fn new(
+        gateway: &'static Gateway,
+        conn: &Conn,
+        (head, started): (Box<Head>, u64),
+    ) -> Box<Record> {
         let mut record = match SPARE.with_borrow_mut(Vec::pop) {
             Some(mut spare) => {
                 std::mem::replace(&mut spare.head, head).give_back();
@@ -135,14 +142,14 @@ impl Record {
             None => Box::new(Record::empty(gateway, conn.endpoints.clone(), head)),
         };
         record.id = gateway.next_request();
-        record.started = conn.begin_request();
+        record.started = started;
         record.head_whole = clock::now();
         record.logged = false;
         record
     }
 
     /// A record of no request.
-    fn empty(gateway: &'static Gateway, endpoints: Arc<Endpoints>, head: Box<Head>) -> Record {
+    fn empty(gateway: &'static Gateway, endpoints: Rc<Endpoints>, head: Box<Head>) -> Record {
         Record {
             id: 0,
             gateway,
@@ -171,6 +178,7 @@ impl Record {
             status: None,
             reason: None,
             noted: None,
+            named: 0,
             silent: false,
             logged: true,
         }
@@ -207,6 +215,7 @@ impl Record {
             status,
             reason,
             noted,
+            named,
             silent,
             logged,
         } = &mut *self;
@@ -220,7 +229,7 @@ impl Record {
         (*first_byte, *status, *reason, *noted) = (None, None, None, None);
         *policy = RequestPolicy::default();
         (*dispatched, *bytes_in, *bytes_out) = (0, 0, 0);
-        (*retries, *unread) = (0, 0);
+        (*retries, *unread, *named) = (0, 0, 0);
         (*silent, *logged) = (false, true);
         SPARE.with_borrow_mut(|spare| {
             if spare.len() < MOST_SPARE {
@@ -678,7 +687,7 @@ impl Endpoints {
         let client = peer.map_or(0, |peer| policy::client_of(peer.ip()));
         Endpoints::of(
             (&text(peer), port(peer, 0)),
-            (&text(local), port(local, DEFAULT_PORT)),
+            (&text(local), port(local, 80)),
             client,
         )
     }
@@ -747,9 +756,6 @@ const CLIENT_LEFT: u16 = 499;
 const MOST_SPARE: usize = 64;
 const SPARE_TEXT: usize = 1024;
 
-/// The default port of URLs.
-const DEFAULT_PORT: u16 = 80;
-
 /// Where the client's address is in [`Endpoints`]' text: behind two lengths and `REMOTE_ADDR`.
 const REMOTE_AT: usize = 13;
 
@@ -766,7 +772,7 @@ mod tests {
             ("addresses", size_of::<Endpoints>(), 48),
             ("connection", size_of::<crate::connection::Http1>(), 256),
             // And its two counts.
-            ("state of the connection", size_of::<Conn>() + 16, 192),
+            ("state of the connection", size_of::<Conn>() + 16, 128),
         ] {
             assert!(size <= most, "{what}: {size} bytes, more than {most}");
         }

@@ -13,7 +13,6 @@ mod refusals;
 
 use std::{
     future::poll_fn,
-    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -38,7 +37,7 @@ use self::{
 use super::{
     cgi::Head,
     clock::{self, NEVER},
-    conn::Conn,
+    conn::Client,
     dispatch::{Lease, PoolHandle},
     fastcgi::{Failure, OnDrop, Progress, Run, StderrCopy},
     params, policy,
@@ -76,7 +75,7 @@ pub(crate) enum FileRedirect {
 /// The answer if the body is too large, too slow, or invalid.
 pub(crate) async fn take_body(
     record: &mut Record,
-    conn: &Conn,
+    client: &Client,
     limits: BodyLimits,
     body: RequestBody,
 ) -> Result<Option<Spooled>, Refusal> {
@@ -86,14 +85,14 @@ pub(crate) async fn take_body(
     }
     let spooled = Box::pin(spool::spool(
         body,
-        conn,
+        client,
         limits,
         record.policy.deadline,
         &record.gateway.spool_space,
     ))
     .await
     .map_err(|error| {
-        conn.leave_body_unread();
+        client.leave_body();
         refuse_body(error, limits.max)
     })?;
     record.bytes_in = spooled.len();
@@ -109,11 +108,15 @@ pub(crate) async fn take_body(
 
 /// Reads and discards a body, so that the connection can serve the next request. False: there is too much of it, or
 /// it does not arrive, so the connection must be closed.
-pub(crate) async fn discard_body(record: &mut Record, conn: &Conn, mut body: RequestBody) -> bool {
+pub(crate) async fn discard_body(
+    record: &mut Record,
+    client: &Client,
+    mut body: RequestBody,
+) -> bool {
     let awaits_consent = record.head.fields.has(Name::Expect);
     let too_long = body.length().is_some_and(|length| length > MAX_DISCARDED);
     let all = async {
-        while let Ok(data) = spool::next_data(&mut body, conn, NEVER).await {
+        while let Ok(data) = spool::next_data(&mut body, client, NEVER).await {
             let Some(data) = data else {
                 return true;
             };
@@ -130,7 +133,7 @@ pub(crate) async fn discard_body(record: &mut Record, conn: &Conn, mut body: Req
             .await
             .unwrap_or(false);
     if !gone {
-        conn.leave_body_unread();
+        client.leave_body();
     }
     gone
 }
@@ -174,7 +177,7 @@ impl Usual {
     /// # Errors
     ///
     /// How the request continues instead.
-    pub(crate) fn new(record: &mut Record, conn: &Arc<Conn>) -> Result<Usual, Resume> {
+    pub(crate) fn new(record: &mut Record, client: &Client) -> Result<Usual, Resume> {
         let Some(pool) = record.pool else {
             return Err(Resume::Prepared);
         };
@@ -186,7 +189,7 @@ impl Usual {
             return Err(Resume::Prepared);
         }
         admission::trace_queue(record, pool);
-        let attempt = Attempt::new(record, conn, pool, (None, learner));
+        let attempt = Attempt::new(record, client, pool, (None, learner));
         Ok(Usual { pool, attempt })
     }
 
@@ -195,14 +198,14 @@ impl Usual {
         &mut self,
         cx: &mut Context<'_>,
         record: &mut Record,
-        conn: &Arc<Conn>,
+        client: &Client,
         settings: &Settings,
     ) -> Poll<Result<(Reply, Option<u64>), Resume>> {
         let put_params = |record: &Record, id, out: &mut Vec<u8>| {
             params::put(record, settings, id, None, out);
         };
         let job = Job {
-            conn,
+            client,
             pool: self.pool,
             body: None,
             put_params,
@@ -228,7 +231,7 @@ impl Usual {
 /// The answer if no worker gave a usable one.
 pub(crate) async fn run(
     record: &mut Record,
-    (conn, pool): (&Arc<Conn>, &'static PoolHandle),
+    (client, pool): (&Client, &'static PoolHandle),
     settings: &Settings,
     body: Option<&Spooled>,
     resume: Resume,
@@ -247,7 +250,7 @@ pub(crate) async fn run(
         }
     };
     let job = Job {
-        conn,
+        client,
         pool,
         body,
         put_params,
@@ -274,7 +277,7 @@ pub(crate) async fn begin<P: Fn(&Record, u16, &mut Vec<u8>)>(
     job: &Job<'_, P>,
     mut ended: Option<Ended>,
 ) -> Result<Started, Refusal> {
-    let (conn, pool) = (job.conn, job.pool);
+    let (client, pool) = (job.client, job.pool);
     if ended.is_none() {
         refuse_what_crashes(record, pool)?;
     }
@@ -282,7 +285,7 @@ pub(crate) async fn begin<P: Fn(&Record, u16, &mut Vec<u8>)>(
         let last = match ended.take() {
             Some(ended) => ended,
             None => {
-                let mut attempt = admission::admit(record, conn, pool).await?;
+                let mut attempt = admission::admit(record, client, pool).await?;
                 poll_fn(|cx| attempt.poll(cx, record, job)).await
             }
         };
@@ -290,7 +293,7 @@ pub(crate) async fn begin<P: Fn(&Record, u16, &mut Vec<u8>)>(
             Ended::Started(started) => return Ok(started),
             Ended::NoWorker(reason) => return Err(admission::refusal(record, pool, reason)),
             Ended::NoConnection(mut lease) => {
-                let connected = Box::pin(connect(record, conn, pool, &mut lease)).await?;
+                let connected = Box::pin(connect(record, client, pool, &mut lease)).await?;
                 if let Some(worker) = connected {
                     let mut attempt = Attempt::at_worker(record, job, lease, worker);
                     ended = Some(poll_fn(|cx| attempt.poll(cx, record, job)).await);
@@ -311,11 +314,11 @@ pub(crate) async fn begin<P: Fn(&Record, u16, &mut Vec<u8>)>(
 /// The answer if no worker can be reached.
 async fn connect(
     record: &mut Record,
-    conn: &Arc<Conn>,
+    client: &Client,
     pool: &'static PoolHandle,
     lease: &mut Lease,
 ) -> Result<Option<WorkerConn>, Refusal> {
-    let connecting = lease.connect(conn.home, choice(record, pool));
+    let connecting = lease.connect(client.conn.home, choice(record, pool));
     let Some(connected) = clock::in_time(connecting, record.policy.deadline).await else {
         let message = "the request's `timeout` ended before a server accepted a connection";
         let after = pool.retry_after();

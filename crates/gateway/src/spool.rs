@@ -19,7 +19,7 @@ use weir_http::RequestBody;
 use weir_net::OpenFile;
 use weir_observe::clock;
 
-use super::conn::Conn;
+use super::conn::Client;
 
 /// A complete request body.
 #[derive(Debug, Clone, Default)]
@@ -99,7 +99,7 @@ pub(crate) struct BodyLimits {
 /// See [`BodyError`]. Nothing of the body is kept then.
 pub(crate) async fn spool(
     mut body: RequestBody,
-    conn: &Conn,
+    client: &Client,
     limits: BodyLimits,
     deadline: u64,
     space: &Arc<SpoolSpace>,
@@ -109,7 +109,7 @@ pub(crate) async fn spool(
         return Err(BodyError::TooLarge);
     }
     let mut spooler = Spooler::new(announced.unwrap_or(0), limits.memory, space);
-    while let Some(data) = next_data(&mut body, conn, deadline).await? {
+    while let Some(data) = next_data(&mut body, client, deadline).await? {
         spooler.push(&data);
         if spooler.received > limits.max {
             return Err(BodyError::TooLarge);
@@ -342,10 +342,10 @@ pub(crate) async fn off_the_reactor<T: Send + 'static>(
 /// because CGI has no place for them.
 pub(super) async fn next_data(
     body: &mut RequestBody,
-    conn: &Conn,
+    client: &Client,
     latest: u64,
 ) -> Result<Option<Vec<u8>>, BodyError> {
-    let silence = clock::deadline(conn.timeouts.body);
+    let silence = clock::deadline(client.conn.timeouts.body);
     let deadline = silence.min(latest);
     std::future::poll_fn(|_| {
         let now = clock::now();
@@ -355,9 +355,9 @@ pub(super) async fn next_data(
         if now >= silence {
             return Poll::Ready(Err(BodyError::TimedOut));
         }
-        conn.wake_at(deadline);
+        client.wake_at(deadline);
         let data = ready!(body.poll_data());
-        conn.wake_at(clock::NEVER);
+        client.wake_at(clock::NEVER);
         Poll::Ready(data.map_err(|_| BodyError::Malformed))
     })
     .await

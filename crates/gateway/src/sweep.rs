@@ -3,11 +3,7 @@
 //! Every [`SWEEP`] a reactor looks at those of its connections that have a deadline which may have passed
 //! ([`weir_http::watch`]), so no request needs its own timer. Connections without a task are in [`super::idle`].
 
-use std::{
-    cell::RefCell,
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::{cell::RefCell, rc::Rc, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use tokio::task::AbortHandle;
 use weir_config::Protocol;
@@ -28,7 +24,7 @@ use super::{
 /// A connection of this reactor.
 #[derive(Debug)]
 struct Watched {
-    conn: Arc<Conn>,
+    conn: Rc<Conn>,
     /// Its task; `None` while the connection is being set up.
     task: Option<AbortHandle>,
 }
@@ -139,7 +135,7 @@ fn look_at(slots: impl Iterator<Item = u32>, now: u64) -> usize {
 }
 
 /// Wakes the connections of which this is true.
-fn wake_all(is_meant: impl FnMut(&&Arc<Conn>) -> bool) {
+fn wake_all(is_meant: impl FnMut(&&Rc<Conn>) -> bool) {
     CONNECTIONS.with_borrow(|connections| {
         let all = connections.iter().flatten().map(|entry| &entry.conn);
         all.filter(is_meant).for_each(|conn| conn.wake());
@@ -218,7 +214,7 @@ pub(super) fn close_idle(gateway: &Gateway, home: u16) {
 
 /// Closes those that have been idle for longest of the connections with a task, `share` of them. Returns how many.
 fn give_up_longest(gateway: &Gateway, share: impl Fn(usize) -> usize, now: u64) -> usize {
-    let mut idle: Vec<(u64, Arc<Conn>)> = CONNECTIONS.with_borrow(|connections| {
+    let mut idle: Vec<(u64, Rc<Conn>)> = CONNECTIONS.with_borrow(|connections| {
         let all = connections.iter().flatten();
         all.map(|entry| &entry.conn)
             .filter(|conn| is_of_client(gateway, conn))
@@ -249,7 +245,7 @@ pub(super) struct Registered(usize);
 pub(super) struct Slot(usize);
 
 impl Registered {
-    pub(super) fn new(conn: Arc<Conn>) -> Registered {
+    pub(super) fn new(conn: Rc<Conn>) -> Registered {
         let place = CONNECTIONS.with_borrow_mut(|connections| {
             let place = FREE_PLACES.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
                 connections.push(None);

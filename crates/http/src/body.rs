@@ -1,10 +1,10 @@
-//! Bodies in both directions, for any protocol: those of requests, and the parts that answers are made of.
+//! The body of an answer, for any protocol: the parts that it is made of.
 
 use std::{
     collections::VecDeque,
     fmt,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -42,7 +42,7 @@ pub enum Body {
 pub struct Tunnel(pub Box<dyn FnOnce(Socket, Vec<u8>) -> Tunnelled + Send>);
 
 /// Runs a tunnel until it ends.
-pub type Tunnelled = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type Tunnelled = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A part of an answer.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub enum Part {
 }
 
 /// The source of a body that is made while it is sent.
-pub trait Stream: fmt::Debug + Send {
+pub trait Stream: fmt::Debug {
     /// The next part; `None` at the end.
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>>;
 }
@@ -116,120 +116,6 @@ impl Part {
             Part::File { len, .. } => *len = (*len).min(most),
             Part::Trailers(_) => {}
         }
-    }
-}
-
-/// The body of a request, for the steps that read it.
-#[derive(Debug)]
-pub struct RequestBody {
-    /// `None`: there is no body.
-    inlet: Option<Arc<Inlet>>,
-    length: Option<u64>,
-}
-
-/// Between the carrier, which reads a body from its wire, and the steps, which take it. Both run in the task of the
-/// connection: the carrier polls the steps again after it has put something here.
-#[derive(Debug, Default)]
-pub struct Inlet(Mutex<Incoming>);
-
-#[derive(Debug, Default)]
-struct Incoming {
-    data: Vec<u8>,
-    state: State,
-    /// The steps wait for more.
-    is_wanted: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum State {
-    #[default]
-    Open,
-    Whole,
-    Malformed,
-}
-
-/// The framing of a request body is wrong.
-#[derive(Debug)]
-pub struct Malformed;
-
-impl RequestBody {
-    /// Of a request without a body.
-    pub fn none() -> RequestBody {
-        RequestBody {
-            inlet: None,
-            length: Some(0),
-        }
-    }
-
-    /// A body that comes through `inlet`. `length`: if it is known.
-    pub fn new(inlet: Arc<Inlet>, length: Option<u64>) -> RequestBody {
-        RequestBody {
-            inlet: Some(inlet),
-            length,
-        }
-    }
-
-    /// Whether the request has no body.
-    pub fn is_none(&self) -> bool {
-        self.inlet.is_none()
-    }
-
-    /// Its length, if the request states it.
-    pub fn length(&self) -> Option<u64> {
-        self.length
-    }
-
-    /// The next bytes; `None` at the end. Only for the connection's task.
-    pub fn poll_data(&mut self) -> Poll<Result<Option<Vec<u8>>, Malformed>> {
-        let Some(inlet) = &self.inlet else {
-            return Poll::Ready(Ok(None));
-        };
-        let mut incoming = inlet.lock();
-        if !incoming.data.is_empty() {
-            return Poll::Ready(Ok(Some(std::mem::take(&mut incoming.data))));
-        }
-        match incoming.state {
-            State::Open => {
-                incoming.is_wanted = true;
-                Poll::Pending
-            }
-            State::Whole => Poll::Ready(Ok(None)),
-            State::Malformed => Poll::Ready(Err(Malformed)),
-        }
-    }
-}
-
-impl Inlet {
-    /// Whether the steps wait for more of the body.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.lock().is_wanted
-    }
-
-    /// Bytes have come.
-    pub fn push(&self, bytes: &[u8]) {
-        let mut incoming = self.lock();
-        incoming.data.extend_from_slice(bytes);
-        incoming.is_wanted = false;
-    }
-
-    /// The body is whole.
-    pub fn end(&self) {
-        self.settle(State::Whole);
-    }
-
-    /// The received bytes are not a valid body.
-    pub fn fail(&self) {
-        self.settle(State::Malformed);
-    }
-
-    fn settle(&self, state: State) {
-        let mut incoming = self.lock();
-        incoming.state = state;
-        incoming.is_wanted = false;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Incoming> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,11 +5,8 @@
 //! only when one of them may have passed: [`crate::watch`].
 
 use std::{
+    cell::{Cell, OnceCell},
     os::fd::AsFd,
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed},
-    },
     task::Waker,
     time::Duration,
 };
@@ -21,16 +18,15 @@ use crate::watch;
 
 /// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub enum Phase {
     /// Between two requests, or before the first byte of the first.
-    Idle = 0,
+    Idle,
     /// A part of a head has arrived.
-    Head = 1,
+    Head,
     /// A request is being processed or answered.
-    Busy = 2,
+    Busy,
     /// Idle for a while: its task is not needed any more.
-    Resting = 3,
+    Resting,
 }
 
 /// The limits of a connection, from its listener.
@@ -45,157 +41,136 @@ pub struct Timeouts {
 /// The state of a client connection.
 #[derive(Debug)]
 pub struct ConnState {
-    /// The listener's timeouts, shared by all of its connections.
-    pub timeouts: Arc<Timeouts>,
-    phase: AtomicU8,
+    /// The timeouts of its listener.
+    pub timeouts: &'static Timeouts,
+    phase: Cell<Phase>,
     /// The connection is idle and is to be closed to make room for others.
-    is_unwanted: AtomicBool,
-    /// Whether a request of this client is being processed: 0, [`WATCHED`] or [`WORKS`]. If so, its close is noticed
-    /// even after other bytes that it sent.
-    watched: AtomicU8,
-    /// The rest of a request body was not read, so the socket must be closed carefully (see [`weir_net::linger`]).
-    body_unread: AtomicBool,
-    /// `interim` is not empty.
-    has_interim: AtomicBool,
+    is_unwanted: Cell<bool>,
     /// When the first byte of the current request arrived.
-    head_started: AtomicU64,
+    head_started: Cell<u64>,
     /// When the wait of this phase ends. The sweeper then wakes the connection.
-    deadline: AtomicU64,
+    deadline: Cell<u64>,
     /// When a write without progress is given up.
-    send_deadline: AtomicU64,
+    send_deadline: Cell<u64>,
     /// Bytes that were not yet received by the client when `send_deadline` was last extended.
-    unsent: AtomicU64,
+    unsent: Cell<u64>,
     /// Requests answered so far.
-    requests: AtomicU64,
+    requests: Cell<u64>,
     /// Its number in the reactor's list ([`watch`]); [`UNWATCHED`] if it is in none.
-    slot: AtomicU32,
+    slot: Cell<u32>,
     /// The sweep after which it last became idle.
-    idle_sweep: AtomicU32,
+    idle_sweep: Cell<u32>,
     /// The sweeper looks at it at this time, or earlier.
-    look_at: AtomicU64,
-    waker: OnceLock<Waker>,
-    /// Interim answers for the carrier. Boxed, because few requests have any.
-    #[allow(clippy::box_collection, reason = "8 bytes in each connection, not 24")]
-    interim: Mutex<Option<Box<Vec<u8>>>>,
+    look_at: Cell<u64>,
+    waker: OnceCell<Waker>,
 }
 
 impl ConnState {
-    pub fn new(timeouts: Arc<Timeouts>) -> ConnState {
+    pub fn new(timeouts: &'static Timeouts) -> ConnState {
         let header_deadline = clock::deadline(timeouts.header);
         ConnState {
             timeouts,
-            phase: AtomicU8::new(Phase::Idle as u8),
-            is_unwanted: AtomicBool::new(false),
-            watched: AtomicU8::new(0),
-            body_unread: AtomicBool::new(false),
-            has_interim: AtomicBool::new(false),
-            head_started: AtomicU64::new(clock::now()),
-            deadline: AtomicU64::new(header_deadline),
-            send_deadline: AtomicU64::new(NEVER),
-            unsent: AtomicU64::new(0),
-            requests: AtomicU64::new(0),
-            slot: AtomicU32::new(UNWATCHED),
-            idle_sweep: AtomicU32::new(0),
-            look_at: AtomicU64::new(0),
-            waker: OnceLock::new(),
-            interim: Mutex::default(),
+            phase: Cell::new(Phase::Idle),
+            is_unwanted: Cell::new(false),
+            head_started: Cell::new(clock::now()),
+            deadline: Cell::new(header_deadline),
+            send_deadline: Cell::new(NEVER),
+            unsent: Cell::new(0),
+            requests: Cell::new(0),
+            slot: Cell::new(UNWATCHED),
+            idle_sweep: Cell::new(0),
+            look_at: Cell::new(0),
+            waker: OnceCell::new(),
         }
     }
 
     /// The connection is not new: it had so many requests and has been idle since then.
     pub fn continues(&self, requests: u64, since: u64) {
-        self.requests.store(requests, Relaxed);
-        self.head_started.store(since, Relaxed);
+        self.requests.set(requests);
+        self.head_started.set(since);
         self.wake_at(self.timeouts.idle_until(requests, since));
     }
 
     /// The reactor's sweeper watches the connection in `slot` of its list. Called on the reactor, before the first byte.
     pub fn watch(&self, slot: u32) {
-        self.slot.store(slot, Relaxed);
+        self.slot.set(slot);
         watch::begin(slot);
         self.looked_at();
     }
 
     /// The sweeper no longer watches it.
     pub fn unwatch(&self) {
-        let slot = self.slot.swap(UNWATCHED, Relaxed);
+        let slot = self.slot.replace(UNWATCHED);
         if slot != UNWATCHED {
-            watch::end(slot, self.is_idle(), self.idle_sweep.load(Relaxed));
+            watch::end(slot, self.is_idle(), self.idle_sweep.get());
         }
     }
 
     /// The sweeper has looked at it, and looks again when the next of its deadlines passes, or when it has been idle for
     /// long enough to rest.
     pub fn looked_at(&self) {
-        let mut next = (self.deadline.load(Relaxed)).min(self.send_deadline.load(Relaxed));
+        let mut next = (self.deadline.get()).min(self.send_deadline.get());
         if self.phase() == Phase::Idle {
-            next = next.min(self.head_started.load(Relaxed).saturating_add(REST_AFTER));
+            next = next.min(self.head_started.get().saturating_add(REST_AFTER));
         }
-        self.look_at.store(next, Relaxed);
-        watch::set(self.slot.load(Relaxed), next);
+        self.look_at.set(next);
+        watch::set(self.slot.get(), next);
     }
 
     /// The sweeper must look at it at this time.
     fn look_by(&self, time: u64) {
-        if time < self.look_at.load(Relaxed) {
-            self.look_at.store(time, Relaxed);
-            watch::set(self.slot.load(Relaxed), time);
+        if time < self.look_at.get() {
+            self.look_at.set(time);
+            watch::set(self.slot.get(), time);
         }
     }
 
     pub fn phase(&self) -> Phase {
-        match self.phase.load(Relaxed) {
-            0 => Phase::Idle,
-            1 => Phase::Head,
-            2 => Phase::Busy,
-            _ => Phase::Resting,
-        }
+        self.phase.get()
     }
 
     /// The connection has been idle for a while.
     pub fn park(&self) {
-        self.phase.store(Phase::Resting as u8, Relaxed);
+        self.phase.set(Phase::Resting);
     }
 
     /// Whether it has been idle for so long that it should rest, and does not yet.
     pub fn should_rest(&self, now: u64) -> bool {
-        self.phase() == Phase::Idle
-            && now.saturating_sub(self.head_started.load(Relaxed)) >= REST_AFTER
+        self.phase() == Phase::Idle && now.saturating_sub(self.head_started.get()) >= REST_AFTER
     }
 
-    /// A complete head has arrived, so a request begins. Returns when its first byte arrived.
+    /// A complete head has arrived, so a request begins; or a head was refused. Returns when its first byte arrived.
     pub fn begin_request(&self) -> u64 {
-        let started = self.head_started.load(Relaxed);
-        let requests = self.requests.load(Relaxed) + 1;
-        self.requests.store(requests, Relaxed);
-        self.phase.store(Phase::Busy as u8, Relaxed);
-        self.watched.store(0, Relaxed);
-        self.deadline.store(NEVER, Relaxed);
+        let started = self.head_started.get();
+        let requests = self.requests.get() + 1;
+        self.requests.set(requests);
+        self.phase.set(Phase::Busy);
+        self.deadline.set(NEVER);
         started
     }
 
     /// Requests begun on this connection.
     pub fn requests(&self) -> u64 {
-        self.requests.load(Relaxed)
+        self.requests.get()
     }
 
     /// Sets when the connection's task is woken ([`clock::now`]'s time). Each waiting step then checks its own
     /// deadline.
     pub fn wake_at(&self, deadline: u64) {
-        self.deadline.store(deadline, Relaxed);
+        self.deadline.set(deadline);
         self.look_by(deadline);
     }
 
     /// As [`Self::wake_at`], if the connection's task would not be woken before that.
     pub(crate) fn wake_by(&self, deadline: u64) {
-        if deadline < self.deadline.load(Relaxed) {
+        if deadline < self.deadline.get() {
             self.wake_at(deadline);
         }
     }
 
     /// When the task is woken; [`NEVER`]: nothing is planned.
     pub fn wakes_at(&self) -> u64 {
-        self.deadline.load(Relaxed)
+        self.deadline.get()
     }
 
     /// Stores the waker of the connection's task. It stays the same as long as the connection lives.
@@ -212,17 +187,27 @@ impl ConnState {
 
     /// Whether a deadline of the connection has passed.
     pub fn overdue(&self, now: u64) -> bool {
-        now >= self.deadline.load(Relaxed) || self.send_overdue(now)
+        now >= self.deadline.get() || self.send_overdue(now)
     }
 
     /// Whether the client has received nothing for too long.
     pub fn send_overdue(&self, now: u64) -> bool {
-        now >= self.send_deadline.load(Relaxed)
+        now >= self.send_deadline.get()
+    }
+
+    /// When the first byte of the current head or request arrived.
+    pub fn head_started(&self) -> u64 {
+        self.head_started.get()
+    }
+
+    /// Wakes the connection's task, once that has run. Other threads may use it.
+    pub fn waker(&self) -> Option<&Waker> {
+        self.waker.get()
     }
 
     /// When the connection was opened or became idle.
     pub fn idle_since(&self) -> u64 {
-        self.head_started.load(Relaxed)
+        self.head_started.get()
     }
 
     /// Whether the connection has no request.
@@ -232,75 +217,24 @@ impl ConnState {
 
     /// When the connection became idle; `None` if it has a request or has had none yet.
     pub fn rests_since(&self) -> Option<u64> {
-        (self.is_idle() && self.requests() > 0).then(|| self.head_started.load(Relaxed))
+        (self.is_idle() && self.requests() > 0).then(|| self.head_started.get())
     }
 
     /// When a connection that has had no request yet was opened; `None` for all others.
     pub fn fresh_since(&self) -> Option<u64> {
-        (self.requests() == 0).then(|| self.head_started.load(Relaxed))
-    }
-
-    /// The body of the request is complete, and the answer may take long: the carrier watches whether the client leaves.
-    pub fn watch_client(&self) {
-        self.watched.store(WATCHED, Relaxed);
-    }
-
-    /// The work for the request has begun: from now on it is done even if the client leaves.
-    pub fn work_begins(&self) {
-        self.watched.store(WORKS, Relaxed);
-    }
-
-    /// Whether the carrier checks that the client is still there before the exchange continues.
-    pub(crate) fn is_client_looked_at_first(&self) -> bool {
-        self.watched.load(Relaxed) == WATCHED
-    }
-
-    /// Whether the carrier watches whether the client of the current request leaves.
-    pub(crate) fn is_client_watched(&self) -> bool {
-        self.watched.load(Relaxed) != 0
-    }
-
-    /// The client is still sending a body that is not read.
-    pub fn leave_body_unread(&self) {
-        self.body_unread.store(true, Relaxed);
-    }
-
-    pub(crate) fn body_is_unread(&self) -> bool {
-        self.body_unread.load(Relaxed)
-    }
-
-    /// Sends an interim response (1xx, RFC 9110 §15.2) before the final one. If too many are waiting, it is dropped,
-    /// which §15 allows.
-    pub fn send_interim(&self, head: &[u8]) {
-        let mut interim = self.interim.lock().unwrap_or_else(PoisonError::into_inner);
-        let interim = interim.get_or_insert_default();
-        if interim.len() + head.len() > MAX_INTERIM {
-            return;
-        }
-        interim.extend_from_slice(head);
-        self.has_interim.store(true, Relaxed);
-    }
-
-    /// The interim responses since the last call, if there are any.
-    pub(crate) fn take_interim(&self) -> Option<Vec<u8>> {
-        if !self.has_interim.load(Relaxed) {
-            return None;
-        }
-        self.has_interim.store(false, Relaxed);
-        let mut interim = self.interim.lock().unwrap_or_else(PoisonError::into_inner);
-        interim.take().map(|interim| *interim)
+        (self.requests() == 0).then(|| self.head_started.get())
     }
 
     /// Between two requests: the kernel has the whole last answer.
     pub fn rest(&self) {
-        if !self.is_idle() && self.slot.load(Relaxed) != UNWATCHED {
-            self.idle_sweep.store(watch::became_idle(), Relaxed);
+        if !self.is_idle() && self.slot.get() != UNWATCHED {
+            self.idle_sweep.set(watch::became_idle());
         }
         let now = clock::now();
-        self.phase.store(Phase::Idle as u8, Relaxed);
-        self.head_started.store(now, Relaxed);
+        self.phase.set(Phase::Idle);
+        self.head_started.set(now);
         let deadline = clock::deadline(self.timeouts.idle);
-        self.deadline.store(deadline, Relaxed);
+        self.deadline.set(deadline);
         self.look_by(deadline.min(now + REST_AFTER));
     }
 
@@ -308,32 +242,32 @@ impl ConnState {
     /// slowly but steadily is not cut: a large send buffer of the kernel may stay full for much longer than the
     /// timeout.
     pub fn note_write(&self, waits: bool, socket: &Socket) {
-        let deadline = self.send_deadline.load(Relaxed);
+        let deadline = self.send_deadline.get();
         let unsent = || weir_sys::socket::unsent(socket.as_fd());
         match (waits, deadline != NEVER) {
             (true, false) => self.wait_for_client(unsent().unwrap_or(0)),
             (true, true) if clock::now() >= deadline => {
                 if let Ok(left) = unsent()
-                    && left < self.unsent.load(Relaxed)
+                    && left < self.unsent.get()
                 {
                     self.wait_for_client(left);
                 }
             }
-            (false, true) => self.send_deadline.store(NEVER, Relaxed),
+            (false, true) => self.send_deadline.set(NEVER),
             _ => {}
         }
     }
 
     fn wait_for_client(&self, unsent: u64) {
         let deadline = clock::deadline(self.timeouts.send);
-        self.unsent.store(unsent, Relaxed);
-        self.send_deadline.store(deadline, Relaxed);
+        self.unsent.set(unsent);
+        self.send_deadline.set(deadline);
         self.look_by(deadline);
     }
 
     /// Closes the connection if it is still idle when its task runs.
     pub fn give_up_if_idle(&self) {
-        self.is_unwanted.store(true, Relaxed);
+        self.is_unwanted.set(true);
         self.wake();
     }
 
@@ -346,24 +280,24 @@ impl ConnState {
         // is on its way; or the client only opened the connection in advance.
         let since = || self.fresh_since().or(self.rests_since());
         let may_come = |since: u64| now.saturating_sub(since) < FIRST_REQUEST;
-        self.is_unwanted.load(Relaxed) || (is_draining && !since().is_some_and(may_come))
+        self.is_unwanted.get() || (is_draining && !since().is_some_and(may_come))
     }
 
     /// Since when the connection may be closed for others; `None` if it may not.
     pub fn spare_since(&self, now: u64) -> Option<u64> {
         let from = spare_from(self.requests(), self.idle_since());
-        (self.is_idle() && from <= now && !self.is_unwanted.load(Relaxed)).then_some(from)
+        (self.is_idle() && from <= now && !self.is_unwanted.get()).then_some(from)
     }
 
     /// The first byte of the next head has arrived.
     pub fn received(&self) {
         if self.is_idle() {
-            if self.slot.load(Relaxed) != UNWATCHED {
-                watch::is_not_idle(self.idle_sweep.load(Relaxed));
+            if self.slot.get() != UNWATCHED {
+                watch::is_not_idle(self.idle_sweep.get());
             }
-            self.phase.store(Phase::Head as u8, Relaxed);
-            self.is_unwanted.store(false, Relaxed);
-            self.head_started.store(clock::now(), Relaxed);
+            self.phase.set(Phase::Head);
+            self.is_unwanted.set(false);
+            self.head_started.set(clock::now());
             self.wake_at(clock::deadline(self.timeouts.header));
         }
     }
@@ -402,14 +336,8 @@ pub fn spare_from(requests: u64, since: u64) -> u64 {
 /// the rest of a head, µs.
 pub(crate) const FIRST_REQUEST: u64 = 1_000_000;
 
-const WATCHED: u8 = 1;
-const WORKS: u8 = 2;
-
 /// A connection without a byte is not closed for others for this long, µs: the default of `header_timeout`.
 const NEW: u64 = 10_000_000;
-
-/// How many bytes of interim responses may wait for a client that does not read.
-pub(crate) const MAX_INTERIM: usize = 128 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -436,7 +364,7 @@ mod tests {
             idle: 70 * second,
             send: 30 * second,
         };
-        let state = ConnState::new(Arc::new(timeouts));
+        let state = ConnState::new(Box::leak(Box::new(timeouts)));
         let begin = clock::now();
         let at = |seconds: u64| begin + seconds * 1_000_000 + 500_000;
         state.watch(0);

@@ -63,7 +63,7 @@ enum Stage<R> {
     Reading,
     Steps(Steps<R>),
     Sending(Box<Sending<R>>),
-    Closing(Pin<Box<dyn Future<Output = ()> + Send>>),
+    Closing(Pin<Box<dyn Future<Output = ()>>>),
 }
 
 /// What follows a part of a turn.
@@ -168,7 +168,8 @@ impl<X: Front> Connection<X> {
         }
     }
 
-    fn begin(&mut self, request: Request) {
+    fn begin(&mut self, mut request: Request) {
+        request.started = self.front.state().begin_request();
         self.stage = match self.front.begin(request) {
             Begun::Answered(answer) => Stage::Sending(Box::new(Sending::new(answer))),
             Begun::Steps(steps) => Stage::Steps(steps),
@@ -217,7 +218,13 @@ impl<X: Front> Connection<X> {
             if !has_news && !self.wire.has_no_body(state) {
                 return Poll::Pending;
             }
-            if let Poll::Ready(answer) = steps.as_mut().poll(cx) {
+            let polled = steps.as_mut().poll(cx);
+            if let Some(request) = self.wire.request_state() {
+                // CGI has no interim answers.
+                request.take_interim().for_each(drop);
+                state.wake_at(request.wakes_at());
+            }
+            if let Poll::Ready(answer) = polled {
                 break answer;
             }
             if self.wire.is_request_whole() {
@@ -239,6 +246,9 @@ impl<X: Front> Connection<X> {
             // Its end is sent: bytes that arrive now belong to no request.
             Poll::Pending if sending.is_ended() => return Poll::Pending,
             Poll::Pending => loop {
+                if let Some(request) = self.wire.request_state() {
+                    self.front.state().wake_at(request.wakes_at());
+                }
                 match ready!(self.wire.poll_read(cx, &self.front)) {
                     Ok(()) if self.wire.is_aborted() => match sending.is_within_record() {
                         true => return Poll::Ready(Next::End(Ending::Lost)),
@@ -270,7 +280,9 @@ impl<X: Front> Connection<X> {
             Err(Cut::Ended(ending)) => return Next::End(ending),
         };
         let state = self.front.state();
-        let is_unread = !self.wire.is_request_whole() || state.body_is_unread();
+        let is_body_left =
+            (self.wire.request_state()).is_some_and(|request| request.is_body_left());
+        let is_unread = !self.wire.is_request_whole() || is_body_left;
         if keep && !is_cut && !is_unread {
             state.rest();
         }
@@ -289,7 +301,7 @@ impl<X: Front> Connection<X> {
     }
 
     /// Ends the connection. `None`: it has ended.
-    fn end(&mut self, ending: Ending) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    fn end(&mut self, ending: Ending) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
         let mut socket = self.wire.take_socket()?;
         match ending {
             Ending::Clean => {

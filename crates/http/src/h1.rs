@@ -26,7 +26,7 @@ mod wire;
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
+    rc::Rc,
     task::{Context, Poll, ready},
 };
 
@@ -40,7 +40,7 @@ use self::{
     send::{Cut, Sending},
     wire::{Budget, Left, Wire},
 };
-use super::{Answer, Begun, Front, Inlet, Phase, Receipt, Steps, conn::FIRST_REQUEST};
+use super::{Answer, Begun, Front, Phase, RequestState, Steps, conn::FIRST_REQUEST};
 
 /// A connection: a future that ends with it.
 pub struct Connection<X: Front> {
@@ -55,14 +55,13 @@ enum Stage<R> {
     Reading,
     Steps(Working<R>),
     Sending(Box<Sending<R>>),
-    Closing(Pin<Box<dyn Future<Output = ()> + Send>>),
+    Closing(Pin<Box<dyn Future<Output = ()>>>),
 }
 
 /// A request that the exchange is processing.
 struct Working<R> {
     steps: Steps<R>,
-    /// `None` if there is no body.
-    body: Option<Arc<Inlet>>,
+    state: Rc<RequestState>,
     request: ResponseTo,
     /// The client waits for 100 before it sends the body.
     awaits_consent: bool,
@@ -96,6 +95,9 @@ impl<X: Front> Connection<X> {
                 Stage::Steps(_) => ready!(self.poll_steps(cx, &mut budget)),
                 Stage::Sending(sending) => {
                     let sent = sending.poll(cx, &mut self.wire, self.front.state());
+                    if sent.is_pending() {
+                        self.front.state().wake_at(sending.request().wakes_at());
+                    }
                     let sent = match (sent, sending.wanted()) {
                         (Poll::Ready(sent), _) => sent,
                         (Poll::Pending, None) => return Poll::Pending,
@@ -164,12 +166,15 @@ impl<X: Front> Connection<X> {
             Poll::Ready(Err(ending)) => return Poll::Ready(Next::End(ending)),
         };
         budget.begun();
-        match self.front.begin(whole.request) {
-            Begun::Answered(answer) => self.send(cx, answer, whole.response_to, whole.body),
+        let mut request = whole.request;
+        request.started = state.begin_request();
+        let state = request.state.clone();
+        match self.front.begin(request) {
+            Begun::Answered(answer) => self.send(cx, answer, whole.response_to, state),
             Begun::Steps(steps) => {
                 self.stage = Stage::Steps(Working {
                     steps,
-                    body: whole.body,
+                    state,
                     request: whole.response_to,
                     awaits_consent: whole.awaits_consent,
                 });
@@ -183,22 +188,23 @@ impl<X: Front> Connection<X> {
         let Stage::Steps(steps) = &mut self.stage else {
             return Poll::Ready(Next::Part);
         };
-        let (wire, state) = (&mut self.wire, self.front.state());
-        let mut is_watched = state.is_client_looked_at_first();
+        let (wire, state, request) = (&mut self.wire, self.front.state(), &*steps.state);
+        let mut is_watched = request.is_client_looked_at_first();
         // Checked first, so that a request whose client has left is not started.
         if is_watched && wire.client_left(cx) {
             return Poll::Ready(Next::End(Ending::Clean));
         }
         let answer = loop {
             let polled = steps.steps.as_mut().poll(cx);
-            if let Some(interim) = state.take_interim() {
-                wire.put_interim(&interim);
+            for interim in request.take_interim() {
+                wire.put_interim(&interim, steps.request);
             }
             if let Poll::Ready(answer) = polled {
                 break answer;
             }
-            let wanted = steps.body.as_ref().filter(|body| body.is_wanted());
-            if wanted.is_some() && std::mem::take(&mut steps.awaits_consent) {
+            state.wake_at(request.wakes_at());
+            let is_wanted = request.is_body_wanted();
+            if is_wanted && std::mem::take(&mut steps.awaits_consent) {
                 wire.consent();
             }
             let flushed = wire.poll_flush(cx);
@@ -211,26 +217,25 @@ impl<X: Front> Connection<X> {
                 }
                 Poll::Pending => {}
             }
-            if let Some(body) = wanted {
-                match wire.poll_body(cx, body, budget) {
+            if is_wanted {
+                match wire.poll_body(cx, request, budget) {
                     Poll::Ready(Ok(())) => continue,
                     Poll::Ready(Err(Left)) => return Poll::Ready(Next::End(Ending::Clean)),
                     Poll::Pending => {}
                 }
             }
             if !std::mem::replace(&mut is_watched, true)
-                && state.is_client_watched()
+                && request.is_client_watched()
                 && wire.client_left(cx)
             {
                 return Poll::Ready(Next::End(Ending::Clean));
             }
             return Poll::Pending;
         };
-        let request = steps.request;
-        let request_body = steps.body.take();
+        let (request, state) = (steps.request, steps.state.clone());
         // Freed before the answer is sent, which may take long.
         self.stage = Stage::Reading;
-        self.send(cx, answer, request, request_body)
+        self.send(cx, answer, request, state)
     }
 
     /// Begins to send an answer; nearly always that is also the end of it.
@@ -239,14 +244,16 @@ impl<X: Front> Connection<X> {
         cx: &mut Context<'_>,
         answer: Answer<X::Receipt>,
         request: ResponseTo,
-        request_body: Option<Arc<Inlet>>,
+        state: Rc<RequestState>,
     ) -> Poll<Next> {
         let keep = answer.keep && self.wire.is_request_whole() && !self.front.is_draining();
-        let mut sending = Sending::new(answer, request, keep, self.wire.out());
-        if !self.wire.is_request_whole() {
-            sending.read_on(request_body);
+        let mut sending = Sending::new(answer, (request, state), keep, self.wire.out());
+        let sent = sending.poll(cx, &mut self.wire, self.front.state());
+        if sent.is_pending() {
+            let wakes_at = sending.request().wakes_at();
+            self.front.state().wake_at(wakes_at);
         }
-        match sending.poll(cx, &mut self.wire, self.front.state()) {
+        match sent {
             Poll::Pending if sending.wanted().is_some() => {
                 self.stage = Stage::Sending(Box::new(sending));
                 Poll::Ready(Next::Part)
@@ -266,26 +273,25 @@ impl<X: Front> Connection<X> {
             Err(Cut::Stuck | Cut::Truncated) => return Next::End(Ending::Abort),
         }
         if let Some(tunnel) = sending.take_tunnel() {
-            sending.into_receipt().sent();
+            sending.end();
             return Next::End(Ending::Tunnel(tunnel, self.wire.take_rest()));
         }
-        let keep = sending.keeps();
+        let (keep, is_body_left) = (sending.keeps(), sending.request().is_body_left());
         self.front.state().rest();
-        sending.into_receipt().sent();
+        sending.end();
         self.wire.give_back();
         if keep {
             self.wire.next_request();
             return Next::Part;
         }
-        let is_unread = self.front.state().body_is_unread() || self.wire.has_unread();
-        Next::End(match is_unread {
+        Next::End(match is_body_left || self.wire.has_unread() {
             true => Ending::Linger,
             false => Ending::Clean,
         })
     }
 
     /// Ends the connection. `None`: it has ended.
-    fn end(&mut self, ending: Ending) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    fn end(&mut self, ending: Ending) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
         let socket = self.wire.take_socket()?;
         close(ending, socket, &self.front)
     }

@@ -2,13 +2,17 @@
 //!
 //! ```text
 //! wire ◄─► carrier: head ─► Request ─► the exchange, its steps ─► Answer: head, parts ─► carrier ─► wire
-//!                   body ─► Inlet ───► RequestBody
+//!                   body ─► RequestState ─► RequestBody
 //! ```
 //! A carrier reads requests from its wire and writes answers to it: [`h1`] is that of HTTP/1, [`fastcgi`] that of web
 //! servers in front. It gives each [`Request`] to the exchange ([`Front::begin`]), which does not depend on the
 //! protocol. The exchange answers at once if it need not wait. For other requests the carrier gets steps, which it
 //! runs, and which it drops when the client has left. The body of an [`Answer`] is made of memory, parts of files, or a
-//! [`Stream`]. Interim answers go through [`ConnState::send_interim`].
+//! [`Stream`]. Until the answer is sent, both sides share the request's [`RequestState`]: the body as it arrives, interim
+//! answers, and when the steps want to be polled. [`ConnState`] has the phase and the deadlines of the connection, which
+//! may have many requests at once.
+//!
+//! All of this stays on one reactor, so it needs no locks and no atomic counters.
 #![forbid(unsafe_code)]
 
 mod body;
@@ -19,31 +23,23 @@ pub mod fastcgi;
 mod fields;
 pub mod h1;
 mod head;
+mod request;
 pub mod watch;
 
 use std::pin::Pin;
 
 use http::StatusCode;
 
-use weir_fcgi::nv::Pairs;
 use weir_net::Socket;
 
-use self::conn::MAX_INTERIM;
+use self::request::MAX_INTERIM;
 pub use self::{
-    body::{Body, Inlet, Part, Reply, RequestBody, Stream, Truncated, Tunnel, Tunnelled},
+    body::{Body, Part, Reply, Stream, Truncated, Tunnel, Tunnelled},
     conn::{ConnState, Phase, REST_AFTER, Timeouts, spare_from},
     fields::Fields,
     head::{Head, Target},
+    request::{Interim, Request, RequestBody, RequestState},
 };
-
-/// A request whose head is complete.
-#[derive(Debug)]
-pub struct Request {
-    pub head: Box<Head>,
-    /// The parameters by which a web server in front describes the request (RFC 3875 §4.1). The head then has no fields.
-    pub params: Option<Box<Pairs>>,
-    pub body: RequestBody,
-}
 
 /// What the exchange returns for a request at once.
 pub enum Begun<R> {
@@ -54,7 +50,7 @@ pub enum Begun<R> {
 }
 
 /// The steps to an answer. Dropping them tells the gateway and its workers that the client has left.
-pub type Steps<R> = Pin<Box<dyn Future<Output = Answer<R>> + Send>>;
+pub type Steps<R> = Pin<Box<dyn Future<Output = Answer<R>>>>;
 
 /// An answer for a carrier.
 #[derive(Debug)]
@@ -73,7 +69,7 @@ pub struct Answer<R> {
 
 /// Is told how the sending of an answer ends. If it is dropped before [`Receipt::sent`], the client did not get all
 /// of it.
-pub trait Receipt: Send + Unpin {
+pub trait Receipt: Unpin {
     /// So many more bytes of the body are being sent.
     fn count(&mut self, bytes: u64);
 
@@ -99,11 +95,11 @@ impl Receipt for () {
 }
 
 /// What a carrier needs of the gateway for one connection.
-pub trait Front: Send + Unpin {
+pub trait Front: Unpin {
     /// Is told how the sending of an answer ends.
     type Receipt: Receipt;
 
-    /// Begins a request.
+    /// Begins a request. The carrier has noted that ([`ConnState::begin_request`]).
     fn begin(&self, request: Request) -> Begun<Self::Receipt>;
 
     /// The connection's phase and deadlines.
@@ -123,7 +119,8 @@ pub trait Front: Send + Unpin {
     /// arrive. No byte of the next request was read.
     fn move_away(&mut self, _to: u16, _socket: Socket) {}
 
-    /// A head was refused before it became a request: with this status, one word for the logs, and the cause.
+    /// A head was refused before it became a request: with this status, one word for the logs, and the cause. Over HTTP the
+    /// carrier has noted it as a request.
     fn refused(&self, _status: StatusCode, _reason: &'static str, _why: &str) {}
 
     /// Lines of fields, each with its end, in the answer to such a head.

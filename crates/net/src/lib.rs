@@ -7,6 +7,7 @@ mod listening;
 mod open_file;
 mod send_file;
 mod socket;
+mod thread;
 
 pub use self::{
     drain::Drain,
@@ -15,4 +16,5 @@ pub use self::{
     open_file::OpenFile,
     send_file::FilePart,
     socket::Socket,
+    thread::start_thread,
 };

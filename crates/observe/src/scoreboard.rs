@@ -7,7 +7,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, SystemTime},
@@ -74,8 +74,8 @@ struct Activity<C> {
     duration: u64,
     cost: Cost,
     content_length: u64,
-    /// The request's connection, if it may come from a worker.
-    asker: Weak<C>,
+    /// Who has sent the request, if that may be a worker.
+    asker: Option<C>,
     /// The texts of the request, one after the other, and the end of each.
     texts: Vec<u8>,
     ends: [usize; TEXTS],
@@ -93,7 +93,7 @@ impl<C> WorkerScore<C> {
             duration: 0,
             cost: Cost::default(),
             content_length: 0,
-            asker: Weak::new(),
+            asker: None,
             texts: Vec::new(),
             ends: [0; TEXTS],
         });
@@ -117,13 +117,13 @@ impl<C> WorkerScore<C> {
         (request != 0).then(|| (request, self.deadline.load(Relaxed)))
     }
 
-    /// The worker gets a request. `asker`: its connection, if that may come from a worker.
-    pub fn begin(&self, facts: &Facts<'_>, asker: Option<&Arc<C>>) {
+    /// The worker gets a request. `asker`: who has sent it, if that may be a worker.
+    pub fn begin(&self, facts: &Facts<'_>, asker: Option<C>) {
         let mut entry = self.entry();
         let entry = &mut *entry;
         entry.requests += 1;
         entry.stage = Stage::Running;
-        entry.asker = asker.map_or_else(Weak::new, Arc::downgrade);
+        entry.asker = asker;
         entry.begun = clock::now();
         entry.content_length = facts.content_length;
         entry.texts.clear();
@@ -159,11 +159,14 @@ impl<C> WorkerScore<C> {
         entry.cost = cost;
     }
 
-    /// The connection of its request, if that may come from a worker; `None` while the worker has no request.
-    pub fn asker(&self) -> Option<Arc<C>> {
+    /// Who has sent its request, if that may be a worker; `None` while the worker has no request.
+    pub fn asker(&self) -> Option<C>
+    where
+        C: Clone,
+    {
         let entry = self.entry();
         let works = entry.stage != Stage::Idle;
-        works.then(|| entry.asker.upgrade()).flatten()
+        works.then(|| entry.asker.clone()).flatten()
     }
 
     /// Calls `read` with the script and the URI of its running or last request. Returns the result, and when the

@@ -20,7 +20,7 @@ use super::{
     scaling::Effects, sessions::Learned,
 };
 use crate::{
-    conn::Conn,
+    own_calls::WeakAsker,
     pool_log::{Line, ScriptEnd},
     record::OwnedWorker,
     worker_conn::WorkerConn,
@@ -139,7 +139,7 @@ impl Lease {
     }
 
     /// The worker is about to get the request: notes it for the status page. `asker`: the client, if it may be a worker.
-    pub(crate) fn begin(&mut self, facts: &Facts<'_>, asker: Option<&Arc<Conn>>) {
+    pub(crate) fn begin(&mut self, facts: &Facts<'_>, asker: Option<WeakAsker>) {
         self.begun = true;
         if let Some(score) = &self.score {
             score.begin(facts, asker);

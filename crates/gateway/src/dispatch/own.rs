@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
@@ -14,7 +14,7 @@ use weir_pool::{Action, Micros, RequestId, ShedReason};
 use weir_upstream::driver::Receiver;
 
 use super::{Called, Lease, PoolHandle, State, scaling::Effects};
-use crate::{Gateway, clock, conn::Conn};
+use crate::{Gateway, clock, own_calls::Asker};
 
 /// The workers of all pools whose calls wait for a worker, and how many calls of each wait.
 static CALLING: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());
@@ -136,8 +136,11 @@ impl State {
         // Each busy worker, and the worker that waits for its request.
         let callers: Vec<(u32, Option<u32>)> = busy
             .map(|slot| {
-                let asker = slot.score.as_ref().and_then(|score| score.asker());
-                (slot.pid, asker.and_then(|conn| conn.source.worker()))
+                let asker = slot
+                    .score
+                    .as_ref()
+                    .and_then(|score| score.asker()?.upgrade());
+                (slot.pid, asker.and_then(|asker| asker.worker()))
             })
             .collect();
         let mut stuck: BTreeSet<u32> = calling().keys().copied().collect();
@@ -186,8 +189,8 @@ impl PoolHandle {
             }
             // Running requests may be such calls too: those that got a worker at once were not looked up.
             let look = async {
-                for conn in self.unknown_askers() {
-                    gateway.caller(&conn).await;
+                for asker in self.unknown_askers() {
+                    gateway.caller(&asker).await;
                 }
                 tokio::time::sleep(pause).await;
             };
@@ -200,14 +203,14 @@ impl PoolHandle {
         }
     }
 
-    /// Connections of running requests that may come from a worker, if that is not known yet.
-    fn unknown_askers(&self) -> Vec<Arc<Conn>> {
+    /// Who has sent the running requests that may come from a worker, if that is not known yet.
+    fn unknown_askers(&self) -> Vec<Asker> {
         let state = self.state();
         let leased = state.slots.iter().filter(|slot| slot.leased);
-        let askers = leased.filter_map(|slot| slot.score.as_ref()?.asker());
-        let unknown = askers.filter(|conn| conn.source.worker().is_none());
+        let askers = leased.filter_map(|slot| slot.score.as_ref()?.asker()?.upgrade());
+        let unknown = askers.filter(|asker| asker.worker().is_none());
         unknown
-            .filter(|conn| conn.source.may_be_worker())
+            .filter(Asker::may_be_worker)
             .take(MOST_LOOKED_AT)
             .collect()
     }

@@ -15,7 +15,7 @@ pub(crate) fn refused_head(
     reason: &'static str,
     why: &str,
 ) {
-    let (id, started) = (gateway.next_request(), conn.begin_request());
+    let (id, started) = (gateway.next_request(), conn.head_started());
     let (code, from) = (status.as_u16(), conn.endpoints.remote_addr());
     log::info!(request = id; "{code} {reason}: {why}, from {from}");
     let time = clock::now() - started;

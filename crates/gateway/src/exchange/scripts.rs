@@ -4,16 +4,16 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
+    rc::Rc,
     task::{Context, Poll, ready},
 };
 
-use weir_http::{Answer, RequestBody, Steps};
+use weir_http::{Answer, RequestBody, RequestState, Steps};
 use weir_http1::Name;
 
 use super::{First, answer, respond, set_request_headers};
 use crate::{
-    conn::Conn,
+    conn::{Client, Conn},
     record::Record,
     route::Rules,
     script::{Resume, Usual},
@@ -27,7 +27,7 @@ pub(super) struct ScriptSteps {
     usual: Option<Usual>,
     /// `None` at the end.
     request: Option<(Box<Record>, &'static Rules)>,
-    conn: Arc<Conn>,
+    client: Client,
 }
 
 /// What is given back if other steps are needed.
@@ -40,7 +40,7 @@ type NotUsual = (Box<Record>, Option<&'static Rules>);
 /// What was given, if other steps are needed.
 pub(super) fn begin(
     mut record: Box<Record>,
-    conn: &Arc<Conn>,
+    (conn, request): (&Rc<Conn>, &Rc<RequestState>),
     body: &RequestBody,
     rules: Option<&'static Rules>,
 ) -> Result<ScriptSteps, NotUsual> {
@@ -57,7 +57,10 @@ pub(super) fn begin(
                 others: None,
                 usual: None,
                 request: Some((record, rules)),
-                conn: conn.clone(),
+                client: Client {
+                    conn: conn.clone(),
+                    request: request.clone(),
+                },
             })
         }
         (rules, _) => Err((record, rules)),
@@ -74,16 +77,16 @@ impl ScriptSteps {
         };
         let usual = match &mut self.usual {
             Some(usual) => usual,
-            usual => match Usual::new(record, &self.conn) {
+            usual => match Usual::new(record, &self.client) {
                 Ok(begun) => usual.insert(begun),
                 Err(resume) => return Poll::Ready(Err(Some(resume))),
             },
         };
-        let done = ready!(usual.poll(cx, record, &self.conn, &rules.settings));
+        let done = ready!(usual.poll(cx, record, &self.client, &rules.settings));
         self.usual = None;
         Poll::Ready(match (done, self.request.take()) {
             (Ok(answered), Some((record, rules))) => {
-                Ok(respond(record, &self.conn, answered, Some(rules)))
+                Ok(respond(record, &self.client.conn, answered, Some(rules)))
             }
             (done, request) => {
                 self.request = request;
@@ -105,8 +108,8 @@ impl Future for ScriptSteps {
             };
             this.usual = None;
             if let Some((record, rules)) = this.request.take() {
-                let (conn, first) = (this.conn.clone(), First::Script(resume));
-                let others = answer(record, conn, RequestBody::none(), Some(rules), first);
+                let (client, first) = (this.client.clone(), First::Script(resume));
+                let others = answer(record, client, RequestBody::none(), Some(rules), first);
                 this.others = Some(Box::pin(others));
             }
         }

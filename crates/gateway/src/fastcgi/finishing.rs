@@ -100,15 +100,15 @@ impl Live {
         }
         self.slow_at = NEVER;
         self.late_at = NEVER;
-        self.watch.conn = None;
+        self.watch.detach();
         // A script that has answered may be silent for any time.
         self.watch.silence = NEVER;
         self.watch.moved();
         // Without a runtime the gateway is ending, and its workers with it.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        if tokio::runtime::Handle::try_current().is_err() {
             return self.lease.kill();
-        };
-        runtime.spawn(async move {
+        }
+        tokio::task::spawn_local(async move {
             let failure = poll_fn(|cx| self.poll_finishing(cx)).await;
             self.end_stderr();
             match (self.after_end, failure) {

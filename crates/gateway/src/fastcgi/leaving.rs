@@ -49,8 +49,8 @@ impl Run {
         };
         rest.detach();
         // Without a runtime the gateway is ending, and its workers with it.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
+        if tokio::runtime::Handle::try_current().is_ok() {
+            tokio::task::spawn_local(async move {
                 let (mut unwanted, mut thrown) = (Vec::new(), 0);
                 while let Ok(Progress::More) = rest.read(&mut unwanted).await
                     && thrown <= limit

@@ -1,6 +1,6 @@
 //! Names the request in lines of the error log, also after its end.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use http::Method;
 use weir_observe::error_log::{self, About};
@@ -14,7 +14,7 @@ pub(crate) struct Owner(pub(super) Option<(&'static PoolHandle, u64, RequestSumm
 /// The client and what it requested, for log lines.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestSummary {
-    pub(crate) endpoints: Arc<Endpoints>,
+    pub(crate) endpoints: Rc<Endpoints>,
     pub(crate) method: Method,
     /// Path and query, in the spelling of a URI.
     pub(crate) target: Vec<u8>,

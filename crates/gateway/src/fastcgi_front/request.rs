@@ -1,6 +1,6 @@
 //! The parameters of a web server: weir's record of the request is made from them, and a worker gets them.
 
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
 use weir_fcgi::{
     MAX_CONTENT,
@@ -23,7 +23,7 @@ use super::super::{
 pub(super) fn record(
     gateway: &'static Gateway,
     conn: &Conn,
-    head: Box<Head>,
+    head: (Box<Head>, u64),
     params: Box<Pairs>,
 ) -> Box<Record> {
     let mut found = Found::default();
@@ -45,7 +45,7 @@ pub(super) fn record(
     );
     let path = [found.script_name, found.path_info].concat();
     let mut record = Record::new(gateway, conn, head);
-    record.endpoints = Arc::new(endpoints);
+    record.endpoints = Rc::new(endpoints);
     record.host = host;
     record.path = path;
     record.script = Some(Arc::new(script));

@@ -2,24 +2,25 @@
 //!
 //! Thousands of requests may wait, and few are calls of workers. So a waiting request has no timer and no task for
 //! this: it is a [`Candidate`], and one task checks the candidates in turn, as fast as lookups are allowed. When it
-//! finds a worker, it stores that in the connection and wakes the connection's task.
+//! finds a worker, it stores that with the candidate and wakes the task of the request's connection, perhaps on another
+//! reactor.
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Mutex, MutexGuard, PoisonError},
+    task::Waker,
     time::Duration,
 };
 
 use tokio::sync::Notify;
 use weir_upstream::driver::ByNumber;
 
-use super::{Gateway, OwnCalls};
-use crate::{clock, conn::Conn};
+use super::{Asker, Gateway, OwnCalls};
+use crate::clock;
 
 /// A waiting request whose client may be a worker. It is looked up until this is dropped.
 pub(crate) struct Candidate {
     gateway: &'static Gateway,
-    conn: Arc<Conn>,
     request: u64,
 }
 
@@ -45,7 +46,11 @@ struct List {
 }
 
 struct Waiting {
-    conn: Arc<Conn>,
+    asker: Asker,
+    /// The worker that makes the call; 0: not found yet.
+    worker: u32,
+    /// Of the task of the request's connection.
+    waker: Waker,
     /// Time between the last lookup and the next, µs.
     pause: u64,
     /// When the next one is due ([`clock::now`]).
@@ -54,7 +59,7 @@ struct Waiting {
 
 /// What the task does next.
 enum Next {
-    LookUp(u64, Arc<Conn>),
+    LookUp(u64, Asker),
     /// Nothing before this time ([`clock::now`]).
     WaitUntil(u64),
     Nothing,
@@ -62,16 +67,23 @@ enum Next {
 
 impl Gateway {
     /// The request with this number begins to wait. `None`: its client cannot be a worker.
-    pub(crate) fn may_call(&'static self, conn: &Arc<Conn>, request: u64) -> Option<Candidate> {
-        if !conn.source.may_be_worker() {
+    /// `waker`: of the task of its connection.
+    pub(crate) fn may_call(
+        &'static self,
+        asker: Asker,
+        request: u64,
+        waker: &Waker,
+    ) -> Option<Candidate> {
+        if !asker.may_be_worker() {
             return None;
         }
-        conn.source.waits.store(0, Relaxed);
         let finding = &self.own_calls.finder;
         let mut list = finding.list();
         let due = clock::now() + FIRST_PAUSE;
         let waiting = Waiting {
-            conn: conn.clone(),
+            asker,
+            worker: 0,
+            waker: waker.clone(),
             pause: FIRST_PAUSE,
             due,
         };
@@ -90,28 +102,28 @@ impl Gateway {
         }
         Some(Candidate {
             gateway: self,
-            conn: conn.clone(),
             request,
         })
     }
 
-    async fn look_up_candidate(&'static self, request: u64, conn: Arc<Conn>) {
-        let found = match self.known_caller(&conn.source) {
+    async fn look_up_candidate(&'static self, request: u64, asker: Asker) {
+        let found = match self.known_caller(&asker) {
             Some(known) => known,
-            None => self.look_up(&conn).await,
+            None => self.look_up(&asker.source).await,
         };
         let mut list = self.own_calls.finder.list();
         match found {
-            Some(pid) if list.waiting.contains_key(&request) => {
-                conn.source.waits.store(pid, Relaxed);
-                drop(list);
-                conn.wake();
+            Some(pid) => {
+                if let Some(waiting) = list.waiting.get_mut(&request) {
+                    waiting.worker = pid;
+                    waiting.waker.wake_by_ref();
+                }
             }
-            None if conn.source.may_be_found() => {
+            None if asker.source.may_be_found() => {
                 list.look_again(request);
                 self.own_calls.finder.news.notify_one();
             }
-            _ => {}
+            None => {}
         }
     }
 }
@@ -119,7 +131,8 @@ impl Gateway {
 impl Candidate {
     /// The worker that has made this call, once it is found, and where the workers are. The connection's task is woken then.
     pub(crate) fn call(&self) -> Option<(&'static Gateway, u32)> {
-        let worker = self.conn.source.waits.load(Relaxed);
+        let list = self.gateway.own_calls.finder.list();
+        let worker = list.waiting.get(&self.request)?.worker;
         (worker != 0).then_some((self.gateway, worker))
     }
 }
@@ -142,8 +155,8 @@ impl Task {
         loop {
             let next = calls.finder.list().next(calls, clock::precise());
             match next {
-                Next::LookUp(request, conn) => {
-                    tokio::spawn(self.0.look_up_candidate(request, conn));
+                Next::LookUp(request, asker) => {
+                    tokio::spawn(self.0.look_up_candidate(request, asker));
                 }
                 Next::WaitUntil(time) => {
                     let left = Duration::from_micros(time.saturating_sub(clock::precise()));
@@ -190,20 +203,19 @@ impl List {
         let Some(waiting) = self.waiting.get(&request) else {
             return Next::WaitUntil(now);
         };
-        let source = &waiting.conn.source;
-        if source.worker().is_none()
-            && source.may_be_found()
+        let asker = waiting.asker.clone();
+        if asker.worker().is_none()
+            && asker.source.may_be_found()
             && let Err(time) = calls.turn(now)
         {
             return Next::WaitUntil(time);
         }
-        let conn = waiting.conn.clone();
         match takes_again {
             true => drop(self.again.pop_first()),
             false => drop(self.first.pop_front()),
         }
         self.was_again = takes_again;
-        Next::LookUp(request, conn)
+        Next::LookUp(request, asker)
     }
 
     /// A lookup has found no worker.
@@ -236,26 +248,24 @@ const SPARE: usize = 256;
 mod tests {
     use std::net::SocketAddr;
 
-    use weir_http::Timeouts;
-
     use super::*;
+    use crate::own_calls::Source;
 
-    fn conn() -> Arc<Conn> {
+    fn waiting(now: u64) -> Waiting {
         let address = |text: &str| text.parse::<SocketAddr>().ok();
-        let ends = (address("127.0.0.1:5"), address("127.0.0.1:80"));
-        let timeouts = Timeouts {
-            header: Duration::ZERO,
-            body: Duration::ZERO,
-            idle: Duration::ZERO,
-            send: Duration::ZERO,
-        };
-        Arc::new(Conn::new(0, 0, ends, None, Arc::new(timeouts)))
+        let source = Source::new(address("127.0.0.1:5"), address("127.0.0.1:80"), None);
+        Waiting {
+            asker: Asker { source, named: 0 },
+            worker: 0,
+            waker: Waker::noop().clone(),
+            pause: FIRST_PAUSE,
+            due: now + FIRST_PAUSE,
+        }
     }
 
     fn wait(list: &mut List, request: u64, now: u64) {
-        let (conn, pause, due) = (conn(), FIRST_PAUSE, now + FIRST_PAUSE);
-        list.waiting.insert(request, Waiting { conn, pause, due });
-        list.first.push_back((due, request));
+        list.waiting.insert(request, waiting(now));
+        list.first.push_back((now + FIRST_PAUSE, request));
         list.forget_gone();
     }
 

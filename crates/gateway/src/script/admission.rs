@@ -3,17 +3,16 @@
 use std::{
     future::{Future, poll_fn},
     pin::pin,
-    sync::Arc,
     task::Poll,
     time::Duration,
 };
 
 use weir_pool::{ShedReason, Stats};
 
-use super::Attempt;
+use super::attempt::{Attempt, candidate};
 use crate::{
     clock::{self, NEVER},
-    conn::Conn,
+    conn::Client,
     dispatch::{NoTurn, PoolHandle, Turn},
     own_calls::Candidate,
     policy,
@@ -29,19 +28,19 @@ use crate::{
 /// The answer if it does not get its turn.
 pub(super) async fn admit(
     record: &mut Record,
-    conn: &Arc<Conn>,
+    client: &Client,
     pool: &'static PoolHandle,
 ) -> Result<Attempt, Refusal> {
     // Also while it waits for its turn.
-    conn.watch_client();
+    client.watch_client();
     trace_queue(record, pool);
     let (key, learner) = policy::serial(record, pool);
     let turn = match key {
         0 => None,
         // Boxed: without `serialize_by` no waiting request should reserve this memory.
-        key => Box::pin(take_turn(record, conn, pool, key, learner.is_some())).await?,
+        key => Box::pin(take_turn(record, client, pool, key, learner.is_some())).await?,
     };
-    Ok(Attempt::new(record, conn, pool, (turn, learner)))
+    Ok(Attempt::new(record, client, pool, (turn, learner)))
 }
 
 pub(super) fn trace_queue(record: &Record, pool: &PoolHandle) {
@@ -81,15 +80,14 @@ pub(super) fn refusal(record: &Record, pool: &'static PoolHandle, reason: ShedRe
 /// The answer if it waits too long.
 async fn take_turn(
     record: &mut Record,
-    conn: &Arc<Conn>,
+    client: &Client,
     pool: &'static PoolHandle,
     key: u64,
     learned: bool,
 ) -> Result<Option<Turn>, Refusal> {
     let began = clock::now();
     let looks = learned && record.params.is_none();
-    let caller = looks.then(|| record.gateway.may_call(conn, record.id));
-    let caller = caller.flatten();
+    let caller = looks.then(|| candidate(record, &client.conn)).flatten();
     let deadline = record.policy.deadline;
     let taking = async {
         let mut turn = pin!(pool.turn(key, deadline));

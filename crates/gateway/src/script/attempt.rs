@@ -2,28 +2,25 @@
 //!
 //! They wait at two points: for a worker, and for the worker's bytes. A request that waits holds only what is here.
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::task::{Context, Poll, ready};
 
-use http::StatusCode;
 use weir_config::OnClientLeft;
 use weir_fcgi::{
     Role, client,
     nv::Pairs,
     server::{self, RequestDecoder},
 };
+use weir_http::Interim;
 use weir_pool::{RequestId, ServerId, ShedReason};
 
 use super::{Started, facts};
 use crate::{
     cgi::{self, Head},
     clock::{self, NEVER},
-    conn::Conn,
+    conn::{Client, Conn},
     dispatch::{Admitted, Ask, Learner, Lease, PoolHandle, QueuePlace, ServerChoice, Turn},
     fastcgi::{self, Failure, OnDrop, Progress, Run, StderrCopy},
-    own_calls::Candidate,
+    own_calls::{Asker, Candidate, WeakAsker},
     pool_log::{Line, Noted},
     record::{OwnedWorker, Record},
     spool::Spooled,
@@ -33,7 +30,7 @@ use crate::{
 
 /// What a worker is to do. `put_params` appends the PARAMS records of the request with the given id.
 pub(crate) struct Job<'r, P: Fn(&Record, u16, &mut Vec<u8>)> {
-    pub(crate) conn: &'r Arc<Conn>,
+    pub(crate) client: &'r Client,
     pub(crate) pool: &'static PoolHandle,
     pub(crate) body: Option<&'r Spooled>,
     pub(crate) put_params: P,
@@ -82,18 +79,18 @@ impl Attempt {
     /// Asks the pool for a worker.
     pub(super) fn new(
         record: &mut Record,
-        conn: &Arc<Conn>,
+        client: &Client,
         pool: &'static PoolHandle,
         (turn, learner): (Option<Turn>, Option<Learner>),
     ) -> Attempt {
         let ask = Ask {
             id: RequestId(record.id),
-            home: conn.home,
+            home: client.conn.home,
             deadline: record.policy.deadline,
             priority: record.policy.priority,
             client: record.policy.client,
         };
-        conn.watch_client();
+        client.watch_client();
         match pool.admit(&ask, &mut record.wait) {
             Admitted::Lent(mut lease) => {
                 (lease.turn, lease.learner) = (turn, learner);
@@ -102,7 +99,7 @@ impl Attempt {
             Admitted::Shed(reason) => Attempt::Over(reason),
             Admitted::Waits(place) => {
                 let looks = record.params.is_none() && pool.has_workers();
-                let caller = looks.then(|| record.gateway.may_call(conn, record.id));
+                let caller = looks.then(|| candidate(record, &client.conn));
                 Attempt::Queued(Queued {
                     place,
                     caller: caller.flatten(),
@@ -158,13 +155,13 @@ impl Attempt {
                         continue;
                     };
                     lease.site = record.site;
-                    match lease.reach(job.conn.home, &choice(record, job.pool)) {
+                    match lease.reach(job.client.conn.home, &choice(record, job.pool)) {
                         Some(worker) => *self = Attempt::at_worker(record, job, lease, worker),
                         None => return Poll::Ready(Ended::NoConnection(lease)),
                     }
                 }
                 Attempt::AtWorker(asked) => {
-                    let of = (&*record, &**job.conn, job.pool);
+                    let of = (job.client, job.pool);
                     let head = ready!(asked.reading.poll_head(cx, &mut asked.run, of));
                     record.first_byte = asked.run.first_byte;
                     let Attempt::AtWorker(mut asked) = self.end() else {
@@ -194,6 +191,15 @@ impl Attempt {
     }
 }
 
+/// The request begins to wait, and may be a call of a worker.
+pub(super) fn candidate(record: &Record, conn: &Conn) -> Option<Candidate> {
+    let asker = Asker {
+        source: conn.source.clone(),
+        named: record.named,
+    };
+    (record.gateway).may_call(asker, record.id, conn.waker()?)
+}
+
 /// Which servers may get the request.
 pub(super) fn choice<'r>(record: &'r Record, pool: &PoolHandle) -> ServerChoice<'r> {
     ServerChoice {
@@ -209,7 +215,7 @@ fn send<P: Fn(&Record, u16, &mut Vec<u8>)>(
     job: &Job<'_, P>,
     (mut lease, worker): (Lease, WorkerConn),
 ) -> Run {
-    let (conn, body) = (job.conn, job.body);
+    let (client, body) = (job.client, job.body);
     trace::step!(
         record.id,
         record.head_whole,
@@ -224,12 +230,14 @@ fn send<P: Fn(&Record, u16, &mut Vec<u8>)>(
     (job.put_params)(record, id, &mut request);
     record.dispatched = clock::now();
     record.first_byte = None;
-    let asker = Some(conn).filter(|conn| conn.source.may_be_worker());
+    let source = &client.conn.source;
+    let asker = source.may_be_worker(record.named);
+    let asker = asker.then(|| WeakAsker::new(source, record.named));
     lease.begin(&facts(record, body.map_or(0, Spooled::len)), asker);
-    conn.work_begins();
-    note(record, conn, &mut lease, &request);
+    client.work_begins();
+    note(record, &client.conn, &mut lease, &request);
     let by = (record.id, record.summary());
-    let mut run = Run::start((lease, worker), conn, by, request, body);
+    let mut run = Run::start((lease, worker), &client.request, by, request, body);
     run.ends_at(record.policy.deadline);
     run.on_drop(match record.policy.on_client_left {
         OnClientLeft::Finish => OnDrop::Finish,
@@ -314,7 +322,7 @@ impl Reading {
         &mut self,
         cx: &mut Context<'_>,
         run: &mut Run,
-        (record, conn, pool): (&Record, &Conn, &PoolHandle),
+        (client, pool): (&Client, &PoolHandle),
     ) -> Poll<Result<Head, NoHead>> {
         let limit = pool.settings.max_response_head;
         loop {
@@ -349,7 +357,11 @@ impl Reading {
             let head = cgi::parse_block(&self.output[..end])
                 .map_err(|error| NoHead::Bad(format!("the response's head is wrong: {error}")))?;
             if head.status.is_informational() {
-                pass_interim(&head, record, conn);
+                // The carrier leaves out what its client does not know.
+                client.send_interim(Interim {
+                    status: head.status,
+                    fields: head.headers,
+                });
                 self.output.drain(..end);
                 self.scanned = 0;
                 continue;
@@ -367,24 +379,6 @@ fn cut_off(bytes: usize) -> String {
         0 => "the response is empty".into(),
         bytes => format!("the response ended in the middle of its head, after {bytes} bytes"),
     }
-}
-
-/// Sends a 1xx head to clients that understand it (RFC 9110 §15.2). 100 is sent only by the gateway. A CGI response
-/// has no interim responses (RFC 3875 §6.2), so a web server in front gets none.
-fn pass_interim(head: &Head, record: &Record, conn: &Conn) {
-    let passes = record.params.is_none() && record.head.version != http::Version::HTTP_10;
-    if !passes || head.status == StatusCode::CONTINUE {
-        return;
-    }
-    let mut text = format!(
-        "HTTP/1.1 {} {}\r\n",
-        head.status.as_u16(),
-        head.status.canonical_reason().unwrap_or("")
-    )
-    .into_bytes();
-    text.extend_from_slice(head.headers.lines());
-    text.extend_from_slice(b"\r\n");
-    conn.send_interim(&text);
 }
 
 struct WorkerText<'r>(&'r Record);

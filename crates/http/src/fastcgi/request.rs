@@ -1,11 +1,11 @@
 //! The request that the parameters of a web server describe (RFC 3875 §4.1).
 
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
 
 use http::{Method, Version};
 use weir_fcgi::nv::Pairs;
 
-use crate::{Head, Inlet, Request, RequestBody, Target, h1::target::spelled};
+use crate::{Head, Request, RequestBody, RequestState, Target, h1::target::spelled};
 
 /// The length of a body according to the parameters. PHP reads no further, and does not wait for anything after that. It
 /// does not wait for the record that ends the stream either; HAProxy does not send that record after an empty body
@@ -18,8 +18,8 @@ pub(super) enum Length {
     Unknown { begun: bool },
 }
 
-/// The request with these parameters, and what its body is put into; `None` if it has no body.
-pub(super) fn described(params: Pairs) -> (Request, Option<Arc<Inlet>>, Length) {
+/// The request with these parameters.
+pub(super) fn described(params: Pairs) -> (Request, Length) {
     let mut found = Found::default();
     for (name, value) in &params {
         if let Some(field) = found.field(name) {
@@ -27,16 +27,11 @@ pub(super) fn described(params: Pairs) -> (Request, Option<Arc<Inlet>>, Length) 
         }
     }
     let length = found.length();
-    let (body, inlet) = match length {
-        Length::Announced(0) => (RequestBody::none(), None),
-        length => {
-            let inlet = Arc::new(Inlet::default());
-            let known = match length {
-                Length::Announced(length) => Some(length),
-                Length::Unknown { .. } => None,
-            };
-            (RequestBody::new(inlet.clone(), known), Some(inlet))
-        }
+    let state = RequestState::new();
+    let body = match length {
+        Length::Announced(0) => RequestBody::none(),
+        Length::Announced(length) => RequestBody::new(&state, Some(length)),
+        Length::Unknown { .. } => RequestBody::new(&state, None),
     };
     let head = Box::new(Head {
         // An invalid method counts as one that may change something, so the request is not run twice.
@@ -51,8 +46,14 @@ pub(super) fn described(params: Pairs) -> (Request, Option<Arc<Inlet>>, Length) 
         ..Head::default()
     });
     let params = Some(Box::new(params));
-    let request = Request { head, params, body };
-    (request, inlet, length)
+    let request = Request {
+        head,
+        params,
+        body,
+        started: 0,
+        state,
+    };
+    (request, length)
 }
 
 /// The parameters that say what is asked for.
@@ -181,7 +182,7 @@ mod tests {
             ),
             (&[][..], "/"),
         ] {
-            let (request, ..) = described(pairs(list));
+            let (request, _) = described(pairs(list));
             assert_eq!(request.head.path_and_query(), target.as_bytes());
         }
     }
@@ -198,10 +199,9 @@ mod tests {
             ("POST", "99999999999999999999", Length::Announced(u64::MAX)),
         ] {
             let list = [("REQUEST_METHOD", method), ("CONTENT_LENGTH", length)];
-            let (request, inlet, found) = described(pairs(&list));
+            let (request, found) = described(pairs(&list));
             assert_eq!(found, expected, "{method} {length}");
-            assert_eq!(inlet.is_none(), request.body.is_none());
-            assert_eq!(inlet.is_none(), expected == Length::Announced(0));
+            assert_eq!(request.body.is_none(), expected == Length::Announced(0));
         }
     }
 

@@ -1,6 +1,7 @@
 use std::{
     collections::VecDeque,
     io::Write,
+    rc::Rc,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering::Relaxed},
@@ -11,6 +12,7 @@ use std::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
+    runtime::LocalOptions,
 };
 use weir_fcgi::{
     ProtocolStatus, Role,
@@ -33,12 +35,12 @@ struct Shared {
 }
 
 struct Gateway {
-    shared: Arc<Shared>,
+    shared: Rc<Shared>,
     state: ConnState,
 }
 
 /// Counts as cut if it is dropped before the answer is sent.
-struct Seen(Option<Arc<Shared>>);
+struct Seen(Option<Rc<Shared>>);
 
 impl Receipt for Seen {
     fn count(&mut self, _: u64) {}
@@ -60,7 +62,6 @@ impl crate::Front for Gateway {
     type Receipt = Seen;
 
     fn begin(&self, request: Request) -> Begun<Seen> {
-        self.state.begin_request();
         assert!(request.params.is_some());
         let receipt = Seen(Some(self.shared.clone()));
         match self.shared.bodies.lock().unwrap().pop_front() {
@@ -130,29 +131,29 @@ impl Stream for Broken {
 /// Lets a web server talk to a connection that answers with `bodies`.
 fn talk<F: Future<Output = ()>>(
     bodies: impl IntoIterator<Item = Body>,
-    web_server: impl FnOnce(UnixStream, Arc<Shared>) -> F,
+    web_server: impl FnOnce(UnixStream, Rc<Shared>) -> F,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()
+        .build_local(LocalOptions::default())
         .unwrap();
     runtime.block_on(async {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let shared = Arc::new(Shared {
+        let shared = Rc::new(Shared {
             bodies: Mutex::new(bodies.into_iter().collect()),
             ..Shared::default()
         });
         let long = Duration::from_secs(60);
         let gateway = Gateway {
             shared: shared.clone(),
-            state: ConnState::new(Arc::new(Timeouts {
+            state: ConnState::new(Box::leak(Box::new(Timeouts {
                 header: long,
                 body: long,
                 idle: long,
                 send: long,
-            })),
+            }))),
         };
-        tokio::spawn(Connection::new(gateway, Socket::Unix(ours)));
+        tokio::task::spawn_local(Connection::new(gateway, Socket::Unix(ours)));
         web_server(theirs, shared).await;
     });
 }

@@ -4,7 +4,7 @@ use std::{
     io::IoSlice,
     os::fd::AsFd,
     pin::Pin,
-    sync::Arc,
+    rc::Rc,
     task::{Context, Poll, ready},
 };
 
@@ -23,7 +23,7 @@ use super::{
     Ending, Front,
     request::{self, Length},
 };
-use crate::{ConnState, Inlet, Request, buffers};
+use crate::{ConnState, Request, RequestState, buffers};
 
 /// Both directions of a connection.
 pub(super) struct Wire {
@@ -44,8 +44,10 @@ struct Current {
     keep_conn: bool,
     /// Once its parameters are there, until it begins.
     request: Option<Request>,
-    /// `None` if there is no body, or nobody needs it any more.
-    body: Option<Arc<Inlet>>,
+    /// Set with the request.
+    state: Option<Rc<RequestState>>,
+    /// There is a body, and somebody needs it.
+    takes_body: bool,
     length: Length,
     /// Until when the first byte of a body of unknown length must have come ([`clock::now`]).
     body_by: u64,
@@ -93,6 +95,11 @@ impl Wire {
         self.current.is_none() && self.decoder.at_record_boundary() && self.out.is_empty()
     }
 
+    /// The state of the current request.
+    pub(super) fn request_state(&self) -> Option<&Rc<RequestState>> {
+        self.current.as_ref()?.state.as_ref()
+    }
+
     /// Whether the connection ends when everything is written.
     pub(super) fn is_last(&self) -> bool {
         self.is_last
@@ -103,7 +110,7 @@ impl Wire {
         let Some(current) = &self.current else {
             return false;
         };
-        current.is_whole || (current.body.as_ref()).is_some_and(|body| body.is_wanted())
+        current.is_whole || (current.body()).is_some_and(RequestState::is_body_wanted)
     }
 
     /// Whether the steps wait for a body that does not arrive: its length is not known, and no byte came for a while.
@@ -126,7 +133,7 @@ impl Wire {
     /// Nobody needs the rest of the body: it is read and dropped.
     pub(super) fn discard_body(&mut self) {
         if let Some(current) = &mut self.current {
-            current.body = None;
+            current.takes_body = false;
         }
     }
 
@@ -160,7 +167,10 @@ impl Wire {
 
     /// The kernel has the end of the request: another one may come.
     pub(super) fn next_request(&mut self) {
-        self.current = None;
+        let ended = self.current.take();
+        if let Some(state) = ended.and_then(|current| current.state) {
+            state.give_back();
+        }
         self.written = 0;
         buffers::give_back(std::mem::take(&mut self.out));
     }
@@ -323,7 +333,8 @@ impl Current {
             id,
             keep_conn,
             request: None,
-            body: None,
+            state: None,
+            takes_body: false,
             length: Length::Unknown { begun: false },
             body_by: clock::NEVER,
             is_whole: false,
@@ -335,10 +346,11 @@ impl Current {
     fn take(&mut self, event: Event<'_>) {
         match event {
             Event::Params(params) => {
-                let (request, body, length) = request::described(params);
+                let (request, length) = request::described(params);
+                self.takes_body = !request.body.is_none();
+                self.is_whole = !self.takes_body;
+                self.state = Some(request.state.clone());
                 self.request = Some(request);
-                self.is_whole = body.is_none();
-                self.body = body;
                 self.length = length;
                 self.body_by = clock::now() + UNANNOUNCED;
             }
@@ -368,8 +380,8 @@ impl Current {
                 bytes
             }
         };
-        if let Some(body) = &self.body {
-            body.push(wanted);
+        if let Some(request) = self.body() {
+            request.push_body(wanted);
         }
         if self.length == Length::Announced(0) {
             self.end();
@@ -379,9 +391,14 @@ impl Current {
     /// The body is whole.
     fn end(&mut self) {
         self.is_whole = true;
-        if let Some(body) = &self.body {
-            body.end();
+        if let Some(request) = self.body() {
+            request.end_body();
         }
+    }
+
+    /// Where the body goes; `None` if there is none, or nobody needs it any more.
+    fn body(&self) -> Option<&RequestState> {
+        self.state.as_deref().filter(|_| self.takes_body)
     }
 }
 

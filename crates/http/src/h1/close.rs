@@ -39,7 +39,7 @@ impl Ending {
     }
 }
 
-type Closing = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Closing = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Closes the connection. `None`: that is done.
 pub(super) fn close(ending: Ending, socket: Socket, front: &impl Front) -> Option<Closing> {
@@ -71,6 +71,7 @@ pub(super) fn close(ending: Ending, socket: Socket, front: &impl Front) -> Optio
         Ending::Refused(refused) => refused,
     };
     let status = refused.status;
+    front.state().begin_request();
     front.refused(status, refused.reason, &refused.why);
     let fields = front.refusal_fields(status);
     let head =

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    sync::Arc,
+    rc::Rc,
     task::{Context, Poll, ready},
 };
 
@@ -15,7 +15,7 @@ use weir_net::FilePart;
 use weir_observe::clock;
 
 use super::wire::Wire;
-use crate::{Answer, Body, ConnState, Fields, Inlet, Part, Receipt, Tunnel, date};
+use crate::{Answer, Body, ConnState, Fields, Part, Receipt, RequestState, Tunnel, date};
 
 /// An answer that is being sent. Its head is in the buffer of the wire.
 #[derive(Debug)]
@@ -37,8 +37,7 @@ pub(super) struct Sending<R> {
     trailers: Option<Fields>,
     /// What the connection becomes after the head.
     tunnel: Option<Tunnel>,
-    /// The rest of the request's body, if the answer came before it.
-    request_body: Option<Arc<Inlet>>,
+    request: Rc<RequestState>,
     keep: bool,
     receipt: R,
 }
@@ -64,7 +63,7 @@ impl<R: Receipt> Sending<R> {
     /// Writes the head of `answer` to `out`. `keep`: the connection can stay open.
     pub(super) fn new(
         answer: Answer<R>,
-        request: ResponseTo,
+        (request, state): (ResponseTo, Rc<RequestState>),
         keep: bool,
         out: &mut Vec<u8>,
     ) -> Sending<R> {
@@ -134,7 +133,7 @@ impl<R: Receipt> Sending<R> {
             end,
             trailers: None,
             tunnel,
-            request_body: None,
+            request: state,
             receipt,
         }
     }
@@ -144,8 +143,15 @@ impl<R: Receipt> Sending<R> {
         self.keep
     }
 
-    pub(super) fn into_receipt(self) -> R {
-        self.receipt
+    /// The kernel has the last byte.
+    pub(super) fn end(self) {
+        self.receipt.sent();
+        self.request.give_back();
+    }
+
+    /// The state of the request.
+    pub(super) fn request(&self) -> &RequestState {
+        &self.request
     }
 
     /// What the connection becomes after this answer, if it is no longer one of HTTP.
@@ -153,14 +159,9 @@ impl<R: Receipt> Sending<R> {
         self.tunnel.take()
     }
 
-    /// The source of the answer may continue to read the body of the request.
-    pub(super) fn read_on(&mut self, request_body: Option<Arc<Inlet>>) {
-        self.request_body = request_body;
-    }
-
-    /// The body of the request, if the source of the answer waits for more of it.
-    pub(super) fn wanted(&self) -> Option<&Inlet> {
-        self.request_body.as_deref().filter(|body| body.is_wanted())
+    /// The state of the request, if the source of the answer waits for more of the request's body.
+    pub(super) fn wanted(&self) -> Option<&RequestState> {
+        Some(&*self.request).filter(|request| request.is_body_wanted())
     }
 
     /// Sends until the kernel has all of the answer.
@@ -204,7 +205,7 @@ impl<R: Receipt> Sending<R> {
                         }));
                     }
                     // While a worker works for it, the client is watched.
-                    let is_worked_for = self.end.is_none() && state.is_client_watched();
+                    let is_worked_for = self.end.is_none() && self.request.is_client_watched();
                     return match is_worked_for && wire.client_left(cx) {
                         true => Poll::Ready(Err(Cut::Left)),
                         false => Poll::Pending,

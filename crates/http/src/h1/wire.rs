@@ -4,20 +4,20 @@ use std::{
     cell::RefCell,
     io::{self, IoSlice},
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
 };
 
+use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use weir_http1::{
-    BodyLength, Error, Event, Expect, Limits, RequestHead,
-    server::{Decoder, ResponseTo},
+    BodyLength, Error, Event, Expect, Limits, RequestHead, Version,
+    server::{self, Decoder, ResponseTo},
 };
 use weir_net::Socket;
 
 use super::{close::Ending, head::take};
 use crate::{
-    ConnState, Inlet, Request, RequestBody,
+    ConnState, Interim, MAX_INTERIM, Request, RequestBody, RequestState,
     buffers::{self, INPUT_SIZE},
 };
 
@@ -40,7 +40,6 @@ pub(super) struct Wire {
 /// A request whose head is complete.
 pub(super) struct Whole {
     pub(super) request: Request,
-    pub(super) body: Option<Arc<Inlet>>,
     pub(super) response_to: ResponseTo,
     pub(super) awaits_consent: bool,
 }
@@ -146,7 +145,7 @@ impl Wire {
     pub(super) fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
-        inlet: &Inlet,
+        request: &RequestState,
         budget: &mut Budget,
     ) -> Poll<Result<(), Left>> {
         loop {
@@ -157,7 +156,7 @@ impl Wire {
             let (count, has_moved) = if self.rest().is_empty() {
                 let came = self.poll_read(cx, INPUT_SIZE, |wire, came| {
                     let mut input = came;
-                    let has_moved = read_body(&mut wire.decoder, &mut input, inlet);
+                    let has_moved = read_body(&mut wire.decoder, &mut input, request);
                     wire.keep(input);
                     (came.len(), has_moved)
                 });
@@ -168,7 +167,7 @@ impl Wire {
             } else {
                 let rest = self.ahead.len() - self.used;
                 let mut input = &self.ahead[self.used..];
-                let has_moved = read_body(&mut self.decoder, &mut input, inlet);
+                let has_moved = read_body(&mut self.decoder, &mut input, request);
                 let used = rest - input.len();
                 self.take(used);
                 (used, has_moved)
@@ -193,10 +192,15 @@ impl Wire {
         false
     }
 
-    /// Interim answers. If too many wait for the client, they are dropped, which RFC 9110 §15 allows.
-    pub(super) fn put_interim(&mut self, interim: &[u8]) {
-        if self.out.len() - self.written + interim.len() <= crate::MAX_INTERIM {
-            self.out().extend_from_slice(interim);
+    /// An interim answer. If too many wait for the client, it is dropped, which RFC 9110 §15 allows. A client of HTTP/1.0
+    /// knows none (§15.2), and 100 is what [`Self::consent`] sends.
+    pub(super) fn put_interim(&mut self, interim: &Interim, to: ResponseTo) {
+        let is_known = to.version != Version::Http10 && interim.status != StatusCode::CONTINUE;
+        if is_known && self.unwritten().len() + interim.fields.lines().len() <= MAX_INTERIM {
+            let status = interim.status.as_u16();
+            let mut head = server::response(self.out(), status);
+            head.lines().extend_from_slice(interim.fields.lines());
+            let _ = head.finish(server::framing(to, status, None, true));
         }
     }
 
@@ -372,19 +376,19 @@ fn read_head(decoder: &mut Decoder, input: &mut &[u8]) -> Result<Option<Whole>, 
             Err(Error::HostMissing | Error::HostRepeated) => BodyLength::NONE,
             Err(error) => return Err(Ending::of(error)),
         };
-        let (body, inlet) = match length {
+        let state = RequestState::new();
+        let body = match length {
             BodyLength::NONE => {
                 // Moves the decoder to the end of the message.
                 let _ = decoder.next(input, head);
-                (RequestBody::none(), None)
+                RequestBody::none()
             }
             length => {
-                let inlet = Arc::new(Inlet::default());
                 let known = match length {
                     BodyLength::Known(length) => Some(length),
                     BodyLength::Chunked | BodyLength::UntilClose => None,
                 };
-                (RequestBody::new(inlet.clone(), known), Some(inlet))
+                RequestBody::new(&state, known)
             }
         };
         Ok(Some(Whole {
@@ -394,28 +398,29 @@ fn read_head(decoder: &mut Decoder, input: &mut &[u8]) -> Result<Option<Whole>, 
                 head: take(head).map_err(Ending::Refused)?,
                 params: None,
                 body,
+                started: 0,
+                state,
             },
-            body: inlet,
         }))
     })
 }
 
 /// Gives the steps what there is of a body. Returns whether they have something to do.
-fn read_body(decoder: &mut Decoder, input: &mut &[u8], inlet: &Inlet) -> bool {
+fn read_body(decoder: &mut Decoder, input: &mut &[u8], request: &RequestState) -> bool {
     HEAD.with_borrow_mut(|head| {
         let mut has_moved = false;
         loop {
             match decoder.next(input, head) {
                 Ok(Some(Event::Data(data))) => {
-                    inlet.push(data);
+                    request.push_body(data);
                     has_moved = true;
                 }
                 Ok(Some(Event::End)) => {
-                    inlet.end();
+                    request.end_body();
                     return true;
                 }
                 Ok(Some(Event::Head)) | Err(_) => {
-                    inlet.fail();
+                    request.fail_body();
                     return true;
                 }
                 Ok(None) => return has_moved,
