@@ -54,7 +54,7 @@ step "weir-php" make --no-print-directory php
 # The real binary against real programs. All are compiled first, so that no processor waits while another links. They run one
 # after another, because some measure time.
 step "programs of the tests" "$cargo" test --locked --package weir --test '*' --no-run --quiet
-for program in tidy front fastcgi queue own_php egress operators applications fpm manager php; do
+for program in tidy front tls fastcgi queue own_php egress operators applications fpm manager php; do
     step "tests with real programs, $program" tests "$program"
 done
 echo

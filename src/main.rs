@@ -1,7 +1,7 @@
 //! weir: the front door of FastCGI applications.
 //!
-//! Chooses a role, runs it, and turns an error into an exit code. One program has two roles: a person starts the
-//! manager, and the manager starts the gateway (see ARCHITECTURE.md).
+//! Chooses a role, runs it, and turns an error into an exit code. One program has three roles: a person starts
+//! the manager, and the manager starts the gateway and the keeper of private keys (see ARCHITECTURE.md).
 #![forbid(unsafe_code)]
 
 mod cli;
@@ -20,7 +20,19 @@ fn main() -> ExitCode {
     if weir_manager::jail::is_gateway() {
         return serve_as_gateway();
     }
+    if weir_keeper::is_keeper() {
+        return keep_keys();
+    }
     cli::main()
+}
+
+/// Runs the keeper of private keys. Errors are reported to the manager, which logs them.
+fn keep_keys() -> ExitCode {
+    weir_sys::signal::leave_to_the_manager();
+    match weir_keeper::run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(weir_manager::EX_SOFTWARE),
+    }
 }
 
 /// Runs the gateway. Errors are reported to the manager, which logs them.

@@ -73,7 +73,8 @@ fn decisions_and_protocol_know_no_machine() {
 fn dependencies_go_one_way() {
     let layers: &[&[&str]] = &[
         &["config", "fcgi", "http1", "pool", "semantics", "sys"],
-        &["machine", "net"],
+        &["tls"],
+        &["keeper", "machine", "net"],
         &["observe"],
         &["control", "http"],
         &["upstream"],

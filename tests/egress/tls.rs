@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use rustix::process::Signal;
-use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
@@ -103,7 +103,7 @@ fn a_table_may_do_without_verification_and_the_log_says_so() {
 
 /// A server with TLS 1.3 or 1.2 that requires a client certificate of this authority.
 fn demanding(authority: &Authority, identity: &Identity) -> Arc<ServerConfig> {
-    let provider = Arc::new(ring::default_provider());
+    let provider = Arc::new(aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
     let root = CertificateDer::from_pem_file(authority.file()).expect("a certificate");
     roots.add(root).expect("an authority");

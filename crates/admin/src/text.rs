@@ -122,6 +122,16 @@ fn head(out: &mut Sheet, status: &Value, troubles: usize) {
         );
     }
     out.push('\n');
+    if let Some(tls) = status["tls"].as_object() {
+        let count = |kind: &str| tls.get(kind).map_or_else(String::new, text);
+        let _ = writeln!(
+            out,
+            "TLS         {} full handshakes, {} resumed, {} failed",
+            count("full"),
+            count("resumed"),
+            count("failed"),
+        );
+    }
     reactors(out, &status["reactors"]);
     let processes = &status["processes"];
     if processes.is_object() {

@@ -19,6 +19,7 @@ use crate::{
     settings::{self, Overlay},
     sink::Sink,
     texts::show_size,
+    tls,
     value::Value,
 };
 
@@ -29,8 +30,9 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
         .iter()
         .map(|tables| tables.pool.name.clone())
         .collect();
-    let listeners = listeners(&document.listeners, &pool_names, sink);
-    let sites = sites(&document.sites, &document.listeners, &pool_names, sink);
+    let mut listeners = listeners(&document.listeners, &pool_names, sink);
+    let mut sites = sites(&document.sites, &document.listeners, &pool_names, sink);
+    let certificates = tls::certificates(document, &mut listeners, &mut sites, sink);
     let pools = document
         .pools
         .iter()
@@ -38,6 +40,8 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
         .collect();
     let config = Config {
         server: server(&document.server, env, sink),
+        tls: document.tls.fields(None),
+        certificates,
         listeners,
         sites,
         pools,
@@ -118,6 +122,9 @@ fn sites(
         sites.push(Site {
             name: name.clone(),
             hosts,
+            // The certificates are resolved when all sites are known.
+            certificate: None,
+            client_auth: None,
             listen,
             routes: self::routes(routes, &overlay, pools, sink),
             settings: overlay.settings,

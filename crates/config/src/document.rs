@@ -24,6 +24,8 @@ pub(crate) struct Document {
     pub(crate) sites: Vec<SiteTables>,
     pub(crate) pools: Vec<PoolTables>,
     pub(crate) egress: Option<EgressTables>,
+    pub(crate) tls: Entries,
+    pub(crate) certificates: Vec<Named>,
     pub(crate) log: Entries,
     /// The file has a `listen` section, valid or not.
     pub(crate) has_listeners: bool,
@@ -64,6 +66,8 @@ impl Document {
             sites: Vec::new(),
             pools: Vec::new(),
             egress: None,
+            tls: Entries::none(Section::Tls, "tls", 0..0),
+            certificates: Vec::new(),
             log: Entries::none(Section::Log, "log", 0..0),
             has_listeners: says(root, "listen"),
             has_sites: says(root, "site"),
@@ -74,7 +78,11 @@ impl Document {
                 "server" => document.server = walk.single(Section::Server, "server", node),
                 "log" => document.log = walk.single(Section::Log, "log", node),
                 "egress" => document.egress = Some(walk.egress(node)),
-                "listen" => document.listeners = walk.listeners(node),
+                "tls" => document.tls = walk.single(Section::Tls, "tls", node),
+                "listen" => document.listeners = walk.flat(Section::Listen, "listen", node),
+                "certificate" => {
+                    document.certificates = walk.flat(Section::Certificate, "certificate", node);
+                }
                 "site" => document.sites = walk.sites(node),
                 "pool" => document.pools = walk.pools(node),
                 name => walk.unknown_section(name, key, node),
@@ -102,12 +110,13 @@ impl Walk<'_> {
         }
     }
 
-    fn listeners(&mut self, node: &Node<'_>) -> Vec<Named> {
-        let tables = self.named(Section::Listen, "listen", node);
+    /// The tables `[kind.NAME]` that contain only keys.
+    fn flat(&mut self, section: Section, kind: &str, node: &Node<'_>) -> Vec<Named> {
+        let tables = self.named(section, kind, node);
         tables
             .into_iter()
             .map(|(name, span, table)| Named {
-                entries: self.entries(Section::Listen, &format!("listen.{name}"), span, table),
+                entries: self.entries(section, &format!("{kind}.{name}"), span, table),
                 name,
             })
             .collect()
@@ -213,7 +222,7 @@ impl Walk<'_> {
     ) -> Vec<(String, Range<usize>, &'t DeTable<'i>)> {
         let example = match section {
             Section::Listen => "web",
-            Section::Site => "shop",
+            Section::Site | Section::Certificate => "shop",
             Section::EgressHost => "payments",
             _ => "php",
         };
@@ -318,17 +327,30 @@ fn is_pool_name(name: &str) -> bool {
         && !name.chars().any(char::is_control)
 }
 
-const NAMES: [&str; 6] = ["server", "listen", "site", "pool", "egress", "log"];
-const TABLES: [&str; 6] = [
+const NAMES: [&str; 8] = [
+    "server",
+    "listen",
+    "tls",
+    "certificate",
+    "site",
+    "pool",
+    "egress",
+    "log",
+];
+const TABLES: [&str; 8] = [
     "[server]",
     "[listen.NAME]",
+    "[tls]",
+    "[certificate.NAME]",
     "[site.NAME]",
     "[pool.NAME]",
     "[egress]",
     "[log]",
 ];
 /// Names that other programs use for our tables.
-const THEIRS: [(&str, &str); 8] = [
+const THEIRS: [(&str, &str); 10] = [
+    ("ssl", "[tls]"),
+    ("certificates", "[certificate.NAME]"),
     ("global", "[server]"),
     ("frontend", "[listen.NAME]"),
     ("bind", "[listen.NAME]"),

@@ -4,8 +4,8 @@
 use crate::{
     field::Field,
     model::{
-        Egress, FastCgi, HostSettings, Listener, Log, Php, Policy, Pool, Queue, Server, Servers,
-        Settings, Workers,
+        Certificate, Egress, FastCgi, HostSettings, Listener, Log, Php, Policy, Pool, Queue,
+        Server, Servers, Settings, Tls, Workers,
     },
 };
 
@@ -54,6 +54,8 @@ fields! {
         backlog, ipv6only, owner, group, mode, acl_users, acl_groups, max_head, max_headers, header_timeout,
         body_timeout, idle_timeout, send_timeout, max_requests_per_connection,
     }
+    Tls { min_version in only_tls13, key_isolation }
+    Certificate { chain, key }
     FastCgi { status_only, on_worker_failure in answers_failures, proxy_status, allowed_clients }
     Settings {
         root, script_root, index, script, fallback, check_files, encoded_slash, params, pass_headers,

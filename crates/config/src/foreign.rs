@@ -22,10 +22,29 @@ const FOREIGN: &[(&str, &str)] = &[
          (`precompressed`); PHP compresses its output with zlib.output_compression",
     ),
     (
-        "tls ssl https ssl_certificate ssl_certificate_key ssl_protocols ssl_ciphers ssl_session_cache sslengine \
-         sslcertificatefile sslcertificatekeyfile certificate certificates certificate_key cert crt acme \
-         letsencrypt hsts https_redirect default_certificate client_ca",
-        "TLS is not built yet: put a TLS proxy (nginx, HAProxy, Caddy) in front, which sends HTTP to a listener of weir",
+        "acme acme_certificate acme_issuer letsencrypt https_redirect email auto_https",
+        "weir does not get certificates by itself yet: use certbot or another program, and name its files in a [certificate.NAME]",
+    ),
+    (
+        "hsts",
+        "write set_headers = { \"Strict-Transport-Security\" = \"max-age=31536000\" } in [site.NAME]",
+    ),
+    (
+        "ssl_ciphers ssl_ecdh_curve ssl_conf_command sslciphersuite ssl_prefer_server_ciphers ciphers ciphersuites curves",
+        "remove it: weir has only ciphers and groups that are secure, the same as Mozilla's intermediate profile",
+    ),
+    (
+        "ssl_session_cache ssl_session_tickets ssl_session_timeout ssl_session_ticket_key sslsessioncache",
+        "remove it: weir resumes sessions with tickets, whose keys it changes every 12 hours",
+    ),
+    (
+        "ssl_stapling ssl_stapling_verify ssl_trusted_certificate sslusestapling",
+        "remove it: authorities no longer offer OCSP",
+    ),
+    (
+        "tls ssl https ssl_certificate ssl_certificate_key sslengine sslcertificatefile sslcertificatekeyfile certificate \
+         certificates certificate_key cert crt default_certificate client_ca",
+        "write tls = true in [listen.NAME], and the files in [certificate.NAME]: chain = \"/etc/ssl/shop.pem\", key = \"/etc/ssl/private/shop.key\"",
     ),
     (
         "http2 http3 h2 h2c quic protocols",

@@ -38,6 +38,7 @@ mod sink;
 mod syntax;
 mod template;
 mod texts;
+mod tls;
 mod value;
 
 use core::ops::Range;
@@ -55,7 +56,7 @@ pub use model::*;
 pub use print::to_toml;
 pub use reference::reference;
 pub use settings::default_hide_files;
-pub use template::{Piece, Template, Variable};
+pub use template::{Piece, Template, TlsVariable, Variable};
 
 use document::Document;
 use sink::Sink;
@@ -134,9 +135,10 @@ pub fn parse(file_name: &str, text: &str, env: &Environment) -> Result<Config, D
 }
 
 fn places(document: &Document) -> Places {
-    let tables = [&document.server, &document.log]
+    let tables = [&document.server, &document.tls, &document.log]
         .into_iter()
         .chain(document.listeners.iter().map(|listener| &listener.entries))
+        .chain(document.certificates.iter().map(|one| &one.entries))
         .chain(
             document
                 .sites

@@ -54,6 +54,8 @@ pub(crate) fn listeners(tables: &[Named], pools: &[String], sink: &mut Sink) -> 
         }
         listeners.push(Listener {
             name: name.clone(),
+            // Resolved when all certificates are known.
+            tls: None,
             protocol: protocol(name, entries, &address, pools, sink),
             address,
             ..entries.fields(None)

@@ -1,6 +1,7 @@
 //! Checks of a configuration that depend on the machine: users, programs, folders, limits of the kernel.
 
 mod egress;
+mod tls;
 
 use std::path::{Path, PathBuf};
 
@@ -65,6 +66,23 @@ pub trait Machine {
         let _ = (program, user);
         None
     }
+    /// Checks the files of a certificate and its key: whether they can be read and fit together. Returns what should be
+    /// known of the certificate.
+    ///
+    /// # Errors
+    /// What is wrong with the file of the chain (false) or of the key (true).
+    fn certificate(&self, chain: &Path, key: &Path) -> Result<Vec<String>, (bool, String)> {
+        let _ = (chain, key);
+        Ok(Vec::new())
+    }
+    /// Checks a file with certificates of authorities.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn authorities(&self, file: &Path) -> Result<(), String> {
+        let _ = file;
+        Ok(())
+    }
     /// net.core.somaxconn.
     fn somaxconn(&self) -> Option<u32>;
 }
@@ -95,6 +113,7 @@ pub fn check_environment(checked: &Checked, machine: &dyn Machine) -> Vec<Diagno
         pass.pool(pool);
     }
     pass.egress();
+    pass.tls();
     pass.logs();
     pass.found
 }

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 mod egress;
 mod log;
 mod servers;
+mod tls;
 
 pub use egress::{
     AllowRule, Egress, Forwarded, Host, HostSettings, Network, OriginHost, OriginPattern, Scheme,
@@ -25,6 +26,7 @@ pub use egress::{
 };
 pub use log::{ErrorFormat, Level, Log, LogFormat, LogTarget};
 pub use servers::{Adaptive, Balance, Check, HashBy, Servers, Upstream, UpstreamServer};
+pub use tls::{Certificate, ClientAuth, ListenerTls, Tls};
 
 use crate::{access_format::AccessFormat, template::Template};
 
@@ -35,6 +37,10 @@ pub struct Config {
     pub server: Server,
     /// `[listen.NAME]`, in the order of the file.
     pub listeners: Vec<Listener>,
+    /// `[tls]`
+    pub tls: Tls,
+    /// `[certificate.NAME]`, in the order of the file.
+    pub certificates: Vec<Certificate>,
     /// `[site.NAME]`, in the order of the file.
     pub sites: Vec<Site>,
     /// `[pool.NAME]`, in the order of the file. [`PoolId`] is an index into it.
@@ -161,6 +167,8 @@ pub struct Listener {
     pub address: Address,
     /// Its protocol.
     pub protocol: Protocol,
+    /// Its clients use TLS.
+    pub tls: Option<ListenerTls>,
     /// Length of the kernel's accept backlog (limited by net.core.somaxconn).
     pub backlog: u32,
     /// An IPv6 socket takes no IPv4.
@@ -258,6 +266,10 @@ pub struct Site {
     pub name: String,
     /// Its host names. Empty: it is the default site of its listeners.
     pub hosts: Vec<HostPattern>,
+    /// Index into [`Config::certificates`]. `None`: any certificate that has the name the client asks for.
+    pub certificate: Option<usize>,
+    /// Clients are asked for a certificate.
+    pub client_auth: Option<ClientAuth>,
     /// Indices of its listeners. Never empty (all HTTP listeners if the file names none).
     pub listen: Vec<usize>,
     /// Settings for requests without a route that overrides them.

@@ -11,7 +11,7 @@ use crate::{
     model::{
         Action, Address, AgentCheck, Balance, Check, Config, FastCgi, Listener, Log, PathPattern,
         Php, Pm, Pool, PoolId, Protocol, Queue, Route, Runtime, Server, Servers, Settings, Site,
-        UpstreamServer, Workers,
+        Tls, UpstreamServer, Workers,
     },
     rows::{self, Default, Row, Section, log::FACILITIES},
     settings::default_hide_files,
@@ -27,6 +27,14 @@ pub fn to_toml(config: &Config) -> String {
     for listener in &config.listeners {
         out.header(&format!("[listen.{}]", listener.name));
         out.section(Section::Listen, |row| self::listener(config, listener, row));
+    }
+    if has_tls(config) || config.tls != Tls::default() {
+        out.header("[tls]");
+        out.section(Section::Tls, |row| field(&config.tls, row));
+    }
+    for certificate in &config.certificates {
+        out.header(&format!("[certificate.{}]", certificate.name));
+        out.section(Section::Certificate, |row| field(certificate, row));
     }
     for site in &config.sites {
         out.header(&format!("[site.{}]", site.name));
@@ -131,15 +139,19 @@ fn server(server: &Server, row: &Row) -> Printed {
 
 fn listener(config: &Config, listener: &Listener, row: &Row) -> Printed {
     match &listener.protocol {
-        Protocol::Http => http(listener, row),
+        Protocol::Http => http(config, listener, row),
         Protocol::FastCgi(fastcgi) => self::fastcgi(config, listener, fastcgi, row),
         Protocol::AgentCheck(agent) => agent_check(config, listener, agent, row),
     }
 }
 
-fn http(listener: &Listener, row: &Row) -> Printed {
+fn http(config: &Config, listener: &Listener, row: &Row) -> Printed {
     match row.name {
         "protocol" => text("http"),
+        "tls" => plain(listener.tls.is_some()),
+        "default_certificate" => listener.tls.as_ref().map_or(Foreign, |tls| {
+            certificate_name(config, tls.default_certificate)
+        }),
         "max_head" | "max_headers" | "header_timeout" | "idle_timeout" | "send_timeout" => {
             field(listener, row)
         }
@@ -173,6 +185,19 @@ fn agent_check(config: &Config, listener: &Listener, agent: &AgentCheck, row: &R
         "allowed_clients" => Value(quoted(&agent.allowed_clients)),
         _ => socket(listener, row),
     }
+}
+
+fn has_tls(config: &Config) -> bool {
+    config
+        .listeners
+        .iter()
+        .any(|listener| listener.tls.is_some())
+        || !config.certificates.is_empty()
+}
+
+fn certificate_name(config: &Config, index: Option<usize>) -> Printed {
+    let certificate = index.and_then(|index| config.certificates.get(index));
+    option(certificate.map(|certificate| quote(&certificate.name)))
 }
 
 fn pool_name(config: &Config, pool: PoolId) -> Printed {
@@ -224,6 +249,16 @@ fn site(config: &Config, site: &Site, row: &Row) -> Printed {
         "listen" => Value(shown(&site.listen, |index| {
             quote(&config.listeners[*index].name)
         })),
+        "tls" | "client_ca" if !has_tls(config) && site.client_auth.is_none() => Foreign,
+        "tls" => certificate_name(config, site.certificate),
+        "client_ca" => option(site.client_auth.as_ref().map(|auth| path(&auth.ca))),
+        "client_certificate" => site.client_auth.as_ref().map_or(Foreign, |auth| {
+            text(if auth.optional {
+                "optional"
+            } else {
+                "required"
+            })
+        }),
         // The default is a long expression. A comment is easier to read.
         "hide_files" if site.settings.hide_files == default_hide_files() => Absent,
         _ => settings(config, &site.settings, row),

@@ -69,6 +69,10 @@ fn about(section: Section) -> &'static str {
             "One table per address. `timeout` and the keys after it are only for `protocol = \"fastcgi\"`. For HTTP, write \
              them in sites and routes."
         }
+        Section::Tls => "TLS on all listeners with `tls = true`: [HTTPS](https.md).",
+        Section::Certificate => {
+            "A certificate that somebody else made. There may be many: each handshake uses one that has the name the client asks for."
+        }
         Section::Site => {
             "One table per site. The site without `hosts` is the default site of its listeners. \
              All keys except `hosts` and `listen` can also be written in a route."

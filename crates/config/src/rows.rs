@@ -10,14 +10,19 @@ mod pool;
 mod queue;
 mod server;
 mod site;
+mod tls;
 
-use crate::rows::Section::{Egress, EgressHost, Listen, Log, Pool, Queue, Route, Server, Site};
+use crate::rows::Section::{
+    Certificate, Egress, EgressHost, Listen, Log, Pool, Queue, Route, Server, Site, Tls,
+};
 
 /// A kind of table in weir.toml.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Section {
     Server,
     Listen,
+    Tls,
+    Certificate,
     Site,
     Route,
     Pool,
@@ -29,8 +34,18 @@ pub(crate) enum Section {
 
 impl Section {
     /// All sections, in the order of the reference page.
-    pub(crate) const ALL: [Self; 9] = [
-        Server, Listen, Site, Route, Pool, Queue, Egress, EgressHost, Log,
+    pub(crate) const ALL: [Self; 11] = [
+        Server,
+        Listen,
+        Tls,
+        Certificate,
+        Site,
+        Route,
+        Pool,
+        Queue,
+        Egress,
+        EgressHost,
+        Log,
     ];
 
     /// Keys of the section that are tables of their own.
@@ -48,6 +63,8 @@ impl Section {
         match self {
             Server => "[server]",
             Listen => "[listen.NAME]",
+            Tls => "[tls]",
+            Certificate => "[certificate.NAME]",
             Site => "[site.NAME]",
             Route => "[[site.NAME.route]]",
             Pool => "[pool.NAME]",
@@ -326,6 +343,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
     [
         server::SERVER,
         listen::LISTEN,
+        tls::TLS,
+        tls::CERTIFICATE,
         site::SITE,
         site::ROUTE,
         site::SETTINGS,

@@ -92,6 +92,27 @@ pub enum Piece {
     Variable(Variable),
 }
 
+/// The variables that TLS has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsVariable {
+    /// `ssl_protocol`: `TLSv1.3`
+    Protocol,
+    /// `ssl_cipher`: `TLS_AES_128_GCM_SHA256`
+    Cipher,
+    /// `ssl_server_name`: the name that the client asked for
+    ServerName,
+    /// `ssl_client_verify`: `SUCCESS` or `NONE`; empty if the site asks for no certificate
+    ClientVerify,
+    /// `ssl_client_s_dn`: the subject of the client's certificate (RFC 4514)
+    ClientSubject,
+    /// `ssl_client_i_dn`: its issuer
+    ClientIssuer,
+    /// `ssl_client_serial`: its serial number, hexadecimal
+    ClientSerial,
+    /// `ssl_client_fingerprint`: its SHA-1, hexadecimal
+    ClientFingerprint,
+}
+
 /// The variables of templates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Variable {
@@ -99,6 +120,8 @@ pub enum Variable {
     Method,
     /// `scheme`: `http` or `https`
     Scheme,
+    /// Something of the connection's TLS; empty without TLS.
+    Tls(TlsVariable),
     /// `host`: of the request, lower case, without port
     Host,
     /// `uri`: path and query as received
@@ -233,6 +256,38 @@ const VARIABLES: &[(&str, Variable, bool)] = &[
     ("document_root", Variable::DocumentRoot, false),
     ("script_name", Variable::ScriptName, false),
     ("path_info", Variable::PathInfo, false),
+    ("ssl_protocol", Variable::Tls(TlsVariable::Protocol), false),
+    ("ssl_cipher", Variable::Tls(TlsVariable::Cipher), false),
+    (
+        "ssl_server_name",
+        Variable::Tls(TlsVariable::ServerName),
+        false,
+    ),
+    (
+        "ssl_client_verify",
+        Variable::Tls(TlsVariable::ClientVerify),
+        false,
+    ),
+    (
+        "ssl_client_s_dn",
+        Variable::Tls(TlsVariable::ClientSubject),
+        false,
+    ),
+    (
+        "ssl_client_i_dn",
+        Variable::Tls(TlsVariable::ClientIssuer),
+        false,
+    ),
+    (
+        "ssl_client_serial",
+        Variable::Tls(TlsVariable::ClientSerial),
+        false,
+    ),
+    (
+        "ssl_client_fingerprint",
+        Variable::Tls(TlsVariable::ClientFingerprint),
+        false,
+    ),
     ("time", Variable::Time, true),
     ("time_iso", Variable::TimeIso, true),
     ("status", Variable::Status, true),

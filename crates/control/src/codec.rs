@@ -6,8 +6,9 @@
 use weir_sys::{identity::Identity, process::Exit, socket_owners::Owner};
 
 use super::{
-    Action, BadMessage, CallSource, DrainStatus, EgressFiles, Health, Jail, ManagerCounts,
-    OldGeneration, ProcessUse, Reactors, Source, ToGateway, ToManager, WorkerRequest, WorkerTotals,
+    Action, BadMessage, CallSource, DrainStatus, EgressFiles, GivenCertificate, Health, Jail,
+    ManagerCounts, OldGeneration, ProcessUse, Reactors, Source, TicketSecrets, TlsFiles, ToGateway,
+    ToManager, WorkerRequest, WorkerTotals,
     wire::{Field, Message, Reader, Writer, fields, messages, nested},
 };
 
@@ -46,6 +47,11 @@ messages! {
     71 => OldGeneration(old),
     72 => LastReload { ago, done, text },
     73 => Addresses { name, addresses },
+    80 => Certificates(; file),
+    81 => CertificateChain { index; file },
+    82 => CertificateKey { index; file },
+    83 => Signer { reactor; socket },
+    84 => TicketKeys(keys),
     75 => Former { id, later, found },
     76 => ManagerLog(log),
 }
@@ -116,6 +122,9 @@ fields! {
     Health { name, lost, lost_ago, failing, waiting }
     WorkerTotals { active, idle, requests, slow }
     EgressFiles { roots, files, env, users, socket }
+    GivenCertificate { index, key, chain }
+    TlsFiles { authorities, certificates }
+    TicketSecrets { keys }
 }
 
 impl<F> ToGateway<F> {
@@ -159,6 +168,29 @@ impl ToManager {
         from.end()?;
         Ok(message)
     }
+}
+
+impl TlsFiles {
+    /// The content of the file for the gateway.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::of_file();
+        self.put(&mut out);
+        out.bytes
+    }
+
+    /// Decodes the output of [`encode`](Self::encode).
+    ///
+    /// # Errors
+    /// For everything else.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
+        let mut from = Reader { bytes };
+        let files = from.next()?;
+        from.end()?;
+        Ok(files)
+    }
+
+    /// Maximum size of the output of [`encode`](Self::encode), bytes: that of 100,000 usual certificates.
+    pub const MAX_ENCODED: usize = 512 << 20;
 }
 
 impl EgressFiles {

@@ -11,10 +11,12 @@
 
 mod codec;
 mod egress;
+mod heritage;
 mod manager_report;
 mod name_files;
 mod operator_actions;
 mod outbox;
+mod tls;
 mod wire;
 
 use std::{
@@ -30,10 +32,12 @@ use weir_observe::{events::Running, log_sink::Health};
 use weir_sys::{identity::Identity, message, process::Exit, socket_owners::Owner};
 
 pub use egress::{EgressFiles, EgressGiven};
+pub use heritage::{Heritage, WindowSockets};
 pub use manager_report::{LastReload, ManagerReport, ManagerReports, PoolUse};
 pub use name_files::NameFiles;
 pub use operator_actions::{ActionResult, OperatorActions};
 pub use outbox::ManagerHandle;
+pub use tls::{GivenCertificate, TicketSecrets, TlsFiles, TlsGiven};
 
 /// The source of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +113,31 @@ pub enum ToGateway<F = OwnedFd> {
     },
     /// The files for the egress, in the form of [`EgressFiles::encode`].
     EgressFiles(F),
+    /// Certificates, in the form of [`TlsFiles::encode`]. At run time: these have changed.
+    Certificates(F),
+    /// The file of a certificate's chain, for a gateway that has its keys itself.
+    CertificateChain {
+        /// Index into `Config::certificates`.
+        index: u32,
+        /// The file.
+        file: F,
+    },
+    /// The file of its private key, behind that of its chain.
+    CertificateKey {
+        /// Index into `Config::certificates`.
+        index: u32,
+        /// The file.
+        file: F,
+    },
+    /// A reactor's channel to the keeper. At run time: the keeper was started again.
+    Signer {
+        /// The reactor.
+        reactor: u16,
+        /// Its end of a pair.
+        socket: F,
+    },
+    /// The keys of session tickets. At run time: they have changed.
+    TicketKeys(TicketSecrets),
     /// The last known addresses of a server's name: they are used until the name is looked up.
     Addresses {
         /// The name.
@@ -567,94 +596,6 @@ impl Reactors {
 
 /// For how many reactors one can accept all connections, even if each has only one request.
 const PER_ACCEPTOR: u16 = 8;
-
-/// Everything that a gateway gets. It has nothing else.
-#[derive(Debug)]
-pub struct Heritage {
-    /// What to serve.
-    pub config: weir_config::Config,
-    /// Cores of the machine.
-    pub cores: usize,
-    /// The reactors. Those that accept have their own sockets in `listeners`.
-    pub reactors: Reactors,
-    /// Index into `config.listeners`, reactor, listening socket. A reactor may have several sockets of one listener.
-    pub listeners: Vec<(u16, u16, OwnedFd)>,
-    /// The access log; `None`: no log.
-    pub access_log: Option<OwnedFd>,
-    /// Index into `config.pools`, and the pool's log in PHP-FPM's format.
-    pub pool_logs: Vec<(u16, OwnedFd)>,
-    /// The log for the application's calls; `None`: no log, or the access log.
-    pub egress_log: Option<OwnedFd>,
-    /// The error log; `None`: no log.
-    pub error_log: Option<OwnedFd>,
-    /// The folder for spooled bodies.
-    pub spool_dir: Option<OwnedFd>,
-    /// Whether to write each step of each request to stderr.
-    pub trace: bool,
-    /// The folder of the gateway's chroot; paths in `config` are as seen from outside.
-    pub chroot: Option<PathBuf>,
-    /// Folders and files outside of `chroot` that were opened before, by their path in `config`.
-    pub opened: Vec<(PathBuf, OwnedFd)>,
-    /// The files by which this machine resolves names.
-    pub names: NameFiles,
-    /// The last known addresses of servers' names.
-    pub addresses: Vec<(String, Vec<IpAddr>)>,
-    /// The admin interface.
-    pub window: WindowSockets,
-    /// What the egress needs; `None`: `config` has no `[egress]`.
-    pub egress: Option<EgressGiven>,
-    /// To the manager. `Worker` and the messages after it come from here.
-    pub control: Channel,
-}
-
-/// The sockets of the admin interface.
-#[derive(Debug, Default)]
-pub struct WindowSockets {
-    /// Its listening unix socket; `None`: there is none.
-    pub unix: Option<OwnedFd>,
-    /// Its listening TCP socket; `None`: there is none.
-    pub tcp: Option<OwnedFd>,
-    /// The token for actions over TCP; `None`: actions are not possible there.
-    pub token: Option<String>,
-}
-
-impl Heritage {
-    /// Opens a folder of the configuration, also if the gateway is in a chroot.
-    ///
-    /// # Errors
-    /// As open(2); `NotFound` for a folder outside of the chroot that did not exist when the gateway started.
-    pub fn folder(&self, path: &Path) -> io::Result<OwnedFd> {
-        match self.given(path) {
-            Some(folder) => folder.try_clone(),
-            None => weir_sys::file::open_dir(&self.inside(path)?),
-        }
-    }
-
-    /// The path of the configuration as seen inside `chroot`.
-    ///
-    /// # Errors
-    /// `NotFound` for paths outside of it.
-    pub fn inside(&self, path: &Path) -> io::Result<PathBuf> {
-        match &self.chroot {
-            None => Ok(path.to_owned()),
-            Some(chroot) => path_inside(chroot, path).ok_or_else(|| {
-                io::Error::new(
-                    io::ErrorKind::NotFound,
-                    format!(
-                        "{} is not inside the chroot {}",
-                        path.display(),
-                        chroot.display()
-                    ),
-                )
-            }),
-        }
-    }
-
-    fn given(&self, path: &Path) -> Option<&OwnedFd> {
-        let found = self.opened.iter().find(|(name, _)| name == path)?;
-        Some(&found.1)
-    }
-}
 
 /// `path` as seen by a process in `chroot`; `None`: it is outside.
 pub fn path_inside(chroot: &Path, path: &Path) -> Option<PathBuf> {

@@ -93,6 +93,8 @@ fn begin(
             }
             peer
         }
+        // Callers have no TLS.
+        Socket::Tls(_) => return,
     };
     spawn_local(serve(egress.clone(), socket, peer, place));
 }

@@ -14,9 +14,10 @@ use std::{
 
 use tokio::{sync::mpsc, task::spawn_local};
 use weir_config::{Address, Protocol};
-use weir_http::{Timeouts, h1::Limits};
+use weir_http::{Timeouts, h1::Limits, tls::Handshake};
 use weir_net::{ACCEPT_PAUSE, Accepted, Acceptor, Socket};
 use weir_observe::{clock, events};
+use weir_tls::Session;
 
 use super::{
     Gateway,
@@ -24,6 +25,8 @@ use super::{
     conn::Conn,
     connection::{self, FastCgi, Http1, Seated},
     idle::{self, Detached},
+    own_calls::Source,
+    record::Endpoints,
     sweep::Registered,
 };
 
@@ -95,9 +98,10 @@ pub(crate) async fn listen(
             };
             return terms.serve(gateway, incoming);
         };
-        let detached = socket.into_fd().map(|socket| Detached {
+        let detached = socket.into_fd().map(|(socket, tls)| Detached {
             listener,
             socket,
+            tls,
             peer,
             place,
             before: None,
@@ -221,6 +225,7 @@ impl Terms {
         let settings = &gateway.config.listeners[usize::from(self.listener)];
         let Detached {
             socket,
+            tls,
             peer,
             place,
             before,
@@ -228,6 +233,10 @@ impl Terms {
         } = connection;
         match Socket::watch(socket, matches!(settings.address, Address::Tcp(_))) {
             Ok(socket) => {
+                let socket = match tls {
+                    Some(session) => socket.with_tls(session),
+                    None => socket,
+                };
                 let incoming = Incoming {
                     socket,
                     peer,
@@ -253,15 +262,22 @@ impl Terms {
         } = incoming;
         let settings = &gateway.config.listeners[usize::from(self.listener)];
         let local = local_address(&socket, self.local);
-        let pid = match &socket {
-            Socket::Unix(unix) => weir_sys::socket::peer_process(unix.as_fd()).map(|(pid, _)| pid),
-            Socket::Tcp(_) => None,
+        let pid = match peer {
+            None => weir_sys::socket::peer_process(socket.as_fd()).map(|(pid, _)| pid),
+            Some(_) => None,
         };
+        let mut socket = socket;
+        if let (None, true, Some(server)) = (socket.tls(), settings.tls.is_some(), &gateway.tls) {
+            let local = local.map(|local| local.ip());
+            let session = Session::new(server.clone(), self.listener, local);
+            socket = socket.with_tls(Box::new(session));
+        }
+        let info = socket.tls().map(|session| session.info().cloned());
         let conn = Rc::new(Conn::new(
             self.listener,
             self.home,
-            (peer, local),
-            pid,
+            Endpoints::new(peer, local, info.clone().flatten()),
+            Source::new(peer, local, pid),
             self.timeouts,
         ));
         if let Some((requests, since)) = before {
@@ -274,8 +290,9 @@ impl Terms {
             place: Some(place),
         };
         let front = Seated::new(gateway, conn, seat);
-        // Two kinds of task: a task is as large as the largest future in it.
+        // Three kinds of task: a task is as large as the largest future in it.
         let task = match &settings.protocol {
+            Protocol::Http if info == Some(None) => spawn_local(Handshake::new(front, socket)),
             Protocol::Http => spawn_local(Http1::new(front, socket, self.limits)),
             Protocol::FastCgi(_) => spawn_local(FastCgi::new(front, socket)),
             // These listeners have their own accept loop (`agent_check`).
@@ -288,15 +305,15 @@ impl Terms {
 impl Seat {
     /// Gives a connection that has no request, and of which nothing was read, to the reactor `to`.
     pub(super) fn move_away(&mut self, to: u16, gateway: &Gateway, conn: &Conn, socket: Socket) {
-        let peer = match &socket {
-            Socket::Tcp(tcp) => tcp.peer_addr().map(Some),
-            Socket::Unix(_) => Ok(None),
-        };
+        let peer = socket.peer_addr();
         // If one of these fails, the client has left, and the connection is closed.
-        if let (Ok(peer), Ok(socket), Some(place)) = (peer, socket.into_fd(), self.place.take()) {
+        if let (Ok(peer), Ok((socket, tls)), Some(place)) =
+            (peer, socket.into_fd(), self.place.take())
+        {
             let connection = Detached {
                 listener: conn.listener,
                 socket,
+                tls,
                 peer,
                 place,
                 before: Some((conn.requests(), conn.idle_since())),
@@ -311,11 +328,29 @@ impl Seat {
     }
 }
 
+/// Serves a connection whose handshake of TLS is over.
+pub(super) fn secured(gateway: &'static Gateway, conn: &Conn, seat: &mut Seat, socket: Socket) {
+    // If one of these fails, the client has left, and the connection is closed.
+    if let (Ok(peer), Some(place)) = (socket.peer_addr(), seat.place.take()) {
+        let terms = Terms {
+            timeouts: conn.timeouts,
+            ..Terms::new(gateway, conn.listener, conn.home)
+        };
+        let incoming = Incoming {
+            socket,
+            peer,
+            place,
+            before: None,
+        };
+        terms.serve(gateway, incoming);
+    }
+}
+
 /// The address that the client connected to: the listener's address, or the socket's own if the listener has a
 /// wildcard address.
 fn local_address(socket: &Socket, listener: Option<SocketAddr>) -> Option<SocketAddr> {
     match (socket, listener) {
-        (Socket::Tcp(tcp), Some(address)) if address.ip().is_unspecified() => tcp.local_addr().ok(),
+        (socket, Some(address)) if address.ip().is_unspecified() => socket.local_addr(),
         (_, address) => address,
     }
 }

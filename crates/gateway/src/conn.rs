@@ -1,6 +1,6 @@
 //! A client connection and one of its requests, as the steps of the request see them.
 
-use std::{net::SocketAddr, ops::Deref, rc::Rc, sync::Arc};
+use std::{ops::Deref, rc::Rc, sync::Arc};
 
 use weir_http::{ConnState, RequestState, Timeouts};
 
@@ -30,15 +30,15 @@ impl Conn {
     pub(crate) fn new(
         listener: u16,
         home: u16,
-        (peer, local): (Option<SocketAddr>, Option<SocketAddr>),
-        pid: Option<u32>,
+        endpoints: Endpoints,
+        source: Arc<Source>,
         timeouts: &'static Timeouts,
     ) -> Conn {
         Conn {
             listener,
             home,
-            endpoints: Rc::new(Endpoints::new(peer, local)),
-            source: Source::new(peer, local, pid),
+            endpoints: Rc::new(endpoints),
+            source,
             state: ConnState::new(timeouts),
         }
     }

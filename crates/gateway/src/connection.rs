@@ -10,7 +10,13 @@ use weir_http::{
 };
 use weir_net::Socket;
 
-use super::{Gateway, accept::Seat, conn::Conn, exchange, fastcgi_front, record::Record};
+use super::{
+    Gateway,
+    accept::{self, Seat},
+    conn::Conn,
+    exchange, fastcgi_front,
+    record::Record,
+};
 
 /// The gateway's side of a connection, and its seat, which is freed with it.
 pub(super) struct Seated {
@@ -95,11 +101,32 @@ impl Front for Seated {
     }
 
     fn met_tls(&self) {
-        let listener = &self.gateway.config.listeners[usize::from(self.conn.listener)].name;
+        let listener = self.listener_name();
         let from = self.conn.endpoints.remote_addr();
         log::info!(
             "a client sent TLS (https://) to [listen.{listener}], which takes plain HTTP (http://), from {from}"
         );
+    }
+
+    fn secured(&mut self, socket: Socket) {
+        accept::secured(self.gateway, &self.conn, &mut self.seat, socket);
+    }
+
+    fn handshake_failed(&self, why: &str) {
+        let (listener, from) = (self.listener_name(), self.conn.endpoints.remote_addr());
+        match why {
+            "" => log::debug!(
+                "a client of [listen.{listener}] closed its connection before TLS began, from {from}"
+            ),
+            // Everybody who scans the internet causes such lines.
+            why => log::debug!("TLS handshake on [listen.{listener}] failed: {why}, from {from}"),
+        }
+    }
+}
+
+impl Seated {
+    fn listener_name(&self) -> &str {
+        &self.gateway.config.listeners[usize::from(self.conn.listener)].name
     }
 }
 

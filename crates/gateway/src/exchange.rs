@@ -36,7 +36,7 @@ use super::{
     route::{Found, Rules, Script, Target},
     script::{self, Outcome, Resume, about},
     spool::BodyLimits,
-    status, template, trace,
+    status, template, tls, trace,
 };
 
 pub(crate) use refused_head::refused_head;
@@ -264,6 +264,13 @@ fn route(
         record.head.fields.set(b"host", authority.as_bytes());
     }
     let found = find(gateway, &record.head, record.asked().is_some(), conn)?;
+    if !tls::is_for_site(gateway, conn.listener, &conn.endpoints, found.site.index) {
+        return Err(Refusal::client(
+            StatusCode::MISDIRECTED_REQUEST,
+            "misdirected",
+            "the request is for another site than the TLS connection, whose certificate or client certificate is another",
+        ));
+    }
     let rules = in_force.insert(found.rules);
     record.site = Some(found.site.index);
     record.host.clear();

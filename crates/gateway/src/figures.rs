@@ -191,6 +191,14 @@ fn put_site(page: &mut Page, gateway: &Gateway, index: Option<usize>, name: &str
 }
 
 fn put_gateway(page: &mut Page, gateway: &Gateway) {
+    if let Some(server) = &gateway.tls {
+        for (result, count) in ["full", "resumed", "failed"]
+            .iter()
+            .zip(server.counts.get())
+        {
+            page.put(Metric::TlsHandshakes, &[result], count as f64);
+        }
+    }
     let census = &gateway.census;
     let (all, idle) = (census.count(), census.idle());
     page.put(Metric::Connections, &["idle"], idle.min(all) as f64);

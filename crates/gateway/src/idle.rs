@@ -20,6 +20,7 @@ use weir_config::Protocol;
 use weir_http::{REST_AFTER, spare_from};
 use weir_observe::clock::{self, NEVER};
 use weir_sys::epoll::Epoll;
+use weir_tls::Session;
 
 use super::{Gateway, census::ConnectionPermit};
 
@@ -30,6 +31,8 @@ pub(crate) struct Detached {
     pub(super) listener: u16,
     /// No reactor of tokio watches it.
     pub(super) socket: OwnedFd,
+    /// Its TLS.
+    pub(super) tls: Option<Box<Session>>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) place: ConnectionPermit,
     /// If it is not new: the number of its requests, and since when it is idle ([`weir_observe::clock::now`]).

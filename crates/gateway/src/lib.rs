@@ -50,6 +50,7 @@ mod spool;
 mod status;
 mod stream;
 mod sweep;
+mod tls;
 mod window;
 mod worker_conn;
 
@@ -70,7 +71,8 @@ use std::{
 use tokio::{sync::mpsc, task::spawn_local};
 use weir_config::{Config, ErrorFormat, Log, LogTarget, Protocol, Runtime};
 use weir_control::{
-    Heritage, ManagerHandle, ManagerReports, NameFiles, OperatorActions, ToManager, WindowSockets,
+    Heritage, ManagerHandle, ManagerReports, NameFiles, OperatorActions, TlsGiven, ToManager,
+    WindowSockets,
 };
 use weir_http::Timeouts;
 use weir_interfaces::{
@@ -111,9 +113,11 @@ pub(crate) struct Gateway {
     pub(crate) config: Config,
     /// The timeouts of the connections of each listener.
     pub(crate) timeouts: Vec<Timeouts>,
-    /// The CGI parameters that are the same for all requests, encoded.
-    params: Vec<u8>,
-    pub(crate) router: Router,
+    /// The CGI parameters that are the same for all requests, encoded: without TLS, and with it.
+    params: [Vec<u8>; 2],
+    pub(crate) router: Arc<Router>,
+    /// What connections with TLS share; `None`: no listener has TLS.
+    pub(crate) tls: Option<Arc<weir_tls::Server>>,
     pub(crate) pools: Vec<&'static PoolHandle>,
     /// The policies of requests from each listener, in the configuration's order; for HTTP the router has them.
     pub(crate) listener_policies: Vec<Policy>,
@@ -189,6 +193,7 @@ pub fn run(
         names,
         addresses,
         egress,
+        tls,
         control,
     } = heritage;
     let (mut counters, mut folders) = (None, Vec::new());
@@ -232,6 +237,7 @@ pub fn run(
         reactors,
         kernel_queues,
         manager,
+        tls,
     };
     // It lives as long as the process: so reactors, connections and requests refer to it without counting.
     let gateway: &'static Gateway = Box::leak(Box::new(Gateway::new(config, files, surroundings)?));
@@ -365,6 +371,7 @@ struct Surroundings {
     reactors: weir_control::Reactors,
     kernel_queues: KernelQueues,
     manager: ManagerHandle,
+    tls: Option<TlsGiven>,
 }
 
 impl Gateway {
@@ -375,9 +382,11 @@ impl Gateway {
             reactors,
             kernel_queues,
             manager,
+            tls,
         } = surroundings;
         let chroot = reach.chroot.clone();
-        let router = Router::with_reach(&config, reach)?;
+        let router = Arc::new(Router::with_reach(&config, reach)?);
+        let tls = tls::server(&config, tls, &router, reactors.most)?;
         let tally = Arc::new(Tally::new(
             reactors.most,
             config.sites.len(),
@@ -418,7 +427,7 @@ impl Gateway {
         let access_log = logs::access(&config.log, files.access_log)
             .map_err(|error| format!("cannot write the access log: {error}"))?;
         Ok(Gateway {
-            params: params::of_all(&server.server_software),
+            params: ["http", "https"].map(|scheme| params::of_all(scheme, &server.server_software)),
             timeouts: config.listeners.iter().map(connection::timeouts).collect(),
             egress_log: logs::egress(&config, files.egress_log, &access_log)
                 .map_err(|error| format!("cannot write the log of calls: {error}"))?,
@@ -454,6 +463,7 @@ impl Gateway {
             open_files_limit: Some(weir_sys::limits::open_files().soft)
                 .filter(|most| *most < u64::MAX),
             router,
+            tls,
             pools,
             listener_policies,
             config,

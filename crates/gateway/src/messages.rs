@@ -12,12 +12,14 @@ use weir_pool::MemoryView;
 use super::{
     Gateway,
     dispatch::{NewWorker, PoolHandle},
-    drain,
+    drain, tls,
     worker_conn::WorkerConn,
 };
 
 /// Handles the manager's messages until it requests a stop, or has ended.
 pub(super) fn obey(gateway: &'static Gateway, control: &Arc<weir_control::Channel>) {
+    // The chain whose key comes next.
+    let mut chain = None;
     loop {
         let message = match control.next_for_gateway() {
             Ok(Some(ToGateway::Stop) | None) => return,
@@ -29,7 +31,15 @@ pub(super) fn obey(gateway: &'static Gateway, control: &Arc<weir_control::Channe
             }
         };
         gateway.manager_heard.store(clock::precise(), Relaxed);
-        perform(gateway, message);
+        match message {
+            ToGateway::CertificateChain { index, file } => chain = Some((index, file)),
+            ToGateway::CertificateKey { index, file } => {
+                if let Some((of, chain)) = chain.take().filter(|(of, _)| *of == index) {
+                    tls::change_own(gateway, of, &chain, &file);
+                }
+            }
+            message => perform(gateway, message),
+        }
     }
 }
 
@@ -70,6 +80,17 @@ fn perform(gateway: &'static Gateway, message: ToGateway) {
         ToGateway::ManagerLog(log) => gateway.reports.log(log),
         ToGateway::OldGeneration(old) => gateway.reports.old_generation(old),
         ToGateway::LastReload { ago, done, text } => gateway.reports.last_reload(ago, done, text),
+        ToGateway::Certificates(file) => tls::change(gateway, &file),
+        ToGateway::TicketKeys(secrets) => {
+            if let Some(server) = &gateway.tls {
+                server.tickets.set(&secrets.keys);
+            }
+        }
+        ToGateway::Signer { reactor, socket } => {
+            if let Some(server) = &gateway.tls {
+                server.signers.set(usize::from(reactor), socket);
+            }
+        }
         ToGateway::Drain { last } => drain::drain(gateway, last),
         message => perform_for_pool(&gateway.pools, message),
     }

@@ -12,7 +12,7 @@ use super::{
     record::{Record, protocol},
     route::Script,
     script::about,
-    template,
+    template, tls,
 };
 
 /// Appends the PARAMS records of the request `id`. `body` is the length of its body; `None` if it has none.
@@ -31,7 +31,12 @@ pub(crate) fn put(
     let mut digits = itoa::Buffer::new();
 
     params.encoded(record.endpoints.params());
-    params.encoded(&record.gateway.params);
+    let [plain, tls] = &record.gateway.params;
+    params.encoded(if record.endpoints.tls.is_some() {
+        tls
+    } else {
+        plain
+    });
     let software = &record.gateway.config.server.server_software;
     if software.len() > LONG {
         params.pair(b"SERVER_SOFTWARE", software.as_bytes());
@@ -67,6 +72,7 @@ pub(crate) fn put(
         params.pair(DEADLINE, &deadline);
     }
 
+    tls::put_params(&record.endpoints, &mut params);
     put_headers(record, settings, &mut params);
     let mut value = Vec::new();
     for (name, template) in &settings.params {
@@ -102,14 +108,14 @@ pub(crate) fn deadline(record: &Record) -> Vec<u8> {
     text
 }
 
-/// The parameters that are the same for all requests, encoded ([`Params::encoded`]).
-pub(crate) fn of_all(server_software: &str) -> Vec<u8> {
+/// The parameters that are the same for all requests with this scheme, encoded ([`Params::encoded`]).
+pub(crate) fn of_all(scheme: &str, server_software: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut pair =
         |name: &str, value: &str| nv::encode(&mut out, name.as_bytes(), value.as_bytes());
     pair("GATEWAY_INTERFACE", "CGI/1.1");
     pair("REDIRECT_STATUS", "200");
-    pair("REQUEST_SCHEME", "http");
+    pair("REQUEST_SCHEME", scheme);
     if server_software.len() <= LONG {
         pair("SERVER_SOFTWARE", server_software);
     }
@@ -119,6 +125,7 @@ pub(crate) fn of_all(server_software: &str) -> Vec<u8> {
 fn put_headers(record: &Record, settings: &Settings, params: &mut Params<'_>) {
     let fields = &record.head.fields;
     let only = settings.pass_headers.as_deref();
+    let has_tls = record.endpoints.tls.is_some();
     let set = |name: &[u8]| {
         let mut params = settings.params.iter();
         params.any(|(param, _)| is_param_of(param, name))
@@ -152,6 +159,7 @@ fn put_headers(record: &Record, settings: &Settings, params: &mut Params<'_>) {
         is_plain
             && only.is_none_or(|only| only.iter().any(|one| is_spelled_like(one, name)))
             && !set(name)
+            && !(has_tls && tls::is_of_tls(name))
     };
     if !has_repeats(fields) {
         for (known, name, value) in fields.iter() {

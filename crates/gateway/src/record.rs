@@ -3,9 +3,10 @@
 //! The record travels with the request: the steps fill it in, the body counts the bytes, and the connection writes
 //! the log line when the last byte is sent. If it is dropped before, the log says that the client has left.
 
+mod endpoints;
+
 use std::{
     cell::RefCell,
-    net::SocketAddr,
     rc::Rc,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -23,6 +24,7 @@ use weir_observe::{
 };
 use weir_pool::Micros;
 
+pub(crate) use self::endpoints::Endpoints;
 use super::{
     Gateway,
     access_log::Entry,
@@ -31,12 +33,12 @@ use super::{
     dispatch::{PoolHandle, Wait},
     failures::{Cause, Failed},
     fastcgi::{self, RequestSummary, StderrCopy},
-    policy::{self, RequestPolicy},
+    policy::RequestPolicy,
     pool_log::Noted,
     route::Script,
     tally::FinishedRequest,
     template::Variables,
-    trace,
+    tls, trace,
 };
 
 /// What is known about a request.
@@ -618,7 +620,12 @@ impl Variables for Record {
     fn put(&self, variable: &Variable, out: &mut Vec<u8>) {
         match variable {
             Variable::Method => out.extend_from_slice(self.head.method.as_str().as_bytes()),
-            Variable::Scheme => out.extend_from_slice(b"http"),
+            Variable::Scheme => out.extend_from_slice(self.endpoints.scheme().as_bytes()),
+            Variable::Tls(part) => {
+                if let Some(value) = tls::variable(*part, &self.endpoints) {
+                    out.extend_from_slice(value.as_bytes());
+                }
+            }
             Variable::Host => out.extend_from_slice(&self.host),
             Variable::Uri => out.extend_from_slice(self.uri()),
             Variable::Path => out.extend_from_slice(&self.path),
@@ -655,90 +662,6 @@ impl Variables for Record {
     }
 }
 
-/// The addresses of a connection's two ends, as logs and scripts name them; made once for all its requests, and small,
-/// because each connection has one.
-#[derive(Debug)]
-pub(crate) struct Endpoints {
-    /// The CGI parameters that are the same for all requests of the connection, encoded. The addresses are in them.
-    text: Box<str>,
-    remote_len: u32,
-    server_at: u32,
-    server_len: u32,
-    /// The client's port; 0 for a unix socket.
-    pub(crate) remote_port: u16,
-    /// The port that the client connected to; for a unix socket 80, the default port of URLs.
-    pub(crate) server_port: u16,
-    /// The client's hash for the queue ([`policy::client_of`]); 0 for a unix socket, where clients cannot be told
-    /// apart.
-    pub(crate) client: u64,
-}
-
-impl Endpoints {
-    /// Of a connection to a listener; `None`: an end of a unix socket.
-    pub(crate) fn new(peer: Option<SocketAddr>, local: Option<SocketAddr>) -> Endpoints {
-        // An IPv4 address on an IPv6 socket is written as IPv4.
-        let text = |address: Option<SocketAddr>| {
-            address.map_or_else(
-                || "unix:".to_owned(),
-                |address| address.ip().to_canonical().to_string(),
-            )
-        };
-        let port = |address: Option<SocketAddr>, none| address.map_or(none, |at| at.port());
-        let client = peer.map_or(0, |peer| policy::client_of(peer.ip()));
-        Endpoints::of(
-            (&text(peer), port(peer, 0)),
-            (&text(local), port(local, 80)),
-            client,
-        )
-    }
-
-    /// Of a connection between these addresses and ports. `client`: its hash.
-    pub(crate) fn of(
-        (remote_addr, remote_port): (&str, u16),
-        (server_addr, server_port): (&str, u16),
-        client: u64,
-    ) -> Endpoints {
-        let mut text = String::with_capacity(REMOTE_AT + remote_addr.len() + 80);
-        // As FastCGI encodes short values. A long one comes from a web server, whose own parameters are passed on.
-        let mut pair = |name: &str, value: &str| {
-            text.extend([name, value].map(|part| char::from(part.len().min(127) as u8)));
-            text.push_str(name);
-            let at = text.len();
-            text.push_str(value);
-            at as u32
-        };
-        pair("REMOTE_ADDR", remote_addr);
-        pair("REMOTE_PORT", itoa::Buffer::new().format(remote_port));
-        let server_at = pair("SERVER_ADDR", server_addr);
-        pair("SERVER_PORT", itoa::Buffer::new().format(server_port));
-        Endpoints {
-            text: text.into_boxed_str(),
-            remote_len: remote_addr.len() as u32,
-            server_at,
-            server_len: server_addr.len() as u32,
-            remote_port,
-            server_port,
-            client,
-        }
-    }
-
-    /// The client's address; `unix:` for a unix socket, as in nginx.
-    pub(crate) fn remote_addr(&self) -> &str {
-        &self.text[REMOTE_AT..REMOTE_AT + self.remote_len as usize]
-    }
-
-    /// The address that the client connected to.
-    pub(crate) fn server_addr(&self) -> &str {
-        let at = self.server_at as usize;
-        &self.text[at..at + self.server_len as usize]
-    }
-
-    /// The parameters of a client of weir's own listener, encoded ([`weir_fcgi::client::Params::encoded`]).
-    pub(crate) fn params(&self) -> &[u8] {
-        self.text.as_bytes()
-    }
-}
-
 /// `HTTP/1.1`
 pub(crate) fn protocol(version: Version) -> &'static str {
     match version {
@@ -755,9 +678,6 @@ const CLIENT_LEFT: u16 = 499;
 /// How many records a reactor keeps for later requests, and how much room for host and path each, bytes.
 const MOST_SPARE: usize = 64;
 const SPARE_TEXT: usize = 1024;
-
-/// Where the client's address is in [`Endpoints`]' text: behind two lengths and `REMOTE_ADDR`.
-const REMOTE_AT: usize = 13;
 
 #[cfg(test)]
 mod tests {
@@ -776,24 +696,5 @@ mod tests {
         ] {
             assert!(size <= most, "{what}: {size} bytes, more than {most}");
         }
-    }
-
-    #[test]
-    fn the_addresses_are_in_the_parameters() {
-        let address = |text: &str| text.parse().ok();
-        let ends = Endpoints::new(address("192.0.2.7:5"), address("[2001:db8::1]:80"));
-        assert_eq!(ends.remote_addr(), "192.0.2.7");
-        assert_eq!(ends.server_addr(), "2001:db8::1");
-        let mut expected = Vec::new();
-        for (name, value) in [
-            ("REMOTE_ADDR", "192.0.2.7"),
-            ("REMOTE_PORT", "5"),
-            ("SERVER_ADDR", "2001:db8::1"),
-            ("SERVER_PORT", "80"),
-        ] {
-            weir_fcgi::nv::encode(&mut expected, name.as_bytes(), value.as_bytes());
-        }
-        assert_eq!(ends.params(), expected);
-        assert_eq!(Endpoints::new(None, None).remote_addr(), "unix:");
     }
 }

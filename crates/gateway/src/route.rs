@@ -299,6 +299,17 @@ impl Router {
         self.find_in(site, host, method, target_path)
     }
 
+    /// The site for a host (in lower case, without port) that a client of TLS asks for, an index into the configuration's.
+    /// `None`: it asks for none, and gets the default site, if there is one.
+    pub fn site_of(&self, listener: u16, host: Option<&str>) -> Option<usize> {
+        let table = self.listeners.get(usize::from(listener))?;
+        let site = match host {
+            Some(host) => table.find(host.as_bytes()).ok()?,
+            None => table.default_site()?,
+        };
+        Some(self.sites[site].index)
+    }
+
     /// As [`Self::find`], within a known site: for the local redirect of a script.
     ///
     /// # Errors

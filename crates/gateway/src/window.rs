@@ -58,6 +58,10 @@ impl Window for View {
                 "limit_reached": gateway.census.at_limit(),
                 "closed_for_others": gateway.census.closed_for_others(),
             },
+            "tls": gateway.tls.as_ref().map(|server| {
+                let [full, resumed, failed] = server.counts.get();
+                json!({ "full": full, "resumed": resumed, "failed": failed })
+            }),
             "reactors": {
                 "running": gateway.reactors.running(),
                 "most": gateway.reactors.most(),

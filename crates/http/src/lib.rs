@@ -24,6 +24,7 @@ mod fields;
 pub mod h1;
 mod head;
 mod request;
+pub mod tls;
 pub mod watch;
 
 use std::pin::Pin;
@@ -130,4 +131,10 @@ pub trait Front: Unpin {
 
     /// The client speaks TLS, which the listener does not take.
     fn met_tls(&self) {}
+
+    /// The handshake of TLS is over: serves the connection from now on.
+    fn secured(&mut self, _socket: Socket) {}
+
+    /// The handshake of TLS has failed. `why`: empty if the client has left.
+    fn handshake_failed(&self, _why: &str) {}
 }

@@ -14,6 +14,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use weir_config::{Address, Egress, Machine, Obstacle};
@@ -21,6 +22,7 @@ use weir_sys::{
     file,
     identity::{self, Identity},
 };
+use weir_tls::{ClientAuthority, Pair};
 
 /// This machine: its users, PATH, the file system and the kernel's limits.
 #[derive(Debug, Clone, Copy)]
@@ -113,6 +115,21 @@ impl Machine for ThisMachine {
             Err(error) => Err(error),
         };
         opened.map_err(|error| obstacle(path, "file", &error))
+    }
+
+    fn certificate(&self, chain: &Path, key: &Path) -> Result<Vec<String>, (bool, String)> {
+        let read =
+            |path: &Path, in_key: bool| fs::read(path).map_err(|error| (in_key, error.to_string()));
+        let pair = Pair::read(&read(chain, false)?, &read(key, true)?);
+        let pair = pair.map_err(|wrong| (wrong.in_key, wrong.message))?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |since| since.as_secs() as i64);
+        Ok(Pair::warnings(&pair.chain, now))
+    }
+
+    fn authorities(&self, file: &Path) -> Result<(), String> {
+        let text = fs::read(file).map_err(|error| error.to_string())?;
+        ClientAuthority::read(&text).map(drop)
     }
 
     fn open_to_all(&self, path: &Path) -> bool {

@@ -15,6 +15,7 @@
 //! period.
 
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     rc::Rc,
     time::{Duration, Instant},
@@ -34,9 +35,11 @@ use weir_sys::{
 use super::{
     Failure, Loaded,
     addresses::Addresses,
+    certificates::Certificates,
     egress,
     gateway::Gateway,
     heritage::{self, Logs},
+    keeper::Keeper,
     listen::Sockets,
     measure::Meter,
     notify,
@@ -58,6 +61,8 @@ pub(super) struct Generation {
     pub(super) window: Windows,
     /// Files for the egress: a restarted gateway gets the same ones.
     egress: Option<EgressFiles>,
+    /// `None`: no listener has TLS.
+    pub(super) certificates: Option<Certificates>,
     pub(super) gateway: Gateway,
     pub(super) pools: Pools,
     pub(super) plan: Plan,
@@ -122,6 +127,8 @@ pub(super) struct Shared<'a> {
     pub(super) addresses: Rc<Addresses>,
     pub(super) before: Before<'a>,
     pub(super) masters: &'a Masters,
+    pub(super) keeper: &'a Rc<RefCell<Keeper>>,
+    pub(super) certificates: Option<&'a Certificates>,
 }
 
 impl Generation {
@@ -138,11 +145,15 @@ impl Generation {
             addresses,
             before,
             masters,
+            keeper,
+            certificates,
         } = shared;
         let logs = Logs::open(&loaded.config, &plan.groups)
             .map_err(|problems| loaded.failure(problems))?;
         let mut egress =
             egress::read(&loaded.config).map_err(|problems| loaded.failure(problems))?;
+        let certificates = Certificates::prepare(&loaded.config, &plan, keeper, certificates, now)
+            .map_err(|problems| loaded.failure(problems))?;
         let pools = Pools::new(now, &loaded.config, &plan, before, masters)
             .map_err(|problems| loaded.failure(problems))?;
         let sockets = Sockets::bind(&loaded.config, &plan, sockets)
@@ -162,6 +173,7 @@ impl Generation {
             sockets,
             window,
             egress,
+            certificates,
             gateway: Gateway::new(notify::watchdog_period()),
             pools,
             plan,
@@ -200,10 +212,13 @@ impl Generation {
                 messages.extend(self.sockets.egress_messages()?);
             }
             messages.extend(self.addresses.messages(&self.loaded.config));
-            messages.push(ToGateway::Start);
             std::io::Result::Ok(messages)
         };
-        let messages = messages().map_err(|error| error.to_string())?;
+        let mut messages = messages().map_err(|error| error.to_string())?;
+        if let Some(certificates) = &mut self.certificates {
+            messages.extend(certificates.messages()?);
+        }
+        messages.push(ToGateway::Start);
         let priority = self.loaded.config.server.priority;
         self.gateway.start(now, messages, priority)?;
         self.pools.serve_new_gateway(now);
@@ -233,6 +248,10 @@ impl Generation {
         {
             log::error!("the gateway cannot be started: {error}");
             self.gateway.restart_later(now);
+        }
+        if let Some(certificates) = &mut self.certificates {
+            let messages = certificates.tick(now, self.phase == Phase::Serving);
+            (messages.into_iter()).for_each(|message| self.gateway.send(message));
         }
         // Also while it drains: requests may wait for workers that die meanwhile.
         self.pools.tick(now, masters);
@@ -641,10 +660,17 @@ impl Generation {
                 Some(until)
             }
         };
-        [phase, self.gateway.deadline(now), self.pools.deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        let certificates = self.certificates.as_ref().map(Certificates::deadline);
+        let certificates = certificates.filter(|_| self.phase == Phase::Serving);
+        [
+            phase,
+            self.gateway.deadline(now),
+            self.pools.deadline(),
+            certificates,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     fn send_news(&mut self) {

@@ -12,8 +12,8 @@ use std::{
 
 use weir_config::{Config, Environment};
 use weir_control::{
-    Channel, EgressFiles, EgressGiven, Heritage, Jail, NameFiles, Reactors, Source, ToGateway,
-    ToManager, WindowSockets,
+    Channel, EgressFiles, EgressGiven, Heritage, Jail, NameFiles, Reactors, Source, TlsFiles,
+    TlsGiven, ToGateway, ToManager, WindowSockets,
 };
 use weir_observe::{console, log_text};
 use weir_sys::{file, identity, limits, memory, process};
@@ -100,6 +100,25 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
                 let files = EgressFiles::decode(&bytes).map_err(|error| error.to_string())?;
                 given.egress_files = Some(files);
             }
+            ToGateway::Certificates(file) => {
+                let bytes = memory::read(file.as_fd(), TlsFiles::MAX_ENCODED);
+                let bytes = bytes.map_err(|error| format!("certificates: {error}"))?;
+                let files = TlsFiles::decode(&bytes).map_err(|error| error.to_string())?;
+                given.tls.get_or_insert_default().files = files;
+            }
+            ToGateway::CertificateChain { index, file } => given.chain = Some((index, file)),
+            ToGateway::CertificateKey { index, file } => match given.chain.take() {
+                Some((of, chain)) if of == index => {
+                    let tls = given.tls.get_or_insert_default();
+                    tls.pairs.push((index, chain, file));
+                }
+                _ => return Err("the manager gave a key without its chain".into()),
+            },
+            ToGateway::Signer { reactor, socket } => {
+                let tls = given.tls.get_or_insert_default();
+                tls.signers.push((reactor, socket));
+            }
+            ToGateway::TicketKeys(keys) => given.tls.get_or_insert_default().tickets = keys,
             ToGateway::Stop => {
                 return Err("the manager stopped this gateway before it was ready".into());
             }
@@ -165,6 +184,9 @@ struct Given {
     opened: Vec<(PathBuf, std::os::fd::OwnedFd)>,
     egress_listeners: Vec<(u16, std::os::fd::OwnedFd)>,
     egress_files: Option<EgressFiles>,
+    tls: Option<TlsGiven>,
+    /// The chain whose key comes next.
+    chain: Option<(u32, std::os::fd::OwnedFd)>,
 }
 
 impl Given {
@@ -195,6 +217,7 @@ impl Given {
                 listeners: self.egress_listeners,
                 files,
             }),
+            tls: self.tls,
             control: channel,
         };
         match check(&heritage) {

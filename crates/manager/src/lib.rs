@@ -16,12 +16,14 @@
 
 mod addresses;
 mod banner;
+mod certificates;
 mod egress;
 mod fpm_mode;
 mod gateway;
 mod generation;
 mod heritage;
 pub mod jail;
+mod keeper;
 mod line_log;
 pub mod listen;
 mod measure;

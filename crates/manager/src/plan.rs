@@ -45,6 +45,8 @@ pub(super) struct Problem {
 pub(super) struct Plan {
     /// The user and folder of the gateway.
     pub(super) jail: Jail,
+    /// The user of the keeper of private keys; `None`: ours.
+    pub(super) keeper: Option<Identity>,
     /// The gateway's reactors.
     pub(super) reactors: Reactors,
     /// For each listener; used for unix sockets only.
@@ -144,6 +146,7 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
     let shares = gateway.as_ref().filter(shares).is_some();
     let own_user = shares.then(|| user_of_nobody(&of_workers)).flatten();
     let mut warnings = [of_pools, warnings(config, &us)].concat();
+    let keeper = keeper_identity(gateway.as_ref(), own_user, of_workers, &mut warnings);
     if shares && own_user.is_none() {
         warnings.push(
             "the gateway runs as the same user as a pool, whose scripts can stop it, and no free user number was \
@@ -158,6 +161,7 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
             identity: gateway,
             chroot: config.server.chroot.clone(),
         },
+        keeper,
         reactors: reactors(config),
         rights,
         egress_rights,
@@ -175,6 +179,29 @@ impl Runs {
             Self::Php(spec) => spec.identity.as_ref(),
         }
     }
+}
+
+/// The user of the keeper: one that no other process has.
+fn keeper_identity(
+    gateway: Option<&Identity>,
+    own_user: Option<u32>,
+    mut taken: Vec<u32>,
+    warnings: &mut Vec<String>,
+) -> Option<Identity> {
+    // Without root's rights all processes have the same user.
+    let gateway = gateway?;
+    taken.extend(own_user);
+    let number = user_of_nobody(&taken);
+    if number.is_none() {
+        warnings.push(
+            "no free user number was found for the keeper of private keys, so it runs as the gateway's user".into(),
+        );
+    }
+    Some(Identity {
+        uid: number.unwrap_or(gateway.uid),
+        gid: number.unwrap_or(gateway.gid),
+        groups: Vec::new(),
+    })
 }
 
 /// A user number that is not used, neither on this machine nor by these workers. `None`: all of them are used, or we

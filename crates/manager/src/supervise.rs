@@ -6,6 +6,7 @@
 mod reload;
 
 use std::{
+    cell::RefCell,
     io,
     os::fd::{AsFd, BorrowedFd},
     rc::Rc,
@@ -32,6 +33,7 @@ use super::{
     fpm_mode::{SignalAction, action_of},
     generation::{Event, Generation, Shared, say_listeners},
     heritage,
+    keeper::Keeper,
     listen::Sockets,
     notify::Notifier,
     php::{MasterEvent, MasterId, Masters},
@@ -64,7 +66,10 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
     let masters = Masters::default();
     let none = Sockets::default();
     let addresses = Rc::new(Addresses::default());
+    let keeper = Rc::new(RefCell::new(Keeper::new(now)));
     let shared = Shared {
+        keeper: &keeper,
+        certificates: None,
         sockets: &none,
         window: None,
         addresses: addresses.clone(),
@@ -97,6 +102,7 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
         pid_file,
         names,
         masters,
+        keeper,
         addresses,
         current,
         next: None,
@@ -123,6 +129,8 @@ struct Manager<'a> {
     names: Sockets,
     /// The masters of all generations.
     masters: Masters,
+    /// The private keys of all generations.
+    keeper: Rc<RefCell<Keeper>>,
     /// The addresses of servers' names.
     addresses: Rc<Addresses>,
     current: Generation,
@@ -191,6 +199,7 @@ impl Manager<'_> {
             let silent = self.current.gateway.silent(now);
             self.notifier.tick(now, silent, &self.current.work);
             self.masters.oom.look(now);
+            self.keeper.borrow_mut().tick(now);
             self.each(|generation, masters| generation.hear(now, masters));
             self.each(|generation, masters| generation.tick(now, masters));
             self.heed_emergency();
@@ -225,6 +234,7 @@ impl Manager<'_> {
         let now = Instant::now();
         let deadlines = self.generations().filter_map(|g| g.deadline(now));
         let deadlines = deadlines.chain(self.masters.deadline(now));
+        let deadlines = deadlines.chain(self.keeper.borrow().deadline());
         let deadline = deadlines.chain(self.notifier.deadline()).min();
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(now));
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
@@ -354,6 +364,9 @@ impl Manager<'_> {
                     return;
                 }
             };
+            if self.keeper.borrow_mut().exited(now, pid, exit) {
+                continue;
+            }
             if let Some(news) = self.masters.exited(pid, exit, now) {
                 self.hear_masters(now, &news);
                 continue;

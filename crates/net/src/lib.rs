@@ -8,6 +8,7 @@ mod open_file;
 mod send_file;
 mod socket;
 mod thread;
+mod tls;
 
 pub use self::{
     drain::Drain,
@@ -17,4 +18,5 @@ pub use self::{
     send_file::FilePart,
     socket::Socket,
     thread::start_thread,
+    tls::{Failed, TlsSocket},
 };

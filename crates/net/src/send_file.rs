@@ -47,7 +47,11 @@ impl FilePart {
     /// # Errors
     ///
     /// As sendfile(2); `UnexpectedEof` if the file is shorter than it was.
-    pub fn poll_send(&mut self, cx: &mut Context<'_>, socket: &Socket) -> Poll<io::Result<u64>> {
+    pub fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        socket: &mut Socket,
+    ) -> Poll<io::Result<u64>> {
         loop {
             if let Some(populating) = &mut self.populating {
                 let _ = ready!(Pin::new(populating).poll(cx));
@@ -66,6 +70,15 @@ impl FilePart {
                 }
                 self.in_memory = next;
             }
+            if let Socket::Tls(tls) = socket {
+                let most = usize::try_from(self.in_memory).unwrap_or(usize::MAX);
+                let (file, offset) = (&self.file, self.offset);
+                let read = |space: &mut [u8]| weir_sys::file::read_at(file.as_fd(), space, offset);
+                return match ready!(tls.poll_write_from(cx, most, read))? {
+                    0 => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                    sent => Poll::Ready(Ok(self.sent(sent as u64))),
+                };
+            }
             ready!(socket.poll_write_ready(cx))?;
             let mut offset = self.offset;
             let sent = socket.try_write_io(|socket| {
@@ -75,16 +88,22 @@ impl FilePart {
             match sent {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
                 Ok(sent) => {
-                    let sent = sent as u64;
-                    self.offset += sent;
-                    self.len -= sent;
-                    self.in_memory -= sent;
-                    return Poll::Ready(Ok(sent));
+                    return Poll::Ready(Ok(self.sent(sent as u64)));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
+    }
+}
+
+impl FilePart {
+    /// The socket took so many bytes.
+    fn sent(&mut self, sent: u64) -> u64 {
+        self.offset += sent;
+        self.len -= sent;
+        self.in_memory -= sent;
+        sent
     }
 }
 

@@ -1,4 +1,4 @@
-//! A client's socket: TCP or unix, used as one stream type.
+//! A client's socket: TCP or unix, perhaps with TLS, used as one stream type.
 
 use std::{
     io::{self, IoSlice},
@@ -11,19 +11,50 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::{TcpStream, UnixStream},
 };
+use weir_tls::Session;
+
+use super::tls::TlsSocket;
 
 /// A client's socket.
 #[derive(Debug)]
 pub enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
+    /// One of them with TLS.
+    Tls(Box<TlsSocket>),
 }
 
 impl Socket {
+    /// Puts TLS around it.
+    #[must_use]
+    pub fn with_tls(self, session: Box<Session>) -> Socket {
+        Socket::Tls(Box::new(TlsSocket::new(self, session)))
+    }
+
+    /// Its TLS; `None`: it has none.
+    pub fn tls(&self) -> Option<&Session> {
+        match self {
+            Socket::Tls(tls) => Some(tls.session()),
+            _ => None,
+        }
+    }
+
+    /// Waits until the handshake of TLS is over.
+    ///
+    /// # Errors
+    /// If it fails. [`weir_tls::Broken`] is inside of the error, unless the socket itself is broken.
+    pub fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Socket::Tls(tls) => tls.poll_handshake(cx),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Socket::Tcp(tcp) => tcp.poll_write_ready(cx),
             Socket::Unix(unix) => unix.poll_write_ready(cx),
+            Socket::Tls(tls) => tls.inner().poll_write_ready(cx),
         }
     }
 
@@ -31,6 +62,7 @@ impl Socket {
         match self {
             Socket::Tcp(tcp) => tcp.poll_read_ready(cx),
             Socket::Unix(unix) => unix.poll_read_ready(cx),
+            Socket::Tls(tls) => tls.inner().poll_read_ready(cx),
         }
     }
 
@@ -41,6 +73,18 @@ impl Socket {
         match self {
             Socket::Tcp(tcp) => tcp.try_io(Interest::WRITABLE, || write(tcp.as_fd())),
             Socket::Unix(unix) => unix.try_io(Interest::WRITABLE, || write(unix.as_fd())),
+            // Its bytes are not those of the socket.
+            Socket::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Gives bytes to the kernel, as many as it takes now. Not for a socket with TLS.
+    pub(crate) fn send_now(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match (&*self, slices) {
+            (_, [one]) => weir_sys::socket::send(self.as_fd(), one),
+            (Socket::Tcp(tcp), _) => tcp.try_write_vectored(slices),
+            (Socket::Unix(unix), _) => unix.try_write_vectored(slices),
+            (Socket::Tls(_), _) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -50,10 +94,13 @@ impl Socket {
     ///
     /// As sendmsg(2).
     pub fn poll_send_more(
-        &self,
+        &mut self,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let Socket::Tls(tls) = self {
+            return tls.poll_write_more(cx, slices);
+        }
         loop {
             ready!(self.poll_write_ready(cx))?;
             let sent = self.try_write_io(|socket| weir_sys::socket::send_more(socket, slices));
@@ -76,16 +123,43 @@ impl Socket {
         })
     }
 
-    /// The socket, which this reactor no longer watches.
+    /// The socket, which this reactor no longer watches, and its TLS, without space for buffers.
     ///
     /// # Errors
     ///
     /// If the reactor cannot stop watching it (epoll_ctl(2)).
-    pub fn into_fd(self) -> io::Result<OwnedFd> {
+    pub fn into_fd(self) -> io::Result<(OwnedFd, Option<Box<Session>>)> {
         Ok(match self {
-            Socket::Tcp(tcp) => tcp.into_std()?.into(),
-            Socket::Unix(unix) => unix.into_std()?.into(),
+            Socket::Tcp(tcp) => (tcp.into_std()?.into(), None),
+            Socket::Unix(unix) => (unix.into_std()?.into(), None),
+            Socket::Tls(tls) => {
+                let (socket, mut session) = tls.into_parts();
+                session.rest();
+                (socket.into_fd()?.0, Some(session))
+            }
         })
+    }
+
+    /// The address of the peer; `None`: it has none.
+    ///
+    /// # Errors
+    ///
+    /// If the peer has left (getpeername(2)).
+    pub fn peer_addr(&self) -> io::Result<Option<std::net::SocketAddr>> {
+        match self {
+            Socket::Tcp(tcp) => tcp.peer_addr().map(Some),
+            Socket::Unix(_) => Ok(None),
+            Socket::Tls(tls) => tls.inner().peer_addr(),
+        }
+    }
+
+    /// The address that the peer connected to; `None`: it has none.
+    pub fn local_addr(&self) -> Option<std::net::SocketAddr> {
+        match self {
+            Socket::Tcp(tcp) => tcp.local_addr().ok(),
+            Socket::Unix(_) => None,
+            Socket::Tls(tls) => tls.inner().local_addr(),
+        }
     }
 }
 
@@ -99,6 +173,7 @@ impl AsFd for Socket {
         match self {
             Socket::Tcp(tcp) => tcp.as_fd(),
             Socket::Unix(unix) => unix.as_fd(),
+            Socket::Tls(tls) => tls.inner().as_fd(),
         }
     }
 }
@@ -112,6 +187,7 @@ impl AsyncRead for Socket {
         match &mut *self {
             Socket::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
             Socket::Unix(unix) => Pin::new(unix).poll_read(cx, buf),
+            Socket::Tls(tls) => tls.poll_read(cx, buf),
         }
     }
 }
@@ -122,6 +198,9 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if let Socket::Tls(tls) = &mut *self {
+            return tls.poll_write(cx, &[IoSlice::new(bytes)]);
+        }
         // Nearly always the kernel takes bytes at once: then there is no need to ask whether it does.
         match weir_sys::socket::send(self.as_fd(), bytes) {
             Err(error) if is_to_be_tried_again(&error) => {}
@@ -130,6 +209,7 @@ impl AsyncWrite for Socket {
         match &mut *self {
             Socket::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
             Socket::Unix(unix) => Pin::new(unix).poll_write(cx, bytes),
+            Socket::Tls(tls) => tls.poll_write(cx, &[IoSlice::new(bytes)]),
         }
     }
 
@@ -141,6 +221,7 @@ impl AsyncWrite for Socket {
         match &mut *self {
             Socket::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
             Socket::Unix(unix) => Pin::new(unix).poll_write_vectored(cx, slices),
+            Socket::Tls(tls) => tls.poll_write(cx, slices),
         }
     }
 
@@ -148,14 +229,18 @@ impl AsyncWrite for Socket {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Socket::Tls(tls) => tls.poll_send(cx),
+            _ => Poll::Ready(Ok(())),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Socket::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
             Socket::Unix(unix) => Pin::new(unix).poll_shutdown(cx),
+            Socket::Tls(tls) => tls.poll_shutdown(cx),
         }
     }
 }

@@ -282,6 +282,7 @@ impl Variables for Entry<'_> {
             | Variable::DocumentRoot
             | Variable::ScriptName
             | Variable::PathInfo
+            | Variable::Tls(_)
             | Variable::Header(_) => self.request.put(variable, out),
         }
     }

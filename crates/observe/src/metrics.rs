@@ -391,6 +391,9 @@ rows! {
         Accepted Counter "weir_connections_accepted_total" ["listener"]
             "Connections that were accepted."
             ""
+        TlsHandshakes Counter "weir_tls_handshakes_total" ["result"]
+            "TLS handshakes with clients: `full`, `resumed` (the client had a ticket), `failed` (also those that took too long)."
+            ""
         Refused Counter "weir_connections_refused_total" ["listener" "reason"]
             "Connections that were closed at once: `per_address`, `not_allowed`."
             "`max_connections_per_address`, `allowed_clients`"

@@ -18,6 +18,7 @@ pub mod message;
 pub mod net_stat;
 pub mod poll;
 pub mod process;
+pub mod sandbox;
 pub mod signal;
 pub mod sock_diag;
 pub mod socket;

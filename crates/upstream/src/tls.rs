@@ -16,7 +16,7 @@ use tokio_rustls::{
     rustls::{
         self, AlertDescription, CertificateError, ClientConfig, HandshakeKind, RootCertStore,
         client::Resumption,
-        crypto::{CryptoProvider, ring},
+        crypto::{CryptoProvider, aws_lc_rs},
         pki_types::{CertificateDer, ServerName, UnixTime},
     },
 };
@@ -53,7 +53,7 @@ impl TlsContexts {
     /// # Errors
     /// A certificate or key that cannot be used, with its place and the fix.
     pub fn new(egress: &Egress, files: &EgressFiles) -> Result<TlsContexts, String> {
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(aws_lc_rs::default_provider());
         let mut system = RootCertStore::empty();
         let roots = files.roots.iter();
         system.add_parsable_certificates(roots.map(|root| CertificateDer::from(root.as_slice())));

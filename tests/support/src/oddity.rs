@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned, version};
 
 use crate::authority::Identity;
@@ -394,7 +394,7 @@ impl Wire {
 /// The configuration of a TLS server.
 pub fn tls(identity: &Identity, protocols: &[&str]) -> Arc<ServerConfig> {
     let (certificates, key) = identity.load();
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_protocol_versions(&[&version::TLS13, &version::TLS12])
         .expect("versions")
         .with_no_client_auth()

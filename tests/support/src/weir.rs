@@ -357,13 +357,22 @@ impl Weir {
         descendants(self.child.id())
     }
 
-    /// The gateway: the child that runs the same program.
+    /// The gateway: the child that runs the same program and calls itself so.
     pub fn gateway(&self) -> Process {
-        let own = executable(self.pid());
-        wait_for("a gateway", || {
-            self.processes()
-                .into_iter()
-                .find(|process| executable(process.pid) == own)
+        self.role("weir: gateway")
+    }
+
+    /// The keeper of private keys.
+    pub fn keeper(&self) -> Process {
+        self.role("weir: keeper")
+    }
+
+    fn role(&self, role: &str) -> Process {
+        wait_for(role, || {
+            self.processes().into_iter().find(|process| {
+                let words = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+                words.starts_with(role.as_bytes())
+            })
         })
     }
 

@@ -62,24 +62,26 @@ impl Pass<'_> {
             for piece in &secret.0 {
                 match piece {
                     SecretPiece::Text(_) => {}
-                    SecretPiece::File(file) => self.secret(&at, file, CORRECT),
+                    SecretPiece::File(file) => drop(self.secret(&at, file, CORRECT)),
                     SecretPiece::Env(name) => self.variable(&at, name),
                 }
             }
         }
     }
 
-    /// Checks a file that nobody else should be able to read.
-    fn secret(&mut self, at: &str, file: &Path, mend: &str) {
-        if self.file(at, file, mend) && self.machine.open_to_all(file) {
+    /// Checks a file that nobody else should be able to read. Returns whether it can be read.
+    pub(super) fn secret(&mut self, at: &str, file: &Path, mend: &str) -> bool {
+        let is_read = self.file(at, file, mend);
+        if is_read && self.machine.open_to_all(file) {
             let shown = file.display();
             let hint = format!("chmod o-rwx {shown}");
             self.warning(at, format!("everybody can read {shown}"), &hint);
         }
+        is_read
     }
 
     /// Checks a file that weir reads at its start. Returns whether it can be read.
-    fn file(&mut self, at: &str, file: &Path, mend: &str) -> bool {
+    pub(super) fn file(&mut self, at: &str, file: &Path, mend: &str) -> bool {
         match self.machine.readable(file) {
             Ok(()) => return true,
             Err(Obstacle::Absent(reason)) => self.error(at, reason, mend),

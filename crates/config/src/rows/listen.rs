@@ -14,6 +14,12 @@ pub(super) const LISTEN: &[Row] = &[
     key(&[Listen], "protocol", Kind::Word(&["http", "fastcgi", "agent-check"], &[]), Value("\"http\""),
         "Protocol of the listener: `\"http\"`; `\"fastcgi\"` for a web server in front; or `\"agent-check\"`, which reports the free capacity \
          of `pool` to a HAProxy in front."),
+    key(&[Listen], "tls", Kind::Bool, Value("false"),
+        "Clients use TLS (https). The certificate is chosen by the name that the client asks for: see `[certificate.NAME]`.")
+        .called(&["ssl", "https", "sslengine", "SSLEngine"]).only(&["http"]),
+    key(&[Listen], "default_certificate", Kind::Reference, Absent("none: such clients are refused with the alert `unrecognized_name`"),
+        "NAME of the certificate for clients that ask for no name, or for a name that no certificate has. Needs `tls`.")
+        .called(&["default_crt", "ssl_default_server"]).only(&["http"]),
     key(&[Listen], "backlog", Kind::Count { min: 1, max: 1 << 30 }, Value("4096"),
         "Length of the kernel's accept queue. The kernel cuts it to net.core.somaxconn."),
     key(&[Listen], "ipv6only", Kind::Bool, Value("true"),

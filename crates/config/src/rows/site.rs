@@ -14,6 +14,14 @@ pub(super) const SITE: &[Row] = &[
         .called(&["server_name", "host", "ServerName", "ServerAlias"]),
     key(&[Site], "listen", Kind::References, Absent("all HTTP listeners"),
         "NAMEs of the site's listeners.").called(&["listeners"]),
+    key(&[Site], "tls", Kind::Reference, Absent("any certificate that has the name the client asks for"),
+        "NAME of the certificate for the site's hosts.").called(&["ssl_certificate", "SSLCertificateFile", "certificate"]),
+    key(&[Site], "client_ca", Kind::Path, Absent("clients are not asked for a certificate"),
+        "File with the certificates of the authorities whose client certificates the site accepts (PEM). It is read at the start and at a reload.")
+        .called(&["ssl_client_certificate", "SSLCACertificateFile", "ca_file"]),
+    key(&[Site], "client_certificate", Kind::Word(&["required", "optional"], &[]), Value("\"required\""),
+        "Whether clients must have a certificate of `client_ca`. `\"optional\"`: a client without one is served too, and `SSL_CLIENT_VERIFY` \
+         is `NONE`.").called(&["ssl_verify_client", "SSLVerifyClient", "client_auth"]),
 ];
 
 #[rustfmt::skip]

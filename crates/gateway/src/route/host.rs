@@ -55,6 +55,11 @@ impl HostTable {
             .ok_or(Refusal::UnknownHost)
     }
 
+    /// The site without a host.
+    pub(super) fn default_site(&self) -> Option<usize> {
+        self.default
+    }
+
     fn by_name(&self, host: &[u8]) -> Option<usize> {
         if let Some(site) = lookup(&self.exact, host) {
             return Some(site);

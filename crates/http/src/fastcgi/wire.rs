@@ -204,7 +204,7 @@ impl Wire {
         ready!(self.poll_write(cx, state, |socket, cx, bytes| {
             socket.poll_send_more(cx, &[IoSlice::new(bytes)])
         }))?;
-        let Some(socket) = &self.socket else {
+        let Some(socket) = &mut self.socket else {
             return Poll::Ready(Err(Ending::Lost));
         };
         let sent = file.poll_send(cx, socket);

@@ -186,6 +186,8 @@ impl Manager<'_> {
         let warnings = plan_warnings(&loaded, &plan);
         self.generations = self.generations.wrapping_add(1);
         let shared = Shared {
+            keeper: &self.keeper,
+            certificates: self.current.certificates.as_ref(),
             sockets: &self.names,
             window: Some(&self.current.window),
             addresses: self.addresses.clone(),

@@ -1,0 +1,28 @@
+//! The keys of `[tls]` and `[certificate.NAME]`.
+
+use super::{
+    Default::{Absent, Required, Value},
+    Kind, Row,
+    Section::{Certificate, Tls},
+    key,
+};
+
+#[rustfmt::skip]
+pub(super) const TLS: &[Row] = &[
+    key(&[Tls], "min_version", Kind::Word(&["1.2", "1.3"], &[]), Value("\"1.2\""),
+        "Lowest version of TLS that clients may use: `\"1.2\"` or `\"1.3\"`. Older versions are not secure, and weir does not have them.")
+        .called(&["ssl_protocols", "SSLProtocol", "ssl-min-ver", "protocols"]),
+    key(&[Tls], "key_isolation", Kind::Bool, Value("true"),
+        "Private keys are in a process of their own, the keeper, which signs for the gateway. `false`: the gateway has the keys, as in other web \
+         servers, and needs a little less CPU time for each handshake."),
+];
+
+#[rustfmt::skip]
+pub(super) const CERTIFICATE: &[Row] = &[
+    key(&[Certificate], "chain", Kind::Path, Required,
+        "File with the certificate and, after it, the intermediate certificates of its authority (PEM). Changed files are used within a second, \
+         without a reload.").called(&["ssl_certificate", "SSLCertificateFile", "certificate", "cert", "crt", "fullchain", "cert_file"]),
+    key(&[Certificate], "key", Kind::Path, Absent("in the file of `chain`"),
+        "File with the private key (PEM: PKCS #8, PKCS #1 or SEC 1; RSA of 2048 to 8192 bits, ECDSA with P-256, P-384 or P-521, Ed25519). Only root \
+         needs to be able to read it.").called(&["ssl_certificate_key", "SSLCertificateKeyFile", "privkey", "key_file", "certificate_key"]),
+];

@@ -1,0 +1,133 @@
+//! `[tls]` and `[certificate.NAME]`: which listener and site uses which certificate.
+
+use crate::{
+    document::{Document, Named},
+    entries::Entries,
+    model::{Certificate, ClientAuth, Listener, ListenerTls, Protocol, Site},
+    scalar,
+    sink::Sink,
+};
+
+/// The certificates. Also fills in what listeners and sites say of TLS.
+pub(crate) fn certificates(
+    document: &Document,
+    listeners: &mut [Listener],
+    sites: &mut [Site],
+    sink: &mut Sink,
+) -> Vec<Certificate> {
+    let names: Vec<&str> = (document.certificates.iter())
+        .map(|table| table.name.as_str())
+        .collect();
+    for (Named { name, entries }, listener) in document.listeners.iter().zip(&mut *listeners) {
+        listener.tls = of_listener(name, entries, &names, sink);
+        if listener.protocol != Protocol::Http {
+            listener.tls = None;
+        }
+    }
+    for (tables, site) in document.sites.iter().zip(sites) {
+        of_site(&tables.site.entries, site, listeners, &names, sink);
+    }
+    let has_tls = listeners.iter().any(|listener| listener.tls.is_some());
+    if !has_tls && let Some(first) = document.certificates.first() {
+        let message = "no listener uses certificates";
+        let hint =
+            "write tls = true in a [listen.NAME], for example with address = \"0.0.0.0:443\"";
+        sink.warning_of_whole(first.entries.header.clone(), message, hint);
+    }
+    let certificate = |Named { name, entries }: &Named| Certificate {
+        name: name.clone(),
+        ..entries.fields(None)
+    };
+    document.certificates.iter().map(certificate).collect()
+}
+
+fn of_listener(
+    name: &str,
+    entries: &Entries,
+    certificates: &[&str],
+    sink: &mut Sink,
+) -> Option<ListenerTls> {
+    let has_tls = entries.bool("tls");
+    let default_certificate = reference(entries, "default_certificate", certificates, sink);
+    if !has_tls {
+        if let Some(entry) = entries.entry("default_certificate") {
+            let message = "`default_certificate` needs `tls = true`";
+            sink.error(entry.key.clone(), message, "write tls = true, or remove it");
+        }
+        return None;
+    }
+    if certificates.is_empty() {
+        let message = format!("[listen.{name}] has `tls`, but there is no certificate");
+        let hint = "add [certificate.NAME] with chain = \"/etc/ssl/shop.pem\" and key = \"/etc/ssl/private/shop.key\"";
+        sink.error(entries.span("tls"), message, hint);
+    }
+    Some(ListenerTls {
+        default_certificate,
+    })
+}
+
+fn of_site(
+    entries: &Entries,
+    site: &mut Site,
+    listeners: &[Listener],
+    certificates: &[&str],
+    sink: &mut Sink,
+) {
+    if entries.text("tls").as_deref() == Some("auto") && !certificates.contains(&"auto") {
+        let message =
+            "`tls = \"auto\"` is not supported yet: weir does not get certificates by itself";
+        let hint = "use certbot or another program, and name its files in a [certificate.NAME]";
+        sink.error(entries.span("tls"), message, hint);
+    } else {
+        site.certificate = reference(entries, "tls", certificates, sink);
+    }
+    let ca = entries.get::<Option<std::path::PathBuf>>("client_ca");
+    site.client_auth = ca.map(|ca| ClientAuth {
+        ca,
+        optional: entries.bool("client_certificate"),
+    });
+    if let Some(entry) = entries.entry("client_certificate")
+        && !entries.is_written("client_ca")
+    {
+        let message = "`client_certificate` needs `client_ca`, which is missing";
+        let hint = "add client_ca = \"FILE\" with the authorities of the clients' certificates";
+        sink.error(entry.key.clone(), message, hint);
+    }
+    let mut listens = site.listen.iter().filter_map(|index| listeners.get(*index));
+    let required = (site.client_auth.as_ref()).is_some_and(|auth| !auth.optional);
+    if required && let Some(plain) = listens.clone().find(|listener| listener.tls.is_none()) {
+        let message = format!(
+            "clients of [listen.{}], which has no TLS, would reach this site without a certificate",
+            plain.name
+        );
+        let hint = "write listen = [\"NAME\"] with listeners that have tls = true";
+        sink.error(entries.span("client_ca"), message, hint);
+    }
+    if listens.all(|listener| listener.tls.is_none()) {
+        for key in ["tls", "client_ca"] {
+            if let Some(entry) = entries.entry(key) {
+                let message =
+                    format!("`{key}` has no effect: none of the site's listeners has TLS");
+                let hint = "write tls = true in a [listen.NAME]";
+                sink.warning(entry.key.clone(), message, hint);
+            }
+        }
+    }
+}
+
+/// The certificate that a key names.
+fn reference(
+    entries: &Entries,
+    key: &str,
+    certificates: &[&str],
+    sink: &mut Sink,
+) -> Option<usize> {
+    let name = entries.text(key)?;
+    let found = certificates.iter().position(|known| *known == name);
+    if found.is_none() {
+        let hint = scalar::suggestion(&name, certificates.iter().copied());
+        let message = format!("unknown certificate {name:?}");
+        sink.error_of_whole(entries.span(key), message, hint);
+    }
+    found
+}

@@ -1,0 +1,52 @@
+//! What a gateway gets for TLS: certificates, authorities of clients, its channels to the keeper, and keys of tickets.
+
+use std::{collections::BTreeMap, fmt, os::fd::OwnedFd, path::PathBuf};
+
+/// Everything that TLS needs besides the configuration.
+#[derive(Debug, Default)]
+pub struct TlsGiven {
+    /// Certificates and authorities.
+    pub files: TlsFiles,
+    /// If the gateway has its keys itself: index into `Config::certificates`, and the files of chain and key.
+    pub pairs: Vec<(u32, OwnedFd, OwnedFd)>,
+    /// By reactor: its channel to the keeper.
+    pub signers: Vec<(u16, OwnedFd)>,
+    /// The keys of tickets.
+    pub tickets: TicketSecrets,
+}
+
+/// Certificates whose keys the keeper has, and the authorities of clients.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificates (DER) in the files of `client_ca`, by their paths as seen from outside.
+    pub authorities: BTreeMap<PathBuf, Vec<Vec<u8>>>,
+    /// The certificates.
+    pub certificates: Vec<GivenCertificate>,
+}
+
+/// A certificate whose key the keeper has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenCertificate {
+    /// Index into `Config::certificates`.
+    pub index: u32,
+    /// The keeper's number of its key.
+    pub key: u32,
+    /// The certificate and those of its authorities (DER).
+    pub chain: Vec<Vec<u8>>,
+}
+
+/// The keys of session tickets, the current one first.
+#[derive(Default, Clone, PartialEq, Eq)]
+pub struct TicketSecrets {
+    /// Each: its name, then the key itself.
+    pub keys: Vec<Vec<u8>>,
+}
+
+/// Prints no key.
+impl fmt::Debug for TicketSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TicketSecrets")
+            .field("keys", &self.keys.len())
+            .finish()
+    }
+}

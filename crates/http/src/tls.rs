@@ -1,0 +1,111 @@
+//! The handshake of TLS on a new connection: a future that ends when the connection can speak HTTP, or is closed.
+//!
+//! It has the deadline of a request head. A connection that shakes hands has no request and no buffer of a carrier.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use http::StatusCode;
+use tokio::io::AsyncWriteExt;
+use weir_net::{Failed, LINGER, Socket, linger};
+use weir_observe::clock;
+use weir_tls::Broken;
+
+use crate::Front;
+
+/// A connection that shakes hands.
+pub struct Handshake<X> {
+    front: X,
+    /// `None` once it is over.
+    socket: Option<Socket>,
+    /// The answer to a client that does not speak TLS.
+    closing: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl<X: Front> Handshake<X> {
+    /// With `socket`, which has TLS.
+    pub fn new(front: X, socket: Socket) -> Self {
+        Handshake {
+            front,
+            socket: Some(socket),
+            closing: None,
+        }
+    }
+
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let state = self.front.state();
+        state.remember_waker(cx.waker());
+        if let Some(closing) = &mut self.closing {
+            return closing.as_mut().poll(cx);
+        }
+        let Some(socket) = &mut self.socket else {
+            return Poll::Ready(());
+        };
+        let now = clock::now();
+        if state.overdue(now) {
+            self.front
+                .handshake_failed("it took longer than header_timeout");
+            return Poll::Ready(());
+        }
+        match socket.poll_handshake(cx) {
+            // One that is closed for others, or because the gateway ends.
+            Poll::Pending if state.is_over(self.front.is_draining(), now) => Poll::Ready(()),
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(())) => {
+                if let Some(socket) = self.socket.take() {
+                    self.front.secured(socket);
+                }
+                Poll::Ready(())
+            }
+            Poll::Ready(Err(error)) => {
+                let inner = error
+                    .get_ref()
+                    .and_then(|inner| inner.downcast_ref::<Failed>());
+                match inner {
+                    Some(Failed(Broken::PlainHttp)) => return self.refuse_plain(cx),
+                    Some(Failed(broken)) => self.front.handshake_failed(&broken.to_string()),
+                    // A client that opens a connection and closes it again is a health check, or has changed its mind.
+                    None => self.front.handshake_failed(""),
+                }
+                Poll::Ready(())
+            }
+        }
+    }
+
+    /// Tells the client that it should use https.
+    fn refuse_plain(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(mut socket) = self.socket.take() else {
+            return Poll::Ready(());
+        };
+        let status = StatusCode::BAD_REQUEST;
+        self.front
+            .refused(status, "plain_http", "HTTP without TLS on a port for https");
+        let answer = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{USE_HTTPS}",
+            USE_HTTPS.len()
+        );
+        let mut closing: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+            let _ = tokio::time::timeout(LINGER, socket.write_all(answer.as_bytes())).await;
+            linger(socket).await;
+        });
+        let ended = closing.as_mut().poll(cx);
+        self.closing = Some(closing);
+        ended
+    }
+}
+
+impl<X: Front> Future for Handshake<X> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        clock::frozen(|| this.turn(cx))
+    }
+}
+
+/// What a client reads that sends HTTP to a port for https.
+const USE_HTTPS: &str =
+    "This port speaks HTTPS, but the request came as plain HTTP: use https:// in the address.\n";

@@ -1,0 +1,491 @@
+//! The certificates of a generation: given to the keeper and to gateways, and given anew when their files change.
+//!
+//! The manager opens the files with its own rights and reads none of them: the keeper does, and tells the chain, which is
+//! public. With `key_isolation = false` the gateway gets the open files instead. Files are looked at several times a
+//! second. A pair that does not fit together is nearly always half written, so it is tried again before anybody is told.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    fs::{File, OpenOptions},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use weir_config::{Certificate, Config};
+use weir_control::{GivenCertificate, TlsFiles, ToGateway};
+use weir_sys::memory;
+use weir_tls::ClientAuthority;
+
+use super::{
+    keeper::{Held, HeldKey, Keeper, Refused},
+    plan::{Plan, Problem},
+};
+
+/// The certificates of a configuration with TLS.
+#[derive(Debug)]
+pub(super) struct Certificates {
+    keeper: Rc<RefCell<Keeper>>,
+    /// The keeper has the keys; otherwise gateways have them.
+    is_isolated: bool,
+    reactors: u16,
+    list: Vec<Installed>,
+    /// The certificates in the files of `client_ca`.
+    authorities: BTreeMap<PathBuf, Vec<Vec<u8>>>,
+    look_at: Instant,
+    /// [`Keeper::starts`] and [`Tickets::turns`](super::keeper::Tickets::turns) that the gateway knows of.
+    keeper_starts: u64,
+    ticket_turns: u64,
+}
+
+/// A certificate as it is in force.
+#[derive(Debug, Clone)]
+struct Installed {
+    name: String,
+    chain: PathBuf,
+    key: PathBuf,
+    /// The files that it is from.
+    files: Option<Stamps>,
+    /// What the keeper has of it; `None`: the gateway has it.
+    held: Option<Rc<(HeldKey, Vec<Vec<u8>>)>>,
+    /// The one before, with which handshakes may be under way.
+    before: Option<Rc<(HeldKey, Vec<Vec<u8>>)>>,
+    /// Changed files that could not be used, and whether that was told.
+    bad: Option<(Option<Stamps>, bool)>,
+}
+
+/// By what a file is known that was replaced or written to.
+type Stamp = (u64, u64, u64, i64, i64, i64, i64);
+
+/// Those of chain and key.
+type Stamps = (Stamp, Stamp);
+
+impl Certificates {
+    /// Gives all certificates to the keeper; those of `before` that have not changed stay. `None`: no listener has TLS.
+    pub(super) fn prepare(
+        config: &Config,
+        plan: &Plan,
+        keeper: &Rc<RefCell<Keeper>>,
+        before: Option<&Certificates>,
+        now: Instant,
+    ) -> Result<Option<Certificates>, Vec<Problem>> {
+        if config
+            .listeners
+            .iter()
+            .all(|listener| listener.tls.is_none())
+        {
+            return Ok(None);
+        }
+        let mut problems = Vec::new();
+        let authorities = authorities(config, &mut problems);
+        let is_isolated = config.tls.key_isolation;
+        if is_isolated && let Err(cause) = keeper.borrow_mut().ensure(&plan.keeper, now) {
+            let mend = "see the lines before; key_isolation = false in [tls] works without it";
+            return Err(vec![Problem::new("tls.key_isolation", cause, mend)]);
+        }
+        let starts = keeper.borrow().starts();
+        let before = before.filter(|before| before.is_isolated && before.keeper_starts == starts);
+        let mut certificates = Certificates {
+            keeper: keeper.clone(),
+            is_isolated,
+            reactors: plan.reactors.most,
+            list: config
+                .certificates
+                .iter()
+                .map(|one| Installed::new(one, before))
+                .collect(),
+            authorities,
+            look_at: now + LOOK_EVERY,
+            keeper_starts: starts,
+            ticket_turns: keeper.borrow().tickets.turns(),
+        };
+        let missing: Vec<usize> = (0..certificates.list.len())
+            .filter(|index| certificates.list[*index].held.is_none())
+            .collect();
+        match certificates.load(&missing) {
+            Ok(results) => {
+                for (index, result) in missing.into_iter().zip(results) {
+                    if let Err(refused) = result {
+                        problems.push(certificates.list[index].problem(&refused));
+                    }
+                }
+            }
+            Err(cause) => problems.push(Problem::new(
+                "tls.key_isolation",
+                cause,
+                "see the lines before",
+            )),
+        }
+        match problems.is_empty() {
+            true => Ok(Some(certificates)),
+            false => Err(problems),
+        }
+    }
+
+    /// Reads these certificates from their files. What cannot be used stays as it was.
+    ///
+    /// # Errors
+    /// If the keeper is gone.
+    fn load(&mut self, indices: &[usize]) -> Result<Vec<Result<(), Refused>>, String> {
+        let stamps: Vec<Option<Stamps>> = indices
+            .iter()
+            .map(|index| self.list[*index].stamps())
+            .collect();
+        let list = &self.list;
+        let open = indices.iter().map(|index| list[*index].open());
+        let results: Vec<Result<Option<Held>, Refused>> = match self.is_isolated {
+            true => {
+                let held = self.keeper.borrow_mut().load(open)?;
+                held.into_iter().map(|result| result.map(Some)).collect()
+            }
+            false => open.map(|opened| opened.map(|_| None)).collect(),
+        };
+        let mut done = Vec::with_capacity(results.len());
+        for ((index, stamps), result) in indices.iter().zip(stamps).zip(results) {
+            done.push(result.map(|held| self.list[*index].install(stamps, held)));
+        }
+        Ok(done)
+    }
+
+    /// The messages for a gateway that starts.
+    pub(super) fn messages(&mut self) -> Result<Vec<ToGateway>, String> {
+        let all: Vec<usize> = (0..self.list.len()).collect();
+        let mut messages = self.given(&all, self.authorities.clone())?;
+        messages.extend(self.signers()?);
+        let tickets = &self.keeper.borrow().tickets;
+        self.ticket_turns = tickets.turns();
+        messages.push(ToGateway::TicketKeys(tickets.keys()));
+        Ok(messages)
+    }
+
+    /// The messages with these certificates.
+    fn given(
+        &self,
+        indices: &[usize],
+        authorities: BTreeMap<PathBuf, Vec<Vec<u8>>>,
+    ) -> Result<Vec<ToGateway>, String> {
+        let mut files = TlsFiles {
+            authorities,
+            certificates: Vec::new(),
+        };
+        let mut messages = Vec::new();
+        for index in indices {
+            let number = *index as u32;
+            match &self.list[*index].held {
+                Some(held) => files.certificates.push(GivenCertificate {
+                    index: number,
+                    key: held.0.number,
+                    chain: held.1.clone(),
+                }),
+                None if self.is_isolated => {}
+                None => {
+                    let Ok((chain, key)) = self.list[*index].open() else {
+                        continue;
+                    };
+                    messages.extend([
+                        ToGateway::CertificateChain {
+                            index: number,
+                            file: chain.into(),
+                        },
+                        ToGateway::CertificateKey {
+                            index: number,
+                            file: key.into(),
+                        },
+                    ]);
+                }
+            }
+        }
+        let encoded =
+            memory::file(c"certificates", &files.encode()).map_err(|error| error.to_string())?;
+        messages.push(ToGateway::Certificates(encoded));
+        Ok(messages)
+    }
+
+    /// The messages with new channels to the keeper.
+    fn signers(&mut self) -> Result<Vec<ToGateway>, String> {
+        if !self.is_isolated {
+            return Ok(Vec::new());
+        }
+        let mut keeper = self.keeper.borrow_mut();
+        self.keeper_starts = keeper.starts();
+        if keeper.pid().is_none() {
+            // The gateway starts without channels, and gets them when there is a keeper again.
+            self.keeper_starts = self.keeper_starts.wrapping_sub(1);
+            return Ok(Vec::new());
+        }
+        let channels = (0..self.reactors).map(|reactor| {
+            let socket = keeper.connect()?;
+            Ok(ToGateway::Signer { reactor, socket })
+        });
+        channels.collect()
+    }
+
+    /// Looks at the files, the keeper and the keys of tickets. Returns what the gateway must know. `looks`: the generation
+    /// serves, so its files count.
+    pub(super) fn tick(&mut self, now: Instant, looks: bool) -> Vec<ToGateway> {
+        let mut messages = Vec::new();
+        let (starts, turns, runs) = {
+            let keeper = self.keeper.borrow();
+            (
+                keeper.starts(),
+                keeper.tickets.turns(),
+                keeper.pid().is_some(),
+            )
+        };
+        if turns != self.ticket_turns {
+            self.ticket_turns = turns;
+            messages.push(ToGateway::TicketKeys(self.keeper.borrow().tickets.keys()));
+        }
+        if self.is_isolated && runs && starts != self.keeper_starts {
+            messages.extend(self.give_anew(starts));
+        }
+        if looks && now >= self.look_at {
+            self.look_at = now + LOOK_EVERY;
+            messages.extend(self.look());
+        }
+        messages
+    }
+
+    /// A new keeper has no keys yet.
+    fn give_anew(&mut self, starts: u64) -> Vec<ToGateway> {
+        let all: Vec<usize> = (0..self.list.len()).collect();
+        let given = self.load(&all).and_then(|results| {
+            for (index, result) in results.iter().enumerate() {
+                if let Err(refused) = result {
+                    log::error!(
+                        "{}; clients cannot get this certificate",
+                        self.list[index].said(refused)
+                    );
+                    // Its files are read again when they have changed.
+                    self.list[index].files = self.list[index].stamps();
+                }
+            }
+            let mut messages = self.given(&all, BTreeMap::new())?;
+            messages.extend(self.signers()?);
+            Ok(messages)
+        });
+        match given {
+            Ok(messages) => {
+                log::info!("the keeper has the private keys again");
+                messages
+            }
+            Err(error) => {
+                // The keeper's end is noticed, and then this is tried again.
+                self.keeper_starts = starts;
+                log::error!("the keeper cannot be given the private keys: {error}");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Gives the gateway the certificates whose files have changed.
+    fn look(&mut self) -> Vec<ToGateway> {
+        let list = self.list.iter().enumerate();
+        let changed = list.filter_map(|(index, one)| one.has_changed().then_some(index));
+        let changed: Vec<usize> = changed.collect();
+        if changed.is_empty() {
+            return Vec::new();
+        }
+        let stamps: Vec<Option<Stamps>> = changed
+            .iter()
+            .map(|index| self.list[*index].stamps())
+            .collect();
+        let Ok(results) = self.load(&changed) else {
+            return Vec::new();
+        };
+        let mut good = Vec::new();
+        for ((index, stamps), result) in changed.into_iter().zip(stamps).zip(results) {
+            match result {
+                Ok(()) => {
+                    log::info!(
+                        "[certificate.{}]: its files have changed and are used from now on",
+                        self.list[index].name
+                    );
+                    good.push(index);
+                }
+                Err(refused) => self.list[index].is_bad(stamps, &refused),
+            }
+        }
+        if good.is_empty() {
+            return Vec::new();
+        }
+        self.given(&good, BTreeMap::new()).unwrap_or_else(|error| {
+            log::error!("the gateway cannot be given changed certificates: {error}");
+            Vec::new()
+        })
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.look_at
+    }
+}
+
+impl Installed {
+    /// As in `before`, if its files are the same; otherwise still to be read.
+    fn new(certificate: &Certificate, before: Option<&Certificates>) -> Installed {
+        let Certificate { name, chain, .. } = certificate;
+        let fresh = Installed {
+            name: name.clone(),
+            chain: chain.clone(),
+            key: certificate.key_file().clone(),
+            files: None,
+            held: None,
+            before: None,
+            bad: None,
+        };
+        let is_same = |old: &&Installed| {
+            (&old.chain, &old.key) == (&fresh.chain, &fresh.key)
+                && old.files.is_some()
+                && old.files == fresh.stamps()
+        };
+        let before = before.and_then(|before| before.list.iter().find(is_same));
+        before.map_or(fresh.clone(), |old| Installed {
+            name: name.clone(),
+            bad: None,
+            ..old.clone()
+        })
+    }
+
+    fn install(&mut self, files: Option<Stamps>, held: Option<Held>) {
+        self.files = files;
+        self.bad = None;
+        if let Some(Held {
+            key,
+            chain,
+            warnings,
+        }) = held
+        {
+            for warning in warnings {
+                log::warn!(
+                    "[certificate.{}] chain: {}: {warning}",
+                    self.name,
+                    self.chain.display()
+                );
+            }
+            self.before = self.held.replace(Rc::new((key, chain)));
+        }
+    }
+
+    fn stamps(&self) -> Option<Stamps> {
+        Some((stamp(&self.chain)?, stamp(&self.key)?))
+    }
+
+    fn has_changed(&self) -> bool {
+        let now = self.stamps();
+        let is_known_bad = self
+            .bad
+            .as_ref()
+            .is_some_and(|(stamps, told)| *told && *stamps == now);
+        now != self.files && !is_known_bad
+    }
+
+    /// Changed files cannot be used. It is told if they are the same at the next look.
+    fn is_bad(&mut self, stamps: Option<Stamps>, refused: &Refused) {
+        let again = self
+            .bad
+            .as_ref()
+            .is_some_and(|(before, _)| *before == stamps);
+        if again {
+            log::warn!(
+                "{}; the earlier certificate stays in use",
+                self.said(refused)
+            );
+        }
+        self.bad = Some((stamps, again));
+    }
+
+    /// The files of chain and key.
+    fn open(&self) -> Result<(File, File), Refused> {
+        let open = |path: &Path, in_key: bool| {
+            open_file(path).map_err(|message| Refused { in_key, message })
+        };
+        Ok((open(&self.chain, false)?, open(&self.key, true)?))
+    }
+
+    fn problem(&self, refused: &Refused) -> Problem {
+        let (key, path) = self.place(refused);
+        let (cause, mend) = refused
+            .message
+            .split_once("; ")
+            .unwrap_or((&refused.message, "name another file"));
+        Problem::new(key, format!("{}: {cause}", path.display()), mend)
+    }
+
+    fn said(&self, refused: &Refused) -> String {
+        let (key, path) = self.place(refused);
+        format!("{key}: {}: {}", path.display(), refused.message)
+    }
+
+    fn place(&self, refused: &Refused) -> (String, &Path) {
+        match refused.in_key && self.key != self.chain {
+            true => (format!("certificate.{}.key", self.name), &self.key),
+            false => (format!("certificate.{}.chain", self.name), &self.chain),
+        }
+    }
+}
+
+/// Opens a file, and nothing else that could be at this path.
+fn open_file(path: &Path) -> Result<File, String> {
+    /// Opening a pipe does not wait for its writer.
+    const O_NONBLOCK: i32 = 0o4000;
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(O_NONBLOCK)
+        .open(path);
+    let file = opened.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file; check the path".to_owned(),
+        std::io::ErrorKind::PermissionDenied => {
+            "it may not be read; give the user who starts weir read access".to_owned()
+        }
+        _ => error.to_string(),
+    })?;
+    match file.metadata() {
+        Ok(metadata) if metadata.is_file() => Ok(file),
+        Ok(_) => Err("this is not a file; name the file itself".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((
+        found.dev(),
+        found.ino(),
+        found.size(),
+        found.mtime(),
+        found.mtime_nsec(),
+        found.ctime(),
+        found.ctime_nsec(),
+    ))
+}
+
+/// The authorities of the sites' clients.
+fn authorities(config: &Config, problems: &mut Vec<Problem>) -> BTreeMap<PathBuf, Vec<Vec<u8>>> {
+    let mut authorities = BTreeMap::new();
+    for site in &config.sites {
+        let Some(auth) = &site.client_auth else {
+            continue;
+        };
+        if authorities.contains_key(&auth.ca) {
+            continue;
+        }
+        let text = open_file(&auth.ca).and_then(|file| {
+            memory::read(std::os::fd::AsFd::as_fd(&file), weir_keeper::MAX_FILE * 4)
+                .map_err(|error| error.to_string())
+        });
+        match text.and_then(|text| ClientAuthority::read(&text)) {
+            Ok(certificates) => drop(authorities.insert(auth.ca.clone(), certificates)),
+            Err(cause) => problems.push(Problem::new(
+                format!("site.{}.client_ca", site.name),
+                format!("{}: {cause}", auth.ca.display()),
+                "name a file with the certificates of the authorities (PEM)",
+            )),
+        }
+    }
+    authorities
+}
+
+/// How often files are looked at: a change is used within a second.
+const LOOK_EVERY: Duration = Duration::from_millis(400);

@@ -1,0 +1,279 @@
+//! A socket with TLS: moves the bytes of a [`Session`], and gives files to it.
+//!
+//! A write is done when the kernel has what it became. Until then the caller tries again with the same bytes, as with
+//! any other socket, so that everything that counts bytes or waits for the client works as without TLS. A reactor reads
+//! all sockets into the same buffer.
+
+use std::{
+    cell::RefCell,
+    io::{self, IoSlice, Write},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use weir_tls::{Broken, Session};
+
+use super::Socket;
+
+/// A socket with TLS.
+#[derive(Debug)]
+pub struct TlsSocket {
+    inner: Socket,
+    session: Box<Session>,
+}
+
+thread_local! {
+    /// What was read from a socket and not processed.
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ].into());
+    /// What is to be encrypted of a file.
+    static PLAIN: RefCell<Box<[u8]>> = RefCell::new(vec![0; PIECE].into());
+}
+
+impl TlsSocket {
+    /// `inner` has no TLS.
+    pub(crate) fn new(inner: Socket, session: Box<Session>) -> TlsSocket {
+        TlsSocket { inner, session }
+    }
+
+    pub(crate) fn inner(&self) -> &Socket {
+        &self.inner
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub(crate) fn into_parts(self) -> (Socket, Box<Session>) {
+        (self.inner, self.session)
+    }
+
+    pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.session.info().is_none() {
+            match ready!(self.poll_receive(cx, &mut []))? {
+                Received::Some(_) => {}
+                Received::End => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+            }
+        }
+        // What is left of it, such as tickets, goes with the first answer if the socket is full.
+        let _ = self.poll_send(cx)?;
+        Poll::Ready(Ok(()))
+    }
+
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.session.is_plain() {
+            return Pin::new(&mut self.inner).poll_read(cx, buf);
+        }
+        let space = buf.initialize_unfilled();
+        let count = match self.session.receive(&[], space) {
+            Ok(count) => count,
+            Err(broken) => return Poll::Ready(Err(self.broken(cx, broken))),
+        };
+        if count > 0 || self.session.has_ended() {
+            buf.advance(count);
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            match ready!(self.poll_receive(cx, space))? {
+                Received::Some(0) => {}
+                Received::Some(count) => {
+                    buf.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+                Received::End => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+
+    /// Reads once from the socket, and puts plain bytes into `space`.
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        space: &mut [u8],
+    ) -> Poll<io::Result<Received>> {
+        let received = SCRATCH.with_borrow_mut(|scratch| {
+            let mut read = ReadBuf::new(scratch);
+            match Pin::new(&mut self.inner).poll_read(cx, &mut read) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Ready(Ok(())) if read.filled().is_empty() => Poll::Ready(Ok(None)),
+                Poll::Ready(Ok(())) => {
+                    Poll::Ready(Ok(Some(self.session.receive(read.filled(), space))))
+                }
+            }
+        });
+        let received = match received {
+            Poll::Pending => {
+                // What the handshake has to say; its waker is the same.
+                let _ = self.poll_send(cx)?;
+                return Poll::Pending;
+            }
+            Poll::Ready(received) => received?,
+        };
+        Poll::Ready(match received {
+            None => Ok(Received::End),
+            Some(Err(broken)) => Err(self.broken(cx, broken)),
+            Some(Ok(count)) => {
+                let _ = self.poll_send(cx)?;
+                match (count, self.session.has_ended()) {
+                    (0, true) => Ok(Received::End),
+                    (count, _) => Ok(Received::Some(count)),
+                }
+            }
+        })
+    }
+
+    /// Sends the alert, if the kernel takes it at once.
+    fn broken(&mut self, cx: &mut Context<'_>, broken: Broken) -> io::Error {
+        let _ = self.poll_send(cx);
+        io::Error::other(Failed(broken))
+    }
+
+    /// Sends what is encrypted.
+    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.session.wants_to_send() {
+            match self.session.send(&mut Raw(&mut self.inner)) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.inner.poll_write_ready(cx))?;
+                    // The kernel says by this call, and not by another, that the socket is full.
+                    match self.session.send(&mut Watched(&mut self.inner)) {
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                        sent => drop(sent?),
+                    }
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.session.is_plain() {
+            return Pin::new(&mut self.inner).poll_write_vectored(cx, slices);
+        }
+        loop {
+            if self.session.has_unsent() || self.session.write(slices)? > 0 {
+                ready!(self.poll_send(cx))?;
+                return Poll::Ready(Ok(self.session.take_sent()));
+            }
+            if !self.session.wants_to_send() {
+                return Poll::Ready(Ok(0));
+            }
+            // There is no space until something is sent.
+            ready!(self.poll_send(cx))?;
+        }
+    }
+
+    /// Encrypts bytes and sends them with those that follow.
+    pub(crate) fn poll_write_more(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.session.is_plain() || self.session.has_unsent() || self.session.wants_to_send() {
+            return self.poll_write(cx, slices);
+        }
+        self.session.write(slices)?;
+        Poll::Ready(Ok(self.session.take_sent()))
+    }
+
+    /// Sends what `read` puts into a buffer. Without it, if it is not ready, the same bytes are still to be sent.
+    pub(crate) fn poll_write_from(
+        &mut self,
+        cx: &mut Context<'_>,
+        most: usize,
+        read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        if self.session.has_unsent() {
+            return self.poll_write(cx, &[]);
+        }
+        PLAIN.with_borrow_mut(|plain| {
+            let most = most.min(plain.len());
+            let count = read(&mut plain[..most])?;
+            match count {
+                0 => Poll::Ready(Ok(0)),
+                count => self.poll_write(cx, &[IoSlice::new(&plain[..count])]),
+            }
+        })
+    }
+
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.session.end();
+        ready!(self.poll_send(cx))?;
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+/// What came of one read.
+enum Received {
+    /// So many plain bytes; perhaps none yet.
+    Some(usize),
+    /// The client sends nothing more.
+    End,
+}
+
+/// [`Broken`] as an error.
+#[derive(Debug)]
+pub struct Failed(pub Broken);
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+/// Writes to a socket without asking the reactor first.
+struct Raw<'a>(&'a mut Socket);
+
+impl Write for Raw<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send_now(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.send_now(slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes to a socket that the reactor calls writable. If the kernel takes nothing, the reactor learns it.
+struct Watched<'a>(&'a mut Socket);
+
+impl Write for Watched<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match &*self.0 {
+            Socket::Tcp(tcp) => tcp.try_write_vectored(slices),
+            Socket::Unix(unix) => unix.try_write_vectored(slices),
+            Socket::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The most that is read at once: a whole record of TLS, and a little of the next.
+const READ: usize = 17 * 1024;
+
+/// The most of a file that is encrypted at once: four whole records.
+const PIECE: usize = 64 * 1024;

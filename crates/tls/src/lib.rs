@@ -1,0 +1,52 @@
+//! TLS of clients, around rustls: which certificate a client gets, who signs for it, and the bytes of a connection.
+//!
+//! Nothing here reads a socket. [`Session`] takes the bytes that came and gives those to send; `weir_net::Socket` moves
+//! them. [`Server`] is what all connections of a gateway share: the [`Table`] of certificates, which is replaced as a
+//! whole, the keys of tickets, and the settings of sites. [`Pair`] reads the files of a certificate, for the keeper, for
+//! `weir check` and for a gateway that has its keys itself. [`Signers`] asks the keeper for signatures.
+//!
+//! Read first: [`server`](Server), then [`session`](Session).
+#![forbid(unsafe_code)]
+
+mod kind;
+mod pair;
+mod server;
+mod session;
+mod signers;
+mod table;
+mod tickets;
+pub mod x509;
+
+use std::sync::{Arc, OnceLock};
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+
+pub use self::{
+    kind::{KeyKind, may_sign},
+    pair::Pair,
+    server::{Choice, ClientAuthority, Counts, Server, Sites},
+    session::{Broken, ClientCertificate, Info, Session},
+    signers::{Answer, Question, Signers},
+    table::{Entry, Table},
+    tickets::{TICKET_KEY, TicketKeys},
+};
+pub use rustls::{SignatureScheme, sign::SigningKey};
+
+/// The cryptography of all of weir: AWS-LC, with the group X25519MLKEM768 first.
+pub fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
+    PROVIDER
+        .get_or_init(|| Arc::new(aws_lc_rs::default_provider()))
+        .clone()
+}
+
+/// Fills `bytes` with random numbers.
+///
+/// # Errors
+/// If the kernel has none.
+pub fn random(bytes: &mut [u8]) -> Result<(), String> {
+    provider()
+        .secure_random
+        .fill(bytes)
+        .map_err(|_| "the kernel gives no random numbers".to_owned())
+}

@@ -1,0 +1,288 @@
+//! What all connections of a gateway share, and the choice that a handshake makes.
+//!
+//! A client says the name of the host that it wants (RFC 6066 §3). The name leads to a site; the site may name a
+//! certificate and ask for one of the client. Else the certificate is found by the name. All settings of TLS depend on
+//! what is asked of clients, so there is one `ServerConfig` for each way of asking.
+
+use std::{
+    cell::RefCell,
+    fmt,
+    net::IpAddr,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use aws_lc_rs::digest::{Context, SHA256};
+use rustls::{
+    RootCertStore, ServerConfig,
+    server::{
+        ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+        danger::ClientCertVerifier,
+    },
+    sign::CertifiedKey,
+    version::{TLS12, TLS13},
+};
+use rustls_pki_types::{CertificateDer, pem::PemObject};
+
+use crate::{Entry, Signers, Table, TicketKeys, provider, tickets::Ticketer};
+
+/// What all connections share.
+pub struct Server {
+    /// For sites that ask for no certificate.
+    usual: Arc<ServerConfig>,
+    /// For the others, by [`Choice::authority`].
+    asking: Vec<Arc<ServerConfig>>,
+    table: RwLock<Arc<Table>>,
+    sites: Box<dyn Sites>,
+    /// By listener: the certificate for clients without a known name.
+    defaults: Vec<Option<usize>>,
+    /// The keys of tickets.
+    pub tickets: Arc<TicketKeys>,
+    /// The keeper.
+    pub signers: Arc<Signers>,
+    /// Handshakes so far.
+    pub counts: Counts,
+}
+
+/// What the sites say of a name.
+pub trait Sites: Send + Sync {
+    /// What the site says that has the name `host` on this listener. `None`: the client says no name.
+    fn choice(&self, listener: u16, host: Option<&str>) -> Choice;
+}
+
+/// What a site says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Its certificate, an index into the configuration's. `None`: any that has the name.
+    pub certificate: Option<usize>,
+    /// How clients are asked for a certificate: an index into the authorities that [`Server::new`] got. `None`: they are
+    /// not.
+    pub authority: Option<usize>,
+}
+
+/// A way of asking clients for a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientAuthority {
+    /// The authorities (DER).
+    pub certificates: Vec<Vec<u8>>,
+    /// A client without one is served too.
+    pub optional: bool,
+}
+
+/// Handshakes since the start.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub full: AtomicU64,
+    pub resumed: AtomicU64,
+    pub failed: AtomicU64,
+}
+
+impl Counts {
+    /// Full, resumed, failed.
+    pub fn get(&self) -> [u64; 3] {
+        [&self.full, &self.resumed, &self.failed].map(|count| count.load(Relaxed))
+    }
+}
+
+/// What a handshake goes on with.
+pub(crate) struct Chosen {
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) certificate: Arc<CertifiedKey>,
+    pub(crate) authority: Option<usize>,
+}
+
+impl ClientAuthority {
+    /// Reads the text of a `client_ca` file.
+    ///
+    /// # Errors
+    /// What is wrong with it, without the name of the file.
+    pub fn read(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+        let certificates: Result<Vec<CertificateDer<'_>>, _> =
+            CertificateDer::pem_slice_iter(text).collect();
+        let certificates = certificates.map_err(|error| format!("it is not PEM text ({error})"))?;
+        if certificates.is_empty() {
+            return Err(
+                "it has no certificate; it must have a line -----BEGIN CERTIFICATE-----".into(),
+            );
+        }
+        for (index, one) in certificates.iter().enumerate() {
+            let mut roots = RootCertStore::empty();
+            roots.add(one.clone()).map_err(|error| {
+                format!("its certificate number {} cannot be trusted ({error}); name those of authorities", index + 1)
+            })?;
+        }
+        Ok(certificates.iter().map(|one| one.to_vec()).collect())
+    }
+}
+
+impl Server {
+    /// Without certificates and keys of tickets, which come later. `defaults`: by listener, the certificate for clients
+    /// without a known name.
+    ///
+    /// # Errors
+    /// If an authority cannot be used.
+    pub fn new(
+        only_tls13: bool,
+        authorities: &[ClientAuthority],
+        defaults: Vec<Option<usize>>,
+        sites: Box<dyn Sites>,
+        signers: Arc<Signers>,
+    ) -> Result<Server, String> {
+        let tickets = Arc::new(TicketKeys::default());
+        let config = |authority| config(only_tls13, authority, &tickets);
+        let asking: Result<Vec<_>, String> =
+            authorities.iter().map(|one| config(Some(one))).collect();
+        Ok(Server {
+            usual: config(None)?,
+            asking: asking?,
+            table: RwLock::default(),
+            sites,
+            defaults,
+            tickets,
+            signers,
+            counts: Counts::default(),
+        })
+    }
+
+    /// Puts certificates in force. Others stay.
+    pub fn change(&self, entries: Vec<Entry>) {
+        let next = self.table().with(entries);
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+    }
+
+    fn table(&self) -> Arc<Table> {
+        self.table
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// What a handshake on `listener` goes on with, at the address `local`. `None`: no certificate fits.
+    pub(crate) fn choose(
+        &self,
+        listener: u16,
+        local: Option<IpAddr>,
+        hello: &ClientHello<'_>,
+    ) -> Option<Chosen> {
+        let name = hello.server_name();
+        let schemes = hello.signature_schemes();
+        let choice = self.sites.choice(listener, name);
+        let table = self.table();
+        let of_site = choice.certificate.and_then(|index| table.get(index));
+        let by_name = || match name {
+            Some(name) => table.find(name, schemes),
+            // Names of addresses are not sent (RFC 6066 §3).
+            None => table.find_address(local?, schemes),
+        };
+        let default = || table.get((*self.defaults.get(usize::from(listener))?)?);
+        let certificate = of_site.or_else(by_name).or_else(default)?;
+        let config = match choice.authority {
+            Some(index) => self.asking.get(index)?,
+            None => &self.usual,
+        };
+        Some(Chosen {
+            config: config.clone(),
+            certificate,
+            authority: choice.authority,
+        })
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    /// The certificate of the handshake that goes on now, for [`OfHandshake`].
+    static CHOSEN: RefCell<Option<Arc<CertifiedKey>>> = const { RefCell::new(None) };
+}
+
+/// Gives rustls the certificate that was chosen before: it depends on the listener and the site, which rustls does not
+/// know.
+#[derive(Debug)]
+struct OfHandshake;
+
+impl ResolvesServerCert for OfHandshake {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        CHOSEN.with_borrow(Clone::clone)
+    }
+}
+
+/// Runs a part of a handshake that was to use `certificate`.
+pub(crate) fn with_certificate<T>(
+    certificate: &Option<Arc<CertifiedKey>>,
+    run: impl FnOnce() -> T,
+) -> T {
+    CHOSEN.with_borrow_mut(|chosen| chosen.clone_from(certificate));
+    let result = run();
+    CHOSEN.with_borrow_mut(|chosen| *chosen = None);
+    result
+}
+
+fn config(
+    only_tls13: bool,
+    authority: Option<&ClientAuthority>,
+    tickets: &Arc<TicketKeys>,
+) -> Result<Arc<ServerConfig>, String> {
+    let versions = match only_tls13 {
+        true => &[&TLS13][..],
+        false => &[&TLS13, &TLS12][..],
+    };
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(versions)
+        .map_err(|error| format!("TLS is not available: {error}"))?;
+    let builder = match authority {
+        None => builder.with_no_client_auth(),
+        Some(authority) => builder.with_client_cert_verifier(verifier(authority)?),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(OfHandshake));
+    config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.ticketer = Arc::new(Ticketer {
+        keys: tickets.clone(),
+        binding: binding(authority),
+    });
+    Ok(Arc::new(config))
+}
+
+fn verifier(authority: &ClientAuthority) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in &authority.certificates {
+        let certificate = CertificateDer::from(certificate.clone());
+        roots
+            .add(certificate)
+            .map_err(|error| format!("client_ca: {error}"))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+    let builder = match authority.optional {
+        true => builder.allow_unauthenticated(),
+        false => builder,
+    };
+    builder
+        .build()
+        .map_err(|error| format!("client_ca: {error}"))
+}
+
+/// What tickets are bound to: how their clients were verified.
+fn binding(authority: Option<&ClientAuthority>) -> [u8; 32] {
+    let mut digest = Context::new(&SHA256);
+    if let Some(authority) = authority {
+        digest.update(&[1, u8::from(authority.optional)]);
+        for certificate in &authority.certificates {
+            digest.update(&(certificate.len() as u64).to_be_bytes());
+            digest.update(certificate);
+        }
+    }
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest.finish().as_ref());
+    bytes
+}
+
+/// What connections speak, by ALPN (RFC 7301), the best first.
+const PROTOCOLS: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];

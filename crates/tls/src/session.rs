@@ -1,0 +1,474 @@
+//! The TLS of one connection: bytes of its socket in and out, plain bytes out and in. It reads and writes nothing itself.
+//!
+//! ```text
+//!        first bytes            ClientHello whole           Finished
+//!  New ──────────────► Hello ─────────────────────► Open ─────────────► Open, with Info
+//!    └─ letters ─► Plain   └─ no certificate ─► Failed ◄─ any error ──┘
+//! ```
+//! A connection that has sent nothing costs no buffer. One that is idle has what rustls needs to go on, and no more than
+//! 4 KiB of buffer ([`Session::rest`]).
+
+use std::{
+    fmt,
+    io::{self, IoSlice, Read, Write},
+    net::IpAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use rustls::{
+    CipherSuite, HandshakeKind, ProtocolVersion, ServerConnection,
+    server::{AcceptedAlert, Acceptor},
+    sign::CertifiedKey,
+};
+
+use crate::{
+    Server,
+    server::{Chosen, with_certificate},
+    x509::Parsed,
+};
+
+/// The TLS of a connection.
+pub struct Session {
+    server: Arc<Server>,
+    state: State,
+    listener: u16,
+    /// The address that the client connected to.
+    local: Option<IpAddr>,
+    /// Bytes that came and wait for space for what is in them.
+    pending: Vec<u8>,
+    /// Plain bytes that are encrypted and not yet sent whole ([`Session::write`]).
+    unsent: usize,
+    /// The client has said that it sends nothing more.
+    has_ended: bool,
+    /// The certificate, until the handshake is over.
+    certificate: Option<Arc<CertifiedKey>>,
+    authority: Option<usize>,
+    info: Option<Arc<Info>>,
+}
+
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a session is in one box, and nearly always open"
+)]
+enum State {
+    New,
+    Hello(Acceptor),
+    Open(ServerConnection),
+    /// The client does not speak TLS: what is written is sent as it is.
+    Plain,
+    /// The handshake failed: these bytes are still to be sent.
+    Failed(Vec<u8>),
+}
+
+/// What is known of a connection after its handshake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    /// As OpenSSL and Apache name it: `TLSv1.3`.
+    pub protocol: &'static str,
+    /// As OpenSSL names it.
+    pub cipher: &'static str,
+    /// The name that the client asked for, in lower case.
+    pub server_name: Option<Box<str>>,
+    /// The client had a ticket.
+    pub resumed: bool,
+    /// How it was asked for a certificate ([`crate::Choice::authority`]).
+    pub authority: Option<usize>,
+    /// Its certificate, which was verified.
+    pub client: Option<Box<ClientCertificate>>,
+}
+
+/// The certificate of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// `CN=Anna,O=Example` (RFC 4514).
+    pub subject: String,
+    pub issuer: String,
+    /// Hexadecimal digits.
+    pub serial: String,
+    /// SHA-1 of the certificate as hexadecimal digits, as nginx has it.
+    pub fingerprint: String,
+}
+
+/// Why a connection cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Broken {
+    /// The client sent HTTP without TLS.
+    PlainHttp,
+    /// No certificate is for this name, and the listener has no default.
+    UnknownName(Option<String>),
+    /// Anything else.
+    Tls(String),
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Broken::PlainHttp => f.write_str("the client sent HTTP without TLS"),
+            Broken::UnknownName(None) => f.write_str(
+                "the client asks for no host name, and there is no `default_certificate`",
+            ),
+            Broken::UnknownName(Some(name)) => write!(
+                f,
+                "no certificate is for {:?}, and there is no `default_certificate`",
+                name.chars().take(100).collect::<String>()
+            ),
+            Broken::Tls(error) => f.write_str(error),
+        }
+    }
+}
+
+impl Session {
+    /// For a connection on a listener. `local`: the address that the client connected to.
+    pub fn new(server: Arc<Server>, listener: u16, local: Option<IpAddr>) -> Session {
+        Session {
+            server,
+            state: State::New,
+            listener,
+            local,
+            pending: Vec::new(),
+            unsent: 0,
+            has_ended: false,
+            certificate: None,
+            authority: None,
+            info: None,
+        }
+    }
+
+    /// Takes `bytes` that came, and puts the plain bytes that are there into `out`. Returns how many; 0: nothing yet, or
+    /// the end ([`Session::has_ended`]). Call it with no bytes to get what earlier ones had. With no space,
+    /// it goes no further than the handshake.
+    ///
+    /// # Errors
+    /// If the connection cannot go on. What [`Session::send`] has is to be sent even then.
+    pub fn receive(&mut self, bytes: &[u8], out: &mut [u8]) -> Result<usize, Broken> {
+        let joined;
+        let mut rest = bytes;
+        if !self.pending.is_empty() {
+            let mut all = std::mem::take(&mut self.pending);
+            all.extend_from_slice(bytes);
+            joined = all;
+            rest = &joined;
+        }
+        let mut filled = 0;
+        loop {
+            filled += self.plain(&mut out[filled..]);
+            let is_full = match out.is_empty() {
+                true => self.info.is_some(),
+                false => filled == out.len(),
+            };
+            if is_full || rest.is_empty() || self.has_ended {
+                break;
+            }
+            let before = rest.len();
+            let was_new = matches!(self.state, State::New);
+            let processed =
+                self.process(&mut rest)
+                    .and_then(|()| match rest.len() < before || was_new {
+                        true => Ok(()),
+                        // rustls reads no further in what cannot be TLS.
+                        false => Err(Broken::Tls(
+                            "the client sent something that is not TLS".into(),
+                        )),
+                    });
+            if let Err(broken) = processed {
+                if !matches!(self.state, State::Plain | State::Failed(_)) {
+                    self.fail(Vec::new());
+                }
+                return Err(broken);
+            }
+        }
+        if !rest.is_empty() && !self.has_ended {
+            self.pending = rest.to_vec();
+        }
+        Ok(filled)
+    }
+
+    /// Plain bytes that rustls has.
+    fn plain(&mut self, out: &mut [u8]) -> usize {
+        let State::Open(connection) = &mut self.state else {
+            return 0;
+        };
+        if out.is_empty() {
+            return 0;
+        }
+        match connection.reader().read(out) {
+            Ok(0) => {
+                self.has_ended = true;
+                0
+            }
+            Ok(count) => count,
+            // Nothing is there. How a connection ends without TLS saying so, its socket tells.
+            Err(_) => 0,
+        }
+    }
+
+    /// Processes a part of the bytes.
+    fn process(&mut self, bytes: &mut &[u8]) -> Result<(), Broken> {
+        match &mut self.state {
+            State::New => {
+                // A method of HTTP begins with a letter; a record of TLS never does.
+                if bytes.first().is_some_and(u8::is_ascii_uppercase) {
+                    self.state = State::Plain;
+                    return Err(Broken::PlainHttp);
+                }
+                self.state = State::Hello(Acceptor::default());
+                Ok(())
+            }
+            State::Hello(acceptor) => {
+                acceptor
+                    .read_tls(bytes)
+                    .map_err(|error| Broken::Tls(error.to_string()))?;
+                match acceptor.accept() {
+                    Ok(None) => Ok(()),
+                    Ok(Some(accepted)) => self.accept(accepted),
+                    Err((error, alert)) => Err(self.fail_with(&error, alert)),
+                }
+            }
+            State::Open(connection) => {
+                connection
+                    .read_tls(bytes)
+                    .map_err(|error| Broken::Tls(error.to_string()))?;
+                self.go_on()
+            }
+            State::Plain | State::Failed(_) => Err(Broken::Tls("the handshake has failed".into())),
+        }
+    }
+
+    /// The ClientHello is whole.
+    fn accept(&mut self, accepted: rustls::server::Accepted) -> Result<(), Broken> {
+        let hello = accepted.client_hello();
+        let Some(chosen) = self.server.choose(self.listener, self.local, &hello) else {
+            let name = hello.server_name().map(str::to_owned);
+            self.fail(UNRECOGNIZED_NAME.to_vec());
+            return Err(Broken::UnknownName(name));
+        };
+        let Chosen {
+            config,
+            certificate,
+            authority,
+        } = chosen;
+        self.authority = authority;
+        self.certificate = Some(certificate);
+        match with_certificate(&self.certificate, || accepted.into_connection(config)) {
+            Ok(connection) => self.state = State::Open(connection),
+            Err((error, alert)) => return Err(self.fail_with(&error, alert)),
+        }
+        // The bytes behind the ClientHello.
+        self.go_on()
+    }
+
+    /// Processes what rustls has read.
+    fn go_on(&mut self) -> Result<(), Broken> {
+        let State::Open(connection) = &mut self.state else {
+            return Ok(());
+        };
+        let processed = match self.certificate {
+            // Only handshakes need a certificate.
+            None => connection.process_new_packets(),
+            Some(_) => with_certificate(&self.certificate, || connection.process_new_packets()),
+        };
+        if let Err(error) = processed {
+            let mut alert = Vec::new();
+            while connection.wants_write() && connection.write_tls(&mut alert).is_ok() {}
+            self.fail(alert);
+            return Err(Broken::Tls(error.to_string()));
+        }
+        if self.info.is_none() && !connection.is_handshaking() {
+            let info = Info::of(connection, self.authority);
+            let counts = &self.server.counts;
+            let count = match info.resumed {
+                true => &counts.resumed,
+                false => &counts.full,
+            };
+            count.fetch_add(1, Relaxed);
+            self.info = Some(Arc::new(info));
+            self.certificate = None;
+        }
+        Ok(())
+    }
+
+    fn fail_with(&mut self, error: &rustls::Error, mut alert: AcceptedAlert) -> Broken {
+        let mut bytes = Vec::new();
+        // Writing to memory does not fail.
+        let _ = alert.write_all(&mut bytes);
+        self.fail(bytes);
+        Broken::Tls(error.to_string())
+    }
+
+    /// The connection ends after these bytes.
+    fn fail(&mut self, alert: Vec<u8>) {
+        if self.info.is_none() {
+            self.server.counts.failed.fetch_add(1, Relaxed);
+        }
+        self.state = State::Failed(alert);
+    }
+
+    /// What is known of the connection; `None` before the end of the handshake.
+    pub fn info(&self) -> Option<&Arc<Info>> {
+        self.info.as_ref()
+    }
+
+    /// Whether the client has said that it sends nothing more.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Whether bytes are sent and received as they are: the client does not speak TLS.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.state, State::Plain)
+    }
+
+    /// Encrypts plain bytes. Returns how many it took: as many as fit into 64 KiB. They are to be sent next.
+    ///
+    /// # Errors
+    /// `NotConnected`: the handshake is not over, or has failed.
+    pub fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match &mut self.state {
+            State::Open(connection) if self.info.is_some() => {
+                let count = connection.writer().write_vectored(slices)?;
+                self.unsent += count;
+                Ok(count)
+            }
+            _ => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// How many plain bytes were encrypted since this was asked last. Ask when [`Session::wants_to_send`] is false: they
+    /// are then with the kernel.
+    pub fn take_sent(&mut self) -> usize {
+        std::mem::take(&mut self.unsent)
+    }
+
+    /// Whether plain bytes were encrypted that were not asked for with [`Session::take_sent`].
+    pub fn has_unsent(&self) -> bool {
+        self.unsent > 0
+    }
+
+    /// Whether there are bytes for the client.
+    pub fn wants_to_send(&self) -> bool {
+        match &self.state {
+            State::Open(connection) => connection.wants_write(),
+            State::Failed(alert) => !alert.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Gives bytes for the client to `socket`, as many as one call takes.
+    ///
+    /// # Errors
+    /// Those of `socket`.
+    pub fn send(&mut self, socket: &mut dyn Write) -> io::Result<usize> {
+        match &mut self.state {
+            State::Open(connection) => connection.write_tls(socket),
+            State::Failed(alert) => {
+                let count = socket.write(alert)?;
+                alert.drain(..count);
+                Ok(count)
+            }
+            _ => Ok(0),
+        }
+    }
+
+    /// Tells the client that nothing more comes (RFC 8446 §6.1), once it is sent.
+    pub fn end(&mut self) {
+        if let State::Open(connection) = &mut self.state {
+            connection.send_close_notify();
+        }
+    }
+
+    /// Gives up the space of buffers: nothing comes for a while.
+    pub fn rest(&mut self) {
+        if self.pending.is_empty() {
+            self.pending = Vec::new();
+        }
+        if let State::Open(connection) = &mut self.state {
+            // rustls cuts its buffer when it is about to read.
+            let _ = connection.read_tls(&mut NothingYet);
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if matches!(self.state, State::Hello(_) | State::Open(_)) {
+            self.fail(Vec::new());
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("info", &self.info)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A reader that has nothing.
+struct NothingYet;
+
+impl Read for NothingYet {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+}
+
+impl Info {
+    fn of(connection: &ServerConnection, authority: Option<usize>) -> Info {
+        let client = connection.peer_certificates().and_then(<[_]>::first);
+        let suite = connection
+            .negotiated_cipher_suite()
+            .map(|suite| suite.suite());
+        Info {
+            protocol: match connection.protocol_version() {
+                Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+                _ => "TLSv1.3",
+            },
+            cipher: suite.map_or("", cipher),
+            server_name: connection.server_name().map(Into::into),
+            resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+            authority,
+            client: client
+                .and_then(|der| ClientCertificate::of(der))
+                .map(Box::new),
+        }
+    }
+}
+
+impl ClientCertificate {
+    fn of(der: &[u8]) -> Option<ClientCertificate> {
+        let parsed = Parsed::read(der).ok()?;
+        let fingerprint = digest(&SHA1_FOR_LEGACY_USE_ONLY, der);
+        let digits = fingerprint
+            .as_ref()
+            .iter()
+            .map(|byte| format!("{byte:02x}"));
+        Some(ClientCertificate {
+            subject: parsed.subject(),
+            issuer: parsed.issuer(),
+            serial: parsed.serial_text(),
+            fingerprint: digits.collect(),
+        })
+    }
+}
+
+/// OpenSSL's name of a cipher, which servers log.
+fn cipher(suite: CipherSuite) -> &'static str {
+    use CipherSuite as Suite;
+    match suite {
+        Suite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        Suite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        Suite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        Suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 => "ECDHE-ECDSA-AES256-GCM-SHA384",
+        Suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 => "ECDHE-ECDSA-AES128-GCM-SHA256",
+        Suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 => "ECDHE-ECDSA-CHACHA20-POLY1305",
+        Suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => "ECDHE-RSA-AES256-GCM-SHA384",
+        Suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => "ECDHE-RSA-AES128-GCM-SHA256",
+        Suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => "ECDHE-RSA-CHACHA20-POLY1305",
+        _ => "",
+    }
+}
+
+/// The alert unrecognized_name, fatal, as a record (RFC 6066 §3, RFC 8446 §6.2).
+const UNRECOGNIZED_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];

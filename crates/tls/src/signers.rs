@@ -1,0 +1,317 @@
+//! Asks the keeper for signatures: the gateway's side of its channels.
+//!
+//! Each reactor has a pair of sockets of its own, at whose other end a thread of the keeper waits. A handshake waits for
+//! its signature, as it would for the computation, because nothing else on the way costs less. The wait has a limit; a
+//! keeper that does not answer makes handshakes fail at once for a while, so that it cannot hold a reactor.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use rustls::{
+    Error, SignatureAlgorithm, SignatureScheme,
+    sign::{Signer, SigningKey},
+};
+use weir_sys::{message, poll};
+
+use crate::KeyKind;
+
+/// The channels to the keeper.
+#[derive(Debug)]
+pub struct Signers {
+    channels: Vec<Mutex<Channel>>,
+}
+
+#[derive(Debug, Default)]
+struct Channel {
+    /// `None`: the keeper is gone.
+    socket: Option<OwnedFd>,
+    /// Of the last question.
+    number: u32,
+    /// The keeper did not answer in time: it is not asked again before this.
+    silent_until: Option<Instant>,
+}
+
+/// A question to the keeper: sign this.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Question<'a> {
+    /// Returned in the answer.
+    pub number: u32,
+    /// The keeper's number of the key.
+    pub key: u32,
+    pub scheme: SignatureScheme,
+    pub message: &'a [u8],
+}
+
+/// The answer to a question.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Answer<'a> {
+    pub number: u32,
+    /// `None`: it does not sign that.
+    pub signature: Option<&'a [u8]>,
+}
+
+impl Signers {
+    /// For so many reactors, without channels.
+    pub fn new(reactors: usize) -> Signers {
+        let channels = (0..reactors.max(1)).map(|_| Mutex::default());
+        Signers {
+            channels: channels.collect(),
+        }
+    }
+
+    /// The channel of a reactor. It replaces an earlier one.
+    pub fn set(&self, reactor: usize, socket: OwnedFd) {
+        if let Some(channel) = self.channels.get(reactor) {
+            *lock(channel) = Channel {
+                socket: Some(socket),
+                ..Channel::default()
+            };
+        }
+    }
+
+    /// A key that the keeper has under this number.
+    pub fn key(self: &Arc<Self>, number: u32, kind: KeyKind) -> Arc<dyn SigningKey> {
+        Arc::new(RemoteKey {
+            number,
+            kind,
+            signers: self.clone(),
+        })
+    }
+
+    fn sign(&self, key: u32, scheme: SignatureScheme, text: &[u8]) -> Result<Vec<u8>, String> {
+        // Threads other than reactors do not shake hands; if one did, it would wait for its turn here.
+        let mut channel = lock(&self.channels[slot() % self.channels.len()]);
+        let now = Instant::now();
+        if channel.silent_until.is_some_and(|until| now < until) {
+            return Err("the keeper does not answer".into());
+        }
+        channel.silent_until = None;
+        channel.number = channel.number.wrapping_add(1);
+        let question = Question {
+            number: channel.number,
+            key,
+            scheme,
+            message: text,
+        };
+        match channel.ask(&question, now + LIMIT) {
+            Ok(signature) => {
+                signature.ok_or_else(|| "the keeper refuses to sign with this key".into())
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                channel.silent_until = Some(Instant::now() + SILENCE);
+                log::error!(
+                    "the keeper has not answered for {LIMIT:?}: TLS handshakes fail for {SILENCE:?}"
+                );
+                Err("the keeper does not answer".into())
+            }
+            Err(error) => {
+                if channel.socket.take().is_some() {
+                    log::error!(
+                        "the keeper is gone ({error}): TLS handshakes fail until the manager has started it again"
+                    );
+                }
+                Err("the keeper is gone".into())
+            }
+        }
+    }
+}
+
+impl Channel {
+    /// Asks and waits until `limit`. `None`: the keeper does not sign that.
+    fn ask(&self, question: &Question<'_>, limit: Instant) -> io::Result<Option<Vec<u8>>> {
+        let gone = || io::Error::from(io::ErrorKind::NotConnected);
+        let socket = self.socket.as_ref().ok_or_else(gone)?.as_fd();
+        match message::send(socket, &question.encode(), &[], false) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            sent => sent?,
+        }
+        let mut packet = [0; MOST];
+        loop {
+            let left = limit.saturating_duration_since(Instant::now());
+            if !poll::readable(&[socket], Some(left))?[0] {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let (length, _) = match message::receive(socket, &mut packet, false) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                received => received?,
+            };
+            let answer = match length {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                length => Answer::decode(&packet[..length]).ok_or(io::ErrorKind::InvalidData)?,
+            };
+            // Another number is that of a question whose time was over.
+            if answer.number == question.number {
+                return Ok(answer.signature.map(<[u8]>::to_vec));
+            }
+        }
+    }
+}
+
+impl<'a> Question<'a> {
+    /// The packet.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut packet = Vec::with_capacity(10 + self.message.len());
+        packet.extend_from_slice(&self.number.to_be_bytes());
+        packet.extend_from_slice(&self.key.to_be_bytes());
+        packet.extend_from_slice(&u16::from(self.scheme).to_be_bytes());
+        packet.extend_from_slice(self.message);
+        packet
+    }
+
+    /// Reads a packet; `None`: it is none.
+    pub fn decode(packet: &'a [u8]) -> Option<Question<'a>> {
+        let (number, rest) = packet.split_first_chunk()?;
+        let (key, rest) = rest.split_first_chunk()?;
+        let (scheme, message) = rest.split_first_chunk()?;
+        Some(Question {
+            number: u32::from_be_bytes(*number),
+            key: u32::from_be_bytes(*key),
+            scheme: u16::from_be_bytes(*scheme).into(),
+            message,
+        })
+    }
+}
+
+impl<'a> Answer<'a> {
+    /// The packet.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut packet = self.number.to_be_bytes().to_vec();
+        packet.extend_from_slice(self.signature.unwrap_or_default());
+        packet
+    }
+
+    /// Reads a packet; `None`: it is none.
+    pub fn decode(packet: &'a [u8]) -> Option<Answer<'a>> {
+        let (number, signature) = packet.split_first_chunk()?;
+        Some(Answer {
+            number: u32::from_be_bytes(*number),
+            signature: Some(signature).filter(|signature| !signature.is_empty()),
+        })
+    }
+}
+
+/// A key that is in the keeper.
+#[derive(Debug, Clone)]
+struct RemoteKey {
+    number: u32,
+    kind: KeyKind,
+    signers: Arc<Signers>,
+}
+
+#[derive(Debug)]
+struct RemoteSigner {
+    key: RemoteKey,
+    scheme: SignatureScheme,
+}
+
+impl SigningKey for RemoteKey {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        let mut schemes = self.kind.schemes().iter();
+        let scheme = *schemes.find(|scheme| offered.contains(scheme))?;
+        Some(Box::new(RemoteSigner {
+            key: self.clone(),
+            scheme,
+        }))
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        self.kind.algorithm()
+    }
+}
+
+impl Signer for RemoteSigner {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        let RemoteKey {
+            number, signers, ..
+        } = &self.key;
+        signers
+            .sign(*number, self.scheme, message)
+            .map_err(Error::General)
+    }
+
+    fn scheme(&self) -> SignatureScheme {
+        self.scheme
+    }
+}
+
+fn lock(channel: &Mutex<Channel>) -> MutexGuard<'_, Channel> {
+    channel.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The channel of this thread.
+fn slot() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static SLOT: usize = NEXT.fetch_add(1, Relaxed);
+    }
+    SLOT.with(|slot| *slot)
+}
+
+/// How long a handshake waits for a signature. A keeper needs milliseconds even on a busy machine.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// How long the keeper is not asked after it did not answer.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Bytes of the longest answer: a signature by an RSA key of 8192 bits has 1024.
+const MOST: usize = 2048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_and_answers_survive_their_way() {
+        let question = Question {
+            number: 7,
+            key: u32::MAX,
+            scheme: SignatureScheme::ED25519,
+            message: b"text",
+        };
+        assert_eq!(Question::decode(&question.encode()), Some(question));
+        assert_eq!(Question::decode(&[0; 9]), None);
+        for signature in [None, Some(&b"signature"[..])] {
+            let answer = Answer {
+                number: 9,
+                signature,
+            };
+            assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+        }
+        assert_eq!(Answer::decode(&[0; 3]), None);
+    }
+
+    #[test]
+    fn an_answer_to_an_earlier_question_is_not_taken_for_this_one() {
+        let signers = Arc::new(Signers::new(1));
+        let (ours, theirs) = message::pair().unwrap();
+        signers.set(0, ours);
+        let keeper = std::thread::spawn(move || {
+            let mut packet = [0; 256];
+            let (length, _) = message::receive(theirs.as_fd(), &mut packet, true).unwrap();
+            let asked = Question::decode(&packet[..length]).unwrap();
+            for (number, signature) in [(asked.number - 1, &b"old"[..]), (asked.number, b"new")] {
+                let answer = Answer {
+                    number,
+                    signature: Some(signature),
+                };
+                message::send(theirs.as_fd(), &answer.encode(), &[], true).unwrap();
+            }
+        });
+        let signed = signers.sign(3, SignatureScheme::ED25519, b"text");
+        assert_eq!(signed.as_deref(), Ok(&b"new"[..]));
+        keeper.join().unwrap();
+        let error = signers
+            .sign(3, SignatureScheme::ED25519, b"text")
+            .unwrap_err();
+        assert_eq!(error, "the keeper is gone");
+    }
+}

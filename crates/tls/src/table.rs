@@ -1,0 +1,134 @@
+//! The certificates of a gateway by the names for which they are.
+//!
+//! A table is not changed: a message replaces it as a whole. Connections that shake hands keep the one that they began
+//! with.
+
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
+
+use rustls::{
+    SignatureScheme,
+    sign::{CertifiedKey, SigningKey},
+};
+use rustls_pki_types::CertificateDer;
+
+use crate::x509::Parsed;
+
+/// A certificate that a gateway can use.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Index into the configuration's certificates.
+    pub index: usize,
+    /// The certificate and those of its authorities.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// Signs for it.
+    pub key: Arc<dyn SigningKey>,
+}
+
+/// All certificates, by name.
+#[derive(Debug, Default)]
+pub struct Table {
+    /// By their index in the configuration.
+    certificates: Vec<Option<Arc<CertifiedKey>>>,
+    names: HashMap<Box<str>, Few>,
+    /// Of `*.shop.example` the part `shop.example`.
+    wildcards: HashMap<Box<str>, Few>,
+    addresses: HashMap<IpAddr, Few>,
+}
+
+/// Indices of the certificates for a name: nearly always one.
+#[derive(Debug)]
+enum Few {
+    One(u32),
+    More(Vec<u32>),
+}
+
+impl Table {
+    /// This table with other certificates in the place of some.
+    pub fn with(&self, changed: Vec<Entry>) -> Table {
+        let mut certificates = self.certificates.clone();
+        for Entry { index, chain, key } in changed {
+            if certificates.len() <= index {
+                certificates.resize(index + 1, None);
+            }
+            certificates[index] = Some(Arc::new(CertifiedKey::new(chain, key)));
+        }
+        let mut table = Table {
+            certificates,
+            ..Table::default()
+        };
+        for index in 0..table.certificates.len() {
+            table.add_names(index);
+        }
+        table
+    }
+
+    fn add_names(&mut self, index: usize) {
+        let Some(certificate) = self.certificates[index].clone() else {
+            return;
+        };
+        let Some(Ok(leaf)) = certificate.cert.first().map(|leaf| Parsed::read(leaf)) else {
+            return;
+        };
+        let index = index as u32;
+        for name in &leaf.dns {
+            let (names, name) = match name.strip_prefix("*.") {
+                Some(rest) => (&mut self.wildcards, rest),
+                None => (&mut self.names, &name[..]),
+            };
+            match names.get_mut(name) {
+                Some(few) => few.add(index),
+                None => drop(names.insert(name.into(), Few::One(index))),
+            }
+        }
+        for address in &leaf.addresses {
+            match self.addresses.get_mut(address) {
+                Some(few) => few.add(index),
+                None => drop(self.addresses.insert(*address, Few::One(index))),
+            }
+        }
+    }
+
+    /// The certificate with this index of the configuration.
+    pub fn get(&self, index: usize) -> Option<Arc<CertifiedKey>> {
+        self.certificates.get(index)?.clone()
+    }
+
+    /// The certificate for a host (in lower case), exact before wildcard; of several, the first that can sign with one of
+    /// `schemes`.
+    pub fn find(&self, host: &str, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        let exact = || self.names.get(host);
+        // A star stands for one label (RFC 9525 §6.3).
+        let wildcard = || self.wildcards.get(host.split_once('.')?.1);
+        self.choose(exact().or_else(wildcard)?, schemes)
+    }
+
+    /// The certificate for an address.
+    pub fn find_address(
+        &self,
+        address: IpAddr,
+        schemes: &[SignatureScheme],
+    ) -> Option<Arc<CertifiedKey>> {
+        self.choose(self.addresses.get(&address.to_canonical())?, schemes)
+    }
+
+    fn choose(&self, few: &Few, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        let indices = match few {
+            Few::One(one) => return self.get(*one as usize),
+            Few::More(more) => more,
+        };
+        let mut all = indices.iter().filter_map(|index| self.get(*index as usize));
+        let fits = |one: &Arc<CertifiedKey>| one.key.choose_scheme(schemes).is_some();
+        all.clone().find(fits).or_else(|| all.next())
+    }
+}
+
+impl Few {
+    fn add(&mut self, index: u32) {
+        match self {
+            Few::One(one) if *one == index => {}
+            Few::One(one) => *self = Few::More(vec![*one, index]),
+            Few::More(more) if more.contains(&index) => {}
+            Few::More(more) => more.push(index),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Certificates of clients.
+
+use serde_json::Value;
+use weir_test::authority::{Authority, Identity};
+
+use crate::{Tls, curl};
+
+/// A weir whose main site asks for certificates of the second authority.
+fn asking(how: &str) -> (Tls, Authority) {
+    let clients = Authority::new();
+    let lines = format!(
+        "client_ca = \"{}\"\nclient_certificate = \"{how}\"",
+        clients.file().display()
+    );
+    (
+        Tls::new().with_php().with(|setup| setup.site(&lines)),
+        clients,
+    )
+}
+
+fn words(client: &Identity) -> [String; 4] {
+    let [cert, key] = [&client.cert, &client.key].map(|path| path.display().to_string());
+    ["--cert".into(), cert, "--key".into(), key]
+}
+
+#[test]
+fn a_required_certificate_is_checked_and_told_to_scripts() {
+    let (tls, clients) = asking("required");
+    let (weir, authority) = tls.start();
+    let get = |words: &[String]| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        curl(&weir, &authority, "main.test", "/params.php", &words)
+    };
+    let got = get(&[]);
+    assert!(
+        got.status == 0 && got.error.contains("certificate required"),
+        "{} {}",
+        got.status,
+        got.error
+    );
+    // One of somebody else.
+    let stranger = Authority::new().client("anna.test");
+    assert_eq!(get(&words(&stranger)).status, 0);
+    let anna = clients.client("anna.test");
+    let mut sent = words(&anna).to_vec();
+    for forged in [
+        "SSL-Client-Verify: FORGED",
+        "X-SSL-Client-S-DN: CN=FORGED",
+        "SSL-Client-S-DN: CN=FORGED",
+    ] {
+        sent.extend(["-H".into(), forged.into()]);
+    }
+    let got = get(&sent);
+    assert_eq!(got.status, 200, "{}", got.error);
+    assert!(!got.text().contains("FORGED"), "{}", got.text());
+    let params: Value = serde_json::from_slice(&got.body).expect("JSON");
+    assert_eq!(params["SSL_CLIENT_VERIFY"], "SUCCESS");
+    assert_eq!(params["SSL_CLIENT_S_DN"], "CN=anna.test");
+    let issuer = params["SSL_CLIENT_I_DN"].as_str().expect("an issuer");
+    assert!(issuer.starts_with("CN=Authority "), "{issuer}");
+    let shown = std::process::Command::new("openssl")
+        .args(["x509", "-noout", "-fingerprint", "-sha1", "-serial", "-in"])
+        .arg(&anna.cert)
+        .output()
+        .expect("openssl");
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let value = |name: &str| {
+        let line = shown.lines().find(|line| line.contains(name)).expect(name);
+        line.split_once('=').expect("=").1.replace(':', "")
+    };
+    let fingerprint = params["SSL_CLIENT_FINGERPRINT"]
+        .as_str()
+        .expect("a fingerprint");
+    assert_eq!(fingerprint, value("Fingerprint").to_lowercase());
+    assert_eq!(params["SSL_CLIENT_M_SERIAL"], value("serial"));
+}
+
+#[test]
+fn an_optional_certificate_may_be_missing_but_not_wrong() {
+    let (tls, clients) = asking("optional");
+    let (weir, authority) = tls.start();
+    let get = |words: &[String]| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        curl(&weir, &authority, "main.test", "/params.php", &words)
+    };
+    let verified = |words: &[String]| {
+        let got = get(words);
+        let params: Value = serde_json::from_slice(&got.body).unwrap_or_default();
+        (
+            got.status,
+            params["SSL_CLIENT_VERIFY"].as_str().map(str::to_owned),
+        )
+    };
+    assert_eq!(verified(&[]), (200, Some("NONE".into())));
+    let anna = clients.client("anna.test");
+    assert_eq!(verified(&words(&anna)), (200, Some("SUCCESS".into())));
+    let stranger = Authority::new().client("anna.test");
+    assert_eq!(get(&words(&stranger)).status, 0);
+    // Sites that ask for none learn of none.
+    let other = curl(&weir, &authority, "other.test", "/", &[]);
+    assert_eq!(other.status, 200);
+}
+
+#[test]
+fn a_connection_without_the_sites_certificate_does_not_reach_it_under_its_name() {
+    let (tls, _clients) = asking("required");
+    let (weir, authority) = tls.start();
+    let got = curl(
+        &weir,
+        &authority,
+        "other.test",
+        "/params.php",
+        &["-H", "Host: main.test"],
+    );
+    assert_eq!(got.status, 421);
+    // Neither does one that named no host in its handshake.
+    let got = curl(
+        &weir,
+        &authority,
+        &weir.address().ip().to_string(),
+        "/params.php",
+        &["-H", "Host: main.test"],
+    );
+    assert_eq!(got.status, 421);
+}

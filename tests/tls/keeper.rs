@@ -1,0 +1,222 @@
+//! The process that has the private keys, and that no other has them.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use rustix::process::Signal;
+use weir_test::process::{Process, signal};
+use weir_test::{Setup, Weir, goes_on_as_root, wait_until};
+
+use crate::{Tls, curl, said};
+
+#[test]
+fn a_keeper_that_dies_is_started_again_and_open_connections_go_on() {
+    let (weir, authority) = Tls::new().start();
+    assert_eq!(curl(&weir, &authority, "main.test", "/", &[]).status, 200);
+    for _ in 0..2 {
+        let keeper = weir.keeper();
+        signal(keeper.pid, Signal::KILL);
+        wait_until("another keeper", || weir.keeper().pid != keeper.pid);
+        weir.wait_for_error(&["the keeper of private keys died: SIGKILL"]);
+        wait_until("keys in the new keeper", || {
+            curl(&weir, &authority, "main.test", "/", &[]).status == 200
+        });
+    }
+}
+
+#[test]
+fn the_keeper_can_open_nothing() {
+    let (weir, _) = Tls::new().start();
+    let keeper = weir.keeper();
+    let status = fs::read_to_string(format!("/proc/{}/status", keeper.pid)).expect("a status");
+    let value = |name: &str| {
+        let line = status
+            .lines()
+            .find(|line| line.starts_with(name))
+            .expect(name);
+        line.split_once(':').expect(":").1.trim().to_owned()
+    };
+    assert_eq!(value("NoNewPrivs"), "1");
+    assert_eq!(value("Seccomp"), "2", "a filter");
+    assert_eq!(value("CapEff"), "0000000000000000");
+    if weir_test::is_root() {
+        let user = |process: &Process| {
+            let status =
+                fs::read_to_string(format!("/proc/{}/status", process.pid)).expect("a status");
+            let line = status
+                .lines()
+                .find(|line| line.starts_with("Uid:"))
+                .expect("Uid")
+                .to_owned();
+            line.split_whitespace().nth(1).expect("a number").to_owned()
+        };
+        assert_ne!(user(&keeper), user(&weir.gateway()));
+        assert_ne!(user(&keeper), "0");
+    }
+}
+
+/// The memory of a process as far as it is there: pages that were never touched are left out (proc_pid_pagemap(5)).
+fn memory(pid: u32) -> Vec<u8> {
+    const PAGE: u64 = 4096;
+    let open = |name: &str| File::open(format!("/proc/{pid}/{name}")).expect("a file of /proc");
+    let (memory, pages) = (open("mem"), open("pagemap"));
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
+    let mut all = Vec::new();
+    // No file has the keys: the memory of programs and libraries is left out.
+    let of_no_file = |line: &&str| line.split_whitespace().nth(4) == Some("0");
+    for line in maps.lines().filter(of_no_file) {
+        let range = line
+            .split(' ')
+            .next()
+            .and_then(|range| range.split_once('-'));
+        let (from, to) = range.expect("a range");
+        let [from, to] =
+            [from, to].map(|number| u64::from_str_radix(number, 16).expect("a number"));
+        let mut entries = vec![0; ((to - from) / PAGE * 8) as usize];
+        if pages.read_exact_at(&mut entries, from / PAGE * 8).is_err() {
+            // The kernel's own pages.
+            continue;
+        }
+        for (number, entry) in (0..).zip(entries.chunks_exact(8)) {
+            if entry[7] & 0xc0 == 0 {
+                continue;
+            }
+            let mut page = [0; PAGE as usize];
+            if memory
+                .read_exact_at(&mut page, from + number * PAGE)
+                .is_ok()
+            {
+                all.extend_from_slice(&page);
+            }
+        }
+    }
+    assert!(all.len() > 1 << 18, "{} bytes", all.len());
+    all
+}
+
+/// Whether any of these is in the memory of a process. Their first bytes are enough: nothing else has them.
+fn has(pid: u32, secrets: &[Vec<u8>]) -> bool {
+    let one = |secret: &Vec<u8>| -> String {
+        secret[..8]
+            .iter()
+            .map(|byte| format!("\\x{byte:02x}"))
+            .collect()
+    };
+    let any: Vec<String> = secrets.iter().map(one).collect();
+    let any = regex::bytes::Regex::new(&format!("(?-u:{})", any.join("|"))).expect("an expression");
+    any.is_match(&memory(pid))
+}
+
+/// The parts of a key that nobody else may know, as numbers of its DER.
+fn secrets(setup: &Setup, name: &str) -> Vec<Vec<u8>> {
+    let path = setup.folder().join(format!("{name}.key"));
+    let text = Command::new("openssl")
+        .args(["pkey", "-noout", "-text", "-in"])
+        .arg(&path)
+        .output();
+    let text = String::from_utf8(text.expect("openssl").stdout).expect("UTF-8");
+    let mut secrets = Vec::new();
+    let mut current: Option<Vec<u8>> = None;
+    for line in text.lines() {
+        match line.strip_prefix("    ") {
+            Some(digits) => {
+                if let Some(bytes) = &mut current {
+                    let pairs = digits.trim().split(':').filter(|pair| !pair.is_empty());
+                    bytes.extend(pairs.map(|pair| u8::from_str_radix(pair, 16).expect("hex")));
+                }
+            }
+            None => {
+                secrets.extend(current.take());
+                let is_secret = [
+                    "priv:",
+                    "privateExponent:",
+                    "prime1:",
+                    "prime2:",
+                    "exponent1:",
+                    "exponent2:",
+                ];
+                current = is_secret.contains(&line.trim()).then(Vec::new);
+            }
+        }
+    }
+    secrets.extend(current);
+    let trimmed = secrets.into_iter().map(|bytes| {
+        bytes
+            .into_iter()
+            .skip_while(|byte| *byte == 0)
+            .collect::<Vec<u8>>()
+    });
+    // Libraries keep numbers with their lowest digits first.
+    let secrets: Vec<Vec<u8>> = trimmed.collect();
+    let reversed = secrets
+        .iter()
+        .map(|bytes| bytes.iter().rev().copied().collect());
+    let reversed: Vec<Vec<u8>> = reversed.collect();
+    [secrets, reversed].concat()
+}
+
+fn shake_hands(weir: &Weir) {
+    for version in ["-tls1_2", "-tls1_3"] {
+        for host in ["main.test", "rsa.test"] {
+            let text = said(weir.address(), host, &[version]);
+            assert!(
+                text.contains("Verification") && text.contains("HTTP/1.1"),
+                "{text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_byte_of_a_key_is_in_the_gateway_or_the_manager() {
+    if !goes_on_as_root() {
+        return;
+    }
+    for isolation in [true, false] {
+        let tls = Tls::new().with(|setup| {
+            let path = setup.folder().join("rsa");
+            let made = Command::new("openssl")
+                .args([
+                    "req",
+                    "-x509",
+                    "-newkey",
+                    "rsa:2048",
+                    "-nodes",
+                    "-days",
+                    "30",
+                    "-subj",
+                    "/CN=rsa.test",
+                ])
+                .args(["-addext", "subjectAltName=DNS:rsa.test", "-keyout"])
+                .arg(path.with_extension("key"))
+                .arg("-out")
+                .arg(path.with_extension("pem"))
+                .output();
+            assert!(made.expect("openssl").status.success());
+            let path = path.display().to_string();
+            let table = format!("[certificate.rsa]\nchain = \"{path}.pem\"\nkey = \"{path}.key\"");
+            setup
+                .more(&table)
+                .more(&format!("[tls]\nkey_isolation = {isolation}"))
+                .site("\n")
+        });
+        let keys = [secrets(&tls.setup, "main"), secrets(&tls.setup, "rsa")];
+        assert!(
+            keys[0].len() == 2 && keys[1].len() == 10,
+            "what openssl shows: {keys:?}"
+        );
+        let (weir, _) = tls.start();
+        shake_hands(&weir);
+        let found = |pid: u32| keys.each_ref().map(|key| has(pid, key));
+        assert_eq!(found(weir.pid()), [false, false], "the manager");
+        assert_eq!(
+            found(weir.gateway().pid),
+            [!isolation, !isolation],
+            "the gateway"
+        );
+        if isolation {
+            assert_eq!(found(weir.keeper().pid), [true, true], "the keeper");
+        }
+    }
+}
