@@ -26,6 +26,25 @@ fn a_keeper_that_dies_is_started_again_and_open_connections_go_on() {
 }
 
 #[test]
+fn a_keeper_that_does_not_answer_is_replaced() {
+    let (weir, authority) = Tls::new().start();
+    assert_eq!(curl(&weir, &authority, "main.test", "/", &[]).status, 200);
+    let keeper = weir.keeper();
+    wait_until("a keeper that is not young", || {
+        curl(&weir, &authority, "main.test", "/", &[]);
+        // It stands still only now and then, so that handshakes go on until it is old enough to be replaced.
+        signal(keeper.pid, Signal::STOP);
+        let failed = curl(&weir, &authority, "main.test", "/", &[]).status != 200;
+        signal(keeper.pid, Signal::CONT);
+        failed && !keeper.runs()
+    });
+    wait_until("keys in the new keeper", || {
+        curl(&weir, &authority, "main.test", "/", &[]).status == 200
+    });
+    weir.wait_for_error(&["does not answer: killed"]);
+}
+
+#[test]
 fn the_keeper_can_open_nothing() {
     let (weir, _) = Tls::new().start();
     let keeper = weir.keeper();

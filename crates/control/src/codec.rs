@@ -75,6 +75,7 @@ messages! {
     73 => Addresses { name, addresses },
     74 => Alive { silent, work },
     75 => FindFormer { id, whose },
+    76 => KeeperSilent,
 }
 
 messages! {

@@ -418,6 +418,8 @@ pub enum ToManager {
     },
     /// What the draining gateway still waits for; sent regularly.
     DrainStatus(DrainStatus),
+    /// The keeper of private keys does not answer.
+    KeeperSilent,
     /// The answer to [`ToGateway::Ping`].
     Alive {
         /// How long the slowest thread has not reported progress, ms. Waiting threads report several times a second.

@@ -281,6 +281,7 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
         holding().prop_map(ToManager::DrainStatus),
         addresses().prop_map(|(name, addresses)| ToManager::Addresses { name, addresses }),
         Just(ToManager::Drained),
+        Just(ToManager::KeeperSilent),
         Just(ToManager::Measure),
         (
             any::<u32>(),

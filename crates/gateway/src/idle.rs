@@ -170,10 +170,15 @@ pub(super) fn take_some(most: usize) -> Vec<Detached> {
 
 fn close(choose: impl FnOnce(&List) -> Vec<usize>) -> usize {
     // Closed when the list is not borrowed any more.
-    let closed: Vec<Detached> = LIST.with_borrow_mut(|list| {
+    let mut closed: Vec<Detached> = LIST.with_borrow_mut(|list| {
         let slots = choose(list).into_iter();
         slots.filter_map(|slot| list.take(slot)).collect()
     });
+    for Detached { socket, tls, .. } in &mut closed {
+        if let Some(session) = tls {
+            weir_net::say_end(socket.as_fd(), session);
+        }
+    }
     closed.len()
 }
 

@@ -386,7 +386,7 @@ impl Gateway {
         } = surroundings;
         let chroot = reach.chroot.clone();
         let router = Arc::new(Router::with_reach(&config, reach)?);
-        let tls = tls::server(&config, tls, &router, reactors.most)?;
+        let tls = tls::server(&config, tls, &router, (reactors.most, &manager))?;
         let tally = Arc::new(Tally::new(
             reactors.most,
             config.sites.len(),

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, os::fd::AsFd, path::PathBuf, sync::Arc};
 
 use weir_config::{Certificate, ClientAuth, Config, TlsVariable};
-use weir_control::{GivenCertificate, TlsFiles, TlsGiven};
+use weir_control::{GivenCertificate, ManagerHandle, TlsFiles, TlsGiven, ToManager};
 use weir_fcgi::client::Params;
 use weir_sys::memory;
 use weir_tls::{
@@ -38,7 +38,7 @@ pub(super) fn server(
     config: &Config,
     given: Option<TlsGiven>,
     router: &Arc<Router>,
-    reactors: u16,
+    (reactors, manager): (u16, &ManagerHandle),
 ) -> Result<Option<Arc<Server>>, String> {
     if config
         .listeners
@@ -51,7 +51,9 @@ pub(super) fn server(
     let (authorities, choices) = choices(config, &given.files)?;
     let defaults = config.listeners.iter();
     let defaults = defaults.map(|listener| listener.tls.as_ref()?.default_certificate);
-    let signers = Arc::new(Signers::new(usize::from(reactors)));
+    let manager = manager.clone();
+    let on_silence = move || manager.tell(ToManager::KeeperSilent);
+    let signers = Arc::new(Signers::new(usize::from(reactors), on_silence));
     for (reactor, socket) in given.signers {
         signers.set(usize::from(reactor), socket);
     }

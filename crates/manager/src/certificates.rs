@@ -317,6 +317,11 @@ impl Certificates {
         })
     }
 
+    /// The gateway says that the keeper does not answer.
+    pub(super) fn replace_keeper(&self, now: Instant) {
+        self.keeper.borrow_mut().replace(now);
+    }
+
     pub(super) fn deadline(&self) -> Instant {
         self.look_at
     }

@@ -457,6 +457,11 @@ impl Generation {
                     let silent = Duration::from_millis(silent.into());
                     self.gateway.is_alive(now, silent);
                 }
+                ToManager::KeeperSilent => {
+                    if let Some(certificates) = &self.certificates {
+                        certificates.replace_keeper(now);
+                    }
+                }
                 ToManager::Ready => {
                     self.gateway.serves();
                     self.gateway.watch(now);

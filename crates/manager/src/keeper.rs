@@ -267,6 +267,22 @@ impl Keeper {
         }
     }
 
+    /// It does not answer a gateway: ends it, so that another one starts. Not if it has just started: a gateway may say so
+    /// as often as it likes.
+    pub(super) fn replace(&mut self, now: Instant) {
+        if let Some(running) = &self.running
+            && now.saturating_duration_since(running.since) >= YOUNG
+        {
+            log::error!(
+                "the keeper of private keys (process {}) does not answer: killed",
+                running.pid
+            );
+            if let Err(error) = process::kill(running.pid) {
+                log::error!("the keeper cannot be killed: {error}");
+            }
+        }
+    }
+
     /// A process has ended. Returns whether it was the keeper.
     pub(super) fn exited(&mut self, now: Instant, pid: u32, exit: Exit) -> bool {
         let Some(running) = self.running.take_if(|running| running.pid == pid) else {
@@ -367,6 +383,9 @@ const GONE: &str = "the keeper of private keys does not run";
 
 /// How long the keeper may take for an answer. It needs a millisecond; a machine that is that slow serves nobody.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// A keeper that is younger than this is not replaced because a gateway says that it does not answer.
+const YOUNG: Duration = Duration::from_secs(2);
 
 /// Certificates that are given to it before its answers are read.
 const AT_ONCE: usize = 16;

@@ -18,5 +18,5 @@ pub use self::{
     send_file::FilePart,
     socket::Socket,
     thread::start_thread,
-    tls::{Failed, TlsSocket},
+    tls::{Failed, TlsSocket, say_end},
 };

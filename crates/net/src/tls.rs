@@ -7,6 +7,7 @@
 use std::{
     cell::RefCell,
     io::{self, IoSlice, Write},
+    os::fd::BorrowedFd,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -211,6 +212,25 @@ impl TlsSocket {
         self.session.end();
         ready!(self.poll_send(cx))?;
         Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+/// Tells the client of a connection that no reactor watches that it ends, if the kernel takes it at once.
+pub fn say_end(socket: BorrowedFd<'_>, session: &mut Session) {
+    session.end();
+    let _ = session.send(&mut Unwatched(socket));
+}
+
+/// Writes to a socket that no reactor watches.
+struct Unwatched<'a>(BorrowedFd<'a>);
+
+impl Write for Unwatched<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        weir_sys::socket::send(self.0, bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@
 //! keeper that does not answer makes handshakes fail at once for a while, so that it cannot hold a reactor.
 
 use std::{
-    io,
+    fmt, io,
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -23,9 +23,10 @@ use weir_sys::{message, poll};
 use crate::KeyKind;
 
 /// The channels to the keeper.
-#[derive(Debug)]
 pub struct Signers {
     channels: Vec<Mutex<Channel>>,
+    /// Tells the manager that the keeper does not answer.
+    on_silence: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Debug, Default)]
@@ -58,11 +59,12 @@ pub struct Answer<'a> {
 }
 
 impl Signers {
-    /// For so many reactors, without channels.
-    pub fn new(reactors: usize) -> Signers {
+    /// For so many reactors, without channels. `on_silence` is called when the keeper does not answer in time.
+    pub fn new(reactors: usize, on_silence: impl Fn() + Send + Sync + 'static) -> Signers {
         let channels = (0..reactors.max(1)).map(|_| Mutex::default());
         Signers {
             channels: channels.collect(),
+            on_silence: Box::new(on_silence),
         }
     }
 
@@ -106,6 +108,7 @@ impl Signers {
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 channel.silent_until = Some(Instant::now() + SILENCE);
+                (self.on_silence)();
                 log::error!(
                     "the keeper has not answered for {LIMIT:?}: TLS handshakes fail for {SILENCE:?}"
                 );
@@ -120,6 +123,14 @@ impl Signers {
                 Err("the keeper is gone".into())
             }
         }
+    }
+}
+
+impl fmt::Debug for Signers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signers")
+            .field("channels", &self.channels)
+            .finish_non_exhaustive()
     }
 }
 
@@ -259,8 +270,8 @@ fn slot() -> usize {
 /// How long a handshake waits for a signature. A keeper needs milliseconds even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// How long the keeper is not asked after it did not answer.
-const SILENCE: Duration = Duration::from_secs(1);
+/// How long the keeper is not asked after it did not answer, unless it is replaced before.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// Bytes of the longest answer: a signature by an RSA key of 8192 bits has 1024.
 const MOST: usize = 2048;
@@ -291,7 +302,7 @@ mod tests {
 
     #[test]
     fn an_answer_to_an_earlier_question_is_not_taken_for_this_one() {
-        let signers = Arc::new(Signers::new(1));
+        let signers = Arc::new(Signers::new(1, || {}));
         let (ours, theirs) = message::pair().unwrap();
         signers.set(0, ours);
         let keeper = std::thread::spawn(move || {
