@@ -6,7 +6,7 @@
 
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     fs::{File, OpenOptions},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
@@ -56,6 +56,9 @@ struct Installed {
     bad: Option<(Option<Stamps>, bool)>,
 }
 
+/// The certificates of an earlier configuration by the files of chain and key.
+type ByFiles<'c> = HashMap<(&'c Path, &'c Path), &'c Installed>;
+
 /// By what a file is known that was replaced or written to.
 type Stamp = (u64, u64, u64, i64, i64, i64, i64);
 
@@ -87,6 +90,8 @@ impl Certificates {
         }
         let starts = keeper.borrow().starts();
         let before = before.filter(|before| before.is_isolated && before.keeper_starts == starts);
+        let list = before.iter().flat_map(|before| &before.list);
+        let before: ByFiles<'_> = list.map(|one| ((&*one.chain, &*one.key), one)).collect();
         let mut certificates = Certificates {
             keeper: keeper.clone(),
             is_isolated,
@@ -94,10 +99,10 @@ impl Certificates {
             list: config
                 .certificates
                 .iter()
-                .map(|one| Installed::new(one, before))
+                .map(|one| Installed::new(one, &before))
                 .collect(),
             authorities,
-            look_at: now + LOOK_EVERY,
+            look_at: now,
             keeper_starts: starts,
             ticket_turns: keeper.borrow().tickets.turns(),
         };
@@ -242,7 +247,11 @@ impl Certificates {
             messages.extend(self.give_anew(starts));
         }
         if looks && now >= self.look_at {
-            self.look_at = now + LOOK_EVERY;
+            self.look_at = now
+                + match self.list.len() {
+                    0..=MANY => LOOK_EVERY,
+                    _ => LOOK_AT_MANY_EVERY,
+                };
             messages.extend(self.look());
         }
         messages
@@ -329,7 +338,7 @@ impl Certificates {
 
 impl Installed {
     /// As in `before`, if its files are the same; otherwise still to be read.
-    fn new(certificate: &Certificate, before: Option<&Certificates>) -> Installed {
+    fn new(certificate: &Certificate, before: &ByFiles<'_>) -> Installed {
         let Certificate { name, chain, .. } = certificate;
         let fresh = Installed {
             name: name.clone(),
@@ -340,17 +349,16 @@ impl Installed {
             before: None,
             bad: None,
         };
-        let is_same = |old: &&Installed| {
-            (&old.chain, &old.key) == (&fresh.chain, &fresh.key)
-                && old.files.is_some()
-                && old.files == fresh.stamps()
-        };
-        let before = before.and_then(|before| before.list.iter().find(is_same));
-        before.map_or(fresh.clone(), |old| Installed {
-            name: name.clone(),
-            bad: None,
-            ..old.clone()
-        })
+        let before = before.get(&(&*fresh.chain, &*fresh.key));
+        let is_same = |old: &&&Installed| old.files.is_some() && old.files == fresh.stamps();
+        match before.filter(is_same) {
+            None => fresh,
+            Some(old) => Installed {
+                name: name.clone(),
+                bad: None,
+                ..(*old).clone()
+            },
+        }
     }
 
     fn install(&mut self, files: Option<Stamps>, held: Option<Held>) {
@@ -494,3 +502,7 @@ fn authorities(config: &Config, problems: &mut Vec<Problem>) -> BTreeMap<PathBuf
 
 /// How often files are looked at: a change is used within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(400);
+
+/// The same with more than [`MANY`] certificates, because each look costs two system calls for each of them.
+const LOOK_AT_MANY_EVERY: Duration = Duration::from_millis(900);
+const MANY: usize = 1000;
