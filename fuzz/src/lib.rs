@@ -11,3 +11,7 @@ pub mod http1;
 /// PHP-FPM's configuration, on an invented machine.
 #[path = "../../crates/config/tests/paper/mod.rs"]
 pub mod paper;
+
+/// Who the client is: the PROXY protocol, and what proxies say in fields.
+#[path = "../../crates/semantics/tests/checks/mod.rs"]
+pub mod clients;

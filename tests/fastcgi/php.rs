@@ -274,6 +274,7 @@ fn a_client_cannot_have_headers_removed_by_naming_them_in_connection() {
         || {
             Setup::new()
                 .file("dump.php", DUMP)
+                .server("untrusted_forwarded = \"pass\"")
                 .site("set_request_headers = { \"X-Set\" = \"by weir\" }")
         },
         |weir| {

@@ -3,6 +3,7 @@
 mod bad_input;
 mod bodies;
 mod browser;
+mod clients;
 mod connections;
 mod files;
 mod hints;

@@ -639,6 +639,12 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
         );
     }
     for (index, Named { name, entries }) in document.listeners.iter().enumerate() {
+        if config.listeners[index].proxy_protocol && config.server.trusted.is_empty() {
+            let message =
+                "with `proxy_protocol`, only `trusted` of [server] may connect, which is missing";
+            let hint = "add the addresses of the proxies: trusted = [\"10.0.0.0/8\"], or \"unix:\" for a unix socket";
+            sink.error(entries.span("proxy_protocol"), message, hint);
+        }
         let http = config.listeners[index].protocol == Protocol::Http;
         if http && !config.sites.iter().any(|site| site.listen.contains(&index)) {
             let message = format!("no site answers on [listen.{name}]");

@@ -428,7 +428,6 @@ mod tests {
             let (_, example) = row.kind.expectation();
             let example = match row.kind {
                 Kind::Word(..) => format!("{example:?}"),
-                Kind::OnlyFalse => "false".into(),
                 _ => example.to_owned(),
             };
             let node = DeValue::parse(&example).unwrap();

@@ -14,9 +14,9 @@ use std::{
 use crate::{
     access_format::AccessFormat,
     model::{
-        Address, EncodedSlash, ErrorFormat, FairBy, Forwarded, HashBy, HostPattern, Level,
-        LogFormat, LogTarget, OnClientLeft, OriginPattern, PriorityRule, QueueOrder, RequestPart,
-        Reserve, Secret, SerializeBy, ValuePattern, Window,
+        Address, EncodedSlash, ErrorFormat, FairBy, Forwarded, ForwardedFields, HashBy,
+        HostPattern, Level, LogFormat, LogTarget, OnClientLeft, OriginPattern, Peer, PriorityRule,
+        QueueOrder, Rate, RequestPart, Reserve, Secret, SerializeBy, ValuePattern, Window,
     },
     rows::{Kind, Row},
     template::Template,
@@ -61,6 +61,8 @@ settings! {
     Vec<PathBuf>: Paths, |folders| Some(shown(folders, |folder| path(folder)));
     Vec<Address>: Addresses, |addresses| Some(quoted(addresses));
     Vec<SocketAddr>: Nameservers, |servers| not_empty(servers, quoted);
+    Vec<Peer>: Peers, |peers| not_empty(peers, quoted);
+    Option<Rate>: Rate, |rate| rate.map(|rate| quote(&rate.to_string()));
     Vec<IpAddr>: IpAddresses, |addresses| not_empty(addresses, quoted);
     Vec<HostPattern>: Hosts, |hosts| not_empty(hosts, quoted);
     Vec<OriginPattern>: Origins, |origins| not_empty(origins, quoted);
@@ -317,6 +319,7 @@ words! {
     QueueOrder { "adaptive" => Adaptive, "fifo" => Fifo }
     Level { "error" => Error, "warning" => Warning, "notice" => Notice, "debug" => Debug }
     ErrorFormat { "weir" => Weir, "fpm" => Fpm }
+    ForwardedFields { "any" => Any, "x-forwarded" => XForwarded, "forwarded" => Rfc7239 }
     Forwarded { "off" => Off, "x-forwarded-for" => XForwardedFor, "forwarded" => Rfc7239 }
 }
 

@@ -46,13 +46,14 @@ macro_rules! fields {
 fields! {
     Server {
         user, group, chroot, threads, pid_file, shutdown_timeout, max_old_generations, gateway_timeout, max_connections,
-        max_connections_per_address, spool_dir, max_spool, server_software, admin, admin_tcp, admin_token_file,
+        max_connections_per_address, trusted, forwarded_by, untrusted_forwarded in passes_untrusted,
+        max_rate_clients, spool_dir, max_spool, server_software, admin, admin_tcp, admin_token_file,
         ready_saturation, ready_stalled, site_histograms, process_priority in priority, resolver, process_max,
         emergency_restart_threshold, emergency_restart_interval,
     }
     Listener {
         backlog, ipv6only, owner, group, mode, acl_users, acl_groups, max_head, max_headers, header_timeout,
-        body_timeout, idle_timeout, send_timeout, max_requests_per_connection,
+        body_timeout, idle_timeout, send_timeout, max_requests_per_connection, proxy_protocol,
     }
     Tls { min_version in only_tls13, key_isolation }
     Certificate { chain, key }
@@ -61,7 +62,7 @@ fields! {
         root, script_root, index, script, fallback, check_files, encoded_slash, params, pass_headers,
         underscores_in_headers, hide_files, deny_scripts, error_pages, cache_control, set_headers, remove_headers,
         set_request_headers, charset, types, precompressed, follow_symlinks, max_body, body_memory, response_memory,
-        max_response_file, buffering, accel_redirect, sendfile_dirs, access_log,
+        max_response_file, buffering, accel_redirect, sendfile_dirs, access_log, allow, deny, rate,
     }
     Policy { timeout, timeout_header, priority, priority_by, fair_by, serialize_by, on_client_left }
     Pool {

@@ -74,9 +74,8 @@ const FOREIGN: &[(&str, &str)] = &[
         "write a [[site.NAME.route]] with path = \"/prefix/*\", or \"~^/regular/expression\"",
     ),
     (
-        "limit_req limit_req_zone limit_conn_zone rate rate_limit limit_rate ratelimit stick_table bandwidth",
-        "rate limits are not built yet: `fair_by` gives clients equal shares of the workers, `max_connections_per_address` limits \
-         connections",
+        "limit_req_zone limit_conn_zone limit_rate ratelimit stick_table bandwidth",
+        "`rate` of a site or route limits the requests of each client, `max_connections_per_address` of [server] their connections",
     ),
     (
         "fastcgi_cache fastcgi_cache_path fastcgi_cache_valid proxy_cache cache cacheenable",

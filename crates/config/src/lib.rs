@@ -11,6 +11,7 @@ extern crate alloc;
 
 mod access_format;
 mod build;
+mod clients;
 mod diagnostic;
 mod document;
 mod egress;

@@ -15,11 +15,13 @@ use core::{
 };
 use std::path::PathBuf;
 
+mod clients;
 mod egress;
 mod log;
 mod servers;
 mod tls;
 
+pub use clients::{ForwardedFields, Peer, Rate};
 pub use egress::{
     AllowRule, Egress, Forwarded, Host, HostSettings, Network, OriginHost, OriginPattern, Scheme,
     Secret, SecretPiece,
@@ -83,6 +85,14 @@ pub struct Server {
     pub gateway_timeout: Duration,
     /// Maximum number of client connections. More connections wait in the kernel's backlog.
     pub max_connections: usize,
+    /// Proxies that may say who the client is.
+    pub trusted: Vec<Peer>,
+    /// The fields in which they say it.
+    pub forwarded_by: ForwardedFields,
+    /// Such fields of others are passed to scripts.
+    pub passes_untrusted: bool,
+    /// Maximum number of clients whose rates are remembered.
+    pub max_rate_clients: usize,
     /// Maximum number of client connections of one address. More are closed at once. 0: no limit.
     pub max_connections_per_address: usize,
     /// Value of `SERVER_SOFTWARE` for scripts.
@@ -197,6 +207,8 @@ pub struct Listener {
     pub send_timeout: Duration,
     /// Maximum number of requests on one connection. 0: no limit.
     pub max_requests_per_connection: u64,
+    /// Each connection begins with a header of the PROXY protocol, from one of [`Server::trusted`].
+    pub proxy_protocol: bool,
 }
 
 /// Protocol of a listener.
@@ -396,6 +408,12 @@ pub struct Settings {
     pub sendfile_dirs: Vec<PathBuf>,
     /// Requests are written to the access log.
     pub access_log: bool,
+    /// Clients that may use it. Empty: all.
+    pub allow: Vec<Peer>,
+    /// Clients that may not use it, even if `allow` includes them.
+    pub deny: Vec<Peer>,
+    /// How many requests each client may send.
+    pub rate: Option<Rate>,
     /// Timeout, priority and order of requests for scripts.
     pub policy: Policy,
 }

@@ -155,8 +155,7 @@ fn http(config: &Config, listener: &Listener, row: &Row) -> Printed {
         "max_head" | "max_headers" | "header_timeout" | "idle_timeout" | "send_timeout" => {
             field(listener, row)
         }
-        "body_timeout" | "max_requests_per_connection" => field(listener, row),
-        "proxy_protocol" => plain(false),
+        "body_timeout" | "max_requests_per_connection" | "proxy_protocol" => field(listener, row),
         _ => socket(listener, row),
     }
 }
@@ -310,7 +309,9 @@ fn overlay(config: &Config, site: &Settings, route: &Settings, row: &Row) -> Pri
     match (settings(config, site, row), settings(config, route, row)) {
         (Value(here), Value(there)) if here == there => Foreign,
         (_, Value(there)) => Value(there),
-        (Value(_), Absent) if row.name == "priority_by" => Value("[]".into()),
+        (Value(_), Absent) if matches!(row.name, "priority_by" | "allow" | "deny") => {
+            Value("[]".into())
+        }
         (Value(_), Absent) => text(""),
         _ => Foreign,
     }

@@ -108,8 +108,6 @@ pub(crate) enum Default {
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Bool,
-    /// `false`; `true` is not supported yet.
-    OnlyFalse,
     Count {
         min: u64,
         max: u64,
@@ -178,6 +176,12 @@ pub(crate) enum Kind {
     Environment,
     PhpIni,
     IpAddresses,
+    /// Networks, `unix:` and `all`.
+    Peers,
+    /// The same, or true or false.
+    Deny,
+    /// `10/s burst 20`; empty: none.
+    Rate,
     ErrorPages,
     Types,
     Folders,
@@ -210,7 +214,6 @@ impl Kind {
     pub(crate) fn expectation(&self) -> (&'static str, &'static str) {
         match self {
             Kind::Bool => ("true or false", "true"),
-            Kind::OnlyFalse => ("true or false", "false"),
             Kind::Count { .. } => ("a whole number", "100"),
             Kind::Duration { .. } => ("a duration", "\"30s\""),
             Kind::Size { min, .. } if *min > 64 << 10 => ("a size", "\"64M\""),
@@ -258,6 +261,12 @@ impl Kind {
             Kind::Environment => ("a table of variables", "{ LANG = \"C.UTF-8\" }"),
             Kind::PhpIni => ("a table of PHP settings", "{ memory_limit = \"256M\" }"),
             Kind::IpAddresses => ("a list of IP addresses", "[\"127.0.0.1\"]"),
+            Kind::Peers => ("a list of networks, `unix:` or `all`", "[\"10.0.0.0/8\"]"),
+            Kind::Deny => (
+                "true, false or a list of networks, `unix:` or `all`",
+                "true",
+            ),
+            Kind::Rate => ("a rate", "\"10/s burst 20\""),
             Kind::ErrorPages => (
                 "a table of statuses and files",
                 "{ 503 = \"errors/503.html\" }",

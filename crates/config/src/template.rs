@@ -136,6 +136,8 @@ pub enum Variable {
     Protocol,
     /// `remote_addr`
     RemoteAddr,
+    /// `peer_addr`: the address that the connection comes from, the proxy's if it says who the client is
+    PeerAddr,
     /// `remote_port`
     RemotePort,
     /// `server_addr`
@@ -248,6 +250,7 @@ const VARIABLES: &[(&str, Variable, bool)] = &[
     ("args", Variable::Args, false),
     ("protocol", Variable::Protocol, false),
     ("remote_addr", Variable::RemoteAddr, false),
+    ("peer_addr", Variable::PeerAddr, false),
     ("remote_port", Variable::RemotePort, false),
     ("server_addr", Variable::ServerAddr, false),
     ("server_port", Variable::ServerPort, false),

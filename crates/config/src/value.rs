@@ -21,11 +21,12 @@ use toml::{
 
 use crate::{
     access_format::AccessFormat,
+    clients,
     entries::Key,
     model::{
         Action, Address, AllowRule, FairBy, HashBy, HostPattern, LogFormat, LogTarget, Network,
-        OriginPattern, PathPattern, PriorityRule, Reserve, Secret, SerializeBy, UpstreamServer,
-        Window,
+        OriginPattern, PathPattern, Peer, PriorityRule, Rate, Reserve, Secret, SerializeBy,
+        UpstreamServer, Window,
     },
     origin,
     rows::Kind,
@@ -57,6 +58,8 @@ pub(crate) enum Value {
     Templates(Vec<(String, Template)>),
     Pairs(Vec<(String, String)>),
     IpAddresses(Vec<IpAddr>),
+    Peers(Vec<Peer>),
+    Rate(Option<Rate>),
     Pages(BTreeMap<u16, PathBuf>),
     Folders(Vec<(String, PathBuf)>),
     Reply(Action),
@@ -109,7 +112,6 @@ impl Reader<'_> {
         let log_target = |text: &str| texts::log_target(folder, text);
         match kind {
             Kind::Bool => self.bool(kind, node).map(Value::Bool),
-            Kind::OnlyFalse => self.only_false(kind, node).map(Value::Bool),
             Kind::Count { min, max } => self.count(kind, node, *min, *max).map(Value::Number),
             Kind::RedirectStatus => self.redirect_status(kind, node).map(Value::Number),
             Kind::Duration { zero } => self.duration(kind, node, *zero).map(Value::Duration),
@@ -162,6 +164,12 @@ impl Reader<'_> {
             Kind::Hosts => (self.list(kind, node, scalar::host_pattern)).map(Value::Hosts),
             Kind::Nameservers => (self.list(kind, node, texts::nameserver)).map(Value::Nameservers),
             Kind::IpAddresses => (self.list(kind, node, texts::ip_address)).map(Value::IpAddresses),
+            Kind::Peers => self.list(kind, node, clients::peer).map(Value::Peers),
+            Kind::Deny => match node.get_ref() {
+                DeValue::Array(_) => self.list(kind, node, clients::peer).map(Value::Peers),
+                _ => self.bool(kind, node).map(Value::Bool),
+            },
+            Kind::Rate => self.scalar(kind, node, clients::rate).map(Value::Rate),
             Kind::Origin => self.scalar(kind, node, origin::host).map(Value::Origin),
             Kind::Origins => self.list(kind, node, origin::host).map(Value::Origins),
             Kind::HttpOrigins => self.list(kind, node, origin::http_host).map(Value::Origins),
@@ -208,16 +216,6 @@ impl Reader<'_> {
         self.list(kind, node, read).map(Value::Texts)
     }
 
-    /// A boolean that may only be false until what it turns on is built.
-    fn only_false(&mut self, kind: &Kind, node: &Node<'_>) -> Option<bool> {
-        let is_on = self.bool(kind, node)?;
-        if is_on {
-            let message = format!("`{} = true` is not built yet", self.key);
-            self.error(node, message, "leave it out");
-        }
-        (!is_on).then_some(false)
-    }
-
     fn redirect_status(&mut self, kind: &Kind, node: &Node<'_>) -> Option<u64> {
         let status = self.count(kind, node, 0, u64::MAX)?;
         if !REDIRECTS.contains(&status) {
@@ -256,14 +254,14 @@ impl Reader<'_> {
             (DeValue::String(text), Kind::Count { .. }) if text.parse::<u64>().is_ok() => {
                 Some(text.to_string())
             }
-            (DeValue::String(text), Kind::Bool | Kind::OnlyFalse) => {
+            (DeValue::String(text), Kind::Bool | Kind::Deny) => {
                 match text.to_ascii_lowercase().as_str() {
                     "on" | "yes" | "true" | "1" => Some("true".into()),
                     "off" | "no" | "false" | "0" => Some("false".into()),
                     _ => None,
                 }
             }
-            (DeValue::Integer(number), Kind::Bool | Kind::OnlyFalse) => match number.as_str() {
+            (DeValue::Integer(number), Kind::Bool | Kind::Deny) => match number.as_str() {
                 "0" => Some("false".into()),
                 "1" => Some("true".into()),
                 _ => None,

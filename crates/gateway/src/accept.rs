@@ -24,8 +24,10 @@ use super::{
     census::{ConnectionPermit, ListenerTally},
     conn::Conn,
     connection::{self, FastCgi, Http1, Seated},
+    forwarded,
     idle::{self, Detached},
     own_calls::Source,
+    proxied::{self, Ends, Proxied},
     record::Endpoints,
     sweep::Registered,
 };
@@ -77,9 +79,15 @@ pub(crate) async fn listen(
             events::client_turned_away(&settings.name, peer.ip().to_canonical());
             return None;
         }
-        // A web server in front uses one address for all of its clients, so the limit per address does not apply to
-        // it.
-        let counted = peer.filter(|_| settings.protocol == Protocol::Http);
+        if settings.proxy_protocol && !forwarded::is_trusted(gateway, peer.map(|peer| peer.ip())) {
+            count(|tally| &tally.not_allowed);
+            events::untrusted_proxy(&settings.name, peer.map(|peer| peer.ip().to_canonical()));
+            return None;
+        }
+        // A web server or proxy in front uses one address for all of its clients, so the limit per address does not
+        // apply to it. For the clients of a proxy it does, as soon as they are known.
+        let counted =
+            peer.filter(|_| settings.protocol == Protocol::Http && !settings.proxy_protocol);
         let place = gateway.census.enter(counted);
         if let (None, Some(peer)) = (&place, peer) {
             count(|tally| &tally.per_address);
@@ -93,6 +101,7 @@ pub(crate) async fn listen(
             let incoming = Incoming {
                 socket,
                 peer,
+                proxied: None,
                 place,
                 before: None,
             };
@@ -102,7 +111,7 @@ pub(crate) async fn listen(
             listener,
             socket,
             tls,
-            peer,
+            ends: Ends::new(peer, None),
             place,
             before: None,
         });
@@ -197,10 +206,12 @@ pub(super) async fn take_in(
 }
 
 /// A connection that this reactor watches and will serve.
-struct Incoming {
-    socket: Socket,
-    peer: Option<SocketAddr>,
-    place: ConnectionPermit,
+pub(super) struct Incoming {
+    pub(super) socket: Socket,
+    pub(super) peer: Option<SocketAddr>,
+    /// What a proxy has said of its ends.
+    pub(super) proxied: Option<Proxied>,
+    pub(super) place: ConnectionPermit,
     /// As in [`Detached`].
     before: Option<(u64, u64)>,
 }
@@ -226,11 +237,12 @@ impl Terms {
         let Detached {
             socket,
             tls,
-            peer,
+            ends,
             place,
             before,
             ..
         } = connection;
+        let (peer, proxied) = ends.parts();
         match Socket::watch(socket, matches!(settings.address, Address::Tcp(_))) {
             Ok(socket) => {
                 let socket = match tls {
@@ -240,6 +252,7 @@ impl Terms {
                 let incoming = Incoming {
                     socket,
                     peer,
+                    proxied,
                     place,
                     before,
                 };
@@ -254,14 +267,26 @@ impl Terms {
 
     /// Serves a connection on this reactor.
     fn serve(&self, gateway: &'static Gateway, incoming: Incoming) {
+        let settings = &gateway.config.listeners[usize::from(self.listener)];
+        let local = local_address(&incoming.socket, self.local);
+        if settings.proxy_protocol && incoming.proxied.is_none() {
+            let terms = Terms::new(gateway, self.listener, self.home);
+            spawn_local(async move {
+                if let Some(incoming) =
+                    proxied::read(gateway, terms.listener, incoming, local).await
+                {
+                    terms.serve(gateway, incoming);
+                }
+            });
+            return;
+        }
         let Incoming {
             socket,
             peer,
+            proxied,
             place,
             before,
         } = incoming;
-        let settings = &gateway.config.listeners[usize::from(self.listener)];
-        let local = local_address(&socket, self.local);
         let pid = match peer {
             None => weir_sys::socket::peer_process(socket.as_fd()).map(|(pid, _)| pid),
             Some(_) => None,
@@ -276,7 +301,10 @@ impl Terms {
         let conn = Rc::new(Conn::new(
             self.listener,
             self.home,
-            Endpoints::new(peer, local, info.clone().flatten()),
+            match &proxied {
+                None => Endpoints::new(peer, local, info.clone().flatten()),
+                Some(proxied) => proxied.endpoints(peer, info.clone().flatten()),
+            },
             Source::new(peer, local, pid),
             self.timeouts,
         ));
@@ -314,7 +342,7 @@ impl Seat {
                 listener: conn.listener,
                 socket,
                 tls,
-                peer,
+                ends: Ends::new(peer, proxied::kept(gateway, conn)),
                 place,
                 before: Some((conn.requests(), conn.idle_since())),
             };
@@ -339,6 +367,7 @@ pub(super) fn secured(gateway: &'static Gateway, conn: &Conn, seat: &mut Seat, s
         let incoming = Incoming {
             socket,
             peer,
+            proxied: proxied::kept(gateway, conn),
             place,
             before: None,
         };

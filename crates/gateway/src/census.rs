@@ -145,25 +145,13 @@ impl Census {
     }
 
     pub(super) fn enter(&'static self, peer: Option<SocketAddr>) -> Option<ConnectionPermit> {
-        let address = peer
-            .map(|peer| network_of(peer.ip()))
-            .filter(|_| self.max_per_address > 0);
-        if let Some(address) = address {
-            let mut counts = self
-                .per_address
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            let count = counts.entry(address).or_insert(0);
-            if *count >= self.max_per_address {
-                return None;
-            }
-            *count += 1;
-        }
-        Some(ConnectionPermit {
+        let mut place = ConnectionPermit {
             census: self,
-            address,
+            address: None,
             is_counted: false,
-        })
+        };
+        let has_room = peer.is_none_or(|peer| place.is_of(peer.ip()));
+        has_room.then_some(place)
     }
 
     /// Waits until `place` counts as one of `max_connections`. The longest idle connections are closed for it, as
@@ -222,6 +210,14 @@ impl Census {
         }
     }
 
+    /// A connection is closed because its client, for which a proxy made it, has too many.
+    pub(super) fn close_for_address(&self, index: usize, address: IpAddr) {
+        if let Some(tally) = self.listeners.get(index) {
+            tally.per_address.fetch_add(1, Relaxed);
+        }
+        self.say_per_address(address);
+    }
+
     pub(super) fn say_per_address(&self, address: IpAddr) {
         if let Some(count) = self.said_per_address.due() {
             log::warn!(
@@ -258,6 +254,23 @@ impl Seldom {
 }
 
 impl ConnectionPermit {
+    /// Counts the connection for the address of its client; false: that has too many.
+    pub(super) fn is_of(&mut self, address: IpAddr) -> bool {
+        let most = self.census.max_per_address;
+        if most == 0 {
+            return true;
+        }
+        let address = network_of(address);
+        let mut counts = (self.census.per_address.lock()).unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(address).or_insert(0);
+        if *count >= most {
+            return false;
+        }
+        *count += 1;
+        self.address = Some(address);
+        true
+    }
+
     /// Counts the connection, even above the limit.
     pub(super) fn count(&mut self) {
         if !std::mem::replace(&mut self.is_counted, true) {

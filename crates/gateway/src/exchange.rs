@@ -30,7 +30,8 @@ use super::{
     Gateway,
     conn::{Client, Conn},
     dispatch::{AskedBy, PoolHandle},
-    fastcgi_front, files,
+    fastcgi_front, files, forwarded,
+    rates::RateFields,
     record::Record,
     refusal::Refusal,
     route::{Found, Rules, Script, Target},
@@ -89,6 +90,7 @@ pub(crate) fn begin(
     }
     let mut record = Record::new(gateway, conn, (head, started));
     record.named = named.unwrap_or(0);
+    forwarded::apply(&mut record);
     trace::step!(
         record.id,
         record.head_whole,
@@ -278,6 +280,14 @@ fn route(
     record.path.clear();
     record.path.extend_from_slice(&found.path);
     record.silent = !rules.settings.access_log;
+    if found.has_guards() && record.asked().is_none() {
+        // What a script redirects to was allowed by the script.
+        let (rate, allowed) = check_guards(record, &found);
+        if rate.is_some() {
+            record.rare.get_or_insert_default().rate = rate;
+        }
+        allowed?;
+    }
     if found.route.is_none_or(|route| route.action.is_none())
         && let Some(pool) = rules.settings.pool
         && let Some(pool) = gateway.pools.get(pool.0)
@@ -298,12 +308,31 @@ fn route(
         return Ok(Routed::Waits);
     };
     trace_target(record, &found.site.name, &target);
+    if let Some(guard) = found.guard_of(&target, &record.head.method) {
+        guard.check_client(&record.endpoints)?;
+    }
     match target {
         Target::Script(script) => {
             record.script = Some(script);
             Ok(Routed::Script)
         }
         target => answer_target(record, target).map(Routed::Reply),
+    }
+}
+
+/// Checks what site and route demand of clients. Returns also what the client is told of its `rate`.
+#[cold]
+fn check_guards(
+    record: &Record,
+    found: &Found<'_>,
+) -> (Option<Box<RateFields>>, Result<(), Refusal>) {
+    let mut guards = found.guards().chain(&found.rules.guard);
+    if let Err(refusal) = guards.try_for_each(|guard| guard.check_client(&record.endpoints)) {
+        return (None, Err(refusal));
+    }
+    match &found.rules.guard {
+        Some(guard) => guard.check_rate(record, &found.rules.policy, found.zone()),
+        None => (None, Ok(())),
     }
 }
 
@@ -319,6 +348,9 @@ async fn route_waiting(
         .resolve(&found, &head.method, query(head), record.head_whole)
         .await;
     trace_target(record, &found.site.name, &target);
+    if let Some(guard) = found.guard_of(&target, &record.head.method) {
+        guard.check_client(&record.endpoints)?;
+    }
     match target {
         Target::Script(script) => {
             record.script = Some(script);
@@ -607,6 +639,13 @@ fn respond(
                 .headers
                 .insert(name.as_str(), &rendered(value, &record));
         }
+    }
+    if let Some(rate) = record.rate_fields() {
+        // These are valid values.
+        let _ = reply
+            .headers
+            .insert("RateLimit-Policy", rate.policy.as_bytes());
+        let _ = reply.headers.insert("RateLimit", rate.state.as_bytes());
     }
     if !reply.headers.has(Name::Server) {
         (reply.headers).append_line(Name::Server, b"Server: weir\r\n");

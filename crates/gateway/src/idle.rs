@@ -11,7 +11,6 @@
 use std::{
     cell::RefCell,
     io,
-    net::SocketAddr,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
 };
@@ -22,7 +21,7 @@ use weir_observe::clock::{self, NEVER};
 use weir_sys::epoll::Epoll;
 use weir_tls::Session;
 
-use super::{Gateway, census::ConnectionPermit};
+use super::{Gateway, census::ConnectionPermit, proxied::Ends};
 
 /// A connection without a task.
 #[derive(Debug)]
@@ -33,7 +32,7 @@ pub(crate) struct Detached {
     pub(super) socket: OwnedFd,
     /// Its TLS.
     pub(super) tls: Option<Box<Session>>,
-    pub(super) peer: Option<SocketAddr>,
+    pub(super) ends: Ends,
     pub(super) place: ConnectionPermit,
     /// If it is not new: the number of its requests, and since when it is idle ([`weir_observe::clock::now`]).
     pub(super) before: Option<(u64, u64)>,

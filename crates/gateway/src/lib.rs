@@ -34,12 +34,16 @@ mod fastcgi;
 mod fastcgi_front;
 mod figures;
 mod files;
+mod forwarded;
+mod guard;
 mod idle;
 mod messages;
 mod own_calls;
 mod params;
 mod policy;
 mod pool_log;
+mod proxied;
+mod rates;
 mod reactors;
 mod read_ahead;
 mod record;
@@ -102,6 +106,7 @@ use self::{
     dispatch::{PoolHandle, PoolParts},
     drain::Flag,
     policy::Policy,
+    rates::Rates,
     reactors::Reactors,
     route::{Reach, Router},
     spool::SpoolSpace,
@@ -113,7 +118,7 @@ pub(crate) struct Gateway {
     pub(crate) config: Config,
     /// The timeouts of the connections of each listener.
     pub(crate) timeouts: Vec<Timeouts>,
-    /// The CGI parameters that are the same for all requests, encoded: without TLS, and with it.
+    /// The CGI parameters that are the same for all requests over http, and over https, encoded.
     params: [Vec<u8>; 2],
     pub(crate) router: Arc<Router>,
     /// What connections with TLS share; `None`: no listener has TLS.
@@ -126,6 +131,8 @@ pub(crate) struct Gateway {
     pub(crate) pool_logs: Vec<Option<PoolLog>>,
     pub(crate) spool_space: Arc<SpoolSpace>,
     pub(crate) census: Census,
+    /// How many requests clients have sent; `None`: no site has a `rate`.
+    pub(crate) rates: Option<Rates>,
     /// Counts of finished requests.
     pub(crate) tally: Arc<Tally>,
     /// Rates of the last seconds.
@@ -439,6 +446,7 @@ impl Gateway {
                 reactors.most,
                 config.listeners.len(),
             ),
+            rates: has_rate(&config).then(|| Rates::new(server.max_rate_clients)),
             reactors: Reactors::new(reactors),
             failures: Failures::default(),
             history: History::new(tally.clone()),
@@ -680,3 +688,12 @@ const SMALL_STACK: usize = 256 << 10;
 
 /// How long an ending gateway waits for its logs to be written.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Whether a site or route limits how many requests a client sends.
+fn has_rate(config: &Config) -> bool {
+    let settings = config.sites.iter().flat_map(|site| {
+        let routes = site.routes.iter().map(|route| &route.settings);
+        std::iter::once(&site.settings).chain(routes)
+    });
+    settings.into_iter().any(|settings| settings.rate.is_some())
+}

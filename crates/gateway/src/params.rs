@@ -31,12 +31,7 @@ pub(crate) fn put(
     let mut digits = itoa::Buffer::new();
 
     params.encoded(record.endpoints.params());
-    let [plain, tls] = &record.gateway.params;
-    params.encoded(if record.endpoints.tls.is_some() {
-        tls
-    } else {
-        plain
-    });
+    params.encoded(&record.gateway.params[usize::from(record.endpoints.is_https)]);
     let software = &record.gateway.config.server.server_software;
     if software.len() > LONG {
         params.pair(b"SERVER_SOFTWARE", software.as_bytes());
@@ -115,6 +110,9 @@ pub(crate) fn of_all(scheme: &str, server_software: &str) -> Vec<u8> {
         |name: &str, value: &str| nv::encode(&mut out, name.as_bytes(), value.as_bytes());
     pair("GATEWAY_INTERFACE", "CGI/1.1");
     pair("REDIRECT_STATUS", "200");
+    if scheme == "https" {
+        pair("HTTPS", "on");
+    }
     pair("REQUEST_SCHEME", scheme);
     if server_software.len() <= LONG {
         pair("SERVER_SOFTWARE", server_software);

@@ -112,7 +112,8 @@ impl Policy {
         };
     }
 
-    fn client(&self, record: &Record) -> u64 {
+    /// Keyed hash of the client by `fair_by`; 0: no particular client.
+    pub(crate) fn client(&self, record: &Record) -> u64 {
         match &self.settings.fair_by {
             FairBy::Off => 0,
             FairBy::Address => record.endpoints.client,

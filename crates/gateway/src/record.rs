@@ -35,6 +35,7 @@ use super::{
     fastcgi::{self, RequestSummary, StderrCopy},
     policy::RequestPolicy,
     pool_log::Noted,
+    rates::RateFields,
     route::Script,
     tally::FinishedRequest,
     template::Variables,
@@ -65,7 +66,7 @@ pub(crate) struct Record {
     /// The script's standard error, for that web server.
     pub(crate) stderr: Option<StderrCopy>,
     /// What few requests have.
-    rare: Option<Box<Rare>>,
+    pub(crate) rare: Option<Box<Rare>>,
     /// Its policy values, if it is for a script.
     pub(crate) policy: RequestPolicy,
     pub(crate) pool: Option<&'static PoolHandle>,
@@ -110,6 +111,8 @@ pub(crate) struct Rare {
     pub(crate) asked: Option<(Method, Target)>,
     /// Totals of earlier scripts that redirected the request (local redirects).
     pub(crate) earlier: Earlier,
+    /// What the client is told of its `rate`.
+    pub(crate) rate: Option<Box<RateFields>>,
 }
 
 /// Totals of scripts that redirected a request to another script.
@@ -265,6 +268,11 @@ impl Record {
     /// `PATH_TRANSLATED`, if the worker is to get it.
     pub(crate) fn path_translated(&self) -> Option<&[u8]> {
         self.rare.as_ref()?.path_translated.as_deref()
+    }
+
+    /// What the client is told of its `rate`.
+    pub(crate) fn rate_fields(&self) -> Option<&RateFields> {
+        self.rare.as_ref()?.rate.as_deref()
     }
 
     /// Totals of earlier scripts that redirected the request.
@@ -433,6 +441,7 @@ impl Record {
             time: SystemTime::now(),
             request_id: self.id,
             remote_addr: self.endpoints.remote_addr(),
+            peer_addr: self.endpoints.peer_addr(),
             remote_user: (self.params.as_ref()).and_then(|params| params.get(b"REMOTE_USER")),
             method: self.method().as_str(),
             uri: self.asked_uri(),
@@ -638,6 +647,7 @@ impl Variables for Record {
             }
             Variable::Protocol => out.extend_from_slice(protocol(self.head.version).as_bytes()),
             Variable::RemoteAddr => out.extend_from_slice(self.endpoints.remote_addr().as_bytes()),
+            Variable::PeerAddr => out.extend_from_slice(self.endpoints.peer_addr().as_bytes()),
             Variable::RemotePort => log_text::put_number(self.endpoints.remote_port.into(), out),
             Variable::ServerAddr => out.extend_from_slice(self.endpoints.server_addr().as_bytes()),
             Variable::ServerPort => log_text::put_number(self.endpoints.server_port.into(), out),

@@ -47,7 +47,7 @@ use self::{
     root::{OpenRoot, Roots, trim_slash},
     rules::{Compiler, Space},
 };
-use super::files::FileEntry;
+use super::{files::FileEntry, guard::Guard};
 
 /// All sites and routes of a configuration, compiled.
 #[derive(Debug)]
@@ -83,6 +83,8 @@ pub struct Route {
     /// Empty: all methods.
     methods: Vec<Method>,
     rewrite: Option<Rewrite>,
+    /// Requests to routes with the same number are counted together for `rate`.
+    zone: u32,
     /// For a route with an alias: its prefix without the slash at the end.
     alias: Option<Box<[u8]>>,
 }
@@ -104,6 +106,8 @@ pub struct Found<'r> {
     pub query: Option<Query>,
     /// How many bytes of the path may be a file's path: the part after an encoded slash may not.
     plain: usize,
+    /// Other rules whose guards apply too: of routes that rewrote the path, and of the path with its dot segments.
+    guards: Vec<&'static Rules>,
 }
 
 impl Site {
@@ -119,6 +123,13 @@ impl Site {
     fn denied(&self, method: &Method, path: &[u8]) -> Option<usize> {
         self.first(method, path)
             .filter(|index| matches!(self.routes[*index].action, Some(Action::Deny)))
+    }
+
+    /// The rules for a path, if they demand something of clients.
+    fn guarded(&self, method: &Method, path: &[u8]) -> Option<&'static Rules> {
+        let route = self.first(method, path);
+        let rules = route.map_or(self.rules, |index| self.routes[index].rules);
+        rules.guard.is_some().then_some(rules)
     }
 
     /// The route for a path: the first one that matches the path, or the name of a script in it that has path-info
@@ -331,6 +342,10 @@ impl Router {
             // apply.
             route = Some(denied);
         }
+        let mut guards = Vec::new();
+        if normal.dotted {
+            guards.extend(site.guarded(method, &path::with_dots(target_path)?));
+        }
         let mut query: Option<Query> = None;
         let mut done = Vec::new();
         while let Some(rewrite) = route.and_then(|index| site.routes[index].rewrite.as_ref()) {
@@ -339,6 +354,7 @@ impl Router {
                 break;
             }
             done.push(index);
+            guards.extend(Some(site.routes[index].rules).filter(|rules| rules.guard.is_some()));
             let matcher = site.routes[index].path.regex();
             let new = rewrite.apply(matcher, &path, plain)?;
             query = Some(match query {
@@ -361,6 +377,7 @@ impl Router {
             path,
             query,
             plain,
+            guards,
         })
     }
 
@@ -629,6 +646,10 @@ fn compile_site(
         };
         let alias = route.settings.alias.as_ref();
         routes.push(Route {
+            zone: match route.settings.rate == site.settings.rate {
+                true => 0,
+                false => index as u32 + 1,
+            },
             action: route.action.clone(),
             rules: compiler.rules(&route.settings).map_err(named)?,
             path: Matcher::of_path(&route.path).map_err(named)?,
@@ -648,6 +669,41 @@ fn compile_site(
 }
 
 impl<'r> Found<'r> {
+    /// Requests with the same number are counted together for `rate`.
+    pub fn zone(&self) -> u64 {
+        let route = self.route.map_or(0, |route| route.zone);
+        (self.site.index as u64) << 32 | u64::from(route)
+    }
+
+    /// Whether something is demanded of clients.
+    pub(crate) fn has_guards(&self) -> bool {
+        self.rules.guard.is_some() || !self.guards.is_empty()
+    }
+
+    /// Rules besides [`Self::rules`] whose guards the request must pass: of routes that rewrote the path, and of the path
+    /// with its dot segments, because an application may read it.
+    pub(crate) fn guards(&self) -> impl Iterator<Item = &Guard> {
+        self.guards.iter().filter_map(|rules| rules.guard.as_ref())
+    }
+
+    /// The same for the file or script that a folder's URL leads to, which has a name of its own.
+    pub(crate) fn guard_of(&self, target: &Target<'_>, method: &Method) -> Option<&'static Guard> {
+        let name = self.name_in_folder(target)?;
+        self.site.guarded(method, &name)?.guard.as_ref()
+    }
+
+    /// The path of the file or script that a folder's URL leads to, if routes may be for it.
+    fn name_in_folder(&self, target: &Target<'_>) -> Option<Vec<u8>> {
+        let name = match target {
+            _ if self.site.routes.is_empty() || !self.path.ends_with(b"/") => return None,
+            Target::Script(script) => &script.script_name[..],
+            Target::File(entry) => entry.path(),
+            _ => return None,
+        };
+        let start = memchr::memrchr(b'/', name).map_or(0, |slash| slash + 1);
+        Some([&self.path, &name[start..]].concat())
+    }
+
     /// The query that applies.
     fn query<'q>(&self, asked: Option<&'q str>) -> Option<Cow<'q, str>> {
         match &self.query {
@@ -670,14 +726,9 @@ impl<'r> Found<'r> {
 
     /// A folder's URL may lead to a file that a route denies by its own name. Then it is denied here as well.
     fn finish(&self, target: Target<'static>, method: &Method) -> Target<'r> {
-        let name = match &target {
-            _ if self.site.routes.is_empty() || !self.path.ends_with(b"/") => return target,
-            Target::Script(script) => &script.script_name[..],
-            Target::File(entry) => entry.path(),
-            _ => return target,
+        let Some(name) = self.name_in_folder(&target) else {
+            return target;
         };
-        let start = memchr::memrchr(b'/', name).map_or(0, |slash| slash + 1);
-        let name = [&self.path, &name[start..]].concat();
         match self.site.denied(method, &name) {
             Some(index) => match &self.site.routes[index].action {
                 Some(action) => Target::Action(action),

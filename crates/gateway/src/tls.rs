@@ -223,7 +223,6 @@ pub(super) fn put_params(endpoints: &Endpoints, params: &mut Params<'_>) {
     let Some(info) = &endpoints.tls else {
         return;
     };
-    params.pair(b"HTTPS", b"on");
     for (name, variable) in PARAMS {
         if let Some(value) = self::variable(*variable, endpoints) {
             params.pair(name.as_bytes(), value.as_bytes());

@@ -137,6 +137,7 @@ impl View {
                 "name": site.name,
                 "requests": counts.requests(),
                 "statuses": { "2xx": done, "3xx": redirected, "4xx": refused, "5xx": failed },
+                "rate_limited": counts.rate_limited,
                 "bytes_in": counts.bytes_in,
                 "bytes_out": counts.bytes_out,
                 "rates": { "requests": rates.requests, "failures": rates.failures },

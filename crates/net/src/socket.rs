@@ -66,6 +66,40 @@ impl Socket {
         }
     }
 
+    /// Gives bytes that have come to `take`, and removes as many of them as that returns from the stream. Returns how many
+    /// there were: 0 at the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// As recv(2).
+    pub fn poll_take(
+        &self,
+        cx: &mut Context<'_>,
+        mut take: impl FnMut(&[u8]) -> usize,
+    ) -> Poll<io::Result<usize>> {
+        let mut bytes = [0; LOOK];
+        loop {
+            ready!(self.poll_read_ready(cx))?;
+            let fd = self.as_fd();
+            let look = || weir_sys::socket::look(fd, &mut bytes);
+            let seen = match self {
+                Socket::Tcp(tcp) => tcp.try_io(Interest::READABLE, look),
+                Socket::Unix(unix) => unix.try_io(Interest::READABLE, look),
+                // Its bytes are not those of the socket.
+                Socket::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
+            };
+            let seen = match seen {
+                Err(error) if is_to_be_tried_again(&error) => continue,
+                seen => seen?,
+            };
+            let mut taken = take(&bytes[..seen]).min(seen);
+            while taken > 0 {
+                taken -= weir_sys::socket::read(fd, &mut bytes[..taken])?;
+            }
+            return Poll::Ready(Ok(seen));
+        }
+    }
+
     pub(crate) fn try_write_io<T>(
         &self,
         write: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
@@ -162,6 +196,9 @@ impl Socket {
         }
     }
 }
+
+/// How many bytes [`Socket::poll_take`] gives at once.
+const LOOK: usize = 512;
 
 fn is_to_be_tried_again(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, WouldBlock};

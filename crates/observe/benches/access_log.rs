@@ -25,6 +25,7 @@ fn entry(time: SystemTime) -> Entry<'static> {
         time,
         request_id: 123_456,
         remote_addr: "203.0.113.17",
+        peer_addr: "203.0.113.17",
         remote_user: None,
         method: "GET",
         uri: b"/shop/index.php?category=lamps&page=3",

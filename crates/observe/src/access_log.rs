@@ -21,6 +21,8 @@ pub struct Entry<'a> {
     pub request_id: u64,
     /// The client's address without port, as in REMOTE_ADDR.
     pub remote_addr: &'a str,
+    /// The address that the connection comes from: the same, or a proxy's.
+    pub peer_addr: &'a str,
     /// The user name that the client sent with HTTP authentication.
     pub remote_user: Option<&'a [u8]>,
     /// The method; empty if no request head could be read. `uri` and `protocol` are empty then, too.
@@ -219,6 +221,7 @@ fn put_json(entry: &Entry<'_>, out: &mut Vec<u8>) {
     object.string("reason", entry.reason.map(str::as_bytes));
     object.signed("priority", entry.priority);
     object.seconds("time_limit", entry.time_limit);
+    object.string("peer_addr", Some(entry.peer_addr.as_bytes()));
     out.push(b'}');
 }
 
@@ -276,6 +279,7 @@ impl Variables for Entry<'_> {
             | Variable::Path
             | Variable::Query
             | Variable::Args
+            | Variable::PeerAddr
             | Variable::RemotePort
             | Variable::ServerAddr
             | Variable::ServerPort
@@ -333,6 +337,7 @@ mod tests {
             time: UNIX_EPOCH + Duration::from_micros(1_795_176_840_123_456),
             request_id: 42,
             remote_addr: "203.0.113.7",
+            peer_addr: "10.0.0.7",
             remote_user: None,
             method: "GET",
             uri: b"/a?b=c",
@@ -437,7 +442,7 @@ mod tests {
             "http_referer": null, "http_user_agent": "curl/8.0",
             "site": "shop", "pool": "shop", "worker": "1234",
             "time_head": 0.000051, "time_queue": 0.0012, "time_first_byte": 5.000001, "time_total": 5.01,
-            "queue": 3, "retries": 1, "reason": null, "priority": -5, "time_limit": 2.0,
+            "queue": 3, "retries": 1, "reason": null, "priority": -5, "time_limit": 2.0, "peer_addr": "10.0.0.7",
         });
         assert_eq!(value, expected);
         let shed = Entry {
@@ -563,7 +568,7 @@ mod tests {
             let json = line(LogFormat::Json, &entry);
             prop_assert_eq!(memchr::memchr_iter(b'\n', &json).count(), 1);
             let value: Value = serde_json::from_slice(&json)?;
-            prop_assert_eq!(value.as_object().map(|object| object.len()), Some(25));
+            prop_assert_eq!(value.as_object().map(|object| object.len()), Some(26));
             prop_assert_eq!(value["method"].as_str(), Some(method.as_str()));
             prop_assert_eq!(value["bytes_out"].as_u64(), Some(numbers[1]));
             if let Ok(agent) = std::str::from_utf8(&agent) {

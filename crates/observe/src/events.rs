@@ -431,6 +431,19 @@ pub fn client_turned_away(listener: &str, client: IpAddr) {
     );
 }
 
+/// Somebody who is not `trusted` has connected to a listener with `proxy_protocol`.
+pub fn untrusted_proxy(listener: &str, peer: Option<IpAddr>) {
+    match peer {
+        Some(peer) => log::error!(
+            "connection from {peer} closed: [listen.{listener}] has proxy_protocol, and {peer} is not in trusted of [server]"
+        ),
+        None => log::error!(
+            "connection over a unix socket closed: [listen.{listener}] has proxy_protocol, and \"unix:\" is not in trusted of \
+             [server]"
+        ),
+    }
+}
+
 /// PHP-FPM's text for an address that cannot be listened on.
 pub fn cannot_listen(address: &Address, error: &io::Error) -> String {
     let shown = match address {

@@ -359,6 +359,9 @@ rows! {
         SiteRequests Counter "weir_site_requests_total" ["site" "code"]
             "Requests by class of status: `2xx`, `3xx`, `4xx`, `5xx`. The site `-` is for requests without a site: FastCGI from a web server, and requests that no site matches."
             ""
+        SiteRateLimited Counter "weir_site_rate_limited_total" ["site"]
+            "Requests that were refused with 429, because their client had sent too many."
+            "`rate`, `max_rate_clients`"
         SiteReceived Counter "weir_site_received_bytes_total" ["site"]
             "Bytes of request bodies."
             "`max_body`"

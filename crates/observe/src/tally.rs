@@ -47,6 +47,8 @@ pub struct FinishedRequest {
 pub struct SiteCounts {
     /// By the first digit of the status, 1 to 5.
     pub statuses: [u64; CLASSES],
+    /// Requests that exceeded the `rate` of their client.
+    pub rate_limited: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
     pub times: TimeCounts,
@@ -79,6 +81,7 @@ struct Part {
 #[derive(Debug, Default)]
 struct Site {
     statuses: [AtomicU64; CLASSES],
+    rate_limited: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     times: Times,
@@ -142,6 +145,13 @@ impl Tally {
         }
     }
 
+    /// Counts a request that exceeds the `rate` of its client.
+    pub fn rate_limited(&self, site: Option<usize>) {
+        if let Some(site) = self.part().site(site) {
+            add(&site.rate_limited, 1);
+        }
+    }
+
     /// Counts a worker that is free again after `service` µs.
     pub fn served(&self, site: Option<usize>, pool: u16, service: u64) {
         let (part, service) = (self.part(), Counted::of(service));
@@ -160,6 +170,7 @@ impl Tally {
             for (sum, count) in counts.statuses.iter_mut().zip(&site.statuses) {
                 *sum += count.load(Relaxed);
             }
+            counts.rate_limited += site.rate_limited.load(Relaxed);
             counts.bytes_in += site.bytes_in.load(Relaxed);
             counts.bytes_out += site.bytes_out.load(Relaxed);
             site.times.add_to(&mut counts.times);
@@ -204,6 +215,7 @@ impl SiteCounts {
         for (class, count) in classes.iter().zip(self.statuses).skip(1) {
             page.put(Metric::SiteRequests, &[name, class], count as f64);
         }
+        page.put(Metric::SiteRateLimited, &[name], self.rate_limited as f64);
         page.put(Metric::SiteReceived, &[name], self.bytes_in as f64);
         page.put(Metric::SiteSent, &[name], self.bytes_out as f64);
     }

@@ -9,6 +9,8 @@
 //! | [`cookies`] | `Cookie` | the values of one cookie |
 //! | [`fields`] | lists, quoted strings, weights | any field |
 //! | [`coding`] | `Accept-Encoding` | the content coding that a client prefers |
+//! | [`forwarded`] | `X-Forwarded-For` and its relatives, `Forwarded` | the client behind trusted proxies |
+//! | [`proxy_protocol`] | the header of the PROXY protocol | the client behind a proxy that passes on connections |
 //!
 //! Nothing here depends on a connection, a version of HTTP, or the way a head is stored: fields are given as the bytes
 //! of their values. Every function takes any bytes, and its work is proportional to their number. Nothing reads a
@@ -36,5 +38,7 @@ pub mod coding;
 pub mod conditions;
 pub mod cookies;
 pub mod fields;
+pub mod forwarded;
 pub mod path;
+pub mod proxy_protocol;
 pub mod ranges;

@@ -93,6 +93,27 @@ pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(left.max(0) as u64)
 }
 
+/// Copies bytes that have come, as many as fit, and leaves them unread.
+///
+/// # Errors
+/// As recv(2); `WouldBlock` if there are none.
+pub fn look(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<usize> {
+    receive(socket, bytes, RecvFlags::PEEK)
+}
+
+/// Reads bytes that have come, as many as fit.
+///
+/// # Errors
+/// As recv(2); `WouldBlock` if there are none.
+pub fn read(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<usize> {
+    receive(socket, bytes, RecvFlags::empty())
+}
+
+fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
+    let flags = flags | RecvFlags::DONTWAIT;
+    Ok(retry_on_intr(|| net::recv(socket, &mut *bytes, flags)).map(|(count, _)| count)?)
+}
+
 /// Sends bytes, as many as the socket takes without waiting.
 ///
 /// # Errors

@@ -48,8 +48,9 @@ pub(super) const LISTEN: &[Row] = &[
          reads slowly but steadily is not cut.").called(&["timeout_client"]).only(&["http", "fastcgi"]),
     key(&[Listen], "max_requests_per_connection", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
         "Maximum number of requests on one connection. 0: no limit.").called(&["keepalive_requests", "MaxKeepAliveRequests"]).only(&["http", "fastcgi"]),
-    key(&[Listen], "proxy_protocol", Kind::OnlyFalse, Value("false"),
-        "The proxy in front sends the PROXY protocol.").called(&["accept_proxy"]).only(&["http"]),
+    key(&[Listen], "proxy_protocol", Kind::Bool, Value("false"),
+        "Each connection begins with a header of the PROXY protocol, version 1 or 2, which says whose connection it is. Only `trusted` of \
+         `[server]` may connect: all others are closed.").called(&["accept_proxy", "accept-proxy"]).only(&["http"]),
     key(&[Listen], "pool", Kind::Reference, Absent("required with `protocol = \"fastcgi\"` and `\"agent-check\"`"),
         "NAME of the pool that answers (fastcgi), or whose free capacity is reported (agent-check).").only(&["fastcgi", "agent-check"]),
     key(&[Listen], "status_only", Kind::Bool, Value("false"),

@@ -37,6 +37,20 @@ pub(super) const SERVER: &[Row] = &[
         "Maximum number of HTTP connections from one address (IPv6: one /64 network). More are closed at once. 0: no \
          limit. If a proxy in front connects for all clients, allow as many as the proxy opens.")
         .called(&["limit_conn"]),
+    key(&[Server], "trusted", Kind::Peers, Absent("none"),
+        "Proxies and load balancers in front, which say who the client is: networks, or `\"unix:\"` for all that connect to unix sockets. \
+         Their `X-Forwarded-For`, `X-Forwarded-Proto`, `X-Forwarded-Host`, `Forwarded` and PROXY headers are believed.")
+        .called(&["set_real_ip_from", "RemoteIPTrustedProxy", "RemoteIPInternalProxy", "trusted_proxies", "real_ip_from"]),
+    key(&[Server], "forwarded_by", Kind::Word(&["any", "x-forwarded", "forwarded"], &[]), Value("\"any\""),
+        "The fields that `trusted` proxies set: `\"x-forwarded\"` for `X-Forwarded-For`, `-Proto` and `-Host`; `\"forwarded\"` for `Forwarded` (RFC 7239). \
+         The others are removed. `\"any\"`: the first if there is an `X-Forwarded-For`, else the second.")
+        .called(&["real_ip_header", "RemoteIPHeader", "client_ip_headers"]),
+    key(&[Server], "untrusted_forwarded", Kind::Word(&["remove", "pass"], &[]), Value("\"remove\""),
+        "What happens to `X-Forwarded-For`, `X-Forwarded-Proto`, `X-Forwarded-Host` and `Forwarded` from clients that are not `trusted`. \
+         `\"pass\"`: scripts get them, and must not believe them."),
+    key(&[Server], "max_rate_clients", Kind::Count { min: 64, max: 100_000_000 }, Value("65536"),
+        "Of so many clients weir remembers how many requests they sent (`rate`). Each takes 16 bytes. If there are more, the one \
+         that may send the most is forgotten."),
     key(&[Server], "server_software", Kind::Text, Absent("`weir/VERSION (nginx compatible)`"),
         "Value of `SERVER_SOFTWARE` for scripts. Applications such as WordPress look for a known server name in it.")
         .called(&["fastcgi_param_server_software"]),

@@ -22,6 +22,8 @@ pub(super) const SITE: &[Row] = &[
     key(&[Site], "client_certificate", Kind::Word(&["required", "optional"], &[]), Value("\"required\""),
         "Whether clients must have a certificate of `client_ca`. `\"optional\"`: a client without one is served too, and `SSL_CLIENT_VERIFY` \
          is `NONE`.").called(&["ssl_verify_client", "SSLVerifyClient", "client_auth"]),
+    key(&[Site], "deny", Kind::Peers, Absent("nobody"),
+        "Clients that get 403, even if `allow` has them: networks, `\"unix:\"` (clients on unix sockets) or `\"all\"`."),
 ];
 
 #[rustfmt::skip]
@@ -36,8 +38,8 @@ pub(super) const ROUTE: &[Row] = &[
         "Answer with a redirect to this location.").called(&["return"]),
     key(&[Route], "status", Kind::RedirectStatus, Value("308"),
         "Status of `redirect`: 301, 302, 303, 307 or 308."),
-    key(&[Route], "deny", Kind::Bool, Value("false"),
-        "Answer with 403."),
+    key(&[Route], "deny", Kind::Deny, Absent("the site's"),
+        "`true`: answer with 403. A list: as in the site. `false`: nobody is denied."),
     key(&[Route], "rewrite", Kind::Rewrite, Absent("none"),
         "New path and query for the request, even if a file exists at the old path: `\"/doku.php?id=$1\"`. `$1` to `$9`, `${1}` \
          and `${name}` are groups of a regular expression in `path`; `$$` is a dollar sign. The request's own query \
@@ -134,6 +136,13 @@ pub(super) const SETTINGS: &[Row] = &[
         "For X-Accel-Redirect: URL prefix → folder whose files a script may send. A route adds to those of its site."),
     key(BOTH, "sendfile_dirs", Kind::Paths, Absent("none"),
         "For X-Sendfile: folders whose files a script may send.").called(&["XSendFilePath"]),
+    key(BOTH, "allow", Kind::Peers, Absent("everybody"),
+        "Only these clients are served, others get 403: networks, `\"unix:\"` (clients on unix sockets) or `\"all\"`. `[]` in a route: everybody. \
+         A client behind a proxy of `trusted` counts with its own address.").called(&["Allow"]),
+    key(BOTH, "rate", Kind::Rate, Absent("any"),
+        "How many requests a client may send: `\"10/s burst 20\"`, also `/m` and `/h`. The 20 may come at once, in addition to the even rate; without \
+         `burst`, as many as in one unit of time. More: 429. `fair_by` says what a client is; on a unix socket nobody is limited. A route with a \
+         rate counts for itself; `\"\"` in a route: any.").called(&["limit_req", "rate_limit"]),
     key(BOTH, "access_log", Kind::Bool, Value("true"),
         "Write requests to the access log."),
 ];

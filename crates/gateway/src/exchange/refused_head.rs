@@ -32,6 +32,7 @@ pub(crate) fn refused_head(
         time: SystemTime::now(),
         request_id: id,
         remote_addr: conn.endpoints.remote_addr(),
+        peer_addr: conn.endpoints.peer_addr(),
         remote_user: None,
         method: "",
         uri: b"",

@@ -164,6 +164,7 @@ impl<'p> Found<'p> {
             ),
             policy::client_of_text(self.remote_addr),
         )
+        .behind(ours.remote_addr())
     }
 }
 

@@ -10,15 +10,17 @@ use crate::policy;
 /// because each connection has one.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
-    /// The CGI parameters that are the same for all requests of the connection, encoded. The addresses are in them.
+    /// The CGI parameters that are the same for all requests of the connection, encoded. The addresses are in them. Behind
+    /// them is the address of the proxy that passed the request on.
     text: Box<str>,
     remote_len: u32,
-    server_at: u32,
     server_len: u32,
     /// The client's port; 0 for a unix socket.
     pub(crate) remote_port: u16,
     /// The port that the client connected to; for a unix socket 80, the default port of URLs.
     pub(crate) server_port: u16,
+    /// The client used https, with weir or with a proxy in front.
+    pub(crate) is_https: bool,
     /// The client's hash for the queue ([`policy::client_of`]); 0 for a unix socket, where clients cannot be told
     /// apart.
     pub(crate) client: u64,
@@ -47,6 +49,7 @@ impl Endpoints {
             Some(_) => 443,
         };
         Endpoints {
+            is_https: tls.is_some(),
             tls,
             ..Endpoints::of(
                 (&text(peer), port(peer, 0)),
@@ -56,11 +59,19 @@ impl Endpoints {
         }
     }
 
+    /// The same connection, passed on by a proxy at `peer`.
+    pub(crate) fn behind(mut self, peer: &str) -> Endpoints {
+        self.text = [&self.text[..self.params_len()], peer]
+            .concat()
+            .into_boxed_str();
+        self
+    }
+
     /// `http` or `https`
     pub(crate) fn scheme(&self) -> &'static str {
-        match self.tls {
-            None => "http",
-            Some(_) => "https",
+        match self.is_https {
+            false => "http",
+            true => "https",
         }
     }
 
@@ -75,18 +86,16 @@ impl Endpoints {
         let mut pair = |name: &str, value: &str| {
             text.extend([name, value].map(|part| char::from(part.len().min(127) as u8)));
             text.push_str(name);
-            let at = text.len();
             text.push_str(value);
-            at as u32
         };
         pair("REMOTE_ADDR", remote_addr);
         pair("REMOTE_PORT", itoa::Buffer::new().format(remote_port));
-        let server_at = pair("SERVER_ADDR", server_addr);
+        pair("SERVER_ADDR", server_addr);
         pair("SERVER_PORT", itoa::Buffer::new().format(server_port));
         Endpoints {
             text: text.into_boxed_str(),
+            is_https: false,
             remote_len: remote_addr.len() as u32,
-            server_at,
             server_len: server_addr.len() as u32,
             remote_port,
             server_port,
@@ -100,20 +109,44 @@ impl Endpoints {
         &self.text[REMOTE_AT..REMOTE_AT + self.remote_len as usize]
     }
 
+    /// The address that the connection comes from: the client's, or that of a proxy.
+    pub(crate) fn peer_addr(&self) -> &str {
+        match &self.text[self.params_len()..] {
+            "" => self.remote_addr(),
+            peer => peer,
+        }
+    }
+
     /// The address that the client connected to.
     pub(crate) fn server_addr(&self) -> &str {
-        let at = self.server_at as usize;
+        let at = self.server_at();
         &self.text[at..at + self.server_len as usize]
     }
 
     /// The parameters of a client of weir's own listener, encoded ([`weir_fcgi::client::Params::encoded`]).
     pub(crate) fn params(&self) -> &[u8] {
-        self.text.as_bytes()
+        self.text[..self.params_len()].as_bytes()
+    }
+
+    /// Where the server's address begins.
+    fn server_at(&self) -> usize {
+        REMOTE_AT + self.remote_len as usize + PORT_LEN + digits(self.remote_port) + REMOTE_AT
+    }
+
+    /// Where the parameters end.
+    fn params_len(&self) -> usize {
+        self.server_at() + self.server_len as usize + PORT_LEN + digits(self.server_port)
     }
 }
 
-/// Where the client's address is in [`Endpoints`]' text: behind two lengths and `REMOTE_ADDR`.
+fn digits(port: u16) -> usize {
+    port.checked_ilog10().map_or(1, |tens| tens as usize + 1)
+}
+
+/// Where the client's address is in [`Endpoints`]' text: behind two lengths and `REMOTE_ADDR`. `SERVER_ADDR` is as long.
 const REMOTE_AT: usize = 13;
+/// Two lengths and `REMOTE_PORT`, or `SERVER_PORT`.
+const PORT_LEN: usize = 13;
 
 #[cfg(test)]
 mod tests {
@@ -135,6 +168,17 @@ mod tests {
             weir_fcgi::nv::encode(&mut expected, name.as_bytes(), value.as_bytes());
         }
         assert_eq!(ends.params(), expected);
-        assert_eq!(Endpoints::new(None, None, None).remote_addr(), "unix:");
+        let ends = ends.behind("10.0.0.1");
+        assert_eq!(ends.params(), expected);
+        assert_eq!(
+            (ends.peer_addr(), ends.server_addr()),
+            ("10.0.0.1", "2001:db8::1")
+        );
+        assert_eq!(ends.behind("10.0.0.2").peer_addr(), "10.0.0.2");
+        let ends = Endpoints::new(None, None, None);
+        assert_eq!(
+            (ends.remote_addr(), ends.peer_addr(), ends.server_addr()),
+            ("unix:", "unix:", "unix:")
+        );
     }
 }

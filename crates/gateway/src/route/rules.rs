@@ -18,7 +18,7 @@ use super::{
     rewrite::Rewrite,
     root::{OpenRoot, Root, Roots, trim_slash},
 };
-use crate::{files::Presentation, policy::Policy};
+use crate::{files::Presentation, guard::Guard, policy::Policy};
 
 /// The compiled settings for a request.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub struct Rules {
     pub settings: Settings,
     /// The policy for requests of scripts.
     pub(crate) policy: Policy,
+    /// What it demands of clients; `None`: nothing.
+    pub(crate) guard: Option<Guard>,
     pub(super) script: ScriptPattern,
     pub(super) hidden: Hidden,
     pub(super) fallback: Option<Fallback>,
@@ -294,6 +296,7 @@ impl<'c> Compiler<'c> {
         Ok(Rules {
             script: ScriptPattern::new(&settings.script).map_err(named("script"))?,
             policy: Policy::new(&settings.policy)?,
+            guard: Guard::new(settings),
             fallback: settings.fallback.as_deref().map(|text| {
                 let rewrite = Rewrite::new(text);
                 match rewrite.is_plain() {

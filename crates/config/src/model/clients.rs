@@ -1,0 +1,73 @@
+//! Who clients are, and what each may do: addresses, rates, speeds, users.
+
+use core::{fmt, net::IpAddr, time::Duration};
+
+use super::Network;
+
+/// Some of those that connect: an element of `trusted`, `allow` and `deny`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// `all`
+    All,
+    /// `unix:`, everybody who connects to a unix socket.
+    Unix,
+    /// These addresses.
+    Network(Network),
+}
+
+impl Peer {
+    /// Whether it includes a peer. `None`: one on a unix socket.
+    pub fn includes(&self, address: Option<IpAddr>) -> bool {
+        match (self, address) {
+            (Peer::All, _) | (Peer::Unix, None) => true,
+            (Peer::Network(network), Some(address)) => network.contains(address),
+            _ => false,
+        }
+    }
+}
+
+/// Writes it as in weir.toml.
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::All => f.write_str("all"),
+            Peer::Unix => f.write_str("unix:"),
+            Peer::Network(network) => network.fmt(f),
+        }
+    }
+}
+
+/// The fields in which trusted proxies say who the client is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ForwardedFields {
+    /// `X-Forwarded-For` and its relatives; `Forwarded` if there is no `X-Forwarded-For`.
+    #[default]
+    Any,
+    /// Only `X-Forwarded-For` and its relatives.
+    XForwarded,
+    /// Only `Forwarded` (RFC 7239).
+    Rfc7239,
+}
+
+/// How many requests a client may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// So many in each `period`, evenly distributed.
+    pub count: u32,
+    /// A second, a minute or an hour.
+    pub period: Duration,
+    /// So many may come too early.
+    pub burst: u32,
+}
+
+/// Writes the rate as in weir.toml.
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = match self.period.as_secs() {
+            1 => "s",
+            60 => "m",
+            _ => "h",
+        };
+        write!(f, "{}/{unit} burst {}", self.count, self.burst)
+    }
+}

@@ -1,0 +1,120 @@
+//! Whom a request is from, if a trusted proxy says it in fields: `X-Forwarded-For`, `-Proto` and `-Host`, or `Forwarded`.
+//!
+//! Others cannot say it: their fields are removed, so that no script believes them. A request without these fields costs
+//! nothing here.
+
+use std::{net::IpAddr, rc::Rc};
+
+use weir_config::ForwardedFields;
+use weir_http1::{Fields, Name};
+use weir_semantics::forwarded::{self, Client, XForwarded};
+
+use super::{
+    Gateway, policy,
+    record::{Endpoints, Record},
+};
+
+/// Whether a peer may say who its clients are. `None`: a peer on a unix socket.
+pub(super) fn is_trusted(gateway: &Gateway, peer: Option<IpAddr>) -> bool {
+    let trusted = &gateway.config.server.trusted;
+    trusted.iter().any(|of| of.includes(peer))
+}
+
+/// Takes what proxies say of the request into its record: addresses, scheme and host. Removes what is not true.
+pub(super) fn apply(record: &mut Record) {
+    let fields = &record.head.fields;
+    if FIELDS.iter().any(|name| fields.has(*name)) {
+        take(record);
+    }
+}
+
+fn take(record: &mut Record) {
+    let gateway = record.gateway;
+    let server = &gateway.config.server;
+    let fields = &mut record.head.fields;
+    let peer = record.endpoints.remote_addr().parse().ok();
+    if !is_trusted(gateway, peer) {
+        if !server.passes_untrusted {
+            remove(fields, &FIELDS);
+        }
+        return;
+    }
+    let is_rfc7239 = match server.forwarded_by {
+        ForwardedFields::Any => !fields.has(Name::XForwardedFor) && fields.has(Name::Forwarded),
+        ForwardedFields::XForwarded => false,
+        ForwardedFields::Rfc7239 => true,
+    };
+    let is_trusted = |address| is_trusted(gateway, Some(address));
+    let client = if is_rfc7239 {
+        remove(fields, &X_FORWARDED);
+        let values: Vec<&[u8]> = fields.all(Name::Forwarded).collect();
+        forwarded::client(&values, is_trusted)
+    } else {
+        remove(fields, &[Name::Forwarded]);
+        let values = XForwarded {
+            addresses: fields.all(Name::XForwardedFor).collect(),
+            protos: fields.all(Name::XForwardedProto).collect(),
+            hosts: fields.all(Name::XForwardedHost).collect(),
+        };
+        values.client(is_trusted)
+    };
+    if let Some(host) = &client.host {
+        fields.set(b"host", host);
+    }
+    if client != Client::default() {
+        record.endpoints = Rc::new(endpoints(&record.endpoints, &client));
+    }
+}
+
+fn remove(fields: &mut Fields, names: &[Name]) {
+    for name in names
+        .iter()
+        .filter(|name| fields.has(**name))
+        .copied()
+        .collect::<Vec<_>>()
+    {
+        fields.remove(name.as_str().as_bytes());
+    }
+}
+
+/// The addresses of a request that came over a connection with the addresses `own`.
+fn endpoints(own: &Endpoints, client: &Client) -> Endpoints {
+    let is_https = client.is_https.unwrap_or(own.is_https);
+    let port = client.host.as_deref().and_then(port_of);
+    let usual = match client.is_https {
+        Some(true) => 443,
+        Some(false) => 80,
+        None => own.server_port,
+    };
+    let server = (own.server_addr(), port.unwrap_or(usual));
+    let mut endpoints = match client.address {
+        Some(address) => Endpoints::of(
+            (&address.to_string(), client.port.unwrap_or(0)),
+            server,
+            policy::client_of(address),
+        ),
+        None => Endpoints::of((own.remote_addr(), own.remote_port), server, own.client),
+    };
+    endpoints.is_https = is_https;
+    endpoints.behind(own.peer_addr())
+}
+
+/// The port of a valid host.
+fn port_of(host: &[u8]) -> Option<u16> {
+    let colon = host.iter().rposition(|byte| *byte == b':')?;
+    std::str::from_utf8(&host[colon + 1..]).ok()?.parse().ok()
+}
+
+const X_FORWARDED: [Name; 3] = [
+    Name::XForwardedFor,
+    Name::XForwardedProto,
+    Name::XForwardedHost,
+];
+
+/// The fields by which a proxy says who the client is.
+const FIELDS: [Name; 4] = [
+    Name::XForwardedFor,
+    Name::XForwardedProto,
+    Name::XForwardedHost,
+    Name::Forwarded,
+];
