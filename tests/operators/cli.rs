@@ -209,7 +209,7 @@ fn calls_are_checked_with_their_secrets() {
 #[test]
 fn what_is_planned_and_does_not_work_yet_says_so() {
     let toml =
-        format!("{RIGHT}[listen.tls]\naddress = \"127.0.0.1:8443\"\nproxy_protocol = true\n");
+        format!("{RIGHT}[listen.tls]\naddress = \"127.0.0.1:8443\"\nfastcgi_cache = \"x\"\n");
     let (code, _, stderr) = check(&toml, &[]);
     assert_eq!(code, Some(78));
     assert!(stderr.contains("not built yet"), "{stderr}");
