@@ -17,16 +17,13 @@ use std::{
     time::Duration,
 };
 
-use async_compression::{Level, tokio::write::GzipEncoder};
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use tokio::{
-    io::AsyncWriteExt,
-    task::{AbortHandle, JoinSet},
-};
+use tokio::task::{AbortHandle, JoinSet};
 use weir_control::WindowSockets;
 use weir_http::{
     Answer, Begun, Body, ConnState, Fields, Front, Head, Request, Timeouts,
+    compress::{self, Effort},
     h1::{Connection, Limits},
 };
 use weir_http1::Name;
@@ -222,11 +219,11 @@ async fn answer(
             let mut status = window.status();
             status["troubles"] = advice::as_json(&status);
             let status = format!("{status:#}\n");
-            compressed(head, "application/json", status.into()).await
+            compressed(head, "application/json", status.into())
         }
         Route::Metrics => {
             window.refresh().await;
-            compressed(head, metrics::TEXT_TYPE, window.metrics()).await
+            compressed(head, metrics::TEXT_TYPE, window.metrics())
         }
         Route::Healthy => plain(StatusCode::OK, "ok\n"),
         Route::Ready => match window.ready() {
@@ -247,20 +244,14 @@ async fn answer(
 }
 
 /// An answer that may be large; with gzip for clients that accept it.
-async fn compressed(head: &Head, kind: &str, mut body: Vec<u8>) -> Answer<()> {
+fn compressed(head: &Head, kind: &str, mut body: Vec<u8>) -> Answer<()> {
     let order = [Coding::Gzip, Coding::Zstd, Coding::Brotli];
     let accepted = Accepted::of(head.fields.all(Name::AcceptEncoding));
     let takes_gzip = accepted.choose(order, |coding| coding == Coding::Gzip);
     let mut coding = takes_gzip.filter(|_| body.len() >= WORTH_IT);
     if coding.is_some() {
-        // It writes into memory, so it neither waits nor fails.
-        let mut encoder = GzipEncoder::with_quality(Vec::new(), Level::Fastest);
-        let written = async {
-            encoder.write_all(&body).await?;
-            encoder.shutdown().await
-        };
-        match written.await {
-            Ok(()) => body = encoder.into_inner(),
+        match compress::whole(Coding::Gzip, Effort::Stream, &body) {
+            Ok(compressed) => body = compressed,
             Err(_) => coding = None,
         }
     }

@@ -7,25 +7,15 @@
 //! waiting for a full block. This costs a few bytes for an answer in many pieces, but nothing is delayed. The levels
 //! are chosen so that compressing is not slower than the network.
 
-use std::{
-    io,
-    pin::Pin,
-    task::{Context, Poll, Waker, ready},
-};
+use std::task::{Context, Poll, ready};
 
-use async_compression::{
-    Level,
-    brotli::EncoderParams,
-    tokio::write::{BrotliEncoder, GzipEncoder, ZstdEncoder},
-    zstd::CParameter,
-};
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body::{Body, Frame};
-use tokio::io::AsyncWrite;
+use weir_http::compress::{Effort, Encoder, Failed, Op};
 use weir_semantics::{
     coding::{Accepted, Coding},
-    fields,
+    compression::{self, SMALLEST, TEXT_TYPES, UNCHANGEABLE},
 };
 
 use super::{
@@ -63,7 +53,9 @@ pub(crate) fn to_caller(wish: Wish, answer: Response<ResponseBody>) -> Response<
     let (mut head, body) = answer.into_parts();
     // Also if this caller gets it uncompressed: the answer depends on what the caller accepts.
     vary(&mut head.headers);
-    let Some(coding) = wish.accepted.choose(ORDER, |_| true) else {
+    let coding = wish.accepted.choose(ORDER, |_| true);
+    let encoder = |coding| Encoder::new(coding, Effort::Answer, None).ok();
+    let Some((coding, encoder)) = coding.and_then(|coding| Some((coding, encoder(coding)?))) else {
         return Response::from_parts(head, body);
     };
     let name = HeaderValue::from_static(coding.name());
@@ -72,7 +64,7 @@ pub(crate) fn to_caller(wish: Wish, answer: Response<ResponseBody>) -> Response<
     // Ranges would refer to the origin's bytes.
     head.headers.remove(header::ACCEPT_RANGES);
     weaken(&mut head.headers);
-    let compressed = Compressed::new(body.into_source(), coding);
+    let compressed = Compressed::new(body.into_source(), encoder);
     let body = ResponseBody::new(Source::Compressed(Box::new(compressed)));
     Response::from_parts(head, body)
 }
@@ -81,6 +73,7 @@ pub(crate) fn to_caller(wish: Wish, answer: Response<ResponseBody>) -> Response<
 pub(super) struct Compressed {
     source: Source,
     encoder: Encoder,
+    output: Vec<u8>,
     /// Bytes that have arrived and are not compressed yet.
     input: Bytes,
     /// The encoder has unflushed data.
@@ -99,18 +92,12 @@ enum State {
     Ended,
 }
 
-/// The encoders write into memory, so they never wait.
-enum Encoder {
-    Gzip(GzipEncoder<Vec<u8>>),
-    Brotli(Box<BrotliEncoder<Vec<u8>>>),
-    Zstd(ZstdEncoder<Vec<u8>>),
-}
-
 impl Compressed {
-    fn new(source: Source, coding: Coding) -> Compressed {
+    fn new(source: Source, encoder: Encoder) -> Compressed {
         Compressed {
             source,
-            encoder: Encoder::new(coding),
+            encoder,
+            output: Vec::new(),
             input: Bytes::new(),
             unflushed: false,
             trailers: None,
@@ -145,10 +132,11 @@ impl Compressed {
                 }
                 slices += 1;
                 let len = self.input.len().min(SLICE);
-                self.encoder.write(&self.input[..len])?;
+                let slice = &self.input[..len];
+                (self.encoder).encode(slice, Op::Continue, &mut self.output)?;
                 self.input.advance(len);
                 self.unflushed = true;
-                if self.encoder.output().len() >= PIECE {
+                if self.output.len() >= PIECE {
                     return Poll::Ready(self.take());
                 }
                 continue;
@@ -156,7 +144,7 @@ impl Compressed {
             match self.state {
                 State::Running => {}
                 State::Ending => {
-                    self.encoder.finish()?;
+                    self.encoder.encode(b"", Op::Finish, &mut self.output)?;
                     self.state = State::Ended;
                     return Poll::Ready(self.take());
                 }
@@ -182,7 +170,7 @@ impl Compressed {
                 Poll::Ready(None) => self.state = State::Ending,
                 Poll::Pending => {
                     if std::mem::take(&mut self.unflushed) {
-                        self.encoder.flush()?;
+                        self.encoder.encode(b"", Op::Flush, &mut self.output)?;
                     }
                     return match self.take() {
                         Some(frame) => Poll::Ready(Some(frame)),
@@ -195,71 +183,14 @@ impl Compressed {
 
     /// Takes the encoder's output.
     fn take(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
-        let output = std::mem::take(self.encoder.output());
+        let output = std::mem::take(&mut self.output);
         (!output.is_empty()).then(|| Ok(Frame::data(output.into())))
     }
 }
 
-impl Encoder {
-    fn new(coding: Coding) -> Encoder {
-        let output = Vec::new();
-        match coding {
-            Coding::Gzip => Encoder::Gzip(GzipEncoder::with_quality(output, GZIP)),
-            Coding::Brotli => {
-                let params = EncoderParams::default().quality(BROTLI).window_size(WINDOW);
-                Encoder::Brotli(Box::new(BrotliEncoder::with_params(output, params)))
-            }
-            Coding::Zstd => {
-                let window = CParameter::window_log(WINDOW as u32);
-                Encoder::Zstd(ZstdEncoder::with_quality_and_params(
-                    output,
-                    ZSTD,
-                    &[window],
-                ))
-            }
-        }
-    }
-
-    fn output(&mut self) -> &mut Vec<u8> {
-        match self {
-            Encoder::Gzip(encoder) => encoder.get_mut(),
-            Encoder::Brotli(encoder) => encoder.get_mut(),
-            Encoder::Zstd(encoder) => encoder.get_mut(),
-        }
-    }
-
-    fn write(&mut self, mut bytes: &[u8]) -> Result<(), BodyError> {
-        while !bytes.is_empty() {
-            match at_once(|cx| self.writer().poll_write(cx, bytes))? {
-                0 => return Err(BodyError(Kind::Internal)),
-                written => bytes = &bytes[written..],
-            }
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), BodyError> {
-        at_once(|cx| self.writer().poll_flush(cx))
-    }
-
-    fn finish(&mut self) -> Result<(), BodyError> {
-        at_once(|cx| self.writer().poll_shutdown(cx))
-    }
-
-    fn writer(&mut self) -> Pin<&mut (dyn AsyncWrite + Unpin)> {
-        Pin::new(match self {
-            Encoder::Gzip(encoder) => encoder,
-            Encoder::Brotli(encoder) => encoder.as_mut(),
-            Encoder::Zstd(encoder) => encoder,
-        })
-    }
-}
-
-/// The result of an encoder that writes into memory.
-fn at_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> Result<T, BodyError> {
-    match poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(Ok(done)) => Ok(done),
-        Poll::Ready(Err(_)) | Poll::Pending => Err(BodyError(Kind::Internal)),
+impl From<Failed> for BodyError {
+    fn from(_: Failed) -> BodyError {
+        BodyError(Kind::Internal)
     }
 }
 
@@ -274,7 +205,7 @@ fn is_worth_it(answer: &Response<ResponseBody>) -> bool {
     with_all_bytes
         && !answer.body().is_end_stream()
         && length.is_none_or(|length| length >= SMALLEST)
-        && !UNTOUCHABLE.iter().any(|name| headers.contains_key(*name))
+        && !UNCHANGEABLE.iter().any(|name| headers.contains_key(*name))
         && !no_transform(headers)
         && headers.get(header::CONTENT_TYPE).is_some_and(is_text)
 }
@@ -282,47 +213,30 @@ fn is_worth_it(answer: &Response<ResponseBody>) -> bool {
 /// RFC 9111 §5.2.1.6 and §5.2.2.6.
 fn no_transform(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::CACHE_CONTROL).iter();
-    fields::has_token(values.map(HeaderValue::as_bytes), "no-transform")
+    compression::is_no_transform(values.map(HeaderValue::as_bytes))
 }
 
 /// Whether data of that type usually becomes much smaller. For files, somebody has put a compressed file beside the
 /// original; here an unknown type is not compressed. For event streams compression is not worth the delay.
 fn is_text(content_type: &HeaderValue) -> bool {
-    let essence = content_type.as_bytes().split(|&b| b == b';').next();
-    let essence = essence.unwrap_or_default().trim_ascii();
-    let Ok(essence) = core::str::from_utf8(essence) else {
-        return false;
-    };
-    let essence = essence.to_ascii_lowercase();
-    if essence.starts_with("text/") {
-        return essence != "text/event-stream";
-    }
-    ["+json", "+xml", "+yaml", "+text"]
-        .iter()
-        .any(|suffix| essence.ends_with(suffix))
-        || TEXT.contains(&essence.as_str())
+    let content_type = content_type.as_bytes();
+    compression::is_listed(content_type, TEXT_TYPES.into_iter())
+        && !compression::is_listed(content_type, ["text/event-stream"].into_iter())
 }
 
 /// Notes in the answer that it depends on what the caller accepts (RFC 9110 §12.5.5).
 fn vary(headers: &mut HeaderMap) {
-    let values = || {
-        headers
-            .get_all(header::VARY)
-            .iter()
-            .map(HeaderValue::as_bytes)
-    };
-    let says_so =
-        fields::has_token(values(), "*") || fields::has_token(values(), "accept-encoding");
-    if !says_so {
+    let values = headers.get_all(header::VARY).iter();
+    if !compression::varies_by_coding(values.map(HeaderValue::as_bytes)) {
         headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     }
 }
 
 /// The bytes differ from the origin's, but the meaning is the same, so the tag becomes weak (RFC 9110 §8.8.1).
 fn weaken(headers: &mut HeaderMap) {
-    if let Some(tag) = headers.get(header::ETAG)
-        && tag.as_bytes().starts_with(b"\"")
-        && let Ok(weak) = HeaderValue::from_bytes(&[b"W/", tag.as_bytes()].concat())
+    let tag = headers.get(header::ETAG).map(HeaderValue::as_bytes);
+    if let Some(weak) = tag.and_then(compression::weak_tag)
+        && let Ok(weak) = HeaderValue::from_bytes(&weak)
     {
         headers.insert(header::ETAG, weak);
     }
@@ -331,16 +245,6 @@ fn weaken(headers: &mut HeaderMap) {
 /// If a caller accepts several equally, the first is used: zstd needs the least CPU for its effect.
 const ORDER: [Coding; 3] = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
 
-const GZIP: Level = Level::Precise(5);
-const BROTLI: Level = Level::Precise(4);
-const ZSTD: Level = Level::Precise(3);
-
-/// Window of 2¹⁸ bytes: an encoder then needs about 1 MB. RFC 9659 allows at most 8 MB.
-const WINDOW: i32 = 18;
-
-/// A shorter answer fits into one packet without compression.
-const SMALLEST: u64 = 1024;
-
 /// How many bytes are compressed at a time, and how often before other tasks run: about a millisecond.
 const SLICE: usize = 16 << 10;
 const SLICES: u32 = 4;
@@ -348,41 +252,9 @@ const SLICES: u32 = 4;
 /// This many bytes are passed on even if more input is available.
 const PIECE: usize = 8 << 10;
 
-/// An answer with one of these headers is already compressed, a part, or signed as it is.
-const UNTOUCHABLE: [&str; 7] = [
-    "content-encoding",
-    "content-range",
-    "content-digest",
-    "repr-digest",
-    "digest",
-    "content-md5",
-    "signature",
-];
-
-/// Besides text/* and types that end in +json, +xml and the like.
-const TEXT: [&str; 16] = [
-    "application/json",
-    "application/xml",
-    "application/javascript",
-    "application/x-javascript",
-    "application/ecmascript",
-    "application/x-ndjson",
-    "application/ndjson",
-    "application/jsonl",
-    "application/yaml",
-    "application/toml",
-    "application/sql",
-    "application/graphql",
-    "application/wasm",
-    "application/x-www-form-urlencoded",
-    "application/rtf",
-    "image/bmp",
-];
-
 #[cfg(test)]
 mod tests {
-    use async_compression::tokio::bufread::{BrotliDecoder, GzipDecoder, ZstdDecoder};
-    use tokio::io::AsyncReadExt;
+    use std::{io::Read, pin::Pin};
 
     use super::{
         super::body::{Guarded, Pace, testing::*},
@@ -414,14 +286,18 @@ mod tests {
         Some(coding.to_str().unwrap())
     }
 
-    async fn original(coding: &str, bytes: &[u8]) -> Vec<u8> {
+    fn original(coding: &str, bytes: &[u8]) -> Vec<u8> {
         let mut original = Vec::new();
-        match coding {
-            "gzip" => GzipDecoder::new(bytes).read_to_end(&mut original).await,
-            "br" => BrotliDecoder::new(bytes).read_to_end(&mut original).await,
-            _ => ZstdDecoder::new(bytes).read_to_end(&mut original).await,
-        }
-        .expect("a whole stream");
+        let read = match coding {
+            "gzip" => flate2::read::GzDecoder::new(bytes).read_to_end(&mut original),
+            "br" => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut original),
+            _ => {
+                original.reserve(2_000_000);
+                let size = zstd_safe::decompress(&mut original, bytes).expect("a whole frame");
+                Ok(size)
+            }
+        };
+        read.expect("a whole stream");
         original
     }
 
@@ -439,7 +315,7 @@ mod tests {
                 assert_eq!(compressed.body().size_hint().exact(), None);
                 let bytes = all(compressed.into_body()).await.unwrap();
                 assert!(bytes.len() < length / 5, "{accept}: {} bytes", bytes.len());
-                assert_eq!(original(accept, &bytes).await, sent);
+                assert_eq!(original(accept, &bytes), sent);
             }
         }
     }
@@ -555,7 +431,7 @@ mod tests {
             }
             drop(feed);
             bytes.extend(all(body).await.unwrap());
-            assert_eq!(original(accept, &bytes).await, b"one two three ");
+            assert_eq!(original(accept, &bytes), b"one two three ");
         }
     }
 
@@ -581,6 +457,6 @@ mod tests {
             }
         }
         assert!(body.is_end_stream());
-        assert_eq!(original("gzip", &bytes).await, b"all of it");
+        assert_eq!(original("gzip", &bytes), b"all of it");
     }
 }

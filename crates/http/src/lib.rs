@@ -17,6 +17,7 @@
 
 mod body;
 mod buffers;
+pub mod compress;
 mod conn;
 mod date;
 pub mod fastcgi;

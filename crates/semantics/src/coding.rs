@@ -71,6 +71,12 @@ impl Accepted {
         best.0
     }
 
+    /// Whether the client accepts this coding.
+    #[must_use]
+    pub fn accepts(&self, coding: Coding) -> bool {
+        self.weight(coding) > 0
+    }
+
     fn add(&mut self, element: &[u8]) {
         let mut parts = element.split(|&b| b == b';').map(<[u8]>::trim_ascii);
         let name = parts.next().unwrap_or_default();

@@ -11,6 +11,7 @@
 //! | [`coding`] | `Accept-Encoding` | the content coding that a client prefers |
 //! | [`forwarded`] | `X-Forwarded-For` and its relatives, `Forwarded` | the client behind trusted proxies |
 //! | [`proxy_protocol`] | the header of the PROXY protocol | the client behind a proxy that passes on connections |
+//! | [`compression`] | `Content-Type`, `Cache-Control`, `ETag` | whether an answer may be compressed, and its tag then |
 //!
 //! Nothing here depends on a connection, a version of HTTP, or the way a head is stored: fields are given as the bytes
 //! of their values. Every function takes any bytes, and its work is proportional to their number. Nothing reads a
@@ -35,6 +36,7 @@
 
 pub mod authority;
 pub mod coding;
+pub mod compression;
 pub mod conditions;
 pub mod cookies;
 pub mod fields;
