@@ -4,6 +4,7 @@ mod bad_input;
 mod bodies;
 mod browser;
 mod clients;
+mod compression;
 mod connections;
 mod files;
 mod hints;

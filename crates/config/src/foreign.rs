@@ -16,10 +16,9 @@ const FOREIGN: &[(&str, &str)] = &[
         "password protection is not built yet: do it in the application, or in a web server in front",
     ),
     (
-        "gzip gzip_types gzip_comp_level gzip_min_length gzip_vary gzip_proxied brotli brotli_types zstd compress \
-         compression encode deflate setoutputfilter addoutputfilterbytype",
-        "compression of answers is not built yet. Files are sent compressed if there is a .gz, .br or .zst file beside them \
-         (`precompressed`); PHP compresses its output with zlib.output_compression",
+        "gzip_comp_level gzip_vary gzip_proxied gzip_http_version gzip_disable gzip_buffers brotli_comp_level zstd_comp_level deflate \
+         deflatecompressionlevel brotlicompressionquality",
+        "`compress` of a site or a route compresses answers; the levels are fixed, and `Vary` is always sent",
     ),
     (
         "acme acme_certificate acme_issuer letsencrypt https_redirect email auto_https",

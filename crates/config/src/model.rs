@@ -101,6 +101,12 @@ pub struct Server {
     pub spool_dir: PathBuf,
     /// Maximum size of all temporary files together, bytes.
     pub max_spool: u64,
+    /// Maximum number of threads that compress. 0: one per core.
+    pub compress_threads: usize,
+    /// Memory of all answers that are being compressed, bytes.
+    pub compress_memory: usize,
+    /// Memory for compressed files, bytes.
+    pub compress_cache: usize,
     /// The socket of the admin API.
     pub admin: Window,
     /// DNS servers. Empty: those of /etc/resolv.conf.
@@ -390,6 +396,14 @@ pub struct Settings {
     pub types: BTreeMap<String, String>,
     /// Serve `file.br`, `file.zst`, `file.gz` if they exist beside the file.
     pub precompressed: bool,
+    /// Compress answers for clients that accept it (default false).
+    pub compress: bool,
+    /// Media types that are compressed: exact, `text/*`, `*+json`, or `*`.
+    pub compress_types: Vec<String>,
+    /// Shorter answers are not compressed, bytes.
+    pub compress_min_size: u64,
+    /// Compress answers to requests of other sites that have cookies too (default false).
+    pub compress_cross_site: bool,
     /// Follow symlinks that lead out of the root (default false).
     pub follow_symlinks: bool,
     /// Maximum size of a request body, bytes. Above: 413.

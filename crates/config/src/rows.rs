@@ -184,6 +184,8 @@ pub(crate) enum Kind {
     Rate,
     ErrorPages,
     Types,
+    /// Media types, some of them with a star.
+    MediaTypes,
     Folders,
     Reply,
     Reserves,
@@ -274,6 +276,10 @@ impl Kind {
             Kind::Types => (
                 "a table of extensions and types",
                 "{ wasm = \"application/wasm\" }",
+            ),
+            Kind::MediaTypes => (
+                "a list of media types",
+                "[\"text/*\", \"application/json\"]",
             ),
             Kind::Folders => (
                 "a table of prefixes and folders",

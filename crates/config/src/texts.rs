@@ -596,6 +596,26 @@ pub(crate) fn media_type(extension: &str, media_type: &str) -> Checked<(String, 
     }
 }
 
+/// A media type, `text/*`, `*+json` or `*`.
+pub(crate) fn media_range(text: &str) -> Checked<String> {
+    let is_type = |text: &str| match text.split_once('/') {
+        Some((kind, subtype)) => scalar::is_token(kind) && !kind.contains('*') && is_part(subtype),
+        None => false,
+    };
+    fn is_part(subtype: &str) -> bool {
+        subtype == "*" || (scalar::is_token(subtype) && !subtype.contains('*'))
+    }
+    let is_suffix = |suffix: &str| scalar::is_token(suffix) && !suffix.contains('*');
+    let good = text == "*" || text.strip_prefix("*+").is_some_and(is_suffix) || is_type(text);
+    match good {
+        true => Ok(text.to_ascii_lowercase()),
+        false => wrong(
+            format!("{text:?} is not a media type"),
+            "for example \"application/json\", \"text/*\" or \"*+json\", without parameters",
+        ),
+    }
+}
+
 pub(crate) fn error_page(status: &str, file: &str) -> Checked<(u16, PathBuf)> {
     let number = status
         .parse::<u16>()

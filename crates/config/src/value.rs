@@ -135,6 +135,7 @@ impl Reader<'_> {
             Kind::RequestHeaderNames => self.texts(kind, node, texts::request_header_name),
             Kind::FileNames => self.texts(kind, node, texts::file_name),
             Kind::UrlPrefixes => self.texts(kind, node, texts::url_prefix),
+            Kind::MediaTypes => self.texts(kind, node, texts::media_range),
             Kind::Extensions => self.texts(kind, node, texts::extension),
             Kind::Regexes => self.texts(kind, node, |t| scalar::regex(t).map(|_| t.to_owned())),
             Kind::Program => self.program(kind, node).map(Value::Texts),

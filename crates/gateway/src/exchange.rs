@@ -10,12 +10,14 @@
 mod redirects;
 mod refused_head;
 mod scripts;
+mod target_name;
 
 use std::{
     ffi::OsString,
     os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
     rc::Rc,
+    sync::Arc,
 };
 
 use bytes::Bytes;
@@ -27,10 +29,12 @@ use weir_interfaces::own_call;
 use weir_observe::{clock, error_log::tell};
 
 use super::{
-    Gateway,
+    Gateway, compression,
     conn::{Client, Conn},
     dispatch::{AskedBy, PoolHandle},
-    fastcgi_front, files, forwarded,
+    fastcgi_front,
+    files::{self, FileEntry, Forms},
+    forwarded,
     rates::RateFields,
     record::Record,
     refusal::Refusal,
@@ -42,7 +46,10 @@ use super::{
 
 pub(crate) use refused_head::refused_head;
 
-use self::redirects::{follow_file_redirect, no_path, redirect_within};
+use self::{
+    redirects::{follow_file_redirect, no_path, redirect_within},
+    target_name::Named,
+};
 
 /// An answer, and the length of its body if only the head has it.
 type Answered = (Reply, Option<u64>);
@@ -111,12 +118,12 @@ pub(crate) fn begin(
         },
         Ok(Routed::Waits) => First::Waits,
         Ok(Routed::Reply(reply)) if body.is_none() => {
-            return Begun::Answered(respond(record, conn, (reply, None), rules));
+            return respond(record, conn, (reply, None), rules);
         }
         Err(refusal) if body.is_none() && !has_error_page(rules, &refusal) => {
             note_refusal(&mut record, &refusal);
             let reply = refusal.reply();
-            return Begun::Answered(respond(record, conn, (reply, None), rules));
+            return respond(record, conn, (reply, None), rules);
         }
         Ok(Routed::Reply(reply)) => First::Done(Box::new(Ok(reply))),
         Err(refusal) => First::Done(Box::new(Err(refusal))),
@@ -152,7 +159,10 @@ async fn answer(
         // The value is a constant.
         let _ = answered.0.headers.insert(Name::Connection, b"close");
     }
-    respond(record, &client.conn, answered, rules)
+    match respond(record, &client.conn, answered, rules) {
+        Begun::Answered(answer) => answer,
+        Begun::Steps(steps) => steps.await,
+    }
 }
 
 /// The steps up to an answer, after the first ones. `body` is taken when it is needed; `in_force` is set to the rules that
@@ -316,7 +326,11 @@ fn route(
             record.script = Some(script);
             Ok(Routed::Script)
         }
-        target => answer_target(record, target).map(Routed::Reply),
+        target => {
+            let (reply, file) = answer_target(record, target, (&rules.settings, true))?;
+            record.file = file;
+            Ok(Routed::Reply(reply))
+        }
     }
 }
 
@@ -344,6 +358,7 @@ async fn route_waiting(
 ) -> Result<Routed, Refusal> {
     let head = &record.head;
     let found = find(gateway, head, record.asked().is_some(), conn)?;
+    let settings = &found.rules.settings;
     let target = (gateway.router)
         .resolve(&found, &head.method, query(head), record.head_whole)
         .await;
@@ -356,7 +371,11 @@ async fn route_waiting(
             record.script = Some(script);
             Ok(Routed::Script)
         }
-        target => answer_target(record, target).map(Routed::Reply),
+        target => {
+            let (reply, file) = answer_target(record, target, (settings, true))?;
+            record.file = file;
+            Ok(Routed::Reply(reply))
+        }
     }
 }
 
@@ -395,8 +414,14 @@ fn trace_target(record: &Record, site: &str, target: &Target<'_>) {
     );
 }
 
-/// Answers a target that needs no script.
-fn answer_target(record: &Record, target: Target<'_>) -> Result<Reply, Refusal> {
+/// Answers a target that needs no script. `beside`: a precompressed file may be the answer. Returns also the file whose
+/// answer may be compressed.
+fn answer_target(
+    record: &Record,
+    target: Target<'_>,
+    (settings, beside): (&Settings, bool),
+) -> Result<(Reply, Option<Arc<FileEntry>>), Refusal> {
+    let mut file = None;
     let refused = |status, why: &str, tried: &Path| {
         let reason = if status == StatusCode::FORBIDDEN {
             "forbidden"
@@ -409,10 +434,18 @@ fn answer_target(record: &Record, target: Target<'_>) -> Result<Reply, Refusal> 
             format!("{}: {why}", tried.display()),
         ))
     };
-    match target {
+    let reply = match target {
         Target::Action(action) => act(record, action),
         // With the client's method: a script may have redirected here with GET.
-        Target::File(entry) => Ok(files::serve(&entry, record.method(), &record.head.fields)),
+        Target::File(entry) => {
+            let forms = Forms {
+                beside,
+                made: settings.compress.then(|| compression::accepted(record)),
+            };
+            let reply = files::serve_as(&entry, record.method(), &record.head.fields, forms);
+            file = settings.compress.then_some(entry);
+            Ok(reply)
+        }
         Target::DirectoryRedirect { location, status } => {
             bare(status, Name::Location, location.as_bytes()).map_err(unsaid)
         }
@@ -447,7 +480,8 @@ fn answer_target(record: &Record, target: Target<'_>) -> Result<Reply, Refusal> 
             "forbidden",
             "it is a script, but only files can be sent here",
         )),
-    }
+    }?;
+    Ok((reply, file))
 }
 
 /// A route that answers by itself.
@@ -530,6 +564,9 @@ async fn run_script(
 
 /// What the site adds to the head that scripts see.
 fn set_request_headers(record: &mut Record, settings: &Settings) {
+    if settings.compress {
+        compression::set_request_headers(record, settings);
+    }
     for (name, value) in &settings.set_request_headers {
         let value = rendered(value, record);
         if check_field(name.as_bytes(), &value).is_ok() {
@@ -620,13 +657,14 @@ async fn refuse(
     reply
 }
 
-/// Adds the last headers to an answer.
+/// Adds the last headers to an answer, and compresses it. The steps are for compression that takes long.
 fn respond(
     mut record: Box<Record>,
     conn: &Conn,
-    (mut reply, length): Answered,
+    mut answered: Answered,
     rules: Option<&Rules>,
-) -> Answer<Box<Record>> {
+) -> Begun<Box<Record>> {
+    let reply = &mut answered.0;
     // A client that has left gets no answer, whatever is made here; the log shows that.
     record.status = (record.reason != Some("client_left")).then_some(reply.status);
     if let Some(rules) = rules {
@@ -651,7 +689,17 @@ fn respond(
         (reply.headers).append_line(Name::Server, b"Server: weir\r\n");
     }
     let keep = keeps_connection(record.gateway, conn) && !closes(&reply.headers);
-    hand_over(record, reply, length, keep)
+    let settings = rules.map(|rules| &rules.settings);
+    let waiting = settings
+        .filter(|settings| settings.compress)
+        .and_then(|settings| compression::begin(&record, &mut answered, settings));
+    match waiting {
+        None => Begun::Answered(hand_over(record, answered.0, answered.1, keep)),
+        Some(waiting) => Begun::Steps(Box::pin(async move {
+            waiting.done(&record, &mut answered).await;
+            hand_over(record, answered.0, answered.1, keep)
+        })),
+    }
 }
 
 /// The answer as the carrier gets it.
@@ -734,25 +782,6 @@ fn unsaid(_: InvalidField) -> Refusal {
         "proxy_internal_error",
         "a field of the answer is not valid",
     )
-}
-
-/// The kind of a target, for the trace.
-struct Named<'t>(&'t Target<'t>);
-
-impl std::fmt::Display for Named<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            Target::Action(_) => f.write_str("reply of the route"),
-            Target::File(_) => f.write_str("file"),
-            Target::Script(script) => write!(f, "script {}", script.filename().display()),
-            Target::DirectoryRedirect { .. } => f.write_str("redirect to the folder"),
-            Target::Options { .. } => f.write_str("options"),
-            Target::MethodNotAllowed { .. } => f.write_str("method not allowed"),
-            Target::NotFound { why, tried } => write!(f, "not found: {} ({why})", tried.display()),
-            Target::Forbidden { why, tried } => write!(f, "forbidden: {} ({why})", tried.display()),
-            Target::Failed { error, tried } => write!(f, "failed: {} ({error})", tried.display()),
-        }
-    }
 }
 
 /// Methods that scripts accept.

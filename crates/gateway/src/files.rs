@@ -2,7 +2,8 @@
 //!
 //! A [`FileEntry`] is a file as it was when it was opened, with all parts of its answer that do not depend on the
 //! request: headers, validators, precompressed files beside it, and its bytes if it is small. [`serve`] chooses from
-//! these for a request: representation (`Accept-Encoding`), conditions, ranges.
+//! these for a request: representation (`Accept-Encoding`), conditions, ranges. What is compressed on its way to the client
+//! is `compression`'s.
 //!
 //! The open descriptor keeps the same file even if its name is changed to another file. If the file shrinks while it
 //! is sent, the sender cuts the connection.
@@ -26,7 +27,9 @@ use weir_http::{Body, Fields, Part, Reply};
 use weir_http1::Name;
 
 use weir_semantics::{
-    conditions::{self, Condition, Outcome},
+    coding::Accepted,
+    compression,
+    conditions::{self, Condition, Outcome, Validators},
     ranges::{self, Ranges, Span},
 };
 
@@ -36,12 +39,43 @@ use weir_semantics::{
 /// The headers are complete, including `Content-Length`, even if the body is empty because of HEAD. A 304 has the
 /// headers of RFC 9110 §15.4.5. 412 and 416 have no body, so that an error page can be added.
 pub fn serve(entry: &FileEntry, method: &Method, headers: &weir_http1::Fields) -> Reply {
-    let chosen = entry.choose(headers);
+    serve_as(entry, method, headers, Forms::BESIDE)
+}
+
+/// Which forms of a file may be its answer, beside the file itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Forms {
+    /// Precompressed files.
+    pub beside: bool,
+    /// Those that weir makes, if the client accepts them. They are made of the answer, later: here only their tags count.
+    pub made: Option<Accepted>,
+}
+
+impl Forms {
+    /// Precompressed files alone.
+    pub const BESIDE: Forms = Forms {
+        beside: true,
+        made: None,
+    };
+}
+
+/// As [`serve`], in one of these forms.
+pub fn serve_as(
+    entry: &FileEntry,
+    method: &Method,
+    headers: &weir_http1::Fields,
+    forms: Forms,
+) -> Reply {
+    let chosen = match forms.beside {
+        true => entry.choose(headers),
+        false => entry.identity(),
+    };
     if matches!(*method, Method::GET | Method::HEAD) {
-        match conditions_of(chosen, headers) {
-            Outcome::Proceed => {}
-            Outcome::NotModified => return not_modified(chosen),
-            Outcome::Failed => return bare(StatusCode::PRECONDITION_FAILED),
+        let made = forms.made.filter(|_| chosen.coding.is_none());
+        match conditions_of(chosen, headers, made) {
+            (Outcome::Proceed, _) => {}
+            (Outcome::NotModified, tag) => return not_modified(chosen, tag),
+            (Outcome::Failed, _) => return bare(StatusCode::PRECONDITION_FAILED),
         }
     }
     // RFC 9110 §14.2: Range is for GET only.
@@ -66,16 +100,44 @@ pub fn serve(entry: &FileEntry, method: &Method, headers: &weir_http1::Fields) -
     }
 }
 
-/// The result of the request's conditions.
-fn conditions_of(chosen: &Representation, headers: &weir_http1::Fields) -> Outcome {
-    conditions::evaluate(chosen.validators(), |condition| {
-        headers.all(match condition {
-            Condition::IfMatch => Name::IfMatch,
-            Condition::IfNoneMatch => Name::IfNoneMatch,
-            Condition::IfModifiedSince => Name::IfModifiedSince,
-            Condition::IfUnmodifiedSince => Name::IfUnmodifiedSince,
+/// The result of the request's conditions, and the tag that it is about if that is not the file's own. A client that has a
+/// form which `made` accepts has the file as it is now, whatever it would get this time.
+fn conditions_of(
+    chosen: &Representation,
+    headers: &weir_http1::Fields,
+    made: Option<Accepted>,
+) -> (Outcome, Option<Vec<u8>>) {
+    let evaluate = |validators: Validators<'_>| {
+        conditions::evaluate(validators, |condition| {
+            headers.all(match condition {
+                Condition::IfMatch => Name::IfMatch,
+                Condition::IfNoneMatch => Name::IfNoneMatch,
+                Condition::IfModifiedSince => Name::IfModifiedSince,
+                Condition::IfUnmodifiedSince => Name::IfUnmodifiedSince,
+            })
         })
-    })
+    };
+    let mut outcome = evaluate(chosen.validators());
+    let has_tags = headers.has(Name::IfMatch) || headers.has(Name::IfNoneMatch);
+    let Some(accepted) = made.filter(|_| has_tags && outcome != Outcome::NotModified) else {
+        return (outcome, None);
+    };
+    for coding in encoding::ALL {
+        if !accepted.accepts(coding) {
+            continue;
+        }
+        let etag = compression::suffixed_tag(chosen.etag.as_bytes(), coding);
+        let validators = Validators {
+            etag: &etag,
+            ..chosen.validators()
+        };
+        match evaluate(validators) {
+            Outcome::NotModified => return (Outcome::NotModified, Some(etag)),
+            Outcome::Proceed => outcome = Outcome::Proceed,
+            Outcome::Failed => {}
+        }
+    }
+    (outcome, None)
 }
 
 /// The ranges that a GET requests; `None` without a `Range` header.
@@ -191,8 +253,13 @@ fn unsatisfiable(chosen: &Representation) -> Reply {
     reply
 }
 
-fn not_modified(chosen: &Representation) -> Reply {
+/// `tag`: what the client has, if that is not the form which was chosen.
+fn not_modified(chosen: &Representation, tag: Option<Vec<u8>>) -> Reply {
     let mut headers = chosen.headers.copy(ROOM);
+    if let Some(tag) = tag {
+        headers.remove(Name::Etag);
+        headers.push_read(Name::Etag, &tag);
+    }
     for name in [
         Name::ContentType,
         Name::ContentLength,

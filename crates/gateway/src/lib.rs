@@ -25,6 +25,7 @@ mod agent_check;
 mod callers;
 mod census;
 mod cgi;
+mod compression;
 mod conn;
 mod connection;
 mod dispatch;
@@ -103,6 +104,7 @@ use weir_upstream::resolver::{self, Resolver};
 use self::{
     callers::{AtWork, Owners},
     census::Census,
+    compression::{Compressors, KeptFiles},
     dispatch::{PoolHandle, PoolParts},
     drain::Flag,
     policy::Policy,
@@ -130,6 +132,9 @@ pub(crate) struct Gateway {
     /// PHP-FPM's log of each pool, in the order of `pools`.
     pub(crate) pool_logs: Vec<Option<PoolLog>>,
     pub(crate) spool_space: Arc<SpoolSpace>,
+    pub(crate) compressors: Compressors,
+    /// Compressed files.
+    pub(crate) kept_files: KeptFiles,
     pub(crate) census: Census,
     /// How many requests clients have sent; `None`: no site has a `rate`.
     pub(crate) rates: Option<Rates>,
@@ -441,6 +446,14 @@ impl Gateway {
             access_log,
             pool_logs: logs::pools(&config, files.pool_logs)?,
             spool_space: Arc::new(SpoolSpace::new(spool_dir, server.max_spool)),
+            compressors: Compressors::new(
+                match server.compress_threads {
+                    0 => cores,
+                    threads => threads,
+                },
+                server.compress_memory,
+            ),
+            kept_files: KeptFiles::new(server.compress_cache),
             census: Census::new(
                 (server.max_connections, server.max_connections_per_address),
                 reactors.most,

@@ -23,6 +23,7 @@ use weir_observe::{
     pool_log::PoolLogEntry,
 };
 use weir_pool::Micros;
+use weir_semantics::coding::Accepted;
 
 pub(crate) use self::endpoints::Endpoints;
 use super::{
@@ -33,6 +34,7 @@ use super::{
     dispatch::{PoolHandle, Wait},
     failures::{Cause, Failed},
     fastcgi::{self, RequestSummary, StderrCopy},
+    files::FileEntry,
     policy::RequestPolicy,
     pool_log::Noted,
     rates::RateFields,
@@ -61,6 +63,8 @@ pub(crate) struct Record {
     /// The decoded and normalised path.
     pub(crate) path: Vec<u8>,
     pub(crate) script: Option<Arc<Script>>,
+    /// The file that the answer has, if it may be compressed.
+    pub(crate) file: Option<Arc<FileEntry>>,
     /// The parameters from a web server in front; `None` for a request over HTTP.
     pub(crate) params: Option<Box<Pairs>>,
     /// The script's standard error, for that web server.
@@ -109,6 +113,8 @@ pub(crate) struct Rare {
     pub(crate) path_translated: Option<Vec<u8>>,
     /// The client's method and target, if a local redirect of a script has replaced those in the head.
     pub(crate) asked: Option<(Method, Target)>,
+    /// The codings that the client accepts, if the worker is told something else.
+    pub(crate) accepted: Option<Accepted>,
     /// Totals of earlier scripts that redirected the request (local redirects).
     pub(crate) earlier: Earlier,
     /// What the client is told of its `rate`.
@@ -166,6 +172,7 @@ impl Record {
             site: None,
             path: Vec::new(),
             script: None,
+            file: None,
             params: None,
             stderr: None,
             rare: None,
@@ -203,6 +210,7 @@ impl Record {
             site,
             path,
             script,
+            file,
             params,
             stderr,
             rare,
@@ -229,7 +237,7 @@ impl Record {
             text.shrink_to(SPARE_TEXT);
         }
         tried.clear();
-        (*site, *script, *params, *rare) = (None, None, None, None);
+        (*site, *script, *file, *params, *rare) = (None, None, None, None, None);
         (*stderr, *pool, *worker, *wait) = (None, None, None, None);
         (*first_byte, *status, *reason, *noted) = (None, None, None, None);
         *policy = RequestPolicy::default();
@@ -263,6 +271,11 @@ impl Record {
     /// The client's method and target, if a script has replaced them.
     pub(crate) fn asked(&self) -> Option<&(Method, Target)> {
         self.rare.as_ref()?.asked.as_ref()
+    }
+
+    /// The codings that the client accepts, if the worker was told something else.
+    pub(crate) fn accepted(&self) -> Option<Accepted> {
+        self.rare.as_ref()?.accepted
     }
 
     /// `PATH_TRANSLATED`, if the worker is to get it.

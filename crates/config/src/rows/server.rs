@@ -60,6 +60,14 @@ pub(super) const SERVER: &[Row] = &[
     key(&[Server], "max_spool", Kind::Size { min: 0, max: SIZE_MAX }, Value("\"4G\""),
         "Maximum size of all temporary files together.")
         .called(&["fastcgi_max_temp_file_size"]),
+    key(&[Server], "compress_threads", Kind::Count { min: 0, max: 256 }, Value("0"),
+        "Maximum number of threads that compress long answers (`compress` of a site). 0: one for each core."),
+    key(&[Server], "compress_memory", Kind::Size { min: 1 << 20, max: 1 << 40 }, Value("\"64M\""),
+        "Memory for all answers that are being compressed. A stream counts as 1 MB, and all streams get three quarters of it. \
+         Answers for which there is no memory are sent as they are."),
+    key(&[Server], "compress_cache", Kind::Size { min: 0, max: 1 << 40 }, Value("\"32M\""),
+        "Memory for compressed files. Those that were not requested for the longest time are dropped first. A file that takes more \
+         than a quarter of it, or 8 MB, is compressed again for each client."),
     key(&[Server], "admin", Kind::Window, Absent("`weir/admin.sock` in `$XDG_RUNTIME_DIR`, or in /run for root"),
         "Address of the admin interface, which `weir status`, `weir reload` and other commands use: `unix:PATH`, or `\"off\"`.")
         .called(&["stats_socket", "admin_socket"]),

@@ -117,6 +117,17 @@ pub(super) const SETTINGS: &[Row] = &[
     key(BOTH, "precompressed", Kind::Bool, Value("true"),
         "Send `file.br`, `file.zst` or `file.gz` from the same folder to clients that accept them.")
         .called(&["gzip_static", "brotli_static"]),
+    key(BOTH, "compress", Kind::Bool, Value("false"),
+        "Compress answers of scripts, and files without a precompressed file beside them, for clients that accept zstd, br or gzip.")
+        .called(&["gzip", "brotli", "zstd", "encode", "compression", "SetOutputFilter"]),
+    key(BOTH, "compress_types", Kind::MediaTypes, Value(COMPRESS_TYPES),
+        "Media types that are compressed: exact ones, `text/*` (all of a kind), `*+json` (all with this ending), or `*`.")
+        .called(&["gzip_types", "brotli_types", "zstd_types", "AddOutputFilterByType"]),
+    key(BOTH, "compress_min_size", Kind::Size { min: 0, max: SIZE_MAX }, Value("\"1K\""),
+        "Shorter answers are not compressed.").called(&["gzip_min_length", "brotli_min_length", "minimum_length"]),
+    key(BOTH, "compress_cross_site", Kind::Bool, Value("false"),
+        "Also compress answers to requests that another site has caused (`Sec-Fetch-Site: cross-site`) and that have cookies. From the \
+         length of such answers that site could find out what is secret in them (BREACH)."),
     key(BOTH, "follow_symlinks", Kind::Bool, Value("false"),
         "Follow symbolic links that lead out of the root.").called(&["disable_symlinks", "FollowSymLinks"]),
     key(BOTH, "max_body", Kind::Size { min: 0, max: SIZE_MAX }, Value("\"64M\""),
@@ -177,6 +188,9 @@ pub(super) const POLICY: &[Row] = &[
          connection is closed. `\"finish_if_answering\"`: cancel unless the answer has begun. Waiting requests are always removed.")
         .called(&["fastcgi_ignore_client_abort", "proxy_ignore_client_abort", "option_abortonclose", "abortonclose"]).only(&["fastcgi"]),
 ];
+
+/// Texts that become much smaller.
+const COMPRESS_TYPES: &str = r#"["text/*", "*+json", "*+xml", "*+yaml", "*+text", "application/json", "application/xml", "application/javascript", "application/x-javascript", "application/ecmascript", "application/x-ndjson", "application/ndjson", "application/jsonl", "application/yaml", "application/toml", "application/sql", "application/graphql", "application/wasm", "application/x-www-form-urlencoded", "application/rtf", "application/vnd.ms-fontobject", "font/ttf", "font/otf", "image/bmp", "image/x-icon", "image/vnd.microsoft.icon"]"#;
 
 const BOTH: &[Section] = &[Site, Route];
 const POLICIES: &[Section] = &[Site, Route, Listen];

@@ -70,7 +70,10 @@ pub(super) async fn follow_file_redirect(
         "{}",
         Named(&target)
     );
-    let mut reply = answer_target(record, target)?;
+    // If the script names the file's coding, it has compressed the file.
+    let beside = !said.has(Name::ContentEncoding);
+    let (mut reply, file) = answer_target(record, target, (&rules.settings, beside))?;
+    record.file = file;
     if reply.status == StatusCode::OK && status != StatusCode::OK {
         reply.status = status;
     }

@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use weir_http::{Answer, RequestBody, RequestState, Steps};
+use weir_http::{Answer, Begun, RequestBody, RequestState, Steps};
 use weir_http1::Name;
 
 use super::{First, answer, respond, set_request_headers};
@@ -71,7 +71,7 @@ impl ScriptSteps {
     fn poll_usual(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Answer<Box<Record>>, Option<Resume>>> {
+    ) -> Poll<Result<Begun<Box<Record>>, Option<Resume>>> {
         let Some((record, rules)) = &mut self.request else {
             return Poll::Ready(Err(None));
         };
@@ -102,16 +102,21 @@ impl Future for ScriptSteps {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         if this.others.is_none() {
-            let resume = match ready!(this.poll_usual(cx)) {
-                Ok(answer) => return Poll::Ready(answer),
-                Err(resume) => resume.unwrap_or(Resume::Prepared),
+            let steps: Option<Steps<Box<Record>>> = match ready!(this.poll_usual(cx)) {
+                Ok(Begun::Answered(answer)) => return Poll::Ready(answer),
+                Ok(Begun::Steps(steps)) => Some(steps),
+                Err(resume) => {
+                    let resume = resume.unwrap_or(Resume::Prepared);
+                    this.usual = None;
+                    this.request.take().map(|(record, rules)| {
+                        let (client, first) = (this.client.clone(), First::Script(resume));
+                        let none = RequestBody::none();
+                        let others = answer(record, client, none, Some(rules), first);
+                        Box::pin(others) as Steps<Box<Record>>
+                    })
+                }
             };
-            this.usual = None;
-            if let Some((record, rules)) = this.request.take() {
-                let (client, first) = (this.client.clone(), First::Script(resume));
-                let others = answer(record, client, RequestBody::none(), Some(rules), first);
-                this.others = Some(Box::pin(others));
-            }
+            this.others = steps;
         }
         match &mut this.others {
             Some(others) => others.as_mut().poll(cx),

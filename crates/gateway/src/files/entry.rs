@@ -19,6 +19,7 @@ use super::{
     encoding,
     types::{self, Presentation},
 };
+use crate::compression::KnownForms;
 
 /// A file and its precompressed variants.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub struct FileEntry {
     settled: bool,
     /// It is a script, by its name or by its first bytes.
     source: bool,
+    /// Its compressed forms in memory, as far as this entry knows them.
+    pub(crate) forms: KnownForms,
 }
 
 /// One encoding of a file (RFC 9110 §3.2), and the parts of its answer that are known in advance.
@@ -127,6 +130,7 @@ impl FileEntry {
         Ok(Self {
             source: source.as_text || is_source(&head) && !types::is_to_be_read(source.path),
             negotiable,
+            forms: KnownForms::default(),
             settled: settled(&stat) && variants.iter().all(|variant| settled(&variant.1.stat)),
             identity: base.representation(
                 None,
@@ -150,7 +154,6 @@ impl FileEntry {
     }
 
     /// The file itself, without negotiation.
-    #[cfg(test)]
     pub fn identity(&self) -> &Representation {
         &self.identity
     }

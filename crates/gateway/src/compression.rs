@@ -1,0 +1,458 @@
+//! Compresses answers for clients that accept it (`compress`): what scripts answer, and files without a precompressed file
+//! beside them.
+//!
+//! [`begin`] looks at an answer whose head is complete, right before it goes to the carrier, and decides. What happens then
+//! depends on the body:
+//!
+//! | body | compressed | length |
+//! |---|---|---|
+//! | a file | once, by a thread; [`kept`] has the result for all clients | exact |
+//! | up to [`IN_PLACE`] in memory | at once | exact |
+//! | more in memory | by a thread, before the head is sent | exact |
+//! | anything else | while it is sent ([`stream`]) | not known: chunks |
+//!
+//! If there is no memory or thread for it, if it fails, or if it does not become smaller, the answer is sent as it is.
+
+mod kept;
+mod stream;
+mod threads;
+
+use std::{iter, os::fd::BorrowedFd, sync::Arc};
+
+use bytes::Bytes;
+use http::{Method, StatusCode, Version};
+use tokio::sync::oneshot;
+use weir_config::Settings;
+use weir_http::{
+    Body, Fields, Reply,
+    compress::{self, ANSWER_MEMORY, Effort, Encoder, STREAM_MEMORY},
+};
+use weir_http1::Name;
+use weir_observe::error_log::About;
+use weir_semantics::{
+    coding::{Accepted, Coding},
+    compression,
+};
+use weir_sys::file;
+
+use self::{
+    kept::{Found, Kept},
+    stream::CompressedStream,
+    threads::Reserved,
+};
+pub(crate) use self::{
+    kept::{KeptFiles, KnownForms},
+    threads::Compressors,
+};
+use crate::{files::FileEntry, record::Record};
+
+/// An answer, and the length of its body if only the head has it.
+type Answered = (Reply, Option<u64>);
+
+/// What has to be waited for before an answer can be sent.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    coding: Coding,
+    kind: Awaited,
+}
+
+#[derive(Debug)]
+enum Awaited {
+    /// The compressed body.
+    Body(oneshot::Receiver<Option<Vec<u8>>>),
+    /// The compressed form of the record's file.
+    File(oneshot::Receiver<Option<Arc<Kept>>>),
+}
+
+/// Whose answer it is, for log lines.
+#[derive(Debug, Clone, Copy)]
+struct Whose {
+    site: Option<&'static str>,
+    request: u64,
+}
+
+/// Prepares the head for the worker: tags of compressed answers become those that the script has set, and what the client
+/// accepts is noted before `set_request_headers` changes it.
+pub(crate) fn set_request_headers(record: &mut Record, settings: &Settings) {
+    for name in [Name::IfMatch, Name::IfNoneMatch] {
+        let values: Vec<_> = record.head.fields.all(name).collect();
+        if values.is_empty() {
+            continue;
+        }
+        if let Some(strong) = compression::strong_tags(&values.join(&b", "[..])) {
+            record.head.fields.set(name.as_str().as_bytes(), &strong);
+        }
+    }
+    if !settings.set_request_headers.is_empty() && record.accepted().is_none() {
+        record.rare_mut().accepted = Some(accepted(record));
+    }
+}
+
+/// Compresses an answer if it may be and if the client accepts it; `Some`: after waiting for that.
+pub(crate) fn begin(
+    record: &Record,
+    answered: &mut Answered,
+    settings: &Settings,
+) -> Option<Waiting> {
+    let is_head = *record.method() == Method::HEAD;
+    let (reply, length) = answered;
+    if reply.status == StatusCode::NOT_MODIFIED {
+        not_modified(record, reply, settings);
+        return None;
+    }
+    let size = match &reply.body {
+        // The length of what GET would get.
+        Body::Empty if is_head => length.or(reply.headers.length()),
+        body => body.len().or(*length),
+    };
+    if !has_body(reply.status)
+        || !is_worth_it(size, settings)
+        || !is_changeable(&reply.headers, settings)
+    {
+        return None;
+    }
+    // Also if this client gets it as it is: the answer depends on what the client accepts.
+    vary(&mut reply.headers);
+    let coding = wanted(record, settings)?;
+    let file = record.file.as_deref().filter(|file| is_of(file, reply));
+    if let Some(file) = file.filter(|file| file.is_settled())
+        && record.gateway.kept_files.takes(file.identity().stat.size)
+    {
+        return begin_file(record, file, answered, coding);
+    }
+    let tag = Tag::of(file, coding);
+    if is_head {
+        encoded(&mut reply.headers, &tag, coding, None);
+        *length = None;
+        return None;
+    }
+    match &reply.body {
+        Body::Bytes(body) if body.len() <= IN_PLACE => {
+            let compressed = compress::whole(coding, Effort::Answer, body).ok();
+            finish(answered, (compressed, &tag), coding);
+            None
+        }
+        Body::Bytes(body) => begin_body(record, body.clone(), coding),
+        Body::Empty | Body::Tunnel(_) => None,
+        Body::Parts(_) | Body::Stream(_) => {
+            begin_stream(record, answered, (size, &tag), coding);
+            None
+        }
+    }
+}
+
+impl Waiting {
+    /// Waits until the answer is ready. Whatever happens, it can be sent then.
+    pub(crate) async fn done(self, record: &Record, answered: &mut Answered) {
+        match self.kind {
+            Awaited::Body(told) => {
+                let file = record.file.as_deref();
+                let tag = Tag::of(file.filter(|file| is_of(file, &answered.0)), self.coding);
+                let compressed = told.await.ok().flatten();
+                finish(answered, (compressed, &tag), self.coding);
+            }
+            Awaited::File(told) => {
+                if let Some(file) = &record.file
+                    && let Ok(Some(kept)) = told.await
+                {
+                    file.forms.set(self.coding, &kept);
+                    finish_file(record, answered, &kept, self.coding);
+                }
+            }
+        }
+    }
+}
+
+/// The answer is a file, whose compressed form is kept.
+fn begin_file(
+    record: &Record,
+    file: &FileEntry,
+    answered: &mut Answered,
+    coding: Coding,
+) -> Option<Waiting> {
+    let gateway = record.gateway;
+    let kept = match file.forms.get(coding) {
+        Some(kept) => kept,
+        None => {
+            let identity = file.identity();
+            let of = (&identity.file, &identity.stat);
+            match (gateway.kept_files).find(of, coding, &gateway.compressors) {
+                Found::Kept(kept) => {
+                    file.forms.set(coding, &kept);
+                    kept
+                }
+                Found::Soon(told) => {
+                    let kind = Awaited::File(told);
+                    return Some(Waiting { coding, kind });
+                }
+                Found::Nothing => return None,
+            }
+        }
+    };
+    finish_file(record, answered, &kept, coding);
+    None
+}
+
+fn finish_file(record: &Record, (reply, length): &mut Answered, kept: &Arc<Kept>, coding: Coding) {
+    let Some(bytes) = kept.bytes() else {
+        return;
+    };
+    let tag = Tag::of(record.file.as_deref(), coding);
+    encoded(&mut reply.headers, &tag, coding, Some(bytes.len()));
+    if !matches!(reply.body, Body::Empty) {
+        reply.body = Body::Bytes(bytes);
+    }
+    *length = None;
+}
+
+/// The answer is in memory and too long to be compressed here.
+fn begin_body(record: &Record, body: Bytes, coding: Coding) -> Option<Waiting> {
+    let compressors = &record.gateway.compressors;
+    let reserved = compressors.room(ANSWER_MEMORY + 2 * body.len(), false)?;
+    let (tell, told) = oneshot::channel();
+    let job = move || {
+        // If the client has left, nobody needs it.
+        if !tell.is_closed() {
+            let _ = tell.send(compress::whole(coding, Effort::Answer, &body).ok());
+        }
+        drop(reserved);
+    };
+    compressors.run(Box::new(job)).ok()?;
+    let kind = Awaited::Body(told);
+    Some(Waiting { coding, kind })
+}
+
+/// The answer is compressed while it is sent. `size`: the length of the original, if it is known.
+fn begin_stream(
+    record: &Record,
+    (reply, length): &mut Answered,
+    (size, tag): (Option<u64>, &Tag),
+    coding: Coding,
+) {
+    let compressors = &record.gateway.compressors;
+    let Some(reserved) = compressors.room(STREAM_MEMORY, true) else {
+        return;
+    };
+    let Ok(encoder) = Encoder::new(coding, Effort::Stream, None) else {
+        return;
+    };
+    let session: (Encoder, Reserved) = (encoder, reserved);
+    let source = std::mem::replace(&mut reply.body, Body::Empty);
+    let stream = CompressedStream::new(source, size, session, compressors, Whose::of(record));
+    reply.body = Body::Stream(Box::new(stream));
+    encoded(&mut reply.headers, tag, coding, None);
+    *length = None;
+}
+
+/// Puts the compressed body in place of the original if it is smaller.
+fn finish(
+    (reply, length): &mut Answered,
+    (compressed, tag): (Option<Vec<u8>>, &Tag),
+    coding: Coding,
+) {
+    if let Some(compressed) = compressed
+        && reply
+            .body
+            .len()
+            .is_some_and(|original| (compressed.len() as u64) < original)
+    {
+        encoded(&mut reply.headers, tag, coding, Some(compressed.len()));
+        reply.body = Body::Bytes(compressed.into());
+        *length = None;
+    }
+}
+
+/// What becomes of the tag of an answer.
+enum Tag {
+    /// That of a file names the coding.
+    Suffixed(Vec<u8>),
+    /// Others become weak.
+    Weak,
+}
+
+impl Tag {
+    fn of(file: Option<&FileEntry>, coding: Coding) -> Tag {
+        match file {
+            Some(file) => {
+                let tag = file.identity().etag.as_bytes();
+                Tag::Suffixed(compression::suffixed_tag(tag, coding))
+            }
+            None => Tag::Weak,
+        }
+    }
+}
+
+/// Changes the head as compression needs it. `length`: of the compressed body, if it is known.
+fn encoded(headers: &mut Fields, tag: &Tag, coding: Coding, length: Option<usize>) {
+    headers.remove(Name::ContentLength);
+    // Ranges would refer to the original.
+    headers.remove(Name::AcceptRanges);
+    headers.push_read(Name::ContentEncoding, coding.name().as_bytes());
+    if let Some(length) = length {
+        headers.push_read(Name::ContentLength, length.to_string().as_bytes());
+    }
+    let weak = || compression::weak_tag(headers.get(Name::Etag)?);
+    let changed = match tag {
+        Tag::Suffixed(tag) => Some(tag.clone()),
+        Tag::Weak => weak(),
+    };
+    if let Some(tag) = changed {
+        headers.remove(Name::Etag);
+        headers.push_read(Name::Etag, &tag);
+    }
+}
+
+/// A 304 has the fields that the 200 would have (RFC 9110 §15.4.5).
+fn not_modified(record: &Record, reply: &mut Reply, settings: &Settings) {
+    if let Some(file) = &record.file {
+        let identity = file.identity();
+        if is_worth_it(Some(identity.stat.size), settings)
+            && is_changeable(&identity.headers, settings)
+        {
+            vary(&mut reply.headers);
+        }
+    } else if record.script.is_some() {
+        // Its type is not known here.
+        vary(&mut reply.headers);
+        let tag = reply
+            .headers
+            .get(Name::Etag)
+            .and_then(compression::weak_tag);
+        if let Some(tag) = tag.filter(|_| wanted(record, settings).is_some()) {
+            reply.headers.remove(Name::Etag);
+            reply.headers.push_read(Name::Etag, &tag);
+        }
+    }
+}
+
+/// Whether answers with this status have a body that is all there is.
+fn has_body(status: StatusCode) -> bool {
+    !status.is_informational()
+        && !matches!(
+            status,
+            StatusCode::NO_CONTENT
+                | StatusCode::RESET_CONTENT
+                | StatusCode::PARTIAL_CONTENT
+                | StatusCode::IM_USED
+                | StatusCode::NOT_MODIFIED
+        )
+}
+
+fn is_worth_it(size: Option<u64>, settings: &Settings) -> bool {
+    size.is_none_or(|size| size > 0 && size >= settings.compress_min_size)
+}
+
+/// Whether the type is one of those that are compressed, and nothing in the head forbids a change of the bytes.
+fn is_changeable(headers: &Fields, settings: &Settings) -> bool {
+    let types = settings.compress_types.iter().map(String::as_str);
+    let is_fixed = |name: &[u8]| {
+        let mut fixed = compression::UNCHANGEABLE.iter();
+        fixed.any(|fixed| name.eq_ignore_ascii_case(fixed.as_bytes()))
+    };
+    (headers.get(Name::ContentType)).is_some_and(|kind| compression::is_listed(kind, types))
+        && !headers.iter().any(|(name, _)| is_fixed(name))
+        && !compression::is_no_transform(headers.all(&Name::CacheControl))
+}
+
+/// Notes in the answer that it depends on what the client accepts (RFC 9110 §12.5.5).
+fn vary(headers: &mut Fields) {
+    if !compression::varies_by_coding(headers.all(&Name::Vary)) {
+        headers.append_line(Name::Vary, b"Vary: Accept-Encoding\r\n");
+    }
+}
+
+/// The coding for this client; `None`: the original.
+fn wanted(record: &Record, settings: &Settings) -> Option<Coding> {
+    let head = &record.head;
+    let fields = &head.fields;
+    // A client of HTTP/1.0 knows no chunks, and often no coding, whatever a proxy passes on.
+    if head.version < Version::HTTP_11 {
+        return None;
+    }
+    // Another site can have a browser send requests with the visitor's cookies, choose what the answer repeats, and learn from
+    // its length whether that occurs in it (BREACH).
+    let is_cross_site = || {
+        let site = head.field("sec-fetch-site");
+        site.is_some_and(|site| site.eq_ignore_ascii_case(b"cross-site"))
+    };
+    if !settings.compress_cross_site && fields.has(Name::Cookie) && is_cross_site() {
+        return None;
+    }
+    if compression::is_no_transform(fields.all(Name::CacheControl)) {
+        return None;
+    }
+    accepted(record).choose(ORDER, |_| true)
+}
+
+/// What the client accepts, whatever `set_request_headers` has made of it.
+pub(crate) fn accepted(record: &Record) -> Accepted {
+    let before = record.accepted();
+    before.unwrap_or_else(|| Accepted::of(record.head.fields.all(Name::AcceptEncoding)))
+}
+
+/// Whether the answer has the whole file, without a coding.
+fn is_of(file: &FileEntry, reply: &Reply) -> bool {
+    reply.headers.get(Name::Etag) == Some(file.identity().etag.as_bytes())
+}
+
+/// Reads a part of a file; may wait for the disk. `None`: it cannot be read, or is shorter.
+fn read_file(file: BorrowedFd<'_>, offset: u64, length: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).ok()?;
+    bytes.extend(iter::repeat_n(0, length));
+    let mut filled = 0;
+    while filled < length {
+        match file::read_at(file, &mut bytes[filled..], offset + filled as u64) {
+            Ok(0) | Err(_) => return None,
+            Ok(count) => filled += count,
+        }
+    }
+    Some(bytes)
+}
+
+impl Whose {
+    fn of(record: &Record) -> Whose {
+        let sites = &record.gateway.config.sites;
+        let site = record.site.and_then(|site| sites.get(site));
+        Whose {
+            site: site.map(|site| site.name.as_str()),
+            request: record.id,
+        }
+    }
+
+    fn about(&self) -> About<'static> {
+        About {
+            site: self.site,
+            request: Some(self.request),
+            ..About::default()
+        }
+    }
+}
+
+/// If a client accepts several equally, the first is used: zstd needs the least CPU for its effect.
+const ORDER: [Coding; 3] = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
+
+/// Bytes that a reactor compresses itself: in a quarter of a millisecond, about, with the slowest coding.
+const IN_PLACE: usize = 8 << 10;
+
+#[cfg(test)]
+mod tests {
+    use weir_config::Environment;
+
+    use super::*;
+
+    #[test]
+    fn the_usual_types_are_the_same_for_answers_and_for_calls() {
+        let text = "[listen.web]\naddress = \"127.0.0.1:80\"\n[site.a]\nroot = \"/\"\n";
+        let environment = Environment {
+            folder: "/".into(),
+            cores: 1,
+            memory: 1 << 30,
+            open_files: 1 << 16,
+        };
+        let read = weir_config::read("a", text, &environment);
+        let config = read.unwrap_or_else(|wrong| panic!("{wrong}")).config;
+        let types = &config.sites[0].settings.compress_types;
+        assert_eq!(*types, compression::TEXT_TYPES);
+    }
+}

@@ -1,0 +1,298 @@
+//! Compressed files in memory, for all reactors: each file is compressed once, by a thread, while all who ask for it wait.
+//!
+//! A file is known by what [`FileStat`] says of it, so that a changed file is another one. When the memory is used up, those
+//! that were not requested for the longest time are dropped. A file that does not become smaller is remembered as such.
+
+use std::{
+    collections::HashMap,
+    os::fd::AsFd,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use weir_http::compress::{self, Effort, KEPT_MEMORY};
+use weir_net::OpenFile;
+use weir_observe::clock;
+use weir_semantics::coding::Coding;
+use weir_sys::file::{self, FileStat};
+
+use super::{
+    read_file,
+    threads::{Compressors, Reserved},
+};
+
+/// The compressed files.
+#[derive(Debug)]
+pub(crate) struct KeptFiles {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    used: Arc<AtomicUsize>,
+    limit: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    kept: HashMap<Key, Arc<Kept>>,
+    /// Those that are being compressed, and who waits for them.
+    made: HashMap<Key, Vec<oneshot::Sender<Option<Arc<Kept>>>>>,
+}
+
+/// A file as it was when it was opened, in one coding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    dev: u64,
+    ino: u64,
+    size: u64,
+    mtime_ns: i64,
+    ctime_ns: i64,
+    coding: u8,
+}
+
+/// A compressed file; empty if it did not become smaller.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    bytes: Vec<u8>,
+    used_at: AtomicU64,
+    /// What all of them use, with this one.
+    used: Arc<AtomicUsize>,
+}
+
+/// Compressed forms of an open file, by coding, as far as they are known and still in memory.
+#[derive(Debug, Default)]
+pub(crate) struct KnownForms([Mutex<Weak<Kept>>; 3]);
+
+/// What there is of a file.
+pub(crate) enum Found {
+    /// The compressed form.
+    Kept(Arc<Kept>),
+    /// It will be there soon, or not.
+    Soon(oneshot::Receiver<Option<Arc<Kept>>>),
+    /// It cannot be made now.
+    Nothing,
+}
+
+impl KeptFiles {
+    /// All files together take `limit` bytes at most.
+    pub(crate) fn new(limit: usize) -> KeptFiles {
+        KeptFiles {
+            shared: Arc::new(Shared {
+                state: Mutex::default(),
+                used: Arc::default(),
+                limit,
+            }),
+        }
+    }
+
+    /// Whether a file of this size may be kept. One file takes no more than a quarter of the memory.
+    pub(super) fn takes(&self, size: u64) -> bool {
+        size <= MOST_KEPT.min(self.shared.limit as u64 / 4)
+    }
+
+    /// The compressed form of a file; if it is not known, a thread makes it.
+    pub(super) fn find(
+        &self,
+        (file, stat): (&Arc<OpenFile>, &FileStat),
+        coding: Coding,
+        compressors: &Compressors,
+    ) -> Found {
+        let key = Key::of(stat, coding);
+        let mut state = self.shared.state();
+        if let Some(kept) = state.kept.get(&key) {
+            return Found::Kept(kept.clone());
+        }
+        let (tell, told) = oneshot::channel();
+        if let Some(waiting) = state.made.get_mut(&key) {
+            waiting.push(tell);
+            return Found::Soon(told);
+        }
+        let memory = KEPT_MEMORY + 2 * stat.size as usize;
+        let Some(reserved) = compressors.room(memory, false) else {
+            return Found::Nothing;
+        };
+        state.made.insert(key, vec![tell]);
+        drop(state);
+        let making = Making {
+            shared: self.shared.clone(),
+            key,
+            made: None,
+            _reserved: reserved,
+        };
+        let (file, stat) = (file.clone(), *stat);
+        // If there is no thread, the work is dropped with `making`, which tells those who wait.
+        let _ = compressors.run(Box::new(move || making.make(&file, &stat, coding)));
+        Found::Soon(told)
+    }
+}
+
+/// Tells those who wait how it ended, however it ends.
+struct Making {
+    shared: Arc<Shared>,
+    key: Key,
+    made: Option<Arc<Kept>>,
+    _reserved: Reserved,
+}
+
+impl Making {
+    fn make(mut self, file: &OpenFile, stat: &FileStat, coding: Coding) {
+        let Some(original) = read_file(file.as_fd(), 0, stat.size as usize) else {
+            return;
+        };
+        // What changed while it was read is neither the old file nor the new one.
+        if file::fstat(file.as_fd()).ok() != Some(*stat) {
+            return;
+        }
+        let Ok(mut bytes) = compress::whole(coding, Effort::Kept, &original) else {
+            return;
+        };
+        if bytes.len() >= original.len() {
+            bytes.clear();
+        }
+        bytes.shrink_to_fit();
+        self.made = self.shared.keep(self.key, bytes);
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        let waiting = self.shared.state().made.remove(&self.key);
+        for tell in waiting.into_iter().flatten() {
+            let _ = tell.send(self.made.clone());
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a compressed file. `None`: there is no memory for it.
+    fn keep(&self, key: Key, bytes: Vec<u8>) -> Option<Arc<Kept>> {
+        let size = bytes.len() + OVERHEAD;
+        let mut state = self.state();
+        while self.used.load(Relaxed) + size > self.limit {
+            let unused = |(_, kept): &(&Key, &Arc<Kept>)| kept.used_at.load(Relaxed);
+            let oldest = state.kept.iter().min_by_key(unused);
+            let oldest = oldest.map(|(key, _)| *key)?;
+            state.kept.remove(&oldest);
+        }
+        self.used.fetch_add(size, Relaxed);
+        let kept = Arc::new(Kept {
+            bytes,
+            used_at: AtomicU64::new(clock::now()),
+            used: self.used.clone(),
+        });
+        state.kept.insert(key, kept.clone());
+        Some(kept)
+    }
+}
+
+impl Kept {
+    /// The bytes; `None`: the file does not become smaller.
+    pub(super) fn bytes(self: &Arc<Self>) -> Option<Bytes> {
+        self.used_at.store(clock::now(), Relaxed);
+        let bytes = || Bytes::from_owner(Shown(self.clone()));
+        (!self.bytes.is_empty()).then(bytes)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let size = self.bytes.len() + OVERHEAD;
+        self.used.fetch_sub(size, Relaxed);
+    }
+}
+
+/// The bytes of a file that is being sent.
+struct Shown(Arc<Kept>);
+
+impl AsRef<[u8]> for Shown {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
+impl KnownForms {
+    pub(super) fn get(&self, coding: Coding) -> Option<Arc<Kept>> {
+        self.slot(coding).upgrade()
+    }
+
+    pub(super) fn set(&self, coding: Coding, kept: &Arc<Kept>) {
+        *self.slot(coding) = Arc::downgrade(kept);
+    }
+
+    fn slot(&self, coding: Coding) -> MutexGuard<'_, Weak<Kept>> {
+        let slot = self.0[coding as usize].lock();
+        slot.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Key {
+    fn of(stat: &FileStat, coding: Coding) -> Key {
+        Key {
+            dev: stat.dev,
+            ino: stat.ino,
+            size: stat.size,
+            mtime_ns: stat.mtime_ns,
+            ctime_ns: stat.ctime_ns,
+            coding: coding as u8,
+        }
+    }
+}
+
+/// Larger files are compressed while they are sent, each time, bytes.
+const MOST_KEPT: u64 = 8 << 20;
+/// Memory for a kept file besides its bytes, about.
+const OVERHEAD: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(limit: usize) -> Shared {
+        Shared {
+            state: Mutex::default(),
+            used: Arc::default(),
+            limit,
+        }
+    }
+
+    fn key(ino: u64) -> Key {
+        Key {
+            dev: 1,
+            ino,
+            size: 0,
+            mtime_ns: 0,
+            ctime_ns: 0,
+            coding: 0,
+        }
+    }
+
+    #[test]
+    fn files_that_are_not_requested_make_room_and_those_being_sent_count() {
+        let shared = shared(2 * (1000 + OVERHEAD));
+        let first = shared.keep(key(1), vec![1; 1000]).unwrap();
+        drop(shared.keep(key(2), vec![2; 1000]).unwrap());
+        first.used_at.store(u64::MAX, Relaxed);
+        drop(first);
+        assert!(shared.keep(key(3), vec![3; 1000]).is_some());
+        let has = |ino| shared.state().kept.contains_key(&key(ino));
+        assert!(has(1) && !has(2) && has(3));
+        // Sent to slow clients, they need their memory until the end.
+        let sent: Vec<_> = (shared.state().kept.values())
+            .map(|kept| kept.bytes().unwrap())
+            .collect();
+        assert!(shared.keep(key(4), vec![4; 1000]).is_none());
+        drop(sent);
+        assert_eq!(shared.used.load(Relaxed), 0);
+        assert!(shared.keep(key(4), vec![4; 1000]).is_some());
+    }
+}

@@ -1,0 +1,295 @@
+//! A body that is compressed while it is sent.
+//!
+//! Short pieces are compressed where they are; others on the threads of [`super::threads`], one piece at a time. When the
+//! source has nothing more for now, everything that came is flushed, so that the client has it at once.
+
+use std::{
+    collections::VecDeque,
+    future::Future,
+    os::fd::AsFd,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use weir_http::{
+    Body, Fields, Part, Stream, Truncated,
+    compress::{Encoder, Failed, Op},
+};
+use weir_net::OpenFile;
+use weir_observe::error_log::tell;
+
+use super::{
+    IN_PLACE, Whose, read_file,
+    threads::{Compressors, Reserved},
+};
+
+/// The compressed body.
+#[derive(Debug)]
+pub(super) struct CompressedStream {
+    source: Body,
+    compressors: &'static Compressors,
+    /// `None` while a thread has it, and at the end.
+    session: Option<Box<Session>>,
+    running: Option<oneshot::Receiver<Done>>,
+    /// Bytes that are still expected, if the length was announced. A body that ends earlier is truncated.
+    left: Option<u64>,
+    /// What is compressed next.
+    input: VecDeque<Part>,
+    /// The source has ended.
+    ended: bool,
+    trailers: Option<Fields>,
+    whose: Whose,
+}
+
+/// The encoder of one answer, with what it needs.
+#[derive(Debug)]
+struct Session {
+    encoder: Encoder,
+    output: Vec<u8>,
+    /// Bytes that the encoder may hold back.
+    held: usize,
+    /// Given back with the encoder.
+    _reserved: Reserved,
+}
+
+/// What a thread gives back.
+type Done = (Box<Session>, Result<(), Failed>);
+
+/// What an encoder gets.
+enum Input {
+    Bytes(Bytes),
+    File(Arc<OpenFile>, u64, usize),
+}
+
+impl CompressedStream {
+    /// Compresses `source`. `length`: the number of bytes that it must have, if that is known.
+    pub(super) fn new(
+        source: Body,
+        length: Option<u64>,
+        (encoder, reserved): (Encoder, Reserved),
+        compressors: &'static Compressors,
+        whose: Whose,
+    ) -> CompressedStream {
+        CompressedStream {
+            source,
+            compressors,
+            session: Some(Box::new(Session {
+                encoder,
+                output: Vec::new(),
+                held: 0,
+                _reserved: reserved,
+            })),
+            running: None,
+            left: length,
+            input: VecDeque::new(),
+            ended: false,
+            trailers: None,
+            whose,
+        }
+    }
+
+    /// The encoder, if no thread has it. Otherwise waits for it.
+    fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<(), Failed>>> {
+        if let Some(running) = &mut self.running {
+            let done = ready!(Pin::new(running).poll(cx));
+            self.running = None;
+            // Without a result, the thread's work has panicked.
+            let Ok((session, result)) = done else {
+                return Poll::Ready(Some(Err(Failed)));
+            };
+            self.session = Some(session);
+            return Poll::Ready(Some(result));
+        }
+        Poll::Ready(self.session.is_some().then_some(Ok(())))
+    }
+
+    /// The next input: its first part, in a size for one piece of work. Files are divided.
+    fn next_input(&mut self) -> Option<Input> {
+        match self.input.pop_front()? {
+            Part::Bytes(mut bytes) => {
+                if bytes.len() > PIECE {
+                    let rest = bytes.split_off(PIECE);
+                    self.input.push_front(Part::Bytes(rest));
+                }
+                Some(Input::Bytes(bytes))
+            }
+            Part::File { file, offset, len } => {
+                let now = len.min(PIECE as u64);
+                if now < len {
+                    self.input.push_front(Part::File {
+                        file: file.clone(),
+                        offset: offset + now,
+                        len: len - now,
+                    });
+                }
+                Some(Input::File(file, offset, now as usize))
+            }
+            Part::Trailers(fields) => {
+                self.trailers = Some(fields);
+                self.ended = true;
+                None
+            }
+        }
+    }
+
+    /// Encodes here or, if that takes long, on a thread.
+    fn encode(&mut self, input: Input, op: Op) -> Result<(), Failed> {
+        let mut session = self.session.take().ok_or(Failed)?;
+        let is_short = match &input {
+            Input::Bytes(bytes) => session.held + bytes.len() <= IN_PLACE,
+            Input::File(..) => false,
+        };
+        if is_short {
+            let done = session.encode(input, op);
+            self.session = Some(session);
+            return done;
+        }
+        let (tell, told) = oneshot::channel();
+        self.running = Some(told);
+        let job = Box::new(move || {
+            // If the client has left, nobody needs it.
+            if !tell.is_closed() {
+                let done = session.encode(input, op);
+                let _ = tell.send((session, done));
+            }
+        });
+        if let Err(job) = self.compressors.run(job) {
+            // Slower for others, but this answer has begun.
+            job();
+        }
+        Ok(())
+    }
+
+    /// Takes more from the source. `Pending`: it has nothing for now.
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Truncated>> {
+        let is_short = |left: Option<u64>| left.is_some_and(|left| left > 0);
+        match ready!(self.source.poll_part(cx)) {
+            Some(Ok(mut part)) => {
+                if let Some(left) = &mut self.left {
+                    // As without compression: no byte beyond the announced length.
+                    part.truncate(*left);
+                    *left -= part.len();
+                }
+                self.input.push_back(part);
+                Poll::Ready(Ok(()))
+            }
+            Some(Err(truncated)) => Poll::Ready(Err(truncated)),
+            None if is_short(self.left) => Poll::Ready(Err(Truncated)),
+            None => {
+                self.ended = true;
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>> {
+        loop {
+            match ready!(self.poll_session(cx)) {
+                Some(Ok(())) => {}
+                Some(Err(Failed)) => return Poll::Ready(Some(Err(self.failed()))),
+                None => return Poll::Ready(self.trailers.take().map(Part::Trailers).map(Ok)),
+            }
+            if let Some(part) = self
+                .session
+                .as_mut()
+                .and_then(|session| session.take(ENOUGH))
+            {
+                return Poll::Ready(Some(Ok(part)));
+            }
+            let encoded = if let Some(input) = self.next_input() {
+                self.encode(input, Op::Continue)
+            } else if self.ended {
+                match self.is_finished() {
+                    true => {
+                        let last = self.session.take().and_then(|mut session| session.take(1));
+                        match last {
+                            Some(part) => return Poll::Ready(Some(Ok(part))),
+                            None => continue,
+                        }
+                    }
+                    false => self.encode(Input::Bytes(Bytes::new()), Op::Finish),
+                }
+            } else {
+                match self.poll_source(cx) {
+                    Poll::Ready(Ok(())) => continue,
+                    Poll::Ready(Err(truncated)) => return Poll::Ready(Some(Err(truncated))),
+                    Poll::Pending => match self.session.as_mut() {
+                        Some(session) if session.held > 0 => {
+                            self.encode(Input::Bytes(Bytes::new()), Op::Flush)
+                        }
+                        session => {
+                            return match session.and_then(|session| session.take(1)) {
+                                Some(part) => Poll::Ready(Some(Ok(part))),
+                                None => Poll::Pending,
+                            };
+                        }
+                    },
+                }
+            };
+            if encoded.is_err() {
+                return Poll::Ready(Some(Err(self.failed())));
+            }
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        (self.session.as_ref()).is_some_and(|session| session.held == FINISHED)
+    }
+
+    /// The encoder failed after the head was sent.
+    #[cold]
+    fn failed(&mut self) -> Truncated {
+        tell!(
+            error,
+            self.whose.about(),
+            "a response was cut, because it could not be compressed"
+        );
+        Truncated
+    }
+}
+
+impl Stream for CompressedStream {
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>> {
+        let part = ready!(self.poll(cx));
+        if let Some(Err(_)) = part {
+            (self.session, self.running) = (None, None);
+            (self.source, self.ended) = (Body::Empty, true);
+            self.input.clear();
+        }
+        Poll::Ready(part)
+    }
+}
+
+impl Session {
+    fn encode(&mut self, input: Input, op: Op) -> Result<(), Failed> {
+        let bytes = match input {
+            Input::Bytes(bytes) => bytes,
+            Input::File(file, offset, length) => read_file(file.as_fd(), offset, length)
+                .ok_or(Failed)?
+                .into(),
+        };
+        self.encoder.encode(&bytes, op, &mut self.output)?;
+        self.held = match op {
+            Op::Continue => self.held + bytes.len(),
+            Op::Flush => 0,
+            Op::Finish => FINISHED,
+        };
+        Ok(())
+    }
+
+    /// The output, if it has so many bytes.
+    fn take(&mut self, least: usize) -> Option<Part> {
+        let is_enough = self.output.len() >= least;
+        is_enough.then(|| Part::Bytes(std::mem::take(&mut self.output).into()))
+    }
+}
+
+/// `held` of an encoder that has ended.
+const FINISHED: usize = usize::MAX;
+/// The longest input of one piece of work, bytes.
+const PIECE: usize = 128 << 10;
+/// This much output is passed on even if more input is available, bytes.
+const ENOUGH: usize = 8 << 10;
