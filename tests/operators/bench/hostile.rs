@@ -85,7 +85,9 @@ fn who_gives_up_closes_the_connection() {
     let words = ["-r", "20", "-n", "4", "--timeout", "200ms", "--no-probe"];
     let all: Vec<&str> = [url.as_str()].into_iter().chain(words).collect();
     let open = report(&all);
-    assert_eq!(failures(&open, "timeout"), 4, "{open:#}");
+    // In an open loop, a machine that stands still for as long as the timeout has no time left to send.
+    let gave_up = failures(&open, "timeout") + failures(&open, "not_sent");
+    assert_eq!(gave_up, 4, "{open:#}");
     wait_until("those too", all_have_left);
 }
 
