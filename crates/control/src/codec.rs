@@ -174,9 +174,7 @@ impl ToManager {
 impl TlsFiles {
     /// The content of the file for the gateway.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::of_file();
-        self.put(&mut out);
-        out.bytes
+        encode_file(self)
     }
 
     /// Decodes the output of [`encode`](Self::encode).
@@ -184,10 +182,7 @@ impl TlsFiles {
     /// # Errors
     /// For everything else.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let mut from = Reader { bytes };
-        let files = from.next()?;
-        from.end()?;
-        Ok(files)
+        decode_file(bytes)
     }
 
     /// Maximum size of the output of [`encode`](Self::encode), bytes: that of 100,000 usual certificates.
@@ -197,9 +192,7 @@ impl TlsFiles {
 impl EgressFiles {
     /// The content of the file for the gateway.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::of_file();
-        self.put(&mut out);
-        out.bytes
+        encode_file(self)
     }
 
     /// Decodes the output of [`encode`](Self::encode).
@@ -207,12 +200,24 @@ impl EgressFiles {
     /// # Errors
     /// For everything else.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let mut from = Reader { bytes };
-        let files = from.next()?;
-        from.end()?;
-        Ok(files)
+        decode_file(bytes)
     }
 
     /// Maximum size of the output of [`encode`](Self::encode) for what the manager reads, bytes.
     pub const MAX_ENCODED: usize = 64 << 20;
+}
+
+/// The content of a file that is one value.
+fn encode_file(value: &impl Field) -> Vec<u8> {
+    let mut out = Writer::of_file();
+    value.put(&mut out);
+    out.bytes
+}
+
+/// Decodes the output of [`encode_file`].
+fn decode_file<T: Field>(bytes: &[u8]) -> Result<T, BadMessage> {
+    let mut from = Reader { bytes };
+    let value = from.next()?;
+    from.end()?;
+    Ok(value)
 }
