@@ -9,6 +9,8 @@ mod connections;
 mod files;
 mod hints;
 mod http;
+mod http2;
+mod http2_limits;
 mod idle;
 mod paths;
 mod reactors;

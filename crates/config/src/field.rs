@@ -15,8 +15,9 @@ use crate::{
     access_format::AccessFormat,
     model::{
         Address, EncodedSlash, ErrorFormat, FairBy, Forwarded, ForwardedFields, HashBy,
-        HostPattern, Level, LogFormat, LogTarget, OnClientLeft, OriginPattern, Peer, PriorityRule,
-        QueueOrder, Rate, RequestPart, Reserve, Secret, SerializeBy, ValuePattern, Window,
+        HostPattern, Http2, Level, LogFormat, LogTarget, OnClientLeft, OriginPattern, Peer,
+        PriorityRule, QueueOrder, Rate, RequestPart, Reserve, Secret, SerializeBy, ValuePattern,
+        Window,
     },
     rows::{Kind, Row},
     template::Template,
@@ -290,6 +291,23 @@ impl Field for BTreeMap<String, String> {
             self.iter()
                 .map(|(name, value)| format!("{} = {}", bare(name), quote(value))),
         )
+    }
+}
+
+/// `false` or a word.
+impl Field for Http2 {
+    fn set(&mut self, value: Option<Value>, _: &Row) {
+        *self = match value {
+            Some(Value::Text(word)) if word == "clear" => Http2::Clear,
+            _ => Http2::Off,
+        };
+    }
+
+    fn show(&self, _: &Row) -> Option<String> {
+        Some(match self {
+            Http2::Off => "false".into(),
+            Http2::Clear => quote("clear"),
+        })
     }
 }
 

@@ -4,8 +4,8 @@
 use crate::{
     field::Field,
     model::{
-        Certificate, Egress, FastCgi, HostSettings, Listener, Log, Php, Policy, Pool, Queue,
-        Server, Servers, Settings, Tls, Workers,
+        Certificate, Egress, FastCgi, HostSettings, Http2Limits, Listener, Log, Php, Policy, Pool,
+        Queue, Server, Servers, Settings, Tls, Workers,
     },
 };
 
@@ -55,6 +55,12 @@ fields! {
     Listener {
         backlog, ipv6only, owner, group, mode, acl_users, acl_groups, max_head, max_headers, header_timeout,
         body_timeout, idle_timeout, send_timeout, max_requests_per_connection, proxy_protocol,
+        http2,
+    }
+    Http2Limits {
+        http2_max_streams in streams, http2_max_resets in resets, http2_max_pings in pings,
+        http2_max_settings in settings, http2_max_small_frames in small_frames, http2_stream_window in stream_window,
+        http2_window in window, http2_ping in ping,
     }
     Tls { min_version in only_tls13, key_isolation }
     Certificate { chain, key }

@@ -46,8 +46,8 @@ const FOREIGN: &[(&str, &str)] = &[
         "write tls = true in [listen.NAME], and the files in [certificate.NAME]: chain = \"/etc/ssl/shop.pem\", key = \"/etc/ssl/private/shop.key\"",
     ),
     (
-        "http2 http3 h2 h2c quic protocols",
-        "HTTP/2 and HTTP/3 are not built yet: clients use HTTP/1.1, or HTTP/2 to a proxy in front",
+        "http3 quic",
+        "HTTP/3 is not built yet: clients use HTTP/1.1, or HTTP/2 and HTTP/3 to a proxy in front",
     ),
     (
         "proxy_pass proxypass proxypassreverse proxypassmatch reverse_proxy proxy grpc_pass uwsgi_pass scgi_pass \

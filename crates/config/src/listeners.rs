@@ -58,6 +58,7 @@ pub(crate) fn listeners(tables: &[Named], pools: &[String], sink: &mut Sink) -> 
             tls: None,
             protocol: protocol(name, entries, &address, pools, sink),
             address,
+            http2_limits: entries.fields(None),
             ..entries.fields(None)
         });
     }

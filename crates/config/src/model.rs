@@ -17,6 +17,7 @@ use std::path::PathBuf;
 
 mod clients;
 mod egress;
+mod http2;
 mod log;
 mod servers;
 mod tls;
@@ -26,6 +27,7 @@ pub use egress::{
     AllowRule, Egress, Forwarded, Host, HostSettings, Network, OriginHost, OriginPattern, Scheme,
     Secret, SecretPiece,
 };
+pub use http2::{Http2, Http2Limits};
 pub use log::{ErrorFormat, Level, Log, LogFormat, LogTarget};
 pub use servers::{Adaptive, Balance, Check, HashBy, Servers, Upstream, UpstreamServer};
 pub use tls::{Certificate, ClientAuth, ListenerTls, Tls};
@@ -215,6 +217,10 @@ pub struct Listener {
     pub max_requests_per_connection: u64,
     /// Each connection begins with a header of the PROXY protocol, from one of [`Server::trusted`].
     pub proxy_protocol: bool,
+    /// Whether clients may use HTTP/2.
+    pub http2: Http2,
+    /// What they may do then.
+    pub http2_limits: Http2Limits,
 }
 
 /// Protocol of a listener.

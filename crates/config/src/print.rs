@@ -155,8 +155,13 @@ fn http(config: &Config, listener: &Listener, row: &Row) -> Printed {
         "max_head" | "max_headers" | "header_timeout" | "idle_timeout" | "send_timeout" => {
             field(listener, row)
         }
-        "body_timeout" | "max_requests_per_connection" | "proxy_protocol" => field(listener, row),
-        _ => socket(listener, row),
+        "body_timeout" | "max_requests_per_connection" | "proxy_protocol" | "http2" => {
+            field(listener, row)
+        }
+        _ => match socket(listener, row) {
+            Foreign => field(&listener.http2_limits, row),
+            printed => printed,
+        },
     }
 }
 

@@ -112,6 +112,7 @@ impl Reader<'_> {
         let log_target = |text: &str| texts::log_target(folder, text);
         match kind {
             Kind::Bool => self.bool(kind, node).map(Value::Bool),
+            Kind::Http2 => self.http2(kind, node).map(Value::Text),
             Kind::Count { min, max } => self.count(kind, node, *min, *max).map(Value::Number),
             Kind::RedirectStatus => self.redirect_status(kind, node).map(Value::Number),
             Kind::Duration { zero } => self.duration(kind, node, *zero).map(Value::Duration),
@@ -294,6 +295,22 @@ impl Reader<'_> {
             self.mismatch(kind, node);
         }
         value
+    }
+
+    fn http2(&mut self, kind: &Kind, node: &Node<'_>) -> Option<String> {
+        match node.get_ref() {
+            DeValue::Boolean(false) => Some("false".into()),
+            DeValue::String(text) if text.as_ref() == "clear" => Some("clear".into()),
+            DeValue::Boolean(true) => {
+                let message = "HTTP/2 over TLS is not built yet";
+                self.error(node, message, "`\"clear\"` takes HTTP/2 without TLS");
+                None
+            }
+            _ => {
+                self.mismatch(kind, node);
+                None
+            }
+        }
     }
 
     fn count(&mut self, kind: &Kind, node: &Node<'_>, min: u64, max: u64) -> Option<u64> {

@@ -3,10 +3,11 @@
 use std::rc::Rc;
 
 use http::StatusCode;
-use weir_config::{Listener, Protocol};
+use weir_config::{Http2, Listener, Protocol};
 use weir_http::{
-    Begun, ConnState, Front, Phase, Request, Timeouts, fastcgi,
+    Begun, ConnState, Front, Phase, Request, Timeouts, Tunnelled, fastcgi,
     h1::{self, Limits},
+    h2,
 };
 use weir_net::Socket;
 
@@ -22,7 +23,8 @@ use super::{
 pub(super) struct Seated {
     gateway: &'static Gateway,
     conn: Rc<Conn>,
-    seat: Seat,
+    /// `None` once another carrier serves the connection.
+    seat: Option<Seat>,
 }
 
 /// A connection of a client.
@@ -37,14 +39,36 @@ impl Seated {
         Seated {
             gateway,
             conn,
-            seat,
+            seat: Some(seat),
         }
     }
 
-    fn is_of_client(&self) -> bool {
-        let listener = &self.gateway.config.listeners[usize::from(self.conn.listener)];
-        listener.protocol == Protocol::Http
+    fn listener(&self) -> &'static Listener {
+        &self.gateway.config.listeners[usize::from(self.conn.listener)]
     }
+
+    fn is_of_client(&self) -> bool {
+        self.listener().protocol == Protocol::Http
+    }
+}
+
+/// Serves `socket` by HTTP/2, which its client has chosen. `ahead`: bytes that were read from it.
+pub(super) fn http2(front: Seated, socket: Socket, ahead: Vec<u8>) -> h2::Connection<Seated> {
+    let listener = front.listener();
+    let (heads, limits) = (limits(listener), &listener.http2_limits);
+    let limits = h2::Limits {
+        head: heads.head,
+        fields: heads.fields,
+        streams: limits.streams,
+        resets: limits.resets,
+        pings: limits.pings,
+        settings: limits.settings,
+        small_frames: limits.small_frames,
+        stream_window: limits.stream_window,
+        window: limits.window,
+        ping: limits.ping,
+    };
+    h2::Connection::new(front, socket, ahead, limits)
 }
 
 /// The limits of a listener's messages.
@@ -90,7 +114,9 @@ impl Front for Seated {
     }
 
     fn move_away(&mut self, to: u16, socket: Socket) {
-        self.seat.move_away(to, self.gateway, &self.conn, socket);
+        if let Some(seat) = &mut self.seat {
+            seat.move_away(to, self.gateway, &self.conn, socket);
+        }
     }
 
     fn refused(&self, status: StatusCode, reason: &'static str, why: &str) {
@@ -109,7 +135,9 @@ impl Front for Seated {
     }
 
     fn secured(&mut self, socket: Socket) {
-        accept::secured(self.gateway, &self.conn, &mut self.seat, socket);
+        if let Some(seat) = &mut self.seat {
+            accept::secured(self.gateway, &self.conn, seat, socket);
+        }
     }
 
     fn handshake_failed(&self, why: &str) {
@@ -122,11 +150,32 @@ impl Front for Seated {
             why => log::debug!("TLS handshake on [listen.{listener}] failed: {why}, from {from}"),
         }
     }
+
+    fn takes_http2(&self) -> bool {
+        let listener = self.listener();
+        listener.http2 == Http2::Clear && listener.tls.is_none()
+    }
+
+    fn serve_http2(&mut self, socket: Socket, ahead: Vec<u8>) -> Tunnelled {
+        let front = Seated {
+            gateway: self.gateway,
+            conn: self.conn.clone(),
+            seat: self.seat.take(),
+        };
+        Box::pin(http2(front, socket, ahead))
+    }
+
+    fn limit_exceeded(&self, what: &str) {
+        let (listener, from) = (self.listener_name(), self.conn.endpoints.remote_addr());
+        log::warn!(
+            "closed an HTTP/2 connection: its client exceeded {what} of [listen.{listener}], from {from}"
+        );
+    }
 }
 
 impl Seated {
     fn listener_name(&self) -> &str {
-        &self.gateway.config.listeners[usize::from(self.conn.listener)].name
+        &self.listener().name
     }
 }
 

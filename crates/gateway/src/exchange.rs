@@ -233,6 +233,9 @@ fn check_head(record: &Record) -> Result<(), Refusal> {
         (None, _) if head.version == Version::HTTP_11 => {
             return bad("an HTTP/1.1 request without Host");
         }
+        (None, _) if head.version == Version::HTTP_2 => {
+            return bad("an HTTP/2 request without :authority and Host");
+        }
         (Some(_), Some(_)) => return bad("a request with several Host headers"),
         _ => {}
     }

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use http::HeaderValue;
 use weir_observe::clock;
 
 struct Now {
@@ -19,6 +20,18 @@ thread_local! {
 
 /// Appends the line of the Date field (RFC 9110 §6.6.1).
 pub(super) fn put(out: &mut Vec<u8>) {
+    with_line(|line| out.extend_from_slice(line));
+}
+
+/// The value of that field.
+pub(super) fn value() -> HeaderValue {
+    with_line(|line| {
+        let value = line[NAME.len()..].trim_ascii_end();
+        HeaderValue::from_bytes(value).unwrap_or(HeaderValue::from_static(""))
+    })
+}
+
+fn with_line<T>(act: impl FnOnce(&[u8; LENGTH]) -> T) -> T {
     NOW.with_borrow_mut(|now| {
         let turn = clock::now();
         if turn >= now.until {
@@ -33,9 +46,11 @@ pub(super) fn put(out: &mut Vec<u8>) {
                 now.line = line;
             }
         }
-        out.extend_from_slice(&now.line);
-    });
+        act(&now.line)
+    })
 }
+
+const NAME: &str = "Date: ";
 
 const LENGTH: usize = b"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n".len();
 
@@ -50,7 +65,8 @@ mod tests {
         put(&mut out);
         assert_eq!(out[..LENGTH], out[LENGTH..][..LENGTH]);
         let line = std::str::from_utf8(&out[..LENGTH]).unwrap();
-        let text = line.strip_prefix("Date: ").unwrap().trim_end();
+        let text = line.strip_prefix(NAME).unwrap().trim_end();
+        assert_eq!(value(), text);
         let said = httpdate::parse_http_date(text).unwrap();
         let ago = SystemTime::now().duration_since(said).unwrap();
         assert!(ago < Duration::from_secs(60), "{ago:?}");

@@ -78,9 +78,10 @@ enum Next {
 impl<X: Front> Connection<X> {
     /// Serves `socket`.
     pub fn new(front: X, socket: Socket, limits: Limits) -> Self {
+        let may_be_http2 = front.takes_http2() && front.state().requests() == 0;
         Connection {
             front,
-            wire: Wire::new(socket, limits),
+            wire: Wire::new(socket, limits, may_be_http2),
             stage: Stage::Reading,
             drain_seen: 0,
         }
@@ -293,6 +294,10 @@ impl<X: Front> Connection<X> {
     /// Ends the connection. `None`: it has ended.
     fn end(&mut self, ending: Ending) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
         let socket = self.wire.take_socket()?;
+        if let Ending::Http2 = ending {
+            let ahead = self.wire.take_rest();
+            return Some(self.front.serve_http2(socket, ahead));
+        }
         close(ending, socket, &self.front)
     }
 }

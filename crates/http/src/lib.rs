@@ -4,8 +4,8 @@
 //! wire ◄─► carrier: head ─► Request ─► the exchange, its steps ─► Answer: head, parts ─► carrier ─► wire
 //!                   body ─► RequestState ─► RequestBody
 //! ```
-//! A carrier reads requests from its wire and writes answers to it: [`h1`] is that of HTTP/1, [`fastcgi`] that of web
-//! servers in front. It gives each [`Request`] to the exchange ([`Front::begin`]), which does not depend on the
+//! A carrier reads requests from its wire and writes answers to it: [`h1`] is that of HTTP/1, [`h2`] that of HTTP/2,
+//! [`fastcgi`] that of web servers in front. It gives each [`Request`] to the exchange ([`Front::begin`]), which does not depend on the
 //! protocol. The exchange answers at once if it need not wait. For other requests the carrier gets steps, which it
 //! runs, and which it drops when the client has left. The body of an [`Answer`] is made of memory, parts of files, or a
 //! [`Stream`]. Until the answer is sent, both sides share the request's [`RequestState`]: the body as it arrives, interim
@@ -23,7 +23,9 @@ mod date;
 pub mod fastcgi;
 mod fields;
 pub mod h1;
+pub mod h2;
 mod head;
+mod priority;
 mod request;
 pub mod tls;
 pub mod watch;
@@ -40,6 +42,7 @@ pub use self::{
     conn::{ConnState, Phase, REST_AFTER, Timeouts, spare_from},
     fields::Fields,
     head::{Head, Target},
+    priority::Priority,
     request::{Interim, Request, RequestBody, RequestState},
 };
 
@@ -138,4 +141,18 @@ pub trait Front: Unpin {
 
     /// The handshake of TLS has failed. `why`: empty if the client has left.
     fn handshake_failed(&self, _why: &str) {}
+
+    /// Whether a client may choose HTTP/2 by beginning with its preface.
+    fn takes_http2(&self) -> bool {
+        false
+    }
+
+    /// Serves the connection by HTTP/2. `ahead`: the bytes that were read, which begin with its preface. Called only if
+    /// [`Self::takes_http2`], before the first request.
+    fn serve_http2(&mut self, _socket: Socket, _ahead: Vec<u8>) -> Tunnelled {
+        Box::pin(std::future::ready(()))
+    }
+
+    /// The client exceeded a limit (the name of an option, or words), and the connection is closed.
+    fn limit_exceeded(&self, _what: &str) {}
 }

@@ -105,6 +105,12 @@ impl Fields {
             .any(|found| found.eq_ignore_ascii_case(token.as_bytes()))
     }
 
+    /// Forgets all fields, and puts `line` in front of those that are added: what a request asks for.
+    pub fn begin(&mut self, line: &[u8]) {
+        self.clear();
+        self.bytes.extend_from_slice(line);
+    }
+
     /// Appends a field without a check: for a head that is processed further, not sent.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         let known = Name::of(name);

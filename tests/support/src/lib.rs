@@ -17,6 +17,7 @@ pub mod fcgi;
 pub mod front;
 pub mod h2;
 pub mod http;
+pub mod http2;
 pub mod oddity;
 pub mod origin;
 pub mod php;

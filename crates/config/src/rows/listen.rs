@@ -48,6 +48,31 @@ pub(super) const LISTEN: &[Row] = &[
          reads slowly but steadily is not cut.").called(&["timeout_client"]).only(&["http", "fastcgi"]),
     key(&[Listen], "max_requests_per_connection", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
         "Maximum number of requests on one connection. 0: no limit.").called(&["keepalive_requests", "MaxKeepAliveRequests"]).only(&["http", "fastcgi"]),
+    key(&[Listen], "http2", Kind::Http2, Value("false"),
+        "HTTP/2. `\"clear\"`: also without TLS, for clients that begin with its preface (prior knowledge); all others get HTTP/1.")
+        .called(&["http2_on", "h2", "h2c", "Protocols"]).only(&["http"]),
+    key(&[Listen], "http2_max_streams", Kind::Count { min: 1, max: 10_000 }, Value("128"),
+        "Maximum number of requests at the same time on one HTTP/2 connection; more are reset with REFUSED_STREAM.")
+        .called(&["http2_max_concurrent_streams", "H2MaxSessionStreams", "tune_h2_fe_max_concurrent_streams"]).only(&["http"]),
+    key(&[Listen], "http2_max_resets", Kind::Count { min: 1, max: 1_000_000 }, Value("200"),
+        "Maximum number of streams of one HTTP/2 connection that are reset in 10 s, by the client or by weir. A connection that exceeds this or \
+         one of the next three limits is closed with GOAWAY (ENHANCE_YOUR_CALM).").only(&["http"]),
+    key(&[Listen], "http2_max_pings", Kind::Count { min: 1, max: 1_000_000 }, Value("100"),
+        "Maximum number of PING frames on one HTTP/2 connection in 10 s.").only(&["http"]),
+    key(&[Listen], "http2_max_settings", Kind::Count { min: 1, max: 1_000_000 }, Value("20"),
+        "Maximum number of SETTINGS frames on one HTTP/2 connection in 10 s.").only(&["http"]),
+    key(&[Listen], "http2_max_small_frames", Kind::Count { min: 1, max: 10_000_000 }, Value("2000"),
+        "Maximum number of frames on one HTTP/2 connection in 10 s that carry little: DATA with less than 64 bytes, parts of heads that come \
+         in several frames, PRIORITY, PRIORITY_UPDATE, unknown types, and more WINDOW_UPDATE than the answers explain.").only(&["http"]),
+    key(&[Listen], "http2_stream_window", Kind::Size { min: 64 << 10, max: 1 << 30 }, Value("\"256K\""),
+        "How much of a request body an HTTP/2 client may send before weir has read it.")
+        .called(&["http2_body_preread_size", "H2WindowSize", "tune_h2_fe_initial_window_size"]).only(&["http"]),
+    key(&[Listen], "http2_window", Kind::Size { min: 64 << 10, max: 1 << 30 }, Value("\"1M\""),
+        "The same for all request bodies of one HTTP/2 connection together. At least `http2_stream_window` applies.")
+        .called(&["http2_recv_buffer_size"]).only(&["http"]),
+    key(&[Listen], "http2_ping", Kind::Duration { zero: true }, Value("\"30s\""),
+        "An HTTP/2 client that waits for answers and sends nothing for this time gets a PING. If it then sends nothing for the same time, its \
+         connection is closed. 0: no PING.").only(&["http"]),
     key(&[Listen], "proxy_protocol", Kind::Bool, Value("false"),
         "Each connection begins with a header of the PROXY protocol, version 1 or 2, which says whose connection it is. Only `trusted` of \
          `[server]` may connect: all others are closed.").called(&["accept_proxy", "accept-proxy"]).only(&["http"]),

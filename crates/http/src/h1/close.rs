@@ -23,6 +23,8 @@ pub(super) enum Ending {
     Refused(Refused),
     /// The same, and they are those of a TLS connection.
     Tls,
+    /// They begin a connection of HTTP/2, which the listener takes.
+    Http2,
     /// The client's stream continues as a tunnel. With the bytes that were already read from it.
     Tunnel(Tunnel, Vec<u8>),
     /// The announced answer cannot be sent completely: the client must not take it for complete.
@@ -44,6 +46,8 @@ type Closing = Pin<Box<dyn Future<Output = ()>>>;
 /// Closes the connection. `None`: that is done.
 pub(super) fn close(ending: Ending, socket: Socket, front: &impl Front) -> Option<Closing> {
     let refused = match ending {
+        // Another carrier serves it: see `Connection::end`.
+        Ending::Http2 => return None,
         Ending::Clean => {
             let mut socket = socket;
             let mut cx = std::task::Context::from_waker(std::task::Waker::noop());

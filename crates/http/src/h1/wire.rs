@@ -19,6 +19,7 @@ use super::{close::Ending, head::take};
 use crate::{
     ConnState, Interim, MAX_INTERIM, Request, RequestBody, RequestState,
     buffers::{self, INPUT_SIZE},
+    h2::PREFACE,
 };
 
 /// Both directions of a connection.
@@ -27,6 +28,8 @@ pub(super) struct Wire {
     /// `None` once it is being closed.
     socket: Option<Socket>,
     decoder: Decoder,
+    /// Nothing has come but bytes with which HTTP/2 begins.
+    may_be_http2: bool,
     /// Bytes that were read; the first `used` of them are used.
     ahead: Vec<u8>,
     used: usize,
@@ -59,10 +62,11 @@ thread_local! {
 }
 
 impl Wire {
-    pub(super) fn new(socket: Socket, limits: Limits) -> Wire {
+    pub(super) fn new(socket: Socket, limits: Limits, may_be_http2: bool) -> Wire {
         Wire {
             socket: Some(socket),
             decoder: Decoder::new(limits),
+            may_be_http2,
             ahead: Vec::new(),
             used: 0,
             has_news: false,
@@ -110,6 +114,11 @@ impl Wire {
                 false => {
                     let came = self.poll_read(cx, INPUT_SIZE, |wire, came| {
                         state.received();
+                        if wire.may_be_http2
+                            && let Some(begun) = wire.look_for_http2(came)
+                        {
+                            return begun;
+                        }
                         if !wire.rest().is_empty() {
                             wire.keep(came);
                             return wire.head_ahead();
@@ -129,6 +138,21 @@ impl Wire {
                 return Poll::Ready(whole);
             }
         }
+    }
+
+    /// Compares the first bytes of the connection with the preface of HTTP/2. `None`: they are others.
+    fn look_for_http2(&mut self, came: &[u8]) -> Option<Result<Option<Whole>, Ending>> {
+        let missing = &PREFACE[self.rest().len()..];
+        let most = missing.len().min(came.len());
+        self.may_be_http2 = missing[..most] == came[..most];
+        if !self.may_be_http2 {
+            return None;
+        }
+        self.keep(came);
+        Some(match most == missing.len() {
+            true => Err(Ending::Http2),
+            false => Ok(None),
+        })
     }
 
     /// Reads a head from the bytes that are kept.

@@ -1,0 +1,544 @@
+//! The carrier of HTTP/2 (RFC 9113): one task for each connection, and a state machine for each of its streams. The `h2` crate
+//! has the protocol.
+//!
+//! ```text
+//!                 head                  answer              `h2` has its end        kernel has all of it
+//! connection: ──────────► Stage::Steps ────────► Sending ─────────────────► is over ────────────────────► closed
+//!                              └──── reset by the client, or the connection ends ────────────────────────────┘
+//! ```
+//! In each turn of its task the connection reads and writes (`h2`), begins the requests that came, polls the streams that were
+//! woken ([`ready`]), and gives the bodies of answers to `h2`: one frame at a time, most urgent first ([`crate::Priority`]), and
+//! only while the kernel takes them. So `h2` never has more than a few frames, and a stream whose client does not read holds
+//! neither memory nor other streams. The body of a request is read when its steps ask for it; only then the client may send more.
+//!
+//! `h2` refuses what RFC 9113 calls malformed, and limits some of what attackers do; [`wire`] counts the rest. Connections stay
+//! on their reactor, because their compression state cannot move.
+
+mod file;
+mod head;
+mod limits;
+mod ready;
+mod send;
+mod stream;
+mod streams;
+mod wire;
+
+use std::{
+    future::Future,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use h2::{
+    Ping, PingPong, Reason, RecvStream,
+    server::{self, Handshake, SendResponse},
+};
+use tokio::io::AsyncWrite;
+use weir_http1::Name;
+use weir_net::{LINGER, Socket, linger};
+use weir_observe::clock::{self, NEVER};
+
+pub use self::limits::Limits;
+pub(crate) use self::wire::PREFACE;
+use self::{
+    stream::{Polled, Stage, Stream},
+    streams::Streams,
+    wire::{Shared, Wire},
+};
+use crate::{
+    Begun, Front, Phase, Priority, Request, RequestBody, RequestState, conn::FIRST_REQUEST,
+};
+
+/// A connection: a future that ends with it.
+pub struct Connection<X: Front> {
+    front: X,
+    limits: Limits,
+    shared: Rc<Shared>,
+    streams: Streams<X::Receipt>,
+    state: State,
+    /// When the client was told that the connection takes no more requests; 0: not yet.
+    leaving_since: u64,
+    ping: Option<PingPong>,
+    /// When the client had last sent something before the last PING.
+    pinged_after: u64,
+}
+
+enum State {
+    /// Until the client's preface has come.
+    Handshake(Handshake<Wire, Bytes>),
+    Open(server::Connection<Wire, Bytes>),
+    Closing(Pin<Box<dyn Future<Output = ()>>>),
+}
+
+/// How a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// The client has closed it, or `h2` has.
+    Closed,
+    /// `h2` has told the client what was wrong.
+    Refused,
+    /// The client is told this.
+    GoAway(Reason),
+    /// The client does not read.
+    Abort,
+}
+
+impl<X: Front> Connection<X> {
+    /// Serves `socket`. `ahead`: bytes that were read from it. The client has chosen HTTP/2: by ALPN, or by its preface.
+    pub fn new(front: X, socket: Socket, ahead: Vec<u8>, limits: Limits) -> Self {
+        let shared = Rc::new(Shared::new(socket, ahead, &limits));
+        // A client that keeps to this never has a head refused because of its size.
+        let list = u64::from(limits.head) + u64::from(limits.fields) * FIELD;
+        let handshake = server::Builder::new()
+            .max_concurrent_streams(limits.streams)
+            .initial_window_size(limits.stream_window)
+            .initial_connection_window_size(limits.window.max(limits.stream_window))
+            .max_header_list_size(u32::try_from(list).unwrap_or(u32::MAX))
+            // These are counted per time: `limits`.
+            .max_local_error_reset_streams(None)
+            .max_pending_accept_reset_streams(limits.streams as usize)
+            .handshake(Wire(shared.clone()));
+        Connection {
+            front,
+            limits,
+            streams: Streams::new(),
+            shared,
+            state: State::Handshake(handshake),
+            leaving_since: 0,
+            ping: None,
+            pinged_after: NEVER,
+        }
+    }
+
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.front.state().remember_waker(cx.waker());
+        if let State::Closing(closing) = &mut self.state {
+            return closing.as_mut().poll(cx);
+        }
+        self.shared.begin_turn();
+        self.streams.begin_turn(cx.waker());
+        let ending = self.rounds();
+        self.shared.note_write(self.front.state());
+        if let Some(ending) = ending {
+            return self.end(cx, ending);
+        }
+        if self.shared.is_used_up() {
+            cx.waker().wake_by_ref();
+        }
+        self.plan();
+        self.streams.end_turn();
+        Poll::Pending
+    }
+
+    /// Works until there is nothing to do. Returns how the connection ends, if it does.
+    fn rounds(&mut self) -> Option<Ending> {
+        let now = clock::now();
+        if let Some(ending) = self.overdue(now) {
+            return Some(ending);
+        }
+        let mut requests = TURN_REQUESTS;
+        for _ in 0..TURN_ROUNDS {
+            if let Some(ending) = self.read_and_write(&mut requests, now) {
+                return Some(ending);
+            }
+            if let Some(kind) = self.shared.exceeded() {
+                self.front.limit_exceeded(kind.option());
+                return Some(Ending::GoAway(Reason::ENHANCE_YOUR_CALM));
+            }
+            for update in self.shared.take_updates() {
+                self.update_priority(&update);
+            }
+            let mut has_news = self.poll_ready(now);
+            has_news |= self.send_bodies();
+            if !has_news {
+                return None;
+            }
+        }
+        self.streams.wake_wire();
+        None
+    }
+
+    /// Lets `h2` read and write, and begins the requests that have come.
+    fn read_and_write(&mut self, requests: &mut u32, now: u64) -> Option<Ending> {
+        let waker = self.streams.wire_waker();
+        let cx = &mut Context::from_waker(&waker);
+        if let State::Handshake(handshake) = &mut self.state {
+            match Pin::new(handshake).poll(cx) {
+                Poll::Pending => return None,
+                Poll::Ready(Err(_)) => return Some(Ending::Closed),
+                Poll::Ready(Ok(mut open)) => {
+                    self.ping = open.ping_pong();
+                    self.state = State::Open(open);
+                }
+            }
+        }
+        loop {
+            let State::Open(open) = &mut self.state else {
+                return None;
+            };
+            if *requests == 0 {
+                // Others have their turn before more requests begin.
+                self.streams.wake_wire();
+                match open.poll_closed(cx) {
+                    Poll::Pending => break,
+                    Poll::Ready(closed) => return Some(self.closed(closed.err())),
+                }
+            }
+            match open.poll_accept(cx) {
+                Poll::Pending => break,
+                Poll::Ready(None) => return Some(self.closed(None)),
+                Poll::Ready(Some(Err(error))) => return Some(self.closed(Some(error))),
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    *requests -= 1;
+                    self.begin(request, respond, now);
+                }
+            }
+        }
+        if let Some(ping) = &mut self.ping {
+            let _ = ping.poll_pong(cx);
+        }
+        if !self.shared.is_blocked() {
+            // The kernel has all that `h2` had.
+            for slot in self.streams.take_over() {
+                self.finish(slot, true);
+            }
+        }
+        None
+    }
+
+    /// How the connection ends that `h2` has closed.
+    fn closed(&self, error: Option<h2::Error>) -> Ending {
+        match error {
+            Some(error) if error.is_library() && error.is_go_away() => {
+                if error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
+                    self.front.limit_exceeded("the limits of frames");
+                }
+                Ending::Refused
+            }
+            _ => Ending::Closed,
+        }
+    }
+
+    /// Begins a request.
+    fn begin(
+        &mut self,
+        request: http::Request<RecvStream>,
+        mut respond: SendResponse<Bytes>,
+        now: u64,
+    ) {
+        let state = self.front.state();
+        if self.is_closed_to_new(now) {
+            // The client may send it again over another connection (RFC 9113 §8.7).
+            return respond.send_reset(Reason::REFUSED_STREAM);
+        }
+        state.received();
+        let started = match state.phase() {
+            Phase::Head => state.begin_request(),
+            _ => {
+                state.begin_request();
+                now
+            }
+        };
+        let (parts, body) = request.into_parts();
+        let id = respond.stream_id().as_u32();
+        let head = match head::request(parts, &self.limits) {
+            Ok(head) => head,
+            Err(refused) => {
+                self.front
+                    .refused(refused.status, refused.reason, refused.why);
+                let head = head::response(refused.status, &Default::default(), Some(0));
+                let _ = respond.send_response(head, true);
+                return self.rest_if_idle();
+            }
+        };
+        let request = RequestState::new();
+        let has_body = !body.is_end_stream();
+        let length = head.fields.get(Name::ContentLength);
+        let length = length.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        let request_body = match has_body {
+            true => RequestBody::new(&request, length),
+            false => RequestBody::none(),
+        };
+        let mut priority = self.streams.take_priority(id);
+        if priority.is_none()
+            && let Some(field) = head.fields.get(Name::Priority)
+        {
+            priority = Some(Priority::of(field));
+        }
+        let expect = head.fields.get(Name::Expect).unwrap_or_default();
+        let stream = Stream {
+            id,
+            respond,
+            body: has_body.then_some(body),
+            is_head: head.method == http::Method::HEAD,
+            awaits_consent: has_body && expect.eq_ignore_ascii_case(b"100-continue"),
+            interim: 0,
+            priority: priority.unwrap_or_default(),
+            request: request.clone(),
+            stage: Stage::New,
+        };
+        let slot = self.streams.add(stream);
+        // Its client may have reset it already: then it is not begun.
+        if self.streams.is_reset(slot) {
+            return self.finish(slot, false);
+        }
+        let begun = self.front.begin(Request {
+            head,
+            params: None,
+            body: request_body,
+            started,
+            state: request,
+        });
+        let mut is_last = false;
+        let is_open = match (begun, self.streams.get(slot)) {
+            (Begun::Steps(steps), Some(stream)) => {
+                stream.stage = Stage::Steps(steps);
+                true
+            }
+            (Begun::Answered(answer), Some(stream)) => stream.answer(answer, &mut is_last),
+            (_, None) => false,
+        };
+        match is_open {
+            true => self.streams.wake(slot),
+            false => self.finish(slot, false),
+        }
+        if is_last {
+            self.leave(now);
+        }
+    }
+
+    /// Polls the streams that were woken. Returns whether `h2` may have something to write.
+    fn poll_ready(&mut self, now: u64) -> bool {
+        let mut has_news = false;
+        for slot in self.streams.take_ready(now) {
+            let mut is_last = false;
+            match self.streams.poll(slot, now, &mut is_last) {
+                Polled::Waits => {}
+                Polled::Sends => self.streams.sends(slot),
+                Polled::Over => self.streams.is_over(slot),
+                Polled::Closed => self.finish(slot, false),
+            }
+            has_news = true;
+            if is_last {
+                self.leave(now);
+            }
+        }
+        has_news
+    }
+
+    /// Gives bodies of answers to `h2`, until that has enough for the kernel. Returns whether it has got anything.
+    fn send_bodies(&mut self) -> bool {
+        let mut has_news = false;
+        let mut run = (0, 0);
+        for _ in 0..FRAMES_AT_ONCE {
+            if self.shared.is_blocked() {
+                break;
+            }
+            let Some((slot, turn)) = self.streams.send_next(self.front.state(), run) else {
+                break;
+            };
+            has_news = true;
+            run = match run {
+                (before, frames) if before == slot => (slot, frames + 1),
+                _ => (slot, 1),
+            };
+            if turn == send::Turn::Closed {
+                self.finish(slot, false);
+            }
+        }
+        has_news
+    }
+
+    /// Frees a stream. `is_sent`: the kernel has its answer.
+    fn finish(&mut self, slot: u32, is_sent: bool) {
+        let Some(stream) = self.streams.remove(slot) else {
+            return;
+        };
+        if self.streams.is_empty() {
+            self.front.state().rest();
+        }
+        let request = stream.finish(is_sent);
+        request.give_back();
+    }
+
+    fn rest_if_idle(&self) {
+        if self.streams.is_empty() {
+            self.front.state().rest();
+        }
+    }
+
+    /// A PRIORITY_UPDATE has come: the number of a stream, and its new priority.
+    fn update_priority(&mut self, payload: &[u8]) {
+        if let Some((id, field)) = payload.split_first_chunk() {
+            let id = u32::from_be_bytes(*id) & !(1 << 31);
+            self.streams.set_priority(id, Priority::of(field));
+        }
+    }
+
+    /// Tells the client that the connection takes no more requests (GOAWAY), in two steps (RFC 9113 §6.8): those that are on
+    /// their way are still served.
+    fn leave(&mut self, now: u64) {
+        if self.leaving_since == 0
+            && let State::Open(open) = &mut self.state
+        {
+            open.graceful_shutdown();
+            self.leaving_since = now;
+            self.streams.wake_wire();
+        }
+    }
+
+    /// Whether requests that come now are refused: the client was told long ago.
+    fn is_closed_to_new(&self, now: u64) -> bool {
+        self.leaving_since > 0 && now.saturating_sub(self.leaving_since) >= FIRST_REQUEST
+    }
+
+    /// Whether one of the connection's times is over.
+    fn overdue(&mut self, now: u64) -> Option<Ending> {
+        let state = self.front.state();
+        if self.shared.is_blocked() && state.send_overdue(now) {
+            return Some(Ending::Abort);
+        }
+        if now >= self.head_deadline() {
+            self.front.limit_exceeded("header_timeout");
+            return Some(Ending::GoAway(Reason::ENHANCE_YOUR_CALM));
+        }
+        let is_draining = self.front.is_draining();
+        if self.streams.is_empty() {
+            let is_done = self.is_closed_to_new(now)
+                || (now >= self.idle_deadline() && self.head_deadline() == NEVER)
+                || (self.leaving_since == 0 && state.is_over(is_draining, now));
+            if is_done {
+                return Some(Ending::GoAway(Reason::NO_ERROR));
+            }
+        } else if now >= self.ping_deadline() {
+            let received = self.shared.received_at();
+            if std::mem::replace(&mut self.pinged_after, received) == received {
+                return Some(Ending::Abort);
+            }
+            if let Some(ping) = &mut self.ping {
+                // Fails only if the answer to an earlier one is missing.
+                let _ = ping.send_ping(Ping::opaque());
+            }
+        }
+        if is_draining {
+            self.leave(now);
+        }
+        None
+    }
+
+    /// Plans when the task is woken at the latest.
+    fn plan(&self) {
+        let mut next = self.head_deadline();
+        next = next.min(match self.streams.is_empty() {
+            true => self.idle_deadline(),
+            false => self.ping_deadline().min(self.streams.wakes_at()),
+        });
+        if self.leaving_since > 0 && self.streams.is_empty() {
+            next = next.min(self.leaving_since + FIRST_REQUEST);
+        }
+        self.front.state().wake_at(next);
+    }
+
+    fn idle_deadline(&self) -> u64 {
+        let state = self.front.state();
+        state
+            .timeouts
+            .idle_until(state.requests(), state.idle_since())
+    }
+
+    fn head_deadline(&self) -> u64 {
+        let since = self.shared.incomplete_since();
+        after(since, self.front.state().timeouts.header)
+    }
+
+    /// When the client is asked whether it is there, or given up.
+    fn ping_deadline(&self) -> u64 {
+        let received = self.shared.received_at();
+        let times = 1 + u32::from(self.pinged_after == received);
+        after(received, self.limits.ping * times)
+    }
+
+    fn end(&mut self, cx: &mut Context<'_>, ending: Ending) -> Poll<()> {
+        // Tells the steps of all requests that the client has left.
+        self.streams.clear().for_each(RequestState::give_back);
+        self.front.state().wake_at(NEVER);
+        let shared = self.shared.clone();
+        let closed = State::Closing(Box::pin(std::future::ready(())));
+        let open = match std::mem::replace(&mut self.state, closed) {
+            State::Open(open) => Some(open),
+            _ => None,
+        };
+        let reason = match ending {
+            Ending::GoAway(reason) => Some(reason),
+            Ending::Refused => None,
+            Ending::Abort | Ending::Closed => {
+                if ending == Ending::Abort {
+                    shared.reset_on_close();
+                }
+                drop(open);
+                if let Some(mut socket) = shared.take_socket() {
+                    // Shutting down a socket never waits.
+                    let _ = Pin::new(&mut socket)
+                        .poll_shutdown(&mut Context::from_waker(Waker::noop()));
+                }
+                return Poll::Ready(());
+            }
+        };
+        self.state = State::Closing(Box::pin(close(open, reason, shared)));
+        match &mut self.state {
+            State::Closing(closing) => closing.as_mut().poll(cx),
+            _ => Poll::Ready(()),
+        }
+    }
+}
+
+/// Sends what is left, GOAWAY last, and closes the socket so that the client can read that.
+async fn close(
+    mut open: Option<server::Connection<Wire, Bytes>>,
+    reason: Option<Reason>,
+    shared: Rc<Shared>,
+) {
+    if let Some(open) = &mut open
+        && let Some(reason) = reason
+    {
+        open.abrupt_shutdown(reason);
+        let closed = std::future::poll_fn(|cx| open.poll_closed(cx).map(drop));
+        let _ = tokio::time::timeout(LINGER, closed).await;
+    }
+    drop(open);
+    if let Some(socket) = shared.take_socket() {
+        linger(socket).await;
+    }
+}
+
+impl<X: Front> Future for Connection<X> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        clock::frozen(|| this.turn(cx))
+    }
+}
+
+/// `time` after `since`; [`NEVER`] if there is no such time.
+fn after(since: u64, time: Duration) -> u64 {
+    match (since, time.as_micros() as u64) {
+        (NEVER, _) | (_, 0) => NEVER,
+        (since, time) => since.saturating_add(time),
+    }
+}
+
+/// Requests that a connection may begin in one turn.
+const TURN_REQUESTS: u32 = 16;
+
+/// How often a turn reads and writes.
+const TURN_ROUNDS: usize = 16;
+
+/// Frames with parts of answers that `h2` gets before it writes them.
+const FRAMES_AT_ONCE: usize = 8;
+
+/// What a field counts in the size of a list besides its name and value (RFC 9113 §6.5.2), bytes.
+const FIELD: u64 = 32;

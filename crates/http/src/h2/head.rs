@@ -1,0 +1,241 @@
+//! Heads: of requests as the exchange gets them, and of answers as `h2` sends them.
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header, request,
+};
+use weir_http1::Name;
+
+use super::Limits;
+use crate::{Fields, Head, Target, date, h1::target::spelled};
+
+/// Why a head does not become a request.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) status: StatusCode,
+    /// One word for the logs.
+    pub(super) reason: &'static str,
+    pub(super) why: &'static str,
+}
+
+/// The head of a request. Pseudo-header fields and names were checked by `h2` (RFC 9113 §8.2, §8.3).
+pub(super) fn request(parts: request::Parts, limits: &Limits) -> Result<Box<Head>, Refused> {
+    let uri = parts.uri.into_parts();
+    let path = uri
+        .path_and_query
+        .as_ref()
+        .map_or("*", |path| path.as_str());
+    let lines = parts.headers.iter();
+    let size = lines.map(|(name, value)| name.as_str().len() + value.len() + LINE);
+    let size: usize = size.sum::<usize>() + path.len() + parts.method.as_str().len();
+    if size > limits.head as usize || parts.headers.len() > limits.fields as usize {
+        return Err(TOO_LARGE);
+    }
+    let is_path = path.starts_with('/');
+    if !is_path && path != "*" {
+        return Err(BAD_PATH);
+    }
+    let spelled = spelled(path.as_bytes()).ok_or(TOO_LARGE)?;
+    let mut head = Head::spare();
+    head.method = parts.method;
+    head.version = Version::HTTP_2;
+    head.fields.begin(path.as_bytes());
+    head.target = match is_path && head.method != Method::CONNECT {
+        true => Target::received(0..path.len(), spelled.text, spelled.path),
+        false => Target::received(0..0, Some("*".into()), 1),
+    };
+    if let Some(authority) = &uri.authority {
+        head.fields.push(b"host", authority.as_str().as_bytes());
+    }
+    let authority = uri.authority.as_ref().map(|authority| authority.as_str());
+    let mut cookies = Vec::new();
+    for (name, value) in &parts.headers {
+        let value = value.as_bytes();
+        if *name == header::COOKIE {
+            // Clients may divide them (RFC 9113 §8.2.3).
+            if !cookies.is_empty() {
+                cookies.extend_from_slice(b"; ");
+            }
+            cookies.extend_from_slice(value);
+            continue;
+        }
+        // Another host than that of the target is refused by the exchange: a request has one host.
+        let is_said = |said: &str| said.as_bytes().eq_ignore_ascii_case(value);
+        if *name != header::HOST || !authority.is_some_and(is_said) {
+            head.fields.push(name.as_str().as_bytes(), value);
+        }
+    }
+    if !cookies.is_empty() {
+        head.fields.push(b"cookie", &cookies);
+    }
+    Ok(head)
+}
+
+/// The head of an answer. `length`: that of its body, if the head says it.
+pub(super) fn response(status: StatusCode, fields: &Fields, length: Option<u64>) -> Response<()> {
+    let mut head = Response::new(());
+    *head.status_mut() = status;
+    let headers = head.headers_mut();
+    put(headers, fields, length.is_some());
+    if let Some(length) = length {
+        headers.insert(header::CONTENT_LENGTH, length.into());
+    }
+    if !fields.has(Name::Date) {
+        headers.insert(header::DATE, date::value());
+    }
+    head
+}
+
+/// The head of an interim answer.
+pub(super) fn interim(status: StatusCode, fields: &Fields) -> Response<()> {
+    let mut head = Response::new(());
+    *head.status_mut() = status;
+    put(head.headers_mut(), fields, true);
+    head
+}
+
+/// Fields behind a body.
+pub(super) fn trailers(fields: &Fields) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    put(&mut headers, fields, true);
+    headers
+}
+
+/// Adds the fields that are not about the connection (RFC 9113 §8.2.2).
+fn put(headers: &mut HeaderMap, fields: &Fields, without_length: bool) {
+    for (name, value) in fields.iter() {
+        let is_left_out = match Name::of(name) {
+            Some(
+                Name::Connection
+                | Name::KeepAlive
+                | Name::ProxyConnection
+                | Name::TransferEncoding
+                | Name::Upgrade,
+            ) => true,
+            Some(Name::ContentLength) => without_length,
+            _ => false,
+        };
+        if is_left_out {
+            continue;
+        }
+        // Fields of an answer were checked when they were added.
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
+        {
+            headers.append(name, value);
+        }
+    }
+}
+
+const TOO_LARGE: Refused = Refused {
+    status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+    reason: "head_too_large",
+    why: "the head is larger than max_head, or has more fields than max_headers",
+};
+
+const BAD_PATH: Refused = Refused {
+    status: StatusCode::BAD_REQUEST,
+    reason: "bad_head",
+    why: "the path does not begin with a slash",
+};
+
+/// What a line of HTTP/1 has besides name and value: `: ` and its end. Limits count heads as if they were of HTTP/1.
+const LINE: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    const LIMITS: Limits = Limits {
+        head: 8192,
+        fields: 10,
+        streams: 1,
+        resets: 1,
+        pings: 1,
+        settings: 1,
+        small_frames: 1,
+        stream_window: 1,
+        window: 1,
+        ping: std::time::Duration::ZERO,
+    };
+
+    fn read(uri: &str, fields: &[(&str, &str)]) -> Result<Box<Head>, Refused> {
+        let mut request = Request::get(uri);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        super::request(request.body(()).unwrap().into_parts().0, &LIMITS)
+    }
+
+    fn values<'h>(head: &'h Head, name: &str) -> Vec<&'h str> {
+        let found = head.fields.iter();
+        found
+            .filter(|(_, found, _)| found.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|(_, _, value)| std::str::from_utf8(value).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_request_has_its_target_its_host_and_one_cookie_field() {
+        let fields = [("cookie", "a=1"), ("x", "y"), ("cookie", "b=2")];
+        let head = read("http://Shop.example:81/a%20b?c=d", &fields).unwrap();
+        assert_eq!(head.path(), b"/a%20b");
+        assert_eq!(head.query(), Some(&b"c=d"[..]));
+        assert_eq!(head.received(), b"/a%20b?c=d");
+        assert_eq!(values(&head, "host"), ["Shop.example:81"]);
+        assert_eq!(values(&head, "cookie"), ["a=1; b=2"]);
+        assert_eq!(values(&head, "x"), ["y"]);
+        assert_eq!(head.fields.get(Name::Cookie), Some(&b"a=1; b=2"[..]));
+        assert_eq!(head.version, Version::HTTP_2);
+    }
+
+    #[test]
+    fn a_host_that_differs_from_the_authority_is_a_second_one() {
+        let hosts = |fields: &[(&str, &str)], uri: &str| {
+            let head = read(uri, fields).unwrap();
+            values(&head, "host").join("|")
+        };
+        assert_eq!(hosts(&[("host", "A")], "http://a/"), "a");
+        assert_eq!(hosts(&[("host", "b")], "http://a/"), "a|b");
+        assert_eq!(hosts(&[("host", "b")], "/"), "b");
+        assert_eq!(hosts(&[], "/"), "");
+    }
+
+    #[test]
+    fn heads_beyond_the_limits_are_refused() {
+        let long = "x".repeat(9000);
+        for (uri, fields) in [
+            (format!("/{long}"), vec![]),
+            ("/".into(), vec![("x", &long[..])]),
+            ("/".into(), vec![("x", "y"); 11]),
+        ] {
+            assert_eq!(read(&uri, &fields).unwrap_err().status, 431);
+        }
+        read("/", &[("x", "y"); 10]).unwrap();
+    }
+
+    #[test]
+    fn an_answer_has_no_fields_about_the_connection() {
+        let mut fields = Fields::default();
+        for (name, value) in [
+            ("Connection", "close"),
+            ("Keep-Alive", "timeout=5"),
+            ("Transfer-Encoding", "chunked"),
+            ("Upgrade", "h2c"),
+            ("Content-Length", "5"),
+            ("X-Many", "1"),
+            ("x-many", "2"),
+        ] {
+            fields.append(name, value.as_bytes()).unwrap();
+        }
+        let head = response(StatusCode::OK, &fields, Some(7));
+        let names: Vec<_> = head.headers().keys().map(HeaderName::as_str).collect();
+        assert_eq!(names, ["x-many", "content-length", "date"]);
+        assert_eq!(head.headers()["content-length"], "7");
+        assert_eq!(head.headers().get_all("x-many").iter().count(), 2);
+        assert_eq!(
+            response(StatusCode::OK, &fields, None).headers()["content-length"],
+            "5"
+        );
+    }
+}

@@ -1,0 +1,163 @@
+//! Which streams of a connection have something to do.
+//!
+//! All streams share the task of their connection. Each has a waker that notes its slot here, so that a turn polls only
+//! streams that were woken. Wakers may be used on any thread.
+
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    task::{Wake, Waker},
+};
+
+/// The slots that were woken.
+#[derive(Debug, Default)]
+pub(super) struct ReadyList {
+    slots: Mutex<Vec<u32>>,
+    /// The task of the connection.
+    task: OnceLock<Waker>,
+    /// The task runs and looks at the list before it waits again.
+    is_running: AtomicBool,
+}
+
+/// Wakes one slot.
+#[derive(Debug)]
+pub(super) struct SlotWaker {
+    list: Arc<ReadyList>,
+    slot: u32,
+    is_listed: AtomicBool,
+}
+
+impl ReadyList {
+    /// A turn of the connection begins.
+    pub(super) fn begin(&self, task: &Waker) {
+        self.task.get_or_init(|| task.clone());
+        self.is_running.store(true, SeqCst);
+    }
+
+    /// The turn ends: from now on, wakers wake the task.
+    pub(super) fn end(&self, wire: &SlotWaker) {
+        self.is_running.store(false, SeqCst);
+        // Something may have come between the last look and now.
+        if wire.is_woken() || !self.slots().is_empty() {
+            self.wake_task();
+        }
+    }
+
+    /// Takes the slots that were woken.
+    pub(super) fn take(&self, into: &mut Vec<u32>) {
+        std::mem::swap(into, &mut *self.slots());
+    }
+
+    fn wake_task(&self) {
+        if let Some(task) = self.task.get() {
+            task.wake_by_ref();
+        }
+    }
+
+    fn slots(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SlotWaker {
+    pub(super) fn new(list: &Arc<ReadyList>, slot: u32) -> Arc<SlotWaker> {
+        Arc::new(SlotWaker {
+            list: list.clone(),
+            slot,
+            is_listed: AtomicBool::new(false),
+        })
+    }
+
+    /// The connection's own waker, which is not in the list.
+    pub(super) fn of_wire(list: &Arc<ReadyList>) -> Arc<SlotWaker> {
+        SlotWaker::new(list, WIRE)
+    }
+
+    /// Whether it was woken since it was polled.
+    pub(super) fn is_woken(&self) -> bool {
+        self.is_listed.load(SeqCst)
+    }
+
+    /// The slot is being polled: the next wake lists it again.
+    pub(super) fn is_polled(&self) {
+        self.is_listed.store(false, SeqCst);
+    }
+}
+
+impl Wake for SlotWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_listed.swap(true, SeqCst) {
+            if self.slot != WIRE {
+                self.list.slots().push(self.slot);
+            }
+            if !self.list.is_running.load(SeqCst) {
+                self.list.wake_task();
+            }
+        }
+    }
+}
+
+/// Stands for the connection among the slots.
+const WIRE: u32 = u32::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    #[derive(Default)]
+    struct Task(AtomicUsize);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_slot_is_listed_once_and_wakes_the_task_only_while_that_waits() {
+        let task = Arc::new(Task::default());
+        let waker = Waker::from(task.clone());
+        let list = Arc::new(ReadyList::default());
+        let slots = [0, 1].map(|slot| SlotWaker::new(&list, slot));
+        let mut taken = Vec::new();
+        list.begin(&waker);
+        slots[1].wake_by_ref();
+        slots[1].wake_by_ref();
+        assert_eq!(task.0.load(Relaxed), 0);
+        list.take(&mut taken);
+        assert_eq!(taken, [1]);
+        slots[1].is_polled();
+        let wire = SlotWaker::of_wire(&list);
+        list.end(&wire);
+        assert_eq!(task.0.load(Relaxed), 0);
+        slots[0].wake_by_ref();
+        slots[1].wake_by_ref();
+        assert_eq!(task.0.load(Relaxed), 2);
+        list.begin(&waker);
+        taken.clear();
+        list.take(&mut taken);
+        assert_eq!(taken, [0, 1]);
+        slots.iter().for_each(|slot| slot.is_polled());
+        // What comes after the last look is not forgotten.
+        slots[0].wake_by_ref();
+        list.end(&wire);
+        assert_eq!(task.0.load(Relaxed), 3);
+        // The same for the connection's own waker, although it is not listed.
+        list.begin(&waker);
+        taken.clear();
+        list.take(&mut taken);
+        wire.wake_by_ref();
+        taken.clear();
+        list.take(&mut taken);
+        assert!(taken.is_empty());
+        list.end(&wire);
+        assert_eq!(task.0.load(Relaxed), 4);
+    }
+}

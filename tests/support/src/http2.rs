@@ -1,0 +1,317 @@
+//! A client of HTTP/2 that sends frames as a test wants them, the wrong ones too.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::LIMIT;
+
+/// A connection of HTTP/2 without TLS.
+pub struct Http2 {
+    stream: TcpStream,
+}
+
+/// A frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// Its type: [`DATA`] and so on.
+    pub kind: u8,
+    /// Its flags: [`END_STREAM`] and so on.
+    pub flags: u8,
+    /// The number of its stream; 0: the connection.
+    pub stream: u32,
+    /// What follows the head.
+    pub payload: Vec<u8>,
+}
+
+impl Frame {
+    /// The code of a GOAWAY that says that something was wrong.
+    pub fn error(&self) -> Option<u32> {
+        let code = self.payload.get(4..8).filter(|_| self.kind == GOAWAY)?;
+        let code = u32::from_be_bytes(code.try_into().ok()?);
+        (code != 0).then_some(code)
+    }
+}
+
+/// What came on a stream until its end.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// Of the heads, in order: the statuses that have a number in HPACK's table; 0 for all others.
+    pub statuses: Vec<u16>,
+    /// The bytes of DATA.
+    pub body: Vec<u8>,
+    /// The code of RST_STREAM.
+    pub reset: Option<u32>,
+}
+
+impl Http2 {
+    /// Connects, and sends the preface and these SETTINGS.
+    #[track_caller]
+    pub fn connect(address: SocketAddr, settings: &[(u16, u32)]) -> Http2 {
+        let stream = TcpStream::connect(address).expect("a connection");
+        stream.set_nodelay(true).expect("TCP_NODELAY");
+        let mut client = Http2 { stream };
+        client.raw(PREFACE).frame(SETTINGS, 0, 0, &list(settings));
+        client
+    }
+
+    /// Sends bytes.
+    pub fn raw(&mut self, bytes: &[u8]) -> &mut Http2 {
+        self.try_raw(bytes);
+        self
+    }
+
+    /// Sends bytes. False: weir has closed the connection, or does not read.
+    pub fn try_raw(&mut self, bytes: &[u8]) -> bool {
+        let timeout = Some(LIMIT);
+        self.stream.set_write_timeout(timeout).expect("a timeout");
+        self.stream.write_all(bytes).is_ok()
+    }
+
+    /// Sends a frame.
+    pub fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> &mut Http2 {
+        self.raw(&frame(kind, flags, stream, payload))
+    }
+
+    /// Sends the head of a request, and its end if `is_last`.
+    pub fn head(&mut self, stream: u32, fields: &[(&str, &str)], is_last: bool) -> &mut Http2 {
+        let flags = END_HEADERS | if is_last { END_STREAM } else { 0 };
+        self.frame(HEADERS, flags, stream, &block(fields))
+    }
+
+    /// Sends a GET, with fields besides the usual ones.
+    pub fn get(&mut self, stream: u32, path: &str, more: &[(&str, &str)]) -> &mut Http2 {
+        let fields = [&usual("GET", path)[..], more].concat();
+        self.head(stream, &fields, true)
+    }
+
+    /// Allows more bytes on a stream; 0: on the connection.
+    pub fn allow(&mut self, stream: u32, bytes: u32) -> &mut Http2 {
+        self.frame(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes())
+    }
+
+    /// The next frame within `limit`; `None`: none came, or the connection is closed.
+    pub fn next_within(&mut self, limit: Duration) -> Option<Frame> {
+        self.stream
+            .set_read_timeout(Some(limit))
+            .expect("a timeout");
+        if self.stream.peek(&mut [0]).ok()? == 0 {
+            return None;
+        }
+        let mut head = [0; 9];
+        self.stream
+            .set_read_timeout(Some(LIMIT))
+            .expect("a timeout");
+        self.stream.read_exact(&mut head).ok()?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; length as usize];
+        self.stream.read_exact(&mut payload).ok()?;
+        let frame = Frame {
+            kind: head[3],
+            flags: head[4],
+            stream: u32::from_be_bytes([head[5], head[6], head[7], head[8]]),
+            payload,
+        };
+        match (frame.kind, frame.flags & ACK) {
+            (SETTINGS, 0) => _ = self.frame(SETTINGS, ACK, 0, &[]),
+            (PING, 0) => _ = self.frame(PING, ACK, 0, &frame.payload.clone()),
+            _ => {}
+        }
+        Some(frame)
+    }
+
+    /// The next frame; `None`: the connection is closed. It acknowledges SETTINGS and PING.
+    pub fn receive(&mut self) -> Option<Frame> {
+        self.next_within(LIMIT)
+    }
+
+    /// The next frame of this kind. Others are skipped.
+    #[track_caller]
+    pub fn expect(&mut self, kind: u8) -> Frame {
+        loop {
+            match self.receive() {
+                Some(frame) if frame.kind == kind => return frame,
+                Some(_) => {}
+                None => panic!("no frame of kind {kind}"),
+            }
+        }
+    }
+
+    /// The code of the GOAWAY that says what was wrong; `None`: the connection was closed without it.
+    pub fn went_away(&mut self) -> Option<u32> {
+        let until = Instant::now() + LIMIT;
+        while let Some(frame) = self.receive() {
+            if let Some(code) = frame.error() {
+                return Some(code);
+            }
+            assert!(Instant::now() < until, "no GOAWAY");
+        }
+        None
+    }
+
+    /// What comes on a stream until its end. Other streams are skipped. Each byte that comes is allowed again.
+    #[track_caller]
+    pub fn answer(&mut self, stream: u32) -> Answer {
+        self.read_answer(stream, true)
+    }
+
+    /// As [`Self::answer`], but nothing is allowed again.
+    #[track_caller]
+    pub fn answer_without_room(&mut self, stream: u32) -> Answer {
+        self.read_answer(stream, false)
+    }
+
+    #[track_caller]
+    fn read_answer(&mut self, stream: u32, allows: bool) -> Answer {
+        let mut answer = Answer::default();
+        loop {
+            let frame = self
+                .receive()
+                .unwrap_or_else(|| panic!("the connection is closed: {answer:?}"));
+            if allows && frame.kind == DATA && !frame.payload.is_empty() {
+                self.allow(0, frame.payload.len() as u32);
+            }
+            if frame.stream != stream {
+                continue;
+            }
+            match frame.kind {
+                HEADERS => answer.statuses.push(status(&frame.payload)),
+                DATA => {
+                    answer.body.extend_from_slice(&frame.payload);
+                    if allows && !frame.payload.is_empty() && frame.flags & END_STREAM == 0 {
+                        self.allow(stream, frame.payload.len() as u32);
+                    }
+                }
+                RST_STREAM => {
+                    let code = frame.payload[..].try_into().expect("four bytes");
+                    answer.reset = Some(u32::from_be_bytes(code));
+                    return answer;
+                }
+                _ => {}
+            }
+            if matches!(frame.kind, HEADERS | DATA) && frame.flags & END_STREAM != 0 {
+                return answer;
+            }
+        }
+    }
+
+    /// The socket.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+}
+
+/// The pseudo-header fields of a request to the host `a`.
+pub fn usual<'t>(method: &'t str, path: &'t str) -> [(&'t str, &'t str); 4] {
+    [
+        (":method", method),
+        (":scheme", "http"),
+        (":authority", "a"),
+        (":path", path),
+    ]
+}
+
+/// A frame's bytes.
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    let mut frame = vec![length[1], length[2], length[3], kind, flags];
+    frame.extend_from_slice(&stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// A header block without compression (RFC 7541 §6.2.2).
+pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        block.push(0);
+        for text in [name, value] {
+            let mut length = text.len();
+            if length < 127 {
+                block.push(length as u8);
+            } else {
+                block.push(127);
+                length -= 127;
+                while length >= 128 {
+                    block.push(length as u8 | 128);
+                    length >>= 7;
+                }
+                block.push(length as u8);
+            }
+            block.extend_from_slice(text.as_bytes());
+        }
+    }
+    block
+}
+
+fn list(settings: &[(u16, u32)]) -> Vec<u8> {
+    let each = settings.iter().map(|(id, value)| {
+        let (id, value) = (id.to_be_bytes(), value.to_be_bytes());
+        [&id[..], &value[..]].concat()
+    });
+    each.flatten().collect()
+}
+
+/// The payload of SETTINGS.
+pub fn settings(settings: &[(u16, u32)]) -> Vec<u8> {
+    list(settings)
+}
+
+/// The status at the beginning of a header block, if it is in HPACK's static table.
+fn status(block: &[u8]) -> u16 {
+    // An update of the table's size may come first.
+    let first = block.iter().find(|byte| **byte & 0xe0 != 0x20);
+    match first.copied().unwrap_or_default() {
+        0x88 => 200,
+        0x89 => 204,
+        0x8a => 206,
+        0x8b => 304,
+        0x8c => 400,
+        0x8d => 404,
+        0x8e => 500,
+        _ => 0,
+    }
+}
+
+/// With which a connection begins.
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A type of frames.
+pub const DATA: u8 = 0;
+/// A type of frames.
+pub const HEADERS: u8 = 1;
+/// A type of frames.
+pub const PRIORITY: u8 = 2;
+/// A type of frames.
+pub const RST_STREAM: u8 = 3;
+/// A type of frames.
+pub const SETTINGS: u8 = 4;
+/// A type of frames.
+pub const PING: u8 = 6;
+/// A type of frames.
+pub const GOAWAY: u8 = 7;
+/// A type of frames.
+pub const WINDOW_UPDATE: u8 = 8;
+/// A type of frames.
+pub const CONTINUATION: u8 = 9;
+/// A type of frames.
+pub const PRIORITY_UPDATE: u8 = 16;
+
+/// A flag.
+pub const ACK: u8 = 1;
+/// A flag.
+pub const END_STREAM: u8 = 1;
+/// A flag.
+pub const END_HEADERS: u8 = 4;
+
+/// SETTINGS_INITIAL_WINDOW_SIZE.
+pub const INITIAL_WINDOW: u16 = 4;
+
+/// A code of errors.
+pub const PROTOCOL_ERROR: u32 = 1;
+/// A code of errors.
+pub const INTERNAL_ERROR: u32 = 2;
+/// A code of errors.
+pub const CANCEL: u32 = 8;
+/// A code of errors.
+pub const ENHANCE_YOUR_CALM: u32 = 11;
