@@ -88,6 +88,14 @@ def clients_result(output, finished=True):
     return dict(result, finished=finished)
 
 
+def handshakes(programs, address, connections, seconds, authority, name, resume):
+    """Closed loop of TLS handshakes (`bench/handshakes`) for `seconds`: full ones, or resumed ones."""
+    argv = [programs["handshakes"], address, name, authority, "--clients", str(connections), "--seconds", str(seconds),
+            "--resume", str(resume).lower()]
+    output, finished = _bounded(argv, seconds + 30)
+    return clients_result(output, finished)
+
+
 def siege(programs, urls, users, seconds, folder, keep):
     """Users that ask for the `urls` in turn without a pause; siege prints a line for each request."""
     with open(f"{folder}/siegerc", "w", encoding="ascii") as file:

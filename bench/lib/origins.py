@@ -8,10 +8,9 @@ import collections
 import os
 import shutil
 import socket
-import subprocess
 import sys
 
-from . import processes
+from . import authority, processes
 from .template import render
 
 # Names of origins that answer; all have the same address.
@@ -30,42 +29,17 @@ TROUBLE = {"silent": (9001, "accepts, says nothing, not even TLS"), "no-answer":
            "endless-head": (9005, "answers with a head that never ends")}
 
 
-class Certificates:
-    """An authority and its certificates, made for this run: P-256, a day."""
+class Certificates(authority.Authority):
+    """The certificates of the origins, good and bad ones."""
 
     def __init__(self, openssl, folder):
-        os.mkdir(folder)
-        os.chmod(folder, 0o755)
-        self.openssl, self.folder = openssl, folder
-        self.ca = self._authority("ca")
+        super().__init__(openssl, folder)
         self._authority("stranger")
         self.issue("good", f"*.{SUFFIX}")
         self.issue("wrong-name", "another.example")
         self.issue("unknown-ca", f"*.{SUFFIX}", by="stranger")
         # This certificate ends in the second in which it begins.
         self.issue("expired", f"*.{SUFFIX}", days=0)
-
-    def issue(self, name, host, by="ca", days=1):
-        """NAME.pem and NAME.key for a host."""
-        path = lambda file: f"{self.folder}/{file}"
-        self._run("req", *_KEY, "-keyout", path(f"{name}.key"), "-out", path("request"), "-subj", "/CN=bench",
-                  "-addext", f"subjectAltName=DNS:{host}")
-        self._run("x509", "-req", "-in", path("request"), "-CA", path(f"{by}.pem"), "-CAkey", path(f"{by}.key"),
-                  "-days", str(days), "-copy_extensions", "copy", "-out", path(f"{name}.pem"))
-
-    def _authority(self, name):
-        path = f"{self.folder}/{name}"
-        self._run("req", "-x509", *_KEY, "-keyout", f"{path}.key", "-out", f"{path}.pem", "-subj", f"/CN={name}",
-                  "-days", "1")
-        return f"{path}.pem"
-
-    def _run(self, *argv):
-        result = subprocess.run([self.openssl, *argv], capture_output=True, text=True)
-        if result.returncode:
-            raise processes.Failed(f"openssl {argv[0]}: {result.stderr.strip()}")
-
-
-_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 
 
 class Origins:

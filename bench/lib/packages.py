@@ -43,7 +43,8 @@ ELSEWHERE = {
     "mariadbd": "/usr/sbin/mariadbd",
 }
 # Program → package of this source.
-OWN = {"weir": "weir", "responder": "weir-bench-responder", "clients": "weir-bench-clients"}
+OWN = {"weir": "weir", "responder": "weir-bench-responder", "clients": "weir-bench-clients",
+       "handshakes": "weir-bench-handshakes"}
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 

@@ -1,4 +1,4 @@
-"""weir and nginx side by side, in many short turns: the figure of a turn is divided by that of the turn beside it, so what
+"""Two servers side by side, weir and nginx, in many short turns: the figure of a turn is divided by that of the turn beside it, so what
 slows the machine down for a while affects both. Both run all the time, the one that has no turn without a load."""
 
 import argparse
@@ -20,7 +20,7 @@ class Side(collections.namedtuple("Side", "tree load stop")):
 class Pair:
     """A work in turns. `work`: the one of the same name, with one server at a time."""
 
-    peers = NAMES
+    peers = names = NAMES
 
     def __init__(self, key, work, title):
         self.key, self.work, self.title = key, work, title
@@ -40,11 +40,11 @@ class Pair:
         context = context._replace(options=argparse.Namespace(**{**vars(context.options), "seconds": SECONDS}))
         samples, sides = [], {}
         try:
-            for name in NAMES:
+            for name in self.names:
                 sides[name] = self.start(name, shared, context)
             for turn in range(TURNS):
                 # The second of one turn is the first of the next.
-                for name in NAMES if (number + turn) % 2 == 0 else reversed(NAMES):
+                for name in self.names if (number + turn) % 2 == 0 else reversed(self.names):
                     result = self.measured(sides[name], shared)
                     requests = result["requests"]
                     samples.append({"peer": name, "round": number, "machine": result["machine"], "pair": {

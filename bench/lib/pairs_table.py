@@ -2,9 +2,10 @@
 
 import statistics
 
-from . import pairs
+from . import pairs, tls
 from .table import Figure
 
+WORKS = {**pairs.WORKS, **tls.WORKS}
 CPU, RATE, BYTES = "us_per_request", "per_second", "mb_per_second"
 
 # (pair, what is compared, its name, limit, at most?)
@@ -18,6 +19,11 @@ ASKED = (
     ("pair-static-1k-default", RATE, 1.1, False),
     ("pair-static-100k-default", RATE, 1.1, False),
     ("pair-static-100m-default", BYTES, 1.0, False),
+    ("pair-tls-full", CPU, 0.75, True),
+    ("pair-tls-resumed", CPU, 0.75, True),
+    ("pair-tls-rsa", CPU, 0.95, True),
+    ("pair-tls-keeper", CPU, 1.2, True),
+    ("pair-tls-100k", CPU, 1.0, True),
     ("pair-egress-near", CPU, 0.85, True),
     ("pair-egress-rate", CPU, 0.85, True),
 )
@@ -26,17 +32,17 @@ TEXT = {CPU: "CPU per request", RATE: "rate", BYTES: "throughput"}
 
 def tables(samples):
     """Markdown: one table for all pairs."""
-    keys = [key for key in pairs.WORKS if any(sample["work"] == key for sample in samples)]
+    keys = [key for key in WORKS if any(sample["work"] == key for sample in samples)]
     if not keys:
         return ""
-    lines = ["### Pairs: weir ÷ nginx, the median of the turns (a quarter is below, a quarter above the range beside it)", "",
-             "| work | turns | CPU per request | rate | throughput | failures: weir | nginx |", "|---|--:|--:|--:|--:|--:|--:|"]
+    lines = ["### Pairs: weir ÷ nginx (or what the work names), the median of the turns (a quarter is below, a quarter above the range beside it)", "",
+             "| work | turns | CPU per request | rate | throughput | failures: weir | the other |", "|---|--:|--:|--:|--:|--:|--:|"]
     for key in keys:
         ratios = [of_turns(samples, key, field) for field in (CPU, RATE, BYTES)]
         failures = [sum(sum(sample["pair"]["errors"].values()) for sample in samples if sample["work"] == key and sample["peer"] == name)
-                    for name in pairs.NAMES]
+                    for name in WORKS[key].names]
         texts = [spread(values).text if values else "–" for values in ratios]
-        lines.append(f"| {key}: {pairs.WORKS[key].title} | {len(ratios[0])} | {' | '.join(texts)} | {failures[0]} | {failures[1]} |")
+        lines.append(f"| {key}: {WORKS[key].title} | {len(ratios[0])} | {' | '.join(texts)} | {failures[0]} | {failures[1]} |")
     return "\n".join(lines) + "\n"
 
 
@@ -44,17 +50,18 @@ def asked(samples):
     """(work, demand, Figure or None, limit, at most?), as table.asked."""
     for key, field, limit, at_most in ASKED:
         values = of_turns(samples, key, field)
-        text = f"{TEXT[field]}, weir ÷ nginx, {'at most' if at_most else 'at least'} {limit:g}"
+        text = f"{TEXT[field]}, weir ÷ {WORKS[key].names[1]}, {'at most' if at_most else 'at least'} {limit:g}"
         yield key, text, spread(values) if values else None, limit, at_most
 
 
 def of_turns(samples, key, field):
-    """The ratio of each turn, weir ÷ nginx."""
+    """The ratio of each turn, the first server ÷ the second."""
     turns = {}
     for sample in samples:
         if sample["work"] == key:
             turns.setdefault((sample["round"], sample["pair"]["turn"]), {})[sample["peer"]] = sample["pair"][field]
-    return [turn["weir"] / turn["nginx"] for turn in turns.values() if turn.get("weir") and turn.get("nginx")]
+    first, second = WORKS[key].names
+    return [turn[first] / turn[second] for turn in turns.values() if turn.get(first) and turn.get(second)]
 
 
 def spread(values):

@@ -39,6 +39,7 @@ class Peer:
         self.settings, self.backend, self.folder = settings, backend, folder
         self.access_log = f"{folder}/access.log"
         self.port = _free_port()
+        self.tls_port = _free_port() if settings.tls else None
         values = {
             "dir": folder,
             "kind": backend.kind,
@@ -53,6 +54,9 @@ class Peer:
             "mod_php": settings.programs.get("mod_php", ""),
             "fallback": fallback,
             "if_fallback": "" if fallback else "#",
+            "if_tls": "" if settings.tls else "#",
+            "tls_address": f"127.0.0.1:{self.tls_port}",
+            **(settings.tls or Tls())._asdict(),
             **backend.values(),
         }
         argv, log = self.command(values)
@@ -69,6 +73,9 @@ class Peer:
 
     def url(self, path):
         return f"http://127.0.0.1:{self.port}{path}"
+
+    def tls_url(self, path):
+        return f"https://127.0.0.1:{self.tls_port}{path}"
 
     def get(self, path, timeout=10):
         """(status, body) of one request on a connection of its own."""
@@ -170,8 +177,12 @@ class Prefork(Apache):
 PEERS = {peer.name: peer for peer in (Weir, Nginx, HAProxy, Apache, Prefork)}
 
 
-class Settings(collections.namedtuple("Settings", "programs root threads descriptors is_root php_ini")):
-    """The settings that all servers of a run share."""
+class Tls(collections.namedtuple("Tls", "certificate key key_isolation", defaults=("", "", "true"))):
+    """A listener with TLS beside the other: the files of its certificate. `key_isolation`: weir's."""
+
+
+class Settings(collections.namedtuple("Settings", "programs root threads descriptors is_root php_ini tls", defaults=(None,))):
+    """The settings that all servers of a run share. `tls`: a Tls, or None."""
 
 
 def start(name, settings, backend, folder, **more):

@@ -1,0 +1,84 @@
+"""TLS: handshakes and files, weir and nginx in turns; and weir with its keys in the keeper beside weir without a keeper."""
+
+import collections
+
+from . import authority, load, pairs, peers, works
+
+NAME = "bench.example"
+# weir without a keeper.
+ALONE = "weir-alone"
+CLIENTS = 8
+KEYS = {"ecdsa": authority.P256, "rsa": authority.RSA}
+
+
+class Shared(collections.namedtuple("Shared", "backend ca certificate key")):
+    """What both servers have: the backend (unused), and the files of the certificate."""
+
+    @property
+    def tree(self):
+        return self.backend.tree
+
+    def stop(self):
+        self.backend.stop()
+
+
+class Tls(pairs.Pair):
+    """Servers with the same certificate, one thread each. `kind`: of its key."""
+
+    programs = ("openssl", "handshakes", "wrk")
+
+    def __init__(self, key, title, kind="ecdsa", names=pairs.NAMES):
+        super().__init__(key, None, title)
+        self.kind, self.names = kind, names
+        self.peers = tuple(name for name in names if name != ALONE)
+
+    def begin(self, context):
+        folder = context.new_folder("certificates")
+        own = authority.Authority(context.settings.programs["openssl"], folder)
+        own.issue("server", NAME, key=KEYS[self.kind])
+        backend = works.start_backend(works.WORKS["static-100k"], context)
+        return Shared(backend, own.ca, f"{folder}/server.pem", f"{folder}/server.key")
+
+    def start(self, name, shared, context):
+        isolation = str(name != ALONE).lower()
+        settings = context.settings._replace(threads=context.options.threads or pairs.EQUAL,
+                                             tls=peers.Tls(shared.certificate, shared.key, isolation))
+        server = peers.start("weir" if name == ALONE else name, settings, shared.backend, context.new_folder(name))
+        side = pairs.Side(server.tree, lambda: self.load(server, shared, context), server.stop)
+        return pairs.warm(side, lambda: None)
+
+    def load(self, server, shared, context):
+        """One turn."""
+        raise NotImplementedError
+
+    def behind(self, shared):
+        return shared.tree
+
+
+class Handshakes(Tls):
+    """Connections that are opened and closed."""
+
+    def __init__(self, key, title, resume=False, **more):
+        super().__init__(key, title, **more)
+        self.resume = resume
+
+    def load(self, server, shared, context):
+        return load.handshakes(context.settings.programs, f"127.0.0.1:{server.tls_port}", CLIENTS, context.seconds, shared.ca,
+                               NAME, self.resume)
+
+
+class Files(Tls):
+    """A file on kept connections."""
+
+    def load(self, server, shared, context):
+        return load.wrk(context.settings.programs, server.tls_url(works.LARGE_FILE), 64, context.seconds)
+
+
+
+WORKS = {pair.key: pair for pair in (
+    Handshakes("pair-tls-full", "Full handshakes, ECDSA P-256 and X25519, one thread each"),
+    Handshakes("pair-tls-resumed", "Resumed handshakes, one thread each", resume=True),
+    Handshakes("pair-tls-rsa", "Full handshakes, RSA-2048 and X25519, one thread each", kind="rsa"),
+    Handshakes("pair-tls-keeper", "Full handshakes, ECDSA P-256: keys in the keeper and in the gateway", names=("weir", ALONE)),
+    Files("pair-tls-100k", "Static file of 100 KB over TLS, 64 connections, one thread each"),
+)}
