@@ -36,29 +36,23 @@ fn files_and_uploads_of_any_length_arrive_whole() {
     let (weir, authority) = tls
         .with(|setup| setup.file("echo.php", "<?php fpassthru(fopen('php://input', 'r'));"))
         .start();
+    let get = |path: &str, words: &[&str], expected: &[u8]| {
+        for version in ["--http1.1", "--http2"] {
+            let words = [&[version], words].concat();
+            let got = curl(&weir, &authority, "main.test", path, &words);
+            assert!(
+                got.status == 200 && got.body == expected,
+                "{path} {words:?}: {} {}",
+                got.status,
+                got.error
+            );
+        }
+    };
     for size in sizes {
         let expected = noise(size);
-        let got = curl(&weir, &authority, "main.test", &format!("/{size}.bin"), &[]);
-        assert!(
-            got.status == 200 && got.body == expected,
-            "{size}: {} {}",
-            got.status,
-            got.error
-        );
+        get(&format!("/{size}.bin"), &[], &expected);
         let file = format!("@{}", weir.root().join(format!("{size}.bin")).display());
-        let got = curl(
-            &weir,
-            &authority,
-            "main.test",
-            "/echo.php",
-            &["--data-binary", &file],
-        );
-        assert!(
-            got.status == 200 && got.body == expected,
-            "{size} up: {} {}",
-            got.status,
-            got.error
-        );
+        get("/echo.php", &["--data-binary", &file], &expected);
     }
 }
 
@@ -173,6 +167,7 @@ fn a_connection_that_was_idle_for_long_goes_on() {
     let output = Command::new("curl")
         .args([
             "-s",
+            "--http1.1",
             "--rate",
             "40/m",
             "-w",

@@ -4,6 +4,7 @@
 mod clients;
 mod files;
 mod http;
+mod http2;
 mod keeper;
 mod names;
 mod tickets;

@@ -294,11 +294,12 @@ impl Field for BTreeMap<String, String> {
     }
 }
 
-/// `false` or a word.
+/// `true`, `false` or a word.
 impl Field for Http2 {
     fn set(&mut self, value: Option<Value>, _: &Row) {
         *self = match value {
             Some(Value::Text(word)) if word == "clear" => Http2::Clear,
+            Some(Value::Text(word)) if word == "true" => Http2::Tls,
             _ => Http2::Off,
         };
     }
@@ -306,6 +307,7 @@ impl Field for Http2 {
     fn show(&self, _: &Row) -> Option<String> {
         Some(match self {
             Http2::Off => "false".into(),
+            Http2::Tls => "true".into(),
             Http2::Clear => quote("clear"),
         })
     }

@@ -105,7 +105,6 @@ fn about(section: Section) -> &'static str {
 /// Values that are known but not supported yet.
 fn later(kind: &Kind) -> Vec<String> {
     match kind {
-        Kind::Http2 => vec!["true".to_owned()],
         Kind::Word(_, later) => later.iter().map(|word| format!("\"{word}\"")).collect(),
         _ => Vec::new(),
     }
@@ -118,7 +117,7 @@ fn takes(kind: &Kind) -> String {
     };
     match kind {
         Kind::Word(words, _) => quoted(words),
-        Kind::Http2 => "`false` or `\"clear\"`".into(),
+        Kind::Http2 => "`true`, `false` or `\"clear\"`".into(),
         Kind::Count { min, max } => match *max {
             u64::MAX => format!("a whole number from {min}"),
             max => format!("a whole number, {min} to {max}"),

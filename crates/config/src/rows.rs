@@ -108,7 +108,7 @@ pub(crate) enum Default {
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Bool,
-    /// `false` or `"clear"`; `true` is not supported yet.
+    /// `true`, `false` or `"clear"`.
     Http2,
     Count {
         min: u64,
@@ -218,7 +218,7 @@ impl Kind {
     pub(crate) fn expectation(&self) -> (&'static str, &'static str) {
         match self {
             Kind::Bool => ("true or false", "true"),
-            Kind::Http2 => ("false or \"clear\"", "\"clear\""),
+            Kind::Http2 => ("true, false or \"clear\"", "true"),
             Kind::Count { .. } => ("a whole number", "100"),
             Kind::Duration { .. } => ("a duration", "\"30s\""),
             Kind::Size { min, .. } if *min > 64 << 10 => ("a size", "\"64M\""),

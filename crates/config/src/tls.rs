@@ -3,7 +3,7 @@
 use crate::{
     document::{Document, Named},
     entries::Entries,
-    model::{Certificate, ClientAuth, Listener, ListenerTls, Protocol, Site},
+    model::{Certificate, ClientAuth, Http2, Listener, ListenerTls, Protocol, Site},
     scalar,
     sink::Sink,
 };
@@ -22,7 +22,10 @@ pub(crate) fn certificates(
         listener.tls = of_listener(name, entries, &names, sink);
         if listener.protocol != Protocol::Http {
             listener.tls = None;
+            listener.http2 = Http2::Off;
+            continue;
         }
+        listener.http2 = http2(listener, entries, sink);
     }
     for (tables, site) in document.sites.iter().zip(sites) {
         of_site(&tables.site.entries, site, listeners, &names, sink);
@@ -64,6 +67,24 @@ fn of_listener(
     Some(ListenerTls {
         default_certificate,
     })
+}
+
+/// Whether a listener takes HTTP/2.
+fn http2(listener: &Listener, entries: &Entries, sink: &mut Sink) -> Http2 {
+    let (message, hint) = match (listener.http2, listener.tls.is_some()) {
+        (Http2::Off, true) if !entries.is_written("http2") => return Http2::Tls,
+        (Http2::Tls, false) if !entries.bool("tls") => (
+            "`http2 = true` needs `tls = true`",
+            "write tls = true, or http2 = \"clear\" for clients that use HTTP/2 without TLS",
+        ),
+        (Http2::Clear, true) => (
+            "`http2 = \"clear\"` is for listeners without `tls`",
+            "write http2 = true: clients choose it in the handshake of TLS",
+        ),
+        (said, _) => return said,
+    };
+    sink.error(entries.span("http2"), message, hint);
+    Http2::Off
 }
 
 fn of_site(

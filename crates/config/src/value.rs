@@ -299,13 +299,8 @@ impl Reader<'_> {
 
     fn http2(&mut self, kind: &Kind, node: &Node<'_>) -> Option<String> {
         match node.get_ref() {
-            DeValue::Boolean(false) => Some("false".into()),
+            DeValue::Boolean(on) => Some(on.to_string()),
             DeValue::String(text) if text.as_ref() == "clear" => Some("clear".into()),
-            DeValue::Boolean(true) => {
-                let message = "HTTP/2 over TLS is not built yet";
-                self.error(node, message, "`\"clear\"` takes HTTP/2 without TLS");
-                None
-            }
             _ => {
                 self.mismatch(kind, node);
                 None

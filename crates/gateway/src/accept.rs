@@ -298,6 +298,7 @@ impl Terms {
             socket = socket.with_tls(Box::new(session));
         }
         let info = socket.tls().map(|session| session.info().cloned());
+        let has_http2 = matches!(&info, Some(Some(info)) if info.http2);
         let conn = Rc::new(Conn::new(
             self.listener,
             self.home,
@@ -318,8 +319,11 @@ impl Terms {
             place: Some(place),
         };
         let front = Seated::new(gateway, conn, seat);
-        // Three kinds of task: a task is as large as the largest future in it.
+        // Four kinds of task: a task is as large as the largest future in it.
         let task = match &settings.protocol {
+            Protocol::Http if has_http2 => {
+                spawn_local(connection::http2(front, socket, Vec::new()))
+            }
             Protocol::Http if info == Some(None) => spawn_local(Handshake::new(front, socket)),
             Protocol::Http => spawn_local(Http1::new(front, socket, self.limits)),
             Protocol::FastCgi(_) => spawn_local(FastCgi::new(front, socket)),

@@ -152,8 +152,7 @@ impl Front for Seated {
     }
 
     fn takes_http2(&self) -> bool {
-        let listener = self.listener();
-        listener.http2 == Http2::Clear && listener.tls.is_none()
+        self.listener().http2 == Http2::Clear
     }
 
     fn serve_http2(&mut self, socket: Socket, ahead: Vec<u8>) -> Tunnelled {

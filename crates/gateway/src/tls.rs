@@ -2,12 +2,12 @@
 
 use std::{collections::HashMap, os::fd::AsFd, path::PathBuf, sync::Arc};
 
-use weir_config::{Certificate, ClientAuth, Config, TlsVariable};
+use weir_config::{Certificate, ClientAuth, Config, Http2, TlsVariable};
 use weir_control::{GivenCertificate, ManagerHandle, TlsFiles, TlsGiven, ToManager};
 use weir_fcgi::client::Params;
 use weir_sys::memory;
 use weir_tls::{
-    Choice, ClientAuthority, Entry, Pair, Server, Signers, Sites,
+    Choice, ClientAuthority, Entry, Listener, Pair, Server, Signers, Sites,
     x509::{Malformed, Parsed},
 };
 
@@ -49,8 +49,13 @@ pub(super) fn server(
     }
     let given = given.ok_or("the manager gave no certificates")?;
     let (authorities, choices) = choices(config, &given.files)?;
-    let defaults = config.listeners.iter();
-    let defaults = defaults.map(|listener| listener.tls.as_ref()?.default_certificate);
+    let listeners = config.listeners.iter().map(|listener| Listener {
+        default: listener
+            .tls
+            .as_ref()
+            .and_then(|tls| tls.default_certificate),
+        http2: listener.http2 == Http2::Tls,
+    });
     let manager = manager.clone();
     let on_silence = move || manager.tell(ToManager::KeeperSilent);
     let signers = Arc::new(Signers::new(usize::from(reactors), on_silence));
@@ -64,7 +69,7 @@ pub(super) fn server(
     let server = Server::new(
         config.tls.only_tls13,
         &authorities,
-        defaults.collect(),
+        listeners.collect(),
         Box::new(sites),
         signers,
     )?;

@@ -24,7 +24,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 pub use self::{
     kind::{KeyKind, may_sign},
     pair::Pair,
-    server::{Choice, ClientAuthority, Counts, Server, Sites},
+    server::{Choice, ClientAuthority, Counts, Listener, Server, Sites},
     session::{Broken, ClientCertificate, Info, Session},
     signers::{Answer, Question, Signers},
     table::{Entry, Table},

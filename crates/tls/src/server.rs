@@ -31,13 +31,12 @@ use crate::{Entry, Signers, Table, TicketKeys, provider, tickets::Ticketer};
 /// What all connections share.
 pub struct Server {
     /// For sites that ask for no certificate.
-    usual: Arc<ServerConfig>,
+    usual: Offers,
     /// For the others, by [`Choice::authority`].
-    asking: Vec<Arc<ServerConfig>>,
+    asking: Vec<Offers>,
     table: RwLock<Arc<Table>>,
     sites: Box<dyn Sites>,
-    /// By listener: the certificate for clients without a known name.
-    defaults: Vec<Option<usize>>,
+    listeners: Vec<Listener>,
     /// The keys of tickets.
     pub tickets: Arc<TicketKeys>,
     /// The keeper.
@@ -45,6 +44,18 @@ pub struct Server {
     /// Handshakes so far.
     pub counts: Counts,
 }
+
+/// What is said of a listener.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Listener {
+    /// The certificate for clients without a known name.
+    pub default: Option<usize>,
+    /// Clients may choose HTTP/2 by ALPN (RFC 7301).
+    pub http2: bool,
+}
+
+/// The same settings without and with HTTP/2.
+type Offers = [Arc<ServerConfig>; 2];
 
 /// What the sites say of a name.
 pub trait Sites: Send + Sync {
@@ -118,20 +129,19 @@ impl ClientAuthority {
 }
 
 impl Server {
-    /// Without certificates and keys of tickets, which come later. `defaults`: by listener, the certificate for clients
-    /// without a known name.
+    /// Without certificates and keys of tickets, which come later.
     ///
     /// # Errors
     /// If an authority cannot be used.
     pub fn new(
         only_tls13: bool,
         authorities: &[ClientAuthority],
-        defaults: Vec<Option<usize>>,
+        listeners: Vec<Listener>,
         sites: Box<dyn Sites>,
         signers: Arc<Signers>,
     ) -> Result<Server, String> {
         let tickets = Arc::new(TicketKeys::default());
-        let config = |authority| config(only_tls13, authority, &tickets);
+        let config = |authority| offers(only_tls13, authority, &tickets);
         let asking: Result<Vec<_>, String> =
             authorities.iter().map(|one| config(Some(one))).collect();
         Ok(Server {
@@ -139,7 +149,7 @@ impl Server {
             asking: asking?,
             table: RwLock::default(),
             sites,
-            defaults,
+            listeners,
             tickets,
             signers,
             counts: Counts::default(),
@@ -176,14 +186,15 @@ impl Server {
             // Names of addresses are not sent (RFC 6066 §3).
             None => table.find_address(local?, schemes),
         };
-        let default = || table.get((*self.defaults.get(usize::from(listener))?)?);
+        let listener = self.listeners.get(usize::from(listener))?;
+        let default = || table.get(listener.default?);
         let certificate = of_site.or_else(by_name).or_else(default)?;
-        let config = match choice.authority {
+        let offers = match choice.authority {
             Some(index) => self.asking.get(index)?,
             None => &self.usual,
         };
         Some(Chosen {
-            config: config.clone(),
+            config: offers[usize::from(listener.http2)].clone(),
             certificate,
             authority: choice.authority,
         })
@@ -225,11 +236,11 @@ pub(crate) fn with_certificate<T>(
     result
 }
 
-fn config(
+fn offers(
     only_tls13: bool,
     authority: Option<&ClientAuthority>,
     tickets: &Arc<TicketKeys>,
-) -> Result<Arc<ServerConfig>, String> {
+) -> Result<Offers, String> {
     let versions = match only_tls13 {
         true => &[&TLS13][..],
         false => &[&TLS13, &TLS12][..],
@@ -242,13 +253,16 @@ fn config(
         Some(authority) => builder.with_client_cert_verifier(verifier(authority)?),
     };
     let mut config = builder.with_cert_resolver(Arc::new(OfHandshake));
-    config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.ticketer = Arc::new(Ticketer {
         keys: tickets.clone(),
         binding: binding(authority),
     });
-    Ok(Arc::new(config))
+    Ok([&PROTOCOLS[1..], &PROTOCOLS].map(|protocols| {
+        let mut config = config.clone();
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        Arc::new(config)
+    }))
 }
 
 fn verifier(authority: &ClientAuthority) -> Result<Arc<dyn ClientCertVerifier>, String> {
@@ -285,4 +299,8 @@ fn binding(authority: Option<&ClientAuthority>) -> [u8; 32] {
 }
 
 /// What connections speak, by ALPN (RFC 7301), the best first.
-const PROTOCOLS: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
+const PROTOCOLS: [&[u8]; 3] = [HTTP2, b"http/1.1", b"http/1.0"];
+
+/// HTTP/2 over TLS (RFC 9113 §3.1). What RFC 9113 §9.2 forbids, rustls does not have: it has TLS 1.2 and 1.3 without
+/// compression and renegotiation, and only ciphers with ephemeral keys that authenticate what they encrypt.
+pub(crate) const HTTP2: &[u8] = b"h2";

@@ -24,7 +24,7 @@ use rustls::{
 
 use crate::{
     Server,
-    server::{Chosen, with_certificate},
+    server::{Chosen, HTTP2, with_certificate},
     x509::Parsed,
 };
 
@@ -70,6 +70,8 @@ pub struct Info {
     pub cipher: &'static str,
     /// The name that the client asked for, in lower case.
     pub server_name: Option<Box<str>>,
+    /// The client speaks HTTP/2 (ALPN).
+    pub http2: bool,
     /// The client had a ticket.
     pub resumed: bool,
     /// How it was asked for a certificate ([`crate::Choice::authority`]).
@@ -427,6 +429,7 @@ impl Info {
             },
             cipher: suite.map_or("", cipher),
             server_name: connection.server_name().map(Into::into),
+            http2: connection.alpn_protocol() == Some(HTTP2),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
             authority,
             client: client

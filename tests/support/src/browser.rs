@@ -21,18 +21,24 @@ pub struct Browser {
 impl Browser {
     /// Opens `url`. The browser writes its files to `folder`.
     pub fn open(folder: &Path, url: &str) -> Browser {
+        Browser::open_with(folder, url, &[])
+    }
+
+    /// As [`Browser::open`], with more arguments for the browser.
+    pub fn open_with(folder: &Path, url: &str, arguments: &[&str]) -> Browser {
         let (to, from) = (folder.join("to-browser"), folder.join("from-browser"));
         for pipe in [&to, &from] {
             let made = Command::new("mkfifo").arg(pipe).status().expect("mkfifo");
             assert!(made.success());
         }
         // The DevTools protocol uses descriptors 3 and 4. Each message is a JSON text followed by a NUL.
-        let script = "exec timeout 120 chromium-headless-shell --no-sandbox --disable-gpu --disable-dev-shm-usage \
-                      --no-first-run --no-proxy-server --remote-debugging-pipe --window-size=1000,1400 \
-                      \"--user-data-dir=$3\" 3<\"$1\" 4>\"$2\"";
+        let script = "to=$1 from=$2 profile=$3; shift 3; exec timeout 120 chromium-headless-shell --no-sandbox \
+                      --disable-gpu --disable-dev-shm-usage --no-first-run --no-proxy-server --remote-debugging-pipe \
+                      --window-size=1000,1400 \"--user-data-dir=$profile\" \"$@\" 3<\"$to\" 4>\"$from\"";
         let child = Command::new("sh")
             .args(["-c", script, "sh"])
             .args([&to, &from, &folder.join("profile-driven")])
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(folder.join("driven.err")).expect("a file"))

@@ -2,14 +2,33 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::LIMIT;
+use tokio_rustls::rustls::{
+    ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
+    version,
+};
 
-/// A connection of HTTP/2 without TLS.
+use crate::LIMIT;
+use crate::authority::Authority;
+
+/// A connection of HTTP/2.
 pub struct Http2 {
-    stream: TcpStream,
+    wire: Wire,
+    /// What came and belongs to the next frames.
+    ahead: Vec<u8>,
 }
+
+enum Wire {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+/// A client of TLS that offers HTTP/2 and keeps tickets.
+pub struct TlsClient(Arc<ClientConfig>);
 
 /// A frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,15 +63,64 @@ pub struct Answer {
     pub reset: Option<u32>,
 }
 
+impl TlsClient {
+    /// Trusts `authority`. `only_tls12`: it does not offer TLS 1.3.
+    pub fn new(authority: &Authority, only_tls12: bool) -> TlsClient {
+        let versions = match only_tls12 {
+            true => &[&version::TLS12][..],
+            false => &[&version::TLS13][..],
+        };
+        let mut roots = RootCertStore::empty();
+        let certificate = CertificateDer::from_pem_file(authority.file()).expect("a certificate");
+        roots.add(certificate).expect("an authority");
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        TlsClient(Arc::new(config))
+    }
+
+    /// Shakes hands on `socket` for `host`, and begins HTTP/2 with these SETTINGS.
+    #[track_caller]
+    pub fn http2(&self, mut socket: TcpStream, host: &str, settings: &[(u16, u32)]) -> Http2 {
+        let name = ServerName::try_from(host.to_owned()).expect("a name");
+        socket.set_nodelay(true).expect("TCP_NODELAY");
+        socket.set_read_timeout(Some(LIMIT)).expect("a timeout");
+        let mut session = ClientConnection::new(self.0.clone(), name).expect("a session");
+        while session.is_handshaking() {
+            session.complete_io(&mut socket).expect("a handshake");
+        }
+        assert_eq!(session.alpn_protocol(), Some(&b"h2"[..]), "ALPN");
+        let stream = StreamOwned::new(session, socket);
+        Http2::begin(Wire::Tls(Box::new(stream)), settings)
+    }
+}
+
 impl Http2 {
-    /// Connects, and sends the preface and these SETTINGS.
+    /// Connects without TLS, and sends the preface and these SETTINGS.
     #[track_caller]
     pub fn connect(address: SocketAddr, settings: &[(u16, u32)]) -> Http2 {
         let stream = TcpStream::connect(address).expect("a connection");
         stream.set_nodelay(true).expect("TCP_NODELAY");
-        let mut client = Http2 { stream };
+        Http2::begin(Wire::Plain(stream), settings)
+    }
+
+    fn begin(wire: Wire, settings: &[(u16, u32)]) -> Http2 {
+        let ahead = Vec::new();
+        let mut client = Http2 { wire, ahead };
         client.raw(PREFACE).frame(SETTINGS, 0, 0, &list(settings));
         client
+    }
+
+    /// Whether the handshake of TLS was a short one.
+    pub fn is_resumed(&self) -> bool {
+        match &self.wire {
+            Wire::Plain(_) => false,
+            Wire::Tls(stream) => stream.conn.handshake_kind() == Some(HandshakeKind::Resumed),
+        }
     }
 
     /// Sends bytes.
@@ -64,8 +132,33 @@ impl Http2 {
     /// Sends bytes. False: weir has closed the connection, or does not read.
     pub fn try_raw(&mut self, bytes: &[u8]) -> bool {
         let timeout = Some(LIMIT);
-        self.stream.set_write_timeout(timeout).expect("a timeout");
-        self.stream.write_all(bytes).is_ok()
+        self.stream().set_write_timeout(timeout).expect("a timeout");
+        match &mut self.wire {
+            Wire::Plain(stream) => stream.write_all(bytes).is_ok(),
+            Wire::Tls(stream) => stream.write_all(bytes).is_ok(),
+        }
+    }
+
+    /// Waits for bytes until there are so many. `limit`: for the first of them. False: they do not come.
+    fn wait_for(&mut self, count: usize, limit: Duration) -> bool {
+        while self.ahead.len() < count {
+            let limit = match self.ahead.is_empty() {
+                true => limit,
+                false => LIMIT,
+            };
+            let timeout = Some(limit);
+            self.stream().set_read_timeout(timeout).expect("a timeout");
+            let mut bytes = [0; 8192];
+            let read = match &mut self.wire {
+                Wire::Plain(stream) => stream.read(&mut bytes),
+                Wire::Tls(stream) => stream.read(&mut bytes),
+            };
+            match read {
+                Ok(0) | Err(_) => return false,
+                Ok(count) => self.ahead.extend_from_slice(&bytes[..count]),
+            }
+        }
+        true
     }
 
     /// Sends a frame.
@@ -92,20 +185,16 @@ impl Http2 {
 
     /// The next frame within `limit`; `None`: none came, or the connection is closed.
     pub fn next_within(&mut self, limit: Duration) -> Option<Frame> {
-        self.stream
-            .set_read_timeout(Some(limit))
-            .expect("a timeout");
-        if self.stream.peek(&mut [0]).ok()? == 0 {
+        if !self.wait_for(HEAD, limit) {
             return None;
         }
-        let mut head = [0; 9];
-        self.stream
-            .set_read_timeout(Some(LIMIT))
-            .expect("a timeout");
-        self.stream.read_exact(&mut head).ok()?;
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        let mut payload = vec![0; length as usize];
-        self.stream.read_exact(&mut payload).ok()?;
+        let head: [u8; HEAD] = self.ahead[..HEAD].try_into().ok()?;
+        let whole = HEAD + u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        if !self.wait_for(whole, LIMIT) {
+            return None;
+        }
+        let payload = self.ahead[HEAD..whole].to_vec();
+        self.ahead.drain(..whole);
         let frame = Frame {
             kind: head[3],
             flags: head[4],
@@ -197,7 +286,10 @@ impl Http2 {
 
     /// The socket.
     pub fn stream(&self) -> &TcpStream {
-        &self.stream
+        match &self.wire {
+            Wire::Plain(stream) => stream,
+            Wire::Tls(stream) => &stream.sock,
+        }
     }
 }
 
@@ -273,6 +365,9 @@ fn status(block: &[u8]) -> u16 {
     }
 }
 
+/// Bytes of the head of a frame.
+const HEAD: usize = 9;
+
 /// With which a connection begins.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -311,6 +406,8 @@ pub const INITIAL_WINDOW: u16 = 4;
 pub const PROTOCOL_ERROR: u32 = 1;
 /// A code of errors.
 pub const INTERNAL_ERROR: u32 = 2;
+/// A code of errors.
+pub const REFUSED_STREAM: u32 = 7;
 /// A code of errors.
 pub const CANCEL: u32 = 8;
 /// A code of errors.

@@ -8,6 +8,8 @@ pub enum Http2 {
     /// HTTP/1 only.
     #[default]
     Off,
+    /// HTTP/2 over TLS, if the client chooses it in the handshake (ALPN).
+    Tls,
     /// HTTP/2 without TLS, if the client begins with its preface.
     Clear,
 }

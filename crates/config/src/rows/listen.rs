@@ -48,8 +48,9 @@ pub(super) const LISTEN: &[Row] = &[
          reads slowly but steadily is not cut.").called(&["timeout_client"]).only(&["http", "fastcgi"]),
     key(&[Listen], "max_requests_per_connection", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
         "Maximum number of requests on one connection. 0: no limit.").called(&["keepalive_requests", "MaxKeepAliveRequests"]).only(&["http", "fastcgi"]),
-    key(&[Listen], "http2", Kind::Http2, Value("false"),
-        "HTTP/2. `\"clear\"`: also without TLS, for clients that begin with its preface (prior knowledge); all others get HTTP/1.")
+    key(&[Listen], "http2", Kind::Http2, Absent("`true` with `tls`, otherwise `false`"),
+        "HTTP/2. `true`: clients choose it in the handshake of TLS (ALPN). `\"clear\"`: without TLS, for clients that begin with its preface \
+         (prior knowledge). In both cases all others get HTTP/1.")
         .called(&["http2_on", "h2", "h2c", "Protocols"]).only(&["http"]),
     key(&[Listen], "http2_max_streams", Kind::Count { min: 1, max: 10_000 }, Value("128"),
         "Maximum number of requests at the same time on one HTTP/2 connection; more are reset with REFUSED_STREAM.")

@@ -1,0 +1,371 @@
+//! HTTP/2 over TLS: the handshake chooses it (ALPN), and everything else is as over HTTP/1.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use weir_test::browser::Browser;
+use weir_test::http2::{
+    DATA, END_STREAM, GOAWAY, HEADERS, Http2, REFUSED_STREAM, RST_STREAM, TlsClient,
+};
+use weir_test::{Responder, Setup, Weir, wait_until};
+
+use crate::{Tls, curl, s_client};
+
+fn params(weir: &Weir, authority: &crate::Authority, words: &[&str]) -> Value {
+    let got = curl(weir, authority, "main.test", "/params.php", words);
+    assert_eq!(got.status, 200, "{}", got.error);
+    serde_json::from_slice(&got.body).expect("JSON")
+}
+
+/// What openssl says of a handshake with this offer.
+fn offered(weir: &Weir, protocols: &str) -> String {
+    let words = ["-servername", "main.test", "-alpn", protocols];
+    let output = s_client(weir.address(), &words, "\r\n\r\n");
+    [output.stdout, output.stderr]
+        .map(|text| String::from_utf8_lossy(&text).into_owned())
+        .concat()
+}
+
+#[test]
+fn clients_choose_http2_in_the_handshake_and_scripts_see_it() {
+    let (weir, authority) = Tls::new().with_php().start();
+    for (words, protocol, tls, cipher) in [
+        (&["--http2"][..], "HTTP/2.0", "TLSv1.3", "TLS_AES"),
+        (
+            &["--http2", "--tls-max", "1.2"],
+            "HTTP/2.0",
+            "TLSv1.2",
+            "ECDHE-ECDSA-",
+        ),
+        (&["--http1.1"], "HTTP/1.1", "TLSv1.3", "TLS_AES"),
+        (&["--http1.0"], "HTTP/1.0", "TLSv1.3", "TLS_AES"),
+    ] {
+        let params = params(&weir, &authority, words);
+        assert_eq!(params["SERVER_PROTOCOL"], protocol);
+        assert_eq!(params["HTTPS"], "on");
+        assert_eq!(params["SSL_PROTOCOL"], tls);
+        let used = params["SSL_CIPHER"].as_str().expect("a cipher");
+        assert!(used.starts_with(cipher), "{used}");
+        assert_eq!(params["SSL_TLS_SNI"], "main.test");
+        assert_eq!(params["REMOTE_ADDR"], "127.0.0.1");
+        let port = weir.address().port();
+        assert_eq!(params["HTTP_HOST"], format!("main.test:{port}"));
+        let logged = weir.logged("/params.php");
+        assert!(logged["protocol"].is_string(), "{logged}");
+    }
+    assert!(offered(&weir, "http/1.1,h2").contains("ALPN protocol: h2"));
+    assert!(offered(&weir, "http/1.1").contains("ALPN protocol: http/1.1"));
+    assert!(offered(&weir, "h3").contains("no application protocol"));
+}
+
+#[test]
+fn http2_can_be_switched_off() {
+    let (weir, authority) = Tls::new()
+        .with_php()
+        .with(|setup| setup.listen("http2 = false"))
+        .start();
+    let params = params(&weir, &authority, &["--http2"]);
+    assert_eq!(params["SERVER_PROTOCOL"], "HTTP/1.1");
+    assert!(offered(&weir, "h2").contains("no application protocol"));
+}
+
+#[test]
+fn a_ticket_shortens_the_next_handshake() {
+    let (weir, authority) = Tls::new().start();
+    for only_tls12 in [false, true] {
+        let client = TlsClient::new(&authority, only_tls12);
+        let connect = || {
+            let socket = TcpStream::connect(weir.address()).expect("a connection");
+            let mut http2 = client.http2(socket, "main.test", &[]);
+            assert_eq!(get(&mut http2, 1, "main.test", "/"), (200, "main\n".into()));
+            http2.is_resumed()
+        };
+        assert!(!connect());
+        assert!(connect());
+        let gateway = weir.gateway();
+        weir.signal(Signal::HUP);
+        wait_until("another gateway", || !gateway.runs());
+        assert!(connect(), "after a reload");
+    }
+}
+
+/// The pseudo-header fields of a GET.
+fn fields<'t>(host: &'t str, path: &'t str) -> [(&'t str, &'t str); 4] {
+    [
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", host),
+        (":path", path),
+    ]
+}
+
+/// The answer on a stream: its status, if HPACK's table has it, and its body.
+fn get(http2: &mut Http2, stream: u32, host: &str, path: &str) -> (u16, String) {
+    let fields = fields(host, path);
+    let answer = http2.head(stream, &fields, true).answer(stream);
+    let body = String::from_utf8_lossy(&answer.body).into_owned();
+    (answer.statuses[0], body)
+}
+
+#[test]
+fn a_request_for_another_site_is_misdirected_and_others_of_the_connection_are_served() {
+    let (weir, authority) = Tls::new().start();
+    let socket = TcpStream::connect(weir.address()).expect("a connection");
+    let mut http2 = TlsClient::new(&authority, false).http2(socket, "main.test", &[]);
+    for (stream, host, body) in [
+        (1, "main.test", "main\n"),
+        (3, "www.main.test", "main\n"),
+        (5, "other.test", ""),
+        (7, "main.test", "main\n"),
+    ] {
+        let (_, got) = get(&mut http2, stream, host, "/?of=a-site");
+        assert!(
+            match body {
+                "" => got.contains("421"),
+                body => got == body,
+            },
+            "{host}: {got}"
+        );
+    }
+    let words = ["--http2", "-H", "Host: other.test"];
+    assert_eq!(
+        curl(&weir, &authority, "main.test", "/", &words).status,
+        421
+    );
+}
+
+#[test]
+fn a_proxy_s_header_comes_before_the_handshake() {
+    let (weir, authority) = Tls::new()
+        .with_php()
+        .with(|setup| {
+            setup
+                .listen("proxy_protocol = true")
+                .server("trusted = [\"127.0.0.1\"]")
+        })
+        .start();
+    let mut socket = TcpStream::connect(weir.address()).expect("a connection");
+    socket
+        .write_all(b"PROXY TCP4 192.0.2.7 192.0.2.1 5000 443\r\n")
+        .expect("a header");
+    let mut http2 = TlsClient::new(&authority, false).http2(socket, "main.test", &[]);
+    let (status, body) = get(&mut http2, 1, "main.test", "/params.php");
+    assert_eq!(status, 200);
+    let params: Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!(params["REMOTE_ADDR"], "192.0.2.7");
+    assert_eq!(params["SERVER_PROTOCOL"], "HTTP/2.0");
+    assert_eq!(params["HTTPS"], "on");
+}
+
+#[test]
+fn hints_compression_and_the_limits_of_clients_are_as_over_http1() {
+    let text = "a text that is compressed\n".repeat(200);
+    let setup = |setup: Setup| {
+        let responder = Responder::unix(setup.folder(), |_, answer| {
+            answer.stdout("Status: 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n");
+            answer.page("a page");
+        });
+        let pool = responder.pool(2);
+        let setup = setup
+            .file("text.html", &text)
+            .file("hint.php", "")
+            .pool(&pool)
+            .site("compress = true")
+            .more("[[site.main.route]]\npath = \"/rated/\"\nrate = \"1/m\"\nreply = { body = \"once\" }")
+            .more("[[site.main.route]]\npath = \"/closed/\"\ndeny = [\"127.0.0.0/8\"]\nreply = { body = \"never\" }");
+        (responder, setup)
+    };
+    let mut responder = None;
+    let (weir, authority) = Tls::new()
+        .with(|before| {
+            let (one, after) = setup(before);
+            responder = Some(one);
+            after
+        })
+        .start();
+    let get = |path: &str, words: &[&str]| {
+        let words = [&["--http2", "-i"][..], words].concat();
+        let got = curl(&weir, &authority, "main.test", path, &words);
+        (got.status, got.text().to_ascii_lowercase())
+    };
+    let (status, said) = get("/hint.php", &[]);
+    assert_eq!(status, 200);
+    let hint = said.find("http/2 103 \r\nlink: </style.css>; rel=preload");
+    assert!(hint < said.find("http/2 200") && hint.is_some(), "{said}");
+    let (_, said) = get("/text.html", &["--compressed"]);
+    assert!(
+        said.contains("content-encoding: ") && said.ends_with(&text),
+        "{said}"
+    );
+    assert_eq!(get("/rated/", &[]).0, 200);
+    let (status, said) = get("/rated/", &[]);
+    assert!(status == 429 && said.contains("retry-after: "), "{said}");
+    assert_eq!(get("/closed/", &[]).0, 403);
+}
+
+#[test]
+fn nghttp_and_h2load_are_content() {
+    let (weir, _) = Tls::new().start();
+    let url = format!("https://{}/", weir.address());
+    let run = |program: &str, words: &[&str]| {
+        let output = Command::new(program).args(words).arg(&url).output();
+        let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let said = run("h2load", &["-n", "2000", "-c", "4", "-m", "32"]);
+    assert!(said.contains("2000 succeeded, 0 failed"), "{said}");
+    let said = run("nghttp", &["-nv", "-t", "60", "--no-verify-peer"]);
+    assert!(
+        said.contains("The negotiated protocol: h2") && said.contains(":status: 200"),
+        "{said}"
+    );
+}
+
+/// What the clients of [`load`] have seen.
+#[derive(Default)]
+struct Seen {
+    answered: AtomicU64,
+    failed: AtomicU64,
+    full: AtomicU64,
+    resumed: AtomicU64,
+    is_over: AtomicBool,
+}
+
+/// Sends requests over one connection after the other, eight at once, until it is over. Those that weir has not begun are
+/// sent again over the next connection, as RFC 9113 allows (§6.8, §8.7).
+fn load(weir: &Weir, client: &TlsClient, seen: &Seen) {
+    while !seen.is_over.load(Relaxed) {
+        let socket = TcpStream::connect(weir.address()).expect("a connection");
+        let mut http2 = client.http2(socket, "main.test", &[]);
+        let kind = match http2.is_resumed() {
+            true => &seen.resumed,
+            false => &seen.full,
+        };
+        kind.fetch_add(1, Relaxed);
+        http2.allow(0, 1 << 30);
+        let mut open = BTreeSet::new();
+        let mut next = 1;
+        let mut is_leaving = false;
+        loop {
+            while !is_leaving && open.len() < 8 && !seen.is_over.load(Relaxed) {
+                http2.head(next, &fields("main.test", "/"), true);
+                open.insert(next);
+                next += 2;
+            }
+            if open.is_empty() {
+                break;
+            }
+            let Some(frame) = http2.receive() else {
+                seen.failed.fetch_add(open.len() as u64, Relaxed);
+                break;
+            };
+            let is_last = frame.flags & END_STREAM != 0;
+            match frame.kind {
+                HEADERS | DATA if is_last && open.remove(&frame.stream) => {
+                    let is_right = frame.kind == DATA && frame.payload == b"main\n";
+                    let count = match is_right {
+                        true => &seen.answered,
+                        false => &seen.failed,
+                    };
+                    count.fetch_add(1, Relaxed);
+                }
+                RST_STREAM if open.remove(&frame.stream) => {
+                    let is_refused = frame.payload == REFUSED_STREAM.to_be_bytes();
+                    seen.failed.fetch_add(u64::from(!is_refused), Relaxed);
+                }
+                GOAWAY => {
+                    let last: [u8; 4] = frame.payload[..4].try_into().expect("four bytes");
+                    open.retain(|stream| *stream <= u32::from_be_bytes(last));
+                    seen.failed
+                        .fetch_add(u64::from(frame.error().is_some()), Relaxed);
+                    is_leaving = true;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn reloads_under_load_fail_no_request_and_tickets_stay_good() {
+    let reloads = match std::env::var("WEIR_CONFORMANCE") {
+        Ok(_) => 50,
+        Err(_) => 3,
+    };
+    let (weir, authority) = Tls::new().start();
+    let client = TlsClient::new(&authority, false);
+    let seen = Seen::default();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| load(&weir, &client, &seen));
+        }
+        for _ in 0..reloads {
+            let (gateway, answered) = (weir.gateway(), seen.answered.load(Relaxed));
+            weir.signal(Signal::HUP);
+            wait_until("another gateway", || !gateway.runs());
+            wait_until("more answers", || {
+                seen.answered.load(Relaxed) > answered + 100
+            });
+        }
+        seen.is_over.store(true, Relaxed);
+    });
+    let [answered, failed, full, resumed] =
+        [&seen.answered, &seen.failed, &seen.full, &seen.resumed].map(|count| count.load(Relaxed));
+    assert_eq!(failed, 0, "of {answered}");
+    // The first handshakes of the four are full.
+    assert!(
+        full <= 4 && resumed >= reloads * 4,
+        "{full} full, {resumed} resumed"
+    );
+}
+
+#[test]
+fn a_browser_uses_it_and_uploads() {
+    let echo = "<?php header('Content-Type: text/plain'); echo $_SERVER['SERVER_PROTOCOL'], ' ',\n\
+                strlen(file_get_contents('php://input'));";
+    let page = "<!doctype html><title>page</title><script>\n\
+        fetch('/echo.php', { method: 'POST', body: new Blob([new Uint8Array(3000000)]) })\n\
+        .then(answer => answer.text()).then(text => { window.answer = text; });</script>";
+    let (weir, _) = Tls::new()
+        .with_php()
+        .with(|setup| setup.file("echo.php", echo).file("page.html", page))
+        .start();
+    let address = weir.address();
+    let url = format!("https://main.test:{}/page.html", address.port());
+    let map = format!("--host-resolver-rules=MAP main.test {}", address.ip());
+    let arguments = ["--ignore-certificate-errors", &map];
+    let mut browser = Browser::open_with(weir.folder(), &url, &arguments);
+    browser.wait_until("window.answer !== undefined");
+    assert_eq!(browser.run("window.answer"), "HTTP/2.0 3000000");
+    let protocol = "performance.getEntriesByType('navigation')[0].nextHopProtocol";
+    assert_eq!(browser.run(protocol), "h2");
+}
+
+/// A connection that is told to end takes no request that is then lost.
+#[test]
+fn a_reload_ends_connections_in_two_steps() {
+    let (weir, authority) = Tls::new().start();
+    let socket = TcpStream::connect(weir.address()).expect("a connection");
+    let mut http2 = TlsClient::new(&authority, false).http2(socket, "main.test", &[]);
+    assert_eq!(get(&mut http2, 1, "main.test", "/").1, "main\n");
+    weir.signal(Signal::HUP);
+    let first = http2.expect(GOAWAY);
+    assert_eq!(first.payload[..4], (u32::MAX >> 1).to_be_bytes());
+    // This one was on its way.
+    http2.head(3, &fields("main.test", "/"), true);
+    let mut heads = 0;
+    let mut last = None;
+    while let Some(frame) = http2.receive() {
+        heads += u32::from(frame.kind == HEADERS && frame.flags & END_STREAM == 0);
+        if frame.kind == GOAWAY {
+            last = Some(frame.payload[..8].to_vec());
+        }
+    }
+    assert_eq!(heads, 1);
+    assert_eq!(last, Some(vec![0, 0, 0, 3, 0, 0, 0, 0]));
+}
