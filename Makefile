@@ -1,6 +1,6 @@
 # The commands of the README. They install what is missing from Debian's packages (as root, or with sudo).
 #
-#   make run     build weir quickly and serve examples/site on http://127.0.0.1:8080/ with PHP running
+#   make run     build weir quickly and serve examples/site on http://127.0.0.1:8080/ and https://localhost:8443/ with PHP running
 #   make test    formatting, lints, unit tests, simulator, integration tests against real programs
 #   make bench   weir and its peers side by side; figures to bench/runs/
 #
@@ -8,6 +8,8 @@
 
 CARGO ?= cargo
 LISTEN ?= 127.0.0.1:8080
+# The address for https://localhost; empty: none.
+LISTEN_HTTPS ?= 127.0.0.1:8443
 PREFIX ?= /usr/local
 # What takes the symbols out of installed programs; STRIP=true keeps them.
 STRIP ?= strip
@@ -35,7 +37,7 @@ install:
 # Built with a profile of its own: the first page is there much sooner, from a program that is slower.
 run: setup-run php
 	$(CARGO) build --locked --profile quick
-	@setup/run.sh $(TARGET)/quick/weir examples/site $(LISTEN)
+	@setup/run.sh $(TARGET)/quick/weir examples/site $(LISTEN) $(LISTEN_HTTPS)
 
 test: setup-test
 	@CARGO="$(CARGO)" setup/test.sh

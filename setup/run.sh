@@ -1,7 +1,7 @@
 #!/bin/sh
-# Serves a folder and prints what to try: setup/run.sh WEIR FOLDER ADDRESS
+# Serves a folder and prints what to try: setup/run.sh WEIR FOLDER ADDRESS [ADDRESS FOR HTTPS]
 set -eu
-weir=$1 folder=$2 listen=$3
+weir=$1 folder=$2 listen=$3 https=${4:-}
 
 # If root starts it, weir serves as an ordinary user (the folder's owner, else www-data). That user may have no access
 # to the checkout: then the script serves a copy in a folder that every user may read.
@@ -37,4 +37,14 @@ cat <<SAY
     curl -N http://$listen/stream.php             events as they happen
 
 SAY
-exec "$weir" serve "$folder" --listen "$listen" --workers 4
+if [ -n "$https" ]; then
+    cat <<SAY
+    https://localhost:${https##*:}/                       the same page; $weir trust
+                                                  says how to make browsers accept its certificate
+
+SAY
+    set -- --domain localhost --listen-https "$https"
+else
+    set --
+fi
+exec "$weir" serve "$folder" --listen "$listen" --workers 4 "$@"

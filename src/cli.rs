@@ -5,13 +5,14 @@
 
 mod advise;
 mod folder;
+mod trust;
 mod version;
 mod window;
 
 use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, error::ErrorKind};
-use weir_config::{parse_address, to_toml};
+use weir_config::{parse_address, parse_host, to_toml};
 use weir_manager::EX_USAGE;
 use weir_observe::{console, error_log};
 use weir_tools::{
@@ -20,6 +21,7 @@ use weir_tools::{
     doctor, watch,
 };
 
+use self::trust::TrustArgs;
 use self::window::{Admin, Request, WindowArgs, admin_address, ask, limit};
 
 /// No weir is running (sysexits.h).
@@ -40,6 +42,8 @@ pub enum Command {
     Watch(watch::Flags, WindowArgs),
     /// `weir bench`
     Bench(Box<BenchArgs>),
+    /// `weir trust`
+    Trust(TrustArgs),
 }
 
 /// Flags of `weir serve`.
@@ -56,6 +60,17 @@ pub struct ServeArgs {
     /// Address to serve ROOT on: host:port or unix:PATH (can be repeated) [default: 127.0.0.1:8080]
     #[arg(short, long, value_name = "ADDR", value_parser = listen_address, conflicts_with = "config")]
     pub listen: Vec<String>,
+
+    /// Name of the site, which gets a certificate by itself and is served over https (can be repeated)
+    ///
+    /// For names that no public authority signs: localhost, names that end in .localhost, .test, .local or .internal, private
+    /// addresses. weir's local CA signs the certificate: weir trust. Requests without TLS for these names are redirected.
+    #[arg(long, value_name = "NAME", value_parser = domain, conflicts_with = "config")]
+    pub domain: Vec<String>,
+
+    /// Address for https, with --domain: host:port (can be repeated) [default: 127.0.0.1:8443]
+    #[arg(long, value_name = "ADDR", value_parser = listen_address, conflicts_with = "config", requires = "domain")]
+    pub listen_https: Vec<String>,
 
     /// Number of PHP workers for ROOT [default: from cores and memory]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with = "config")]
@@ -109,6 +124,7 @@ pub fn main() -> ExitCode {
             }
             Err(code) => code,
         },
+        Ok(Command::Trust(args)) => trust::main(&args),
         Ok(Command::Bench(args)) if args.advise => advise::main(&args),
         Ok(Command::Bench(args)) => bench::main(&args),
         Err(code) => code,
@@ -272,6 +288,8 @@ enum TypedCommand {
     /// -c sets the number of users; each waits for its answer and then asks again. -r sets the number of requests per
     /// second, independent of the answers; times count from the moment when a request should have been sent.
     Bench(Box<BenchArgs>),
+    /// Print how to make browsers trust weir's local CA, which signs for localhost, *.test and private addresses
+    Trust(TrustArgs),
     /// Run like PHP-FPM, with its command line and configuration: weir fpm -h
     #[command(disable_help_flag = true)]
     Fpm(Later),
@@ -332,7 +350,7 @@ impl Stop {
             }
             Self::NotBuiltYet(command) => {
                 let hint = "built so far: weir serve, check, doctor, status, watch, reload, stop, drain, pool, \
-                            bench, fpm";
+                            bench, trust, fpm";
                 console::say_error(format!("`weir {command}` is not built yet"), hint);
             }
         }
@@ -345,7 +363,8 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
     let typed = Typed::try_parse_from(&arguments).map_err(Stop::Clap)?;
     let command = match typed.command {
         TypedCommand::Serve(args) => {
-            if let Some(address) = repeated(&args.listen) {
+            let listens: Vec<String> = [&args.listen[..], &args.listen_https].concat();
+            if let Some(address) = repeated(&listens) {
                 let message = format!("--listen {address} is given twice");
                 let error = Typed::command().error(ErrorKind::ValueValidation, message);
                 return Err(Stop::Clap(error));
@@ -378,6 +397,7 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
         } => return Ok(Command::Ask(Request::SetPool { pool, limits }, window)),
         TypedCommand::Import(_) => "import",
         TypedCommand::Bench(args) => return Ok(Command::Bench(args)),
+        TypedCommand::Trust(args) => return Ok(Command::Trust(args)),
         TypedCommand::Fpm(_) => "fpm",
     };
     Err(Stop::NotBuiltYet(command))
@@ -403,8 +423,11 @@ fn foreign_flag(error: &clap::Error) -> Option<&'static str> {
         "--daemon" | "--daemonize" | "-D" => {
             "weir stays in the foreground. Let systemd or a container keep it running (examples/weir.service)."
         }
-        "--tls" | "--https" | "--ssl" | "--cert" | "--key" | "--domain" => {
-            "TLS is not built yet: put a TLS proxy in front of weir."
+        "--tls" | "--https" | "--ssl" | "--host-name" => {
+            "Write the name of the site: weir serve FOLDER --domain localhost."
+        }
+        "--cert" | "--key" | "--certificate" => {
+            "Name the files in a weir.toml: [certificate.NAME] with chain and key (docs/https.md)."
         }
         _ => return None,
     })
@@ -412,6 +435,15 @@ fn foreign_flag(error: &clap::Error) -> Option<&'static str> {
 
 fn listen_address(text: &str) -> Result<String, String> {
     parse_address(text).map(|_| text.to_owned())
+}
+
+/// A host of a site, as weir.toml has it.
+fn domain(text: &str) -> Result<String, String> {
+    let name = match text.parse::<std::net::Ipv6Addr>() {
+        Ok(address) => format!("[{address}]"),
+        Err(_) => text.to_ascii_lowercase(),
+    };
+    parse_host(&name).map(|()| name)
 }
 
 /// The first address that is given twice.
@@ -468,6 +500,20 @@ mod tests {
             &["weir", "serve", "-w", "0"],
             &["weir", "serve", "-l", "80"],
             &["weir", "serve", "-l", "127.0.0.1:1", "-l", "127.0.0.1:1"],
+            &[
+                "weir",
+                "serve",
+                "-l",
+                ":1",
+                "--domain",
+                "a.test",
+                "--listen-https",
+                ":1",
+            ],
+            &["weir", "serve", "--listen-https", ":1"],
+            &["weir", "serve", "-c", "x", "--domain", "localhost"],
+            &["weir", "serve", "--domain", "https://shop.test/"],
+            &["weir", "serve", "--domain", "shop.test:80"],
             &["weir", "check", "--what"],
             &["weir", "serve", "--admin", "127.0.0.1"],
             &["weir", "reload", "--admin", "unix:/a", "-c", "weir.toml"],

@@ -74,7 +74,7 @@ fn dependencies_go_one_way() {
     let layers: &[&[&str]] = &[
         &["config", "fcgi", "http1", "pool", "semantics", "sys"],
         &["tls"],
-        &["keeper", "machine", "net"],
+        &["acme", "keeper", "machine", "net"],
         &["observe"],
         &["control", "http"],
         &["upstream"],

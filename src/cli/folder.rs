@@ -8,7 +8,7 @@ use weir_observe::console;
 use weir_sys::identity;
 use weir_tools::htaccess::{self, Refusals};
 
-use super::{ServeArgs, Source, refuse_config};
+use super::{ServeArgs, Source, refuse_config, trust::own_certificates};
 
 impl ServeArgs {
     /// The configuration for these flags: the file's, or one made for a folder. It is not checked yet.
@@ -82,11 +82,10 @@ impl ServeArgs {
         let refusals = refused(&root);
         let text = folder_toml(&Folder {
             root: root.clone(),
-            listen: self
-                .listen
-                .iter()
-                .map(|address| from_here(address))
-                .collect(),
+            listen: from_here(&self.listen),
+            listen_https: from_here(&self.listen_https),
+            domains: self.domain.clone(),
+            certificates: own_certificates(),
             php,
             user,
             routes: refusals.routes,
@@ -150,12 +149,15 @@ fn say_inner_root(typed: &Path, root: &Path) {
 }
 
 /// A socket on the command line is relative to the current folder, not to the served one.
-fn from_here(address: &str) -> String {
-    let absolute = address
-        .strip_prefix("unix:")
-        .and_then(|path| std::path::absolute(path).ok())
-        .map(|path| format!("unix:{}", path.display()));
-    absolute.unwrap_or_else(|| address.to_owned())
+fn from_here(addresses: &[String]) -> Vec<String> {
+    let from_here = |address: &String| {
+        let absolute = address
+            .strip_prefix("unix:")
+            .and_then(|path| std::path::absolute(path).ok())
+            .map(|path| format!("unix:{}", path.display()));
+        absolute.unwrap_or_else(|| address.clone())
+    };
+    addresses.iter().map(from_here).collect()
 }
 
 /// The user who serves a folder if root starts weir: its owner, otherwise the web server's user of this system.

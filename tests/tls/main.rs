@@ -6,6 +6,7 @@ mod files;
 mod http;
 mod http2;
 mod keeper;
+mod local_ca;
 mod names;
 mod tickets;
 

@@ -124,6 +124,8 @@ fn sites(
             hosts,
             // The certificates are resolved when all sites are known.
             certificate: None,
+            is_auto: false,
+            https_redirect: None,
             client_auth: None,
             listen,
             routes: self::routes(routes, &overlay, pools, sink),

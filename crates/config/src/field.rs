@@ -15,7 +15,7 @@ use crate::{
     access_format::AccessFormat,
     model::{
         Address, EncodedSlash, ErrorFormat, FairBy, Forwarded, ForwardedFields, HashBy,
-        HostPattern, Http2, Level, LogFormat, LogTarget, OnClientLeft, OriginPattern, Peer,
+        HostPattern, Hsts, Http2, Level, LogFormat, LogTarget, OnClientLeft, OriginPattern, Peer,
         PriorityRule, QueueOrder, Rate, RequestPart, Reserve, Secret, SerializeBy, ValuePattern,
         Window,
     },
@@ -63,6 +63,7 @@ settings! {
     Vec<Address>: Addresses, |addresses| Some(quoted(addresses));
     Vec<SocketAddr>: Nameservers, |servers| not_empty(servers, quoted);
     Vec<Peer>: Peers, |peers| not_empty(peers, quoted);
+    Option<Hsts>: Hsts, |hsts| hsts.map(|hsts| quote(&hsts.to_string()));
     Option<Rate>: Rate, |rate| rate.map(|rate| quote(&rate.to_string()));
     Vec<IpAddr>: IpAddresses, |addresses| not_empty(addresses, quoted);
     Vec<HostPattern>: Hosts, |hosts| not_empty(hosts, quoted);

@@ -62,7 +62,7 @@ fields! {
         http2_max_settings in settings, http2_max_small_frames in small_frames, http2_stream_window in stream_window,
         http2_window in window, http2_ping in ping,
     }
-    Tls { min_version in only_tls13, key_isolation }
+    Tls { min_version in only_tls13, key_isolation, certificates }
     Certificate { chain, key }
     FastCgi { status_only, on_worker_failure in answers_failures, proxy_status, allowed_clients }
     Settings {
@@ -70,7 +70,7 @@ fields! {
         underscores_in_headers, hide_files, deny_scripts, error_pages, cache_control, set_headers, remove_headers,
         set_request_headers, charset, types, precompressed, compress, compress_types, compress_min_size,
         compress_cross_site, follow_symlinks, max_body, body_memory, response_memory,
-        max_response_file, buffering, accel_redirect, sendfile_dirs, access_log, allow, deny, rate,
+        max_response_file, buffering, accel_redirect, sendfile_dirs, access_log, allow, deny, rate, hsts,
     }
     Policy { timeout, timeout_header, priority, priority_by, fair_by, serialize_by, on_client_left }
     Pool {

@@ -1,6 +1,7 @@
 //! Generates the weir.toml for `weir serve FOLDER`.
 
 use std::{
+    net::IpAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -20,6 +21,12 @@ pub struct Folder {
     pub root: PathBuf,
     /// Addresses to listen on, as written. Empty: 127.0.0.1:8080.
     pub listen: Vec<String>,
+    /// Addresses for TLS, if there are `domains`. Empty: 127.0.0.1:8443.
+    pub listen_https: Vec<String>,
+    /// Hosts for which weir makes a certificate.
+    pub domains: Vec<String>,
+    /// The folder of certificates. `None`: the default.
+    pub certificates: Option<PathBuf>,
     /// The PHP that runs its scripts. `None`: the folder has no scripts.
     pub php: Option<FolderPhp>,
     /// User of gateway and workers if root starts weir.
@@ -69,39 +76,18 @@ pub fn folder_toml(folder: &Folder) -> String {
         line("[server]");
         line(&format!("user = {}\n", quote(user)));
     }
-    let default = [DEFAULT_LISTEN.to_owned()];
-    let listen = match folder.listen.is_empty() {
-        true => &default[..],
-        false => &folder.listen,
-    };
-    for (index, address) in listen.iter().enumerate() {
-        let name = match index {
-            0 => "web".to_owned(),
-            _ => format!("web{}", index + 1),
-        };
-        line(&format!("[listen.{name}]"));
-        line(&format!("address = {}\n", quote(address)));
-    }
-    line("[site.folder]");
-    line(&format!("root = {}", quote(&folder.root.to_string_lossy())));
-    let mut hidden = default_hide_files();
-    hidden.push(HIDDEN_CONFIGURATION.to_owned());
-    line(&format!("hide_files = {}", texts(&hidden)));
-    if !folder.deny_scripts.is_empty() {
-        line(&format!("deny_scripts = {}", texts(&folder.deny_scripts)));
-    }
-    if folder.php.is_some() {
-        line("pool = \"php\"");
-    }
-    if folder.php.as_ref().is_some_and(|php| php.index) {
-        line("fallback = \"/index.php\"");
-    }
-    for (path, denied) in &folder.routes {
-        line("\n[[site.folder.route]]");
-        line(&format!("path = {}", quote(path)));
-        if *denied {
-            line("deny = true");
+    listeners(folder, &mut line);
+    if folder.domains.is_empty() {
+        site("folder", folder, &mut line);
+    } else {
+        if let Some(certificates) = &folder.certificates {
+            let certificates = quote(&certificates.to_string_lossy());
+            line(&format!("[tls]\ncertificates = {certificates}\n"));
         }
+        site("folder", folder, &mut line);
+        // By other names, the folder is served as without domains.
+        line("");
+        site("other-names", folder, &mut line);
     }
     let Some(php) = &folder.php else {
         return out;
@@ -131,6 +117,89 @@ pub fn folder_toml(folder: &Folder) -> String {
     }
     line("clear_env = false");
     out
+}
+
+/// The listeners: `web`, `web2`, …, and with domains `https`, `https2`, ….
+fn listeners(folder: &Folder, line: &mut impl FnMut(&str)) {
+    // Addresses of this machine in its networks are reached from there.
+    let inner = |domain: &String| domain.trim_matches(['[', ']']).parse::<IpAddr>().ok();
+    let is_reached = |address: IpAddr| !address.is_loopback();
+    let everywhere = folder.domains.iter().filter_map(inner).any(is_reached);
+    let defaults = match everywhere {
+        true => [":8080", ":8443"],
+        false => [DEFAULT_LISTEN, DEFAULT_LISTEN_HTTPS],
+    };
+    let kinds = [("web", &folder.listen), ("https", &folder.listen_https)];
+    for ((kind, written), default) in kinds.into_iter().zip(defaults) {
+        if kind == "https" && folder.domains.is_empty() {
+            continue;
+        }
+        let default = [default.to_owned()];
+        let addresses = if written.is_empty() {
+            &default[..]
+        } else {
+            written
+        };
+        for (index, address) in addresses.iter().enumerate() {
+            match index {
+                0 => line(&format!("[listen.{kind}]")),
+                _ => line(&format!("[listen.{kind}{}]", index + 1)),
+            }
+            line(&format!("address = {}", quote(address)));
+            if kind == "https" {
+                line("tls = true");
+            }
+            line("");
+        }
+    }
+}
+
+/// The site: `folder` for the domains, if there are any; otherwise for all names. The other one is for all other names.
+fn site(name: &str, folder: &Folder, line: &mut impl FnMut(&str)) {
+    line(&format!("[site.{name}]"));
+    if !folder.domains.is_empty() && name == "folder" {
+        line(&format!("hosts = {}", texts(&folder.domains)));
+        line("tls = \"auto\"");
+    } else if !folder.domains.is_empty() {
+        let count = folder.listen.len().max(1);
+        let names: Vec<String> = (1..=count)
+            .map(|number| match number {
+                1 => "web".to_owned(),
+                _ => format!("web{number}"),
+            })
+            .collect();
+        line(&format!("listen = {}", texts(&names)));
+    }
+    line(&format!("root = {}", quote(&folder.root.to_string_lossy())));
+    let mut hidden = default_hide_files();
+    hidden.push(HIDDEN_CONFIGURATION.to_owned());
+    line(&format!("hide_files = {}", texts(&hidden)));
+    if !folder.deny_scripts.is_empty() {
+        line(&format!("deny_scripts = {}", texts(&folder.deny_scripts)));
+    }
+    if folder.php.is_some() {
+        line("pool = \"php\"");
+    }
+    if folder.php.as_ref().is_some_and(|php| php.index) {
+        line("fallback = \"/index.php\"");
+    }
+    for (path, denied) in &folder.routes {
+        line(&format!("\n[[site.{name}.route]]"));
+        line(&format!("path = {}", quote(path)));
+        if *denied {
+            line("deny = true");
+        }
+    }
+}
+
+/// Parses a host of `--domain`.
+///
+/// # Errors
+/// As [`parse_address`].
+pub fn parse_host(text: &str) -> Result<(), String> {
+    scalar::host_pattern(text)
+        .map(drop)
+        .map_err(in_one_sentence)
 }
 
 /// Parses an address of `--listen`.
@@ -186,6 +255,9 @@ fn finds_php(folder: &Path, depth: usize, budget: &mut usize) -> bool {
 /// Default address for serving a folder.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
+/// Where a folder's domains are served over TLS by default.
+const DEFAULT_LISTEN_HTTPS: &str = "127.0.0.1:8443";
+
 /// A weir.toml in the folder contains paths, users and hosts, and so do backup copies of editors. They are never
 /// served.
 const HIDDEN_CONFIGURATION: &str = r"^/weir\.toml";
@@ -202,6 +274,9 @@ mod tests {
         Folder {
             root: "/srv/it's \"mine\"".into(),
             listen: Vec::new(),
+            listen_https: Vec::new(),
+            domains: Vec::new(),
+            certificates: None,
             php,
             user: None,
             routes: Vec::new(),
@@ -232,6 +307,37 @@ mod tests {
         assert!(hidden.starts_with(&default_hide_files()));
         assert_eq!(hidden.last().unwrap(), HIDDEN_CONFIGURATION);
         assert!(config.pools.is_empty());
+    }
+
+    #[test]
+    fn a_folder_with_domains_is_served_over_https_too() {
+        let mut folder = folder(None);
+        folder.domains = vec!["localhost".into(), "[::1]".into(), "shop.test".into()];
+        folder.certificates = Some("/srv/certificates".into());
+        folder.listen = vec![":80".into(), ":81".into()];
+        let config = meant(&folder);
+        let places = config.listeners.iter();
+        let places = places.map(|one| (one.address.to_string(), one.tls.is_some()));
+        let web = |port| (format!("0.0.0.0:{port}"), false);
+        let https = (DEFAULT_LISTEN_HTTPS.to_owned(), true);
+        assert_eq!(places.collect::<Vec<_>>(), [web(80), web(81), https]);
+        let [domains, others] = &config.sites[..] else {
+            panic!("not two sites");
+        };
+        assert!(domains.is_auto && domains.https_redirect.is_some());
+        assert_eq!((&others.listen[..], others.is_auto), (&[0, 1][..], false));
+        assert_eq!(domains.settings.root, others.settings.root);
+        let auto = config.certificates[0].auto.as_ref().unwrap();
+        assert_eq!(auto.names, ["localhost", "::1", "shop.test"]);
+        assert!(
+            config.certificates[0]
+                .chain
+                .starts_with("/srv/certificates")
+        );
+        folder.domains = vec!["192.168.1.7".into()];
+        folder.listen.clear();
+        let addresses = meant(&folder).listeners;
+        assert_eq!(addresses[1].address.to_string(), "0.0.0.0:8443");
     }
 
     #[test]

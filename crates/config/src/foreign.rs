@@ -21,12 +21,12 @@ const FOREIGN: &[(&str, &str)] = &[
         "`compress` of a site or a route compresses answers; the levels are fixed, and `Vary` is always sent",
     ),
     (
-        "acme acme_certificate acme_issuer letsencrypt https_redirect email auto_https",
-        "weir does not get certificates by itself yet: use certbot or another program, and name its files in a [certificate.NAME]",
+        "acme acme_certificate acme_issuer letsencrypt email",
+        "weir gets no certificates of public authorities yet: use certbot or another program, and name its files in a [certificate.NAME]",
     ),
     (
-        "hsts",
-        "write set_headers = { \"Strict-Transport-Security\" = \"max-age=31536000\" } in [site.NAME]",
+        "https_redirect hsts auto_https",
+        "it is a key of a site: write https_redirect = true or hsts = \"1y\" in [site.NAME]",
     ),
     (
         "ssl_ciphers ssl_ecdh_curve ssl_conf_command sslciphersuite ssl_prefer_server_ciphers ciphers ciphersuites curves",

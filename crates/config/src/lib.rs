@@ -51,6 +51,7 @@ pub use egress::is_credential;
 pub use environment::Environment;
 pub use folder::{
     DEFAULT_LISTEN, Folder, FolderPhp, FolderRuntime, folder_toml, parse_address, parse_duration,
+    parse_host,
 };
 pub use machine::{Machine, Obstacle, check_environment};
 pub use model::*;
@@ -58,6 +59,7 @@ pub use print::to_toml;
 pub use reference::reference;
 pub use settings::default_hide_files;
 pub use template::{Piece, Template, TlsVariable, Variable};
+pub use tls::{LOCAL_DOMAINS, LOCAL_NETWORKS, is_local_name};
 
 use document::Document;
 use sink::Sink;

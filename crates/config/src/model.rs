@@ -17,6 +17,7 @@ use std::path::PathBuf;
 
 mod clients;
 mod egress;
+mod host;
 mod http2;
 mod log;
 mod servers;
@@ -27,10 +28,13 @@ pub use egress::{
     AllowRule, Egress, Forwarded, Host, HostSettings, Network, OriginHost, OriginPattern, Scheme,
     Secret, SecretPiece,
 };
+pub use host::HostPattern;
 pub use http2::{Http2, Http2Limits};
 pub use log::{ErrorFormat, Level, Log, LogFormat, LogTarget};
 pub use servers::{Adaptive, Balance, Check, HashBy, Servers, Upstream, UpstreamServer};
-pub use tls::{Certificate, ClientAuth, ListenerTls, Tls};
+pub use tls::{
+    AutoCertificate, Certificate, ClientAuth, DEFAULT_CERTIFICATES, Hsts, ListenerTls, Tls,
+};
 
 use crate::{access_format::AccessFormat, template::Template};
 
@@ -261,28 +265,6 @@ pub struct FastCgi {
     pub policy: Policy,
 }
 
-/// One pattern of `hosts`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum HostPattern {
-    /// `shop.example` (lower case, no port).
-    Exact(String),
-    /// `*.shop.example`: any name with this suffix (stored with its leading dot: `.shop.example`).
-    Suffix(String),
-    /// `shop.*`: any name with this prefix (stored with its last dot: `shop.`).
-    Prefix(String),
-}
-
-/// Writes the pattern as in weir.toml.
-impl fmt::Display for HostPattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exact(name) => f.write_str(name),
-            Self::Suffix(name) => write!(f, "*{name}"),
-            Self::Prefix(name) => write!(f, "{name}*"),
-        }
-    }
-}
-
 /// `[site.NAME]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Site {
@@ -292,6 +274,10 @@ pub struct Site {
     pub hosts: Vec<HostPattern>,
     /// Index into [`Config::certificates`]. `None`: any certificate that has the name the client asks for.
     pub certificate: Option<usize>,
+    /// weir makes certificates for its hosts.
+    pub is_auto: bool,
+    /// Where requests without TLS are redirected to. `None`: they are answered.
+    pub https_redirect: Option<Action>,
     /// Clients are asked for a certificate.
     pub client_auth: Option<ClientAuth>,
     /// Indices of its listeners. Never empty (all HTTP listeners if the file names none).
@@ -434,6 +420,8 @@ pub struct Settings {
     pub deny: Vec<Peer>,
     /// How many requests each client may send.
     pub rate: Option<Rate>,
+    /// Browsers use only HTTPS; of the site.
+    pub hsts: Option<Hsts>,
     /// Timeout, priority and order of requests for scripts.
     pub policy: Policy,
 }

@@ -32,7 +32,8 @@ pub fn to_toml(config: &Config) -> String {
         out.header("[tls]");
         out.section(Section::Tls, |row| field(&config.tls, row));
     }
-    for certificate in &config.certificates {
+    let written = config.certificates.iter();
+    for certificate in written.filter(|certificate| certificate.auto.is_none()) {
         out.header(&format!("[certificate.{}]", certificate.name));
         out.section(Section::Certificate, |row| field(certificate, row));
     }
@@ -253,6 +254,9 @@ fn site(config: &Config, site: &Site, row: &Row) -> Printed {
         "listen" => Value(shown(&site.listen, |index| {
             quote(&config.listeners[*index].name)
         })),
+        "tls" if site.is_auto => text("auto"),
+        "https_redirect" if has_tls(config) => plain(site.https_redirect.is_some()),
+        "hsts" if !has_tls(config) => Foreign,
         "tls" | "client_ca" if !has_tls(config) && site.client_auth.is_none() => Foreign,
         "tls" => certificate_name(config, site.certificate),
         "client_ca" => option(site.client_auth.as_ref().map(|auth| path(&auth.ca))),

@@ -184,6 +184,8 @@ pub(crate) enum Kind {
     Deny,
     /// `10/s burst 20`; empty: none.
     Rate,
+    /// A time with words after it.
+    Hsts,
     ErrorPages,
     Types,
     /// Media types, some of them with a star.
@@ -271,6 +273,7 @@ impl Kind {
                 "true, false or a list of networks, `unix:` or `all`",
                 "true",
             ),
+            Kind::Hsts => ("a time", "\"1y include_subdomains\""),
             Kind::Rate => ("a rate", "\"10/s burst 20\""),
             Kind::ErrorPages => (
                 "a table of statuses and files",

@@ -1,12 +1,19 @@
 //! `[tls]` and `[certificate.NAME]`: which listener and site uses which certificate.
 
+mod auto;
+mod local;
+
+use std::time::Duration;
+
 use crate::{
     document::{Document, Named},
     entries::Entries,
-    model::{Certificate, ClientAuth, Http2, Listener, ListenerTls, Protocol, Site},
-    scalar,
+    model::{Certificate, ClientAuth, Hsts, Http2, Listener, ListenerTls, Protocol, Site, Tls},
+    scalar::{self, Checked, wrong},
     sink::Sink,
 };
+
+pub use self::local::{LOCAL_DOMAINS, LOCAL_NETWORKS, is_local_name};
 
 /// The certificates. Also fills in what listeners and sites say of TLS.
 pub(crate) fn certificates(
@@ -18,8 +25,9 @@ pub(crate) fn certificates(
     let names: Vec<&str> = (document.certificates.iter())
         .map(|table| table.name.as_str())
         .collect();
+    let has_auto = (document.sites.iter()).any(|tables| is_auto(&tables.site.entries, &names));
     for (Named { name, entries }, listener) in document.listeners.iter().zip(&mut *listeners) {
-        listener.tls = of_listener(name, entries, &names, sink);
+        listener.tls = of_listener(name, entries, (&names, has_auto), sink);
         if listener.protocol != Protocol::Http {
             listener.tls = None;
             listener.http2 = Http2::Off;
@@ -27,8 +35,21 @@ pub(crate) fn certificates(
         }
         listener.http2 = http2(listener, entries, sink);
     }
+    let certificate = |Named { name, entries }: &Named| Certificate {
+        name: name.clone(),
+        ..entries.fields(None)
+    };
+    let mut certificates: Vec<Certificate> =
+        document.certificates.iter().map(certificate).collect();
+    let tls: Tls = document.tls.fields(None);
     for (tables, site) in document.sites.iter().zip(sites) {
         of_site(&tables.site.entries, site, listeners, &names, sink);
+        let mut listens = site.listen.iter().filter_map(|index| listeners.get(*index));
+        if site.is_auto && listens.any(|listener| listener.tls.is_some()) {
+            let made = (&*tls.certificates, &mut certificates);
+            auto::certificate(&tables.site, site, made, sink);
+        }
+        site.https_redirect = auto::redirect(&tables.site, site, listeners, sink);
     }
     let has_tls = listeners.iter().any(|listener| listener.tls.is_some());
     if !has_tls && let Some(first) = document.certificates.first() {
@@ -37,17 +58,49 @@ pub(crate) fn certificates(
             "write tls = true in a [listen.NAME], for example with address = \"0.0.0.0:443\"";
         sink.warning_of_whole(first.entries.header.clone(), message, hint);
     }
-    let certificate = |Named { name, entries }: &Named| Certificate {
-        name: name.clone(),
-        ..entries.fields(None)
+    certificates
+}
+
+/// Whether weir makes the certificates of a site. A certificate may have the NAME `auto`.
+fn is_auto(entries: &Entries, certificates: &[&str]) -> bool {
+    entries.text("tls").as_deref() == Some("auto") && !certificates.contains(&"auto")
+}
+
+/// The value of `hsts`: `1y include_subdomains preload`.
+pub(crate) fn hsts(text: &str) -> Checked<Option<Hsts>> {
+    let mut words = text.split_ascii_whitespace();
+    let Some(time) = words.next() else {
+        return Ok(None);
     };
-    document.certificates.iter().map(certificate).collect()
+    let years = time.strip_suffix('y').and_then(|years| years.parse().ok());
+    let max_age = match years {
+        Some(years @ 0..=10) => Duration::from_secs(365 * 86_400 * years),
+        _ => Duration::from_secs(scalar::duration(time)?.as_secs()),
+    };
+    let mut hsts = Hsts {
+        max_age,
+        include_subdomains: false,
+        preload: false,
+    };
+    for word in words {
+        match word {
+            "include_subdomains" => hsts.include_subdomains = true,
+            "preload" => hsts.preload = true,
+            _ => {
+                return wrong(
+                    format!("{word:?} is no word of `hsts`"),
+                    "after the time only `include_subdomains` and `preload` may follow: \"2y include_subdomains preload\"",
+                );
+            }
+        }
+    }
+    Ok(Some(hsts))
 }
 
 fn of_listener(
     name: &str,
     entries: &Entries,
-    certificates: &[&str],
+    (certificates, has_auto): (&[&str], bool),
     sink: &mut Sink,
 ) -> Option<ListenerTls> {
     let has_tls = entries.bool("tls");
@@ -59,9 +112,10 @@ fn of_listener(
         }
         return None;
     }
-    if certificates.is_empty() {
+    if certificates.is_empty() && !has_auto {
         let message = format!("[listen.{name}] has `tls`, but there is no certificate");
-        let hint = "add [certificate.NAME] with chain = \"/etc/ssl/shop.pem\" and key = \"/etc/ssl/private/shop.key\"";
+        let hint = "add [certificate.NAME] with chain = \"/etc/ssl/shop.pem\" and key = \"/etc/ssl/private/shop.key\", or \
+                    write tls = \"auto\" in a [site.NAME]";
         sink.error(entries.span("tls"), message, hint);
     }
     Some(ListenerTls {
@@ -94,12 +148,8 @@ fn of_site(
     certificates: &[&str],
     sink: &mut Sink,
 ) {
-    if entries.text("tls").as_deref() == Some("auto") && !certificates.contains(&"auto") {
-        let message =
-            "`tls = \"auto\"` is not supported yet: weir does not get certificates by itself";
-        let hint = "use certbot or another program, and name its files in a [certificate.NAME]";
-        sink.error(entries.span("tls"), message, hint);
-    } else {
+    site.is_auto = is_auto(entries, certificates);
+    if !site.is_auto {
         site.certificate = reference(entries, "tls", certificates, sink);
     }
     let ca = entries.get::<Option<std::path::PathBuf>>("client_ca");
@@ -151,4 +201,31 @@ fn reference(
         sink.error_of_whole(entries.span(key), message, hint);
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hsts_is_written_as_it_is_read() {
+        for (text, shown, header) in [
+            ("1y", "1y", "max-age=31536000"),
+            ("300", "300s", "max-age=300"),
+            ("365d", "1y", "max-age=31536000"),
+            ("0", "0s", "max-age=0"),
+            (
+                "2y preload include_subdomains",
+                "2y include_subdomains preload",
+                "max-age=63072000; includeSubDomains; preload",
+            ),
+        ] {
+            let hsts = hsts(text).ok().flatten().unwrap();
+            assert_eq!((&*hsts.to_string(), &*hsts.header()), (shown, header));
+        }
+        assert!(matches!(hsts(""), Ok(None)));
+        for wrong in ["soon", "1y forever", "99y", "-1s"] {
+            assert!(hsts(wrong).is_err(), "{wrong}");
+        }
+    }
 }

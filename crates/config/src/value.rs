@@ -24,9 +24,9 @@ use crate::{
     clients,
     entries::Key,
     model::{
-        Action, Address, AllowRule, FairBy, HashBy, HostPattern, LogFormat, LogTarget, Network,
-        OriginPattern, PathPattern, Peer, PriorityRule, Rate, Reserve, Secret, SerializeBy,
-        UpstreamServer, Window,
+        Action, Address, AllowRule, FairBy, HashBy, HostPattern, Hsts, LogFormat, LogTarget,
+        Network, OriginPattern, PathPattern, Peer, PriorityRule, Rate, Reserve, Secret,
+        SerializeBy, UpstreamServer, Window,
     },
     origin,
     rows::Kind,
@@ -34,7 +34,7 @@ use crate::{
     secret,
     sink::{IntoHint, Sink},
     template::Template,
-    texts,
+    texts, tls,
 };
 
 /// A checked value. The [`Kind`] of a key determines the variant.
@@ -60,6 +60,7 @@ pub(crate) enum Value {
     IpAddresses(Vec<IpAddr>),
     Peers(Vec<Peer>),
     Rate(Option<Rate>),
+    Hsts(Option<Hsts>),
     Pages(BTreeMap<u16, PathBuf>),
     Folders(Vec<(String, PathBuf)>),
     Reply(Action),
@@ -171,6 +172,7 @@ impl Reader<'_> {
                 DeValue::Array(_) => self.list(kind, node, clients::peer).map(Value::Peers),
                 _ => self.bool(kind, node).map(Value::Bool),
             },
+            Kind::Hsts => self.scalar(kind, node, tls::hsts).map(Value::Hsts),
             Kind::Rate => self.scalar(kind, node, clients::rate).map(Value::Rate),
             Kind::Origin => self.scalar(kind, node, origin::host).map(Value::Origin),
             Kind::Origins => self.list(kind, node, origin::host).map(Value::Origins),

@@ -7,6 +7,7 @@
 //! ```
 //! [`begin`] takes the first of them at once. Most requests for files end there. All that must wait needs a future.
 
+mod https;
 mod redirects;
 mod refused_head;
 mod scripts;
@@ -300,6 +301,9 @@ fn route(
             record.rare.get_or_insert_default().rate = rate;
         }
         allowed?;
+    }
+    if let Some(answer) = https::redirect(found.site, record) {
+        return answer.map(Routed::Reply);
     }
     if found.route.is_none_or(|route| route.action.is_none())
         && let Some(pool) = rules.settings.pool
@@ -671,6 +675,7 @@ fn respond(
     // A client that has left gets no answer, whatever is made here; the log shows that.
     record.status = (record.reason != Some("client_left")).then_some(reply.status);
     if let Some(rules) = rules {
+        https::add_hsts(reply, rules, &record);
         for name in &rules.settings.remove_headers {
             reply.headers.remove(name.as_str());
         }
@@ -682,11 +687,7 @@ fn respond(
         }
     }
     if let Some(rate) = record.rate_fields() {
-        // These are valid values.
-        let _ = reply
-            .headers
-            .insert("RateLimit-Policy", rate.policy.as_bytes());
-        let _ = reply.headers.insert("RateLimit", rate.state.as_bytes());
+        rate.add_to(&mut reply.headers);
     }
     if !reply.headers.has(Name::Server) {
         (reply.headers).append_line(Name::Server, b"Server: weir\r\n");

@@ -10,6 +10,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use weir_config::Rate;
+use weir_http::Fields;
 use weir_pool::mixed;
 
 /// A limit of requests. Times are nanoseconds.
@@ -44,6 +45,15 @@ pub(crate) enum Verdict {
 pub(crate) struct RateFields {
     pub(crate) policy: String,
     pub(crate) state: String,
+}
+
+impl RateFields {
+    /// Adds them to the head of an answer.
+    pub(crate) fn add_to(&self, headers: &mut Fields) {
+        // These are valid values.
+        let _ = headers.insert("RateLimit-Policy", self.policy.as_bytes());
+        let _ = headers.insert("RateLimit", self.state.as_bytes());
+    }
 }
 
 /// When each client has its whole burst again.

@@ -69,6 +69,8 @@ pub struct Site {
     pub name: String,
     /// The rules if no route has its own.
     pub rules: &'static Rules,
+    /// Where requests without TLS are redirected to; `None`: they are answered.
+    pub https_redirect: Option<Action>,
     routes: Vec<Route>,
 }
 
@@ -664,6 +666,7 @@ fn compile_site(
         index,
         name: site.name.clone(),
         rules: compiler.rules(&site.settings)?,
+        https_redirect: site.https_redirect.clone(),
         routes,
     })
 }

@@ -3,6 +3,8 @@
 //! ```text
 //! manager ── open files of a certificate, by descriptor ──► keeper ◄── "sign this handshake" ── reactors of gateways
 //!        ◄── the chain, or what is wrong with the files ──        ── signature ──────────────►
+//!        ── "make a key for these names", an empty file ─►
+//!        ◄── a request, or a certificate of the local CA ──
 //! ```
 //! The manager opens the files as root and never reads them. The keeper reads them, keeps the keys in its memory and gives
 //! nobody a byte of them. It has a user number of its own, opens no file and no socket (`weir_sys::sandbox`), and cannot be
@@ -14,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod keys;
+mod make;
 mod wire;
 
 use std::{
@@ -28,7 +31,7 @@ use weir_sys::{identity, memory, message, process, sandbox};
 use weir_tls::Pair;
 
 use self::keys::Keys;
-pub use self::wire::{Cut, FromKeeper, ToKeeper};
+pub use self::wire::{Cut, FromKeeper, Order, Product, ToKeeper};
 
 /// The argument that starts the program as a keeper. Only the manager uses it.
 pub const ROLE: &str = "--role=keeper";
@@ -104,6 +107,17 @@ impl<'a> Keeper<'a> {
                     };
                     tell(self.control, &answer).map_err(|error| error.to_string())?;
                 }
+                ToKeeper::Make(order) => {
+                    let answer = match make::make(order, now()) {
+                        Ok(public) => FromKeeper::Made(public),
+                        Err(message) => FromKeeper::Failed {
+                            number: 0,
+                            in_key: true,
+                            message,
+                        },
+                    };
+                    tell(self.control, &answer).map_err(|error| error.to_string())?;
+                }
                 ToKeeper::Forget(number) => self.keys.forget(number),
                 ToKeeper::Serve(socket) => {
                     let keys = self.keys.clone();
@@ -137,20 +151,24 @@ impl<'a> Keeper<'a> {
         let pair = Pair::read(&chain, &key);
         key.fill(0);
         let pair = pair.map_err(|wrong| failed(wrong.in_key, wrong.message))?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.map_or(0, |since| since.as_secs() as i64);
         self.keys.put(number, pair.key);
         Ok(FromKeeper::Loaded {
             number,
-            warnings: Pair::warnings(&pair.chain, now),
+            warnings: Pair::warnings(&pair.chain, now() as i64),
             chain: pair.chain.iter().map(|one| one.to_vec()).collect(),
         })
     }
 }
 
+/// Seconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
 /// The manager's next message; `None`: it has ended.
 fn next(control: &OwnedFd) -> Result<Option<ToKeeper>, String> {
-    let mut packet = [0; 1024];
+    let mut packet = vec![0; MAX_PACKET];
     let (length, descriptors) =
         message::receive(control.as_fd(), &mut packet, true).map_err(|error| error.to_string())?;
     match length {
@@ -168,7 +186,7 @@ fn tell(control: &OwnedFd, message: &FromKeeper) -> io::Result<()> {
 /// Bytes of a file with certificates or a key, at most.
 pub const MAX_FILE: usize = 256 * 1024;
 
-/// Bytes of the longest packet of the keeper: a chain.
+/// Bytes of the longest packet of the channel: a chain, or the names of a certificate.
 pub const MAX_PACKET: usize = 96 * 1024;
 
 /// Stack of a thread that signs, bytes.

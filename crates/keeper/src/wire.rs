@@ -16,10 +16,39 @@ pub enum ToKeeper<F = OwnedFd> {
         chain: F,
         key: F,
     },
+    /// Make a key. Answered with [`FromKeeper::Made`] or [`FromKeeper::Failed`] (number 0).
+    Make(Order<F>),
     /// This key is not needed any more.
     Forget(u32),
     /// The channel of a reactor: answer there.
     Serve(F),
+}
+
+/// A key to make, and what is made with it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Order<F = OwnedFd> {
+    /// What is made with the key.
+    pub product: Product<F>,
+    /// Host names and addresses that it is for. Of an authority: the domains and networks for which it may sign.
+    pub names: Vec<String>,
+    /// How long it is valid. A request has no days.
+    pub days: u32,
+    /// The key is written here (PKCS #8, PEM).
+    pub key: F,
+}
+
+/// What is made with a new key.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Product<F = OwnedFd> {
+    /// A request for a certificate (PKCS #10, DER).
+    Request,
+    /// The certificate of a local authority (PEM).
+    Authority,
+    /// A certificate of the local authority that has this key (PEM).
+    Certificate {
+        /// The file of the authority's key.
+        authority_key: F,
+    },
 }
 
 /// From the keeper to the manager.
@@ -38,7 +67,9 @@ pub enum FromKeeper {
         /// What the operator should know of it.
         warnings: Vec<String>,
     },
-    /// The files cannot be used.
+    /// What is public of an [`Order`].
+    Made(Vec<u8>),
+    /// The files cannot be used, or what was ordered cannot be made.
     Failed {
         number: u32,
         /// The cause is in the file of the key.
@@ -72,6 +103,24 @@ impl<F> ToKeeper<F> {
                 put(&mut out, *number);
                 (out, vec![chain, key])
             }
+            ToKeeper::Make(order) => {
+                let mut descriptors = vec![&order.key];
+                out.push(MAKE);
+                out.push(match &order.product {
+                    Product::Request => REQUEST,
+                    Product::Authority => AUTHORITY,
+                    Product::Certificate { authority_key } => {
+                        descriptors.push(authority_key);
+                        CERTIFICATE
+                    }
+                });
+                put(&mut out, order.days);
+                put(&mut out, order.names.len() as u32);
+                for name in &order.names {
+                    chunk(&mut out, name.as_bytes());
+                }
+                (out, descriptors)
+            }
             ToKeeper::Forget(number) => {
                 out.push(FORGET);
                 put(&mut out, *number);
@@ -103,6 +152,27 @@ impl<F> ToKeeper<F> {
                 chain: descriptors.next().ok_or(Cut)?,
                 key: descriptors.next().ok_or(Cut)?,
             },
+            MAKE => {
+                let (product, after) = rest.split_first().ok_or(Cut)?;
+                rest = after;
+                let days = number(&mut rest)?;
+                let names = list(&mut rest, text)?;
+                let key = descriptors.next().ok_or(Cut)?;
+                let product = match *product {
+                    REQUEST => Product::Request,
+                    AUTHORITY => Product::Authority,
+                    CERTIFICATE => Product::Certificate {
+                        authority_key: descriptors.next().ok_or(Cut)?,
+                    },
+                    _ => return Err(Cut),
+                };
+                ToKeeper::Make(Order {
+                    product,
+                    names,
+                    days,
+                    key,
+                })
+            }
             FORGET => ToKeeper::Forget(number(&mut rest)?),
             SERVE => ToKeeper::Serve(descriptors.next().ok_or(Cut)?),
             _ => return Err(Cut),
@@ -133,6 +203,10 @@ impl FromKeeper {
                 warnings
                     .iter()
                     .for_each(|one| chunk(&mut out, one.as_bytes()));
+            }
+            FromKeeper::Made(public) => {
+                out.push(MADE);
+                chunk(&mut out, public);
             }
             FromKeeper::Failed {
                 number,
@@ -168,6 +242,7 @@ impl FromKeeper {
                 chain: list(from, |bytes| Ok(bytes.to_vec()))?,
                 warnings: list(from, text)?,
             },
+            MADE => FromKeeper::Made(take_chunk(from)?.to_vec()),
             FAILED => FromKeeper::Failed {
                 number: number(from)?,
                 in_key: flag(from)?,
@@ -232,11 +307,17 @@ const BECOME: u8 = 1;
 const LOAD: u8 = 2;
 const FORGET: u8 = 3;
 const SERVE: u8 = 4;
+const MAKE: u8 = 5;
+
+const REQUEST: u8 = 0;
+const AUTHORITY: u8 = 1;
+const CERTIFICATE: u8 = 2;
 
 const READY: u8 = 1;
 const LOADED: u8 = 2;
 const FAILED: u8 = 3;
 const UNFIT: u8 = 4;
+const MADE: u8 = 5;
 
 #[cfg(test)]
 mod tests {
@@ -249,7 +330,18 @@ mod tests {
             gid: 65_530,
             groups: Vec::new(),
         };
-        let to: [ToKeeper<u8>; 5] = [
+        let order = |product| {
+            ToKeeper::Make(Order {
+                product,
+                names: vec!["localhost".into(), "::1".into()],
+                days: 30,
+                key: 4,
+            })
+        };
+        let to: [ToKeeper<u8>; 8] = [
+            order(Product::Request),
+            order(Product::Authority),
+            order(Product::Certificate { authority_key: 5 }),
             ToKeeper::Become(None),
             ToKeeper::Become(Some(who)),
             ToKeeper::Load {
@@ -281,6 +373,7 @@ mod tests {
                 in_key: true,
                 message: "no key".into(),
             },
+            FromKeeper::Made(b"public".to_vec()),
             FromKeeper::Unfit("no".into()),
         ];
         for message in from {

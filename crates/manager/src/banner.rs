@@ -2,14 +2,27 @@
 
 use std::{fmt::Write, net::SocketAddr, path::Path};
 
-use weir_config::{Address, Config, LogTarget, Pm, Pool, Protocol, Runtime};
+use weir_config::{Address, Config, HostPattern, LogTarget, Pm, Pool, Protocol, Runtime};
 
 /// The banner. `addresses` are the actual addresses of the sockets.
 pub(super) fn text(folder: &Path, config: &Config, addresses: &[Address]) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "\n  weir serves {}", folder.display());
-    for address in addresses {
+    for (index, (listener, address)) in config.listeners.iter().zip(addresses).enumerate() {
         let _ = match address {
+            Address::Tcp(address) if listener.tls.is_some() => {
+                let sites = config.sites.iter();
+                let sites = sites.filter(|site| site.listen.contains(&index));
+                let hosts = sites.flat_map(|site| &site.hosts);
+                hosts
+                    .map(|host| https_url(host, *address))
+                    .try_for_each(|url| {
+                        writeln!(
+                            out,
+                            "  on         {url}  (weir trust: how to make browsers trust it)"
+                        )
+                    })
+            }
             Address::Tcp(address) => writeln!(out, "  on         {}", url(*address)),
             Address::Unix(path) => writeln!(out, "  on         unix:{}", path.display()),
         };
@@ -34,6 +47,10 @@ pub(super) fn of_file(name: &str, config: &Config, addresses: &[Address]) -> Str
             .filter(|site| site.listen.contains(&index));
         let sites: Vec<&str> = sites.map(|site| site.name.as_str()).collect();
         let (place, whom) = match (&listener.protocol, address) {
+            (Protocol::Http, Address::Tcp(address)) if listener.tls.is_some() => {
+                let place = url(*address).replacen("http", "https", 1);
+                (place, sites.join(", "))
+            }
             (Protocol::Http, Address::Tcp(address)) => (url(*address), sites.join(", ")),
             (Protocol::Http, address) => (address.to_string(), sites.join(", ")),
             (Protocol::FastCgi(_), address) => (address.to_string(), "FastCGI".to_owned()),
@@ -75,6 +92,14 @@ fn php(pool: &Pool) -> String {
         Some((Pm::Static, count)) => format!("{program}, {count} workers"),
         Some((_, most)) => format!("{program}, at most {most} workers"),
         None => program,
+    }
+}
+
+/// The URL of a host over TLS.
+fn https_url(host: &HostPattern, address: SocketAddr) -> String {
+    match address.port() {
+        443 => format!("https://{host}/"),
+        port => format!("https://{host}:{port}/"),
     }
 }
 

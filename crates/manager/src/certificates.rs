@@ -21,6 +21,7 @@ use weir_tls::ClientAuthority;
 
 use super::{
     keeper::{Held, HeldKey, Keeper, Refused},
+    local_ca::LocalCertificates,
     plan::{Plan, Problem},
 };
 
@@ -32,6 +33,8 @@ pub(super) struct Certificates {
     is_isolated: bool,
     reactors: u16,
     list: Vec<Installed>,
+    /// Those of `list` that weir's local authority signs.
+    local: Option<LocalCertificates>,
     /// The certificates in the files of `client_ca`.
     authorities: BTreeMap<PathBuf, Vec<Vec<u8>>>,
     look_at: Instant,
@@ -84,10 +87,18 @@ impl Certificates {
         let mut problems = Vec::new();
         let authorities = authorities(config, &mut problems);
         let is_isolated = config.tls.key_isolation;
-        if is_isolated && let Err(cause) = keeper.borrow_mut().ensure(&plan.keeper, now) {
-            let mend = "see the lines before; key_isolation = false in [tls] works without it";
+        // It also makes the keys of certificates.
+        let makes_keys = config.certificates.iter().any(|one| one.auto.is_some());
+        if (is_isolated || makes_keys)
+            && let Err(cause) = keeper.borrow_mut().ensure(&plan.keeper, now)
+        {
+            let mend = "see the lines before; key_isolation = false in [tls] and certificates of others work without it";
             return Err(vec![Problem::new("tls.key_isolation", cause, mend)]);
         }
+        let local = LocalCertificates::prepare(config, keeper, now).map_err(|cause| {
+            let mend = "the user who starts weir must be able to write to this folder, and nobody else; or name another one";
+            vec![Problem::new("tls.certificates", cause, mend)]
+        })?;
         let starts = keeper.borrow().starts();
         let before = before.filter(|before| before.is_isolated && before.keeper_starts == starts);
         let list = before.iter().flat_map(|before| &before.list);
@@ -101,6 +112,7 @@ impl Certificates {
                 .iter()
                 .map(|one| Installed::new(one, &before))
                 .collect(),
+            local,
             authorities,
             look_at: now,
             keeper_starts: starts,
@@ -109,7 +121,7 @@ impl Certificates {
         let missing: Vec<usize> = (0..certificates.list.len())
             .filter(|index| certificates.list[*index].held.is_none())
             .collect();
-        match certificates.load(&missing) {
+        match certificates.load_or_make(&missing) {
             Ok(results) => {
                 for (index, result) in missing.into_iter().zip(results) {
                     if let Err(refused) = result {
@@ -127,6 +139,24 @@ impl Certificates {
             true => Ok(Some(certificates)),
             false => Err(problems),
         }
+    }
+
+    /// As [`Self::load`]; a certificate of the local authority that cannot be used is made again.
+    fn load_or_make(&mut self, indices: &[usize]) -> Result<Vec<Result<(), Refused>>, String> {
+        let mut results = self.load(indices)?;
+        let Some(local) = &self.local else {
+            return Ok(results);
+        };
+        let mut again = Vec::new();
+        for (place, index) in indices.iter().enumerate() {
+            if results[place].is_err() && local.make_again(&self.list[*index].chain)? {
+                again.push((place, *index));
+            }
+        }
+        for (place, index) in again {
+            results.splice(place..=place, self.load(&[index])?);
+        }
+        Ok(results)
     }
 
     /// Reads these certificates from their files. What cannot be used stays as it was.
@@ -245,6 +275,9 @@ impl Certificates {
         }
         if self.is_isolated && runs && starts != self.keeper_starts {
             messages.extend(self.give_anew(starts));
+        }
+        if looks && let Some(local) = &mut self.local {
+            local.tick(now);
         }
         if looks && now >= self.look_at {
             self.look_at = now

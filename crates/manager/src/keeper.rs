@@ -16,7 +16,7 @@ use std::{
 };
 
 use weir_control::TicketSecrets;
-use weir_keeper::{FromKeeper, MAX_PACKET, ROLE, ToKeeper};
+use weir_keeper::{FromKeeper, MAX_PACKET, Order, ROLE, ToKeeper};
 use weir_sys::{
     identity::Identity,
     message, poll,
@@ -230,6 +230,19 @@ impl Keeper {
             _ => return Err("the keeper sent a wrong message".into()),
         });
         Ok(())
+    }
+
+    /// Makes a key, which goes to the descriptor in `order`. Returns what is public.
+    ///
+    /// # Errors
+    /// If there is no keeper, or it cannot be made.
+    pub(super) fn make(&mut self, order: Order) -> Result<Vec<u8>, String> {
+        self.tell(&ToKeeper::Make(order))?;
+        match self.hear()? {
+            FromKeeper::Made(public) => Ok(public),
+            FromKeeper::Failed { message, .. } => Err(message),
+            _ => Err("the keeper sent a wrong message".into()),
+        }
     }
 
     /// A new channel on which it signs: the gateway's end.

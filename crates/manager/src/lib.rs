@@ -26,6 +26,7 @@ pub mod jail;
 mod keeper;
 mod line_log;
 pub mod listen;
+mod local_ca;
 mod measure;
 pub mod memory;
 mod notify;

@@ -19,6 +19,7 @@ pub mod x509;
 
 use std::sync::{Arc, OnceLock};
 
+use ::aws_lc_rs::digest as aws_digest;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
 pub use self::{
@@ -49,4 +50,11 @@ pub fn random(bytes: &mut [u8]) -> Result<(), String> {
         .secure_random
         .fill(bytes)
         .map_err(|_| "the kernel gives no random numbers".to_owned())
+}
+
+/// The SHA-256 of `bytes`.
+pub fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut digest = [0; 32];
+    digest.copy_from_slice(aws_digest::digest(&aws_digest::SHA256, bytes).as_ref());
+    digest
 }

@@ -12,7 +12,8 @@ impl Pass<'_> {
         {
             return;
         }
-        for certificate in &config.certificates {
+        let of_others = config.certificates.iter();
+        for certificate in of_others.filter(|certificate| certificate.auto.is_none()) {
             let at = |key: &str| format!("certificate.{}.{key}", certificate.name);
             let key_at = at(if certificate.key.is_some() {
                 "key"

@@ -1,6 +1,6 @@
 //! `[tls]` and `[certificate.NAME]`, and what listeners and sites say of them.
 
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf, time::Duration};
 
 /// `[tls]`: what all listeners with `tls` have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub struct Tls {
     pub only_tls13: bool,
     /// Private keys are in a process of their own.
     pub key_isolation: bool,
+    /// The folder of the certificates that weir gets or makes by itself.
+    pub certificates: PathBuf,
 }
 
 impl Default for Tls {
@@ -16,19 +18,32 @@ impl Default for Tls {
         Self {
             only_tls13: false,
             key_isolation: true,
+            certificates: DEFAULT_CERTIFICATES.into(),
         }
     }
 }
 
-/// `[certificate.NAME]`
+/// Default of `certificates`.
+pub const DEFAULT_CERTIFICATES: &str = "/var/lib/weir/certificates";
+
+/// `[certificate.NAME]`, or the certificate of a site with `tls = "auto"`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Certificate {
-    /// The NAME.
+    /// The NAME; without a table, the first host.
     pub name: String,
     /// The file of the certificate and its intermediate certificates.
     pub chain: PathBuf,
     /// The file of its private key; `None`: it is in the file of `chain`.
     pub key: Option<PathBuf>,
+    /// weir makes it by itself. `None`: it has a table.
+    pub auto: Option<AutoCertificate>,
+}
+
+/// A certificate that weir makes by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AutoCertificate {
+    /// The names and addresses for which it is; the first label may be a star. Never empty.
+    pub names: Vec<String>,
 }
 
 impl Certificate {
@@ -54,3 +69,53 @@ pub struct ClientAuth {
     /// A client without a certificate is served too.
     pub optional: bool,
 }
+
+/// A site's `hsts`: browsers use only HTTPS for it (RFC 6797).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hsts {
+    /// For so long, in whole seconds.
+    pub max_age: Duration,
+    /// Also for all names below the site's.
+    pub include_subdomains: bool,
+    /// Browsers may have it in their lists.
+    pub preload: bool,
+}
+
+impl Hsts {
+    /// The value of `Strict-Transport-Security`.
+    pub fn header(&self) -> String {
+        let mut value = format!("max-age={}", self.max_age.as_secs());
+        if self.include_subdomains {
+            value.push_str("; includeSubDomains");
+        }
+        if self.preload {
+            value.push_str("; preload");
+        }
+        value
+    }
+}
+
+/// Writes it as in weir.toml.
+impl fmt::Display for Hsts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.max_age.as_secs() {
+            seconds if seconds > 0 && seconds.is_multiple_of(YEAR) => {
+                write!(f, "{}y", seconds / YEAR)?;
+            }
+            seconds if seconds > 0 && seconds.is_multiple_of(DAY) => {
+                write!(f, "{}d", seconds / DAY)?;
+            }
+            seconds => write!(f, "{seconds}s")?,
+        }
+        if self.include_subdomains {
+            f.write_str(" include_subdomains")?;
+        }
+        if self.preload {
+            f.write_str(" preload")?;
+        }
+        Ok(())
+    }
+}
+
+const DAY: u64 = 86_400;
+const YEAR: u64 = 365 * DAY;

@@ -15,6 +15,9 @@ pub(super) const TLS: &[Row] = &[
     key(&[Tls], "key_isolation", Kind::Bool, Value("true"),
         "Private keys are in a process of their own, the keeper, which signs for the gateway. `false`: the gateway has the keys, as in other web \
          servers, and needs a little less CPU time for each handshake."),
+    key(&[Tls], "certificates", Kind::Path, Value("\"/var/lib/weir/certificates\""),
+        "Folder of the certificates that weir makes by itself (`tls = \"auto\"` of a site) and of its local authority. Several nodes may share it.")
+        .called(&["storage", "certs_dir"]),
 ];
 
 #[rustfmt::skip]

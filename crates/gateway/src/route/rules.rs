@@ -29,6 +29,8 @@ pub struct Rules {
     pub(crate) policy: Policy,
     /// What it demands of clients; `None`: nothing.
     pub(crate) guard: Option<Guard>,
+    /// The value of `Strict-Transport-Security`.
+    pub(crate) hsts: Option<String>,
     pub(super) script: ScriptPattern,
     pub(super) hidden: Hidden,
     pub(super) fallback: Option<Fallback>,
@@ -297,6 +299,7 @@ impl<'c> Compiler<'c> {
             script: ScriptPattern::new(&settings.script).map_err(named("script"))?,
             policy: Policy::new(&settings.policy)?,
             guard: Guard::new(settings),
+            hsts: settings.hsts.map(|hsts| hsts.header()),
             fallback: settings.fallback.as_deref().map(|text| {
                 let rewrite = Rewrite::new(text);
                 match rewrite.is_plain() {

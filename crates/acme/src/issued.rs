@@ -1,0 +1,56 @@
+//! What the folder has of a certificate: read from its chain, which is public.
+
+use std::{collections::BTreeSet, fs, io::Read, path::Path};
+
+use rustls_pki_types::{CertificateDer, pem::PemObject};
+use weir_tls::x509::Parsed;
+
+/// A certificate in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issued {
+    /// The names and addresses for which it is.
+    pub names: BTreeSet<String>,
+    /// Seconds since 1970.
+    pub not_before: i64,
+    /// Seconds since 1970.
+    pub not_after: i64,
+    /// Its subject (RFC 4514).
+    pub subject: String,
+    /// Who has signed it.
+    pub issuer: String,
+    /// DER.
+    pub der: Vec<u8>,
+}
+
+impl Issued {
+    /// The first certificate of a file (PEM). `None`: there is no file, or no certificate in it.
+    pub fn read(chain: &Path) -> Option<Issued> {
+        let mut text = Vec::new();
+        let file = fs::File::open(chain).ok()?;
+        file.take(MAX_FILE).read_to_end(&mut text).ok()?;
+        let der = CertificateDer::from_pem_slice(&text).ok()?;
+        let leaf = Parsed::read(&der).ok()?;
+        let addresses = leaf.addresses.iter().map(ToString::to_string);
+        Some(Issued {
+            names: leaf.dns.iter().cloned().chain(addresses).collect(),
+            not_before: leaf.not_before,
+            not_after: leaf.not_after,
+            subject: leaf.subject(),
+            issuer: leaf.issuer(),
+            der: der.to_vec(),
+        })
+    }
+
+    /// When it is to be renewed: at two thirds of its life (seconds since 1970).
+    pub fn renew_at(&self) -> i64 {
+        self.not_before + (self.not_after - self.not_before) / 3 * 2
+    }
+}
+
+/// Whether a certificate is for exactly these names.
+pub fn is_issued(issued: &Issued, names: &[String]) -> bool {
+    issued.names.len() == names.len() && names.iter().all(|name| issued.names.contains(name))
+}
+
+/// Bytes of a chain, at most.
+const MAX_FILE: u64 = 256 * 1024;

@@ -1,0 +1,227 @@
+//! The folder of certificates, and files that are replaced as a whole.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+/// The folder of certificates.
+#[derive(Debug, Clone)]
+pub struct Store {
+    folder: PathBuf,
+}
+
+impl Store {
+    /// The folder as it is, without a check.
+    pub fn at(folder: &Path) -> Store {
+        Store {
+            folder: folder.to_owned(),
+        }
+    }
+
+    /// Makes what is missing of the folder.
+    ///
+    /// # Errors
+    /// The cause, with the path.
+    pub fn open(folder: &Path) -> Result<Store, String> {
+        let store = Store::at(folder);
+        make_folder(folder, 0o755)?;
+        let mode = fs::metadata(folder).map_err(|error| told(folder, &error))?;
+        if mode.mode() & 0o002 != 0 {
+            return Err(format!(
+                "{}: every user may write to this folder, and so replace certificates",
+                folder.display()
+            ));
+        }
+        make_folder(&store.authority(), 0o755)?;
+        make_folder(&store.locks(), 0o700)?;
+        Ok(store)
+    }
+
+    /// The folder of the local authority.
+    fn authority(&self) -> PathBuf {
+        self.folder.join("local-ca")
+    }
+
+    /// The certificate of the local authority.
+    pub fn root(&self) -> PathBuf {
+        self.authority().join("root.pem")
+    }
+
+    /// The key of the local authority.
+    pub fn root_key(&self) -> PathBuf {
+        self.authority().join("key.pem")
+    }
+
+    /// The folder of locks.
+    pub(crate) fn locks(&self) -> PathBuf {
+        self.folder.join("locks")
+    }
+
+    /// Makes the folder of a certificate, for its owner alone, and removes what a killed process has left in it. `file` is a
+    /// file in it.
+    ///
+    /// # Errors
+    /// The cause, with the path.
+    pub fn make_folder_of(&self, file: &Path) -> Result<(), String> {
+        let folder = file.parent().unwrap_or(&self.folder);
+        make_folder(folder, 0o700)?;
+        remove_drafts(folder);
+        Ok(())
+    }
+}
+
+/// A file that is written, and then put in the place of another at once.
+#[derive(Debug)]
+pub struct Draft {
+    file: File,
+    temporary: PathBuf,
+    path: PathBuf,
+    is_done: bool,
+}
+
+impl Draft {
+    /// Opens a file beside `path` with these permissions.
+    ///
+    /// # Errors
+    /// The cause, with the path.
+    pub fn new(path: &Path, mode: u32) -> Result<Draft, String> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let temporary = path.with_file_name(format!(".{name}.{}{DRAFT}", random_name()?));
+        let opened = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&temporary);
+        Ok(Draft {
+            file: opened.map_err(|error| told(&temporary, &error))?,
+            temporary,
+            path: path.to_owned(),
+            is_done: false,
+        })
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Adds bytes.
+    ///
+    /// # Errors
+    /// The cause, with the path.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let written = self.file.write_all(bytes);
+        written.map_err(|error| told(&self.temporary, &error))
+    }
+
+    /// Puts it in its place. It is on the disk when this returns.
+    ///
+    /// # Errors
+    /// The cause, with the path.
+    pub fn install(mut self) -> Result<(), String> {
+        let installed = self.file.sync_all().and_then(|()| {
+            fs::rename(&self.temporary, &self.path)?;
+            self.is_done = true;
+            let folder = self.path.parent().unwrap_or(Path::new("."));
+            File::open(folder)?.sync_all()
+        });
+        installed.map_err(|error| told(&self.path, &error))
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.is_done {
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+fn make_folder(folder: &Path, mode: u32) -> Result<(), String> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let parent = folder.parent().unwrap_or(Path::new("/"));
+    let made = DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(parent)
+        .and_then(|()| DirBuilder::new().mode(mode).create(folder));
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(told(folder, &error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes drafts that nobody writes any more.
+fn remove_drafts(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let is_draft = name.as_encoded_bytes().starts_with(b".")
+            && name.as_encoded_bytes().ends_with(DRAFT.as_bytes());
+        let changed = entry.metadata().and_then(|metadata| metadata.modified());
+        let age = changed.map(|at| SystemTime::now().duration_since(at).unwrap_or_default());
+        if is_draft && age.is_ok_and(|age| age > OLD) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// A text that nobody else has.
+pub(crate) fn random_name() -> Result<String, String> {
+    let mut bytes = [0; 8];
+    weir_tls::random(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+pub(crate) fn told(path: &Path, error: &io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+/// How the name of a draft ends.
+const DRAFT: &str = ".new";
+
+/// A draft that is older than this is from a process that was killed.
+const OLD: Duration = Duration::from_secs(3600);
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_and_a_draft_leaves_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("key.pem");
+        let mut draft = Draft::new(&path, 0o600).expect("a draft");
+        draft.write(b"one").expect("written");
+        assert!(!path.exists());
+        draft.install().expect("installed");
+        let mut draft = Draft::new(&path, 0o600).expect("a draft");
+        draft.write(b"half").expect("written");
+        drop(draft);
+        assert_eq!(fs::read(&path).expect("a file"), b"one");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
+        let mode = fs::metadata(&path).expect("a file").mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_folder_that_everybody_may_write_to_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = folder.path().join("a/b");
+        let store = Store::open(&open).expect("a store");
+        assert!(store.root().parent().is_some_and(Path::is_dir));
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("chmod");
+        let wrong = Store::open(&open).unwrap_err();
+        assert!(wrong.contains("every user may write"), "{wrong}");
+    }
+}

@@ -1,0 +1,142 @@
+//! Sites with `tls = "auto"`: the certificates that weir makes for them, and where requests without TLS are redirected to.
+
+use std::path::Path;
+
+use crate::{
+    document::Named,
+    model::{Action, Address, AutoCertificate, Certificate, HostPattern, Listener, Site},
+    scalar::{Checked, wrong},
+    sink::Sink,
+    template::Template,
+};
+
+use super::local::is_local_name;
+
+/// Adds the certificate of a site with `tls = "auto"`, or takes that of another site with the same hosts.
+pub(super) fn certificate(
+    table: &Named,
+    site: &mut Site,
+    (folder, certificates): (&Path, &mut Vec<Certificate>),
+    sink: &mut Sink,
+) {
+    let entries = &table.entries;
+    if site.hosts.is_empty() {
+        if !entries.is_written("hosts") || entries.entry("hosts").is_some() {
+            let message = "`tls = \"auto\"` needs `hosts`: the names that the certificate is for";
+            let hint = "add hosts = [\"shop.test\"]";
+            sink.error(entries.span("tls"), message, hint);
+        }
+        return;
+    }
+    let mut names = Vec::with_capacity(site.hosts.len());
+    let spans = entries.entry("hosts").map(|entry| entry.parts.clone());
+    for (index, host) in site.hosts.iter().enumerate() {
+        let span = spans.as_ref().and_then(|spans| spans.get(index).cloned());
+        let span = span.unwrap_or_else(|| entries.span("hosts"));
+        names.extend(sink.take(span, name(host)));
+    }
+    if names.len() < site.hosts.len() {
+        return;
+    }
+    let first = names[0].clone();
+    if let Some(index) = certificates
+        .iter()
+        .position(|other| other.auto.is_some() && other.name == first)
+    {
+        let same = certificates[index].auto.as_ref();
+        if same.is_none_or(|same| same.names != names) {
+            let message = format!(
+                "another site with `tls = \"auto\"` has the host {first:?} too, but other hosts beside it"
+            );
+            let hint = "give both sites the same `hosts`, or one of them `tls = \"NAME\"`";
+            sink.error(entries.span("hosts"), message, hint);
+        }
+        site.certificate = Some(index);
+        return;
+    }
+    let own = folder.join(folder_name(&first));
+    site.certificate = Some(certificates.len());
+    certificates.push(Certificate {
+        name: first,
+        chain: own.join("chain.pem"),
+        key: Some(own.join("key.pem")),
+        auto: Some(AutoCertificate { names }),
+    });
+}
+
+/// The name in a certificate for a host.
+fn name(host: &HostPattern) -> Checked<String> {
+    let name = match host {
+        HostPattern::Exact(name) => {
+            let inner = name
+                .strip_prefix('[')
+                .and_then(|name| name.strip_suffix(']'));
+            inner.unwrap_or(name).to_owned()
+        }
+        HostPattern::Suffix(suffix) => format!("*{suffix}"),
+        HostPattern::Prefix(_) => {
+            return wrong(
+                format!("no certificate can be for {:?}", host.to_string()),
+                "with `tls = \"auto\"`, write the names themselves",
+            );
+        }
+    };
+    if is_local_name(&name) {
+        return Ok(name);
+    }
+    if !name.contains(['.', ':']) {
+        return wrong(
+            format!("no authority signs {name:?}, which has no dot"),
+            format!("use localhost, or a name such as {name}.internal"),
+        );
+    }
+    wrong(
+        format!("weir does not get certificates of public authorities for {name:?} yet"),
+        "use certbot or another program, and name its files in a [certificate.NAME]",
+    )
+}
+
+/// What the folder of a certificate is called.
+fn folder_name(name: &str) -> String {
+    name.replacen('*', "_", 1)
+}
+
+/// Where requests without TLS are redirected to.
+pub(super) fn redirect(
+    table: &Named,
+    site: &Site,
+    listeners: &[Listener],
+    sink: &mut Sink,
+) -> Option<Action> {
+    let entries = &table.entries;
+    let wanted = match entries.is_written("https_redirect") {
+        true => entries.bool("https_redirect"),
+        false => site.is_auto,
+    };
+    if !wanted {
+        return None;
+    }
+    let of_site = site.listen.iter().filter_map(|index| listeners.get(*index));
+    let ports = of_site.filter(|listener| listener.tls.is_some());
+    let ports: Vec<u16> = ports
+        .filter_map(|listener| match &listener.address {
+            Address::Tcp(address) => Some(address.port()),
+            Address::Unix(_) => None,
+        })
+        .collect();
+    let Some(first) = ports.first() else {
+        if let Some(entry) = entries.entry("https_redirect") {
+            let message = "`https_redirect` needs a listener with `tls = true` on a TCP port";
+            let hint =
+                "write tls = true in a [listen.NAME] of this site, or a route with `redirect`";
+            sink.error(entry.key.clone(), message, hint);
+        }
+        return None;
+    };
+    let port = match ports.contains(&443) || *first == 0 {
+        true => String::new(),
+        false => format!(":{first}"),
+    };
+    let to = Template::parse(&format!("https://${{host}}{port}${{uri}}"), false).ok()?;
+    Some(Action::Redirect { to, status: 308 })
+}

@@ -1,0 +1,40 @@
+//! What a site wants of TLS: requests without it are redirected, and browsers are told to come back with it (HSTS).
+
+use http::StatusCode;
+use weir_http::Reply;
+
+use crate::{
+    record::Record,
+    refusal::Refusal,
+    route::{Rules, Site},
+};
+
+use super::act;
+
+/// The answer to a request without TLS for a site that wants TLS; `None`: it is to be served.
+#[inline]
+pub(super) fn redirect(site: &Site, record: &Record) -> Option<Result<Reply, Refusal>> {
+    let action = site.https_redirect.as_ref()?;
+    if record.endpoints.scheme() == "https" {
+        return None;
+    }
+    if record.host.is_empty() {
+        return Some(Err(Refusal::client(
+            StatusCode::BAD_REQUEST,
+            "bad_host",
+            "the request names no host, so it cannot be redirected to https",
+        )));
+    }
+    Some(act(record, action))
+}
+
+/// Adds `Strict-Transport-Security` over TLS (RFC 6797 §7.2).
+#[inline]
+pub(super) fn add_hsts(reply: &mut Reply, rules: &Rules, record: &Record) {
+    if let Some(hsts) = &rules.hsts
+        && record.endpoints.scheme() == "https"
+    {
+        // The value is a valid one.
+        let _ = (reply.headers).insert("Strict-Transport-Security", hsts.as_bytes());
+    }
+}
