@@ -175,7 +175,7 @@ fn begin_file(
         Some(kept) => kept,
         None => {
             let identity = file.identity();
-            let of = (&identity.file, &identity.stat);
+            let of = (&*identity.file, &identity.stat);
             match (gateway.kept_files).find(of, coding, &gateway.compressors) {
                 Found::Kept(kept) => {
                     file.forms.set(coding, &kept);

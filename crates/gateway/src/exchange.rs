@@ -18,7 +18,6 @@ use std::{
     os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
     rc::Rc,
-    sync::Arc,
 };
 
 use bytes::Bytes;
@@ -427,7 +426,7 @@ fn answer_target(
     record: &Record,
     target: Target<'_>,
     (settings, beside): (&Settings, bool),
-) -> Result<(Reply, Option<Arc<FileEntry>>), Refusal> {
+) -> Result<(Reply, Option<Rc<FileEntry>>), Refusal> {
     let mut file = None;
     let refused = |status, why: &str, tried: &Path| {
         let reason = if status == StatusCode::FORBIDDEN {

@@ -21,7 +21,6 @@ use std::{
     os::fd::AsFd,
     pin::Pin,
     rc::Rc,
-    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -149,7 +148,7 @@ struct Outbound {
 /// The part of a body that is in a temporary file.
 #[derive(Debug)]
 struct Upload {
-    file: Arc<SpoolFile>,
+    file: Rc<SpoolFile>,
     read: u64,
     reading: Option<JoinHandle<io::Result<Vec<u8>>>>,
 }
@@ -656,9 +655,9 @@ impl Upload {
                 piece.truncate(count);
                 return Poll::Ready(self.take(piece));
             }
-            let (file, offset) = (self.file.clone(), self.read);
+            let (file, offset) = (self.file.file().for_thread(), self.read);
             self.reading = Some(tokio::spawn(off_the_reactor(move || {
-                let count = weir_sys::file::read_at(file.file().as_fd(), &mut piece, offset)?;
+                let count = weir_sys::file::read_at(file.as_fd(), &mut piece, offset)?;
                 piece.truncate(count);
                 Ok(piece)
             })));

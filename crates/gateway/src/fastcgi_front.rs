@@ -269,7 +269,7 @@ async fn reply(
                     let room = Room {
                         memory: RESPONSE_MEMORY,
                         file: MAX_RESPONSE_FILE,
-                        space: record.gateway.spool_space.clone(),
+                        space: &record.gateway.spool_space,
                     };
                     Body::Stream(Box::new(ReadAhead::start(run, output, room)))
                 }

@@ -1,7 +1,8 @@
 //! Static files: from an open file to the answer of RFC 9110.
 //!
-//! A [`FileEntry`] is a file as it was when it was opened, with all parts of its answer that do not depend on the
-//! request: headers, validators, precompressed files beside it, and its bytes if it is small. [`serve`] chooses from
+//! A [`LoadedFile`] is a file as it was when it was opened, with the precompressed files beside it, and its bytes if it is
+//! small; threads that wait for the disk make it, too. The reactor that uses it makes a [`FileEntry`] of it, with all parts of
+//! its answer that do not depend on the request: headers and validators. [`serve`] chooses from
 //! these for a request: representation (`Accept-Encoding`), conditions, ranges. What is compressed on its way to the client
 //! is `compression`'s.
 //!
@@ -12,7 +13,7 @@ mod encoding;
 mod entry;
 mod types;
 
-pub use entry::{FileEntry, Representation, Source};
+pub use entry::{FileEntry, LoadedFile, Representation, Source};
 pub use types::Presentation;
 
 use std::{

@@ -131,7 +131,7 @@ pub(crate) struct Gateway {
     pub(crate) access_log: AccessLog,
     /// PHP-FPM's log of each pool, in the order of `pools`.
     pub(crate) pool_logs: Vec<Option<PoolLog>>,
-    pub(crate) spool_space: Arc<SpoolSpace>,
+    pub(crate) spool_space: SpoolSpace,
     pub(crate) compressors: Compressors,
     /// Compressed files.
     pub(crate) kept_files: KeptFiles,
@@ -445,7 +445,7 @@ impl Gateway {
                 .map_err(|error| format!("cannot write the log of calls: {error}"))?,
             access_log,
             pool_logs: logs::pools(&config, files.pool_logs)?,
-            spool_space: Arc::new(SpoolSpace::new(spool_dir, server.max_spool)),
+            spool_space: SpoolSpace::new(spool_dir, server.max_spool),
             compressors: Compressors::new(
                 match server.compress_threads {
                     0 => cores,

@@ -14,7 +14,6 @@ use std::{
     future::poll_fn,
     io,
     rc::Rc,
-    sync::Arc,
     task::{Context, Poll, Waker},
 };
 
@@ -34,7 +33,7 @@ pub(crate) struct Room {
     pub(crate) memory: usize,
     /// Bytes in a temporary file.
     pub(crate) file: u64,
-    pub(crate) space: Arc<SpoolSpace>,
+    pub(crate) space: &'static SpoolSpace,
 }
 
 /// The client's side.
@@ -60,7 +59,7 @@ struct Buffer {
 /// A file, and how far the client has read it.
 #[derive(Debug)]
 struct Kept {
-    file: Arc<SpoolFile>,
+    file: Rc<SpoolFile>,
     taken: u64,
 }
 
@@ -82,7 +81,7 @@ enum Stored {
     /// In memory.
     Memory,
     /// They must be written to this file.
-    File(Arc<SpoolFile>),
+    File(Rc<SpoolFile>),
     /// There is no room.
     Full,
 }
@@ -286,8 +285,8 @@ async fn keep(
             Stored::Memory => return true,
             Stored::File(file) => file,
             Stored::Full if *disk && shared.buffer().file.is_none() => {
-                match SpoolFile::create(&room.space).await {
-                    Ok(file) => Arc::new(file),
+                match SpoolFile::create(room.space).await {
+                    Ok(file) => Rc::new(file),
                     Err(error) => {
                         spool_failed(owner, &error);
                         *disk = false;
@@ -369,7 +368,7 @@ mod tests {
             let room = Room {
                 memory: 4,
                 file: 1_000,
-                space: Arc::new(SpoolSpace::new(folder, 10)),
+                space: Box::leak(Box::new(SpoolSpace::new(folder, 10))),
             };
             let (shared, owner) = (Rc::new(Shared::default()), Owner::default());
             let mut disk = true;

@@ -62,9 +62,9 @@ pub(crate) struct Record {
     pub(crate) site: Option<usize>,
     /// The decoded and normalised path.
     pub(crate) path: Vec<u8>,
-    pub(crate) script: Option<Arc<Script>>,
+    pub(crate) script: Option<Rc<Script>>,
     /// The file that the answer has, if it may be compressed.
-    pub(crate) file: Option<Arc<FileEntry>>,
+    pub(crate) file: Option<Rc<FileEntry>>,
     /// The parameters from a web server in front; `None` for a request over HTTP.
     pub(crate) params: Option<Box<Pairs>>,
     /// The script's standard error, for that web server.

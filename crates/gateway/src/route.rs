@@ -11,10 +11,8 @@ use std::{
     io,
     os::unix::ffi::OsStrExt,
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    rc::Rc,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use http::{HeaderValue, Method, StatusCode};
@@ -24,6 +22,7 @@ use weir_semantics::{authority, path};
 mod cache;
 mod hashing;
 mod host;
+mod lookup;
 mod method;
 mod pattern;
 mod refusal;
@@ -42,12 +41,16 @@ pub use rules::Rules;
 
 use self::{
     host::HostTable,
+    lookup::{OnReactor, OnThread},
     resolve::{Stop, Walk, Wanted},
     rewrite::{Query, Rewrite},
     root::{OpenRoot, Roots, trim_slash},
     rules::{Compiler, Space},
 };
-use super::{files::FileEntry, guard::Guard};
+use super::{
+    files::{FileEntry, LoadedFile},
+    guard::Guard,
+};
 
 /// All sites and routes of a configuration, compiled.
 #[derive(Debug)]
@@ -174,15 +177,16 @@ impl Site {
     }
 }
 
-/// The target of a request's path under its rules. `tried` and `why` are for the error log, never for the client.
+/// The target of a request's path under its rules. `tried` and `why` are for the error log, never for the client. `F` and
+/// `S`: files and scripts as the reactor has them, or as they leave a thread.
 #[derive(Debug)]
-pub enum Target<'r> {
+pub enum Target<'r, F = Rc<FileEntry>, S = Rc<Script>> {
     /// The route answers by itself.
     Action(&'r Action),
     /// A file for GET or HEAD: [`files::serve`](super::files::serve) answers it.
-    File(Arc<FileEntry>),
+    File(F),
     /// A script that exists, and a pool that runs it.
-    Script(Arc<Script>),
+    Script(S),
     /// A folder without the slash at its end: 301, or 308 for methods other than GET and HEAD.
     DirectoryRedirect {
         /// Path and query.
@@ -473,7 +477,7 @@ impl Router {
         rules: &'static Rules,
         status: StatusCode,
         now: u64,
-    ) -> Option<Arc<FileEntry>> {
+    ) -> Option<Rc<FileEntry>> {
         let (space, name) = rules.error_pages.get(&status.as_u16())?;
         match self.file_in(rules, space, name, now).await {
             Target::File(entry) => Some(entry),
@@ -525,7 +529,7 @@ impl Router {
                 rules,
                 space,
                 root: &root,
-                cache: Some(cache),
+                lookup: OnReactor(cache),
                 now,
             };
             match walk.target(wanted) {
@@ -545,6 +549,7 @@ impl Router {
     ) -> Target<'static> {
         let id = space.root.id;
         let known = cache::with(self.number, self.limits, |cache| cache.root(id, now));
+        let known = known.map(|root| OpenRoot::clone(&root));
         let (space, wanted) = (space.clone(), wanted.kept());
         let keys = CacheKeys {
             root: id,
@@ -567,7 +572,7 @@ impl Router {
                 rules,
                 space: &space,
                 root: &root,
-                cache: None,
+                lookup: OnThread,
                 now,
             };
             let target = match walk.target(&wanted) {
@@ -582,7 +587,7 @@ impl Router {
             ((!space.root.is_remote()).then_some(root), target)
         };
         let (root, target) = match tokio::task::spawn_blocking(task).await {
-            Ok(done) => done,
+            Ok((root, target)) => (root, target.on_reactor()),
             Err(error) => {
                 let error = io::Error::other(error);
                 return Target::Failed {
@@ -598,7 +603,7 @@ impl Router {
     }
 
     /// Caches what a blocking thread has found.
-    fn keep(&self, keys: CacheKeys, root: Arc<OpenRoot>, target: &Target<'_>, now: u64) {
+    fn keep(&self, keys: CacheKeys, root: OpenRoot, target: &Target<'_>, now: u64) {
         cache::with(self.number, self.limits, |cache| {
             let current = match cache.root(keys.root, now) {
                 Some(current) => current,
@@ -742,6 +747,25 @@ impl<'r> Found<'r> {
     }
 }
 
+impl<'r> Target<'r, Box<LoadedFile>, Script> {
+    /// What a thread has found, for the reactor that asked.
+    fn on_reactor(self) -> Target<'r> {
+        match self {
+            Target::File(file) => Target::File((*file).into()),
+            Target::Script(script) => Target::Script(script.into()),
+            Target::Action(action) => Target::Action(action),
+            Target::DirectoryRedirect { location, status } => {
+                Target::DirectoryRedirect { location, status }
+            }
+            Target::Options { allow } => Target::Options { allow },
+            Target::MethodNotAllowed { allow } => Target::MethodNotAllowed { allow },
+            Target::NotFound { why, tried } => Target::NotFound { why, tried },
+            Target::Forbidden { why, tried } => Target::Forbidden { why, tried },
+            Target::Failed { error, tried } => Target::Failed { error, tried },
+        }
+    }
+}
+
 fn no_root() -> Target<'static> {
     Target::NotFound {
         why: "the site has no root",
@@ -749,7 +773,7 @@ fn no_root() -> Target<'static> {
     }
 }
 
-fn missing_root(error: io::Error, tried: PathBuf) -> Target<'static> {
+fn missing_root<F, S>(error: io::Error, tried: PathBuf) -> Target<'static, F, S> {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Target::NotFound {
             why: "the root does not exist",

@@ -590,7 +590,7 @@ fn finish(
             let room = Room {
                 memory: settings.response_memory,
                 file: settings.max_response_file,
-                space: record.gateway.spool_space.clone(),
+                space: &record.gateway.spool_space,
             };
             Body::Stream(Box::new(ReadAhead::start(run, output, room)))
         }

@@ -6,11 +6,9 @@
 
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    rc::Rc,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     task::{Poll, ready},
 };
 
@@ -27,16 +25,16 @@ pub(crate) struct Spooled {
     /// The first bytes.
     memory: Bytes,
     /// The rest of the bytes.
-    file: Option<Arc<SpoolFile>>,
+    file: Option<Rc<SpoolFile>>,
     /// Counts the bytes in memory as long as this lives; `None` if there are none.
-    _held: Option<Arc<Held>>,
+    _held: Option<Rc<Held>>,
 }
 
 /// Bytes of a body in memory. They are counted until this is dropped.
 #[derive(Debug)]
 struct Held {
     bytes: u64,
-    space: Arc<SpoolSpace>,
+    space: &'static SpoolSpace,
 }
 
 /// A body that is being received.
@@ -47,16 +45,22 @@ struct Spooler {
     memory_limit: usize,
     /// Bytes that must be written to the file.
     pending: Vec<u8>,
-    file: Option<Arc<SpoolFile>>,
+    file: Option<Rc<SpoolFile>>,
     received: u64,
-    space: Arc<SpoolSpace>,
+    space: &'static SpoolSpace,
 }
 
 /// A temporary file and its share of the spool's space.
 #[derive(Debug)]
 pub(crate) struct SpoolFile {
-    file: Arc<OpenFile>,
-    space: Arc<SpoolSpace>,
+    file: Rc<OpenFile>,
+    space: &'static SpoolSpace,
+}
+
+/// A part of the spool's space, which is given back when this is dropped.
+struct Share {
+    bytes: u64,
+    space: &'static SpoolSpace,
 }
 
 /// Where temporary files are created, and the total size of all of them.
@@ -102,7 +106,7 @@ pub(crate) async fn spool(
     client: &Client,
     limits: BodyLimits,
     deadline: u64,
-    space: &Arc<SpoolSpace>,
+    space: &'static SpoolSpace,
 ) -> Result<Spooled, BodyError> {
     let announced = body.length();
     if announced.is_some_and(|length| length > limits.max) {
@@ -134,18 +138,15 @@ impl SpoolSpace {
 
 impl Spooler {
     /// Starts a body of `announced` bytes, if its sender has said that.
-    fn new(announced: u64, memory_limit: usize, space: &Arc<SpoolSpace>) -> Spooler {
+    fn new(announced: u64, memory_limit: usize, space: &'static SpoolSpace) -> Spooler {
         Spooler {
             memory: Vec::with_capacity(announced.min(memory_limit as u64) as usize),
-            held: Held {
-                bytes: 0,
-                space: space.clone(),
-            },
+            held: Held { bytes: 0, space },
             memory_limit,
             pending: Vec::new(),
             file: None,
             received: 0,
-            space: space.clone(),
+            space,
         }
     }
 
@@ -174,8 +175,8 @@ impl Spooler {
         let file = match &self.file {
             Some(file) => file,
             None => {
-                let file = SpoolFile::create(&self.space).await?;
-                self.file.insert(Arc::new(file))
+                let file = SpoolFile::create(self.space).await?;
+                self.file.insert(Rc::new(file))
             }
         };
         if self.pending.len() >= least {
@@ -192,7 +193,7 @@ impl Spooler {
     async fn finish(mut self) -> io::Result<Spooled> {
         self.settle(1).await?;
         Ok(Spooled {
-            _held: (!self.memory.is_empty()).then(|| Arc::new(self.held)),
+            _held: (!self.memory.is_empty()).then(|| Rc::new(self.held)),
             memory: self.memory.into(),
             file: self.file,
         })
@@ -222,7 +223,7 @@ impl Spooled {
         &self.memory
     }
 
-    pub(crate) fn file(&self) -> Option<&Arc<SpoolFile>> {
+    pub(crate) fn file(&self) -> Option<&Rc<SpoolFile>> {
         self.file.as_ref()
     }
 }
@@ -233,16 +234,12 @@ impl SpoolFile {
     /// # Errors
     ///
     /// The error of open(2): the folder is missing or not writable, or descriptors are used up.
-    pub(crate) async fn create(space: &Arc<SpoolSpace>) -> io::Result<SpoolFile> {
-        let space = space.clone();
-        off_the_reactor(move || {
-            let fd = weir_sys::file::temp_file(space.dir.as_fd())?;
-            Ok(SpoolFile {
-                file: Arc::new(OpenFile::new(fd, 0)),
-                space,
-            })
+    pub(crate) async fn create(space: &'static SpoolSpace) -> io::Result<SpoolFile> {
+        let fd = off_the_reactor(|| weir_sys::file::temp_file(space.dir.as_fd())).await?;
+        Ok(SpoolFile {
+            file: Rc::new(OpenFile::new(fd, 0)),
+            space,
         })
-        .await
     }
 
     /// Appends bytes.
@@ -250,39 +247,19 @@ impl SpoolFile {
     /// # Errors
     ///
     /// `StorageFull` if the disk or the spool is full; otherwise the error of write(2).
-    pub(crate) async fn append(self: &Arc<Self>, bytes: Vec<u8>) -> io::Result<()> {
-        let file = self.clone();
-        off_the_reactor(move || file.append_now(&bytes)).await
-    }
-
-    /// As [`Self::append`], on a thread that may block.
-    ///
-    /// # Errors
-    ///
-    /// The same.
-    pub(crate) fn append_now(&self, bytes: &[u8]) -> io::Result<()> {
-        self.space.take(bytes.len() as u64)?;
-        let mut written = 0;
-        while written < bytes.len() {
-            let offset = self.len() + written as u64;
-            match weir_sys::file::write_at(self.file.as_fd(), &bytes[written..], offset) {
-                Ok(0) => {
-                    self.space.give_back(bytes.len() as u64);
-                    return Err(io::ErrorKind::StorageFull.into());
-                }
-                Ok(count) => written += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.space.give_back(bytes.len() as u64);
-                    return Err(error);
-                }
-            }
-        }
-        self.file.grow(bytes.len() as u64);
+    pub(crate) async fn append(&self, bytes: Vec<u8>) -> io::Result<()> {
+        let share = self.space.take(bytes.len() as u64)?;
+        let (fd, offset) = (self.file.for_thread(), self.len());
+        // If nobody waits for the result any more, it is dropped, and the share with it.
+        let written = off_the_reactor(move || {
+            write_all_at(fd.as_fd(), &bytes, offset)?;
+            Ok(share)
+        });
+        self.file.grow(written.await?.keep());
         Ok(())
     }
 
-    pub(crate) fn file(&self) -> &Arc<OpenFile> {
+    pub(crate) fn file(&self) -> &Rc<OpenFile> {
         &self.file
     }
 
@@ -308,21 +285,52 @@ impl SpoolSpace {
         }
     }
 
-    fn take(&self, bytes: u64) -> io::Result<()> {
+    fn take(&'static self, bytes: u64) -> io::Result<Share> {
         let before = self.used.fetch_add(bytes, Relaxed);
+        let share = Share { bytes, space: self };
         if before.saturating_add(bytes) > self.max {
-            self.give_back(bytes);
             return Err(io::Error::new(
                 io::ErrorKind::StorageFull,
                 "max_spool is reached",
             ));
         }
-        Ok(())
+        Ok(share)
     }
 
     fn give_back(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Relaxed);
     }
+}
+
+impl Share {
+    /// Its bytes now belong to somebody else, who gives them back.
+    fn keep(mut self) -> u64 {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.space.give_back(self.bytes);
+    }
+}
+
+/// Writes all of `bytes` at `offset`.
+///
+/// # Errors
+///
+/// `StorageFull` if the disk is full; otherwise the error of write(2).
+fn write_all_at(file: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match weir_sys::file::write_at(file, &bytes[written..], offset + written as u64) {
+            Ok(0) => return Err(io::ErrorKind::StorageFull.into()),
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Runs `work`, which may wait for the disk, on another thread.

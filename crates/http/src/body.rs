@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     fmt,
     pin::Pin,
-    sync::Arc,
+    rc::Rc,
     task::{Context, Poll},
 };
 
@@ -51,7 +51,7 @@ pub enum Part {
     Bytes(Bytes),
     /// From a file that stays open until it is sent.
     File {
-        file: Arc<OpenFile>,
+        file: Rc<OpenFile>,
         offset: u64,
         len: u64,
     },

@@ -4,50 +4,63 @@
 //! few hundred megabytes. A reactor would block for that time.
 
 use std::{
+    cell::Cell,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::Arc,
 };
 
-/// An open file. If it has [`LARGE`] bytes or more, it is closed on a thread that may block.
+/// An open file of one reactor. If it has [`LARGE`] bytes or more, it is closed on a thread that may block.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// `None` only while it is dropped.
-    fd: Option<OwnedFd>,
-    len: AtomicU64,
+    /// Shared with threads that wait for the disk in the reactor's place. `None` only while it is dropped.
+    fd: Option<Arc<OwnedFd>>,
+    len: Cell<u64>,
     /// When the whole file was last found in the page cache ([`weir_sys::timer::monotonic`], µs).
-    cached_at: AtomicU64,
+    cached_at: Cell<u64>,
 }
 
 impl OpenFile {
     /// A file with `len` bytes.
     pub fn new(fd: OwnedFd, len: u64) -> OpenFile {
         OpenFile {
-            fd: Some(fd),
-            len: AtomicU64::new(len),
-            cached_at: AtomicU64::new(0),
+            fd: Some(Arc::new(fd)),
+            len: Cell::new(len),
+            cached_at: Cell::new(0),
+        }
+    }
+
+    /// The descriptor, for a thread that reads or writes it.
+    pub fn for_thread(&self) -> Arc<OwnedFd> {
+        self.open().clone()
+    }
+
+    fn open(&self) -> &Arc<OwnedFd> {
+        match &self.fd {
+            Some(fd) => fd,
+            None => unreachable!("a file that is dropped has no users"),
         }
     }
 
     /// Size in bytes, as far as it is known here.
     pub fn len(&self) -> u64 {
-        self.len.load(Relaxed)
+        self.len.get()
     }
 
     /// Adds `bytes` to the size.
     pub fn grow(&self, bytes: u64) {
-        self.len.fetch_add(bytes, Relaxed);
+        self.len.set(self.len.get() + bytes);
     }
 
     /// Whether `[offset, offset + len)` is in the page cache, as [`weir_sys::file::is_cached`] judges it. If the whole
     /// file is, the answer holds for [`CACHED_FOR`]: the kernel drops pages that were not used for long.
     pub(crate) fn is_cached(&self, offset: u64, len: u64) -> bool {
         let now = weir_sys::timer::monotonic();
-        if now.saturating_sub(self.cached_at.load(Relaxed)) < CACHED_FOR {
+        if now.saturating_sub(self.cached_at.get()) < CACHED_FOR {
             return true;
         }
         let cached = weir_sys::file::is_cached(self.as_fd(), offset, len);
         if cached && offset == 0 && len == self.len() {
-            self.cached_at.store(now, Relaxed);
+            self.cached_at.set(now);
         }
         cached
     }
@@ -55,10 +68,7 @@ impl OpenFile {
 
 impl AsFd for OpenFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.fd {
-            Some(fd) => fd.as_fd(),
-            None => unreachable!("a file that is dropped has no users"),
-        }
+        self.open().as_fd()
     }
 }
 
@@ -95,10 +105,9 @@ mod tests {
         let file = OpenFile::new(socket.into(), 10);
         assert!(!file.is_cached(0, 10));
         let now = weir_sys::timer::monotonic();
-        file.cached_at.store(now + 3_600_000_000, Relaxed);
+        file.cached_at.set(now + 3_600_000_000);
         assert!(file.is_cached(0, 10));
-        file.cached_at
-            .store(now.saturating_sub(CACHED_FOR), Relaxed);
+        file.cached_at.set(now.saturating_sub(CACHED_FOR));
         assert!(!file.is_cached(0, 10));
     }
 
@@ -109,9 +118,9 @@ mod tests {
         std::io::Write::write_all(&mut file, b"0123456789").unwrap();
         let file = OpenFile::new(file.into(), 10);
         assert!(file.is_cached(2, 8));
-        assert_eq!(file.cached_at.load(Relaxed), 0);
+        assert_eq!(file.cached_at.get(), 0);
         assert!(file.is_cached(0, 10));
-        assert_ne!(file.cached_at.load(Relaxed), 0);
+        assert_ne!(file.cached_at.get(), 0);
     }
 
     #[test]

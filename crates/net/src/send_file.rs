@@ -5,7 +5,7 @@ use std::{
     io,
     os::fd::AsFd,
     pin::Pin,
-    sync::Arc,
+    rc::Rc,
     task::{Context, Poll, ready},
 };
 
@@ -16,7 +16,7 @@ use super::{OpenFile, Socket};
 /// A part of a file that is being sent.
 #[derive(Debug)]
 pub struct FilePart {
-    file: Arc<OpenFile>,
+    file: Rc<OpenFile>,
     offset: u64,
     len: u64,
     /// How many of the next bytes are known to be in the page cache.
@@ -27,7 +27,7 @@ pub struct FilePart {
 
 impl FilePart {
     /// `len` bytes of `file`, from `offset` on.
-    pub fn new(file: Arc<OpenFile>, offset: u64, len: u64) -> FilePart {
+    pub fn new(file: Rc<OpenFile>, offset: u64, len: u64) -> FilePart {
         FilePart {
             file,
             offset,
@@ -61,7 +61,7 @@ impl FilePart {
                 let next = self.len.min(SLICE);
                 if !self.file.is_cached(self.offset, next) {
                     // sendfile(2) would wait for the disk and block all connections of this reactor.
-                    let (file, offset) = (self.file.clone(), self.offset);
+                    let (file, offset) = (self.file.for_thread(), self.offset);
                     self.populating = Some(tokio::task::spawn_blocking(move || {
                         // A read error shows up when the file is sent.
                         let _ = weir_sys::file::populate(file.as_fd(), offset, next);

@@ -4,8 +4,9 @@
 //! that were not requested for the longest time are dropped. A file that does not become smaller is remembered as such.
 
 use std::{
+    cell::RefCell,
     collections::HashMap,
-    os::fd::AsFd,
+    os::fd::{AsFd, BorrowedFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -67,7 +68,7 @@ pub(crate) struct Kept {
 
 /// Compressed forms of an open file, by coding, as far as they are known and still in memory.
 #[derive(Debug, Default)]
-pub(crate) struct KnownForms([Mutex<Weak<Kept>>; 3]);
+pub(crate) struct KnownForms(RefCell<[Weak<Kept>; 3]>);
 
 /// What there is of a file.
 pub(crate) enum Found {
@@ -99,7 +100,7 @@ impl KeptFiles {
     /// The compressed form of a file; if it is not known, a thread makes it.
     pub(super) fn find(
         &self,
-        (file, stat): (&Arc<OpenFile>, &FileStat),
+        (file, stat): (&OpenFile, &FileStat),
         coding: Coding,
         compressors: &Compressors,
     ) -> Found {
@@ -125,9 +126,9 @@ impl KeptFiles {
             made: None,
             _reserved: reserved,
         };
-        let (file, stat) = (file.clone(), *stat);
+        let (file, stat) = (file.for_thread(), *stat);
         // If there is no thread, the work is dropped with `making`, which tells those who wait.
-        let _ = compressors.run(Box::new(move || making.make(&file, &stat, coding)));
+        let _ = compressors.run(Box::new(move || making.make(file.as_fd(), &stat, coding)));
         Found::Soon(told)
     }
 }
@@ -141,12 +142,12 @@ struct Making {
 }
 
 impl Making {
-    fn make(mut self, file: &OpenFile, stat: &FileStat, coding: Coding) {
-        let Some(original) = read_file(file.as_fd(), 0, stat.size as usize) else {
+    fn make(mut self, file: BorrowedFd<'_>, stat: &FileStat, coding: Coding) {
+        let Some(original) = read_file(file, 0, stat.size as usize) else {
             return;
         };
         // What changed while it was read is neither the old file nor the new one.
-        if file::fstat(file.as_fd()).ok() != Some(*stat) {
+        if file::fstat(file).ok() != Some(*stat) {
             return;
         }
         let Ok(mut bytes) = compress::whole(coding, Effort::Kept, &original) else {
@@ -222,16 +223,11 @@ impl AsRef<[u8]> for Shown {
 
 impl KnownForms {
     pub(super) fn get(&self, coding: Coding) -> Option<Arc<Kept>> {
-        self.slot(coding).upgrade()
+        self.0.borrow()[coding as usize].upgrade()
     }
 
     pub(super) fn set(&self, coding: Coding, kept: &Arc<Kept>) {
-        *self.slot(coding) = Arc::downgrade(kept);
-    }
-
-    fn slot(&self, coding: Coding) -> MutexGuard<'_, Weak<Kept>> {
-        let slot = self.0[coding as usize].lock();
-        slot.unwrap_or_else(PoisonError::into_inner)
+        self.0.borrow_mut()[coding as usize] = Arc::downgrade(kept);
     }
 }
 

@@ -6,7 +6,7 @@
 use std::{
     collections::VecDeque,
     future::Future,
-    os::fd::AsFd,
+    os::fd::{AsFd, OwnedFd},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -18,7 +18,6 @@ use weir_http::{
     Body, Fields, Part, Stream, Truncated,
     compress::{Encoder, Failed, Op},
 };
-use weir_net::OpenFile;
 use weir_observe::error_log::tell;
 
 use super::{
@@ -61,7 +60,7 @@ type Done = (Box<Session>, Result<(), Failed>);
 /// What an encoder gets.
 enum Input {
     Bytes(Bytes),
-    File(Arc<OpenFile>, u64, usize),
+    File(Arc<OwnedFd>, u64, usize),
 }
 
 impl CompressedStream {
@@ -125,7 +124,7 @@ impl CompressedStream {
                         len: len - now,
                     });
                 }
-                Some(Input::File(file, offset, now as usize))
+                Some(Input::File(file.for_thread(), offset, now as usize))
             }
             Part::Trailers(fields) => {
                 self.trailers = Some(fields);

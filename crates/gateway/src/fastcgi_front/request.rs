@@ -1,6 +1,6 @@
 //! The parameters of a web server: weir's record of the request is made from them, and a worker gets them.
 
-use std::{rc::Rc, sync::Arc};
+use std::rc::Rc;
 
 use weir_fcgi::{
     MAX_CONTENT,
@@ -48,7 +48,7 @@ pub(super) fn record(
     record.endpoints = Rc::new(endpoints);
     record.host = host;
     record.path = path;
-    record.script = Some(Arc::new(script));
+    record.script = Some(Rc::new(script));
     record.params = Some(params);
     record
 }

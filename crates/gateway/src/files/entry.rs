@@ -3,7 +3,7 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
+    rc::Rc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -40,7 +40,7 @@ pub struct FileEntry {
 #[derive(Debug)]
 pub struct Representation {
     /// The file; its contents stay available while this is held.
-    pub file: Arc<OpenFile>,
+    pub file: Rc<OpenFile>,
     /// Its attributes when it was opened.
     pub stat: FileStat,
     /// The contents, if the file is small.
@@ -80,18 +80,34 @@ pub struct Source<'s> {
     pub as_text: bool,
 }
 
-impl FileEntry {
+/// What is read of a file and its precompressed variants, on whichever thread: the reactor that gets it makes a [`FileEntry`]
+/// of it.
+#[derive(Debug)]
+pub struct LoadedFile {
+    identity: OpenedFile,
+    /// At most one per coding, in the order of [`encoding::ALL`].
+    variants: Vec<(Coding, OpenedFile)>,
+    content_type: HeaderValue,
+    cache_control: Option<HeaderValue>,
+    as_text: bool,
+    negotiable: bool,
+    source: bool,
+    /// Since 1970.
+    loaded_at: Duration,
+}
+
+impl LoadedFile {
     /// Takes an open regular file, reads it if it is small, and opens its precompressed variants.
     ///
     /// # Errors
     /// As read(2); also `WouldBlock` with [`Open::cached_only`].
-    pub fn new(
+    pub fn load(
         source: &Source<'_>,
         file: OwnedFd,
         stat: FileStat,
         look: &Presentation,
     ) -> io::Result<Self> {
-        let now = SystemTime::now()
+        let loaded_at = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let content = small_content(&file, &stat, source.walk.cached_only)?;
@@ -116,38 +132,75 @@ impl FileEntry {
                 }
             }
         }
-        let base = Base {
-            content_type,
-            as_text: source.as_text,
-            vary: !variants.is_empty(),
-            look,
-            now,
-        };
-        let settled = |stat: &FileStat| {
-            let changed = stat.ctime_ns.max(stat.mtime_ns);
-            i128::from(changed) + (SETTLING.as_nanos() as i128) < now.as_nanos() as i128
-        };
         Ok(Self {
             source: source.as_text || is_source(&head) && !types::is_to_be_read(source.path),
+            identity: OpenedFile {
+                path: source.path.into(),
+                file,
+                stat,
+                content,
+            },
+            variants,
+            content_type,
+            cache_control: look.cache_control.clone(),
+            as_text: source.as_text,
             negotiable,
-            forms: KnownForms::default(),
-            settled: settled(&stat) && variants.iter().all(|variant| settled(&variant.1.stat)),
-            identity: base.representation(
-                None,
-                OpenedFile {
-                    path: source.path.into(),
-                    file,
-                    stat,
-                    content,
-                },
-            ),
-            variants: variants
-                .into_iter()
-                .map(|(coding, opened)| base.representation(Some(coding), opened))
-                .collect(),
+            loaded_at,
         })
     }
 
+    /// See [`FileEntry::is_source`].
+    pub fn is_source(&self) -> bool {
+        self.source
+    }
+
+    /// Whether the last change of the file is old enough, and that of its variants.
+    fn is_settled(&self) -> bool {
+        let settled = |stat: &FileStat| {
+            let changed = stat.ctime_ns.max(stat.mtime_ns);
+            i128::from(changed) + (SETTLING.as_nanos() as i128) < self.loaded_at.as_nanos() as i128
+        };
+        settled(&self.identity.stat) && self.variants.iter().all(|(_, file)| settled(&file.stat))
+    }
+}
+
+impl From<LoadedFile> for FileEntry {
+    fn from(loaded: LoadedFile) -> FileEntry {
+        let settled = loaded.is_settled();
+        let LoadedFile {
+            identity,
+            variants,
+            negotiable,
+            source,
+            ..
+        } = loaded;
+        let base = Base {
+            content_type: loaded.content_type,
+            cache_control: loaded.cache_control,
+            as_text: loaded.as_text,
+            vary: !variants.is_empty(),
+            now: loaded.loaded_at,
+        };
+        FileEntry {
+            identity: base.representation(None, identity),
+            variants: (variants.into_iter())
+                .map(|(coding, opened)| base.representation(Some(coding), opened))
+                .collect(),
+            negotiable,
+            settled,
+            source,
+            forms: KnownForms::default(),
+        }
+    }
+}
+
+impl From<LoadedFile> for Rc<FileEntry> {
+    fn from(loaded: LoadedFile) -> Rc<FileEntry> {
+        Rc::new(loaded.into())
+    }
+}
+
+impl FileEntry {
     /// Relative to the root.
     pub fn path(&self) -> &[u8] {
         &self.identity.path
@@ -225,6 +278,7 @@ impl FileEntry {
 }
 
 /// A file that was opened for a representation.
+#[derive(Debug)]
 struct OpenedFile {
     /// Relative to the root.
     path: Box<[u8]>,
@@ -235,15 +289,15 @@ struct OpenedFile {
 }
 
 /// What all representations of a file share.
-struct Base<'b> {
+struct Base {
     content_type: HeaderValue,
+    cache_control: Option<HeaderValue>,
     as_text: bool,
     vary: bool,
-    look: &'b Presentation,
     now: Duration,
 }
 
-impl Base<'_> {
+impl Base {
     fn representation(&self, coding: Option<Coding>, opened: OpenedFile) -> Representation {
         let OpenedFile {
             path,
@@ -268,7 +322,7 @@ impl Base<'_> {
         put(Name::LastModified, last_modified.as_bytes());
         put(Name::Etag, etag.as_bytes());
         put(Name::AcceptRanges, b"bytes");
-        if let Some(cache_control) = &self.look.cache_control {
+        if let Some(cache_control) = &self.cache_control {
             put(Name::CacheControl, cache_control.as_bytes());
         }
         if self.vary {
@@ -279,7 +333,7 @@ impl Base<'_> {
             debug_assert!(is_set.is_ok());
         }
         Representation {
-            file: Arc::new(OpenFile::new(file, stat.size)),
+            file: Rc::new(OpenFile::new(file, stat.size)),
             stat,
             content,
             coding,

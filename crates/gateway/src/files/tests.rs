@@ -4,7 +4,7 @@ use std::{
     fs,
     os::fd::AsFd,
     path::Path,
-    sync::Arc,
+    rc::Rc,
     time::{Duration, UNIX_EPOCH},
 };
 
@@ -424,11 +424,13 @@ fn open(dir: &Path, name: &str) -> FileEntry {
         walk,
         as_text: false,
     };
-    FileEntry::new(&source, opened, stat, &Presentation::for_tests()).unwrap()
+    LoadedFile::load(&source, opened, stat, &Presentation::for_tests())
+        .unwrap()
+        .into()
 }
 
-fn file(content: &str) -> Arc<FileEntry> {
-    Arc::new(Made::new(content.as_bytes(), Some(MODIFIED)).entry)
+fn file(content: &str) -> Rc<FileEntry> {
+    Rc::new(Made::new(content.as_bytes(), Some(MODIFIED)).entry)
 }
 
 fn etag(file: &FileEntry) -> String {

@@ -16,7 +16,7 @@
 //! the same time (file systems have a resolution of up to two seconds). Files that were not used for [`UNUSED_AGE`]
 //! are dropped, so that deleted ones do not keep their disk space for long.
 
-use std::{cell::RefCell, collections::HashMap, sync::Arc};
+use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
 use super::{
     hashing::Seeded,
@@ -79,7 +79,7 @@ pub(super) struct Cache {
 
 #[derive(Debug)]
 struct KnownRoot {
-    open: Arc<OpenRoot>,
+    open: Rc<OpenRoot>,
     opened_at: u64,
     /// Scripts, and folders with a slash at the end.
     known: HashMap<Box<[u8]>, Known, Seeded>,
@@ -100,19 +100,19 @@ struct KnownScript {
     rules: usize,
     /// The rules let clients request it by its own name. A fallback need not be reachable by its name.
     is_public: bool,
-    script: Arc<Script>,
+    script: Rc<Script>,
 }
 
 impl Cache {
     /// The open root with that number, if it is not too old.
-    pub(super) fn root(&self, id: usize, now: u64) -> Option<Arc<OpenRoot>> {
+    pub(super) fn root(&self, id: usize, now: u64) -> Option<Rc<OpenRoot>> {
         let root = self.roots.get(id)?.as_ref()?;
         is_young(root.opened_at, now, ROOT_AGE).then(|| root.open.clone())
     }
 
     /// Stores a root that was just opened; returns the one to use. If it is a different folder, everything about the
     /// old one is dropped.
-    pub(super) fn keep_root(&mut self, id: usize, open: Arc<OpenRoot>, now: u64) -> Arc<OpenRoot> {
+    pub(super) fn keep_root(&mut self, id: usize, open: OpenRoot, now: u64) -> Rc<OpenRoot> {
         if self.roots.len() <= id {
             self.roots.resize_with(id + 1, || None);
         }
@@ -122,6 +122,7 @@ impl Cache {
                 root.open.clone()
             }
             other => {
+                let open = Rc::new(open);
                 *other = Some(KnownRoot {
                     open: open.clone(),
                     opened_at: now,
@@ -148,7 +149,7 @@ impl Cache {
         (root, rules): (usize, &Rules),
         (name, script_name): (&[u8], &[u8]),
         now: u64,
-    ) -> Option<Arc<Script>> {
+    ) -> Option<Rc<Script>> {
         let kept = self.known(root, name, now)?.script.as_ref()?;
         kept.is_of(rules, script_name).then(|| kept.script.clone())
     }
@@ -160,7 +161,7 @@ impl Cache {
         (root, rules): (usize, &Rules),
         (wanted, name): (&Wanted<'_>, &[u8]),
         now: u64,
-    ) -> Option<Arc<Script>> {
+    ) -> Option<Rc<Script>> {
         let known = self.roots.get(root)?.as_ref()?;
         if wanted.rewritten || !wanted.is_plain() || !is_young(known.opened_at, now, ROOT_AGE) {
             return None;
@@ -175,7 +176,7 @@ impl Cache {
         &mut self,
         (root, rules): (usize, &Rules),
         name: &[u8],
-        script: &Arc<Script>,
+        script: &Rc<Script>,
         is_public: bool,
     ) {
         let root = self.roots.get_mut(root).and_then(Option::as_mut);
@@ -242,7 +243,7 @@ pub(super) struct FileCache {
 #[derive(Debug)]
 struct Slot {
     space: usize,
-    entry: Arc<FileEntry>,
+    entry: Rc<FileEntry>,
     spared: bool,
     used_at: u64,
     variants_seen_at: u64,
@@ -252,7 +253,7 @@ struct Slot {
 #[derive(Debug)]
 pub(super) struct Kept<'c> {
     /// It was opened some time ago and must be compared with the present file.
-    pub(super) entry: &'c Arc<FileEntry>,
+    pub(super) entry: &'c Rc<FileEntry>,
     /// New variants may have appeared since the last check.
     pub(super) look_for_variants: bool,
     /// Its slot.
@@ -285,7 +286,7 @@ impl FileCache {
         }
     }
 
-    pub(super) fn insert(&mut self, space: usize, entry: Arc<FileEntry>, now: u64) {
+    pub(super) fn insert(&mut self, space: usize, entry: Rc<FileEntry>, now: u64) {
         self.remove(space, entry.path());
         let (bytes, descriptors) = (entry.bytes_in_memory(), entry.descriptors());
         if bytes > self.limits.bytes / 8 || descriptors > self.limits.descriptors {

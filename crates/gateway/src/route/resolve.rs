@@ -24,7 +24,7 @@
 //! The same steps run at most twice: first on the reactor, with cached results and lookups that use only the kernel's
 //! caches. If these would have to wait for the disk, the steps run again on a blocking thread.
 
-use std::{ffi::OsStr, io, os::fd::AsFd, os::unix::ffi::OsStrExt, path::PathBuf, sync::Arc};
+use std::{ffi::OsStr, io, os::fd::AsFd, os::unix::ffi::OsStrExt, path::PathBuf};
 
 use http::{HeaderValue, Method, StatusCode};
 use regex::bytes::Regex;
@@ -34,12 +34,12 @@ use weir_sys::file::{self, FileKind};
 
 use super::{
     Target,
-    cache::Cache,
+    lookup::Lookup,
     pattern::{HiddenFile, is_php_source},
     root::OpenRoot,
     rules::{Check, Fallback, Rules, Space, Split},
 };
-use crate::files::{FileEntry, Source};
+use crate::files::{LoadedFile, Source};
 
 /// What is requested.
 #[derive(Debug, Clone)]
@@ -125,17 +125,20 @@ pub(super) enum Stop {
 }
 
 /// One run through the steps.
-pub(super) struct Walk<'l> {
+pub(super) struct Walk<'l, L> {
     pub(super) rules: &'l Rules,
     pub(super) space: &'l Space,
     pub(super) root: &'l OpenRoot,
-    /// On the reactor: its cache. `None` on a blocking thread.
-    pub(super) cache: Option<&'l mut Cache>,
+    /// Where it runs.
+    pub(super) lookup: L,
     pub(super) now: u64,
 }
 
-enum Seen {
-    File(Arc<FileEntry>),
+/// What a walk finds.
+type Found<L> = Target<'static, <L as Lookup>::File, <L as Lookup>::Script>;
+
+enum Seen<F> {
+    File(F),
     Dir,
     Missing,
     Refused(&'static str),
@@ -148,12 +151,12 @@ enum SeenName {
     Refused(&'static str),
 }
 
-impl Walk<'_> {
+impl<L: Lookup> Walk<'_, L> {
     /// Finds what `wanted` means.
     ///
     /// # Errors
-    /// [`Stop`]; `WouldBlock` only with a cache.
-    pub(super) fn target(&mut self, wanted: &Wanted<'_>) -> Result<Target<'static>, Stop> {
+    /// [`Stop`]; `WouldBlock` only where it must not wait.
+    pub(super) fn target(&mut self, wanted: &Wanted<'_>) -> Result<Found<L>, Stop> {
         let path = wanted.path;
         let rules = self.rules;
         let Some((method, query)) = wanted.request else {
@@ -239,7 +242,7 @@ impl Walk<'_> {
         stopped.map_or(Ok(found), Err)
     }
 
-    fn folder(&mut self, wanted: &Wanted<'_>, method: &Method) -> Result<Target<'static>, Stop> {
+    fn folder(&mut self, wanted: &Wanted<'_>, method: &Method) -> Result<Found<L>, Stop> {
         let (rules, path) = (self.rules, wanted.path);
         let mut candidate = Vec::with_capacity(path.len() + 16);
         let mut is_there = self.space.inner(path) == b"/";
@@ -293,7 +296,7 @@ impl Walk<'_> {
         wanted: &Wanted<'_>,
         why: &'static str,
         tried: &[u8],
-    ) -> Result<Target<'static>, Stop> {
+    ) -> Result<Found<L>, Stop> {
         let (rules, Some((_, query))) = (self.rules, wanted.request) else {
             return Ok(self.not_found(why, tried));
         };
@@ -321,7 +324,7 @@ impl Walk<'_> {
     }
 
     /// Answers with the fallback.
-    fn stand_in(&mut self, wanted: &Wanted<'_>, path: &[u8]) -> Result<Target<'static>, Stop> {
+    fn stand_in(&mut self, wanted: &Wanted<'_>, path: &[u8]) -> Result<Found<L>, Stop> {
         let rules = self.rules;
         if let Some((name, _)) = rules.script_of(path) {
             if rules.check == Check::Never {
@@ -348,49 +351,39 @@ impl Walk<'_> {
 
     /// Runs a script that was found. `is_public`: the request contains its name, and all rules about names were
     /// applied.
-    fn run(
-        &mut self,
-        wanted: &Wanted<'_>,
-        name: &[u8],
-        info: &[u8],
-        is_public: bool,
-    ) -> Target<'static> {
+    fn run(&mut self, wanted: &Wanted<'_>, name: &[u8], info: &[u8], is_public: bool) -> Found<L> {
         let (rules, root, inner) = (self.rules, self.space.root.id, self.space.inner(name));
         let is_usual = info.is_empty() && !wanted.rewritten;
-        if let Some(cache) = self.cache.as_deref().filter(|_| is_usual && !is_public)
-            && let Some(script) = cache.script((root, rules), (inner, name), self.now)
+        if is_usual
+            && !is_public
+            && let Some(script) = (self.lookup).known_script((root, rules), (inner, name), self.now)
         {
             return Target::Script(script);
         }
         if let Some(why) = rules.forbids(name) {
             return self.forbidden(why, name);
         }
-        let mut script = self.script(wanted, name, info);
-        match self.cache.as_deref_mut().filter(|_| is_usual) {
-            None => Target::Script(Arc::new(script)),
-            Some(cache) => {
-                script.encode();
-                let script = Arc::new(script);
-                cache.keep_script((root, rules), inner, &script, is_public);
-                Target::Script(script)
-            }
-        }
+        let script = self.script(wanted, name, info);
+        Target::Script(match is_usual {
+            true => (self.lookup).keep_script((root, rules), inner, script, is_public),
+            false => script.into(),
+        })
     }
 
     fn script(&self, wanted: &Wanted<'_>, name: &[u8], info: &[u8]) -> Script {
         let document_root = self.rules.document_root(self.root);
-        Script::new(wanted, name, info, self.space.inner(name), document_root)
+        Script::new(wanted, name, info, self.space.inner(name), &document_root)
     }
 
     /// Runs a script that has no file on this machine.
-    fn run_unseen(&self, wanted: &Wanted<'_>, name: &[u8], info: &[u8]) -> Target<'static> {
+    fn run_unseen(&self, wanted: &Wanted<'_>, name: &[u8], info: &[u8]) -> Found<L> {
         match self.rules.forbids(name) {
             Some(why) => self.forbidden(why, name),
-            None => Target::Script(Arc::new(self.script(wanted, name, info).unseen())),
+            None => Target::Script(self.script(wanted, name, info).unseen().into()),
         }
     }
 
-    fn send(&self, entry: Arc<FileEntry>, method: &Method) -> Target<'static> {
+    fn send(&self, entry: L::File, method: &Method) -> Found<L> {
         match *method {
             Method::GET | Method::HEAD => Target::File(entry),
             Method::OPTIONS => Target::Options { allow: ALLOW },
@@ -399,8 +392,8 @@ impl Walk<'_> {
     }
 
     fn knows(&self, name: &[u8]) -> bool {
-        let (cache, inner) = (self.cache.as_deref(), self.space.inner(name));
-        cache.is_some_and(|cache| cache.knows(self.space.root.id, inner, self.now))
+        let inner = self.space.inner(name);
+        (self.lookup).knows(self.space.root.id, inner, self.now)
     }
 
     /// Whether a script or folder exists. It is not opened for reading, because perhaps only its worker may read it.
@@ -412,7 +405,7 @@ impl Walk<'_> {
                 SeenName::File
             });
         }
-        let walk = self.space.root.walk(self.cache.is_some());
+        let walk = self.space.root.walk(!L::MAY_WAIT);
         let inner = self.space.inner(name);
         let seen = self.retry(|root| file::stat_beneath(root.fd(), &inner[1..], walk));
         let kind = match seen.map(|stat| stat.kind) {
@@ -429,8 +422,8 @@ impl Walk<'_> {
             FileKind::Dir => name.ends_with(b"/"),
             _ => return Ok(SeenName::Refused("neither file nor folder")),
         };
-        if let Some(cache) = self.cache.as_deref_mut().filter(|_| as_expected) {
-            cache.keep_known(self.space.root.id, self.root, inner, self.now);
+        if as_expected {
+            (self.lookup).keep_known(self.space.root.id, self.root, inner, self.now);
         }
         Ok(if kind == FileKind::Dir {
             SeenName::Dir
@@ -439,24 +432,24 @@ impl Walk<'_> {
         })
     }
 
-    fn open(&mut self, path: &[u8]) -> Result<Seen, Stop> {
+    fn open(&mut self, path: &[u8]) -> Result<Seen<L::File>, Stop> {
         self.open_any(path, false)
     }
 
     /// Opens a file or takes it from the cache; the source of a script only if it is `wanted`.
-    fn open_any(&mut self, path: &[u8], wanted: bool) -> Result<Seen, Stop> {
+    fn open_any(&mut self, path: &[u8], wanted: bool) -> Result<Seen<L::File>, Stop> {
         let relative = &self.space.inner(path)[1..];
         // The entry may be cached because a script sent the file (X-Sendfile).
-        let may_send = |rules: &Rules, entry: &FileEntry| {
-            wanted || !entry.is_source() || rules.denies_script(path)
-        };
-        if let Some(entry) = self.kept(relative) {
-            return Ok(match may_send(self.rules, &entry) {
+        let may_send =
+            |rules: &Rules, is_source: bool| wanted || !is_source || rules.denies_script(path);
+        let known = (self.lookup).known_file(self.space, self.root, relative, self.now);
+        if let Some((entry, is_source)) = known {
+            return Ok(match may_send(self.rules, is_source) {
                 true => Seen::File(entry),
                 false => Seen::Refused(SOURCE),
             });
         }
-        let walk = self.space.root.walk(self.cache.is_some());
+        let walk = self.space.root.walk(!L::MAY_WAIT);
         let opened = self.retry(|root| {
             let file = file::open_beneath(root.fd(), relative, walk)?;
             let stat = file::fstat(file.as_fd())?;
@@ -493,12 +486,11 @@ impl Walk<'_> {
             walk,
             as_text: is_source,
         };
-        match FileEntry::new(&source, file, stat, &self.space.presentation) {
-            Ok(entry) if !may_send(self.rules, &entry) => Ok(Seen::Refused(SOURCE)),
-            Ok(entry) => {
-                let entry = Arc::new(entry);
-                self.keep(&entry);
-                Ok(Seen::File(entry))
+        match LoadedFile::load(&source, file, stat, &self.space.presentation) {
+            Ok(file) if !may_send(self.rules, file.is_source()) => Ok(Seen::Refused(SOURCE)),
+            Ok(file) => {
+                let kept = (self.lookup).keep_file(self.space, file, self.now);
+                Ok(Seen::File(kept))
             }
             Err(error) => match self.meaning(error, path)? {
                 None => Ok(Seen::Missing),
@@ -507,40 +499,13 @@ impl Walk<'_> {
         }
     }
 
-    /// The cached file, if it has not changed.
-    fn kept(&mut self, path: &[u8]) -> Option<Arc<FileEntry>> {
-        let cache = self.cache.as_deref_mut()?;
-        let kept = cache.files.get(self.space.id, path, self.now)?;
-        let (slot, look) = (kept.slot, kept.look_for_variants);
-        let entry = kept.entry.clone();
-        if !entry.is_current(self.root.fd()) {
-            cache.files.remove(self.space.id, path);
-            return None;
-        }
-        if look {
-            if !entry.has_all_variants(self.root.fd(), self.space.root.walk(true)) {
-                cache.files.remove(self.space.id, path);
-                return None;
-            }
-            cache.files.variants_seen(slot, self.now);
-        }
-        Some(entry)
-    }
-
-    fn keep(&mut self, entry: &Arc<FileEntry>) {
-        if let Some(cache) = self.cache.as_deref_mut().filter(|_| entry.is_settled()) {
-            cache.files.insert(self.space.id, entry.clone(), self.now);
-        }
-    }
-
     /// Tries again with the cached files closed, if descriptors are used up.
     fn retry<T>(&mut self, act: impl Fn(&OpenRoot) -> io::Result<T>) -> io::Result<T> {
-        match (act(self.root), self.cache.as_deref_mut()) {
-            (Err(error), Some(cache)) if is_out_of_descriptors(&error) => {
-                cache.files.clear();
+        match act(self.root) {
+            Err(error) if is_out_of_descriptors(&error) && self.lookup.close_files() => {
                 act(self.root)
             }
-            (result, _) => result,
+            result => result,
         }
     }
 
@@ -548,7 +513,7 @@ impl Walk<'_> {
     fn meaning(&self, error: io::Error, path: &[u8]) -> Result<Option<&'static str>, Stop> {
         use io::ErrorKind as Kind;
         match error.kind() {
-            Kind::WouldBlock if self.cache.is_some() => Err(Stop::WouldBlock),
+            Kind::WouldBlock if !L::MAY_WAIT => Err(Stop::WouldBlock),
             Kind::NotFound | Kind::NotADirectory | Kind::InvalidFilename | Kind::InvalidInput => {
                 Ok(None)
             }
@@ -561,12 +526,12 @@ impl Walk<'_> {
         }
     }
 
-    fn not_found(&self, why: &'static str, path: &[u8]) -> Target<'static> {
+    fn not_found(&self, why: &'static str, path: &[u8]) -> Found<L> {
         let tried = self.shown(path);
         Target::NotFound { why, tried }
     }
 
-    fn forbidden(&self, why: &'static str, path: &[u8]) -> Target<'static> {
+    fn forbidden(&self, why: &'static str, path: &[u8]) -> Found<L> {
         let tried = self.shown(path);
         Target::Forbidden { why, tried }
     }
@@ -586,7 +551,7 @@ pub struct Script {
     /// `SCRIPT_FILENAME`, as the worker sees it.
     pub filename: Vec<u8>,
     /// `DOCUMENT_ROOT`, as the worker sees it, without a slash at the end.
-    pub document_root: Arc<[u8]>,
+    pub document_root: Box<[u8]>,
     /// `QUERY_STRING`, if a rewrite has made a different one.
     pub query: Option<Box<str>>,
     /// The parameters with the values above, encoded ([`weir_fcgi::nv`]), if the script has no path-info. Empty: they
@@ -605,16 +570,16 @@ impl Script {
         name: &[u8],
         info: &[u8],
         inner: &[u8],
-        document_root: Arc<[u8]>,
+        document_root: &[u8],
     ) -> Self {
         let mut filename = Vec::with_capacity(document_root.len() + inner.len());
-        filename.extend_from_slice(&document_root);
+        filename.extend_from_slice(document_root);
         filename.extend_from_slice(inner);
         Self {
             script_name: name.into(),
             path_info: info.into(),
             filename,
-            document_root,
+            document_root: document_root.into(),
             query: wanted.new_query(),
             params: Vec::new(),
             is_file: true,
@@ -623,7 +588,7 @@ impl Script {
     }
 
     /// Encodes [`Self::params`]. This is useful only for a script that is cached.
-    fn encode(&mut self) {
+    pub(super) fn encode(&mut self) {
         let name = &self.script_name;
         if self.filename.len() + self.document_root.len() + 2 * name.len() > LONG {
             return;
@@ -670,11 +635,11 @@ impl Script {
 }
 
 /// In practice a 301 changes a POST to GET (RFC 9110 §15.4.2), a 308 does not.
-pub(super) fn redirect_to_folder(
+pub(super) fn redirect_to_folder<F, S>(
     path: &[u8],
     method: &Method,
     query: Option<&str>,
-) -> Target<'static> {
+) -> Target<'static, F, S> {
     let mut location = Vec::with_capacity(path.len() + query.map_or(0, str::len) + 2);
     encode(path, &mut location);
     location.push(b'/');

@@ -58,17 +58,18 @@ enum By {
         chroot: Option<PathBuf>,
     },
     /// Was opened before and stays open.
-    Opened(Arc<OpenRoot>),
+    Opened(OpenRoot),
 }
 
 /// A root as it was when it was opened.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct OpenRoot {
-    fd: OwnedFd,
+    /// Shared with threads that wait for the disk, and by reactors if it was opened before.
+    fd: Arc<OwnedFd>,
     dev: u64,
     ino: u64,
     /// Its path without symbolic links, as seen from outside of a chroot, without a slash at the end.
-    pub(super) real: Arc<[u8]>,
+    pub(super) real: Box<[u8]>,
 }
 
 /// All roots of a configuration; equal paths share one root.
@@ -123,7 +124,7 @@ impl Roots {
         if let Some(fd) = self.reach.opened.get(path) {
             let fd = fd.try_clone().map_err(told)?;
             return OpenRoot::new(fd, path.as_os_str().as_bytes())
-                .map(|root| By::Opened(Arc::new(root)))
+                .map(By::Opened)
                 .map_err(told);
         }
         let chroot = self
@@ -157,7 +158,7 @@ impl Root {
     ///
     /// # Errors
     /// As open(2); `WouldBlock` with `cached_only`.
-    pub(super) fn open(&self, cached_only: bool) -> io::Result<Arc<OpenRoot>> {
+    pub(super) fn open(&self, cached_only: bool) -> io::Result<OpenRoot> {
         let root = self.open_now(cached_only)?;
         if !cached_only {
             self.is_remote
@@ -171,7 +172,7 @@ impl Root {
         self.is_remote.load(Ordering::Relaxed)
     }
 
-    fn open_now(&self, cached_only: bool) -> io::Result<Arc<OpenRoot>> {
+    fn open_now(&self, cached_only: bool) -> io::Result<OpenRoot> {
         let (slash, path, chroot) = match &self.by {
             By::Opened(root) => return Ok(root.clone()),
             By::Path {
@@ -200,7 +201,7 @@ impl Root {
         };
         let mut root = OpenRoot::new(fd, b"")?;
         root.real = real_path(path, chroot.as_deref(), &root).into();
-        Ok(Arc::new(root))
+        Ok(root)
     }
 
     /// The options for lookups below it.
@@ -222,7 +223,7 @@ impl OpenRoot {
     fn new(fd: OwnedFd, real: &[u8]) -> io::Result<Self> {
         let FileStat { dev, ino, .. } = file::fstat(fd.as_fd())?;
         Ok(Self {
-            fd,
+            fd: Arc::new(fd),
             dev,
             ino,
             real: trim_slash(real).into(),

@@ -1,6 +1,7 @@
 //! The settings of a site or a route, compiled once for all requests.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     ffi::OsStr,
     os::unix::ffi::OsStrExt,
@@ -83,7 +84,7 @@ pub(super) struct Space {
 #[derive(Debug)]
 enum WorkerRoot {
     /// `script_root`, or the configured root for workers on other hosts.
-    Given(Arc<[u8]>),
+    Given(Box<[u8]>),
     /// The folder that the root leads to: after a link was switched, files have other names, so that caches of
     /// compiled scripts and of resolved paths cannot mix two releases.
     Real,
@@ -179,10 +180,10 @@ impl Rules {
     }
 
     /// `root` as the workers see it; it does not exist here.
-    pub(super) fn absent_root(&self, root: &[u8]) -> Arc<[u8]> {
+    pub(super) fn absent_root<'r>(&'r self, root: &'r [u8]) -> &'r [u8] {
         match &self.worker_root {
-            WorkerRoot::Given(path) => path.clone(),
-            WorkerRoot::Real | WorkerRoot::Inside(_) => root.into(),
+            WorkerRoot::Given(path) => path,
+            WorkerRoot::Real | WorkerRoot::Inside(_) => root,
         }
     }
 
@@ -199,15 +200,15 @@ impl Rules {
         limit.is_empty() || limit.iter().any(|end| script.ends_with(end.as_bytes()))
     }
 
-    pub(super) fn document_root(&self, root: &OpenRoot) -> Arc<[u8]> {
+    pub(super) fn document_root<'r>(&'r self, root: &'r OpenRoot) -> Cow<'r, [u8]> {
         match &self.worker_root {
-            WorkerRoot::Given(path) => path.clone(),
-            WorkerRoot::Real => root.real.clone(),
+            WorkerRoot::Given(path) => Cow::Borrowed(path),
+            WorkerRoot::Real => Cow::Borrowed(&root.real),
             WorkerRoot::Inside(chroot) => {
                 let real = Path::new(OsStr::from_bytes(&root.real));
                 match path_inside(chroot, real) {
-                    Some(inside) => trim_slash(inside.as_os_str().as_bytes()).into(),
-                    None => root.real.clone(),
+                    Some(inside) => trim_slash(inside.as_os_str().as_bytes()).to_vec().into(),
+                    None => Cow::Borrowed(&root.real),
                 }
             }
         }

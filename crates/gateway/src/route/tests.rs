@@ -345,7 +345,7 @@ fn files_in_memory_are_dropped_when_unused_and_when_there_are_too_many() {
     let one = site.keep("/1.txt");
     let two = site.keep("/2.txt");
     let three = site.keep("/3.txt");
-    let kept = |entry: &Arc<FileEntry>| Arc::strong_count(entry) == 2;
+    let kept = |entry: &Rc<FileEntry>| Rc::strong_count(entry) == 2;
     assert!(kept(&three));
     assert_eq!(usize::from(kept(&one)) + usize::from(kept(&two)), 1);
     sweep(clock::now() + 10 * SECOND);

@@ -1,6 +1,6 @@
 //! Scripts of a site whose files are on another machine: `check_files = false`, and its root does not exist here.
 
-use std::{path::PathBuf, sync::Arc};
+use std::path::PathBuf;
 
 use super::{
     Target,
@@ -10,7 +10,11 @@ use super::{
 
 impl Rules {
     /// The target of `wanted` without checking files. `None`: files must be checked.
-    pub(super) fn unchecked(&self, wanted: &Wanted<'_>, root: &[u8]) -> Option<Target<'static>> {
+    pub(super) fn unchecked<F, S: From<Script>>(
+        &self,
+        wanted: &Wanted<'_>,
+        root: &[u8],
+    ) -> Option<Target<'static, F, S>> {
         if self.check != Check::Never {
             return None;
         }
@@ -48,23 +52,23 @@ impl Rules {
         })
     }
 
-    fn run_absent(
+    fn run_absent<F, S: From<Script>>(
         &self,
         wanted: &Wanted<'_>,
         name: &[u8],
         info: &[u8],
         root: &[u8],
-    ) -> Target<'static> {
+    ) -> Target<'static, F, S> {
         if let Some(why) = self.forbids(name) {
             let tried = self.tried(name);
             return Target::Forbidden { why, tried };
         }
         let inner = self.space.as_ref().map_or(name, |space| space.inner(name));
         let script = Script::new(wanted, name, info, inner, self.absent_root(root));
-        Target::Script(Arc::new(script.unseen()))
+        Target::Script(script.unseen().into())
     }
 
-    fn absent(&self, why: &'static str, path: &[u8]) -> Target<'static> {
+    fn absent<F, S>(&self, why: &'static str, path: &[u8]) -> Target<'static, F, S> {
         Target::NotFound {
             why,
             tried: self.tried(path),

@@ -1,7 +1,7 @@
 //! Sends an answer in records: the head and the first bytes in one of them, files from the page cache.
 
 use std::{
-    sync::Arc,
+    rc::Rc,
     task::{Context, Poll, ready},
 };
 
@@ -29,7 +29,7 @@ pub(super) struct Sending<R> {
 
 /// A part of a file that is being sent.
 struct File {
-    file: Arc<OpenFile>,
+    file: Rc<OpenFile>,
     offset: u64,
     /// Bytes for which there is no record yet.
     left: u64,
@@ -200,7 +200,7 @@ impl<R: Receipt> Sending<R> {
 }
 
 impl File {
-    fn new(file: Arc<OpenFile>, offset: u64, len: u64) -> File {
+    fn new(file: Rc<OpenFile>, offset: u64, len: u64) -> File {
         File {
             record: FilePart::new(file.clone(), offset, 0),
             file,

@@ -3,7 +3,7 @@ use std::{
     io::Write,
     rc::Rc,
     sync::{
-        Arc, Mutex,
+        Mutex,
         atomic::{AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
@@ -209,7 +209,7 @@ fn parts_of_files_are_sent_in_records() {
     let mut file = tempfile::tempfile().unwrap();
     let content: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
     file.write_all(&content).unwrap();
-    let file = Arc::new(OpenFile::new(file.into(), content.len() as u64));
+    let file = Rc::new(OpenFile::new(file.into(), content.len() as u64));
     let part = |offset: u64, len: u64| Part::File {
         file: file.clone(),
         offset,

@@ -5,7 +5,7 @@ use std::{
     io,
     os::fd::AsFd,
     pin::Pin,
-    sync::Arc,
+    rc::Rc,
     task::{Context, Poll, ready},
 };
 
@@ -16,7 +16,7 @@ use weir_net::OpenFile;
 /// A part of a file that is being sent.
 #[derive(Debug)]
 pub(super) struct FileRead {
-    file: Arc<OpenFile>,
+    file: Rc<OpenFile>,
     offset: u64,
     len: u64,
     /// How many of the next bytes were read from the disk a moment ago.
@@ -27,7 +27,7 @@ pub(super) struct FileRead {
 
 impl FileRead {
     /// `len` bytes of `file`, from `offset` on.
-    pub(super) fn new(file: Arc<OpenFile>, offset: u64, len: u64) -> FileRead {
+    pub(super) fn new(file: Rc<OpenFile>, offset: u64, len: u64) -> FileRead {
         FileRead {
             file,
             offset,
@@ -79,7 +79,7 @@ impl FileRead {
                 }
                 None => {
                     let (file, offset, next) =
-                        (self.file.clone(), self.offset, self.len.min(AHEAD));
+                        (self.file.for_thread(), self.offset, self.len.min(AHEAD));
                     self.populating = Some(tokio::task::spawn_blocking(move || {
                         // A read error shows up when the bytes are read.
                         let _ = weir_sys::file::populate(file.as_fd(), offset, next);

@@ -148,7 +148,7 @@ impl Fixture {
     }
 
     /// Asks until the file is old enough to be kept in memory.
-    pub(super) fn keep(&self, request: &str) -> Arc<FileEntry> {
+    pub(super) fn keep(&self, request: &str) -> Rc<FileEntry> {
         let limit = Instant::now() + Duration::from_secs(30);
         loop {
             match self.resolve(request) {
