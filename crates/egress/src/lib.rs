@@ -211,7 +211,7 @@ fn start_thread(
             tokio::time::sleep(TEND_EVERY).await;
         }
     };
-    weir_net::start_thread(format!("egress {number}"), BLOCKING_THREADS, run)
+    weir_net::start_thread(format!("egress {number}"), BLOCKING_THREADS, || {}, run)
         .map_err(|error| format!("cannot start egress thread {number}: {error}"))
 }
 

@@ -91,7 +91,7 @@ use weir_observe::{
     failures::{self, Failures},
     history::{History, PoolTotals},
     kernel_queues::{self, KernelQueues, KernelView},
-    log_sink::{Sink, Target},
+    log_sink::{Sink, Target, blocks},
     logs,
     pool_log::PoolLog,
     pulse::{Pulses, Thread},
@@ -294,6 +294,7 @@ fn end(gateway: &Gateway) {
     gateway.drain.start();
     gateway.window_ends.start();
     gateway.window_closed.wait(LAST_ANSWERS);
+    blocks::wait_until_given(LAST_WORDS);
     gateway.access_log.sink().shutdown(LAST_WORDS);
     if let Some(log) = &gateway.egress_log {
         log.shutdown(LAST_WORDS);
@@ -615,6 +616,7 @@ fn start_reactor(
     let (sender, mailbox) = mpsc::unbounded_channel();
     let run = async move || {
         tally::count_as(home);
+        blocks::collect_here();
         let pulse = gateway.pulses.add(Thread::Reactor(home));
         spawn_local(accept::take_in(gateway, home, mailbox));
         for (listener, socket) in sockets {
@@ -642,8 +644,13 @@ fn start_reactor(
             |gateway: &'static Gateway, home| start_reactor(gateway, home, Vec::new(), None);
         sweep::sweep(gateway, home, pulse, start).await;
     };
-    start_thread(format!("reactor {home}"), BLOCKING_THREADS, run)
-        .map_err(|error| format!("cannot start reactor {home}: {error}"))?;
+    start_thread(
+        format!("reactor {home}"),
+        BLOCKING_THREADS,
+        blocks::give,
+        run,
+    )
+    .map_err(|error| format!("cannot start reactor {home}: {error}"))?;
     gateway.reactors.has_started(home, sender);
     Ok(())
 }
@@ -663,7 +670,7 @@ fn start_window(gateway: &'static Gateway, window: Task<io::Result<()>>) -> Resu
         gateway.listening.fetch_sub(1, Relaxed);
         gateway.window_closed.set();
     };
-    start_thread("window".into(), BLOCKING_THREADS, run)
+    start_thread("window".into(), BLOCKING_THREADS, || {}, run)
         .map_err(|error| format!("cannot start the admin interface: {error}"))
 }
 

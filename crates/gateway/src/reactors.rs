@@ -21,7 +21,7 @@ use std::{
 };
 
 use tokio::sync::{Notify, mpsc};
-use weir_observe::{clock, pulse::Pulse};
+use weir_observe::{clock, log_sink::blocks, pulse::Pulse};
 use weir_pool::{Micros, ReactorLoad, ReactorScaler, spread};
 
 use super::{Gateway, idle::Detached};
@@ -189,6 +189,8 @@ impl Reactors {
             return Err(connection);
         };
         let is_moved = connection.before.is_some();
+        // The lines of its next requests come after those of its last ones.
+        blocks::give();
         mailbox.send(connection).map_err(|refused| refused.0)?;
         slot.call.notify_one();
         if is_moved {

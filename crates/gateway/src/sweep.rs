@@ -10,6 +10,7 @@ use weir_config::Protocol;
 use weir_http::watch;
 use weir_observe::{
     clock::{self, NEVER},
+    log_sink::blocks,
     pulse::Pulse,
 };
 
@@ -67,6 +68,8 @@ pub(super) async fn sweep(
                 cut_all();
             }
         }
+        // A reactor that never has to wait gives them here.
+        blocks::give();
         let now = clock::now();
         if now >= sweep_files_at {
             route::sweep(now);

@@ -6,7 +6,7 @@ use tokio::runtime::{Builder, LocalOptions};
 
 /// Starts a thread with a runtime, and runs `main` on it. The tasks that `main` starts may be of values that belong to one
 /// thread ([`tokio::task::spawn_local`]): they never leave it. `blocking_threads`: how many threads may wait for the disk
-/// for it.
+/// for it. `before_wait` runs each time before the thread waits for events.
 ///
 /// # Errors
 ///
@@ -14,6 +14,7 @@ use tokio::runtime::{Builder, LocalOptions};
 pub fn start_thread<F: Future<Output = ()>>(
     name: String,
     blocking_threads: usize,
+    before_wait: fn(),
     main: impl FnOnce() -> F + Send + 'static,
 ) -> io::Result<()> {
     let (tell, told) = mpsc::channel();
@@ -22,6 +23,7 @@ pub fn start_thread<F: Future<Output = ()>>(
         let runtime = Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(blocking_threads)
+            .on_thread_park(before_wait)
             .build_local(LocalOptions::default());
         match runtime {
             Ok(runtime) => {

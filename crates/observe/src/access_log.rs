@@ -1,9 +1,9 @@
 //! Writes one line per request: combined, JSON, or a template.
 //!
-//! The line is built in a buffer of the thread and given to the shared [`Sink`], which never blocks. Values from the
+//! The line is built in a buffer of the thread, which gives it to the shared [`Sink`] together with others
+//! ([`crate::log_sink::blocks`]) and never waits for it. Values from the
 //! client or the worker are escaped for the format, so that no value can end its field or its line.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -100,18 +100,7 @@ impl AccessLog {
 
     /// Writes the line of a request. Never blocks.
     pub fn write(&self, entry: &Entry<'_>) {
-        thread_local! {
-            static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-        }
-        if self.is_off() {
-            return;
-        }
-        LINE.with_borrow_mut(|line| {
-            line.clear();
-            line.shrink_to(KEPT_CAPACITY);
-            self.put_line(entry, line);
-            self.sink.push(line);
-        });
+        self.sink.put_line(|line| self.put_line(entry, line));
     }
 
     /// Appends the line of a request with its newline.
@@ -307,9 +296,6 @@ fn put_word(value: &[u8], out: &mut Vec<u8>) {
         text::put_escaped(word, out);
     }
 }
-
-/// A thread keeps a line buffer of up to this many bytes. A buffer that grew for a very long URI is freed.
-const KEPT_CAPACITY: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! The output of logs: a buffer in memory, and a separate thread that writes it.
 //!
-//! A thread that logs only appends to the buffer, under a lock that is held for the copy. The only system call is to
-//! wake the writer if the buffer was empty. The writer takes the whole buffer at [`Options::batch`] bytes, or
+//! A thread that logs only appends to the buffer, under a lock that is held for the copy; reactors do that for many lines at
+//! once ([`blocks`]). The only system call is to wake the writer if the buffer was empty. The writer takes the whole buffer at [`Options::batch`] bytes, or
 //! [`Options::max_delay`] after the first line, and writes it outside of the lock.
 //!
 //! A request never waits for a disk. If a log cannot be written (disk full, pipe that nobody reads), up to
@@ -10,6 +10,8 @@
 //! different threads never mix.
 //!
 //! Each log has its own writer, so that one that is blocked does not delay the others.
+
+pub mod blocks;
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -178,35 +180,19 @@ impl Sink {
         self.push_with(line.len(), |buffer| buffer.extend_from_slice(line));
     }
 
+    /// Appends the line that `put` makes, with its newline, after those that this thread has collected ([`blocks`]). `put`
+    /// must not write to a log.
+    pub fn put_line(&self, put: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(shared) = &self.shared {
+            blocks::put(shared, put);
+        }
+    }
+
     /// As [`Self::push`], but makes the line under the lock: times that are read there have the order of the lines.
     /// `size` is the approximate length.
     pub(crate) fn push_with(&self, size: usize, put: impl FnOnce(&mut Vec<u8>)) {
-        let Some(shared) = &self.shared else { return };
-        let mut state = shared.lock();
-        if state.closed || state.buffer.len() + state.in_flight + size > shared.options.limit {
-            state.lost += 1;
-            state.lost_at = Some(Instant::now());
-            let trouble = Trouble::Losing(state.lost);
-            let tell = shared.may_tell(&mut state);
-            drop(state);
-            if tell {
-                (shared.options.report)(&shared.name, &trouble);
-            }
-            return;
-        }
-        let before = state.buffer.len();
-        put(&mut state.buffer);
-        let after = state.buffer.len();
-        state.accepted += (after - before) as u64;
-        let notify = match state.writer {
-            Writer::Idle => true,
-            Writer::Gathering => after >= shared.options.batch,
-            Writer::Busy => false,
-        };
-        if notify {
-            state.writer = Writer::Busy;
-            drop(state);
-            shared.wake.notify_one();
+        if let Some(shared) = &self.shared {
+            shared.take(size, || 1, put);
         }
     }
 
@@ -235,6 +221,7 @@ impl Sink {
         let Some(shared) = &self.shared else {
             return true;
         };
+        blocks::give();
         let mut state = shared.lock();
         let all = state.accepted;
         state.flushes += 1;
@@ -248,6 +235,7 @@ impl Sink {
         let Some(shared) = &self.shared else {
             return true;
         };
+        blocks::give();
         let until = Instant::now() + limit;
         let mut state = shared.lock();
         let lost = state.lost;
@@ -388,6 +376,42 @@ impl Shared {
                 Failing::Blocked => "no program reads the pipe that it is written to".to_owned(),
             }),
             waiting: state.buffer.len() + state.in_flight,
+        }
+    }
+
+    /// Appends whole lines.
+    fn take_lines(&self, lines: &[u8]) {
+        let count = || memchr::memchr_iter(b'\n', lines).count() as u64;
+        self.take(lines.len(), count, |buffer| buffer.extend_from_slice(lines));
+    }
+
+    /// Appends what `put` makes, of about `size` bytes. If there is no room for it, `lines` lines are lost.
+    fn take(&self, size: usize, lines: impl FnOnce() -> u64, put: impl FnOnce(&mut Vec<u8>)) {
+        let mut state = self.lock();
+        if state.closed || state.buffer.len() + state.in_flight + size > self.options.limit {
+            state.lost += lines();
+            state.lost_at = Some(Instant::now());
+            let trouble = Trouble::Losing(state.lost);
+            let tell = self.may_tell(&mut state);
+            drop(state);
+            if tell {
+                (self.options.report)(&self.name, &trouble);
+            }
+            return;
+        }
+        let before = state.buffer.len();
+        put(&mut state.buffer);
+        let after = state.buffer.len();
+        state.accepted += (after - before) as u64;
+        let notify = match state.writer {
+            Writer::Idle => true,
+            Writer::Gathering => after >= self.options.batch,
+            Writer::Busy => false,
+        };
+        if notify {
+            state.writer = Writer::Busy;
+            drop(state);
+            self.wake.notify_one();
         }
     }
 

@@ -4,7 +4,7 @@
 //! worker got, and those that the gateway answered with the pool's status or ping page. Values from a client are
 //! escaped as in weir's own log.
 
-use std::{cell::RefCell, time::SystemTime};
+use std::time::SystemTime;
 
 use weir_config::{
     AccessFormat, CpuTime, FormatCode, FormatPiece, MemoryUnit, Pool as Settings, TimeUnit,
@@ -118,18 +118,10 @@ impl PoolLog {
 
     /// Writes the line of a request, unless `access_suppress_path` leaves it out. Never blocks.
     pub fn write(&self, entry: &PoolLogEntry<'_>) {
-        thread_local! {
-            static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-        }
         if self.suppresses(entry) {
             return;
         }
-        LINE.with_borrow_mut(|line| {
-            line.clear();
-            line.shrink_to(KEPT_CAPACITY);
-            put_line(&self.format, entry, line);
-            self.sink.push(line);
-        });
+        (self.sink).put_line(|line| put_line(&self.format, entry, line));
     }
 
     /// Successful GET and HEAD requests for one of these paths, without query and body.
@@ -294,9 +286,6 @@ fn looks_for_scripts(pool: &Settings) -> bool {
         !["0", "", "off", "no", "false"].contains(&value.to_ascii_lowercase().as_str())
     })
 }
-
-/// Maximum capacity of a thread's line buffer that is kept, bytes.
-const KEPT_CAPACITY: usize = 16 << 10;
 
 /// Maximum size of a worker's note about a request, bytes; also in php/note.c.
 pub const MAX_NOTE: usize = 64 << 10;

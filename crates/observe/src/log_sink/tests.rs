@@ -370,3 +370,103 @@ fn a_dropped_sink_has_written_all() {
     drop(sink);
     assert_eq!(fs::read(&path).unwrap(), b"a line\n");
 }
+
+/// A thread that collects lines writes `first` of them, waits until the test has looked, and gives the rest at its end.
+#[test]
+fn a_thread_that_collects_gives_its_lines_in_order_before_it_waits_and_at_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let sink = Sink::start("blocks", Target::Fd(appending(&path)), quick()).unwrap();
+    let written = || counted(&fs::read(&path).unwrap(), 1)[0];
+    let (go, wait) = mpsc::channel::<()>();
+    let (tell, told) = mpsc::channel();
+    thread::scope(|scope| {
+        let sink = &sink;
+        let collects = scope.spawn(move || {
+            let put = |n| sink.put_line(|out| out.extend_from_slice(&line(0, n)));
+            blocks::collect_here();
+            (0..3).for_each(put);
+            tell.send(()).unwrap();
+            wait.recv().unwrap();
+            blocks::give();
+            tell.send(()).unwrap();
+            wait.recv().unwrap();
+            // More than a block, so that most of them are given without a call.
+            (3..1_000).for_each(put);
+            tell.send(()).unwrap();
+            wait.recv().unwrap();
+        });
+        told.recv().unwrap();
+        assert!(sink.flush(SOON));
+        assert_eq!(written(), 0, "lines of a thread that works are collected");
+        go.send(()).unwrap();
+        told.recv().unwrap();
+        assert!(sink.flush(SOON));
+        assert_eq!(written(), 3);
+        go.send(()).unwrap();
+        told.recv().unwrap();
+        assert!(sink.flush(SOON));
+        let some = written();
+        assert!((800..1_000).contains(&some), "{some}");
+        go.send(()).unwrap();
+        collects.join().unwrap();
+    });
+    assert!(sink.flush(SOON));
+    assert_eq!(written(), 1_000, "a thread that ends leaves nothing behind");
+    // Threads that do not collect give each line at once.
+    sink.put_line(|out| out.extend_from_slice(&line(0, 1_000)));
+    assert!(sink.flush(SOON));
+    assert_eq!(written(), 1_001);
+}
+
+#[test]
+fn the_end_of_a_process_waits_for_lines_that_threads_have_collected() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let sink = Sink::start("last block", Target::Fd(appending(&path)), quick()).unwrap();
+    let (tell, told) = mpsc::channel();
+    thread::scope(|scope| {
+        let sink = &sink;
+        scope.spawn(move || {
+            blocks::collect_here();
+            sink.put_line(|out| out.extend_from_slice(&line(0, 0)));
+            tell.send(()).unwrap();
+            // Its turn takes a while.
+            thread::sleep(Duration::from_millis(100));
+            blocks::give();
+        });
+        told.recv().unwrap();
+        blocks::wait_until_given(SOON);
+        assert!(sink.shutdown(SOON));
+        assert_eq!(counted(&fs::read(&path).unwrap(), 1), [1]);
+    });
+}
+
+#[test]
+fn lines_of_a_block_that_has_no_room_are_counted_one_by_one() {
+    let sink = Sink::start(
+        "block without room",
+        Target::Fd(
+            OpenOptions::new()
+                .write(true)
+                .open("/dev/full")
+                .unwrap()
+                .into(),
+        ),
+        Options {
+            limit: 10_000,
+            ..quick()
+        },
+    )
+    .unwrap();
+    thread::scope(|scope| {
+        let sink = &sink;
+        scope.spawn(move || {
+            blocks::collect_here();
+            (0..1_000).for_each(|_| sink.put_line(|out| out.extend_from_slice(&[b'x'; 99])));
+            (0..1_000).for_each(|_| sink.put_line(|out| out.extend_from_slice(b"a short line\n")));
+        });
+    });
+    let lost = sink.lost();
+    assert!(lost > 0 && lost <= 1_000, "{lost}");
+}
