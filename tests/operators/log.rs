@@ -269,6 +269,55 @@ fn what_is_under_way_is_logged_before_the_end() {
 }
 
 #[test]
+fn lines_appear_while_their_connection_is_idle_and_none_is_lost_at_a_new_file_or_the_end() {
+    let setup = Setup::new()
+        .server("threads = 0")
+        .file("text.txt", "a text");
+    let mut weir = setup.start();
+    let get = |client: &mut weir_test::http::Client, uri: &str| {
+        client.send(format!("GET {uri} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        client.response().expect(200);
+    };
+    let mut client = weir.client();
+    for number in 0..3 {
+        let uri = format!("/text.txt?one-{number}");
+        get(&mut client, &uri);
+        // Nothing else happens that could give the line to the log.
+        weir.wait_for_line("log/access.log", &[&uri]);
+    }
+    let log = weir.folder().join("log");
+    for number in 0..200 {
+        get(&mut client, &format!("/text.txt?two-{number}"));
+        if number == 100 {
+            fs::rename(log.join("access.log"), log.join("access.log.1")).expect("rename");
+            weir.signal(Signal::USR1);
+        }
+    }
+    // The manager has opened the new file, and the last answers were read a moment ago.
+    wait_until("the new file", || log.join("access.log").exists());
+    for number in 0..20 {
+        get(&mut client, &format!("/text.txt?three-{number}"));
+    }
+    weir.stop();
+    let text = weir.read("log/access.log.1") + &weir.read("log/access.log");
+    let uris: Vec<String> = (text.lines())
+        .filter_map(|line| {
+            line.split('?')
+                .nth(1)?
+                .split(['"', ' '])
+                .next()
+                .map(str::to_owned)
+        })
+        .collect();
+    let named = |name: &'static str, count| (0..count).map(move |n| format!("{name}-{n}"));
+    let all: Vec<String> = named("one", 3)
+        .chain(named("two", 200))
+        .chain(named("three", 20))
+        .collect();
+    assert_eq!(uris, all, "in order, each once");
+}
+
+#[test]
 fn the_error_log_names_request_and_pool() {
     let setup = Setup::new().file("run.php", "");
     let responder = Responder::unix(setup.folder(), |_, answer| {

@@ -66,17 +66,10 @@ pub(crate) use self::{
     turns::{NoTurn, Turn},
 };
 use weir_control::ManagerHandle;
-use weir_observe::{clock, pool_log::Cost, scoreboard};
+use weir_observe::{clock, pool_log::Cost, scoreboard::Score};
 use weir_upstream::driver::{Driver, Receiver};
 
-use super::{
-    own_calls::{Candidate, WeakAsker},
-    tally::Tally,
-    worker_conn::WorkerConn,
-};
-
-/// A worker's entry on the scoreboard.
-pub(crate) type WorkerScore = scoreboard::WorkerScore<WeakAsker>;
+use super::{own_calls::Candidate, tally::Tally, worker_conn::WorkerConn};
 
 /// A pool as the gateway uses it.
 #[derive(Debug)]
@@ -139,7 +132,7 @@ struct Decisions {
 
 /// A request, with what the queue needs to know.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ask {
+pub(crate) struct Ask<'r> {
     pub(crate) id: RequestId,
     /// The reactor that serves the request.
     pub(crate) home: u16,
@@ -149,6 +142,8 @@ pub(crate) struct Ask {
     pub(crate) priority: i16,
     /// Keyed hash of the client: all requests of one client share one share of the workers. 0: no particular client.
     pub(crate) client: u64,
+    /// Which servers may get it.
+    pub(crate) choice: ServerChoice<'r>,
 }
 
 /// How a request got its worker, for the log.
@@ -236,7 +231,7 @@ struct Slot {
     lost: bool,
     /// How it ended, if it ended while it was lent.
     exit: Option<Exit>,
-    score: Option<Arc<WorkerScore>>,
+    score: Option<Score>,
 }
 
 impl PoolHandle {
@@ -312,7 +307,7 @@ impl PoolHandle {
     ///
     /// If the request runs again, `wait` says when it was first admitted to this pool: then it waits at the head of
     /// the queue with its first deadline. `wait` is filled in whatever the result is.
-    pub(crate) fn admit(&'static self, ask: &Ask, wait: &mut Option<Wait>) -> Admitted {
+    pub(crate) fn admit(&'static self, ask: &Ask<'_>, wait: &mut Option<Wait>) -> Admitted {
         let ticket = ask.ticket();
         let request = ask.id;
         let now = clock::now();
@@ -338,7 +333,8 @@ impl PoolHandle {
             match admission {
                 Admission::Run(worker) => {
                     wait.waited = Some(now - admitted);
-                    let lease = state.lend(self, worker);
+                    let mut lease = state.lend(self, worker);
+                    state.choose_server(&mut lease, Micros(now), &ask.choice, &mut effects);
                     state.look_at_load(self, Micros(now), &mut effects);
                     drop(state);
                     effects.perform(self);
@@ -397,7 +393,7 @@ impl PoolHandle {
             }
             if slot.score.is_none() {
                 slot.since = now.0;
-                slot.score = Some(Arc::new(WorkerScore::new(worker.pid)));
+                slot.score = Some(Score::new(worker.pid));
                 if let Some(scaling) = &mut state.scaling {
                     scaling.came(now);
                 }
@@ -589,7 +585,7 @@ impl PoolHandle {
     }
 }
 
-impl Ask {
+impl Ask<'_> {
     fn ticket(&self) -> Ticket {
         Ticket {
             request: self.id,
@@ -610,7 +606,7 @@ impl State {
         let slot = &mut self.slots[worker.0 as usize];
         if self.group.is_some() && slot.score.is_none() {
             // The score is for this slot only: others run the process.
-            slot.score = Some(Arc::new(WorkerScore::new(0)));
+            slot.score = Some(Score::new(0));
         }
         slot.leased = true;
         slot.requests = slot.requests.saturating_add(1);
@@ -625,7 +621,7 @@ impl State {
             outcome: Finish::Unknown,
             cause: None,
             conn,
-            score: slot.score.clone(),
+            score: slot.score.as_ref().map(Score::get),
             kill: false,
             terminated: None,
             last: slot.requests >= pool.process_requests,

@@ -139,10 +139,10 @@ fn put_servers(page: &mut Page, pool: &PoolHandle) {
     let mut told = HashSet::new();
     for server in pool.servers() {
         // Two samples with the same labels would make scrapers refuse the whole page.
-        if !told.insert(server.name.clone()) {
+        if !told.insert(server.name) {
             continue;
         }
-        let labels = [name, &*server.name];
+        let labels = [name, server.name];
         let up = matches!(server.state, ServerState::Up | ServerState::SlowStart);
         page.put(Metric::ServerUp, &labels, flag(up));
         page.put(Metric::ServerBusy, &labels, server.busy as f64);

@@ -10,6 +10,7 @@
 mod finder;
 
 use std::{
+    collections::HashMap,
     net::{SocketAddr, SocketAddrV4},
     sync::{
         Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak,
@@ -36,6 +37,15 @@ pub(crate) struct Source {
     worker: AtomicU32,
     /// Number of failed lookups.
     vain: AtomicU32,
+    /// By which [`SOURCES`] knows it; 0: no worker had a request of it yet.
+    number: AtomicU32,
+}
+
+/// Origins whose requests workers had, as long as their connections last.
+#[derive(Default)]
+struct Sources {
+    by_number: HashMap<u32, Weak<Source>>,
+    last: u32,
 }
 
 /// Who has sent a request.
@@ -46,13 +56,6 @@ pub(crate) struct Asker {
     pub(crate) named: u32,
 }
 
-/// An [`Asker`] as the scoreboard keeps it: until the client's connection ends.
-#[derive(Debug, Clone)]
-pub(crate) struct WeakAsker {
-    source: Weak<Source>,
-    named: u32,
-}
-
 /// Small, because each connection has one.
 #[derive(Debug, Clone)]
 enum Kind {
@@ -61,10 +64,7 @@ enum Kind {
         own: SocketAddrV4,
         peer: SocketAddrV4,
     },
-    Here {
-        own: Box<SocketAddr>,
-        peer: Box<SocketAddr>,
-    },
+    Here(Box<(SocketAddr, SocketAddr)>),
     Elsewhere,
 }
 
@@ -120,10 +120,7 @@ impl Source {
             {
                 Kind::Here4 { own, peer }
             }
-            (Some(peer), Some(own), _) if is_here(own, peer) => Kind::Here {
-                own: Box::new(own),
-                peer: Box::new(peer),
-            },
+            (Some(peer), Some(own), _) if is_here(own, peer) => Kind::Here(Box::new((own, peer))),
             (None, _, Some(pid)) => Kind::Unix(pid),
             _ => return ELSEWHERE.clone(),
         };
@@ -135,7 +132,35 @@ impl Source {
             kind,
             worker: AtomicU32::new(0),
             vain: AtomicU32::new(0),
+            number: AtomicU32::new(0),
         }
+    }
+
+    /// A number for the sender of a request, with which [`Asker::numbered`] finds it until its connection ends. `named`: the
+    /// worker that the request identifies. 0: it cannot be a worker.
+    pub(crate) fn number(self: &Arc<Self>, named: u32) -> u64 {
+        if !self.may_be_worker(named) {
+            return 0;
+        }
+        // Only the reactor of its connection comes here.
+        let number = match self.number.load(Relaxed) {
+            0 => self.register(),
+            number => number,
+        };
+        u64::from(number) << 32 | u64::from(named)
+    }
+
+    #[cold]
+    fn register(self: &Arc<Self>) -> u32 {
+        let mut sources = sources();
+        let mut number = sources.last.wrapping_add(1).max(1);
+        while sources.by_number.contains_key(&number) {
+            number = number.wrapping_add(1).max(1);
+        }
+        sources.last = number;
+        sources.by_number.insert(number, Arc::downgrade(self));
+        self.number.store(number, Relaxed);
+        number
     }
 
     /// Whether the client may be a worker, or has named (`named`) the one that it is.
@@ -150,6 +175,16 @@ impl Source {
 }
 
 impl Asker {
+    /// The one with this number ([`Source::number`]); `None`: the client has left.
+    pub(crate) fn numbered(number: u64) -> Option<Asker> {
+        let source = sources()
+            .by_number
+            .get(&((number >> 32) as u32))?
+            .upgrade()?;
+        let named = number as u32;
+        Some(Asker { source, named })
+    }
+
     /// The worker at the other end, if it is known.
     pub(crate) fn worker(&self) -> Option<u32> {
         let found = || Some(self.source.worker.load(Relaxed)).filter(|pid| *pid != 0);
@@ -166,20 +201,12 @@ impl Asker {
     }
 }
 
-impl WeakAsker {
-    pub(crate) fn new(source: &Arc<Source>, named: u32) -> WeakAsker {
-        WeakAsker {
-            source: Arc::downgrade(source),
-            named,
+impl Drop for Source {
+    fn drop(&mut self) {
+        let number = *self.number.get_mut();
+        if number != 0 {
+            sources().by_number.remove(&number);
         }
-    }
-
-    /// `None`: the client has left.
-    pub(crate) fn upgrade(&self) -> Option<Asker> {
-        Some(Asker {
-            source: self.source.upgrade()?,
-            named: self.named,
-        })
     }
 }
 
@@ -221,7 +248,7 @@ impl OwnCalls {
             Kind::Unix(pid) => process::nearest(*pid, |pid| busy.contains(&pid))
                 .map_or(Found::Nobody, Found::Worker),
             Kind::Here4 { own, peer } => self.look_at((*own).into(), (*peer).into(), busy),
-            Kind::Here { own, peer } => self.look_at(**own, **peer, busy),
+            Kind::Here(ends) => self.look_at(ends.0, ends.1, busy),
         }
     }
 
@@ -308,6 +335,12 @@ impl Gateway {
     }
 }
 
+fn sources() -> MutexGuard<'static, Sources> {
+    SOURCES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static SOURCES: LazyLock<Mutex<Sources>> = LazyLock::new(Mutex::default);
+
 /// All clients of other machines: nothing is ever found of them.
 static ELSEWHERE: LazyLock<Arc<Source>> = LazyLock::new(|| Arc::new(Source::of(Kind::Elsewhere)));
 
@@ -373,6 +406,23 @@ mod tests {
             .filter(|n| calls.turn(102_000_000 + n * 1_000).is_ok())
             .count();
         assert!(more > 150, "{more}");
+    }
+
+    #[test]
+    fn the_sender_of_a_request_is_known_by_its_number_until_its_connection_ends() {
+        let address = |text: &str| text.parse().ok();
+        let here = Source::new(address("127.0.0.1:5"), address("127.0.0.1:80"), None);
+        let number = here.number(9);
+        assert_eq!(here.number(0) >> 32, number >> 32, "it has one number");
+        let asker = Asker::numbered(number).unwrap();
+        assert!(Arc::ptr_eq(&asker.source, &here) && asker.named == 9);
+        drop(asker);
+        drop(here);
+        assert!(Asker::numbered(number).is_none());
+        let away = Source::new(address("192.0.2.2:5"), address("192.0.2.1:80"), None);
+        assert_eq!(away.number(0), 0);
+        let named = away.number(9);
+        assert_eq!(Asker::numbered(named).unwrap().worker(), Some(9));
     }
 
     #[test]

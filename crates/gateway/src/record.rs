@@ -8,7 +8,6 @@ mod endpoints;
 use std::{
     cell::RefCell,
     rc::Rc,
-    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -134,7 +133,7 @@ pub(crate) struct Earlier {
 #[derive(Debug, Clone)]
 pub(crate) enum OwnedWorker {
     Pid(u32),
-    Server(Arc<str>),
+    Server(&'static str),
 }
 
 impl Record {

@@ -1,16 +1,23 @@
 //! The current and past requests of each worker of a pool: the figures of PHP-FPM's status page and of
 //! `fpm_get_status()`.
 //!
-//! Each worker has a [`WorkerScore`] with its own lock, which only its request and sometimes a reader use. A request is
-//! stored by copying a few short texts into memory of the score. References to the request's own texts would keep the
-//! client's buffer as long as the worker is idle.
+//! Each worker has a [`WorkerScore`]. Only who has the right to use the worker writes it, by plain stores, without a lock: a
+//! number that is odd meanwhile tells readers that they have to look again. A request is stored by copying a few short texts
+//! into memory of the score. References to the request's own texts would keep the client's buffer as long as the worker is
+//! idle.
 
 use std::{
+    ops::Deref,
     sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        Mutex, OnceLock, PoisonError,
+        atomic::{
+            AtomicU8, AtomicU16, AtomicU32, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+            fence,
+        },
     },
-    time::{Duration, SystemTime},
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use crate::{
@@ -53,55 +60,96 @@ impl Facts<'_> {
     }
 }
 
-/// One worker's entry on the scoreboard. `C`: a client's connection.
-#[derive(Debug)]
-pub struct WorkerScore<C> {
-    entry: Mutex<Activity<C>>,
+/// One worker's entry on the scoreboard. Its writers follow one another, as the pool's lock orders them.
+#[derive(Debug, Default)]
+pub struct WorkerScore {
+    /// Odd while the entry changes.
+    version: AtomicU64,
+    pid: AtomicU32,
+    /// µs since 1970.
+    started: AtomicU64,
+    requests: AtomicU64,
+    /// Of [`Stage`].
+    stage: AtomicU8,
+    /// When the request began, and how long it took ([`clock::now`]).
+    begun: AtomicU64,
+    duration: AtomicU64,
+    /// CPU time, that of it which was not the kernel's, memory, resident set: as [`Cost`] has them.
+    cost: [AtomicU64; 4],
+    content_length: AtomicU64,
+    /// Who has sent the request, if that may be a worker; 0: nobody.
+    asker: AtomicU64,
     /// The number (as in the logs) of the worker's request; 0: none.
     request: AtomicU64,
     /// The time by which its answer must have begun ([`clock::now`]).
     deadline: AtomicU64,
+    /// The lengths of the request's texts. Each begins with a word of its own, in `near` if all fit there.
+    lengths: [AtomicU16; TEXTS],
+    near: [AtomicU64; NEAR],
+    /// Made for the first request with longer texts.
+    far: OnceLock<Box<[AtomicU64; FAR]>>,
 }
 
+/// The score of a worker that is there. Its memory is used again for another worker, so that those who read it need not
+/// count themselves.
 #[derive(Debug)]
-struct Activity<C> {
-    pid: u32,
-    started: SystemTime,
-    requests: u64,
+pub struct Score(&'static WorkerScore);
+
+/// A consistent copy of an entry.
+struct Activity {
     stage: Stage,
-    /// When the request began, and how long it took ([`clock::now`]).
     begun: u64,
     duration: u64,
     cost: Cost,
-    content_length: u64,
-    /// Who has sent the request, if that may be a worker.
-    asker: Option<C>,
-    /// The texts of the request, one after the other, and the end of each.
-    texts: Vec<u8>,
-    ends: [usize; TEXTS],
+    texts: [Vec<u8>; TEXTS],
 }
 
-impl<C> WorkerScore<C> {
+impl Score {
     /// For a process that was just started.
-    pub fn new(pid: u32) -> WorkerScore<C> {
-        let entry = Mutex::new(Activity {
-            pid,
-            started: SystemTime::now(),
-            requests: 0,
-            stage: Stage::Idle,
-            begun: 0,
-            duration: 0,
-            cost: Cost::default(),
-            content_length: 0,
-            asker: None,
-            texts: Vec::new(),
-            ends: [0; TEXTS],
+    pub fn new(pid: u32) -> Score {
+        let spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let score = spare.unwrap_or_else(|| Box::leak(Box::default()));
+        score.reset(pid);
+        Score(score)
+    }
+
+    /// For who uses the worker, and readers. It may be used after the worker has ended: then it tells of another one.
+    pub fn get(&self) -> &'static WorkerScore {
+        self.0
+    }
+}
+
+impl Deref for Score {
+    type Target = WorkerScore;
+
+    fn deref(&self) -> &WorkerScore {
+        self.0
+    }
+}
+
+impl Drop for Score {
+    fn drop(&mut self) {
+        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        spare.push(self.0);
+    }
+}
+
+impl WorkerScore {
+    fn reset(&self, pid: u32) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        self.change(|| {
+            self.pid.store(pid, Relaxed);
+            let started = since.unwrap_or_default().as_micros();
+            self.started.store(started as u64, Relaxed);
+            self.requests.store(0, Relaxed);
+            self.stage.store(IDLE, Relaxed);
+            self.put(&Facts::default());
+            for value in [&self.begun, &self.duration, &self.asker, &self.request] {
+                value.store(0, Relaxed);
+            }
+            self.deadline.store(clock::NEVER, Relaxed);
+            self.put_cost(Cost::default());
         });
-        WorkerScore {
-            entry,
-            request: AtomicU64::new(0),
-            deadline: AtomicU64::new(clock::NEVER),
-        }
     }
 
     /// Sets the number of the worker's request in the logs, and the time by which it must be answered ([`clock::now`]).
@@ -117,92 +165,77 @@ impl<C> WorkerScore<C> {
         (request != 0).then(|| (request, self.deadline.load(Relaxed)))
     }
 
-    /// The worker gets a request. `asker`: who has sent it, if that may be a worker.
-    pub fn begin(&self, facts: &Facts<'_>, asker: Option<C>) {
-        let mut entry = self.entry();
-        let entry = &mut *entry;
-        entry.requests += 1;
-        entry.stage = Stage::Running;
-        entry.asker = asker;
-        entry.begun = clock::now();
-        entry.content_length = facts.content_length;
-        entry.texts.clear();
-        let texts = [
-            facts.method,
-            facts.uri,
-            facts.script,
-            facts.user,
-            facts.authorization,
-        ];
-        for (text, end) in texts.into_iter().zip(&mut entry.ends) {
-            entry
-                .texts
-                .extend_from_slice(&text[..text.len().min(LONGEST)]);
-            *end = entry.texts.len();
-        }
+    /// The worker gets a request. `asker`: a number for who has sent it, if that may be a worker; otherwise 0.
+    pub fn begin(&self, facts: &Facts<'_>, asker: u64) {
+        self.change(|| {
+            let requests = self.requests.load(Relaxed);
+            self.requests.store(requests + 1, Relaxed);
+            self.stage.store(RUNNING, Relaxed);
+            self.asker.store(asker, Relaxed);
+            self.begun.store(clock::now(), Relaxed);
+            self.put(facts);
+        });
     }
 
     /// Its response is complete, but its script still runs.
     pub fn finishing(&self) {
-        self.entry().stage = Stage::Finishing;
+        self.change(|| self.stage.store(FINISHING, Relaxed));
     }
 
     /// The worker is free again.
     pub fn end(&self, cost: Cost) {
         self.request.store(0, Relaxed);
-        let mut entry = self.entry();
-        if entry.stage == Stage::Idle {
+        if self.stage.load(Relaxed) == IDLE {
             return;
         }
-        entry.stage = Stage::Idle;
-        entry.duration = clock::now().saturating_sub(entry.begun);
-        entry.cost = cost;
+        self.change(|| {
+            self.stage.store(IDLE, Relaxed);
+            let took = clock::now().saturating_sub(self.begun.load(Relaxed));
+            self.duration.store(took, Relaxed);
+            self.put_cost(cost);
+        });
     }
 
     /// Who has sent its request, if that may be a worker; `None` while the worker has no request.
-    pub fn asker(&self) -> Option<C>
-    where
-        C: Clone,
-    {
-        let entry = self.entry();
-        let works = entry.stage != Stage::Idle;
-        works.then(|| entry.asker.clone()).flatten()
+    pub fn asker(&self) -> Option<u64> {
+        let asker = self.asker.load(Relaxed);
+        (asker != 0 && self.stage.load(Relaxed) != IDLE).then_some(asker)
     }
 
     /// Calls `read` with the script and the URI of its running or last request. Returns the result, and when the
     /// request began ([`clock::now`]).
     pub fn request<T>(&self, read: impl FnOnce(&[u8], &[u8]) -> T) -> (T, u64) {
-        let entry = self.entry();
-        let [_, uri, script, ..] = entry.texts();
-        (read(script, uri), entry.begun)
+        let Activity { begun, texts, .. } = self.read();
+        let [_, uri, script, ..] = &texts;
+        (read(script, uri), begun)
     }
 
     /// The figures of this worker.
     pub fn status(&self) -> WorkerStatus {
-        let entry = self.entry();
-        let [method, uri, script, user, authorization] = entry.texts();
-        let duration = entry.elapsed();
-        let mut uri = uri.splitn(2, |byte| *byte == b'?');
-        let cost = match entry.stage {
-            Stage::Idle => entry.cost,
+        let activity = self.read();
+        let duration = activity.elapsed();
+        let cost = match activity.stage {
+            Stage::Idle => activity.cost,
             Stage::Running | Stage::Finishing => Cost::default(),
         };
+        let [method, uri, script, user, authorization] = activity.texts;
+        let mut uri = uri.splitn(2, |byte| *byte == b'?');
         WorkerStatus {
-            pid: entry.pid,
-            stage: entry.stage,
-            started: entry.started,
-            requests: entry.requests,
+            pid: self.pid.load(Relaxed),
+            stage: activity.stage,
+            started: UNIX_EPOCH + Duration::from_micros(self.started.load(Relaxed)),
+            requests: self.requests.load(Relaxed),
             request: RequestStatus {
                 duration,
-                method: method.to_vec(),
+                method,
                 uri: uri.next().unwrap_or_default().to_vec(),
                 query: uri.next().unwrap_or_default().to_vec(),
-                content_length: entry.content_length,
-                user: match user {
-                    b"" => user_of(authorization).unwrap_or_default(),
+                content_length: self.content_length.load(Relaxed),
+                user: match &user[..] {
+                    b"" => user_of(&authorization).unwrap_or_default(),
                     user => user.to_vec(),
                 },
-                script: script.to_vec(),
+                script,
                 cpu: match duration.as_micros() {
                     0 => 0.0,
                     micros => cost.cpu as f64 * 100.0 / micros as f64,
@@ -212,28 +245,137 @@ impl<C> WorkerScore<C> {
         }
     }
 
-    fn entry(&self) -> MutexGuard<'_, Activity<C>> {
-        self.entry.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Changes the entry. Readers meanwhile see an odd version, and afterwards another one.
+    #[inline]
+    fn change(&self, change: impl FnOnce()) {
+        let version = self.version.load(Relaxed);
+        self.version.store(version | 1, Relaxed);
+        fence(Release);
+        change();
+        self.version.store((version | 1) + 1, Release);
+    }
+
+    fn put(&self, facts: &Facts<'_>) {
+        self.content_length.store(facts.content_length, Relaxed);
+        let texts = [
+            facts.method,
+            facts.uri,
+            facts.script,
+            facts.user,
+            facts.authorization,
+        ];
+        let texts = texts.map(|text| &text[..text.len().min(LONGEST)]);
+        let words: usize = texts.iter().map(|text| text.len().div_ceil(WORD)).sum();
+        let mut space = match words > NEAR {
+            true => self.far(),
+            false => &self.near[..],
+        };
+        for (text, length) in texts.into_iter().zip(&self.lengths) {
+            length.store(text.len() as u16, Relaxed);
+            let (words, rest) = text.as_chunks::<WORD>();
+            let (into, left) = space.split_at(text.len().div_ceil(WORD));
+            for (word, into) in words.iter().zip(into) {
+                into.store(u64::from_le_bytes(*word), Relaxed);
+            }
+            if let (false, Some(into)) = (rest.is_empty(), into.last()) {
+                let mut word = [0; WORD];
+                word[..rest.len()].copy_from_slice(rest);
+                into.store(u64::from_le_bytes(word), Relaxed);
+            }
+            space = left;
+        }
+    }
+
+    fn put_cost(&self, cost: Cost) {
+        let values = [cost.cpu, cost.user, cost.memory, cost.resident];
+        for (value, into) in values.into_iter().zip(&self.cost) {
+            into.store(value, Relaxed);
+        }
+    }
+
+    #[cold]
+    fn far(&self) -> &[AtomicU64] {
+        let far = || Box::new([const { AtomicU64::new(0) }; FAR]);
+        &self.far.get_or_init(far)[..]
+    }
+
+    /// A copy of the entry. If it changes all the time, it may be mixed of two requests in the end.
+    fn read(&self) -> Activity {
+        for attempt in 0..ATTEMPTS {
+            let before = self.version.load(Acquire);
+            let activity = self.copy();
+            fence(Acquire);
+            if before & 1 == 0 && self.version.load(Relaxed) == before {
+                return activity;
+            }
+            if attempt > ATTEMPTS / 2 {
+                // Its writer may wait for a processor.
+                thread::yield_now();
+            }
+        }
+        self.copy()
+    }
+
+    fn copy(&self) -> Activity {
+        let lengths: [usize; TEXTS] =
+            (self.lengths.each_ref()).map(|length| usize::from(length.load(Relaxed)).min(LONGEST));
+        let words: usize = lengths.iter().map(|length| length.div_ceil(WORD)).sum();
+        let mut space = match words > NEAR {
+            true => self.far(),
+            false => &self.near[..],
+        };
+        let texts = lengths.map(|length| {
+            let (from, left) = space.split_at(length.div_ceil(WORD));
+            space = left;
+            let bytes = from
+                .iter()
+                .flat_map(|word| word.load(Relaxed).to_le_bytes());
+            bytes.take(length).collect()
+        });
+        let [cpu, user, memory, resident] = self.cost.each_ref().map(|value| value.load(Relaxed));
+        Activity {
+            stage: match self.stage.load(Relaxed) {
+                RUNNING => Stage::Running,
+                FINISHING => Stage::Finishing,
+                _ => Stage::Idle,
+            },
+            begun: self.begun.load(Relaxed),
+            duration: self.duration.load(Relaxed),
+            cost: Cost {
+                cpu,
+                user,
+                memory,
+                resident,
+            },
+            texts,
+        }
     }
 }
 
-impl<C> Activity<C> {
+impl Activity {
     fn elapsed(&self) -> Duration {
         Duration::from_micros(match self.stage {
             Stage::Idle => self.duration,
             Stage::Running | Stage::Finishing => clock::now().saturating_sub(self.begun),
         })
     }
-
-    fn texts(&self) -> [&[u8]; TEXTS] {
-        let mut start = 0;
-        self.ends.map(|end| {
-            let text = &self.texts[start..end];
-            start = end;
-            text
-        })
-    }
 }
+
+/// Scores whose workers have ended.
+static SPARE: Mutex<Vec<&'static WorkerScore>> = Mutex::new(Vec::new());
+
+/// The stages as numbers.
+const IDLE: u8 = 0;
+const RUNNING: u8 = 1;
+const FINISHING: u8 = 2;
+
+/// Bytes in a word.
+const WORD: usize = 8;
+/// Words for the texts of most requests, and of all.
+const NEAR: usize = 32;
+const FAR: usize = TEXTS * LONGEST / WORD;
+/// How often a reader looks.
+const ATTEMPTS: usize = 1_000;
 
 /// How many texts of a request are noted.
 const TEXTS: usize = 5;
@@ -258,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_card_tells_of_the_running_request_and_then_of_the_last() {
-        let score = WorkerScore::<()>::new(7);
+        let score = Score::new(7);
         let fresh = score.status();
         assert_eq!(
             (fresh.pid, fresh.requests, fresh.stage),
@@ -266,7 +408,7 @@ mod tests {
         );
         assert_eq!(fresh.request, RequestStatus::default());
 
-        score.begin(&facts(), None);
+        score.begin(&facts(), 0);
         let running = score.status();
         assert_eq!((running.requests, running.stage), (1, Stage::Running));
         assert_eq!(running.request.uri, b"/a%20b.php");
@@ -289,15 +431,15 @@ mod tests {
         assert_eq!(last.request.memory, 2_097_152);
         assert_eq!(last.request.script, b"/srv/a b.php");
 
-        score.begin(&Facts::default(), None);
+        score.begin(&Facts::default(), 0);
         assert_eq!(score.status().request.memory, 0);
     }
 
     #[test]
     fn a_card_tells_for_which_request_its_worker_works_and_until_when() {
-        let score = WorkerScore::<()>::new(7);
+        let score = Score::new(7);
         assert_eq!(score.works(), None);
-        score.begin(&facts(), None);
+        score.begin(&facts(), 0);
         score.works_for(42, 1_000);
         assert_eq!(score.works(), Some((42, 1_000)));
         score.works_for(42, clock::NEVER);
@@ -307,16 +449,63 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_changes_is_read_whole_or_again() {
+        let score = Score::new(1);
+        let entry = score.get();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let text = |n: u8| vec![b'a' + n % 26; if n.is_multiple_of(2) { 30 } else { 900 }];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut n = 0_u8;
+                while !stop.load(Relaxed) {
+                    let text = text(n);
+                    let facts = Facts {
+                        method: b"GET",
+                        uri: &text,
+                        script: &text,
+                        content_length: u64::from(text[0]),
+                        ..Facts::default()
+                    };
+                    entry.begin(&facts, 0);
+                    n = n.wrapping_add(1);
+                }
+            });
+            for _ in 0..2_000 {
+                let (is_whole, _) = entry.request(|script, uri| {
+                    script == uri && script.iter().all(|byte| Some(byte) == script.first())
+                });
+                assert!(is_whole);
+            }
+            stop.store(true, Relaxed);
+        });
+    }
+
+    #[test]
+    fn the_memory_of_a_worker_that_has_ended_is_used_again() {
+        let score = Score::new(1);
+        score.begin(&facts(), 7);
+        assert_eq!(score.asker(), Some(7));
+        score.works_for(42, 1_000);
+        drop(score);
+        for score in (0..1_000).map(Score::new) {
+            assert_eq!((score.works(), score.asker()), (None, None));
+            assert_eq!(score.status().request, RequestStatus::default());
+        }
+        // Other tests of this process have some, too.
+        assert!(SPARE.lock().unwrap().len() < 100);
+    }
+
+    #[test]
     fn long_texts_are_cut_and_odd_credentials_name_nobody() {
         let long = vec![b'u'; 10_000];
-        let score = WorkerScore::<()>::new(1);
+        let score = Score::new(1);
         for authorization in [&b"Bearer x"[..], b"Basic !", b"", &long, b"\xff\n"] {
             let facts = Facts {
                 uri: &long,
                 authorization,
                 ..Facts::default()
             };
-            score.begin(&facts, None);
+            score.begin(&facts, 0);
             let request = score.status().request;
             assert_eq!(request.uri.len(), LONGEST);
             assert_eq!(request.user, b"");

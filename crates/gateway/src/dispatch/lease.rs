@@ -8,7 +8,11 @@ use std::{
 
 use weir_config::Runtime;
 use weir_control::{ToManager, WorkerRequest};
-use weir_observe::{clock, pool_log::Cost, scoreboard::Facts};
+use weir_observe::{
+    clock,
+    pool_log::Cost,
+    scoreboard::{Facts, WorkerScore},
+};
 use weir_observe::{
     error_log::{About, tell},
     events,
@@ -16,11 +20,10 @@ use weir_observe::{
 use weir_pool::{Chosen, Finish, Micros, Released, ServerId, WorkerId};
 
 use super::{
-    ConnectError, Learner, PoolHandle, ServerChoice, SessionUse, Turn, WorkerScore,
-    scaling::Effects, sessions::Learned,
+    ConnectError, Learner, PoolHandle, ServerChoice, SessionUse, Turn, scaling::Effects,
+    sessions::Learned,
 };
 use crate::{
-    own_calls::WeakAsker,
     pool_log::{Line, ScriptEnd},
     record::OwnedWorker,
     worker_conn::WorkerConn,
@@ -42,12 +45,12 @@ pub(crate) struct Held {
     pub(super) conn: Option<WorkerConn>,
     /// The server that got the request, and its name; `None` if weir runs the workers.
     pub(super) chosen: Option<Chosen>,
-    pub(super) server_name: Option<Arc<str>>,
+    pub(super) server_name: Option<&'static str>,
     /// How the request ended at the server, and the cause for the log.
     pub(super) outcome: Finish,
     pub(super) cause: Option<String>,
     /// Where its figures are kept.
-    pub(super) score: Option<Arc<WorkerScore>>,
+    pub(super) score: Option<&'static WorkerScore>,
     /// Whether the process is to be replaced: at once (`kill`), or after this request (`last`).
     pub(super) kill: bool,
     /// Set if the process is killed because its request ran too long.
@@ -138,17 +141,18 @@ impl Lease {
         self.chosen.map(|chosen| chosen.server)
     }
 
-    /// The worker is about to get the request: notes it for the status page. `asker`: the client, if it may be a worker.
-    pub(crate) fn begin(&mut self, facts: &Facts<'_>, asker: Option<WeakAsker>) {
+    /// The worker is about to get the request: notes it for the status page. `asker`: the client's number if it may be a
+    /// worker ([`Source::number`](crate::own_calls::Source::number)), otherwise 0.
+    pub(crate) fn begin(&mut self, facts: &Facts<'_>, asker: u64) {
         self.begun = true;
-        if let Some(score) = &self.score {
+        if let Some(score) = self.score {
             score.begin(facts, asker);
         }
     }
 
     /// Sets the time by which the answer must have begun ([`clock::now`]), or that there is no such time any more.
     pub(crate) fn ends_at(&self, request: u64, deadline: u64) {
-        if let Some(score) = &self.score {
+        if let Some(score) = self.score {
             score.works_for(request, deadline);
         }
     }
@@ -167,7 +171,7 @@ impl Lease {
 
     /// The response is complete, but the script still runs: it finished its response early.
     pub(crate) fn is_finishing(&self) {
-        if let Some(score) = &self.score {
+        if let Some(score) = self.score {
             score.finishing();
         }
     }
@@ -217,16 +221,16 @@ impl Lease {
 
     /// The worker's name for the log; `None` before a server is chosen.
     pub(crate) fn worker(&self) -> Option<OwnedWorker> {
-        match (self.process, &self.server_name) {
+        match (self.process, self.server_name) {
             (Some(_), _) => Some(OwnedWorker::Pid(self.pid)),
-            (None, Some(server)) => Some(OwnedWorker::Server(server.clone())),
+            (None, Some(server)) => Some(OwnedWorker::Server(server)),
             (None, None) => None,
         }
     }
 
     fn told(&self, request: u64) -> Option<WorkerRequest> {
         // If others run the worker, its process is not known, and nothing is done to it.
-        let score = self.score.as_ref().filter(|_| self.process.is_some())?;
+        let score = self.score.filter(|_| self.process.is_some())?;
         let done = score.status().request;
         let query: &[&[u8]] = match &done.query[..] {
             b"" => &[],
@@ -252,7 +256,7 @@ const LONGEST_TOLD: usize = 4096;
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(score) = &self.score {
+        if let Some(score) = self.score {
             score.end(self.cost);
         }
         if let Some(ended) = &self.ended {
@@ -295,7 +299,7 @@ impl Lease {
     fn learn(&self, learner: Learner, served: u64) {
         let session = self.session.as_ref();
         let learned = self.pool.learn(learner, session, served);
-        if let Some((learned, score)) = learned.zip(self.score.as_ref()) {
+        if let Some((learned, score)) = learned.zip(self.score) {
             let done = score.status().request;
             // A client may have chosen a part of it, so it is escaped.
             let script = format!("{:?}", String::from_utf8_lossy(&done.script));
@@ -355,7 +359,7 @@ impl Lease {
                 slot.spent = true;
                 state.pool.retire(now, self.worker);
             }
-            if let Some(score) = &self.score {
+            if let Some(score) = self.score {
                 state.answered(pool, score, now, effects);
             }
             let released = state.pool.release(now, self.worker);

@@ -136,10 +136,8 @@ impl State {
         // Each busy worker, and the worker that waits for its request.
         let callers: Vec<(u32, Option<u32>)> = busy
             .map(|slot| {
-                let asker = slot
-                    .score
-                    .as_ref()
-                    .and_then(|score| score.asker()?.upgrade());
+                let asker = slot.score.as_ref().and_then(|score| score.asker());
+                let asker = asker.and_then(Asker::numbered);
                 (slot.pid, asker.and_then(|asker| asker.worker()))
             })
             .collect();
@@ -207,7 +205,8 @@ impl PoolHandle {
     fn unknown_askers(&self) -> Vec<Asker> {
         let state = self.state();
         let leased = state.slots.iter().filter(|slot| slot.leased);
-        let askers = leased.filter_map(|slot| slot.score.as_ref()?.asker()?.upgrade());
+        let askers = leased.filter_map(|slot| slot.score.as_ref()?.asker());
+        let askers = askers.filter_map(Asker::numbered);
         let unknown = askers.filter(|asker| asker.worker().is_none());
         unknown
             .filter(Asker::may_be_worker)

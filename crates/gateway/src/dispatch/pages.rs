@@ -1,18 +1,19 @@
 //! The data for a pool's status and ping pages.
 
 use std::{
-    sync::{Arc, PoisonError, atomic::Ordering::Relaxed},
+    sync::{PoisonError, atomic::Ordering::Relaxed},
     time::SystemTime,
 };
 
 use weir_config::Pm;
+use weir_observe::scoreboard::{Score, WorkerScore};
 use weir_observe::{
     clock,
     pool_status::{PoolStatus, RequestStatus, Stage, WorkerStatus},
 };
 use weir_pool::{Micros, Released};
 
-use super::{PoolHandle, Scaling, State, WorkerScore};
+use super::{PoolHandle, Scaling, State};
 
 /// The source of a request for a page or for the figures.
 #[derive(Debug, Clone)]
@@ -33,8 +34,9 @@ impl PoolHandle {
             state.pass(Micros(clock::now()));
             let counts = state.counted(&asked_by, self.max_children());
             let running = state.slots.iter().filter(|slot| slot.process.is_some());
-            let scores: Vec<Arc<WorkerScore>> =
-                running.filter_map(|slot| slot.score.clone()).collect();
+            let scores: Vec<&WorkerScore> = running
+                .filter_map(|slot| slot.score.as_ref().map(Score::get))
+                .collect();
             let figures = state.scaling.as_ref().map(Scaling::figures);
             let (slow, peak) = (state.slow_requests, state.memory_peak);
             (state.pool.stats(), figures, slow, peak, scores, counts)

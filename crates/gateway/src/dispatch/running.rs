@@ -1,13 +1,14 @@
 //! The running requests of a pool, and whether its workers make progress: for readiness and the admin interface.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use weir_observe::{
     clock,
     pool_status::{Stage, WorkerStatus},
+    scoreboard::{Score, WorkerScore},
 };
 
-use super::{PoolHandle, State, WorkerScore};
+use super::{PoolHandle, State};
 
 /// What workers do now.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -34,10 +35,12 @@ pub(crate) struct Script {
 impl PoolHandle {
     /// The requests that the workers run now.
     pub(crate) fn running(&self) -> Running {
-        let scores: Vec<Arc<WorkerScore>> = {
+        let scores: Vec<&WorkerScore> = {
             let state = self.state();
             let leased = state.slots.iter().filter(|slot| slot.leased);
-            leased.filter_map(|slot| slot.score.clone()).collect()
+            leased
+                .filter_map(|slot| slot.score.as_ref().map(Score::get))
+                .collect()
         };
         let running = scores.iter().map(|score| score.status());
         Running::of(running.filter(|status| status.stage != Stage::Idle))

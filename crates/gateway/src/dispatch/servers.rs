@@ -15,10 +15,10 @@ mod names;
 mod status;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     path::Path,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -70,7 +70,7 @@ pub(crate) struct UnknownName {
 struct Member {
     serial: u64,
     /// For the log: the address, with the name it was resolved from.
-    name: Arc<str>,
+    name: &'static str,
     /// The address as the gateway connects to it.
     address: Address,
     /// Index into `servers`.
@@ -85,7 +85,7 @@ struct Member {
 /// The server that was chosen for a request.
 struct Picked {
     chosen: Chosen,
-    name: Arc<str>,
+    name: &'static str,
     /// An idle connection to it.
     kept: Option<WorkerConn>,
 }
@@ -105,7 +105,7 @@ pub(super) enum Note {
 struct NewMember {
     /// Its entry in the configuration.
     entry: usize,
-    name: Arc<str>,
+    name: &'static str,
     /// The hash of its address.
     key: u64,
     address: Address,
@@ -142,7 +142,7 @@ impl ServerGroup {
             match &server.address {
                 Upstream::At(address) => {
                     let key = key::hash(address.to_string().as_bytes());
-                    let name = address.to_string().into();
+                    let name = shown(&address.to_string()).unwrap_or("a server");
                     let address = inside(chroot, address);
                     let new = NewMember {
                         entry,
@@ -253,7 +253,7 @@ impl ServerGroup {
         }
         Some(Picked {
             chosen,
-            name: member.name.clone(),
+            name: member.name,
             kept,
         })
     }
@@ -306,7 +306,7 @@ impl ServerGroup {
         let Some(member) = self.member_mut(server) else {
             return;
         };
-        let name = member.name.clone();
+        let name = member.name;
         match change {
             Change::Up { after: pause } => {
                 let slowly = match figures.map(|figures| figures.state) {
@@ -573,3 +573,23 @@ fn inside(chroot: Option<&Path>, address: &Address) -> Address {
 
 /// After this time, other requests may go to a server that a request probes.
 const PROBE_TIMEOUT: Micros = Micros::from_secs(10);
+
+/// A server's name as logs show it. Requests refer to it without counting, so it is kept as long as the process, once for
+/// all servers that have it. `None`: there are too many, because a name has had very many addresses.
+fn shown(name: &str) -> Option<&'static str> {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.get(name) {
+        return Some(known);
+    }
+    let is_address = name.ends_with(')');
+    if is_address && names.len() >= MOST_NAMES {
+        return None;
+    }
+    let name: &'static str = Box::leak(name.into());
+    names.insert(name);
+    Some(name)
+}
+
+/// After so many names, new addresses of a server are shown by its name alone.
+const MOST_NAMES: usize = 16_384;

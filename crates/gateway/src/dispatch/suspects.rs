@@ -12,10 +12,13 @@ use std::{
 };
 
 use weir_config::Workers;
-use weir_observe::{clock, scoreboard};
+use weir_observe::{
+    clock,
+    scoreboard::{self, WorkerScore},
+};
 use weir_pool::{CrashRules, Crashes, Micros, Suspect};
 
-use super::{PoolHandle, Slot, State, WorkerScore, scaling::Effects, servers::Note};
+use super::{PoolHandle, Slot, State, scaling::Effects, servers::Note};
 
 /// What has crashed workers of a pool lately.
 #[derive(Debug)]

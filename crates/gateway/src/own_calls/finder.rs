@@ -66,17 +66,9 @@ enum Next {
 }
 
 impl Gateway {
-    /// The request with this number begins to wait. `None`: its client cannot be a worker.
+    /// The request with this number begins to wait, and its client may be a worker.
     /// `waker`: of the task of its connection.
-    pub(crate) fn may_call(
-        &'static self,
-        asker: Asker,
-        request: u64,
-        waker: &Waker,
-    ) -> Option<Candidate> {
-        if !asker.may_be_worker() {
-            return None;
-        }
+    pub(crate) fn may_call(&'static self, asker: Asker, request: u64, waker: &Waker) -> Candidate {
         let finding = &self.own_calls.finder;
         let mut list = finding.list();
         let due = clock::now() + FIRST_PAUSE;
@@ -100,10 +92,10 @@ impl Gateway {
         } else if is_next {
             finding.news.notify_one();
         }
-        Some(Candidate {
+        Candidate {
             gateway: self,
             request,
-        })
+        }
     }
 
     async fn look_up_candidate(&'static self, request: u64, asker: Asker) {

@@ -20,7 +20,7 @@ use crate::{
     conn::{Client, Conn},
     dispatch::{Admitted, Ask, Learner, Lease, PoolHandle, QueuePlace, ServerChoice, Turn},
     fastcgi::{self, Failure, OnDrop, Progress, Run, StderrCopy},
-    own_calls::{Asker, Candidate, WeakAsker},
+    own_calls::{Asker, Candidate},
     pool_log::{Line, Noted},
     record::{OwnedWorker, Record},
     spool::Spooled,
@@ -89,9 +89,13 @@ impl Attempt {
             deadline: record.policy.deadline,
             priority: record.policy.priority,
             client: record.policy.client,
+            choice: choice(record, pool),
         };
         client.watch_client();
-        match pool.admit(&ask, &mut record.wait) {
+        let mut wait = record.wait;
+        let admitted = pool.admit(&ask, &mut wait);
+        record.wait = wait;
+        match admitted {
             Admitted::Lent(mut lease) => {
                 (lease.turn, lease.learner) = (turn, learner);
                 Attempt::Lent(lease)
@@ -191,13 +195,17 @@ impl Attempt {
     }
 }
 
-/// The request begins to wait, and may be a call of a worker.
+/// The request begins to wait, and may be a call of a worker. `None`: it is none.
 pub(super) fn candidate(record: &Record, conn: &Conn) -> Option<Candidate> {
+    if !conn.source.may_be_worker(record.named) {
+        return None;
+    }
     let asker = Asker {
         source: conn.source.clone(),
         named: record.named,
     };
-    (record.gateway).may_call(asker, record.id, conn.waker()?)
+    let waker = conn.waker()?;
+    Some(record.gateway.may_call(asker, record.id, waker))
 }
 
 /// Which servers may get the request.
@@ -230,9 +238,7 @@ fn send<P: Fn(&Record, u16, &mut Vec<u8>)>(
     (job.put_params)(record, id, &mut request);
     record.dispatched = clock::now();
     record.first_byte = None;
-    let source = &client.conn.source;
-    let asker = source.may_be_worker(record.named);
-    let asker = asker.then(|| WeakAsker::new(source, record.named));
+    let asker = client.conn.source.number(record.named);
     lease.begin(&facts(record, body.map_or(0, Spooled::len)), asker);
     client.work_begins();
     note(record, &client.conn, &mut lease, &request);

@@ -34,7 +34,7 @@ fn server(server: &ServerStatus) -> Value {
         })
     });
     json!({
-        "name": &*server.name,
+        "name": server.name,
         "state": server.state_name(),
         "backup": server.backup,
         "weight": server.weight,

@@ -9,7 +9,7 @@ use weir_pool::{Finish, Micros, ServerId};
 use weir_upstream::dial::is_of_this_side;
 
 use crate::{
-    dispatch::{ConnectError, Lease, PoolHandle, scaling::Effects},
+    dispatch::{ConnectError, Held, Lease, PoolHandle, State, scaling::Effects},
     worker_conn::WorkerConn,
 };
 
@@ -24,15 +24,37 @@ pub(crate) struct ServerChoice<'t> {
     pub(crate) certain: bool,
 }
 
+impl State {
+    /// Chooses a server for a request that gets its worker at once, so that the pool's lock need not be taken again for that.
+    pub(in crate::dispatch) fn choose_server(
+        &mut self,
+        lease: &mut Held,
+        now: Micros,
+        choice: &ServerChoice<'_>,
+        effects: &mut Effects,
+    ) {
+        if let Some(group) = &mut self.group
+            && let Some(picked) = group.pick(now, choice, effects)
+        {
+            lease.chosen = Some(picked.chosen);
+            lease.server_name = Some(picked.name);
+            lease.conn = picked.kept;
+        }
+    }
+}
+
 impl Lease {
-    /// Chooses a server. Returns an idle connection to it, registered with the reactor `home`, if there is one that can be
+    /// Chooses a server, if none is chosen yet. Returns an idle connection to it, registered with the reactor `home`, if there is one that can be
     /// used. Otherwise [`Self::connect_to`] makes one.
     pub(in crate::dispatch) fn reach_server(
         &mut self,
         home: u16,
         choice: &ServerChoice<'_>,
     ) -> Option<WorkerConn> {
-        usable(self.pick(choice, choice.tried)??, home)
+        if self.chosen.is_none() {
+            self.pick(choice, choice.tried);
+        }
+        usable(self.conn.take()?, home)
     }
 
     /// A connection to the server that was chosen, registered with the reactor `home`, or to another one if that fails.
@@ -48,10 +70,10 @@ impl Lease {
         let mut timed_out = 0;
         let mut tried = choice.tried.to_vec();
         loop {
-            if self.chosen.is_none()
-                && let Some(kept) = self.pick(&choice, &tried).flatten()
-                && let Some(kept) = usable(kept, home)
-            {
+            if self.chosen.is_none() {
+                self.pick(&choice, &tried);
+            }
+            if let Some(kept) = self.conn.take().and_then(|kept| usable(kept, home)) {
                 return Ok(kept);
             }
             let chosen = self.server();
@@ -83,7 +105,7 @@ impl Lease {
             let last =
                 clock::now() + pause.as_micros() as u64 >= limit || (refused && pause > LAST_PAUSE);
             if last {
-                let name = self.server_name.as_deref();
+                let name = self.server_name;
                 return Err(ConnectError {
                     address: name.unwrap_or_default().to_owned(),
                     error,
@@ -95,24 +117,14 @@ impl Lease {
         }
     }
 
-    /// Chooses a server, with an idle connection to it if there is one. `None`: there is no server.
-    fn pick(
-        &mut self,
-        choice: &ServerChoice<'_>,
-        tried: &[ServerId],
-    ) -> Option<Option<WorkerConn>> {
+    /// Chooses a server, with an idle connection to it if there is one. No server is chosen if there is none.
+    fn pick(&mut self, choice: &ServerChoice<'_>, tried: &[ServerId]) {
+        let pool = self.pool;
         let mut effects = Effects::default();
-        let picked = {
-            let mut state = self.pool.state();
-            let now = Micros(clock::now());
-            let group = state.group.as_mut()?;
-            group.pick(now, &ServerChoice { tried, ..*choice }, &mut effects)
-        };
-        effects.perform(self.pool);
-        let picked = picked?;
-        self.chosen = Some(picked.chosen);
-        self.server_name = Some(picked.name);
-        Some(picked.kept)
+        let choice = ServerChoice { tried, ..*choice };
+        let now = Micros(clock::now());
+        pool.state().choose_server(self, now, &choice, &mut effects);
+        effects.perform(pool);
     }
 
     /// The chosen server did not accept the connection. Returns how many servers there are, if one of them is up and

@@ -12,7 +12,7 @@ use weir_config::{Address, Runtime};
 use weir_control::ToManager;
 use weir_pool::ServerId;
 
-use super::{NewMember, Note, ServerGroup, UnknownName, key};
+use super::{NewMember, Note, ServerGroup, UnknownName, key, shown};
 use crate::{
     dispatch::PoolHandle,
     resolver::{MOST_ADDRESSES, Resolved, Resolver},
@@ -134,7 +134,7 @@ impl ServerGroup {
             }
             match answer.keeps(address.ip()) {
                 true => drop(known.insert(address.ip())),
-                false => gone.push((id, member.name.clone())),
+                false => gone.push((id, member.name)),
             }
         }
         for (id, shown) in gone {
@@ -145,7 +145,9 @@ impl ServerGroup {
         let mut added = Vec::new();
         for ip in answer.addresses.difference(&known) {
             let address = SocketAddr::new(*ip, name.port);
-            let shown: Arc<str> = format!("{}:{} ({ip})", name.host, name.port).into();
+            let named = format!("{}:{}", name.host, name.port);
+            let shown = shown(&format!("{named} ({ip})")).or_else(|| shown(&named));
+            let shown = shown.unwrap_or("a server");
             if !name.first {
                 let text = format!("server {shown} is new in DNS");
                 effects.note(Note::Notice(text));

@@ -1,9 +1,6 @@
 //! The status of servers for the operator.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use weir_observe::clock;
 use weir_pool::{Micros, ServerId, ServerState};
@@ -15,7 +12,7 @@ use crate::dispatch::PoolHandle;
 #[derive(Debug, Clone)]
 pub(crate) struct ServerStatus {
     /// Its address, after the name it was resolved from, if any: `php.internal:9000 (10.0.0.5)`.
-    pub(crate) name: Arc<str>,
+    pub(crate) name: &'static str,
     /// Whether it gets requests.
     pub(crate) state: ServerState,
     /// Used only while no other server is up.
@@ -80,7 +77,7 @@ impl PoolHandle {
         let shown = all.filter_map(|(id, member)| {
             let (member, figures) = (member.as_ref()?, group.balancer.figures(now, id)?);
             let status = ServerStatus {
-                name: member.name.clone(),
+                name: member.name,
                 state: figures.state,
                 backup: figures.backup,
                 weight: figures.weight,
