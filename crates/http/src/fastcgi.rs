@@ -221,7 +221,7 @@ impl<X: Front> Connection<X> {
             let polled = steps.as_mut().poll(cx);
             if let Some(request) = self.wire.request_state() {
                 // CGI has no interim answers.
-                request.take_interim().for_each(drop);
+                drop(request.take_interim());
                 state.wake_at(request.wakes_at());
             }
             if let Poll::Ready(answer) = polled {

@@ -66,6 +66,16 @@ impl Socket {
         }
     }
 
+    /// Whether input may have arrived since everything was read, as far as the reactor knows without a system call.
+    pub fn may_read(&self) -> bool {
+        match self {
+            Socket::Tcp(tcp) => tcp.try_io(Interest::READABLE, || Ok(())).is_ok(),
+            Socket::Unix(unix) => unix.try_io(Interest::READABLE, || Ok(())).is_ok(),
+            // It may keep some itself.
+            Socket::Tls(_) => true,
+        }
+    }
+
     /// Gives bytes that have come to `take`, and removes as many of them as that returns from the stream. Returns how many
     /// there were: 0 at the end of the stream.
     ///

@@ -8,7 +8,10 @@ use std::{
 };
 
 use http::StatusCode;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    task::coop,
+};
 use weir_http1::{
     BodyLength, Error, Event, Expect, Limits, RequestHead, Version,
     server::{self, Decoder, ResponseTo},
@@ -35,6 +38,8 @@ pub(super) struct Wire {
     used: usize,
     /// The decoder has not seen all of `ahead`.
     has_news: bool,
+    /// The socket wakes the connection's task, which is always the same, when something comes.
+    is_awaited: bool,
     /// Bytes to be written; the kernel has the first `written` of them.
     out: Vec<u8>,
     written: usize,
@@ -70,6 +75,7 @@ impl Wire {
             ahead: Vec::new(),
             used: 0,
             has_news: false,
+            is_awaited: false,
             out: Vec::new(),
             written: 0,
         }
@@ -327,12 +333,18 @@ impl Wire {
         most: usize,
         take: impl FnOnce(&mut Wire, &[u8]) -> T,
     ) -> Poll<Result<T, Left>> {
+        if self.is_awaited && (self.socket.as_ref()).is_some_and(|socket| !socket.may_read()) {
+            return Poll::Pending;
+        }
         buffers::with_input(|scratch| {
             let Some(socket) = &mut self.socket else {
                 return Poll::Ready(Err(Left));
             };
             let mut buffer = ReadBuf::new(&mut scratch[..most]);
-            let read = ready!(Pin::new(socket).poll_read(cx, &mut buffer));
+            let polled = Pin::new(socket).poll_read(cx, &mut buffer);
+            // A task without budget gets `Pending` before the socket knows that it waits.
+            self.is_awaited = polled.is_pending() && coop::has_budget_remaining();
+            let read = ready!(polled);
             let count = buffer.filled().len();
             if read.is_err() || count == 0 {
                 return Poll::Ready(Err(Left));
