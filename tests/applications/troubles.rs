@@ -13,31 +13,17 @@ use weir_test::process::signal;
 use weir_test::weir::program;
 use weir_test::{Client, Gate, Responder, Setup, Weir, free_address, php, wait_for, wait_until};
 
-/// A setup with a window in its folder.
-fn with_window(setup: Setup, lines: &str) -> Setup {
-    let admin = format!("admin = \"unix:{}/admin.sock\"\n", setup.folder().display());
-    setup.server(&format!("{admin}{lines}"))
-}
-
 /// A pool of weir's own PHP.
 fn own_php(workers: usize, server: &str, pool: &str) -> Setup {
-    let setup = with_window(Setup::new(), server);
+    let setup = Setup::new().window().server(server);
     setup.pool(&format!(
         "runtime = \"php\"\npm = \"static\"\nmax_children = {workers}\n{pool}{}",
         php::identity()
     ))
 }
 
-fn window(weir: &Weir) -> String {
-    format!("--admin=unix:{}/admin.sock", weir.folder().display())
-}
-
 fn ask(weir: &Weir, arguments: &[&str]) -> Output {
-    Command::new(program())
-        .args(arguments)
-        .arg(window(weir))
-        .output()
-        .expect("weir")
+    weir.command(arguments).output().expect("weir")
 }
 
 fn stdout(output: &Output) -> String {
@@ -50,13 +36,11 @@ fn text(weir: &Weir) -> String {
     said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn json(weir: &Weir) -> Value {
-    let output = ask(weir, &["status", "--json"]);
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
-
 fn troubles(weir: &Weir) -> Vec<Value> {
-    json(weir)["troubles"].as_array().cloned().expect("a list")
+    weir.status()["troubles"]
+        .as_array()
+        .cloned()
+        .expect("a list")
 }
 
 /// Waits until a trouble contains all these parts. Returns what it says is wrong and what helps.
@@ -71,20 +55,6 @@ fn wait_for_trouble(weir: &Weir, parts: &[&str]) -> String {
         let has_all = |said: &String| parts.iter().all(|part| said.contains(part));
         all.iter().map(said).find(has_all)
     })
-}
-
-/// The window's answer to `GET PATH`.
-fn window_get(weir: &Weir, path: &str) -> (u16, String) {
-    let output = Command::new("curl")
-        .args(["--silent", "--max-time", "30", "--unix-socket"])
-        .arg(weir.folder().join("admin.sock"))
-        .args(["--write-out", "\n%{http_code}"])
-        .arg(format!("http://weir{path}"))
-        .output()
-        .expect("curl");
-    let said = stdout(&output);
-    let (body, code) = said.rsplit_once('\n').expect("a status");
-    (code.parse().expect("a status"), body.to_owned())
 }
 
 /// Sends a request without waiting for its answer.
@@ -102,10 +72,10 @@ fn workers_that_are_all_stuck_are_told_with_their_script_and_make_it_not_ready()
             "<?php while (!file_exists(__DIR__ . '/gate')) { usleep(5000); clearstatcache(); }",
         )
         .start();
-    assert_eq!(window_get(&weir, "/readyz").0, 200);
+    assert_eq!(weir.window_get("/readyz").0, 200);
     let stuck: Vec<Client> = (0..3).map(|_| begin(&weir, "/stuck.php")).collect();
-    wait_until("it is not ready", || window_get(&weir, "/readyz").0 == 503);
-    let (_, why) = window_get(&weir, "/readyz");
+    wait_until("it is not ready", || weir.window_get("/readyz").0 == 503);
+    let (_, why) = weir.window_get("/readyz");
     assert!(
         why.contains("pool app") && why.contains("ready_stalled is 1 s"),
         "{why}"
@@ -131,14 +101,17 @@ fn workers_that_are_all_stuck_are_told_with_their_script_and_make_it_not_ready()
 
     // The trouble is over as soon as one of them ends.
     fs::write(weir.root().join("gate"), "").expect("a file");
-    wait_until("it is ready", || window_get(&weir, "/readyz").0 == 200);
+    wait_until("it is ready", || weir.window_get("/readyz").0 == 200);
     wait_until("nothing is wrong", || troubles(&weir).is_empty());
     drop(stuck);
 }
 
 #[test]
 fn servers_that_stand_still_are_not_helped_by_more_workers() {
-    let setup = with_window(Setup::new().file("run.php", ""), "ready_stalled = \"1s\"\n");
+    let setup = Setup::new()
+        .file("run.php", "")
+        .window()
+        .server("ready_stalled = \"1s\"\n");
     let gate = Gate::default();
     let shut = gate.clone();
     let responder = Responder::unix(setup.folder(), move |_, answer| {
@@ -158,7 +131,7 @@ fn servers_that_stand_still_are_not_helped_by_more_workers() {
     );
     assert!(!said.contains("max_children"), "{said}");
     assert!(!said.contains("secret"), "{said}");
-    assert_eq!(window_get(&weir, "/readyz").0, 503);
+    assert_eq!(weir.window_get("/readyz").0, 503);
     gate.open();
     wait_until("nothing is wrong", || troubles(&weir).is_empty());
     drop(stuck);
@@ -198,7 +171,7 @@ fn answers_of_500_are_a_trouble_while_they_last() {
         said.contains("the last was GET /bad.php (request"),
         "{said}"
     );
-    let pool = &json(&weir)["pools"][0];
+    let pool = &weir.status()["pools"][0];
     assert_eq!(pool["failures"][0]["total"], 4);
     // Everything counted in the last minute is also counted since the start.
     assert_eq!(pool["last_minute"]["times"]["total"]["count"], 4);
@@ -208,12 +181,14 @@ fn answers_of_500_are_a_trouble_while_they_last() {
 #[test]
 fn a_name_that_does_not_resolve_is_told() {
     let nobody = free_address();
-    let weir = with_window(
-        Setup::new().file("run.php", ""),
-        &format!("resolver = [\"{nobody}\"]\n"),
-    )
-    .pool("runtime = \"servers\"\nservers = [\"no-such-host.invalid:9000\"]\nqueue.maxconn = 2\n")
-    .start();
+    let weir = Setup::new()
+        .file("run.php", "")
+        .window()
+        .server(&format!("resolver = [\"{nobody}\"]"))
+        .pool(
+            "runtime = \"servers\"\nservers = [\"no-such-host.invalid:9000\"]\nqueue.maxconn = 2\n",
+        )
+        .start();
     wait_for_trouble(
         &weir,
         &[
@@ -225,7 +200,7 @@ fn a_name_that_does_not_resolve_is_told() {
 
 #[test]
 fn a_full_disk_under_the_access_log_is_told_and_its_lost_lines_counted() {
-    let setup = with_window(Setup::new().file("text.txt", "a text"), "");
+    let setup = Setup::new().file("text.txt", "a text").window().server("");
     let weir = setup.log("access = \"/dev/full\"").start();
     weir.get("/text.txt").expect(200);
     let said = wait_for_trouble(
@@ -233,7 +208,7 @@ fn a_full_disk_under_the_access_log_is_told_and_its_lost_lines_counted() {
         &["/dev/full cannot be written: No space left on device"],
     );
     assert!(said.contains("free some disk space"), "{said}");
-    let (_, metrics) = window_get(&weir, "/metrics");
+    let (_, metrics) = weir.window_get("/metrics");
     assert!(
         metrics.contains("weir_log_lines_lost_total{log=\"access log /dev/full\"} 0"),
         "{metrics}"
@@ -326,7 +301,7 @@ fn a_trouble_over_the_whole_screen_is_in_the_first_lines_of_a_watched_status() {
     let command = format!(
         "stty cols 60 rows 12; exec {} status --watch {}",
         program(),
-        window(&weir)
+        weir.admin_option()
     );
     let output = weir.folder().join("screen");
     let mut child = Command::new("script")
@@ -429,7 +404,7 @@ fn metrics_are_compressed_and_have_no_histograms_of_sites_without_a_pool() {
     };
     let weir = start("");
     weir.get("/pid.php").expect(200);
-    let (_, text) = window_get(&weir, "/metrics");
+    let (_, text) = weir.window_get("/metrics");
     for line in [
         "weir_site_request_duration_seconds_count{site=\"main\"}",
         "weir_site_requests_total{site=\"files\",code=\"2xx\"} 0",
@@ -496,7 +471,7 @@ fn metrics_are_compressed_and_have_no_histograms_of_sites_without_a_pool() {
     assert!(stdout(&output).contains("weir_ready 1"));
 
     let weir = start("site_histograms = false\n");
-    let (_, text) = window_get(&weir, "/metrics");
+    let (_, text) = weir.window_get("/metrics");
     assert!(
         !text.contains("weir_site_request_duration_seconds"),
         "{text}"
@@ -516,7 +491,7 @@ fn busy_workers_are_counted_while_they_are_busy() {
         )
         .start();
     let busy = || -> f64 {
-        let (_, text) = window_get(&weir, "/metrics");
+        let (_, text) = weir.window_get("/metrics");
         let value = text.split("weir_busy_seconds_total{pool=\"app\"} ").nth(1);
         let value = value.and_then(|rest| rest.lines().next()).expect("a value");
         value.parse().expect("a number")
@@ -525,7 +500,7 @@ fn busy_workers_are_counted_while_they_are_busy() {
     // The number grows although the request has not ended.
     wait_until("half a second is counted", || busy() > 0.5);
     wait_until("half of the pool is in use", || {
-        json(&weir)["pools"][0]["load"]["ratio"].as_f64() > Some(0.05)
+        weir.status()["pools"][0]["load"]["ratio"].as_f64() > Some(0.05)
     });
     fs::write(weir.root().join("gate"), "").expect("a file");
     drop(stuck);

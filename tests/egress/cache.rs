@@ -364,13 +364,7 @@ fn who_asks_and_how_decides_what_may_be_kept() {
 
 /// The value of a metric without labels.
 fn metric(sidecar: &Sidecar, name: &str) -> u64 {
-    let output = Command::new("curl")
-        .args(["-sS", "--max-time", "20", "--unix-socket"])
-        .arg(sidecar.file("admin.sock"))
-        .arg("http://weir/metrics")
-        .output()
-        .expect("curl; setup/install.sh test installs it");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (_, text) = sidecar.weir.window_get("/metrics");
     let value = text
         .lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -393,13 +387,12 @@ fn memory_is_bounded() {
         )
     });
     let setup = Setup::new();
-    let admin = format!("admin = \"unix:{}/admin.sock\"", setup.folder().display());
     let address = origin.oddity.address();
     let sidecar = Outward::new()
         .plain_name("api.test", address)
         .lines("cache_size = \"1M\"\ncache_max_object = \"100K\"")
         .usual("cache = true")
-        .start_in(setup.server(&admin));
+        .start_in(setup.window());
     let api = format!("/api.test:{}", address.port());
     let mut client = sidecar.client();
     for number in 0..100 {

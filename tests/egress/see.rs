@@ -326,16 +326,9 @@ fn metrics_status_and_page_show_hosts() {
 #[test]
 fn without_egress_nothing_is_shown_of_it() {
     let setup = Setup::new().file("call.php", CALL).pool(&own(1, ""));
-    let admin = setup.folder().join("admin.sock");
-    let weir = setup
-        .server(&format!("admin = \"unix:{}\"", admin.display()))
-        .start();
+    let weir = setup.window().start();
     assert_eq!(weir.get("/call.php?env").expect(200).text(), " ");
-    let output = Command::new(program())
-        .arg("status")
-        .arg(format!("--admin=unix:{}", admin.display()))
-        .output()
-        .expect("weir");
+    let output = weir.command(&["status"]).output().expect("weir");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && !text.contains("calls"), "{text}");
 }

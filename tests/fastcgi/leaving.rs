@@ -2,15 +2,12 @@
 
 use std::fs;
 use std::net::Shutdown;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use weir_test::fcgi::{ABORT_REQUEST, record};
 use weir_test::front::{Behind, request};
 use weir_test::php::{self, Fpm, cgi_pool};
-use weir_test::weir::program;
-use weir_test::{Client, Gate, Responder, Setup, Weir, wait_for, wait_until};
+use weir_test::{Client, Gate, Responder, Setup, Weir, wait_until};
 
 /// Writes that it has started, begins to answer if asked to, and waits at the gate. Then it writes that it is done.
 const WAIT: &str = "<?php
@@ -43,27 +40,14 @@ fn setup(pool: &str, site: &str) -> Setup {
     scripts().pool(pool).site(site)
 }
 
-fn scratch(weir: &Weir, name: &str) -> PathBuf {
-    weir.folder().join("spool").join(name)
-}
-
 fn pid(weir: &Weir) -> String {
     weir.get("/pid.php").expect(200).text()
-}
-
-/// What a script has written there.
-#[track_caller]
-fn written(weir: &Weir, name: &str) -> String {
-    wait_for(name, || {
-        let text = fs::read_to_string(scratch(weir, name)).ok();
-        text.filter(|text| !text.is_empty())
-    })
 }
 
 /// The URL of a script that waits. `name` distinguishes it from others.
 fn target(weir: &Weir, name: &str, query: &str) -> String {
     let path = |what: &str| {
-        scratch(weir, &format!("{what}-{name}"))
+        weir.scratch(&format!("{what}-{name}"))
             .display()
             .to_string()
     };
@@ -81,16 +65,16 @@ fn ask(weir: &Weir, name: &str, query: &str) -> Client {
     let mut client = weir.client();
     let target = target(weir, name, query);
     client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
-    written(weir, &format!("came-{name}"));
+    weir.written(&format!("came-{name}"));
     client
 }
 
 fn open(weir: &Weir, name: &str) {
-    fs::write(scratch(weir, &format!("gate-{name}")), "").expect("the gate");
+    fs::write(weir.scratch(&format!("gate-{name}")), "").expect("the gate");
 }
 
 fn is_done(weir: &Weir, name: &str) -> bool {
-    scratch(weir, &format!("done-{name}")).exists()
+    weir.scratch(&format!("done-{name}")).exists()
 }
 
 /// The log line of a client that left while its script ran and had not yet answered.
@@ -114,7 +98,7 @@ fn a_script_is_finished_whose_client_has_left() {
         expect_left(&weir, &target(&weir, "a", ""));
         assert!(!is_done(&weir, "a"));
         open(&weir, "a");
-        assert_eq!(written(&weir, "done-a"), worker);
+        assert_eq!(weir.written("done-a"), worker);
         assert_eq!(pid(&weir), worker, "it is free again");
     }
 }
@@ -131,7 +115,7 @@ fn a_script_of_php_fpm_is_finished_whose_client_has_left() {
     next.send("GET /pid.php HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(next.quiet_for(Duration::from_millis(200)));
     open(&weir, "a");
-    let worker = written(&weir, "done-a");
+    let worker = weir.written("done-a");
     assert_eq!(next.response().expect(200).text(), worker);
 }
 
@@ -161,16 +145,11 @@ fn a_cancelled_script_ends_and_its_worker_is_replaced() {
 #[test]
 fn cancelled_scripts_are_counted_and_are_no_crashes() {
     let setup = setup(&php::own(1, ""), "on_client_left = \"cancel\"");
-    let window = format!("unix:{}/admin.sock", setup.folder().display());
-    let weir = setup.server(&format!("admin = \"{window}\"")).start();
+    let weir = setup.window().start();
     for number in 1..=5 {
         drop(ask(&weir, &number.to_string(), ""));
         pid(&weir);
-        let said = Command::new(program())
-            .args(["status", "--json", "--admin", &window])
-            .output()
-            .expect("weir");
-        let status: serde_json::Value = serde_json::from_slice(&said.stdout).expect("JSON");
+        let status = weir.status();
         let pool = &status["pools"][0];
         assert_eq!(pool["requests"]["cancelled"], number);
         assert_eq!(pool["requests"]["left_running"], number);
@@ -212,7 +191,7 @@ fn a_script_that_answers_is_finished_and_one_that_does_not_is_cancelled() {
         assert_eq!(client.head().expect("the answer begins").status, 200);
         drop(client);
         open(&weir, "answers");
-        assert_eq!(written(&weir, "done-answers"), worker);
+        assert_eq!(weir.written("done-answers"), worker);
         assert_eq!(pid(&weir), worker);
 
         drop(ask(&weir, "silent", ""));
@@ -232,7 +211,7 @@ fn a_route_says_otherwise_than_its_site() {
     drop(ask(&weir, "a", ""));
     expect_left(&weir, &target(&weir, "a", ""));
     open(&weir, "a");
-    assert_eq!(written(&weir, "done-a"), worker);
+    assert_eq!(weir.written("done-a"), worker);
     assert_eq!(pid(&weir), worker);
 }
 
@@ -243,10 +222,10 @@ fn a_stream_that_never_ends_is_cancelled_with_its_client() {
     let mut client = weir.client();
     client.send(format!(
         "GET /endless.php?came={} HTTP/1.1\r\nHost: a\r\n\r\n",
-        scratch(&weir, "came").display()
+        weir.scratch("came").display()
     ));
     assert_eq!(client.head().expect("the answer begins").status, 200);
-    assert_eq!(written(&weir, "came"), worker);
+    assert_eq!(weir.written("came"), worker);
     drop(client);
     assert_ne!(pid(&weir), worker);
 }
@@ -259,7 +238,7 @@ fn who_closes_the_sending_side_has_left() {
     client.stream().shutdown(Shutdown::Write).expect("shutdown");
     expect_left(&weir, &target(&weir, "a", ""));
     open(&weir, "a");
-    assert_eq!(written(&weir, "done-a"), worker);
+    assert_eq!(weir.written("done-a"), worker);
 }
 
 #[test]
@@ -312,13 +291,13 @@ fn what_is_sent_behind_a_request_hides_no_end() {
         client.send(format!(
             "GET {first} HTTP/1.1\r\nHost: a\r\n\r\nGET {second} HTTP/1.1\r\nHost: a\r\n\r\nGET /"
         ));
-        written(&weir, "came-a");
+        weir.written("came-a");
         // A part of it comes in another piece.
         client.send("pid.php HTTP/1.1\r\n");
         client.stream().shutdown(ends).expect("shutdown");
         expect_left(&weir, &first);
         assert_ne!(pid(&weir), worker);
-        assert!(!scratch(&weir, "came-b").exists(), "the next never starts");
+        assert!(!weir.scratch("came-b").exists(), "the next never starts");
         drop(client);
     }
 }
@@ -332,7 +311,7 @@ fn pipelined_requests_are_answered_in_order_while_the_client_stays() {
         .map(|number| format!("GET /pid.php?{number} HTTP/1.1\r\nHost: a\r\n\r\n"))
         .collect();
     client.send(format!("GET {first} HTTP/1.1\r\nHost: a\r\n\r\n{many}"));
-    let worker = written(&weir, "came-a");
+    let worker = weir.written("came-a");
     open(&weir, "a");
     assert_eq!(client.response().expect(200).text(), "done");
     for _ in 0..400 {
@@ -350,7 +329,7 @@ fn a_web_server_in_front_cancels_too() {
         let target = target(weir, &name, "");
         let mut front = behind.front();
         front.send(request(1, true, &behind.params(&target), b""));
-        written(weir, &format!("came-{name}"));
+        weir.written(&format!("came-{name}"));
         if aborts {
             front.send(record(ABORT_REQUEST, 1, b""));
             let answered = front.answer(1);

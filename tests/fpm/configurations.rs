@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::support::{Place, Said, is_root, user};
+use crate::support::{Place, Said, is_root, web_user};
 
 /// A valid pool without further settings.
 const POOL: &str = "[global]
@@ -24,7 +24,7 @@ fn same(text: &str) -> Said {
 
 /// The pool, with its user and these lines.
 fn pool(lines: &str) -> String {
-    format!("{POOL}user = {}\n{lines}\n", user())
+    format!("{POOL}user = {}\n{lines}\n", web_user())
 }
 
 /// Both accept it, and show the same settings.
@@ -316,7 +316,7 @@ fn pools_are_checked_as_php_fpm_checks_them() {
             "already used in another pool",
         ),
     ] {
-        both_refuse(&line.replace("{user}", &user()), why);
+        both_refuse(&line.replace("{user}", &web_user()), why);
     }
 }
 
@@ -364,7 +364,7 @@ fn a_configuration_without_pools_or_without_a_user_is_refused() {
 fn includes_are_found_as_php_fpm_finds_them() {
     let place = Place::new();
     std::fs::create_dir(place.path("pool.d")).unwrap();
-    let user = user();
+    let user = web_user();
     for (name, listen) in [("b", 1), ("a", 2), ("c.disabled", 3)] {
         place.write(
             &format!("pool.d/{name}.conf"),

@@ -1,6 +1,6 @@
 //! Random configurations that nobody would write. Both programs must still treat them alike.
 
-use crate::support::{Place, user};
+use crate::support::{Place, web_user};
 
 /// Random numbers, the same in every run (Knuth's multiplier).
 struct Chance(u64);
@@ -53,7 +53,7 @@ fn compare(times: u64, lines: impl Fn(&mut Chance) -> String) {
         let text = format!(
             "[global]\nerror_log = @/error.log\n[www]\nuser = {}\nlisten = @/fpm.sock\npm = static\n\
              pm.max_children = 9\n{}\n",
-            user(),
+            web_user(),
             lines(&mut chance)
         );
         let (fpm, weir) = place.test_both(&text);

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     starts::configuration,
-    support::{LIMIT, PHP_FPM, Place, Running, ask, user},
+    support::{LIMIT, PHP_FPM, Place, Running, ask, web_user},
     transcript::Subject,
 };
 
@@ -40,7 +40,7 @@ fn listened_on(port: u16) -> Vec<String> {
 }
 
 fn of_tcp(listen: &str) -> String {
-    let user = user();
+    let user = web_user();
     format!(
         "[global]\nerror_log = @/error.log\n[www]\nuser = {user}\nlisten = {listen}\npm = static\n\
          pm.max_children = 1\n"

@@ -372,7 +372,7 @@ fn a_reload_is_told_with_its_command_and_its_sockets() {
         .local_addr()
         .unwrap()
         .port();
-    let other = other.replace("$USER", &crate::support::user());
+    let other = other.replace("$USER", &crate::support::web_user());
     let other = other.replace("127.0.0.1:0", &format!("127.0.0.1:{port}"));
     let third = other.split_once("[other]").unwrap().1;
     let third = third.replace(&format!("127.0.0.1:{port}"), &any.to_string());

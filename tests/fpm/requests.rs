@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use crate::{
     starts::configuration,
-    support::{Answer, PHP_FPM, Place, Running, get, user, wait_until},
+    support::{Answer, PHP_FPM, Place, Running, get, wait_until, web_user},
 };
 
 /// Runs the same function with both programs; the results must be equal.
@@ -82,7 +82,7 @@ fn a_script_finds_what_its_pool_says() {
     });
     assert!(found.contains("fpm-fcgi"), "{found}");
     assert!(
-        found.contains(&format!("\"USER\":\"{}\"", user())),
+        found.contains(&format!("\"USER\":\"{}\"", web_user())),
         "{found}"
     );
 }

@@ -7,15 +7,15 @@ use std::{
 };
 
 use crate::support::{
-    PHP_FPM, Place, Running, children, command_line, get, goes_on_as_root, is_alive, say, user,
-    wait_until,
+    PHP_FPM, Place, Running, children, command_line, get, goes_on_as_root, is_alive, say,
+    wait_until, web_user,
 };
 
 pub fn configuration(global: &str, pool: &str) -> String {
     format!(
         "[global]\nerror_log = @/error.log\npid = @/fpm.pid\n{global}\n[www]\nuser = {}\nlisten = @/fpm.sock\n\
          listen.mode = 0666\npm = static\npm.max_children = 2\n{pool}\n",
-        user()
+        web_user()
     )
 }
 

@@ -10,40 +10,22 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use weir_test::{process::wait, weir::program};
+use weir_test::{
+    fcgi::{END_REQUEST, STDERR, STDOUT},
+    front::{self, Params},
+    process::{newest, wait},
+    weir::program,
+};
 
-pub use weir_test::{LIMIT, goes_on_as_root, is_root, process::is_alive, wait_until};
+pub use weir_test::{LIMIT, goes_on_as_root, is_root, process::is_alive, wait_until, web_user};
 
 /// The real program: `/usr/sbin/php-fpm8.2`.
-pub static PHP_FPM: LazyLock<PathBuf> = LazyLock::new(|| {
-    let entries = fs::read_dir("/usr/sbin").expect("/usr/sbin");
-    let names = entries.flatten().map(|entry| entry.path());
-    let is_fpm = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let version = name.strip_prefix("php-fpm").unwrap_or_default();
-        version.contains('.')
-    };
-    names
-        .filter(is_fpm)
-        .max()
-        .expect("php-fpm; setup/install.sh test installs it")
-});
+pub static PHP_FPM: LazyLock<PathBuf> = LazyLock::new(|| newest("/usr/sbin", "php-fpm"));
 
 /// `8.2`
 pub fn version() -> String {
     let name = PHP_FPM.file_name().unwrap().to_string_lossy();
     name.strip_prefix("php-fpm").unwrap().to_owned()
-}
-
-/// The user of scripts: pools of root name a user, other pools run as the current user.
-pub fn user() -> String {
-    match rustix::process::geteuid().is_root() {
-        true => "www-data".into(),
-        false => {
-            let status = Command::new("id").arg("-un").output().unwrap();
-            String::from_utf8(status.stdout).unwrap().trim().to_owned()
-        }
-    }
 }
 
 /// A folder with weir under PHP-FPM's name.
@@ -364,43 +346,11 @@ pub fn get(socket: &Path, script: &Path, uri: &str) -> Answer {
 
 /// The records of a request with these parameters and this body (FastCGI 1.0, section 3.3).
 pub fn encode(params: &[(&str, &str)], body: &str) -> Vec<u8> {
-    const BEGIN: u8 = 1;
-    const PARAMS: u8 = 4;
-    const STDIN: u8 = 5;
-    let record = |kind: u8, content: &[u8]| -> Vec<u8> {
-        let length = u16::try_from(content.len()).unwrap().to_be_bytes();
-        let head = [1, kind, 0, 1, length[0], length[1], 0, 0];
-        [&head[..], content].concat()
-    };
-    let mut pairs = Vec::new();
-    for (name, value) in params {
-        for length in [name.len(), value.len()] {
-            match u8::try_from(length) {
-                Ok(short @ 0..=127) => pairs.push(short),
-                _ => pairs.extend((length as u32 | 1 << 31).to_be_bytes()),
-            }
-        }
-        pairs.extend(name.bytes().chain(value.bytes()));
-    }
-    let body = match body {
-        "" => Vec::new(),
-        body => record(STDIN, body.as_bytes()),
-    };
-    [
-        record(BEGIN, &[0, 1, 0, 0, 0, 0, 0, 0]),
-        record(PARAMS, &pairs),
-        record(PARAMS, b""),
-        body,
-        record(STDIN, b""),
-    ]
-    .concat()
+    front::request(1, false, &Params::of(params), body.as_bytes())
 }
 
 /// Makes such a request, and reads the answer.
 pub fn ask(mut stream: impl Read + Write, params: &[(&str, &str)], body: &str) -> Answer {
-    const END: u8 = 3;
-    const STDOUT: u8 = 6;
-    const STDERR: u8 = 7;
     stream.write_all(&encode(params, body)).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     loop {
@@ -415,7 +365,7 @@ pub fn ask(mut stream: impl Read + Write, params: &[(&str, &str)], body: &str) -
         match head[1] {
             STDOUT => out.extend(content),
             STDERR => err.extend(content),
-            END => break,
+            END_REQUEST => break,
             _ => {}
         }
     }

@@ -529,13 +529,7 @@ fn a_client_that_sends_too_much_is_told_so() {
     assert_eq!(free.header("ratelimit"), None);
     let own: Vec<u16> = (0..3).map(|_| ask("/own/a", one).status).collect();
     assert_eq!(own, [200, 200, 429]);
-    let window = weir.folder().join("admin.sock");
-    let mut metrics = UnixStream::connect(window).expect("connect");
-    metrics
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        .expect("write");
-    let mut text = String::new();
-    metrics.read_to_string(&mut text).expect("metrics");
+    let (_, text) = weir.window_get("/metrics");
     assert!(
         text.contains("weir_site_rate_limited_total{site=\"main\"} 4"),
         "{text}"

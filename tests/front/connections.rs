@@ -2,11 +2,9 @@
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use weir_test::front::WebServer;
-use weir_test::weir::program;
 use weir_test::weir::request;
 use weir_test::{Client, Gate, Responder, Setup, Weir, wait_until};
 
@@ -14,8 +12,7 @@ const GET: &str = "GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn limited(server: &str) -> Setup {
     let setup = Setup::new().file("text.txt", "a text").file("run.php", "");
-    let admin = format!("admin = \"unix:{}/admin.sock\"", setup.folder().display());
-    setup.server(&format!("{server}\n{admin}"))
+    setup.window().server(server)
 }
 
 fn kept(weir: &Weir) -> Client {
@@ -24,24 +21,12 @@ fn kept(weir: &Weir) -> Client {
     client
 }
 
-pub(crate) fn status(weir: &Weir) -> serde_json::Value {
-    let status = Command::new(program())
-        .args(["status", "--json"])
-        .arg(format!(
-            "--admin=unix:{}/admin.sock",
-            weir.folder().display()
-        ))
-        .output()
-        .expect("weir");
-    serde_json::from_slice(&status.stdout).expect("JSON")
-}
-
 #[test]
 fn at_the_limit_the_connection_that_is_idle_for_longest_is_closed_for_a_newcomer() {
     let weir = limited("max_connections = 3\nthreads = 1\n").start();
     // The check that waited for weir's start was a client too.
     wait_until("there is no connection", || {
-        status(&weir)["connections"]["now"] == 0
+        weir.status()["connections"]["now"] == 0
     });
     let mut idle: Vec<Client> = (0..3).map(|_| kept(&weir)).collect();
     // The first connection is used again, so the second has been idle for the longest time.
@@ -62,20 +47,14 @@ fn at_the_limit_the_connection_that_is_idle_for_longest_is_closed_for_a_newcomer
     std::thread::sleep(Duration::from_millis(1500));
     weir.client().send(GET).response().expect(200);
     weir.wait_for_error(&["max_connections (3)", "idle longest"]);
-    let status = status(&weir);
+    let status = weir.status();
     for figure in ["limit_reached", "closed_for_others"] {
         assert!(
             status["connections"][figure].as_u64() >= Some(2),
             "{status:#}"
         );
     }
-    let metrics = Command::new("curl")
-        .args(["--silent", "--max-time", "30", "--unix-socket"])
-        .arg(weir.folder().join("admin.sock"))
-        .arg("http://weir/metrics")
-        .output()
-        .expect("curl");
-    let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
+    let (_, metrics) = weir.window_get("/metrics");
     for metric in [
         "weir_connections_limit_reached_total",
         "weir_connections_closed_for_others_total",

@@ -9,8 +9,6 @@ use weir_test::http2::{
 };
 use weir_test::{Gate, Responder, Setup, Weir, wait_until};
 
-use crate::connections::status;
-
 const CLEAR: &str = "http2 = \"clear\"";
 
 /// A site with a text, and a worker that prints what it got.
@@ -283,7 +281,7 @@ fn gated(site: &str, listen: &str) -> (Responder, Weir, Gate) {
 }
 
 fn queue(weir: &Weir) -> (u64, u64) {
-    let pool = &status(weir)["pools"][0];
+    let pool = &weir.status()["pools"][0];
     let count = |value: &serde_json::Value| value.as_u64().unwrap_or(u64::MAX);
     (
         count(&pool["workers"]["busy"]),
@@ -335,7 +333,7 @@ fn many_streams_wait_at_once_and_a_connection_is_one() {
         client.get(1 + 2 * stream, "/run.php", &[]);
     }
     wait_until("99 wait", || queue(&weir) == (1, 99));
-    let connections = &status(&weir)["connections"];
+    let connections = &weir.status()["connections"];
     assert_eq!(connections["now"], 1, "{connections}");
     gate.open();
     let mut done = 0;
@@ -343,7 +341,7 @@ fn many_streams_wait_at_once_and_a_connection_is_one() {
         let frame = client.receive().expect("a frame");
         done += u32::from(matches!(frame.kind, DATA | HEADERS) && frame.flags & END_STREAM != 0);
     }
-    wait_until("it is idle", || status(&weir)["connections"]["idle"] == 1);
+    wait_until("it is idle", || weir.status()["connections"]["idle"] == 1);
 }
 
 #[test]

@@ -7,8 +7,6 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_test::{Client, Setup, Weir, wait_until, wait_within};
 
-use crate::connections::status;
-
 const GET: &str = "GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// weir keeps no task for connections that are idle for longer than a second. On a slow machine a connection may still
@@ -100,14 +98,14 @@ fn the_end_of_a_client_that_rests_is_noticed() {
     let gone: Vec<Client> = (0..3).map(|n| kept(&weir, n)).collect();
     let silent: Vec<Client> = (0..3).map(|_| weir.client()).collect();
     std::thread::sleep(RESTS);
-    assert!(status(&weir)["connections"]["now"].as_u64() >= Some(9));
+    assert!(weir.status()["connections"]["now"].as_u64() >= Some(9));
     drop((gone, silent));
     for client in &mut half {
         client.stream().shutdown(Shutdown::Write).expect("shutdown");
         client.expect_closed();
     }
     wait_until("all connections are closed", || {
-        status(&weir)["connections"]["now"] == 0
+        weir.status()["connections"]["now"] == 0
     });
 }
 
@@ -122,7 +120,7 @@ fn connections_that_rest_are_closed_when_their_time_is_over() {
     kept.expect_closed();
     new.expect_closed();
     wait_until("both are closed, and none is idle", || {
-        let connections = &status(&weir)["connections"];
+        let connections = &weir.status()["connections"];
         connections["now"] == 0 && connections["idle"] == 0
     });
 }
@@ -135,7 +133,7 @@ fn connections_that_rest_make_room_and_do_not_delay_the_end() {
         .start();
     // The check that waited for weir's start was a client too.
     wait_until("there is no connection", || {
-        status(&weir)["connections"]["now"] == 0
+        weir.status()["connections"]["now"] == 0
     });
     let mut resting: Vec<Client> = (0..3).map(|n| kept(&weir, n)).collect();
     let mut new = weir.client();

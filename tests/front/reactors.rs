@@ -5,9 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use serde_json::Value;
-
-use weir_test::weir::program;
 use weir_test::{Client, Setup, Weir, goes_on_as_root, wait_until};
 
 const GET: &str = "GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -32,27 +29,12 @@ fn weir(server: &str) -> Weir {
     let setup = Setup::new()
         .file("text.txt", "a text")
         .file("large", vec![b'x'; LARGE]);
-    let admin = format!("admin = \"unix:{}/admin.sock\"", setup.folder().display());
-    setup.server(&format!("{server}\n{admin}")).start()
-}
-
-fn command(weir: &Weir, words: &[&str]) -> Command {
-    let mut command = Command::new(program());
-    command.args(words).arg(format!(
-        "--admin=unix:{}/admin.sock",
-        weir.folder().display()
-    ));
-    command
-}
-
-fn status(weir: &Weir) -> Value {
-    let status = command(weir, &["status", "--json"]).output().expect("weir");
-    serde_json::from_slice(&status.stdout).expect("JSON")
+    setup.window().server(server).start()
 }
 
 /// How many reactors take connections.
 fn running(weir: &Weir) -> u64 {
-    let running = &status(weir)["reactors"]["running"];
+    let running = &weir.status()["reactors"]["running"];
     running.as_u64().expect("a number")
 }
 
@@ -127,7 +109,7 @@ fn a_second_reactor_takes_connections_under_load_and_goes_when_there_is_none() {
     wait_until("a second reactor takes connections", || running(&weir) >= 2);
     weir.wait_for_error(&["reactors accept connections now", "were busy"]);
     wait_until("kept connections have moved to it", || {
-        let reactors = &status(&weir)["reactors"];
+        let reactors = &weir.status()["reactors"];
         let second = &reactors["busy"][1]["share"];
         reactors["moved"].as_u64() > Some(0) && second.as_f64() > Some(0.1)
     });
@@ -149,13 +131,7 @@ fn a_second_reactor_takes_connections_under_load_and_goes_when_there_is_none() {
         assert!(answer.whole && answer.body.len() == LARGE);
         client.send(GET).response().expect(200);
     }
-    let metrics = Command::new("curl")
-        .args(["--silent", "--max-time", "30", "--unix-socket"])
-        .arg(weir.folder().join("admin.sock"))
-        .arg("http://weir/metrics")
-        .output()
-        .expect("curl");
-    let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
+    let (_, metrics) = weir.window_get("/metrics");
     for line in [
         "weir_reactors 1",
         "weir_reactor_busy_seconds_total{reactor=\"1\"}",
@@ -196,12 +172,7 @@ fn a_reload_while_two_reactors_run_loses_no_request() {
     let clients: Vec<_> = (0..4).map(short).collect();
     for _ in 0..2 {
         let before = answered.load(Relaxed);
-        assert!(
-            command(&weir, &["reload"])
-                .status()
-                .expect("weir")
-                .success()
-        );
+        assert!(weir.command(&["reload"]).status().expect("weir").success());
         wait_until("requests are answered afterwards", || {
             answered.load(Relaxed) > before + 20
         });
@@ -216,14 +187,14 @@ fn a_reload_while_two_reactors_run_loses_no_request() {
 #[test]
 fn a_number_that_is_configured_stays() {
     let weir = weir("threads = 3");
-    let reactors = &status(&weir)["reactors"];
+    let reactors = &weir.status()["reactors"];
     assert_eq!(
         (reactors["running"].as_u64(), reactors["most"].as_u64()),
         (Some(3), Some(3))
     );
     let load = Load::start(&weir, 6);
     wait_until("all of them work", || {
-        let busy = status(&weir)["reactors"]["busy"].clone();
+        let busy = weir.status()["reactors"]["busy"].clone();
         let busy = busy.as_array().expect("a list");
         busy.len() == 3
             && busy
@@ -233,5 +204,5 @@ fn a_number_that_is_configured_stays() {
                 >= 2
     });
     drop(load.stop());
-    assert_eq!(status(&weir)["reactors"]["moved"].as_u64(), Some(0));
+    assert_eq!(weir.status()["reactors"]["moved"].as_u64(), Some(0));
 }

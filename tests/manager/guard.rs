@@ -2,27 +2,23 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
+    os::unix::fs::{MetadataExt, chown, symlink},
     path::{Path, PathBuf},
     process::Command,
 };
 
+use weir_test::free_address;
+
 use crate::support::*;
 
 /// A folder that the pool's user owns, and a file of root that nobody else may write. Both are next to the site.
-fn folder_of_the_pool(site: &Site) -> (PathBuf, PathBuf) {
+fn folder_of_the_pool(site: &Setup) -> (PathBuf, PathBuf) {
     let (folder, secret) = (site.path("logs"), site.path("secret"));
     fs::create_dir(&folder).unwrap();
     chown(&folder, Some(id("www-data")), None).unwrap();
     fs::write(&secret, "as it was\n").unwrap();
-    fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
+    mode(&secret, 0o600);
     (folder, secret)
-}
-
-fn id(user: &str) -> u32 {
-    let output = Command::new("id").args(["-u", user]).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    text.trim().parse().unwrap()
 }
 
 fn make_fifo(path: &Path) {
@@ -34,32 +30,26 @@ fn root_writes_to_no_link_pipe_or_second_name_in_a_folder_of_the_pools_user_at_t
     if !goes_on_as_root() {
         return;
     }
-    let site = Site::new();
+    let site = cgi_site();
     let (folder, secret) = folder_of_the_pool(&site);
     let log = folder.join("a.log");
     let shown = log.display();
-    let with = |from: &str, to: &str| site.text().replace(from, to);
-    let texts = [
-        with("access = \"off\"", &format!("access = \"{shown}\"")),
-        with("error = \"stderr\"", &format!("error = \"{shown}\"")),
-        with(
-            "[pool.php]",
-            &format!("[pool.php]\noutput_log = \"{shown}\""),
-        ),
-        with(
-            "[pool.php]",
-            &format!("[pool.php]\naccess_log = \"{shown}\""),
-        ),
-        site.text()
-            .replace(&format!("{}/weir.pid", site.path("").display()), "/nowhere")
-            .replace(
-                &format!("{}", site.path("weir.pid").display()),
-                &shown.to_string(),
-            ),
+    let line = |key: &str| format!("{key} = \"{shown}\"");
+    let access_log = site
+        .clone()
+        .log(&format!("error = \"stderr\"\n{}", line("access")));
+    let setups = [
+        access_log.clone(),
+        site.clone()
+            .log(&format!("access = \"off\"\n{}", line("error"))),
+        site.clone().pool(&line("output_log")),
+        site.clone().pool(&line("access_log")),
+        site.clone().server(&line("pid_file")),
     ];
     let refused = |what: &str| {
-        for text in &texts {
-            let (status, said) = run(&site, text);
+        for setup in &setups {
+            let text = setup.toml();
+            let (status, said) = setup.start_in_vain();
             assert_eq!(status.code(), Some(78), "{text}: {said}");
             assert!(said.contains(what), "{text}: {said}");
             assert!(said.contains(&folder.display().to_string()), "{said}");
@@ -74,24 +64,21 @@ fn root_writes_to_no_link_pipe_or_second_name_in_a_folder_of_the_pools_user_at_t
     refused("is no regular file");
     assert_eq!(fs::read_to_string(&secret).unwrap(), "as it was\n");
     // weir writes to an ordinary file there, and to a link elsewhere that root created.
-    let weir = Weir::start_with(&site, &texts[0]);
+    let weir = access_log.start();
     weir.get("/a.txt");
     wait_until("there is a line", || {
         fs::read_to_string(&log).is_ok_and(|text| text.contains("/a.txt"))
     });
-    weir.stop();
-    let target = site.path("elsewhere.log");
-    symlink(&target, site.path("link.log")).unwrap();
-    let text = texts[0].replace(
-        &shown.to_string(),
-        &site.path("link.log").display().to_string(),
-    );
-    let weir = Weir::start_with(&site, &text);
+    drop(weir);
+    let (target, link) = (site.path("elsewhere.log"), site.path("link.log"));
+    symlink(&target, &link).unwrap();
+    let weir = site
+        .log(&format!("access = \"{}\"", link.display()))
+        .start();
     weir.get("/a.txt");
     wait_until("there is a line", || {
         fs::read_to_string(&target).is_ok_and(|text| text.contains("/a.txt"))
     });
-    weir.stop();
 }
 
 #[test]
@@ -99,36 +86,31 @@ fn root_follows_no_link_at_sigusr1_and_turns_the_other_logs_over_all_the_same() 
     if !goes_on_as_root() {
         return;
     }
-    let site = Site::new();
+    let site = cgi_site();
     let (folder, secret) = folder_of_the_pool(&site);
     let (spoiled, output, own) = (
         folder.join("access.log"),
         folder.join("output.log"),
         site.path("own.log"),
     );
-    let text = site
-        .text()
-        .replace(
-            "access = \"off\"",
-            &format!("access = \"{}\"", own.display()),
-        )
-        .replace(
-            "[pool.php]",
-            &format!(
-                "[pool.php]\naccess_log = \"{}\"\noutput_log = \"{}\"",
-                spoiled.display(),
-                output.display()
-            ),
-        );
-    let weir = Weir::start_with(&site, &text);
-    weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    let logs = format!(
+        "access_log = \"{}\"\noutput_log = \"{}\"",
+        spoiled.display(),
+        output.display()
+    );
+    let mut weir = site
+        .clone()
+        .pool(&logs)
+        .log(&format!("access = \"{}\"", own.display()))
+        .start();
+    pid(&weir);
     for log in [&spoiled, &output] {
         fs::remove_file(log).unwrap();
         symlink(&secret, log).unwrap();
     }
     let moved = site.path("own.log.1");
     fs::rename(&own, &moved).unwrap();
-    signal(weir.process.id(), Signal::USR1);
+    weir.signal(Signal::USR1);
     weir.log_line("these logs cannot be reopened");
     let line = weir.log_line("access_log");
     assert!(line.contains("is a symbolic link"), "{line}");
@@ -153,28 +135,25 @@ fn a_script_of_a_pool_without_user_cannot_stop_or_kill_the_gateway() {
     if !goes_on_as_root() {
         return;
     }
-    let site = Site::new();
-    fs::write(site.path("site/kill.php"), KILL).unwrap();
-    let (private, large) = (site.path("site/private.txt"), "x".repeat(300_000));
+    let length = "<?php echo 'length=', strlen(file_get_contents('php://input')), ' ';";
+    let site = cgi_site().file("kill.php", KILL).file("length.php", length);
+    let (private, large) = (site.path("root/private.txt"), "x".repeat(300_000));
     fs::write(&private, "for www-data alone\n").unwrap();
-    fs::set_permissions(&private, PermissionsExt::from_mode(0o600)).unwrap();
+    mode(&private, 0o600);
     chown(&private, Some(id("www-data")), None).unwrap();
-    fs::write(
-        site.path("site/length.php"),
-        "<?php echo 'length=', strlen(file_get_contents('php://input')), ' ';",
-    )
-    .unwrap();
-    let weir = Weir::start(&site);
-    let gateway = weir.gateway();
+    let weir = site.start();
+    let gateway = weir.gateway().pid;
     let user = id("www-data");
     for signal in [19, 15, 9] {
-        let answer = weir.get(&format!("/kill.php?pid={gateway}&signal={signal}"));
+        let answer = weir
+            .get(&format!("/kill.php?pid={gateway}&signal={signal}"))
+            .text();
         assert!(
             answer.ends_with(&format!("[false,false,false,{user}]")),
             "{answer}"
         );
     }
-    assert_eq!(weir.gateway(), gateway);
+    assert_eq!(weir.gateway().pid, gateway);
     // No other process has the gateway's user id. Its supplementary groups still give it access to its user's files.
     let status = fs::read_to_string(format!("/proc/{gateway}/status")).unwrap();
     let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
@@ -197,10 +176,13 @@ fn a_script_of_a_pool_without_user_cannot_stop_or_kill_the_gateway() {
             "{name} {set:?}"
         );
     }
-    assert!(weir.get("/private.txt").ends_with("for www-data alone\n"));
-    let answer = request(weir.port, "POST", "/length.php", large.as_bytes());
-    assert!(answer.contains("length=300000 "), "{answer}");
-    weir.stop();
+    assert!(
+        weir.get("/private.txt")
+            .text()
+            .ends_with("for www-data alone\n")
+    );
+    let answer = weir.request("POST", "/length.php", &[], large.as_bytes());
+    assert_eq!(answer.text(), "length=300000 ");
 }
 
 #[test]
@@ -208,18 +190,13 @@ fn a_gateway_whose_user_no_pool_has_keeps_its_number() {
     if !goes_on_as_root() {
         return;
     }
-    let site = Site::new();
-    let text = site
-        .text()
-        .replace("[pool.php]", "[pool.php]\nuser = \"nobody\"");
-    let weir = Weir::start_with(&site, &text);
+    let weir = cgi_site().pool("user = \"nobody\"").start();
     let owner = |pid: u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
         line.unwrap().split_whitespace().next().unwrap().to_owned()
     };
-    assert_eq!(owner(weir.gateway()), id("www-data").to_string());
-    weir.stop();
+    assert_eq!(owner(weir.gateway().pid), id("www-data").to_string());
 }
 
 #[test]
@@ -227,63 +204,54 @@ fn a_folder_that_root_serves_has_a_gateway_that_its_scripts_cannot_end() {
     if !goes_on_as_root() {
         return;
     }
-    let site = Site::new();
-    fs::write(site.path("site/kill.php"), KILL).unwrap();
-    let mut command = Command::new(program());
-    command
-        .arg("serve")
-        .arg(site.path("site"))
-        .args(["--listen", "127.0.0.1:0", "--admin", "off"])
-        .stdin(std::process::Stdio::null())
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::piped());
-    let weir = Weir::of_folder(command, &site);
-    let gateway = weir.gateway();
-    let answer = weir.get(&format!("/kill.php?pid={gateway}&signal=9"));
+    let site = cgi_site().file("kill.php", KILL);
+    let weir = site.start_folder(&["--admin", "off"]);
+    weir.get_until("/a.txt", |answer| answer.text() == "hello\n");
+    let gateway = weir.gateway().pid;
+    let answer = weir
+        .get(&format!("/kill.php?pid={gateway}&signal=9"))
+        .text();
     assert!(answer.contains("[false,false,false,"), "{answer}");
-    assert_eq!(weir.gateway(), gateway);
-    weir.stop();
+    assert_eq!(weir.gateway().pid, gateway);
 }
 
 #[test]
 fn a_second_weir_with_the_same_pid_file_refuses_and_leaves_it_alone() {
-    let site = Site::new();
-    let weir = Weir::start(&site);
+    let site = cgi_site();
+    let weir = site.start();
     let pid_file = site.path("weir.pid");
     let written = fs::read_to_string(&pid_file).unwrap();
     let inode = fs::metadata(&pid_file).unwrap().ino();
-    let (status, said) = run(&site, &site.text());
+    // It does not get as far as the first one's address.
+    let (own, other) = (site.address().to_string(), free_address().to_string());
+    let (status, said) = site.start_toml_in_vain(&site.toml().replace(&own, &other));
     assert_eq!(status.code(), Some(78), "{said}");
-    let who = format!("of another running weir (process {})", weir.process.id());
+    let who = format!("of another running weir (process {})", weir.pid());
     assert!(said.contains(&who), "{said}");
     assert_eq!(fs::read_to_string(&pid_file).unwrap(), written);
     assert_eq!(fs::metadata(&pid_file).unwrap().ino(), inode);
     // weir takes over a file that a crash has left behind.
-    weir.stop();
+    drop(weir);
     assert!(!pid_file.exists());
     fs::write(&pid_file, "1\n").unwrap();
-    let weir = Weir::start(&site);
+    let weir = site.start();
     let written = fs::read_to_string(&pid_file).unwrap();
-    assert_eq!(written.trim(), weir.process.id().to_string());
+    assert_eq!(written.trim(), weir.pid().to_string());
     // weir leaves another user's file of that name where it is.
     fs::remove_file(&pid_file).unwrap();
     fs::write(&pid_file, "somebody's\n").unwrap();
-    weir.stop();
+    drop(weir);
     assert_eq!(fs::read_to_string(&pid_file).unwrap(), "somebody's\n");
 }
 
 #[test]
 fn a_unix_listener_and_a_window_that_were_removed_are_made_again_at_a_reload() {
-    let site = Site::new().unix_listener();
+    let site = with_unix_listener(cgi_site()).window();
     let window = site.path("admin.sock");
-    let text = site.text().replace(
-        "admin = \"off\"",
-        &format!("admin = \"unix:{}\"", window.display()),
-    );
-    let weir = Weir::start_with(&site, &text);
+    let weir = site.start();
     let socket = site.path("weir.sock");
     let reload = |expected: &str| {
-        signal(weir.process.id(), Signal::HUP);
+        weir.signal(Signal::HUP);
         weir.log_line(expected)
     };
     for _ in 0..2 {
@@ -291,7 +259,8 @@ fn a_unix_listener_and_a_window_that_were_removed_are_made_again_at_a_reload() {
         fs::remove_file(&window).unwrap();
         reload("reloaded: the new configuration serves");
         assert!(over_unix(&socket).contains("hello"));
-        let status = weir_says(&["status", "--admin", &format!("unix:{}", window.display())]);
+        let status = weir.command(&["status"]).output().unwrap();
+        let status = String::from_utf8_lossy(&status.stdout);
         assert!(status.contains("serving"), "{status}");
     }
     // weir does not remove what another user has put there, and says what it is.
@@ -302,7 +271,7 @@ fn a_unix_listener_and_a_window_that_were_removed_are_made_again_at_a_reload() {
     fs::remove_file(&socket).unwrap();
     reload("reloaded: the new configuration serves");
     assert!(over_unix(&socket).contains("hello"));
-    weir.stop();
+    drop(weir);
     assert!(!socket.exists() && !window.exists());
 }
 
@@ -313,10 +282,4 @@ fn over_unix(socket: &Path) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
-}
-
-fn weir_says(arguments: &[&str]) -> String {
-    let output = Command::new(program()).args(arguments).output().unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    String::from_utf8_lossy(&text).into_owned()
 }

@@ -15,10 +15,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::{TcpListener, TcpStream},
-    os::unix::{
-        fs::{MetadataExt, PermissionsExt},
-        net::UnixStream,
-    },
+    os::unix::{fs::MetadataExt, net::UnixStream},
     path::PathBuf,
     process::{Command, Stdio},
     sync::mpsc::channel,
@@ -36,113 +33,88 @@ fn the_gateway_is_preferred_to_the_workers_that_it_feeds() {
         after_name.split(' ').nth(16).unwrap().parse().unwrap()
     };
     let own = nice(std::process::id());
-    let weir = Weir::start(&Site::new());
+    let weir = cgi_site().start();
     // If the tests' user may not raise a priority, or a container lacks that right, the gateway has the usual priority.
-    assert!([own, own - 5].contains(&nice(weir.gateway())));
-    weir.stop();
+    assert!([own, own - 5].contains(&nice(weir.gateway().pid)));
+    drop(weir);
     if !goes_on_as_root() {
         return;
     }
-    let site = Site::new();
-    let text = site
-        .text()
-        .replace("[server]", "[server]\nprocess_priority = 3");
-    let weir = Weir::start_with(&site, &text);
+    let weir = cgi_site().server("process_priority = 3").start();
     // The same if the tests themselves run with a lower priority: a container may lack the right to raise it.
-    assert!([3, 3.max(own)].contains(&nice(weir.gateway())));
-    weir.stop();
+    assert!([3, 3.max(own)].contains(&nice(weir.gateway().pid)));
 }
 
 #[test]
 fn a_gateway_killed_is_replaced_and_queued_connections_are_answered() {
-    let weir = Weir::start(&Site::new());
-    let first = weir.gateway();
+    let weir = cgi_site().start();
+    let first = weir.gateway().pid;
     // The stopped gateway cannot accept: the connection waits in the kernel's queue, and the gateway dies.
-    signal(first, Signal::STOP);
-    wait_until("all of its threads are stopped", || {
-        let threads = fs::read_dir(format!("/proc/{first}/task")).unwrap();
-        let mut states = threads
-            .flatten()
-            .map(|thread| fs::read_to_string(thread.path().join("stat")));
-        states.all(|state| state.is_ok_and(|state| state.contains(") T ")))
-    });
-    let mut queued = weir.connect();
-    queued
-        .write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        .unwrap();
+    stop(first);
+    let mut queued = weir.client();
+    queued.send("GET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     signal(first, Signal::KILL);
-    let mut answer = String::new();
-    queued.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    assert!(answer.ends_with("hello\n"), "{answer}");
-    assert_ne!(weir.gateway(), first);
+    assert_eq!(queued.response().expect(200).text(), "hello\n");
+    assert_ne!(weir.gateway().pid, first);
     assert!(weir.log_line("the gateway died: SIGKILL").contains("error"));
-    weir.get_until("/pid.php", |answer| answer.contains("pid="));
-    weir.stop();
+    pid(&weir);
 }
 
 #[test]
 fn a_worker_killed_is_replaced() {
-    let weir = Weir::start(&Site::new().workers(1));
-    let first = pid_in(&weir.get_until("/pid.php", |answer| answer.contains("pid=")));
+    let weir = cgi_site().pool("max_children = 1").start();
+    let first = pid(&weir);
     signal(first, Signal::KILL);
     let line = weir.log_line("worker died: SIGKILL");
     assert!(
-        line.contains(&format!("worker={first}")) && line.contains("pool=php"),
+        line.contains(&format!("worker={first}")) && line.contains("pool=app"),
         "{line}"
     );
-    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
-    assert_ne!(pid_in(&answer), first);
-    weir.stop();
+    assert_ne!(pid(&weir), first);
 }
 
 #[test]
 fn what_workers_print_is_in_the_error_log_with_pool_and_pid() {
     let script = "echo one >&2; echo two; exec php-cgi";
-    let weir = Weir::start(&Site::new().workers(1).command(&["/bin/sh", "-c", script]));
+    let weir = shell_site(script).start();
     let line = weir.log_line("said: one");
     assert!(
-        line.contains("pool=php") && line.contains("worker="),
+        line.contains("pool=app") && line.contains("worker="),
         "{line}"
     );
     weir.log_line("said: two");
-    weir.stop();
 }
 
 #[test]
 fn a_program_that_ends_at_once_makes_its_pool_one_without_workers() {
-    let weir = Weir::start(&Site::new().workers(1).command(&["/bin/sh", "-c", "exit 3"]));
+    let weir = shell_site("exit 3").start();
     weir.log_line("worker died: exit code 3");
     weir.log_line("the pool has no worker");
     weir.log_line("worker died: exit code 3");
-    let answer = weir.get_until("/pid.php", |answer| answer.starts_with("HTTP/1.1 503 "));
-    assert!(answer.to_lowercase().contains("retry-after:"), "{answer}");
+    let answer = weir.get_until("/pid.php", |answer| answer.status == 503);
+    assert!(answer.header("retry-after").is_some(), "{answer:?}");
     assert!(
-        weir.get("/a.txt").contains("hello"),
+        weir.get("/a.txt").text().contains("hello"),
         "files are served all the same"
     );
-    weir.stop();
 }
 
 #[test]
 fn killing_the_manager_leaves_nothing_behind() {
-    let mut weir = Weir::start(&Site::new());
-    weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    let mut weir = cgi_site().start();
+    pid(&weir);
     // One worker answers before the other has been started.
     let mut children = Vec::new();
     wait_until("a gateway and two workers", || {
         children = weir.children();
         children.len() >= 3
     });
-    let listening = inodes_of_listeners(weir.port);
+    let listening = inodes_of_listeners(weir.address());
     assert!(!listening.is_empty());
-    weir.process.kill().unwrap();
-    weir.process.wait().unwrap();
-    wait_until("all children are gone", || {
-        children.iter().all(|pid| !is_alive(*pid))
-    });
+    weir.kill();
+    assert!(children.iter().all(|pid| !is_alive(*pid)));
     // Another test may be given this port by now, but not this socket.
-    let left = inodes_of_listeners(weir.port);
+    let left = inodes_of_listeners(weir.address());
     assert!(
         !left.iter().any(|inode| listening.contains(inode)),
         "{left:?}"
@@ -151,83 +123,73 @@ fn killing_the_manager_leaves_nothing_behind() {
 
 #[test]
 fn sigterm_finishes_what_runs_and_removes_socket_and_pid_file() {
-    let site = Site::new().unix_listener();
-    let mut weir = Weir::start(&site);
+    let site = with_unix_listener(cgi_site());
+    let mut weir = site.start();
     let (socket, pid_file) = (site.path("weir.sock"), site.path("weir.pid"));
     assert_eq!(fs::metadata(&socket).unwrap().mode() & 0o777, 0o600);
     let written = fs::read_to_string(&pid_file).unwrap();
-    assert_eq!(written.trim(), weir.process.id().to_string());
+    assert_eq!(written.trim(), weir.pid().to_string());
     let mut over_unix = UnixStream::connect(&socket).unwrap();
     over_unix.write_all(b"GET /a.txt HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = String::new();
     over_unix.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("hello"), "{answer}");
 
-    let mut slow = weir.connect();
-    slow.write_all(b"GET /slow.php HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        .unwrap();
+    let mut slow = weir.client();
+    slow.send("GET /slow.php HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     wait_until("the slow script runs", || {
-        site.path("site/started").exists()
+        site.path("root/started").exists()
     });
-    signal(weir.process.id(), Signal::TERM);
-    let mut answer = String::new();
-    slow.read_to_string(&mut answer).unwrap();
-    assert!(answer.contains("slow done"), "{answer}");
-    assert!(weir.wait().success());
+    weir.signal(Signal::TERM);
+    assert_eq!(slow.response().expect(200).text(), "slow done");
+    assert!(weir.wait_for_end().success());
     assert!(!socket.exists() && !pid_file.exists());
 }
 
 #[test]
 fn while_it_finishes_new_connections_are_refused_and_not_left_hanging() {
-    let site = Site::new();
-    let mut weir = Weir::start(&site);
-    let mut slow = weir.connect();
-    slow.write_all(b"GET /slow.php HTTP/1.0\r\n\r\n").unwrap();
+    let site = cgi_site();
+    let mut weir = site.start();
+    let mut slow = weir.client();
+    slow.send("GET /slow.php HTTP/1.0\r\n\r\n");
     wait_until("the slow script runs", || {
-        site.path("site/started").exists()
+        site.path("root/started").exists()
     });
-    signal(weir.process.id(), Signal::TERM);
+    weir.signal(Signal::TERM);
     wait_until("connections are refused", || {
-        TcpStream::connect(("127.0.0.1", weir.port)).is_err()
+        TcpStream::connect(weir.address()).is_err()
     });
-    let mut answer = String::new();
-    slow.read_to_string(&mut answer).unwrap();
-    assert!(answer.contains("slow done"), "{answer}");
-    assert!(weir.wait().success());
+    assert_eq!(slow.response().expect(200).text(), "slow done");
+    assert!(weir.wait_for_end().success());
 }
 
 #[test]
 fn shutdown_timeout_ends_what_does_not_finish() {
-    let site = Site::new();
-    let text = site
-        .text()
-        .replace("[server]", "[server]\nshutdown_timeout = \"300ms\"");
-    let mut weir = Weir::start_with(&site, &text);
-    let mut slow = weir.connect();
-    slow.write_all(b"GET /endless.php HTTP/1.0\r\n\r\n")
-        .unwrap();
+    let site = cgi_site().server("shutdown_timeout = \"300ms\"");
+    let mut weir = site.start();
+    let mut slow = weir.client();
+    slow.send("GET /endless.php HTTP/1.0\r\n\r\n");
     wait_until("the endless script runs", || {
-        site.path("site/started").exists()
+        site.path("root/started").exists()
     });
-    signal(weir.process.id(), Signal::TERM);
+    weir.signal(Signal::TERM);
     weir.log_line("shutdown_timeout is over");
-    assert!(weir.wait().success());
+    assert!(weir.wait_for_end().success());
 }
 
 #[test]
 fn sigint_ends_at_once() {
-    let site = Site::new();
-    let mut weir = Weir::start(&site);
-    let mut slow = weir.connect();
-    slow.write_all(b"GET /endless.php HTTP/1.1\r\nHost: x\r\n\r\n")
-        .unwrap();
+    let site = cgi_site();
+    let mut weir = site.start();
+    let mut slow = weir.client();
+    slow.send("GET /endless.php HTTP/1.1\r\nHost: x\r\n\r\n");
     wait_until("the endless script runs", || {
-        site.path("site/started").exists()
+        site.path("root/started").exists()
     });
     let children = weir.children();
     let start = Instant::now();
-    signal(weir.process.id(), Signal::INT);
-    assert!(weir.wait().success());
+    weir.signal(Signal::INT);
+    assert!(weir.wait_for_end().success());
     assert!(
         start.elapsed() < Duration::from_secs(20),
         "it took {:?}",
@@ -238,126 +200,129 @@ fn sigint_ends_at_once() {
 
 #[test]
 fn a_reload_changes_the_configuration_without_losing_a_connection() {
-    let site = Site::new();
-    let weir = Weir::start(&site);
-    weir.get_until("/pid.php", |answer| answer.contains("pid="));
-    let before = weir.gateway();
+    let site = cgi_site();
+    let weir = site.start();
+    pid(&weir);
+    let before = weir.gateway().pid;
     // One client was accepted before the reload. Another sends requests all the time during it.
-    let mut kept = weir.connect();
-    let port = weir.port;
+    let mut kept = weir.client();
+    let address = weir.address();
     let (stop, stopped) = channel::<()>();
     let hammer = std::thread::spawn(move || {
         let mut answered = 0;
         while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-            let answer = get(port, "/a.txt");
-            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
+            get(address, "/a.txt").expect(200);
             answered += 1;
         }
         answered
     });
     fs::write(site.path("other/a.txt"), "reloaded\n").unwrap();
-    site.write_config(&site.text().replace("/site\"", "/other\""));
-    signal(weir.process.id(), Signal::HUP);
+    let other = format!("root = \"{}\"", site.path("other").display());
+    site.site(&other).write_toml();
+    weir.signal(Signal::HUP);
     weir.log_line("reloaded");
-    weir.get_until("/a.txt", |answer| answer.contains("reloaded"));
+    weir.get_until("/a.txt", |answer| answer.text() == "reloaded\n");
     drop(stop);
     assert!(hammer.join().unwrap() > 0);
-    kept.write_all(b"GET /a.txt HTTP/1.0\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    let _ = kept.read_to_string(&mut answer);
+    // The old gateway has closed it, or answers.
+    if kept.try_send("GET /a.txt HTTP/1.0\r\n\r\n") {
+        let _ = kept.rest();
+    }
     wait_until("the old gateway is gone", || !is_alive(before));
-    weir.stop();
 }
 
 #[test]
 fn a_reload_of_a_wrong_configuration_says_why_and_changes_nothing() {
-    let site = Site::new();
-    let weir = Weir::start(&site);
-    let before = weir.gateway();
-    let right = site.text();
+    let site = cgi_site();
+    let weir = site.start();
+    let before = weir.gateway().pid;
+    let right = site.toml();
     for (wrong, said) in [
         (right.replace("root =", "rot ="), "rot"),
-        (right.replace("/site\"", "/nowhere\""), "/nowhere"),
-        (right.replace(&user(), "no-such-user"), "no-such-user"),
+        (right.replace("/root\"", "/nowhere\""), "/nowhere"),
+        (
+            site.clone().server("user = \"no-such-user\"").toml(),
+            "no-such-user",
+        ),
     ] {
         site.write_config(&wrong);
-        signal(weir.process.id(), Signal::HUP);
+        weir.signal(Signal::HUP);
         weir.log_line("nothing was changed");
         weir.log_line(said);
-        assert!(weir.get("/a.txt").contains("hello"));
+        assert!(weir.get("/a.txt").text().contains("hello"));
     }
-    assert_eq!(weir.gateway(), before);
-    weir.stop();
+    assert_eq!(weir.gateway().pid, before);
 }
 
 #[test]
 fn a_reload_keeps_a_listener_and_drops_another() {
-    let site = Site::new().unix_listener();
-    let weir = Weir::start(&site);
+    let without = cgi_site();
+    let site = with_unix_listener(without.clone());
+    let weir = site.start();
     let socket = site.path("weir.sock");
     let inode = fs::metadata(&socket).unwrap().ino();
-    site.write_config(&format!("# changed\n{}", site.text()));
-    signal(weir.process.id(), Signal::USR2);
+    site.write_config(&format!("# changed\n{}", site.toml()));
+    weir.signal(Signal::USR2);
     weir.log_line("reloaded");
     assert_eq!(
         fs::metadata(&socket).unwrap().ino(),
         inode,
         "the socket is the same"
     );
-    let without = site.clone().no_unix_listener();
-    site.write_config(&without.text());
-    signal(weir.process.id(), Signal::HUP);
+    without.write_toml();
+    weir.signal(Signal::HUP);
     weir.log_line("reloaded");
     wait_until("the socket is removed", || !socket.exists());
-    assert!(weir.get("/a.txt").contains("hello"));
-    weir.stop();
+    assert!(weir.get("/a.txt").text().contains("hello"));
 }
 
 #[test]
 fn a_reload_with_more_or_fewer_threads_keeps_the_port_and_every_connection() {
-    let site = Site::new();
-    let weir = Weir::start(&site);
+    let site = cgi_site();
+    let weir = site.start();
     for threads in [3, 1, 2] {
-        let key = format!("[server]\nthreads = {threads}");
-        site.write_config(&site.text().replace("[server]", &key));
-        signal(weir.process.id(), Signal::HUP);
+        let line = format!("threads = {threads}");
+        site.clone().server(&line).write_toml();
+        weir.signal(Signal::HUP);
         weir.log_line("reloaded");
         for _ in 0..50 {
-            assert!(weir.get("/a.txt").contains("hello"), "{threads} threads");
+            assert!(
+                weir.get("/a.txt").text().contains("hello"),
+                "{threads} threads"
+            );
         }
     }
-    weir.stop();
 }
 
 #[test]
 fn sigusr1_reopens_the_logs() {
-    let site = Site::new().log_files();
-    let weir = Weir::start(&site);
+    let site = cgi_site().log("");
+    let weir = site.start();
     weir.get("/a.txt");
-    let (log, moved) = (site.path("access.log"), site.path("access.log.1"));
+    let (log, moved) = (site.path("log/access.log"), site.path("log/access.log.1"));
     wait_until("the request is logged", || {
         fs::read_to_string(&log).unwrap().contains("/a.txt")
     });
     fs::rename(&log, &moved).unwrap();
-    signal(weir.process.id(), Signal::USR1);
+    weir.signal(Signal::USR1);
     wait_until("the log is there again", || log.exists());
     wait_until("a request is in the new log", || {
         weir.get("/b.txt");
         fs::read_to_string(&log).unwrap().contains("/b.txt")
     });
     assert!(!fs::read_to_string(&moved).unwrap().is_empty());
-    weir.stop();
 }
 
 #[test]
 fn a_port_that_is_taken_is_said_with_who_has_it() {
-    let site = Site::new();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port();
-    let (status, said) = run(&site, &site.text_with_port(port));
+    let site = cgi_site();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap().to_string();
+    let text = site.toml().replace(&site.address().to_string(), &taken);
+    let (status, said) = site.start_toml_in_vain(&text);
     assert_eq!(status.code(), Some(78), "{said}");
     assert!(
-        said.contains(&format!("127.0.0.1:{port}: the port is already used by")),
+        said.contains(&format!("{taken}: the port is already used by")),
         "{said}"
     );
     assert!(
@@ -368,68 +333,58 @@ fn a_port_that_is_taken_is_said_with_who_has_it() {
 
 #[test]
 fn two_instances_do_not_share_a_port() {
-    let site = Site::new();
-    let weir = Weir::start(&site);
-    let (status, said) = run(&site, &site.text_with_port(weir.port));
+    let site = cgi_site();
+    let weir = site.start();
+    let (status, said) = site.start_in_vain();
     assert_eq!(status.code(), Some(78), "{said}");
     assert!(said.contains("already used by weir"), "{said}");
-    assert!(weir.get("/a.txt").contains("hello"));
-    weir.stop();
+    assert!(weir.get("/a.txt").text().contains("hello"));
 }
 
 #[test]
 fn a_unix_socket_in_use_or_a_file_in_its_place_is_left_alone() {
-    let site = Site::new().unix_listener();
+    let site = with_unix_listener(cgi_site());
     let socket = site.path("weir.sock");
     fs::write(&socket, "precious").unwrap();
-    let (status, said) = run(&site, &site.text());
+    let (status, said) = site.start_in_vain();
     assert_eq!(status.code(), Some(78), "{said}");
     assert!(said.contains("not a socket exists there"), "{said}");
     assert_eq!(fs::read_to_string(&socket).unwrap(), "precious");
     fs::remove_file(&socket).unwrap();
     let live = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let (status, said) = run(&site, &site.text());
+    let (status, said) = site.start_in_vain();
     assert_eq!(status.code(), Some(78), "{said}");
     assert!(said.contains("listening there"), "{said}");
     drop(live);
     // Nothing listens there any more: weir replaces the socket.
-    Weir::start(&site).stop();
+    site.start().stop();
 }
 
 #[test]
 fn a_start_that_cannot_work_says_why_and_leaves_nothing_running() {
-    let site = Site::new();
-    let right = site.text();
-    let in_no_folder = format!(
-        "error = \"{}/none/error.log\"",
-        site.folder.path().display()
-    );
+    let site = cgi_site();
+    let with = |lines: &str| site.clone().server(lines).toml();
+    let command = |program: &str| site.clone().pool(&pool_command(&[program])).toml();
+    let folder = site.folder().display();
+    let in_no_folder = format!("error = \"{folder}/none/error.log\"");
+    let right = site.toml();
     for (wrong, said) in [
-        (right.replace(&user(), "no-such-user"), "no-such-user"),
-        (
-            right.replace("[server]", "[server]\ngroup = \"no-such-group\""),
-            "no-such-group",
-        ),
-        (right.replace(&user(), "root"), "root"),
-        (right.replace("/site\"", "/nowhere\""), "/nowhere"),
-        (
-            right.replace("\"php-cgi\"", "\"/no/such/program\""),
-            "/no/such/program",
-        ),
-        (
-            right.replace("\"php-cgi\"", "\"no-such-program\""),
-            "no-such-program",
-        ),
+        (with("user = \"no-such-user\""), "no-such-user"),
+        (with("group = \"no-such-group\""), "no-such-group"),
+        (with("user = \"root\""), "root"),
+        (right.replace("/root\"", "/nowhere\""), "/nowhere"),
+        (command("/no/such/program"), "/no/such/program"),
+        (command("no-such-program"), "no-such-program"),
         (
             right.replace("error = \"stderr\"", &in_no_folder),
             "none/error.log",
         ),
         (
-            right.replace("127.0.0.1:0", "192.0.2.1:80"),
+            right.replace(&site.address().to_string(), "192.0.2.1:80"),
             "does not have this address",
         ),
     ] {
-        let (status, output) = run(&site, &wrong);
+        let (status, output) = site.start_toml_in_vain(&wrong);
         assert_eq!(status.code(), Some(78), "{wrong}\n{output}");
         assert!(output.contains(said), "{said} is not in: {output}");
     }
@@ -437,9 +392,9 @@ fn a_start_that_cannot_work_says_why_and_leaves_nothing_running() {
 
 #[test]
 fn the_gateway_has_no_descriptor_that_it_was_not_given() {
-    let site = Site::new();
-    let weir = Weir::start(&site);
-    weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    let site = cgi_site();
+    let weir = site.start();
+    pid(&weir);
     let opened = |pid: u32| -> Vec<PathBuf> {
         let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
         files
@@ -447,11 +402,11 @@ fn the_gateway_has_no_descriptor_that_it_was_not_given() {
             .collect()
     };
     let config = site.path("weir.toml");
-    assert!(!opened(weir.gateway()).contains(&config));
+    assert!(!opened(weir.gateway().pid).contains(&config));
     let workers = weir
         .children()
         .into_iter()
-        .filter(|pid| *pid != weir.gateway());
+        .filter(|pid| *pid != weir.gateway().pid);
     for worker in workers {
         // Its listening socket, its output twice, and the connection.
         let files = opened(worker);
@@ -461,27 +416,31 @@ fn the_gateway_has_no_descriptor_that_it_was_not_given() {
             .count();
         assert!(sockets <= 2, "{files:?}");
     }
-    weir.stop();
 }
 
 #[test]
 fn a_worker_that_hangs_at_its_end_is_killed_in_the_end() {
     let script = "trap '' TERM; php-cgi & wait; while true; do sleep 1; done";
-    let weir = Weir::start(&Site::new().workers(1).command(&["/bin/sh", "-c", script]));
+    let weir = shell_site(script).start();
     weir.get("/a.txt");
-    weir.stop();
 }
 
 #[test]
 fn a_root_that_the_gateway_cannot_enter_is_told_at_the_start() {
-    let site = Site::new();
-    fs::set_permissions(site.path("site"), PermissionsExt::from_mode(0o000)).unwrap();
-    let weir = Weir::start(&site);
+    let site = cgi_site();
+    mode(&site.root(), 0o000);
+    let weir = site.start();
     let line = weir.log_line("cannot open");
-    assert!(line.contains("/site"), "{line}");
-    weir.stop();
+    assert!(line.contains("/root"), "{line}");
+    drop(weir);
     // So that its owner can remove the folder.
-    fs::set_permissions(site.path("site"), PermissionsExt::from_mode(0o700)).unwrap();
+    mode(&site.root(), 0o700);
+}
+
+/// A site with one worker, which this script starts.
+fn shell_site(script: &str) -> Setup {
+    let command = pool_command(&["/bin/sh", "-c", script]);
+    cgi_site().pool("max_children = 1").pool(&command)
 }
 
 #[test]

@@ -1,39 +1,21 @@
 //! Replaced configurations: they finish what they began, weir shows them and what keeps them alive, and they end in
 //! time.
 
-use std::{fs, process::Command, thread};
+use std::{fs, thread};
 
 use crate::support::*;
 
-fn text(site: &Site, server: &str) -> String {
-    let window = site.path("admin.sock");
-    site.text().replace(
-        "admin = \"off\"",
-        &format!("admin = \"unix:{}\"\n{server}", window.display()),
-    )
-}
-
-fn status(site: &Site) -> String {
-    let window = format!("unix:{}", site.path("admin.sock").display());
-    let output = Command::new(program())
-        .args(["status", "--admin", &window])
-        .output()
-        .unwrap();
+fn shown(weir: &Weir) -> String {
+    let output = weir.command(&["status"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// How many gateways have the listening socket.
 fn accepting(weir: &Weir) -> usize {
-    let port = format!(":{:04X}", weir.port);
-    let table = fs::read_to_string("/proc/net/tcp").unwrap();
-    let inodes: Vec<String> = table
-        .lines()
-        .filter_map(|line| {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let listens = fields.get(1)?.ends_with(&port) && *fields.get(3)? == "0A";
-            listens.then(|| format!("socket:[{}]", fields[9]))
-        })
+    let inodes: Vec<String> = inodes_of_listeners(weir.address())
+        .iter()
+        .map(|inode| format!("socket:[{inode}]"))
         .collect();
     let has_it = |pid: &u32| {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -54,20 +36,19 @@ const HELD: &str = "<?php touch(__DIR__ . '/started-' . $_GET['n']); \
 
 #[test]
 fn more_reloads_cut_nothing_that_an_older_configuration_still_does() {
-    let site = Site::new().workers(2);
-    fs::write(site.path("site/held.php"), HELD).unwrap();
-    let weir = Weir::start_with(
-        &site,
-        &text(&site, "shutdown_timeout = \"60s\"\nmax_old_generations = 2"),
-    );
-    let port = weir.port;
-    let reload = || signal(weir.process.id(), Signal::HUP);
+    let site = cgi_site()
+        .file("held.php", HELD)
+        .window()
+        .server("shutdown_timeout = \"60s\"\nmax_old_generations = 2");
+    let weir = site.start();
+    let address = weir.address();
+    let reload = || weir.signal(Signal::HUP);
     let mut held = Vec::new();
     for n in 0..3 {
         held.push(thread::spawn(move || {
-            get(port, &format!("/held.php?n={n}"))
+            get(address, &format!("/held.php?n={n}"))
         }));
-        let started = site.path(&format!("site/started-{n}"));
+        let started = site.path(&format!("root/started-{n}"));
         wait_until("the script has begun", || started.exists());
         reload();
         if n < 2 {
@@ -80,67 +61,59 @@ fn more_reloads_cut_nothing_that_an_older_configuration_still_does() {
     assert!(line.contains("max_old_generations = 2"), "{line}");
     weir.log_line("has been finishing for");
     (0..5).for_each(|_| reload());
-    let mut shown = String::new();
+    let mut text = String::new();
     wait_until("it is shown what holds them", || {
-        shown = status(&site);
-        shown.matches("has been finishing for").count() == 2
-            && shown
-                .matches("GET /held.php (pool php) has run for")
-                .count()
-                >= 2
+        text = shown(&weir);
+        text.matches("has been finishing for").count() == 2
+            && text.matches("GET /held.php (pool app) has run for").count() >= 2
     });
-    assert!(shown.contains("reload one is waiting"), "{shown}");
-    assert!(shown.contains("1 requests at workers"), "{shown}");
+    assert!(text.contains("reload one is waiting"), "{text}");
+    assert!(text.contains("1 requests at workers"), "{text}");
     assert!(held.iter().all(|held| !held.is_finished()));
-    fs::write(site.path("site/go"), "").unwrap();
+    fs::write(site.path("root/go"), "").unwrap();
     for held in held {
-        let answer = held.join().unwrap();
-        assert!(answer.ends_with("held done"), "{answer}");
+        assert_eq!(held.join().unwrap().text(), "held done");
     }
     weir.log_line("reloaded: the new configuration serves");
     wait_until("the old ones have ended", || {
-        !status(&site).contains("has been finishing for")
+        !shown(&weir).contains("has been finishing for")
     });
-    weir.stop();
 }
 
 #[test]
 fn what_the_end_of_shutdown_timeout_cuts_has_its_line_in_the_access_log() {
-    let site = Site::new().workers(2).log_files();
-    fs::write(site.path("site/held.php"), HELD).unwrap();
-    let mut weir = Weir::start_with(&site, &text(&site, "shutdown_timeout = \"1s\""));
-    let port = weir.port;
+    let site = cgi_site()
+        .file("held.php", HELD)
+        .window()
+        .log("")
+        .server("shutdown_timeout = \"1s\"");
+    let mut weir = site.start();
+    let address = weir.address();
     let begin = |n: u32| {
         let held = thread::spawn(move || {
-            use std::io::{Read, Write};
-            let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-            let request = format!("GET /held.php?n={n} HTTP/1.1\r\nHost: x\r\n\r\n");
-            stream.write_all(request.as_bytes()).unwrap();
-            let mut answer = Vec::new();
-            let _ = stream.read_to_end(&mut answer);
+            let mut client = Client::connect(address);
+            client.send(format!("GET /held.php?n={n} HTTP/1.1\r\nHost: x\r\n\r\n"));
+            client.rest();
         });
-        let started = site.path(&format!("site/started-{n}"));
+        let started = site.path(&format!("root/started-{n}"));
         wait_until("the script has begun", || started.exists());
         held
     };
-    let log = || fs::read_to_string(site.path("access.log")).unwrap_or_default();
     let by_reload = begin(1);
-    signal(weir.process.id(), Signal::HUP);
+    weir.signal(Signal::HUP);
     weir.log_line("reloaded: the new configuration serves");
     let line = weir.log_line("remaining requests are cut off");
     assert!(
-        line.contains("GET /held.php (pool php) has run for"),
+        line.contains("GET /held.php (pool app) has run for"),
         "{line}"
     );
     by_reload.join().unwrap();
-    wait_until("the reload's has its line", || {
-        log().contains("/held.php?n=1")
-    });
+    weir.wait_for_line("log/access.log", &["/held.php?n=1"]);
     let by_stop = begin(2);
-    signal(weir.process.id(), Signal::TERM);
-    assert!(weir.wait().success());
+    weir.signal(Signal::TERM);
+    assert!(weir.wait_for_end().success());
     by_stop.join().unwrap();
-    let log = log();
+    let log = weir.read("log/access.log");
     for n in [1, 2] {
         let line = log
             .lines()

@@ -58,9 +58,8 @@ fn as_root_gateway_and_workers_are_ordinary_users() {
     if !goes_on_as_root() {
         return;
     }
-    let weir = Weir::start(&Site::new());
-    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
-    assert!(!answer.contains("uid=0 "), "{answer}");
+    let weir = cgi_site().start();
+    assert_ne!(number(&answer_of_pid(&weir), "uid"), 0);
     for pid in weir.children() {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status
@@ -72,61 +71,55 @@ fn as_root_gateway_and_workers_are_ordinary_users() {
             "{pid}: {line}"
         );
     }
-    let status = fs::read_to_string(format!("/proc/{}/status", weir.gateway())).unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", weir.gateway().pid)).unwrap();
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
     assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
-    let manager = fs::read_to_string(format!("/proc/{}/status", weir.process.id())).unwrap();
+    let manager = fs::read_to_string(format!("/proc/{}/status", weir.pid())).unwrap();
     // One thread that acts, and one that writes the error log.
     assert!(manager.contains("Threads:\t2\n"), "{manager}");
-    weir.stop();
 }
 
 #[test]
 fn root_without_a_user_in_the_configuration_does_not_serve_as_root() {
-    let site = Site::new();
-    let weir = Weir::start_with(
-        &site,
-        &site.text().replace(&format!("user = \"{}\"", user()), ""),
-    );
-    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
-    assert!(!answer.contains("uid=0 "), "{answer}");
-    weir.stop();
+    let site = cgi_site();
+    let line = format!("user = \"{}\"\n", web_user());
+    let weir = site.start_toml(&site.toml().replace(&line, ""));
+    assert_ne!(number(&answer_of_pid(&weir), "uid"), 0);
 }
 
 #[test]
 fn an_ordinary_user_serves_as_itself_and_cannot_become_another() {
-    let site = Site::new();
+    let site = cgi_site();
     let copy = site.path("weir");
     fs::copy(program(), &copy).unwrap();
-    fs::set_permissions(site.folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
-    let as_nobody = |text: &str| {
-        let mut command = command_of(&copy, &site, text);
-        command.uid(NOBODY).gid(NOBODY);
-        command
-    };
-    let text = site.text().replace(&user(), "nobody");
-    let weir = Weir::of(as_nobody(&text), &site);
-    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
-    assert!(answer.contains(&format!("uid={NOBODY} ")), "{answer}");
-    weir.stop();
+    mode(site.folder(), 0o777);
+    let mut site = site.program(&copy);
+    let mut uid = rustix::process::geteuid().as_raw();
+    if is_root() {
+        let id = format!("--reuid={NOBODY}");
+        let words = ["setpriv", &id, "--regid=65534", "--clear-groups"];
+        site = site.under(&words).server("user = \"nobody\"");
+        uid = NOBODY;
+    }
+    let weir = site.start();
+    assert_eq!(number(&answer_of_pid(&weir), "uid"), uid);
+    drop(weir);
+    let with = |lines: &str| site.clone().server(lines).toml();
+    let low_port = site
+        .toml()
+        .replace(&site.address().to_string(), "127.0.0.1:80");
     for (text, said) in [
         (
-            text.replace("\"nobody\"", "\"www-data\""),
+            with("user = \"www-data\""),
             "only root can change to another user",
         ),
-        (
-            text.replace("[server]", "[server]\nchroot = \"/srv\""),
-            "only root can use chroot",
-        ),
-        (
-            text.replace("127.0.0.1:0", "127.0.0.1:80"),
-            "only root can listen",
-        ),
+        (with("chroot = \"/srv\""), "only root can use chroot"),
+        (low_port, "only root can listen"),
     ] {
         if said == "only root can listen" && low_ports_are_free() {
             continue;
         }
-        let (status, output) = ended(as_nobody(&text));
+        let (status, output) = site.start_toml_in_vain(&text);
         assert_eq!(status.code(), Some(78), "{output}");
         assert!(output.contains(said), "{said} is not in: {output}");
     }

@@ -2,46 +2,24 @@
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::Read,
     os::unix::net::UnixDatagram,
     path::Path,
-    process::{Command, Stdio},
+    process::Command,
     time::{Duration, Instant},
 };
 
 use crate::support::*;
 
-/// A configuration with a limit for silent gateways, and a window.
-fn watched(site: &Site, limit: &str) -> String {
-    let window = site.path("admin.sock");
-    site.text().replace(
-        "admin = \"off\"",
-        &format!(
-            "admin = \"unix:{}\"\ngateway_timeout = \"{limit}\"",
-            window.display()
-        ),
-    )
+/// A site with a limit for silent gateways, and an admin interface.
+fn watched(limit: &str) -> Setup {
+    cgi_site()
+        .window()
+        .server(&format!("gateway_timeout = \"{limit}\""))
 }
 
-/// Stops a process with all of its threads.
-fn stop(pid: u32) {
-    signal(pid, Signal::STOP);
-    wait_until("all of its threads are stopped", || {
-        let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-        let mut states = threads
-            .flatten()
-            .map(|thread| fs::read_to_string(thread.path().join("stat")));
-        states.all(|state| state.is_ok_and(|state| state.contains(") T ")))
-    });
-}
-
-fn ask(site: &Site, what: &[&str]) -> (bool, String) {
-    let window = format!("unix:{}", site.path("admin.sock").display());
-    let output = Command::new(program())
-        .args(what)
-        .args(["--admin", &window])
-        .output()
-        .unwrap();
+fn ask(weir: &Weir, what: &[&str]) -> (bool, String) {
+    let output = weir.command(what).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (
         output.status.success(),
@@ -51,50 +29,45 @@ fn ask(site: &Site, what: &[&str]) -> (bool, String) {
 
 #[test]
 fn a_gateway_that_is_stopped_is_noticed_and_replaced() {
-    let site = Site::new();
     // Longer than a busy machine makes a process wait.
-    let weir = Weir::start_with(&site, &watched(&site, "4s"));
-    let first = weir.gateway();
+    let weir = watched("4s").start();
+    let first = weir.gateway().pid;
     // weir does not take a waiting gateway or a working one for dead, within a time longer than its limit.
-    weir.get_until("/slow.php", |answer| answer.contains("slow done"));
+    weir.get_until("/slow.php", |answer| answer.text() == "slow done");
     std::thread::sleep(Duration::from_millis(4_500));
-    assert_eq!(weir.gateway(), first);
+    assert_eq!(weir.gateway().pid, first);
     stop(first);
-    let mut queued = weir.connect();
-    queued
-        .write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        .unwrap();
+    let mut queued = weir.client();
+    queued.send("GET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     let line = weir.log_line("has given no sign of life for");
     assert!(
         line.contains("error") && line.contains("gateway_timeout"),
         "{line}"
     );
-    let mut answer = String::new();
-    queued.read_to_string(&mut answer).unwrap();
-    assert!(answer.ends_with("hello\n"), "{answer}");
-    assert_ne!(weir.gateway(), first);
+    assert_eq!(queued.response().expect(200).text(), "hello\n");
+    assert_ne!(weir.gateway().pid, first);
     wait_until("it is counted", || {
-        let (_, status) = ask(&site, &["status", "--json"]);
+        let (_, status) = ask(&weir, &["status", "--json"]);
         status.contains("\"gateway_hangs\": 1") || status.contains("\"gateway_hangs\":1")
     });
-    weir.stop();
 }
 
 #[test]
 fn a_reload_reaches_the_manager_past_a_gateway_that_hangs() {
-    let site = Site::new();
-    let weir = Weir::start_with(&site, &watched(&site, "0"));
-    let first = weir.gateway();
+    let site = watched("0");
+    let mut weir = site.start();
+    let first = weir.gateway().pid;
     stop(first);
-    let text = watched(&site, "2s").replace("/site\"", "/other\"");
     fs::write(site.path("other/b.txt"), "other\n").unwrap();
-    site.write_config(&text);
-    let (done, said) = ask(&site, &["reload"]);
+    let other = format!("root = \"{}\"", site.path("other").display());
+    let changed = site.clone().server("gateway_timeout = \"2s\"");
+    changed.site(&other).write_toml();
+    let (done, said) = ask(&weir, &["reload"]);
     assert!(
         done && said.contains("the new configuration serves"),
         "{said}"
     );
-    assert!(weir.get("/b.txt").contains("other"));
+    assert!(weir.get("/b.txt").text().contains("other"));
     // A wrong configuration is reported as wrong.
     let second = weir
         .children()
@@ -102,10 +75,10 @@ fn a_reload_reaches_the_manager_past_a_gateway_that_hangs() {
         .find(|pid| *pid != first && is_gateway(*pid));
     stop(second.unwrap());
     site.write_config("[server]\nno_such_key = 1\n");
-    let (done, said) = ask(&site, &["reload"]);
+    let (done, said) = ask(&weir, &["reload"]);
     assert!(!done && said.contains("no_such_key"), "{said}");
     signal(first, Signal::CONT);
-    drop(weir);
+    weir.kill();
 }
 
 fn is_gateway(pid: u32) -> bool {
@@ -114,59 +87,41 @@ fn is_gateway(pid: u32) -> bool {
 
 #[test]
 fn a_manager_that_stands_still_is_told_by_readyz_and_stops_no_files() {
-    let site = Site::new();
-    let weir = Weir::start_with(&site, &watched(&site, "4s"));
-    let window = site.path("admin.sock");
-    let ready = || {
-        let mut stream = std::os::unix::net::UnixStream::connect(&window).unwrap();
-        stream
-            .write_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
-    assert!(ready().starts_with("HTTP/1.1 200 "));
-    stop(weir.process.id());
+    let weir = watched("4s").start();
+    let ready = || weir.window_get("/readyz");
+    assert_eq!(ready().0, 200);
+    stop(weir.pid());
     wait_until("it is not ready", || {
-        ready().contains("the manager has given no sign of life")
+        ready().1.contains("the manager has given no sign of life")
     });
-    assert!(weir.get("/a.txt").contains("hello"));
-    signal(weir.process.id(), Signal::CONT);
+    assert!(weir.get("/a.txt").text().contains("hello"));
+    weir.signal(Signal::CONT);
     // The manager itself was stopped, so it must not blame the gateway for being silent meanwhile.
-    let gateway = weir.gateway();
-    wait_until("it is ready again", || ready().starts_with("HTTP/1.1 200 "));
-    assert_eq!(weir.gateway(), gateway);
-    weir.stop();
+    let gateway = weir.gateway().pid;
+    wait_until("it is ready again", || ready().0 == 200);
+    assert_eq!(weir.gateway().pid, gateway);
 }
+
+/// Writes more to stderr than any pipe holds, line by line.
+const LOUD: &str = "<?php $f = fopen('php://stderr', 'w'); \
+    for ($i = 0; $i < 4000; $i++) fwrite($f, str_repeat('x', 99) . \"\\n\"); echo 'loud done';";
 
 #[test]
 fn a_pipe_as_error_log_that_nobody_reads_stops_neither_workers_nor_the_end() {
-    let site = Site::new();
-    // More than any pipe holds, line by line.
-    fs::write(
-        site.path("site/loud.php"),
-        "<?php $f = fopen('php://stderr', 'w'); \
-         for ($i = 0; $i < 4000; $i++) fwrite($f, str_repeat('x', 99) . \"\\n\"); echo 'loud done';",
-    )
-    .unwrap();
-    let (mut weir, stderr) = Weir::unheard(&mut command(&site, &site.text()), &site);
-    weir.get_until("/loud.php", |answer| answer.contains("loud done"));
-    let worker = pid_in(&weir.get_until("/pid.php", |answer| answer.contains("pid=")));
+    let mut weir = cgi_site().file("loud.php", LOUD).stderr_unread().start();
+    weir.get_until("/loud.php", |answer| answer.text() == "loud done");
+    let worker = pid(&weir);
     signal(worker, Signal::KILL);
-    weir.get_until("/pid.php", |answer| {
-        answer.contains("pid=") && pid_in(answer) != worker
-    });
-    signal(weir.process.id(), Signal::HUP);
-    weir.get_until("/pid.php", |answer| answer.contains("pid="));
-    signal(weir.process.id(), Signal::TERM);
-    assert!(weir.wait().success());
-    drop(stderr);
+    wait_until("another worker answers", || pid(&weir) != worker);
+    weir.signal(Signal::HUP);
+    pid(&weir);
+    weir.signal(Signal::TERM);
+    assert!(weir.wait_for_end().success());
 }
 
 #[test]
 fn a_pipe_as_output_log_that_nobody_reads_stops_no_worker() {
-    let site = Site::new();
+    let site = cgi_site();
     let pipe = site.path("output.fifo");
     assert!(
         Command::new("mkfifo")
@@ -175,71 +130,51 @@ fn a_pipe_as_output_log_that_nobody_reads_stops_no_worker() {
             .unwrap()
             .success()
     );
-    fs::write(
-        site.path("site/loud.php"),
-        "<?php $f = fopen('php://stderr', 'w'); \
-         for ($i = 0; $i < 4000; $i++) fwrite($f, str_repeat('x', 99) . \"\\n\"); echo 'loud done';",
-    )
-    .unwrap();
-    let text = site.text().replace(
-        "[pool.php]",
-        &format!("[pool.php]\noutput_log = \"{}\"", pipe.display()),
-    );
-    let weir = Weir::start_with(&site, &text);
-    let worker = pid_in(&weir.get_until("/pid.php", |answer| answer.contains("pid=")));
-    weir.get_until("/loud.php", |answer| answer.contains("loud done"));
+    let output_log = format!("output_log = \"{}\"", pipe.display());
+    let weir = site.file("loud.php", LOUD).pool(&output_log).start();
+    let worker = pid(&weir);
+    weir.get_until("/loud.php", |answer| answer.text() == "loud done");
     signal(worker, Signal::KILL);
-    weir.get_until("/pid.php", |answer| {
-        answer.contains("pid=") && pid_in(answer) != worker
-    });
+    wait_until("another worker answers", || pid(&weir) != worker);
     // A reader that begins now gets the lines that weir kept.
     let mut reader = fs::File::open(&pipe).unwrap();
     let mut line = [0; 30];
     reader.read_exact(&mut line).unwrap();
-    weir.stop();
 }
 
 #[test]
 fn a_pipe_without_a_reader_as_log_is_said_and_holds_up_no_start() {
-    let site = Site::new();
+    let site = cgi_site();
     let (access, error) = (site.path("access.fifo"), site.path("error.fifo"));
     for pipe in [&access, &error] {
         assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
     }
-    let text = site.text().replace(
-        "access = \"off\"",
-        &format!("access = \"{}\"", access.display()),
-    );
-    let weir = Weir::start_with(&site, &text);
+    let log = |key: &str, pipe: &Path| format!("{key} = \"{}\"", pipe.display());
+    let weir = site.clone().log(&log("access", &access)).start();
     weir.log_line("log.access: no program reads the pipe");
-    assert!(weir.get("/a.txt").contains("hello"));
+    assert!(weir.get("/a.txt").text().contains("hello"));
     let mut reader = fs::File::open(&access).unwrap();
     let mut bytes = [0; 32];
     reader.read_exact(&mut bytes).unwrap();
-    weir.stop();
-    let text = site.text().replace(
-        "error = \"stderr\"",
-        &format!("error = \"{}\"", error.display()),
-    );
-    let (mut weir, _stderr) = Weir::unheard(&mut command(&site, &text), &site);
-    weir.get_until("/pid.php", |answer| answer.contains("pid="));
-    signal(weir.process.id(), Signal::TERM);
-    assert!(weir.wait().success());
+    drop(weir);
+    let mut weir = site.log(&log("error", &error)).stderr_unread().start();
+    pid(&weir);
+    weir.signal(Signal::TERM);
+    assert!(weir.wait_for_end().success());
 }
 
 #[test]
 fn the_watchdog_of_systemd_hears_nothing_of_a_gateway_that_hangs() {
-    let site = Site::new();
+    let site = watched("0");
     let path = site.path("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket
         .set_read_timeout(Some(Duration::from_millis(100)))
         .unwrap();
-    let mut command = command(&site, &watched(&site, "0"));
-    command
-        .env("NOTIFY_SOCKET", &path)
-        .env("WATCHDOG_USEC", "4000000");
-    let weir = Weir::of(command, &site);
+    let notify = format!("NOTIFY_SOCKET={}", path.display());
+    let weir = site
+        .under(&["env", &notify, "WATCHDOG_USEC=4000000"])
+        .start();
     let fed = |limit: Duration| {
         let until = Instant::now() + limit;
         let mut buffer = [0; 256];
@@ -253,49 +188,38 @@ fn the_watchdog_of_systemd_hears_nothing_of_a_gateway_that_hangs() {
         false
     };
     assert!(fed(Duration::from_secs(30)) && fed(Duration::from_secs(30)));
-    let gateway = weir.gateway();
+    let gateway = weir.gateway().pid;
     stop(gateway);
     wait_until("the watchdog hears nothing", || {
         !fed(Duration::from_millis(4_500))
     });
     signal(gateway, Signal::CONT);
     assert!(fed(Duration::from_secs(30)), "it lives again");
-    weir.stop();
 }
 
 #[test]
 fn a_drain_accepts_what_waits_also_after_it_was_out_of_descriptors() {
-    let site = Site::new().workers(1);
     // An answer that needs no descriptor.
-    let route = "[[site.test.route]]\npath = \"/pong\"\nreply = { body = \"pong\\n\" }\n";
-    site.write_config(&(site.text() + route));
-    let mut command = Command::new("/bin/sh");
-    command
-        .args(["-c", "ulimit -n 100; exec \"$0\" serve -c \"$1\""])
-        .arg(program())
-        .arg(site.path("weir.toml"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let mut weir = Weir::of(command, &site);
-    let gateway = weir.gateway();
+    let route = "[[site.main.route]]\npath = \"/pong\"\nreply = { body = \"pong\\n\" }\n";
+    let mut weir = cgi_site()
+        .pool("max_children = 1")
+        .more(route)
+        .under(&["/bin/sh", "-c", "ulimit -n 100; exec \"$0\" \"$@\""])
+        .start();
+    let gateway = weir.gateway().pid;
     stop(gateway);
     // More connections than there are descriptors, and more than weir accepts in one turn.
-    let mut clients: Vec<_> = (0..300).map(|_| weir.connect()).collect();
+    let mut clients: Vec<_> = (0..300).map(|_| weir.client()).collect();
     for client in &mut clients {
-        client
-            .write_all(b"GET /pong HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            .unwrap();
+        client.send("GET /pong HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     }
-    signal(weir.process.id(), Signal::TERM);
+    weir.signal(Signal::TERM);
     weir.log_line("stopping: running requests may finish");
     signal(gateway, Signal::CONT);
     for client in &mut clients {
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).unwrap();
-        assert!(answer.ends_with("pong\n"), "{answer}");
+        assert_eq!(client.response().expect(200).text(), "pong\n");
     }
-    assert!(weir.wait().success());
+    assert!(weir.wait_for_end().success());
 }
 
 /// The folder of a new control group with this limit of memory.
@@ -320,53 +244,39 @@ fn group(limit: u64) -> std::path::PathBuf {
 
 #[test]
 fn workers_that_the_kernel_ends_for_want_of_memory_are_errors_and_counted() {
-    let site = Site::new().workers(2);
     // The kernel kills only the test's processes if they have their own control group, so the test needs the right to
     // create one.
     if !goes_on_as_root() {
         return;
     }
     let folder = group(400 << 20);
-    fs::write(
-        site.path("site/eat.php"),
-        "<?php $a = []; for (;;) $a[] = str_repeat(random_bytes(16), 65536);",
-    )
-    .unwrap();
-    let text = watched(&site, "20s").replace("[pool.php]", "[pool.php]\nretries = 0");
-    let text = text.replace("\"php-cgi\"", "\"php-cgi\", \"-d\", \"memory_limit=-1\"");
-    site.write_config(&text);
-    let mut command = Command::new("/bin/sh");
-    command
-        .args([
-            "-c",
-            "echo $$ > \"$0/cgroup.procs\" && exec \"$1\" serve -c \"$2\"",
-        ])
-        .arg(&folder)
-        .arg(program())
-        .arg(site.path("weir.toml"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let weir = Weir::of(command, &site);
+    let script = "<?php $a = []; for (;;) $a[] = str_repeat(random_bytes(16), 65536);";
+    let command = pool_command(&["php-cgi", "-d", "memory_limit=-1"]);
+    let enter = format!("echo $$ > \"{}/cgroup.procs\"", folder.display());
+    let weir = watched("20s")
+        .file("eat.php", script)
+        .pool(&format!("retries = 0\n{command}"))
+        .under(&["/bin/sh", "-c", &format!("{enter} && exec \"$0\" \"$@\"")])
+        .start();
     let answer = weir.get("/eat.php");
-    assert!(answer.starts_with("HTTP/1.1 50"), "{answer}");
+    assert!((500..510).contains(&answer.status), "{answer:?}");
     let line = weir.log_line("because memory ran out");
     assert!(
-        line.contains("error") && line.contains("pool=php"),
+        line.contains("error") && line.contains("pool=app"),
         "{line}"
     );
     assert!(weir.log_line("worker died: SIGKILL").contains("error"));
     wait_until("it is counted", || {
-        let (_, status) = ask(&site, &["status"]);
+        let (_, status) = ask(&weir, &["status"]);
         status.contains("processes of weir because memory ran out")
     });
     // A worker that was killed by hand does not count as one of them.
-    let worker = pid_in(&weir.get_until("/pid.php", |answer| answer.contains("pid=")));
+    let worker = pid(&weir);
     signal(worker, Signal::KILL);
     weir.log_line("worker died: SIGKILL");
-    let (_, status) = ask(&site, &["status", "--json"]);
+    let (_, status) = ask(&weir, &["status", "--json"]);
     let status: String = status.split_whitespace().collect();
     assert!(status.contains("\"oom_kills\":1,"), "{status}");
-    weir.stop();
+    drop(weir);
     wait_until("the group is empty", || fs::remove_dir(&folder).is_ok());
 }

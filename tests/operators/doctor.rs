@@ -295,8 +295,7 @@ fn an_ordinary_user_is_told_what_it_cannot_see() {
 #[test]
 fn a_weir_that_runs_is_asked_for_its_figures() {
     let setup = well();
-    let admin = format!("admin = \"unix:{}/admin.sock\"", setup.folder().display());
-    let weir = setup.server(&admin).start();
+    let weir = setup.window().start();
     weir.get("/").expect(200);
     let file = weir.folder().join("weir.toml").display().to_string();
     let output = doctor(&["-c", &file, "--json"]);
@@ -372,8 +371,7 @@ fn the_socket_by_which_workers_call_is_looked_at() {
     // One that its weir has left, or uses, stands in nobody's way.
     find("ok", &["own.sock", "can create it"]);
     fs::remove_file(&socket).expect("rm");
-    let admin = format!("admin = \"unix:{}/admin.sock\"", named.folder().display());
-    let weir = named.server(&admin).start();
+    let weir = named.window().start();
     find("ok", &["own.sock", "can create it"]);
     drop(weir);
 }

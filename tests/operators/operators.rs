@@ -33,15 +33,13 @@ fn start(maxconn: usize, queue: &str, server: &str, token: bool) -> Running {
     });
     let tcp = free_address();
     let folder = setup.folder().display().to_string();
-    let mut lines = format!(
-        "admin = \"unix:{folder}/admin.sock\"\nadmin_tcp = \"{tcp}\"\nthreads = 1\n{server}"
-    );
+    let mut lines = format!("admin_tcp = \"{tcp}\"\nthreads = 1\n{server}");
     if token {
         fs::write(setup.folder().join("token"), format!("{TOKEN}\n")).expect("a token");
         lines += &format!("\nadmin_token_file = \"{folder}/token\"");
     }
     let pool = format!("{}{queue}", responder.pool(maxconn));
-    let weir = setup.server(&lines).pool(&pool).start();
+    let weir = setup.window().server(&lines).pool(&pool).start();
     // weir binds its sockets one after another, but all of them before it answers the first request.
     weir.get("/text.txt").expect(200);
     Running {

@@ -8,7 +8,6 @@ use std::process::{Command, Output};
 use rustix::process::Signal;
 
 use weir_test::process::signal;
-use weir_test::weir::program;
 use weir_test::{GROUP, Setup, USER, Weir, is_root, wait_until};
 
 /// A weir with one PHP worker of its own and a window in its folder.
@@ -19,8 +18,7 @@ fn setup() -> Setup {
             "runtime = \"php\"\npm = \"static\"\nmax_children = 1\n{}",
             identity()
         ));
-    let admin = format!("admin = \"unix:{}/admin.sock\"", setup.folder().display());
-    setup.server(&admin)
+    setup.window()
 }
 
 fn identity() -> String {
@@ -36,11 +34,7 @@ fn socket(weir: &Weir) -> PathBuf {
 
 /// `weir ARGUMENTS --admin …`
 fn ask(weir: &Weir, arguments: &[&str]) -> Output {
-    Command::new(program())
-        .args(arguments)
-        .arg(format!("--admin=unix:{}", socket(weir).display()))
-        .output()
-        .expect("weir")
+    weir.command(arguments).output().expect("weir")
 }
 
 #[track_caller]
@@ -73,26 +67,6 @@ fn the_status_is_for_people_and_for_programs() {
     assert_eq!(status["listeners"][0]["serves"][0], "main");
 }
 
-/// The window's answer to `GET PATH`, with its status.
-fn window_get(weir: &Weir, path: &str) -> (u16, String) {
-    let output = Command::new("curl")
-        .args([
-            "--silent",
-            "--max-time",
-            "30",
-            "--write-out",
-            "\n%{http_code}",
-        ])
-        .arg("--unix-socket")
-        .arg(socket(weir))
-        .arg(format!("http://weir{path}"))
-        .output()
-        .expect("curl");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let (body, status) = text.rsplit_once('\n').expect("a status");
-    (status.parse().expect("a status"), body.to_owned())
-}
-
 #[test]
 fn promtool_finds_nothing_wrong_with_the_metrics() {
     let weir = setup().start();
@@ -100,9 +74,9 @@ fn promtool_finds_nothing_wrong_with_the_metrics() {
     weir.get("/nothing").expect(404);
     let counted = "weir_site_requests_total{site=\"main\",code=\"4xx\"} 1";
     wait_until("both are counted", || {
-        window_get(&weir, "/metrics").1.contains(counted)
+        weir.window_get("/metrics").1.contains(counted)
     });
-    let (status, text) = window_get(&weir, "/metrics");
+    let (status, text) = weir.window_get("/metrics");
     assert_eq!(status, 200);
     for line in [
         "weir_pool_finished_total{pool=\"app\"} 1",

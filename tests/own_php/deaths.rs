@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::{fixed, pid, scratch, wait_for_workers, workers, written};
+use super::{fixed, pid, wait_for_workers, workers, written};
 use weir_test::process::signal;
 use weir_test::{Weir, wait_until};
 
@@ -169,7 +169,7 @@ fn children_of_a_worker_do_not_hold_its_request() {
         )
         .start();
     for script in ["child.php", "fork.php"] {
-        let file = scratch(&weir, script);
+        let file = weir.scratch(script);
         let end_child = || {
             let child: u32 = written(&file).parse().expect("a process id");
             signal(child, Signal::KILL);
@@ -213,7 +213,7 @@ fn what_is_said_between_two_requests_harms_neither() {
             echo getmypid();",
         )
         .start();
-    let (gate, done) = (scratch(&weir, "gate"), scratch(&weir, "done"));
+    let (gate, done) = (weir.scratch("gate"), weir.scratch("done"));
     let path = format!("/later.php?gate={}&done={}", gate.display(), done.display());
     let worker = weir.get(&path).expect(200).text();
     assert_eq!(pid(&weir).to_string(), worker);
@@ -240,7 +240,7 @@ fn murder(weir: &Weir, stop: &AtomicBool, pause: Duration) -> usize {
 /// Kills the worker of each of the next `times` runs of `waits.php`, from outside. Returns the status of the answer, and
 /// how often the script has run.
 fn killed_from_outside(weir: &Weir, method: &str, times: usize) -> (u16, usize) {
-    let file = scratch(weir, &format!("{method}-{times}"));
+    let file = weir.scratch(&format!("{method}-{times}"));
     let runs = || fs::read_to_string(&file).unwrap_or_default();
     let path = format!("/waits.php?file={}&times={times}", file.display());
     let status = std::thread::scope(|scope| {
@@ -288,7 +288,7 @@ fn workers_that_are_killed_at_random_lose_no_other_request_and_run_none_twice() 
         )
         .start();
     wait_for_workers(&weir, 4);
-    let file = scratch(&weir, "posts");
+    let file = weir.scratch("posts");
     let post = format!("/post.php?file={}", file.display());
     let stop = AtomicBool::new(false);
     let mut answers: BTreeMap<usize, u16> = BTreeMap::new();

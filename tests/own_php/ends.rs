@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use super::{fixed, pid, scratch, workers, written};
+use super::{fixed, pid, workers, written};
 use weir_test::{Setup, wait_until, weir};
 
 /// Answers, then waits for the file `gate`, and writes to `done` how that ended.
@@ -22,8 +22,8 @@ fn early(workers: usize, lines: &str) -> Setup {
 fn query(weir: &weir_test::Weir) -> String {
     format!(
         "gate={}&done={}",
-        scratch(weir, "gate").display(),
-        scratch(weir, "done").display()
+        weir.scratch("gate").display(),
+        weir.scratch("done").display()
     )
 }
 
@@ -40,13 +40,13 @@ fn one_worker_that_runs_on_after_its_answer_delays_only_who_needs_it() {
             client.response_to("GET").text()
         }
     });
-    assert!(!scratch(&weir, "done").exists());
+    assert!(!weir.scratch("done").exists());
     // Nothing shows that it waits: a worker that could take it would have answered in this time.
     std::thread::sleep(Duration::from_millis(200));
     assert!(!next.is_finished());
-    fs::write(scratch(&weir, "gate"), "").expect("the gate");
+    fs::write(weir.scratch("gate"), "").expect("the gate");
     let worker = next.join().expect("a thread of ours");
-    assert_eq!(written(&scratch(&weir, "done")), format!("{worker} 0"));
+    assert_eq!(weir.written("done"), format!("{worker} 0"));
 }
 
 #[test]
@@ -59,9 +59,9 @@ fn another_worker_takes_the_next_request_while_one_runs_on() {
     let answer = weir.get(&format!("/early.php?{}", query(&weir)));
     assert_eq!(answer.expect(200).text(), "early");
     let others: Vec<u32> = (0..5).map(|_| pid(&weir)).collect();
-    assert!(!scratch(&weir, "done").exists());
-    fs::write(scratch(&weir, "gate"), "").expect("the gate");
-    let done = written(&scratch(&weir, "done"));
+    assert!(!weir.scratch("done").exists());
+    fs::write(weir.scratch("gate"), "").expect("the gate");
+    let done = weir.written("done");
     let first: u32 = done
         .split(' ')
         .next()
@@ -85,9 +85,9 @@ fn silence_after_an_early_answer_is_nobodys_business() {
         .expect(200);
     // Longer than both limits.
     std::thread::sleep(Duration::from_millis(1_500));
-    assert!(!scratch(&weir, "done").exists());
-    fs::write(scratch(&weir, "gate"), "").expect("the gate");
-    written(&scratch(&weir, "done"));
+    assert!(!weir.scratch("done").exists());
+    fs::write(weir.scratch("gate"), "").expect("the gate");
+    weir.written("done");
     assert!(!weir.stderr().contains("terminate"), "{}", weir.stderr());
 }
 
@@ -113,7 +113,7 @@ fn a_script_that_says_nothing_for_read_timeout_is_not_killed() {
         let weir = setup.file("silent.php", SILENT).start();
         let worker = pid(&weir).to_string();
         for (number, leaves) in [(1, false), (2, true)] {
-            let file = |name: &str| scratch(&weir, &format!("{name}{number}"));
+            let file = |name: &str| weir.scratch(&format!("{name}{number}"));
             let path = format!(
                 "/silent.php?gate={}&done={}&came={}",
                 file("gate").display(),
@@ -153,7 +153,7 @@ fn a_silent_script_is_ended_where_a_limit_of_its_own_or_the_route_says_so() {
         let worker = pid(&weir);
         let path = format!(
             "/silent.php?gate=/none&done=/none&came={}",
-            scratch(&weir, "came").display()
+            weir.scratch("came").display()
         );
         weir.get(&path).expect(504);
         assert_ne!(pid(&weir), worker, "{pool}{site}");
@@ -174,7 +174,7 @@ fn a_script_that_runs_on_is_ended_where_the_limit_tracks_it() {
     weir.wait_for_error(&["/early.php", "request_terminate_timeout"]);
     assert!(began.elapsed() >= Duration::from_millis(400));
     assert_ne!(pid(&weir), before);
-    assert!(!scratch(&weir, "done").exists());
+    assert!(!weir.scratch("done").exists());
 }
 
 #[test]
@@ -217,12 +217,12 @@ fn a_script_learns_that_its_client_has_left() {
             assert_eq!(head.status, 200);
             client.line().expect("a first line");
             drop(client);
-            let done = scratch(&weir, "done");
+            let done = weir.scratch("done");
             if ignore == 1 {
                 // Time for sixty of its lines, each of which could end it.
                 std::thread::sleep(Duration::from_millis(300));
                 assert!(!done.exists(), "{kind}: it goes on");
-                fs::write(scratch(&weir, "gate"), "").expect("the gate");
+                fs::write(weir.scratch("gate"), "").expect("the gate");
             }
             assert_eq!(written(&done), format!("{worker} 1"), "{kind} {ignore}");
             assert_eq!(pid(&weir), worker, "{kind}: it is the same worker");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::{fixed, pid, scratch, wait_for_workers, workers};
+use super::{fixed, pid, wait_for_workers, workers};
 use weir_test::{Weir, wait_until};
 
 #[test]
@@ -96,7 +96,7 @@ fn scripts_that_take_too_long_are_ended_whatever_they_do() {
     let weir = setup.start();
     for (name, _) in stuck {
         let before = pid(&weir);
-        let fifo = scratch(&weir, name);
+        let fifo = weir.scratch(name);
         let began = Instant::now();
         let answer = weir.get(&format!("/{name}?fifo={}", fifo.display()));
         if name != "prints.php" {

@@ -11,13 +11,12 @@ mod sessions;
 mod status;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
 use weir_test::process::{Process, descendants};
-use weir_test::weir::program;
-use weir_test::{LIMIT, Setup, Weir, php, wait_for, wait_until};
+use weir_test::{LIMIT, Setup, Weir, php, wait_until, written};
 
 /// A pool of weir's own PHP with these lines, and scripts that tests share.
 fn setup(lines: &str) -> Setup {
@@ -68,33 +67,9 @@ fn wait_for_workers(weir: &Weir, count: usize) {
     wait_until(&format!("{count} workers"), || workers(weir).len() == count);
 }
 
-/// The pool in `weir status --json`. `admin.sock` in weir's folder is its window.
-fn status(weir: &Weir) -> Value {
-    let output = std::process::Command::new(program())
-        .args(["status", "--json"])
-        .arg(format!(
-            "--admin=unix:{}/admin.sock",
-            weir.folder().display()
-        ))
-        .output()
-        .expect("weir status");
-    let status: Value = serde_json::from_slice(&output.stdout).expect("a status");
-    status["pools"][0].clone()
-}
-
-/// A file that scripts may write, and its name in a query.
-fn scratch(weir: &Weir, name: &str) -> PathBuf {
-    weir.folder().join("spool").join(name)
-}
-
-/// Waits until a script has written something there, and returns it.
-#[track_caller]
-fn written(path: &Path) -> String {
-    wait_for(&format!("{}", path.display()), || {
-        fs::read_to_string(path)
-            .ok()
-            .filter(|text| !text.is_empty())
-    })
+/// The first pool in weir's status.
+fn pool_status(weir: &Weir) -> Value {
+    weir.status()["pools"][0].clone()
 }
 
 /// How many files have a name that begins with this.
@@ -121,11 +96,11 @@ struct Gated {
 
 impl Gated {
     fn start(weir: &Weir, name: &str, requests: usize) -> Gated {
-        let gate = scratch(weir, &format!("gate-{name}"));
+        let gate = weir.scratch(&format!("gate-{name}"));
         let path = format!(
             "/gate.php?gate={}&came={}",
             gate.display(),
-            scratch(weir, &format!("came-{name}")).display()
+            weir.scratch(&format!("came-{name}")).display()
         );
         let thread = |_| {
             let (path, client) = (path.clone(), weir.client().patient(LIMIT * 4));

@@ -32,13 +32,12 @@ fn site(workers: usize, lines: &str) -> Setup {
         "headers.php",
         "<?php echo $_SERVER['HTTP_WEIR_CALL'] ?? '';",
     );
-    let admin = format!("admin = \"unix:{}/admin.sock\"", setup.folder().display());
-    setup.server(&admin)
+    setup.window()
 }
 
 /// Starts this many callers at once. All have a worker before the first call. Returns the responses to their calls.
 fn call_at_once(weir: &Weir, at: &str, callers: usize, depth: usize) -> Vec<String> {
-    let file = |name: &str| super::scratch(weir, name).display().to_string();
+    let file = |name: &str| weir.scratch(name).display().to_string();
     let _ = std::fs::remove_file(file("gate"));
     let path = format!(
         "/calls.php?at={at}&depth={depth}&gate={}&came={}{depth}",
@@ -130,7 +129,7 @@ fn calls_of_workers_go_before_what_others_ask() {
     wait_for_workers(&weir, 2);
     let at = format!("tcp://{}", weir.address());
     // One caller, one worker that needs some time, and many requests that wait.
-    let file = |name: &str| super::scratch(&weir, name).display().to_string();
+    let file = |name: &str| weir.scratch(name).display().to_string();
     let long = super::Gated::start(&weir, "long", 1);
     wait_until("it runs", || super::count(&weir, "came-long") == 1);
     let caller = {
@@ -147,12 +146,12 @@ fn calls_of_workers_go_before_what_others_ask() {
     };
     wait_until("it runs", || super::count(&weir, "caller.") == 1);
     let others = super::Gated::start(&weir, "others", 6);
-    let waiting = || super::status(&weir)["queue"]["waiting"].as_u64();
+    let waiting = || super::pool_status(&weir)["queue"]["waiting"].as_u64();
     wait_until("the others wait", || waiting() == Some(6));
     std::fs::write(file("go"), "").expect("the gate");
     wait_until("the call waits", || waiting() == Some(7));
     // The call is served first as soon as weir knows which script made it.
-    let known = || super::status(&weir)["queue"]["waiting_own_calls"].as_u64();
+    let known = || super::pool_status(&weir)["queue"]["waiting_own_calls"].as_u64();
     wait_until("its worker is found", || known() == Some(1));
     // The other requests would hold both workers until their gate opens.
     assert_eq!(long.open(), [200]);

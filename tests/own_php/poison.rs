@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{fixed, status, wait_for_workers};
+use super::{fixed, pool_status, wait_for_workers};
 use weir_test::php::Fpm;
 use weir_test::{Setup, Weir, wait_until};
 
@@ -17,8 +17,7 @@ const CRASH: &str = "<?php function f() { array_map('f', [1]); } f();";
 const CRASHERS: u64 = 10;
 
 fn with_window(setup: Setup) -> Setup {
-    let admin = format!("admin = \"unix:{}/admin.sock\"", setup.folder().display());
-    setup.server(&admin)
+    setup.window()
 }
 
 /// Requests `path` every `pause` for `time`. Returns how many answers were 200 and came soon, and how many there were
@@ -137,19 +136,19 @@ fn what_crashes_again_and_again_is_refused_by_its_path_named_and_tried_again() {
         "crash_limit",
         "crash_pause",
     ]);
-    let pool = status(&weir);
+    let pool = pool_status(&weir);
     assert_eq!(pool["crashing"][0]["path"], "\"/bad\"", "{pool}");
     assert!(pool["requests"]["refused_by"]["crashing"].as_u64() > Some(0));
     // After each pause one request is tried, and crashes a worker. Once the script is repaired, it is served again.
     let crashes = |pool: &Value| pool["crashing"][0]["crashes"].as_u64().unwrap_or(0);
     wait_until("one is tried", || {
         weir.get("/bad");
-        crashes(&status(&weir)) > crashes(&pool)
+        crashes(&pool_status(&weir)) > crashes(&pool)
     });
     std::fs::write(weir.root().join("mended"), "").expect("write");
     wait_until("it is served again", || weir.get("/bad").status == 200);
     weir.wait_for_error(&["answers again"]);
-    assert_eq!(status(&weir)["crashing"], serde_json::json!([]));
+    assert_eq!(pool_status(&weir)["crashing"], serde_json::json!([]));
 }
 
 #[test]
@@ -161,8 +160,8 @@ fn a_request_that_has_ended_its_worker_is_not_given_to_a_second_one() {
         .expect_reason("worker_died");
     assert_eq!(weir.logged("/crash.php")["retries"], 0);
     wait_until("its end is known", || {
-        status(&weir)["workers"]["crashed"] == 1
+        pool_status(&weir)["workers"]["crashed"] == 1
     });
     wait_for_workers(&weir, 4);
-    assert_eq!(status(&weir)["workers"]["crashed"], 1);
+    assert_eq!(pool_status(&weir)["workers"]["crashed"], 1);
 }

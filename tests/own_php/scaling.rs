@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Gated, count, masters, pid, scratch, setup, wait_for_workers, workers};
+use super::{Gated, count, masters, pid, setup, wait_for_workers, workers};
 use weir_test::process::signal;
 use weir_test::{Client, LIMIT, Setup, is_root, wait_for, wait_until, weir};
 
@@ -167,7 +167,7 @@ fn while_processors_are_idle_each_request_that_waits_for_a_slow_dependency_gets_
     .file("crowd.php", "<?php usleep(30000);")
     .more("[[site.main.route]]\npath = \"/crowd.php\"\ntimeout = \"10s\"\n")
     .start();
-    let gate = scratch(&weir, "gate");
+    let gate = weir.scratch("gate");
     fs::write(&gate, "").expect("the gate");
     let shut = fs::File::open(&gate).expect("the gate");
     flock(&shut, FlockOperation::LockExclusive).expect("flock");
@@ -177,7 +177,7 @@ fn while_processors_are_idle_each_request_that_waits_for_a_slow_dependency_gets_
     let path = format!(
         "/slow.php?gate={}&came={}",
         gate.display(),
-        scratch(&weir, "came").display()
+        weir.scratch("came").display()
     );
     // Twenty a second. Their rate tells nothing about the number of workers that would be useful: none ends.
     let mut slow = Vec::new();

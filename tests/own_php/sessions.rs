@@ -1,11 +1,9 @@
 //! Requests of one session wait for its lock in the queue, not in workers. One client gets no more than its share of
 //! the workers while others wait.
 
-use std::process::Command;
 use std::time::Duration;
 
-use super::{count, fixed, scratch, wait_for_workers};
-use weir_test::weir::program;
+use super::{count, fixed, wait_for_workers};
 use weir_test::{Client, LIMIT, Setup, Weir, php, wait_until, weir};
 
 /// Opens the session, and waits for the file `gate`. The sessions of other tests are in other folders.
@@ -30,8 +28,8 @@ fn ask(weir: &Weir, session: &str, prefix: &str) -> Client {
 fn ask_for(weir: &Weir, script: &str, cookie: &str, prefix: &str) -> Client {
     let path = format!(
         "/{script}?gate={}&came={}",
-        scratch(weir, &format!("gate-{prefix}")).display(),
-        scratch(weir, &format!("came-{prefix}")).display()
+        weir.scratch(&format!("gate-{prefix}")).display(),
+        weir.scratch(&format!("came-{prefix}")).display()
     );
     let cookie = format!("a=b; {cookie}");
     let mut client = weir.client().patient(LIMIT);
@@ -55,7 +53,7 @@ fn ten_requests_of_one_session_hold_one_worker_and_the_others_are_served() {
     }
     assert_eq!(count(&weir, "came-mine"), 1);
     for gate in ["gate-other", "gate-mine"] {
-        std::fs::write(scratch(&weir, gate), "").expect("the gate");
+        std::fs::write(weir.scratch(gate), "").expect("the gate");
     }
     assert_eq!(other.response().expect(200).text(), "two");
     for client in &mut mine {
@@ -76,7 +74,7 @@ fn weir_finds_out_which_scripts_hold_a_session_and_lets_only_their_requests_take
     let weir = site(3, lines).file("early.php", EARLY).start();
     wait_for_workers(&weir, 3);
     let open = |name: &str| {
-        std::fs::write(scratch(&weir, &format!("gate-{name}")), "").expect("the gate");
+        std::fs::write(weir.scratch(&format!("gate-{name}")), "").expect("the gate");
     };
     // The first round: one request of each script, which takes some time.
     for script in ["session.php", "early.php", "gate.php"] {
@@ -173,21 +171,21 @@ fn a_route_may_say_otherwise_and_who_leaves_or_waits_too_long_holds_up_nobody() 
     drop(leaves);
     waits.response().expect(503).expect_reason("queue_timeout");
     weir.wait_for_error(&["another request with the same key", "serialize_by"]);
-    std::fs::write(scratch(&weir, "gate-first"), "").expect("the gate");
+    std::fs::write(weir.scratch("gate-first"), "").expect("the gate");
     first.response().expect(200);
-    std::fs::write(scratch(&weir, "gate-last"), "").expect("the gate");
+    std::fs::write(weir.scratch("gate-last"), "").expect("the gate");
     ask(&weir, "one", "last").response().expect(200);
     assert_eq!(count(&weir, "came-leaves") + count(&weir, "came-waits"), 0);
     // On that route weir leaves the session's lock to PHP. Without the lock both requests would run.
     let path = |name: &str| {
         let file = |kind: &str| {
-            scratch(&weir, &format!("{kind}-{name}"))
+            weir.scratch(&format!("{kind}-{name}"))
                 .display()
                 .to_string()
         };
         format!("/free.php?gate={}&came={}", file("gate"), file("came"))
     };
-    std::fs::write(scratch(&weir, "gate-free"), "").expect("the gate");
+    std::fs::write(weir.scratch("gate-free"), "").expect("the gate");
     weir.request("GET", &path("free"), &[("Cookie", "PHPSESSID=one")], b"")
         .expect(200);
 }
@@ -204,19 +202,9 @@ fn a_client_that_leaves_is_noticed_while_its_request_waits_for_its_turn() {
     // Long before the queue's timeout, and while the first still runs.
     let line = weir.wait_for_line("log/access.log", &["/later.php", "client_left"]);
     assert!(line.contains("499"), "{line}");
-    std::fs::write(scratch(&weir, "gate-first"), "").expect("the gate");
+    std::fs::write(weir.scratch("gate-first"), "").expect("the gate");
     first.response().expect(200);
     assert_eq!(count(&weir, "came-later"), 0);
-}
-
-/// What an operator sees.
-fn status(weir: &Weir) -> serde_json::Value {
-    let admin = format!("--admin=unix:{}/admin.sock", weir.folder().display());
-    let status = Command::new(program())
-        .args(["status", "--json", &admin])
-        .output()
-        .expect("weir");
-    serde_json::from_slice(&status.stdout).expect("JSON")
 }
 
 /// One visitor has all four workers with four requests. Four more of its requests wait, and three of another visitor.
@@ -225,14 +213,13 @@ fn after_two_have_ended(lines: &str) -> (usize, usize) {
     let site = "fair_by = \"header:X-Visitor\"\n";
     let lines = format!("queue.timeout = \"120s\"\n{lines}");
     let setup = fixed(4, &lines).site(site);
-    let admin = format!("admin = \"unix:{}/admin.sock\"", setup.folder().display());
-    let weir = setup.server(&admin).start();
+    let weir = setup.window().start();
     wait_for_workers(&weir, 4);
     let ask = |visitor: &str, name: &str| {
         let path = format!(
             "/gate.php?gate={}&came={}",
-            scratch(&weir, &format!("gate-{name}")).display(),
-            scratch(&weir, &format!("came-{name}")).display()
+            weir.scratch(&format!("gate-{name}")).display(),
+            weir.scratch(&format!("came-{name}")).display()
         );
         let mut client = weir.client().patient(LIMIT);
         let headers = [("X-Visitor", visitor)];
@@ -241,7 +228,7 @@ fn after_two_have_ended(lines: &str) -> (usize, usize) {
     };
     let waiting = |expected: usize| {
         wait_until(&format!("{expected} wait"), || {
-            status(&weir)["pools"][0]["queue"]["waiting"] == expected
+            weir.status()["pools"][0]["queue"]["waiting"] == expected
         });
     };
     let mut clients = Vec::new();
@@ -255,7 +242,7 @@ fn after_two_have_ended(lines: &str) -> (usize, usize) {
             waiting(there + number + 1 - from);
         }
     }
-    let open = |name: &str| std::fs::write(scratch(&weir, &format!("gate-{name}")), "").unwrap();
+    let open = |name: &str| std::fs::write(weir.scratch(&format!("gate-{name}")), "").unwrap();
     for (name, begun) in [("one0", 5), ("one1", 6)] {
         open(name);
         wait_until("the next one begins", || count(&weir, "came-") == begun);

@@ -64,7 +64,7 @@ fn figures_can_be_asked_for_often_and_after_the_answer() {
     let weir = fixed(1, "").file("get.php", STATUS).start();
     let before = pid(&weir);
     assert_eq!(status(&weir, "times=500")["active-processes"], 1);
-    let file = super::scratch(&weir, "late.json");
+    let file = weir.scratch("late.json");
     let answer = weir.get(&format!("/get.php?late={}", file.display()));
     assert_eq!(answer.expect(200).text(), "early");
     let late: Value = serde_json::from_str(&super::written(&file)).expect("JSON");

@@ -244,7 +244,7 @@ fn errors_and_ends_of_scripts() {
 
 #[test]
 fn a_message_of_thousands_of_bytes_is_whole_and_a_longer_one_is_cut() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "a.php",
         "<?php error_log(str_repeat('x', (int) $_GET['n']) . 'end');",
@@ -263,7 +263,7 @@ fn a_message_of_thousands_of_bytes_is_whole_and_a_longer_one_is_cut() {
 
 #[test]
 fn prepended_and_appended_files() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "before.php",
         "<?php echo 'before ', $_SERVER['SCRIPT_NAME'], getcwd();",
@@ -302,7 +302,7 @@ fn the_time_limit_ends_a_script() {
 
 #[test]
 fn the_time_limit_counts_the_cpu_of_one_request_only() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "sleeps.php",
         "<?php sleep(1); usleep(300000); echo 'through';",

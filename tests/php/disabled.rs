@@ -27,7 +27,7 @@ fn disabling(request: &Request, what: &str) -> Request {
     request.clone().with("PHP_ADMIN_VALUE", what)
 }
 
-fn with_opcache(site: &Site, settings: &[&str]) -> Config {
+fn with_opcache(site: &Scripts, settings: &[&str]) -> Config {
     let mut config = site.config().with("define", "zend_extension=opcache");
     for setting in [
         "opcache.enable=1",
@@ -52,7 +52,7 @@ fn what_is_disabled_for_a_request_is_out_of_reach_for_cached_scripts_and_the_jit
         &["opcache.jit=1205", "opcache.jit_buffer_size=16M"],
         &["opcache.optimization_level=0"],
     ] {
-        let site = Site::new();
+        let site = Scripts::new();
         site.script("call.php", CALL);
         site.script("own.php", OWN);
         site.script("class.php", CLASS);
@@ -89,7 +89,7 @@ fn what_is_disabled_for_a_request_is_out_of_reach_for_cached_scripts_and_the_jit
 /// If all requests disable the same functions, OPcache serves them. A request that disables others runs without it.
 #[test]
 fn requests_that_disable_what_the_first_did_use_opcache() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script("call.php", CALL);
     site.script(
         "cached.php",
@@ -116,7 +116,7 @@ fn requests_that_disable_what_the_first_did_use_opcache() {
 }
 
 /// A pool that preloads `text`.
-fn preloading(site: &Site, text: &str) -> Config {
+fn preloading(site: &Scripts, text: &str) -> Config {
     std::fs::set_permissions(site.path(""), PermissionsExt::from_mode(0o755)).unwrap();
     site.script("preload.php", text);
     let preload = format!("opcache.preload={}", site.path("preload.php").display());
@@ -131,7 +131,7 @@ const PRELOADED: &str = "<?php class Preloaded { function name() { $f = function
 
 #[test]
 fn a_request_that_disables_what_preloaded_code_calls_is_refused() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "call.php",
         "<?php echo (new Preloaded)->name() ? 'called' : '';",
@@ -152,7 +152,7 @@ fn a_request_that_disables_what_preloaded_code_calls_is_refused() {
 
 #[test]
 fn what_the_pool_disables_is_disabled_before_code_is_preloaded() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "call.php",
         "<?php try { (new Preloaded)->name(); } catch (Error $e) { echo $e->getMessage(); }
@@ -168,7 +168,7 @@ fn what_the_pool_disables_is_disabled_before_code_is_preloaded() {
 
 #[test]
 fn disabled_classes_are_seen_as_under_php_fpm() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "look.php",
         "<?php

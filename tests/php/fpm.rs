@@ -14,7 +14,7 @@ use super::support::*;
 
 /// The same scripts and settings under both.
 pub struct Both {
-    pub site: Site,
+    pub site: Scripts,
     pub fpm: Fpm,
     pub master: Master,
     pub worker: Worker,
@@ -24,7 +24,7 @@ pub struct Both {
 impl Both {
     /// Starts both; passes `settings` as -d.
     pub fn start(settings: &[&str]) -> Both {
-        let site = Site::new();
+        let site = Scripts::new();
         let mut config = site.config();
         for setting in settings {
             config = config.with("define", setting);
@@ -32,7 +32,7 @@ impl Both {
         Both::start_with(site, &config)
     }
 
-    pub fn start_with(site: Site, config: &Config) -> Both {
+    pub fn start_with(site: Scripts, config: &Config) -> Both {
         let fpm = Fpm::start(&site, config);
         let master = Master::start(config);
         let worker = master.worker();
@@ -91,7 +91,7 @@ pub struct Fpm {
 }
 
 impl Fpm {
-    pub fn start(site: &Site, config: &Config) -> Fpm {
+    pub fn start(site: &Scripts, config: &Config) -> Fpm {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let folder = site
             .beside()

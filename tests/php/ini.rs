@@ -11,7 +11,7 @@ const LOOK: &str = "<?php
 
 #[test]
 fn values_of_the_pool() {
-    let site = Site::new();
+    let site = Scripts::new();
     let config = site
         .config()
         .with("ini", "user user_agent=of the pool")
@@ -64,7 +64,7 @@ fn values_of_the_front_end() {
 
 #[test]
 fn values_of_the_front_end_are_gone_with_the_request() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script("look.php", LOOK);
     let master = Master::start(&site.config());
     let mut worker = master.worker();
@@ -96,7 +96,7 @@ fn values_of_php_ini_sections_and_user_ini() {
         "/a/b/c/e/f/",
         "/elsewhere",
     ];
-    let site = Site::new();
+    let site = Scripts::new();
     let root = site.root();
     let ini = site.beside().join("php.ini");
     let mut text =
@@ -152,7 +152,7 @@ fn values_of_php_ini_sections_and_user_ini() {
 
 #[test]
 fn a_user_ini_is_read_again_when_its_time_is_over() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script("look.php", "<?php echo ini_get('user_agent');");
     site.script(".user.ini", "user_agent = first\n");
     let config = site.config().with("define", "user_ini.cache_ttl=0");
@@ -171,7 +171,7 @@ fn a_user_ini_is_read_again_when_its_time_is_over() {
 
 #[test]
 fn a_user_ini_is_believed_for_its_time() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script("look.php", "<?php echo ini_get('user_agent');");
     site.script(".user.ini", "user_agent = first\n");
     let master = Master::start(&site.config());
@@ -184,7 +184,7 @@ fn a_user_ini_is_believed_for_its_time() {
 
 #[test]
 fn settings_that_php_takes_only_at_its_start_are_taken_from_the_pool() {
-    let site = Site::new();
+    let site = Scripts::new();
     let config = site
         .config()
         .with("define", "zend_extension=opcache")

@@ -46,7 +46,7 @@ fn a_finished_request_goes_on_without_its_client() {
 
 #[test]
 fn what_is_written_after_the_request_is_finished_is_thrown_away() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "a.php",
         "<?php echo 'kept'; fastcgi_finish_request();
@@ -71,7 +71,7 @@ fn what_is_written_after_the_request_is_finished_is_thrown_away() {
 
 #[test]
 fn a_worker_is_ready_only_when_the_finished_script_is_done() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "a.php",
         "<?php echo 'early'; fastcgi_finish_request(); while (!file_exists('go')) usleep(1000);",
@@ -90,7 +90,7 @@ fn a_worker_is_ready_only_when_the_finished_script_is_done() {
 
 #[test]
 fn a_small_response_is_one_write_and_a_large_one_few() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script("small.php", "<?php for ($i = 0; $i < 1000; $i++) echo 'x';");
     site.script(
         "large.php",
@@ -141,7 +141,7 @@ const WAITING: &str = "<?php register_shutdown_function(function () {
 
 #[test]
 fn an_abort_is_seen_at_the_next_flush() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script("waiting.php", WAITING);
     site.script("hello.php", "<?php echo 'hello';");
     let master = Master::start(&site.config());
@@ -166,7 +166,7 @@ fn an_abort_is_seen_at_the_next_flush() {
 
 #[test]
 fn an_abort_behind_a_body_that_was_not_read_is_seen() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script("waiting.php", WAITING);
     site.script("hello.php", "<?php echo 'hello';");
     let config = site.config().with("define", "enable_post_data_reading=0");
@@ -185,7 +185,7 @@ fn an_abort_behind_a_body_that_was_not_read_is_seen() {
 #[test]
 fn a_gateway_that_is_gone_aborts_the_script_and_ends_the_worker() {
     for ignore in ["", "?ignore=1"] {
-        let site = Site::new();
+        let site = Scripts::new();
         site.script("waiting.php", WAITING);
         let master = Master::start(&site.config());
         let mut worker = master.worker();
@@ -203,7 +203,7 @@ fn a_gateway_that_is_gone_aborts_the_script_and_ends_the_worker() {
 
 #[test]
 fn nothing_of_a_request_is_left_to_the_next() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "leave.php",
         "<?php
@@ -247,7 +247,7 @@ fn nothing_of_a_request_is_left_to_the_next() {
 
 #[test]
 fn sessions_are_kept_and_their_files_unlocked() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "count.php",
         "<?php session_start(); $_SESSION['n'] = ($_SESSION['n'] ?? 0) + 1; echo $_SESSION['n'];",

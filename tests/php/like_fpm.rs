@@ -220,7 +220,7 @@ fn the_script_is_found_as_php_fpm_finds_it() {
 
 #[test]
 fn only_scripts_with_an_allowed_ending_run() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script("a.php", "<?php echo 'ran';");
     site.script("a.inc", "<?php echo 'ran';");
     site.script(".php", "<?php echo 'ran';");

@@ -15,7 +15,7 @@ use support::*;
 
 #[test]
 fn a_script_is_answered_and_the_worker_is_ready_again() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script("hello.php", "<?php echo 'hello ', $_GET['to'];");
     let master = Master::start(&site.config());
     let mut worker = master.worker();
@@ -30,7 +30,7 @@ fn a_script_is_answered_and_the_worker_is_ready_again() {
 
 #[test]
 fn a_worker_whose_stream_ends_ends_with_code_0() {
-    let site = Site::new();
+    let site = Scripts::new();
     let master = Master::start(&site.config());
     let worker = master.worker();
     let (number, pid) = (worker.number, worker.pid);
@@ -47,7 +47,7 @@ fn a_worker_whose_stream_ends_ends_with_code_0() {
 
 #[test]
 fn workers_die_with_their_master_and_it_with_its_manager() {
-    let site = Site::new();
+    let site = Scripts::new();
     let mut master = Master::start(&site.config());
     let workers = [master.worker(), master.worker()];
     master.hang_up();
@@ -63,7 +63,7 @@ fn workers_die_with_their_master_and_it_with_its_manager() {
 
 #[test]
 fn bytes_that_are_no_fastcgi_end_the_worker_with_a_message() {
-    let site = Site::new();
+    let site = Scripts::new();
     let master = Master::start(&site.config());
     let mut worker = master.worker();
     worker.write(b"GET / HTTP/1.1\r\n\r\n");

@@ -4,7 +4,7 @@ use super::support::*;
 
 #[test]
 fn the_status_is_asked_of_the_gateway() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "status.php",
         "<?php
@@ -76,7 +76,7 @@ fn the_status_is_asked_of_the_gateway() {
 
 #[test]
 fn a_request_may_come_in_pieces_of_any_size() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "a.php",
         "<?php echo md5(file_get_contents('php://input')), strlen($_SERVER['HTTP_X'] ?? '');",
@@ -130,7 +130,7 @@ fn a_request_may_come_in_pieces_of_any_size() {
 
 #[test]
 fn requests_that_are_none_end_the_worker() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "a.php",
         "<?php sleep(1); echo file_get_contents('php://input');",
@@ -225,7 +225,7 @@ fn requests_that_are_none_end_the_worker() {
 
 #[test]
 fn random_bytes_never_crash_a_worker() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "a.php",
         "<?php echo strlen(file_get_contents('php://input'));",

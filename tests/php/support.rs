@@ -66,14 +66,14 @@ pub fn environment(command: &mut Command) {
 }
 
 /// A folder with scripts, and a folder beside it for all other files.
-pub struct Site {
+pub struct Scripts {
     folder: TempDir,
     beside: TempDir,
 }
 
-impl Site {
-    pub fn new() -> Site {
-        Site {
+impl Scripts {
+    pub fn new() -> Scripts {
+        Scripts {
             folder: TempDir::new().unwrap(),
             beside: TempDir::new().unwrap(),
         }
@@ -461,7 +461,7 @@ pub struct Answer {
 
 impl Request {
     /// A GET of a URL of this site.
-    pub fn get(site: &Site, url: &str) -> Request {
+    pub fn get(site: &Scripts, url: &str) -> Request {
         let (path, query) = url.split_once('?').unwrap_or((url, ""));
         let root = site.root();
         let request = Request {
@@ -492,7 +492,7 @@ impl Request {
     }
 
     /// A POST.
-    pub fn post(site: &Site, url: &str, kind: &str, body: impl Into<Vec<u8>>) -> Request {
+    pub fn post(site: &Scripts, url: &str, kind: &str, body: impl Into<Vec<u8>>) -> Request {
         let body = body.into();
         let length = body.len().to_string();
         let mut request = Request::get(site, url)
@@ -559,7 +559,7 @@ pub fn record(kind: u8, id: u16, content: &[u8]) -> Vec<u8> {
 
 impl Worker {
     /// Asks for a URL, and waits for the whole answer.
-    pub fn get(&mut self, site: &Site, url: &str) -> Answer {
+    pub fn get(&mut self, site: &Scripts, url: &str) -> Answer {
         self.ask(&Request::get(site, url))
     }
 

@@ -8,7 +8,7 @@ use super::support::*;
 
 /// A master with a slow log, a worker that runs a script, and the script's file.
 struct Slow {
-    site: Site,
+    site: Scripts,
     master: Master,
     log: OwnedFd,
     worker: Worker,
@@ -17,7 +17,7 @@ struct Slow {
 impl Slow {
     /// Runs a script until it reports that the trace can begin; `mark()` reports this.
     fn run(script: &str, config: impl Fn(Config) -> Config) -> Slow {
-        let site = Site::new();
+        let site = Scripts::new();
         let text = format!("<?php\nfunction mark() {{ touch(__DIR__ . '/marked'); }}\n{script}");
         site.script("a.php", &text);
         let (master, log) = Master::start_with_slow_log(&config(site.config()));
@@ -167,7 +167,7 @@ fn a_script_in_a_long_function_of_php_or_behind_a_program() {
 
 #[test]
 fn a_trace_of_an_idle_worker_or_without_a_slow_log_is_nothing() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script("a.php", "<?php echo 1;");
     let (master, log) = Master::start_with_slow_log(&site.config());
     let mut worker = master.worker();

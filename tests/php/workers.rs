@@ -18,7 +18,7 @@ const WAITING: &str = "<?php touch(__DIR__ . '/started'); while (!file_exists(__
 
 #[test]
 fn an_idle_worker_that_is_asked_to_stop_ends() {
-    let site = Site::new();
+    let site = Scripts::new();
     let master = Master::start(&site.config());
     let mut worker = master.worker();
     master.signal(&worker, 15);
@@ -34,7 +34,7 @@ fn an_idle_worker_that_is_asked_to_stop_ends() {
 
 #[test]
 fn a_busy_worker_that_is_asked_to_stop_answers_first_and_is_not_ready_again() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script("a.php", WAITING);
     let master = Master::start(&site.config());
     let mut worker = master.worker();
@@ -56,7 +56,7 @@ fn a_busy_worker_that_is_asked_to_stop_answers_first_and_is_not_ready_again() {
 
 #[test]
 fn a_request_that_has_come_before_the_order_to_stop_is_answered() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "a.php",
         "<?php for ($i = 0; $i < 3; $i++) { echo $i; flush(); } echo connection_status();",
@@ -81,7 +81,7 @@ fn a_request_that_has_come_before_the_order_to_stop_is_answered() {
 
 #[test]
 fn a_worker_can_be_killed_in_a_script() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script("a.php", WAITING);
     let master = Master::start(&site.config());
     let mut worker = master.worker();
@@ -94,7 +94,7 @@ fn a_worker_can_be_killed_in_a_script() {
 
 #[test]
 fn an_order_to_stop_does_not_wake_a_script_that_sleeps() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "a.php",
         "<?php touch(__DIR__ . '/started'); $start = hrtime(true); $left = sleep(1);
@@ -112,7 +112,7 @@ fn an_order_to_stop_does_not_wake_a_script_that_sleeps() {
 
 #[test]
 fn a_worker_that_crashes_is_told_with_its_signal_and_the_others_serve_on() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "crash.php",
         "<?php posix_kill(posix_getpid(), SIGSEGV); echo 1;",
@@ -129,7 +129,7 @@ fn a_worker_that_crashes_is_told_with_its_signal_and_the_others_serve_on() {
 
 #[test]
 fn a_worker_inherits_what_it_needs_and_its_programs_nothing() {
-    let site = Site::new();
+    let site = Scripts::new();
     // The descriptors of the worker, and those of a program that it starts in each way that PHP has.
     site.script(
         "a.php",
@@ -187,7 +187,7 @@ fn a_worker_inherits_what_it_needs_and_its_programs_nothing() {
 
 #[test]
 fn a_process_that_a_script_forks_never_speaks_to_the_gateway() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "a.php",
         "<?php
@@ -246,7 +246,7 @@ fn a_process_that_a_script_forks_never_speaks_to_the_gateway() {
 
 #[test]
 fn workers_share_opcache() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "a.php",
         "<?php echo opcache_is_script_cached(__DIR__ . '/b.php') ? 'cached' : 'not';",
@@ -259,7 +259,7 @@ fn workers_share_opcache() {
     assert_eq!(two.get(&site, "/a.php").body(), "cached");
 }
 
-fn opcache(site: &Site) -> Config {
+fn opcache(site: &Scripts) -> Config {
     site.config()
         .with("define", "zend_extension=opcache")
         .with("define", "opcache.file_update_protection=0")
@@ -268,7 +268,7 @@ fn opcache(site: &Site) -> Config {
 
 #[test]
 fn what_one_master_has_compiled_another_compiles_before_its_first_request() {
-    let site = Site::new();
+    let site = Scripts::new();
     for version in ["old", "new"] {
         for at in 0..20 {
             site.script(
@@ -337,7 +337,7 @@ fn what_one_master_has_compiled_another_compiles_before_its_first_request() {
 
 #[test]
 fn a_pool_without_opcache_has_an_empty_list_and_compiles_nothing() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script("a.php", "<?php echo 1;");
     let master = Master::start(&site.config());
     let list: OwnedFd = tempfile::tempfile().unwrap().into();
@@ -350,7 +350,7 @@ fn a_pool_without_opcache_has_an_empty_list_and_compiles_nothing() {
     assert_eq!(master.end_of_number(number), End::Code(0));
 }
 
-fn preloading(site: &Site, script: &Path) -> Config {
+fn preloading(site: &Scripts, script: &Path) -> Config {
     let config = opcache(site).with("define", &format!("opcache.preload={}", script.display()));
     if weir_sys::identity::is_root() {
         return config.with("define", "opcache.preload_user=root");
@@ -360,7 +360,7 @@ fn preloading(site: &Site, script: &Path) -> Config {
 
 #[test]
 fn scripts_can_be_preloaded() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "preload.php",
         "<?php class Preloaded { const WORD = 'from before'; }",
@@ -376,7 +376,7 @@ fn scripts_can_be_preloaded() {
 
 #[test]
 fn figures_are_measured_when_they_are_asked_for() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script("light.php", "<?php echo 1;");
     site.script(
         "heavy.php",
@@ -411,7 +411,7 @@ fn figures_are_measured_when_they_are_asked_for() {
 
 #[test]
 fn scripts_run_in_a_chroot_and_without_capabilities() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script(
         "www/a.php",
         "<?php register_shutdown_function(fn() => print(getcwd()));
@@ -462,7 +462,7 @@ fn scripts_run_in_a_chroot_and_without_capabilities() {
 
 #[test]
 fn a_master_that_cannot_start_says_why() {
-    let site = Site::new();
+    let site = Scripts::new();
     let broken = site.beside().join("preload.php");
     fs::write(&broken, "<?php nothing();").unwrap();
     let config = preloading(&site, &broken);
@@ -508,7 +508,7 @@ fn a_master_that_cannot_start_says_why() {
 
 #[test]
 fn a_worker_is_made_fast_and_many_can_be() {
-    let site = Site::new();
+    let site = Scripts::new();
     site.script("a.php", "<?php echo getmypid();");
     let master = Master::start(&site.config());
     let start = Instant::now();
@@ -591,7 +591,7 @@ fn the_program_says_what_php_is() {
 #[test]
 fn a_request_tells_how_long_it_held_the_lock_of_its_session() {
     const SHORT: u64 = 300_000;
-    let site = Site::new();
+    let site = Scripts::new();
     let sessions = site.path("sessions");
     fs::create_dir(&sessions).unwrap();
     fs::set_permissions(&sessions, fs::Permissions::from_mode(0o777)).unwrap();

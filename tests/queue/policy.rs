@@ -1,7 +1,6 @@
 //! What a site, a route or a FastCGI listener sets for a request: deadlines, priorities, and who may set them.
 
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_test::fcgi::{STDIN, record};
@@ -30,22 +29,18 @@ fn scripts() -> Setup {
         .file("pid.php", "<?php echo getmypid();")
 }
 
-fn scratch(weir: &Weir, name: &str) -> PathBuf {
-    weir.folder().join("spool").join(name)
-}
-
 fn target(weir: &Weir, name: &str, query: &str) -> String {
     format!(
         "/wait.php?came={}&gate={}{query}",
-        scratch(weir, &format!("came-{name}")).display(),
-        scratch(weir, &format!("gate-{name}")).display(),
+        weir.scratch(&format!("came-{name}")).display(),
+        weir.scratch(&format!("gate-{name}")).display(),
     )
 }
 
 #[track_caller]
 fn wait_until_it_runs(weir: &Weir, name: &str) {
     wait_until("the script runs", || {
-        scratch(weir, &format!("came-{name}")).exists()
+        weir.scratch(&format!("came-{name}")).exists()
     });
 }
 
@@ -89,7 +84,7 @@ fn a_late_server_is_left_alone() {
     let target = target(&weir, "a", "");
     weir.get(&target).expect(504).expect_reason("terminated");
     // PHP-FPM continues to run the script: weir has not told it to stop.
-    fs::write(scratch(&weir, "gate-a"), "").expect("the gate");
+    fs::write(weir.scratch("gate-a"), "").expect("the gate");
     weir.get("/pid.php").expect(200);
 }
 
@@ -106,7 +101,7 @@ fn an_answer_that_has_begun_is_not_cut() {
     wait_until_it_runs(&weir, "a");
     // Longer than the limit.
     std::thread::sleep(Duration::from_millis(1_500));
-    fs::write(scratch(&weir, "gate-a"), "").expect("the gate");
+    fs::write(weir.scratch("gate-a"), "").expect("the gate");
     let answer = client.response().expect(200);
     assert!(answer.whole && answer.text().ends_with("done"));
     assert_eq!(pid(&weir), worker);
@@ -361,7 +356,7 @@ fn what_a_request_is_worth_is_logged_and_traced() {
     wait_until_it_runs(&weir, "a");
     drop(leaves);
     weir.wait_for_error(&["left", "0 bytes; its script continues"]);
-    fs::write(scratch(&weir, "gate-a"), "").expect("the gate");
+    fs::write(weir.scratch("gate-a"), "").expect("the gate");
 }
 
 /// One worker behind a gate that prints the request it got.

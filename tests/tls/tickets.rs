@@ -47,15 +47,7 @@ fn handshakes_are_counted() {
     assert!(!resumes(&weir, true, "-tls1_3"));
     assert!(resumes(&weir, false, "-tls1_3"));
     said(weir.address(), "unknown.test", &[]);
-    let metrics = || {
-        let socket = weir.folder().join("admin.sock");
-        let output = std::process::Command::new("curl")
-            .args(["-s", "--unix-socket"])
-            .arg(socket)
-            .arg("http://weir/metrics")
-            .output();
-        String::from_utf8(output.expect("curl").stdout).expect("UTF-8")
-    };
+    let metrics = || weir.window_get("/metrics").1;
     for (result, count) in [("full", 1), ("resumed", 1), ("failed", 1)] {
         let line = format!("weir_tls_handshakes_total{{result=\"{result}\"}} {count}");
         wait_until(&line, || metrics().contains(&line));

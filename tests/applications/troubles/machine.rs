@@ -9,7 +9,7 @@ use weir_test::{LIMIT, goes_on_as_root};
 
 /// The value of a metric whose line begins with this.
 fn metric(weir: &Weir, begin: &str) -> Option<f64> {
-    let (status, page) = window_get(weir, "/metrics");
+    let (status, page) = weir.window_get("/metrics");
     assert_eq!(status, 200, "{page}");
     let line = page.lines().find(|line| line.starts_with(begin))?;
     line.rsplit(' ').next()?.parse().ok()
@@ -33,8 +33,8 @@ fn a_reactor_that_stands_still_is_told_and_makes_it_not_ready() {
         return;
     }
     let lines = "threads = 2\ngateway_timeout = \"0\"\n";
-    let weir = with_window(Setup::new(), lines).start();
-    assert_eq!(window_get(&weir, "/readyz").0, 200);
+    let weir = Setup::new().window().server(lines).start();
+    assert_eq!(weir.window_get("/readyz").0, 200);
     let mut strace = Command::new("strace")
         .args([
             "-q",
@@ -50,19 +50,17 @@ fn a_reactor_that_stands_still_is_told_and_makes_it_not_ready() {
     let said = wait_for_trouble(&weir, &["reactor 1 of the gateway has been stuck for"]);
     assert!(said.contains(&weir.gateway().pid.to_string()), "{said}");
     wait_until("it is not ready", || {
-        let (status, said) = window_get(&weir, "/readyz");
+        let (status, said) = weir.window_get("/readyz");
         status == 503 && said.contains("reactor 1 has not moved for")
     });
-    let status = json(&weir);
+    let status = weir.status();
     let silent = status["silent"]["reactors"].as_array().expect("a list");
     assert_eq!(silent.len(), 1, "{silent:?}");
     signal(strace.id(), Signal::INT);
     wait(&mut strace, LIMIT).expect("it lets go of the thread");
-    wait_until("it is ready again", || {
-        window_get(&weir, "/readyz").0 == 200
-    });
+    wait_until("it is ready again", || weir.window_get("/readyz").0 == 200);
     wait_until("nothing is told any more", || {
-        json(&weir)["silent"]["reactors"] == serde_json::json!([])
+        weir.status()["silent"]["reactors"] == serde_json::json!([])
     });
 }
 
@@ -70,7 +68,10 @@ fn a_reactor_that_stands_still_is_told_and_makes_it_not_ready() {
 fn a_full_spool_is_told_with_what_helps_and_counted() {
     let gate = Gate::default();
     let shut = gate.clone();
-    let setup = with_window(Setup::new().file("run.php", ""), "max_spool = \"1M\"\n");
+    let setup = Setup::new()
+        .file("run.php", "")
+        .window()
+        .server("max_spool = \"1M\"\n");
     let responder = Responder::unix(setup.folder(), move |_, answer| {
         shut.pass();
         answer.page("a page");
@@ -112,7 +113,7 @@ fn workers_that_cannot_be_forked_are_told_and_are_there_once_they_can() {
         return;
     }
     let user = 61_000 + std::process::id() % 4_000;
-    let setup = with_window(Setup::new(), "").file(
+    let setup = Setup::new().window().file(
         "gate.php",
         "<?php while (!file_exists(__DIR__ . '/gate')) { usleep(5000); clearstatcache(); } echo 'done';",
     );
@@ -145,7 +146,7 @@ fn workers_that_cannot_be_forked_are_told_and_are_there_once_they_can() {
     weir.wait_for_error(&["pool=app", "Resource temporarily unavailable"]);
     processes("1000:");
     wait_until("both run", || {
-        json(&weir)["pools"][0]["workers"]["busy"] == 2
+        weir.status()["pools"][0]["workers"]["busy"] == 2
     });
     fs::write(weir.root().join("gate"), "").expect("the gate");
     for client in &mut clients {
@@ -155,7 +156,7 @@ fn workers_that_cannot_be_forked_are_told_and_are_there_once_they_can() {
 
 #[test]
 fn lines_that_the_managers_log_has_lost_are_counted_and_told() {
-    let setup = with_window(Setup::new(), "");
+    let setup = Setup::new().window();
     let pipe = setup.folder().join("log/pipe");
     let made = Command::new("mkfifo").arg(&pipe).status();
     assert!(made.expect("mkfifo").success());
@@ -195,7 +196,7 @@ fn lines_that_the_managers_log_has_lost_are_counted_and_told() {
         said.contains("reader of the pipe") || said.contains("faster"),
         "{said}"
     );
-    let logs = json(&weir)["logs"].as_array().cloned().expect("a list");
+    let logs = weir.status()["logs"].as_array().cloned().expect("a list");
     let of_manager = logs
         .iter()
         .find(|log| log["name"] == "error log of the manager");
@@ -206,7 +207,7 @@ fn lines_that_the_managers_log_has_lost_are_counted_and_told() {
     // Reads to the end, so that weir can finish.
     std::thread::spawn(move || std::io::copy(&mut { reader }, &mut std::io::sink()));
     wait_until("the last lines are out", || {
-        let logs = json(&weir)["logs"].clone();
+        let logs = weir.status()["logs"].clone();
         logs.as_array()
             .expect("a list")
             .iter()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Load, fpms, plain, pool, site, states, status, tally};
+use super::{Load, fpms, plain, pool, pool_status, site, states, tally};
 use weir_test::{Client, Gate, Responder, Setup, Weir, wait_until};
 
 /// Three PHP-FPMs with two children each, and these lines of the pool.
@@ -64,10 +64,10 @@ fn first_fills_one_server_after_the_other() {
         // No server gets more than its share of the limit.
         let load = Load::start(weir, 3, "/sleep.php?ms=50");
         wait_until("the second is used", || {
-            status(weir)["servers"][1]["requests"].as_u64() > Some(5)
+            pool_status(weir)["servers"][1]["requests"].as_u64() > Some(5)
         });
         assert!(load.end().iter().all(|(status, _)| *status == 200));
-        let status = status(weir);
+        let status = pool_status(weir);
         assert_eq!(status["servers"][2]["requests"], 0, "{status:#}");
     });
 }

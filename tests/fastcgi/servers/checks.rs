@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::Signal;
 
-use super::{Load, fpm_again, fpms, plain, pool, site, states, status, tally};
+use super::{Load, fpm_again, fpms, plain, pool, pool_status, site, states, tally};
 use weir_test::fcgi::{Answer, Request, STDOUT};
 use weir_test::{Responder, wait_until};
 
@@ -17,11 +17,11 @@ fn a_stopped_fpm_is_found_out_by_its_ping_page() {
                  queue.maxconn = 4";
     let weir = setup.pool(&pool(&plain(&fpms), lines)).start();
     wait_until("both were checked", || {
-        let servers = status(&weir)["servers"].clone();
+        let servers = pool_status(&weir)["servers"].clone();
         (0..2).all(|server| servers[server]["last_check"]["good"] == true)
     });
     assert_eq!(
-        status(&weir)["servers"][0]["last_check"]["what"],
+        pool_status(&weir)["servers"][0]["last_check"]["what"],
         "status 200"
     );
     // Its socket still takes connections.
@@ -47,7 +47,7 @@ fn a_busy_fpm_is_not_taken_for_a_dead_one() {
     let weir = setup.pool(&pool(&plain(&fpms), lines)).start();
     let load = Load::start(&weir, 6, "/sleep.php?ms=200");
     let checks = |good: fn(&serde_json::Value) -> bool| {
-        let status = status(&weir);
+        let status = pool_status(&weir);
         good(&status["servers"][0]["last_check"])
     };
     wait_until("a check was not answered in time", || {
@@ -67,14 +67,14 @@ fn kept_connections_leave_a_worker_for_the_check() {
     let weir = setup.pool(&pool(&plain(&fpms), lines)).start();
     let load = Load::start(&weir, 4, "/sleep.php?ms=20");
     wait_until("both workers have a connection", || {
-        status(&weir)["workers"]["most_busy"] == 2
+        pool_status(&weir)["workers"]["most_busy"] == 2
     });
     let seen = load.end();
     assert!(seen.iter().all(|(status, _)| *status == 200), "{seen:?}");
     // From here on there are no requests, and the connections stay open.
     let mut times = Vec::new();
     wait_until("it was checked again and again", || {
-        let check = status(&weir)["servers"][0]["last_check"].clone();
+        let check = pool_status(&weir)["servers"][0]["last_check"].clone();
         assert_ne!(check["good"], false, "{check}");
         if times.last() != Some(&check["time"]) {
             times.push(check["time"].clone());
@@ -163,7 +163,7 @@ fn whatever_a_server_says_to_a_check_is_survived() {
         .chain(["up"])
         .collect();
     wait_until("all were checked", || states(&weir) == expected);
-    let said = status(&weir);
+    let said = pool_status(&weir);
     for (index, (what, _)) in handlers.iter().enumerate() {
         let check = &said["servers"][index]["last_check"];
         let told = check["what"].as_str().expect("what was wrong");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::{Load, fpm_again, fpms, plain, pool, site, states, status, tally};
+use super::{Load, fpm_again, fpms, plain, pool, pool_status, site, states, tally};
 use weir_test::{Responder, Setup, wait_until};
 
 #[test]
@@ -14,7 +14,7 @@ fn a_server_that_dies_under_load_loses_no_request_and_comes_back_slowly() {
     let lines = "slowstart = \"3s\"\nfail_timeout = \"1s\"\nqueue.maxconn = 12";
     let weir = setup.pool(&pool(&plain(&fpms), lines)).start();
     let load = Load::start(&weir, 12, "/sleep.php?ms=20");
-    let requests = |server: usize| status(&weir)["servers"][server]["requests"].as_u64();
+    let requests = |server: usize| pool_status(&weir)["servers"][server]["requests"].as_u64();
     wait_until("all are at work", || {
         (0..3).all(|server| requests(server) > Some(5))
     });
@@ -23,7 +23,7 @@ fn a_server_that_dies_under_load_loses_no_request_and_comes_back_slowly() {
     drop(second);
     weir.wait_for_error(&["server unix:", "/b/fpm.sock is down"]);
     // The other servers do not get more load than they can take.
-    assert_eq!(status(&weir)["workers"]["limit"], 8);
+    assert_eq!(pool_status(&weir)["workers"]["limit"], 8);
     let second = fpm_again(&weir, 'b', 4);
     weir.wait_for_error(&["/b/fpm.sock is up again after", "starts slowly"]);
     wait_until("it is up", || states(&weir)[1] == "up");
@@ -76,11 +76,11 @@ fn all_are_tried_where_all_are_down() {
     weir.get("/who.php").expect(503).expect_reason("no_worker");
     weir.wait_for_error(&["no server is up"]);
     assert_eq!(states(&weir), ["down", "down"]);
-    assert_eq!(status(&weir)["state"], "down");
+    assert_eq!(pool_status(&weir)["state"], "down");
     let second = fpm_again(&weir, 'b', 1);
     wait_until("it is found", || weir.get("/who.php").status == 200);
     assert_eq!(states(&weir)[1], "up");
-    assert_eq!(status(&weir)["state"], "up");
+    assert_eq!(pool_status(&weir)["state"], "up");
     drop(second);
 }
 
@@ -91,8 +91,8 @@ fn kept_connections_follow_their_servers() {
     let lines = "keep_conn = true\nfail_timeout = \"1s\"\nqueue.maxconn = 4";
     let weir = setup.pool(&pool(&plain(&fpms), lines)).start();
     let load = Load::start(&weir, 8, "/sleep.php?ms=5");
-    let kept = |server: usize| status(&weir)["servers"][server]["kept"].as_u64();
-    let busy = |server: usize| status(&weir)["servers"][server]["requests"].as_u64();
+    let kept = |server: usize| pool_status(&weir)["servers"][server]["kept"].as_u64();
+    let busy = |server: usize| pool_status(&weir)["servers"][server]["requests"].as_u64();
     wait_until("both are used", || busy(0) > Some(20) && busy(1) > Some(20));
     let seen = load.end();
     assert!(seen.iter().all(|(status, _)| *status == 200));
@@ -136,8 +136,7 @@ fn a_server_that_fails_its_requests_is_left_out() {
     let good = Responder::tcp(|_, answer| answer.page("good"));
     let servers = [&bad, &good].map(|server| format!("\"{}\"", server.server()));
     let lines = "balance = \"roundrobin\"\nmax_fails = 3\nfail_timeout = \"2s\"\nretries = 0\nqueue.maxconn = 4";
-    let admin = format!("admin = \"unix:{}/admin.sock\"", setup.folder().display());
-    let weir = setup.server(&admin).pool(&pool(&servers, lines)).start();
+    let weir = setup.window().pool(&pool(&servers, lines)).start();
     let began = Instant::now();
     let mut failures = 0;
     while states(&weir)[0] == "up" {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Load, fpms, plain, pool, site, status};
+use super::{Load, fpms, plain, pool, pool_status, site};
 use weir_test::{Responder, wait_until};
 
 #[test]
@@ -10,13 +10,17 @@ fn three_children_are_not_given_what_only_waits() {
     let setup = site();
     let fpms = fpms(&setup, &[3]);
     let weir = setup.pool(&pool(&plain(&fpms), "")).start();
-    let limit = || status(&weir)["workers"]["limit"].as_u64().expect("a limit");
+    let limit = || {
+        pool_status(&weir)["workers"]["limit"]
+            .as_u64()
+            .expect("a limit")
+    };
     assert_eq!(limit(), 10);
     let load = Load::start(&weir, 30, "/sleep.php?ms=10");
     let mut highest = 0;
     wait_until("the limit was found out", || {
         highest = highest.max(limit());
-        status(&weir)["requests"]["finished"].as_u64() > Some(600)
+        pool_status(&weir)["requests"]["finished"].as_u64() > Some(600)
     });
     wait_until("it is small", || limit() <= 9);
     let seen = load.end();
@@ -35,7 +39,7 @@ fn a_server_that_can_is_given_more() {
     let weir = setup.pool(&pool).start();
     let load = Load::start(&weir, 60, "/who.php");
     wait_until("the limit has grown", || {
-        status(&weir)["workers"]["limit"].as_u64() > Some(20)
+        pool_status(&weir)["workers"]["limit"].as_u64() > Some(20)
     });
     wait_until("they run", || server.most_running() > 15);
     assert!(load.end().iter().all(|(status, _)| *status == 200));
@@ -47,12 +51,12 @@ fn limits_said_for_each_server_are_kept() {
     let fpms = fpms(&setup, &[4, 4]);
     let lines = "limit_start = 2\nlimit_max = 3";
     let weir = setup.pool(&pool(&plain(&fpms), lines)).start();
-    assert_eq!(status(&weir)["workers"]["limit"], 4);
+    assert_eq!(pool_status(&weir)["workers"]["limit"], 4);
     let load = Load::start(&weir, 12, "/sleep.php?ms=10");
     wait_until("it has served", || {
-        status(&weir)["requests"]["finished"].as_u64() > Some(300)
+        pool_status(&weir)["requests"]["finished"].as_u64() > Some(300)
     });
-    let limit = status(&weir)["workers"]["limit"].as_u64();
+    let limit = pool_status(&weir)["workers"]["limit"].as_u64();
     assert!(limit <= Some(6) && limit >= Some(2), "{limit:?}");
     assert!(load.end().iter().all(|(status, _)| *status == 200));
 }

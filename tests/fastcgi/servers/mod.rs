@@ -9,7 +9,6 @@ mod names;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -17,7 +16,6 @@ use std::thread::JoinHandle;
 use serde_json::Value;
 
 use weir_test::php::Fpm;
-use weir_test::weir::program;
 use weir_test::{Client, Setup, Weir};
 
 /// A PHP-FPM for each number of children, called `a`, `b` and so on. `who.php` prints its name.
@@ -52,8 +50,7 @@ fn site() -> Setup {
             "sleep.php",
             "<?php usleep(1000 * (int)$_GET['ms']); echo getenv('SERVER');",
         );
-    let admin = format!("admin = \"unix:{}/admin.sock\"", setup.folder().display());
-    setup.server(&admin)
+    setup.window()
 }
 
 /// A pool's text: these servers, as weir.toml names them, and further lines.
@@ -69,25 +66,14 @@ fn plain(fpms: &[Fpm]) -> Vec<String> {
         .collect()
 }
 
-/// The first pool in `weir status --json`.
-fn status(weir: &Weir) -> Value {
-    let output = Command::new(program())
-        .args(["status", "--json"])
-        .arg(format!(
-            "--admin=unix:{}/admin.sock",
-            weir.folder().display()
-        ))
-        .output()
-        .expect("weir status");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let status: Value =
-        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    status["pools"][0].clone()
+/// The first pool in weir's status.
+fn pool_status(weir: &Weir) -> Value {
+    weir.status()["pools"][0].clone()
 }
 
 /// The states of the servers, in the order of weir.toml.
 fn states(weir: &Weir) -> Vec<String> {
-    let status = status(weir);
+    let status = pool_status(weir);
     let servers = status["servers"].as_array().expect("servers");
     let state = |server: &Value| server["state"].as_str().expect("a state").to_owned();
     servers.iter().map(state).collect()

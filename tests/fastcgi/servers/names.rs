@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::{pool, site, states, status, tally};
+use super::{pool, pool_status, site, states, tally};
 use weir_test::dns::{Dns, Says};
 use weir_test::process::signal;
 use weir_test::weir::program;
@@ -49,7 +49,7 @@ fn every_address_of_a_name_is_a_server_and_changes_move_the_load() {
     let weir = start(&dns, port, "queue.maxconn = 4");
     let seen = tally(&weir, "/who.php", 10);
     assert_eq!((seen["0"], seen["1"]), (5, 5));
-    let shown = status(&weir)["servers"][0]["name"].clone();
+    let shown = pool_status(&weir)["servers"][0]["name"].clone();
     assert_eq!(shown, format!("php.test:{port} ({})", ips[0]));
 
     dns.says("php.test", Says::Addresses(ips[1..].to_vec(), 1));

@@ -2,8 +2,6 @@
 //! understand.
 
 use std::{
-    io::{BufRead, BufReader},
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -13,7 +11,7 @@ use super::*;
 const SPEAKS: &[u8] = b"weir-php speaks protocol ";
 
 /// weir and its PHP in a separate folder, where weir finds no other PHP: the folder, weir, and the path of its PHP.
-fn install(site: &Site) -> (PathBuf, PathBuf) {
+fn install(site: &Setup) -> (PathBuf, PathBuf) {
     let bin = folder(site, "bin");
     let weir = bin.join("weir");
     if fs::hard_link(program(), &weir).is_err() {
@@ -28,7 +26,7 @@ fn install(site: &Site) -> (PathBuf, PathBuf) {
 fn write_program(path: &Path, bytes: &[u8]) {
     let _ = fs::remove_file(path);
     fs::write(path, bytes).unwrap();
-    fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    mode(path, 0o755);
 }
 
 /// The program with a changed text: `words` replace the start of the text that names its protocol, and `number` what
@@ -43,7 +41,7 @@ fn saying(number: &[u8], words: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn says(weir: &Path, what: &str, site: &Site) -> (bool, String) {
+fn says(weir: &Path, what: &str, site: &Setup) -> (bool, String) {
     let output = Command::new(weir)
         .arg(what)
         .arg("-c")
@@ -59,7 +57,7 @@ fn says(weir: &Path, what: &str, site: &Site) -> (bool, String) {
 
 #[test]
 fn a_weir_php_of_another_build_is_refused_at_the_start_and_both_files_are_named() {
-    let (site, text) = php_site("max_children = 1");
+    let site = php_site("max_children = 1");
     let (weir, php) = install(&site);
     let names = |said: &str, spoken: &str| {
         for part in [
@@ -80,7 +78,7 @@ fn a_weir_php_of_another_build_is_refused_at_the_start_and_both_files_are_named(
         ),
     ] {
         write_program(&php, &bytes);
-        let (status, said) = ended(command_of(&weir, &site, &text));
+        let (status, said) = site.clone().program(&weir).start_in_vain();
         assert_eq!(status.code(), Some(78), "{said}");
         names(&said, spoken);
         for what in ["check", "doctor"] {
@@ -93,20 +91,16 @@ fn a_weir_php_of_another_build_is_refused_at_the_start_and_both_files_are_named(
 
 #[test]
 fn a_script_that_starts_a_weir_php_of_another_build_is_found_out_by_the_first_message() {
-    let (site, text) = php_site("max_children = 1");
+    let site = php_site("max_children = 1");
     let (weir, php) = install(&site);
     let real = php.with_file_name("real-php");
     let script = format!("#!/bin/sh\nexec {}\n", real.display());
     write_program(&php, script.as_bytes());
     write_program(&real, &saying(b"7", SPEAKS));
-    let mut running = command_of(&weir, &site, &text).spawn().unwrap();
-    let lines = BufReader::new(running.stderr.take().unwrap()).lines();
-    let said = lines
-        .map_while(Result::ok)
-        .find(|line| line.contains("PHP cannot be started: weir and"))
-        .expect("it is said");
-    running.kill().unwrap();
-    running.wait().unwrap();
+    let site = site.program(&weir);
+    let mut running = site.start();
+    let said = running.log_line("PHP cannot be started: weir and");
+    running.kill();
     for part in [
         "are from different builds",
         &format!("{} uses protocol 7", real.display()),
@@ -117,8 +111,7 @@ fn a_script_that_starts_a_weir_php_of_another_build_is_found_out_by_the_first_me
     }
     // A PHP of the same build may be started like this.
     write_program(&real, &saying(b"", SPEAKS));
-    let weir = Weir::of(command_of(&weir, &site, &text), &site);
-    let answer = weir.get_until("/hello.php", |answer| answer.starts_with("HTTP/1.1 200 "));
-    assert_eq!(body(&answer), "hello");
-    weir.stop();
+    let weir = site.start();
+    let answer = weir.get_until("/hello.php", |answer| answer.status == 200);
+    assert_eq!(answer.text(), "hello");
 }

@@ -6,11 +6,11 @@ use super::*;
 
 #[test]
 fn a_pool_has_one_master_that_forks_workers_and_none_of_them_is_root() {
-    let (site, text) = php_site("max_children = 2");
-    let weir = Weir::start_with(&site, &text);
+    let site = php_site("max_children = 2");
+    let weir = site.start();
     let answer = weir.get("/who.php");
     let master = number(&answer, "master");
-    assert!(weir.children().contains(&master), "{answer}");
+    assert!(weir.children().contains(&master), "{answer:?}");
     assert!(offspring(master).contains(&number(&answer, "pid")));
     if is_root() {
         assert_ne!(number(&answer, "uid"), 0);
@@ -18,122 +18,110 @@ fn a_pool_has_one_master_that_forks_workers_and_none_of_them_is_root() {
         assert!(!status.contains("Uid:\t0"), "{status}");
         assert!(status.contains("CapPrm:\t0000000000000000"), "{status}");
     }
-    weir.stop();
 }
 
 #[test]
 fn nothing_is_left_after_the_manager_is_killed() {
-    let (site, text) = php_site("pm = \"static\"\nmax_children = 3");
-    let mut weir = Weir::start_with(&site, &text);
+    let site = php_site("pm = \"static\"\nmax_children = 3");
+    let mut weir = site.start();
     weir.get("/who.php");
     let mut all = Vec::new();
     wait_until("gateway, master and workers are there", || {
-        all = offspring(weir.process.id());
+        all = offspring(weir.pid());
         all.len() == 5
     });
-    weir.process.kill().unwrap();
-    weir.process.wait().unwrap();
-    wait_until("all are gone", || all.iter().all(|pid| !is_alive(*pid)));
+    weir.kill();
+    assert!(all.iter().all(|pid| !is_alive(*pid)));
 }
 
 #[test]
 fn a_worker_that_crashes_is_told_of_and_another_takes_its_place() {
-    let (site, text) = php_site("pm = \"static\"\nmax_children = 1\nretries = 0");
-    fs::write(
-        site.path("site/crash.php"),
+    let site = php_site("pm = \"static\"\nmax_children = 1\nretries = 0");
+    let site = site.file(
+        "crash.php",
         "<?php posix_kill(posix_getpid(), 11); sleep(30);",
-    )
-    .unwrap();
-    let weir = Weir::start_with(&site, &text);
+    );
+    let weir = site.start();
     let before = weir.get("/who.php");
     let answer = weir.get("/crash.php");
-    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+    assert!(answer.status == 502, "{answer:?}");
     let line = weir.log_line("worker died: SIGSEGV");
     let worker = format!("worker={}", number(&before, "pid"));
     assert!(
-        line.contains(&worker) && line.contains("pool=php"),
+        line.contains(&worker) && line.contains("pool=app"),
         "{line}"
     );
-    let after = weir.get_until("/who.php", |answer| answer.contains("pid="));
+    let after = who(&weir);
     assert_ne!(number(&after, "pid"), number(&before, "pid"));
     assert_eq!(number(&after, "master"), number(&before, "master"));
-    weir.stop();
 }
 
 #[test]
 fn too_many_crashes_start_the_pool_anew() {
-    let (site, text) = php_site("pm = \"static\"\nmax_children = 1\nretries = 0");
-    fs::write(
-        site.path("site/crash.php"),
+    let site = php_site("pm = \"static\"\nmax_children = 1\nretries = 0");
+    let site = site.file(
+        "crash.php",
         "<?php posix_kill(posix_getpid(), 11); sleep(30);",
-    )
-    .unwrap();
-    let limit = "[server]\nemergency_restart_threshold = 2\nemergency_restart_interval = \"60s\"";
-    let weir = Weir::start_with(&site, &text.replace("[server]", limit));
+    );
+    let limit = "emergency_restart_threshold = 2\nemergency_restart_interval = \"60s\"";
+    let weir = site.server(limit).start();
     let before = weir.get("/who.php");
     for _ in 0..2 {
-        weir.get_until("/hello.php", |answer| answer.ends_with("hello"));
+        weir.get_until("/hello.php", |answer| answer.text() == "hello");
         weir.get("/crash.php");
     }
     weir.log_line("2 workers crashed within 60 s");
     weir.get_until("/who.php", |answer| {
-        answer.contains("master=") && number(answer, "master") != number(&before, "master")
+        answer.text().contains("master=") && number(answer, "master") != number(&before, "master")
     });
-    weir.stop();
 }
 
 #[test]
 fn all_pools_together_have_no_more_workers_than_process_max() {
-    let (site, text) = php_site("pm = \"static\"\nmax_children = 2");
-    let text = text.replace("[server]", "[server]\nprocess_max = 3");
-    let text = format!(
+    let site = php_site("pm = \"static\"\nmax_children = 2");
+    let more = format!(
         "[pool.second]\nruntime = \"php\"\npm = \"static\"\nmax_children = 2\n\
-         [site.second]\nhosts = [\"second\"]\nroot = \"{}\"\npool = \"second\"\n{text}",
-        site.path("site").display()
+         [site.second]\nhosts = [\"second\"]\nroot = \"{}\"\npool = \"second\"",
+        site.root().display()
     );
-    let weir = Weir::start_with(&site, &text);
+    let weir = site.server("process_max = 3").more(&more).start();
     weir.log_line("process_max");
     // One gateway, two masters, three workers.
-    wait_until("as many as may be", || {
-        offspring(weir.process.id()).len() == 6
-    });
-    let answer = weir.get("/hello.php");
-    assert!(answer.ends_with("hello"), "{answer}");
-    assert_eq!(offspring(weir.process.id()).len(), 6);
-    weir.stop();
+    wait_until("as many as may be", || offspring(weir.pid()).len() == 6);
+    assert_eq!(weir.get("/hello.php").text(), "hello");
+    assert_eq!(offspring(weir.pid()).len(), 6);
 }
 
 #[test]
 fn a_master_that_a_script_has_stopped_goes_on_when_it_is_needed() {
-    let (site, text) = php_site(
+    let site = php_site(
         "pm = \"ondemand\"\nmax_children = 2\nprocess_idle_timeout = \"100ms\"\n\
          request_terminate_timeout = \"1s\"",
     );
-    let script = |name: &str, text: &str| fs::write(site.path("site").join(name), text).unwrap();
+    let script = |name: &str, text: &str| fs::write(site.root().join(name), text).unwrap();
     let stop = "<?php posix_kill(posix_getppid(), 19);";
     script("stop.php", &format!("{stop} echo 'stopped';"));
     script("hang.php", &format!("{stop} while (true);"));
-    let weir = Weir::start_with(&site, &text);
+    let weir = site.start();
     let master = number(&weir.get("/who.php"), "master");
     // The next request needs a worker that the stopped master must fork.
-    assert!(weir.get("/stop.php").ends_with("stopped"));
+    assert!(weir.get("/stop.php").text().ends_with("stopped"));
     wait_until("no worker is left", || offspring(master).is_empty());
     assert_eq!(number(&weir.get("/who.php"), "master"), master);
     // Only the stopped master could kill this script.
     let answer = weir.get("/hang.php");
-    assert!(answer.starts_with("HTTP/1.1 504"), "{answer}");
+    assert!(answer.status == 504, "{answer:?}");
     wait_until("its worker is gone", || offspring(master).is_empty());
     assert_eq!(number(&weir.get("/who.php"), "master"), master);
-    weir.stop();
 }
 
 #[test]
 fn scripts_that_exhaust_memory_or_time_or_leave_children_behind_cost_only_their_worker() {
-    let (site, text) = php_site(
+    let site = php_site(
         "pm = \"static\"\nmax_children = 2\nrequest_terminate_timeout = \"1s\"\n\
          php_admin_value = { memory_limit = \"16M\" }",
     );
-    let script = |name: &str, text: &str| fs::write(site.path("site").join(name), text).unwrap();
+    let script = |name: &str, text: &str| fs::write(site.root().join(name), text).unwrap();
     script(
         "memory.php",
         "<?php $a = []; while (true) $a[] = str_repeat('x', 100000);",
@@ -143,23 +131,18 @@ fn scripts_that_exhaust_memory_or_time_or_leave_children_behind_cost_only_their_
         "child.php",
         "<?php echo shell_exec('sleep 60 >/dev/null 2>&1 & echo pid=$!'), ' ';",
     );
-    let weir = Weir::start_with(&site, &text);
+    let mut weir = site.start();
     let answer = weir.get("/memory.php");
-    assert!(answer.contains(" 500 "), "{answer}");
+    assert!(answer.status == 500, "{answer:?}");
     let answer = weir.get("/loop.php");
-    assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+    assert!(answer.status == 504, "{answer:?}");
     let answer = weir.get("/child.php");
-    let child: u32 = body(&answer)
-        .trim()
-        .strip_prefix("pid=")
-        .unwrap()
-        .parse()
-        .unwrap();
+    let child = number(&answer, "pid");
     for _ in 0..20 {
-        let answer = weir.get("/hello.php");
-        assert!(answer.ends_with("hello"), "{answer}");
+        assert_eq!(weir.get("/hello.php").text(), "hello");
     }
-    weir.stop();
+    weir.signal(Signal::TERM);
+    assert!(weir.wait_for_end().success());
     if is_alive(child) {
         signal(child, Signal::KILL);
     }
@@ -167,8 +150,8 @@ fn scripts_that_exhaust_memory_or_time_or_leave_children_behind_cost_only_their_
 
 #[test]
 fn a_master_that_dies_takes_its_workers_along_and_is_started_again() {
-    let (site, text) = php_site("pm = \"static\"\nmax_children = 2");
-    let weir = Weir::start_with(&site, &text);
+    let site = php_site("pm = \"static\"\nmax_children = 2");
+    let weir = site.start();
     let before = weir.get("/who.php");
     let master = number(&before, "master");
     wait_until("both workers are there", || offspring(master).len() == 2);
@@ -178,95 +161,82 @@ fn a_master_that_dies_takes_its_workers_along_and_is_started_again() {
     wait_until("its workers are gone", || {
         workers.iter().all(|pid| !is_alive(*pid))
     });
-    let after = weir.get_until("/who.php", |answer| answer.contains("pid="));
+    let after = who(&weir);
     assert_ne!(number(&after, "master"), master);
-    weir.stop();
 }
 
 #[test]
 fn php_that_cannot_be_loaded_makes_a_pool_without_workers_and_says_why() {
-    let (site, text) = php_site(
+    let site = php_site(
         "php_define = { \"opcache.preload\" = \"/no/such/preload.php\", \"opcache.preload_user\" = \"www-data\" }",
     );
-    let weir = Weir::start_with(&site, &text);
+    let weir = site.start();
     let line = weir.log_line("PHP cannot be started: ");
     assert!(
-        line.contains("preload") && line.contains("pool=php"),
+        line.contains("preload") && line.contains("pool=app"),
         "{line}"
     );
-    let answer = weir.get_until("/hello.php", |answer| answer.starts_with("HTTP/1.1 503 "));
-    assert!(answer.to_lowercase().contains("retry-after"), "{answer}");
+    let answer = weir.get_until("/hello.php", |answer| answer.status == 503);
+    assert!(answer.header("retry-after").is_some(), "{answer:?}");
     assert!(
-        weir.get("/a.txt").contains("hello"),
+        weir.get("/a.txt").text().contains("hello"),
         "files are served all the same"
     );
-    weir.stop();
 }
 
 #[test]
 fn a_dead_gateways_workers_end_and_the_master_stays() {
-    let (site, text) = php_site("pm = \"static\"\nmax_children = 2");
-    let weir = Weir::start_with(&site, &text);
+    let site = php_site("pm = \"static\"\nmax_children = 2");
+    let weir = site.start();
     let before = weir.get("/who.php");
     let master = number(&before, "master");
     wait_until("both workers are there", || offspring(master).len() == 2);
     let workers = offspring(master);
-    signal(weir.gateway(), Signal::KILL);
+    signal(weir.gateway().pid, Signal::KILL);
     weir.log_line("accepts connections again");
     wait_until("its workers are gone", || {
         workers.iter().all(|pid| !is_alive(*pid))
     });
-    let after = weir.get_until("/who.php", |answer| answer.contains("pid="));
+    let after = who(&weir);
     assert_eq!(number(&after, "master"), master);
     assert!(!workers.contains(&number(&after, "pid")));
-    weir.stop();
 }
 
 #[test]
 fn a_script_of_a_dead_gateway_has_as_long_as_scripts_have_and_no_longer() {
-    let (site, text) = php_site("max_children = 1\nrequest_terminate_timeout = \"1s\"");
-    fs::write(
-        site.path("site/stuck.php"),
+    let site = php_site("max_children = 1\nrequest_terminate_timeout = \"1s\"");
+    let site = site.file(
+        "stuck.php",
         "<?php ignore_user_abort(true); file_put_contents(__DIR__ . '/started', getmypid()); \
          while (true) sleep(1);",
-    )
-    .unwrap();
-    let weir = Weir::start_with(&site, &text);
-    let mut client = weir.connect();
-    std::io::Write::write_all(&mut client, b"GET /stuck.php HTTP/1.0\r\n\r\n").unwrap();
-    let started = || fs::read_to_string(site.path("site/started")).unwrap_or_default();
+    );
+    let weir = site.start();
+    let mut client = weir.client();
+    client.send("GET /stuck.php HTTP/1.0\r\n\r\n");
+    let started = || fs::read_to_string(site.path("root/started")).unwrap_or_default();
     wait_until("the script runs", || !started().is_empty());
     let stuck: u32 = started().parse().unwrap();
-    signal(weir.gateway(), Signal::KILL);
+    signal(weir.gateway().pid, Signal::KILL);
     weir.log_line("the worker was told to end, but still runs");
     wait_until("the worker is gone", || !is_alive(stuck));
-    let answer = weir.get_until("/who.php", |answer| answer.contains("pid="));
+    let answer = who(&weir);
     assert_ne!(number(&answer, "pid"), stuck);
-    weir.stop();
 }
 
 #[test]
 fn what_workers_print_is_written_whole_to_the_output_log_and_goes_on_after_a_rotation() {
-    let (site, _) = php_site("");
+    let site = php_site("");
     let log = site.path("output.log");
-    let text = text_of(
-        &site,
-        &format!(
-            "pm = \"static\"\nmax_children = 2\noutput_log = \"{}\"\ndecorate_output = false",
-            log.display()
-        ),
-    );
-    fs::write(
-        site.path("site/print.php"),
-        "<?php $n = (int)$_GET['n']; $e = fopen('php://stderr', 'w'); fwrite($e, str_repeat('x', $n) . \"\\n\"); \
-         for ($i = 0; $i < 100; $i++) fwrite($e, \"line $i of $n\\n\"); echo 'done';",
-    )
-    .unwrap();
-    let weir = Weir::start_with(&site, &text);
+    let site = site.pool(&format!(
+        "pm = \"static\"\nmax_children = 2\noutput_log = \"{}\"\ndecorate_output = false",
+        log.display()
+    ));
+    let site = site.file("print.php", "<?php $n = (int)$_GET['n']; $e = fopen('php://stderr', 'w'); fwrite($e, str_repeat('x', $n) . \"\\n\"); \
+         for ($i = 0; $i < 100; $i++) fwrite($e, \"line $i of $n\\n\"); echo 'done';");
+    let weir = site.start();
     let long = 1_000_000;
     for n in [10, long] {
-        let answer = weir.get(&format!("/print.php?n={n}"));
-        assert!(answer.ends_with("done"), "{answer}");
+        assert_eq!(weir.get(&format!("/print.php?n={n}")).text(), "done");
     }
     let read = || fs::read_to_string(&log).unwrap_or_default();
     wait_until("all is written", || {
@@ -284,56 +254,47 @@ fn what_workers_print_is_written_whole_to_the_output_log_and_goes_on_after_a_rot
         }
     }
     fs::rename(&log, site.path("output.log.1")).unwrap();
-    signal(weir.process.id(), Signal::USR1);
+    weir.signal(Signal::USR1);
     wait_until("the log is there again", || log.exists());
     weir.get("/print.php?n=7");
     wait_until("the new one is written", || read().contains("line 99 of 7"));
-    weir.stop();
 }
 
 #[test]
 fn what_workers_print_is_in_the_error_log_with_pool_and_process() {
-    let (site, text) = php_site("max_children = 1");
-    fs::write(
-        site.path("site/print.php"),
-        "<?php file_put_contents('php://stderr', \"to the error log\\n\"); echo 'pid=', getmypid(), ' ';",
-    )
-    .unwrap();
-    let weir = Weir::start_with(&site, &text);
+    let site = php_site("max_children = 1");
+    let site = site.file("print.php", "<?php file_put_contents('php://stderr', \"to the error log\\n\"); echo 'pid=', getmypid(), ' ';");
+    let weir = site.start();
     let answer = weir.get("/print.php");
     let line = weir.log_line("said: to the error log");
     let worker = format!("worker={}", number(&answer, "pid"));
     assert!(
-        line.contains(&worker) && line.contains("pool=php"),
+        line.contains(&worker) && line.contains("pool=app"),
         "{line}"
     );
-    weir.stop();
 }
 
 #[test]
 fn a_script_that_is_slow_is_in_the_slow_log_with_its_stack() {
-    let (site, _) = php_site("");
+    let site = php_site("");
     let log = site.path("slow.log");
-    let text = text_of(
-        &site,
-        &format!(
-            "max_children = 1\nrequest_slowlog_timeout = \"500ms\"\nslowlog = \"{}\"",
-            log.display()
-        ),
-    );
+    let site = site.pool(&format!(
+        "max_children = 1\nrequest_slowlog_timeout = \"500ms\"\nslowlog = \"{}\"",
+        log.display()
+    ));
     let slow = "<?php\nfunction inner() { sleep(2); }\ninner();\necho 'pid=', getmypid(), ' ';";
-    fs::write(site.path("site/stack.php"), slow).unwrap();
-    let weir = Weir::start_with(&site, &text);
+    let site = site.file("stack.php", slow);
+    let weir = site.start();
     let answer = weir.get("/stack.php");
     let pid = number(&answer, "pid");
     let read = || fs::read_to_string(&log).unwrap_or_default();
     wait_until("the entry is there", || read().contains("inner()"));
     let text = read();
     assert!(
-        text.contains(&format!("]  [pool php] pid {pid}\n")),
+        text.contains(&format!("]  [pool app] pid {pid}\n")),
         "{text}"
     );
-    let script = site.path("site/stack.php");
+    let script = site.path("root/stack.php");
     assert!(
         text.contains(&format!("script_filename = {}\n", script.display())),
         "{text}"
@@ -342,26 +303,23 @@ fn a_script_that_is_slow_is_in_the_slow_log_with_its_stack() {
         text.contains(&format!("inner() {}:3\n", script.display())),
         "{text}"
     );
-    weir.stop();
 }
 
 #[test]
 fn what_does_not_end_when_weir_stops_is_killed() {
-    let (site, text) = php_site("max_children = 1");
-    fs::write(
-        site.path("site/stubborn.php"),
+    let site = php_site("max_children = 1");
+    let site = site.file(
+        "stubborn.php",
         "<?php ignore_user_abort(true); touch(__DIR__ . '/started'); while (true) sleep(1);",
-    )
-    .unwrap();
-    let text = text.replace("[server]", "[server]\nshutdown_timeout = \"300ms\"");
-    let mut weir = Weir::start_with(&site, &text);
-    let mut client = weir.connect();
-    std::io::Write::write_all(&mut client, b"GET /stubborn.php HTTP/1.0\r\n\r\n").unwrap();
-    wait_until("the script runs", || site.path("site/started").exists());
-    let all = offspring(weir.process.id());
+    );
+    let mut weir = site.clone().server("shutdown_timeout = \"300ms\"").start();
+    let mut client = weir.client();
+    client.send("GET /stubborn.php HTTP/1.0\r\n\r\n");
+    wait_until("the script runs", || site.path("root/started").exists());
+    let all = offspring(weir.pid());
     let began = std::time::Instant::now();
-    signal(weir.process.id(), Signal::TERM);
-    assert!(weir.wait().success());
+    weir.signal(Signal::TERM);
+    assert!(weir.wait_for_end().success());
     assert!(
         began.elapsed() < Duration::from_secs(10),
         "{:?}",

@@ -17,19 +17,20 @@ const CACHE: &str = "<?php $s = opcache_get_status(true); echo 'misses=', $s['op
 
 #[test]
 fn a_reload_keeps_the_master_of_a_pool_that_did_not_change() {
-    let (site, text) = php_site("max_children = 2");
-    let weir = Weir::start_with(&site, &text);
+    let site = php_site("max_children = 2");
+    let weir = site.start();
     let before = weir.get("/who.php");
-    let gateway = weir.gateway();
-    site.write_config(&text.replace("level = \"debug\"", "level = \"notice\""));
-    signal(weir.process.id(), Signal::HUP);
+    let gateway = weir.gateway().pid;
+    site.log("access = \"off\"\nlevel = \"notice\"")
+        .write_toml();
+    weir.signal(Signal::HUP);
     weir.log_line("reloaded: the new configuration serves");
     wait_until("the old gateway is gone", || !is_alive(gateway));
     let after = weir.get("/who.php");
     assert_eq!(number(&after, "master"), number(&before, "master"));
     assert_ne!(number(&after, "pid"), number(&before, "pid"));
     // PHP-FPM's signal restarts PHP, as it does there.
-    signal(weir.process.id(), Signal::USR2);
+    weir.signal(Signal::USR2);
     weir.log_line("reloaded: the new configuration serves");
     weir.get_until("/who.php", |answer| {
         number(answer, "master") != number(&before, "master")
@@ -37,65 +38,67 @@ fn a_reload_keeps_the_master_of_a_pool_that_did_not_change() {
     wait_until("the old master is gone", || {
         !is_alive(number(&before, "master"))
     });
-    weir.stop();
 }
 
 #[test]
 fn a_pool_that_changed_is_warmed_before_it_takes_over_and_no_request_is_lost() {
-    let (site, text) = php_site("max_children = 2");
-    old_script(&site.path("site/cache.php"), CACHE);
+    let site = php_site("max_children = 2");
+    old_script(&site.path("root/cache.php"), CACHE);
     for n in 0..20 {
         old_script(
-            &site.path(&format!("site/n{n}.php")),
+            &site.path(&format!("root/n{n}.php")),
             &format!("<?php echo 'n', {n};"),
         );
     }
-    let weir = Weir::start_with(&site, &text);
+    let weir = site.start();
     let before = weir.get("/who.php");
-    (0..20).for_each(|n| assert!(weir.get(&format!("/n{n}.php")).ends_with(&format!("n{n}"))));
-    let port = weir.port;
+    (0..20).for_each(|n| {
+        assert!(
+            weir.get(&format!("/n{n}.php"))
+                .text()
+                .ends_with(&format!("n{n}"))
+        )
+    });
+    let address = weir.address();
     let over = Arc::new(AtomicBool::new(false));
     let hammer = std::thread::spawn({
         let over = over.clone();
         move || {
             let mut count = 0;
             while !over.load(Relaxed) {
-                let answer = get(port, "/hello.php");
-                assert!(answer.ends_with("hello"), "{answer:?}");
+                assert_eq!(get(address, "/hello.php").text(), "hello");
                 count += 1;
             }
             count
         }
     });
-    site.write_config(&text.replace(
-        "max_children = 2",
-        "max_children = 2\nphp_admin_value = { memory_limit = \"77M\" }",
-    ));
-    signal(weir.process.id(), Signal::HUP);
+    site.pool("php_admin_value = { memory_limit = \"77M\" }")
+        .write_toml();
+    weir.signal(Signal::HUP);
     weir.log_line("reloaded: the new configuration serves");
     weir.get_until("/who.php", |answer| {
-        answer.contains("master=") && number(answer, "master") != number(&before, "master")
+        answer.text().contains("master=") && number(answer, "master") != number(&before, "master")
     });
     over.store(true, Relaxed);
     assert!(hammer.join().unwrap() > 0);
-    let cache = weir.get("/cache.php");
+    let cache = weir.get("/cache.php").text();
     for n in 0..20 {
-        assert!(cache.contains(&format!("/site/n{n}.php")), "{n}: {cache}");
+        let script = weir.root().join(format!("n{n}.php"));
+        assert!(cache.contains(script.to_str().unwrap()), "{n}: {cache}");
     }
-    weir.stop();
 }
 
 #[test]
 fn a_pool_whose_php_cannot_be_loaded_ends_the_reload_and_the_old_one_goes_on() {
-    let (site, text) = php_site("max_children = 1");
-    let weir = Weir::start_with(&site, &text);
+    let site = php_site("max_children = 1");
+    let weir = site.start();
     let before = weir.get("/who.php");
-    let broken = "max_children = 1\nphp_define = { \"opcache.preload\" = \"/no/such/preload.php\", \
+    let broken = "php_define = { \"opcache.preload\" = \"/no/such/preload.php\", \
                   \"opcache.preload_user\" = \"www-data\" }";
-    site.write_config(&text.replace("max_children = 1", broken));
-    signal(weir.process.id(), Signal::HUP);
+    site.pool(broken).write_toml();
+    weir.signal(Signal::HUP);
     weir.log_line("reload failed, nothing was changed");
-    let line = weir.log_line("[pool.php] PHP cannot be started: ");
+    let line = weir.log_line("[pool.app] PHP cannot be started: ");
     assert!(line.contains("preload"), "{line}");
     let after = weir.get("/who.php");
     assert_eq!(number(&after, "pid"), number(&before, "pid"));
@@ -103,12 +106,11 @@ fn a_pool_whose_php_cannot_be_loaded_ends_the_reload_and_the_old_one_goes_on() {
         // The gateway and the master.
         weir.children().len() == 2
     });
-    weir.stop();
 }
 
 #[test]
 fn a_root_that_is_switched_starts_a_watched_pool_anew_with_its_scripts_compiled() {
-    let (site, _) = php_site("");
+    let site = php_site("");
     for release in ["one", "two"] {
         let root = folder(&site, &format!("releases/{release}"));
         old_script(
@@ -116,68 +118,61 @@ fn a_root_that_is_switched_starts_a_watched_pool_anew_with_its_scripts_compiled(
             &format!("<?php echo '{release}';"),
         );
         old_script(&root.join("cache.php"), CACHE);
-        let who = fs::read_to_string(site.path("site/who.php")).unwrap();
+        let who = fs::read_to_string(site.path("root/who.php")).unwrap();
         old_script(&root.join("who.php"), &who);
     }
     let (current, next) = (site.path("current"), site.path("next"));
     symlink(site.path("releases/one"), &current).unwrap();
     let pool = "pm = \"static\"\nmax_children = 2\nwatch_root = true\n\
                 php_define = { \"opcache.validate_timestamps\" = \"0\" }";
-    let text = text_of(&site, pool).replace("/site\"", "/current\"");
-    let weir = Weir::start_with(&site, &text);
-    assert_eq!(body(&weir.get("/release.php")), "one");
+    let root = format!("root = \"{}\"", current.display());
+    let weir = site.clone().pool(pool).site(&root).start();
+    assert_eq!(weir.get("/release.php").text(), "one");
     let before = weir.get("/who.php");
     weir.get("/cache.php");
     symlink(site.path("releases/two"), &next).unwrap();
     fs::rename(&next, &current).unwrap();
     weir.log_line("a site's root now leads to another folder");
-    weir.get_until("/release.php", |answer| body(answer) == "two");
+    weir.get_until("/release.php", |answer| answer.text() == "two");
     wait_until("the old master is gone", || {
         !is_alive(number(&before, "master"))
     });
     for _ in 0..10 {
-        assert_eq!(body(&weir.get("/release.php")), "two");
+        assert_eq!(weir.get("/release.php").text(), "two");
     }
-    let cache = weir.get("/cache.php");
+    let cache = weir.get("/cache.php").text();
     assert!(cache.contains("/releases/two/who.php"), "{cache}");
     // A request that was on its way may have brought its own script along. Nothing was carried over.
     assert!(!cache.contains("/releases/one/who.php"), "{cache}");
-    weir.stop();
 }
 
 #[test]
 fn many_reloads_leave_no_process_behind() {
-    let (site, text) = php_site("pm = \"static\"\nmax_children = 1");
-    let weir = Weir::start_with(&site, &text);
+    let site = php_site("pm = \"static\"\nmax_children = 1");
+    let weir = site.start();
     weir.get("/who.php");
     for n in 0..10 {
-        site.write_config(
-            &text.replace("max_children = 1", &format!("max_children = {}", 1 + n % 2)),
-        );
-        signal(
-            weir.process.id(),
-            if n % 3 == 0 {
-                Signal::USR2
-            } else {
-                Signal::HUP
-            },
-        );
+        let children = format!("max_children = {}", 1 + n % 2);
+        site.clone().pool(&children).write_toml();
+        weir.signal(match n % 3 {
+            0 => Signal::USR2,
+            _ => Signal::HUP,
+        });
         weir.log_line("reloaded: the new configuration serves");
-        assert!(weir.get("/hello.php").ends_with("hello"));
+        assert!(weir.get("/hello.php").text().ends_with("hello"));
     }
-    site.write_config(&text);
-    signal(weir.process.id(), Signal::HUP);
+    site.write_toml();
+    weir.signal(Signal::HUP);
     weir.log_line("reloaded: the new configuration serves");
     wait_until("gateway, master and worker are left", || {
-        offspring(weir.process.id()).len() == 3
+        offspring(weir.pid()).len() == 3
     });
-    weir.stop();
 }
 
 #[test]
 fn a_library_that_was_replaced_is_seen_at_a_reload_also_where_the_manager_may_not_look_into_the_master()
  {
-    let (site, text) = php_site("max_children = 1");
+    let site = php_site("max_children = 1");
     let library = site.path("preloaded.so");
     // Any library works: this test process has loaded one that exists.
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -187,16 +182,12 @@ fn a_library_that_was_replaced_is_seen_at_a_reload_also_where_the_manager_may_no
     let any = loaded.find(|path| path.contains("libgcc_s.so")).unwrap();
     fs::copy(any, &library).unwrap();
     // PHP starts with weir's own environment.
-    let mut command = command(&site, &text);
-    command.env("LD_PRELOAD", &library);
-    let weir = Weir::of(command, &site);
+    let variable = format!("LD_PRELOAD={}", library.display());
+    let weir = site.clone().under(&["env", &variable]).start();
     let reload = || {
-        signal(weir.process.id(), Signal::HUP);
+        weir.signal(Signal::HUP);
         weir.log_line("reloaded: the new configuration serves");
-        number(
-            &weir.get_until("/who.php", |answer| answer.contains("master=")),
-            "master",
-        )
+        number(&who(&weir), "master")
     };
     let first = number(&weir.get("/who.php"), "master");
     assert_eq!(reload(), first, "nothing has changed");
@@ -213,18 +204,17 @@ fn a_library_that_was_replaced_is_seen_at_a_reload_also_where_the_manager_may_no
         }
     });
     assert_eq!(reload(), second, "nothing has changed since");
-    weir.stop();
 }
 
 /// Workers of a gateway end with it. If many end at once, they take processor time from the workers that the next
 /// gateway starts.
 #[test]
 fn idle_workers_of_a_reload_do_not_all_end_at_once() {
-    let (site, text) = php_site("pm = \"static\"\nmax_children = 80");
-    let weir = Weir::start_with(&site, &text);
-    let gateway = weir.gateway();
+    let site = php_site("pm = \"static\"\nmax_children = 80");
+    let weir = site.start();
+    let gateway = weir.gateway().pid;
     let masters = || {
-        let weir = offspring(weir.process.id());
+        let weir = offspring(weir.pid());
         let is_master = |pid: &u32| offspring(*pid).len() >= 80;
         weir.into_iter().find(is_master)
     };
@@ -235,7 +225,7 @@ fn idle_workers_of_a_reload_do_not_all_end_at_once() {
     });
     let master = master.expect("a master");
     let old = offspring(master);
-    signal(weir.process.id(), Signal::HUP);
+    weir.signal(Signal::HUP);
     let there = |pid: u32| std::path::Path::new(&format!("/proc/{pid}/stat")).exists();
     wait_until("the old gateway has ended", || !there(gateway));
     let runs = |pid: &&u32| {
@@ -244,5 +234,4 @@ fn idle_workers_of_a_reload_do_not_all_end_at_once() {
     };
     let left = old.iter().filter(runs).count();
     assert!(left <= 40, "{left} of the old workers end with it");
-    weir.stop();
 }

@@ -1,11 +1,6 @@
 //! The users of workers, their rights, and what they cannot reach.
 
-use std::{
-    fs,
-    os::unix::fs::{PermissionsExt, chown},
-    path::Path,
-    process::Command,
-};
+use std::{fs, os::unix::fs::chown, process::Command};
 
 use super::*;
 
@@ -15,24 +10,19 @@ fn a_worker_has_its_limits_priority_environment_and_folder() {
     if is_root() {
         priority = "process_priority = 5\n";
     }
-    let (site, text) = php_site(&format!(
+    let site = php_site(&format!(
         "max_children = 1\nrlimit_files = 123\nrlimit_core = 4096\n{priority}chdir = \"/usr\"\n\
          env = {{ ONLY = \"this\", HOME = \"/somewhere\" }}"
     ));
-    fs::write(
-        site.path("site/limits.php"),
-        "<?php echo json_encode([posix_getrlimit()['soft openfiles'], posix_getrlimit()['soft core'], \
+    let site = site.file("limits.php", "<?php echo json_encode([posix_getrlimit()['soft openfiles'], posix_getrlimit()['soft core'], \
          (int)explode(' ', file_get_contents('/proc/self/stat'))[18], getenv('ONLY'), getenv('HOME'), \
-         getenv('PATH'), getenv('USER')], JSON_UNESCAPED_SLASHES);",
-    )
-    .unwrap();
-    let weir = Weir::start_with(&site, &text);
+         getenv('PATH'), getenv('USER')], JSON_UNESCAPED_SLASHES);");
+    let weir = site.start();
     let answer = weir.get("/limits.php");
     let nice = if is_root() { 5 } else { own_nice_value() };
-    let user = user();
+    let user = web_user();
     let expected = format!(r#"[123,4096,{nice},"this","/somewhere",false,"{user}"]"#);
-    assert_eq!(body(&answer), expected);
-    weir.stop();
+    assert_eq!(answer.text(), expected);
 }
 
 /// The nice value of the test process itself.
@@ -44,17 +34,13 @@ fn own_nice_value() -> i64 {
 
 #[test]
 fn weirs_own_environment_is_passed_on_where_it_is_asked_for() {
-    let (site, text) = php_site("max_children = 1\nclear_env = false\nenv = { OWN = \"added\" }");
-    fs::write(
-        site.path("site/env.php"),
+    let site = php_site("max_children = 1\nclear_env = false\nenv = { OWN = \"added\" }");
+    let site = site.file(
+        "env.php",
         "<?php echo getenv('PASSED'), ' ', getenv('OWN');",
-    )
-    .unwrap();
-    let mut command = command(&site, &text);
-    command.env("PASSED", "on");
-    let weir = Weir::of(command, &site);
-    assert_eq!(body(&weir.get("/env.php")), "on added");
-    weir.stop();
+    );
+    let weir = site.under(&["env", "PASSED=on"]).start();
+    assert_eq!(weir.get("/env.php").text(), "on added");
 }
 
 #[test]
@@ -62,16 +48,15 @@ fn two_pools_of_two_users_cannot_look_into_one_another() {
     if !goes_on_as_root() {
         return;
     }
-    let (site, text) = php_site("pm = \"static\"\nmax_children = 1\nuser = \"www-data\"");
-    let text = text.replace("[site.test]", "[site.test]\nhosts = [\"one\"]");
+    let site = php_site("pm = \"static\"\nmax_children = 1\nuser = \"www-data\"");
     let secret = site.path("secret.txt");
     fs::write(&secret, "secret").unwrap();
-    fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
+    mode(&secret, 0o600);
     chown(&secret, Some(id("www-data")), None).unwrap();
-    let root = site.path("site");
-    let text = format!(
+    let root = site.root();
+    let more = format!(
         "[site.other]\nhosts = [\"other\"]\nroot = \"{}\"\npool = \"other\"\n\
-         [pool.other]\nruntime = \"php\"\nmax_children = 1\nuser = \"nobody\"\n{text}",
+         [pool.other]\nruntime = \"php\"\nmax_children = 1\nuser = \"nobody\"",
         root.display()
     );
     fs::write(
@@ -81,49 +66,36 @@ fn two_pools_of_two_users_cannot_look_into_one_another() {
          file_get_contents(\"/proc/$p/environ\"), posix_kill($p, 0), posix_getuid()]);",
     )
     .unwrap();
-    let weir = Weir::start_with(&site, &text);
-    let ask = |host: &str, path: &str| {
-        let url = format!("http://127.0.0.1:{}{path}", weir.port);
-        let output = Command::new("curl")
-            .args(["-s", "-H", &format!("Host: {host}"), &url])
-            .output()
-            .unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let weir = site.site("hosts = [\"one\"]").more(&more).start();
+    let ask = |host: &str, path: &str| weir.request("GET", path, &[("Host", host)], b"");
     let who = ask("one", "/who.php");
     for pid in [
         number(&who, "pid"),
         number(&who, "master"),
-        weir.gateway(),
-        weir.process.id(),
+        weir.gateway().pid,
+        weir.pid(),
     ] {
         let look = format!("/look.php?pid={pid}&file={}", secret.display());
-        let seen = ask("other", &look);
+        let seen = ask("other", &look).text();
         assert_eq!(
             seen,
             format!("[false,false,false,false,false,{}]", id("nobody")),
             "{pid}"
         );
     }
-    weir.stop();
 }
 
 #[test]
 fn a_worker_of_the_same_user_cannot_look_into_another_one_or_its_master() {
-    let (site, text) = php_site("pm = \"static\"\nmax_children = 2");
-    fs::write(
-        site.path("site/look.php"),
-        "<?php error_reporting(0); $s = file_get_contents('/proc/self/status'); \
+    let site = php_site("pm = \"static\"\nmax_children = 2");
+    let site = site.file("look.php", "<?php error_reporting(0); $s = file_get_contents('/proc/self/status'); \
          preg_match('/PPid:\\s+(\\d+)/', $s, $m); $seen = 0; \
          foreach (explode(' ', trim(file_get_contents(\"/proc/$m[1]/task/$m[1]/children\")) . \" $m[1]\") as $p) \
          if ($p != getmypid() && (fopen(\"/proc/$p/mem\", 'r+') || scandir(\"/proc/$p/fd\"))) $seen++; \
-         echo 'seen=', $seen, ' ';",
-    )
-    .unwrap();
-    let weir = Weir::start_with(&site, &text);
+         echo 'seen=', $seen, ' ';");
+    let weir = site.start();
     let answer = weir.get("/look.php");
-    assert_eq!(number(&answer, "seen"), 0, "{answer}");
-    weir.stop();
+    assert_eq!(number(&answer, "seen"), 0, "{answer:?}");
 }
 
 #[test]
@@ -131,7 +103,7 @@ fn workers_in_a_chroot_find_their_scripts_and_nothing_outside() {
     if !goes_on_as_root() {
         return;
     }
-    let (site, _) = php_site("");
+    let site = php_site("");
     let jail = folder(&site, "jail");
     let public = folder(&site, "jail/public");
     folder(&site, "jail/tmp");
@@ -145,13 +117,13 @@ fn workers_in_a_chroot_find_their_scripts_and_nothing_outside() {
         "max_children = 1\nchroot = \"{}\"\nchdir = \"/tmp\"",
         jail.display()
     );
-    let text = text_of(&site, &pool).replace("/site\"", "/jail/public\"");
-    let weir = Weir::start_with(&site, &text);
+    let root = format!("root = \"{}\"", public.display());
+    let weir = site.pool(&pool).site(&root).start();
     let answer = weir.get("/where.php");
     assert_eq!(
-        body(&answer),
+        answer.text(),
         r#"["/public/where.php","/public",false,[".","..","public","tmp"],"/public/where.php","/public"]"#,
-        "{answer}"
+        "{answer:?}"
     );
     let status = weir.children().into_iter().map(|pid| {
         let root = fs::read_link(format!("/proc/{pid}/root")).unwrap();
@@ -171,7 +143,6 @@ fn workers_in_a_chroot_find_their_scripts_and_nothing_outside() {
         "{}",
         jailed[0].1
     );
-    weir.stop();
 }
 
 #[test]
@@ -179,16 +150,15 @@ fn a_root_outside_of_its_workers_chroot_is_told_at_the_start() {
     if !goes_on_as_root() {
         return;
     }
-    let (site, _) = php_site("");
+    let site = php_site("");
     let jail = folder(&site, "jail");
     let pool = format!("max_children = 1\nchroot = \"{}\"", jail.display());
-    let weir = Weir::start_with(&site, &text_of(&site, &pool));
+    let weir = site.pool(&pool).start();
     let line = weir.log_line("cannot see it");
     assert!(
-        line.contains("[site.test] root") && line.contains("[pool.php]"),
+        line.contains("[site.main] root") && line.contains("[pool.app]"),
         "{line}"
     );
-    weir.stop();
 }
 
 #[test]
@@ -196,7 +166,7 @@ fn a_program_in_a_chroot_is_found_and_run_there() {
     if !goes_on_as_root() {
         return;
     }
-    let site = Site::new().workers(1);
+    let site = cgi_site().pool("max_children = 1");
     // A program that needs no other files: linked statically.
     let jail = folder(&site, "jail");
     let source = site.path("end.c");
@@ -213,19 +183,16 @@ fn a_program_in_a_chroot_is_found_and_run_there() {
         .status()
         .unwrap();
     assert!(compiled.success());
-    let site = site.command(&["/end"]);
-    let text = site.text();
-    let chroot = format!("[pool.php]\nchroot = \"{}\"", jail.display());
-    let weir = Weir::start_with(&site, &text.replace("[pool.php]", &chroot));
+    let chroot = format!("chroot = \"{}\"", jail.display());
+    let weir = site.pool(&pool_command(&["/end"])).pool(&chroot).start();
     let line = weir.log_line("said: is in / as");
     assert!(line.contains(&format!("as {}", id("www-data"))), "{line}");
-    weir.stop();
 }
 
 #[test]
 fn a_version_of_php_that_is_not_there_is_said_with_those_that_are() {
-    let (site, text) = php_site("php = \"5.3\"");
-    let (status, said) = run(&site, &text);
+    let site = php_site("php = \"5.3\"");
+    let (status, said) = site.start_in_vain();
     assert_eq!(status.code(), Some(78), "{said}");
     assert!(
         said.contains("PHP 5.3 is configured, but only these are installed: "),
@@ -235,17 +202,8 @@ fn a_version_of_php_that_is_not_there_is_said_with_those_that_are() {
     // A weir that was copied elsewhere has no PHP beside it.
     let copy = site.path("weir");
     fs::copy(program(), &copy).unwrap();
-    let (site, text) = php_site("");
-    let (status, said) = ended(command_of(Path::new(&copy), &site, &text));
+    let site = php_site("");
+    let (status, said) = site.program(&copy).start_in_vain();
     assert_eq!(status.code(), Some(78), "{said}");
     assert!(said.contains("its program ("), "{said}");
-}
-
-fn id(user: &str) -> u32 {
-    let output = Command::new("id").args(["-u", user]).output().unwrap();
-    String::from_utf8(output.stdout)
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap()
 }

@@ -211,6 +211,12 @@ impl Answered {
 pub struct Params(Vec<(String, String)>);
 
 impl Params {
+    /// These names and values.
+    pub fn of(pairs: &[(&str, &str)]) -> Params {
+        let owned = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
+        Params(pairs.iter().map(owned).collect())
+    }
+
     /// GET for this script below a document root. `target` is its URL path, and may have a query.
     pub fn get(root: &Path, target: &str) -> Params {
         let (script, query) = target.split_once('?').unwrap_or((target, ""));

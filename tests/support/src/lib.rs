@@ -27,6 +27,8 @@ pub mod weir;
 pub mod wordpress;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -70,6 +72,15 @@ pub fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     found.expect("wait_until returns only when it is there")
 }
 
+/// Waits until a program has written something to this file, and returns it.
+#[track_caller]
+pub fn written(file: &Path) -> String {
+    wait_for(&format!("a text in {}", file.display()), || {
+        let text = std::fs::read_to_string(file).ok();
+        text.filter(|text| !text.is_empty())
+    })
+}
+
 /// An address that nothing else uses: every call returns another 127.x.y.z, so that a port that was free a moment ago
 /// is still free when the server binds it.
 pub fn free_address() -> SocketAddr {
@@ -95,6 +106,16 @@ pub const GROUP: &str = "nogroup";
 /// Whether the tests run as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// The name of the user that weir and its workers run as where a test shares files with them: Debian's user of web servers
+/// as root, or else the tests' own user.
+pub fn web_user() -> String {
+    if is_root() {
+        return "www-data".to_owned();
+    }
+    let output = Command::new("id").arg("-un").output().expect("id");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
 /// A gate that is closed until a test opens it. Workers wait at it.

@@ -8,28 +8,31 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::LazyLock;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::process::{Process, descendants, signal, table, wait};
+use crate::process::{Process, descendants, is_alive, signal, table, wait};
 use crate::{Client, GROUP, LIMIT, Response, USER, free_address, is_root, wait_for, wait_until};
 
-/// What is prepared before weir starts.
+/// What is prepared before weir starts. It may be started more than once: the folder and the address stay the same.
+#[derive(Clone)]
 pub struct Setup {
-    folder: TempDir,
+    folder: Arc<TempDir>,
     address: SocketAddr,
     server: String,
     listen: String,
     site: String,
-    pools: String,
+    pool: String,
     log: String,
     more: String,
     wrapper: Vec<String>,
+    program: PathBuf,
     traced: bool,
+    stderr_is_read: bool,
 }
 
 /// A running weir. It is stopped at the end of the test. The test fails if weir does not stop or leaves anything
@@ -37,8 +40,12 @@ pub struct Setup {
 pub struct Weir {
     child: Child,
     stopped: bool,
-    folder: TempDir,
+    folder: Arc<TempDir>,
     address: SocketAddr,
+    /// The lines of stderr that [`Weir::log_line`] has returned, by their number.
+    returned: Mutex<Vec<usize>>,
+    /// A pipe that nobody reads.
+    _unread: Option<ChildStderr>,
 }
 
 impl Setup {
@@ -52,16 +59,18 @@ impl Setup {
         mode(folder.path(), 0o755);
         mode(&folder.path().join("spool"), 0o1777);
         Setup {
-            folder,
+            folder: folder.into(),
             address: free_address(),
             server: String::new(),
             listen: String::new(),
             site: String::new(),
-            pools: String::new(),
+            pool: String::new(),
             log: "format = \"json\"\n".to_owned(),
             more: String::new(),
             wrapper: Vec::new(),
+            program: program().into(),
             traced: false,
+            stderr_is_read: true,
         }
     }
 
@@ -70,9 +79,14 @@ impl Setup {
         self.folder.path()
     }
 
+    /// A path in the test's folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// The document root.
     pub fn root(&self) -> PathBuf {
-        self.folder.path().join("root")
+        self.path("root")
     }
 
     /// Where weir will listen.
@@ -86,37 +100,27 @@ impl Setup {
         self
     }
 
-    /// Lines of `[server]`.
+    /// Lines of `[server]`. In this and the following tables, a key that is set again replaces the earlier value.
     pub fn server(mut self, lines: &str) -> Setup {
-        self.server.push_str(&ended(lines));
+        set(&mut self.server, lines);
         self
     }
 
     /// Lines of the listener.
     pub fn listen(mut self, lines: &str) -> Setup {
-        self.listen.push_str(&ended(lines));
+        set(&mut self.listen, lines);
         self
     }
 
     /// Lines of the site. Its tables (`[[site.main.route]]`) belong in [`Setup::more`].
     pub fn site(mut self, lines: &str) -> Setup {
-        self.site.push_str(&ended(lines));
+        set(&mut self.site, lines);
         self
     }
 
-    /// Adds a pool. The site's scripts run in it.
+    /// Lines of the pool in which the site's scripts run.
     pub fn pool(mut self, lines: &str) -> Setup {
-        self.site.push_str("pool = \"app\"\n");
-        self.pools.push_str("[pool.app]\n");
-        if !says(lines, "read_timeout") {
-            // Scripts that wait until a test goes on may wait for long on a busy machine.
-            self.pools.push_str("read_timeout = \"300s\"\n");
-        }
-        self.pools.push_str(&ended(lines));
-        if !says(lines, "queue.timeout") {
-            // The tests wait for other things than the queue's timeout.
-            self.pools.push_str("queue.timeout = \"60s\"\n");
-        }
+        set(&mut self.pool, lines);
         self
     }
 
@@ -126,7 +130,7 @@ impl Setup {
         self
     }
 
-    /// An admin interface in the test's folder, which [`Weir::taken`] asks.
+    /// An admin interface in the test's folder, which [`Weir::status`], [`Weir::window_get`] and [`Weir::command`] ask.
     pub fn window(self) -> Setup {
         let line = format!("admin = \"unix:{}/admin.sock\"", self.folder().display());
         self.server(&line)
@@ -135,6 +139,18 @@ impl Setup {
     /// Whole tables.
     pub fn more(mut self, text: &str) -> Setup {
         self.more.push_str(&ended(text));
+        self
+    }
+
+    /// Another program than the weir under test.
+    pub fn program(mut self, path: &Path) -> Setup {
+        self.program = path.to_owned();
+        self
+    }
+
+    /// weir writes stderr to a pipe that nobody reads, and not to the test's error log.
+    pub fn stderr_unread(mut self) -> Setup {
+        self.stderr_is_read = false;
         self
     }
 
@@ -177,41 +193,52 @@ impl Setup {
         if !says(&site, "root") {
             site.push_str(&format!("root = \"{folder}/root\"\n"));
         }
+        let mut pool = String::new();
+        if !self.pool.is_empty() {
+            site.push_str("pool = \"app\"\n");
+            pool.push_str("[pool.app]\n");
+            if !says(&self.pool, "read_timeout") {
+                // Scripts that wait until a test goes on may wait for long on a busy machine.
+                pool.push_str("read_timeout = \"300s\"\n");
+            }
+            if !says(&self.pool, "queue.timeout") {
+                // The tests wait for other things than the queue's timeout.
+                pool.push_str("queue.timeout = \"60s\"\n");
+            }
+            pool.push_str(&self.pool);
+        }
         format!(
-            "[server]\n{server}\n[listen.web]\naddress = \"{}\"\n{}\n[site.main]\n{site}\n{}\n[log]\n{log}\n{}",
-            self.address, self.listen, self.pools, self.more,
+            "[server]\n{server}\n[listen.web]\naddress = \"{}\"\n{}\n[site.main]\n{site}\n{pool}\n[log]\n{log}\n{}",
+            self.address, self.listen, self.more,
         )
     }
 
     /// Writes weir.toml and starts weir. Returns when weir serves, or, if its log does not show that, when it accepts
     /// connections.
     #[track_caller]
-    pub fn start(self) -> Weir {
-        let file = self.write_toml();
-        let mut arguments = vec!["serve", "-c", file.to_str().expect("a path in UTF-8")];
+    pub fn start(&self) -> Weir {
+        self.start_toml(&self.toml())
+    }
+
+    /// Starts weir with this weir.toml instead of the generated one. It has to listen on [`Setup::address`].
+    #[track_caller]
+    pub fn start_toml(&self, text: &str) -> Weir {
+        let file = self.write_config(text);
+        let mut arguments = vec!["serve", "-c", &file];
         if self.traced {
             arguments.push("--trace");
         }
-        let says_so = !self.log.contains("error") && !self.log.contains("level");
         let weir = self.start_with(&arguments);
-        if says_so {
+        if self.stderr_is_read && shows_start(text) {
             // The manager's sockets accept connections before there is a gateway or an admin interface.
             weir.wait_for_error(&["serves (process"]);
         }
         weir
     }
 
-    /// Starts weir with this weir.toml instead of the generated one. It has to listen on [`Setup::address`].
-    #[track_caller]
-    pub fn start_toml(self, text: &str) -> Weir {
-        let file = self.folder.path().join("weir.toml");
-        fs::write(&file, text).expect("weir.toml");
-        self.start_with(&["serve", "-c", file.to_str().expect("a path in UTF-8")])
-    }
-
     /// Runs `weir serve FOLDER` on the document root, followed by `arguments`.
     #[track_caller]
-    pub fn start_folder(self, arguments: &[&str]) -> Weir {
+    pub fn start_folder(&self, arguments: &[&str]) -> Weir {
         let listen = self.address.to_string();
         let root = self.root();
         let root = root.to_str().expect("a path in UTF-8");
@@ -220,36 +247,66 @@ impl Setup {
         self.start_with(&all)
     }
 
-    /// Starts weir and waits for its end, for starts that must fail. Returns the status and stderr.
+    /// Starts weir and waits for its end, for starts that must fail. Returns the status and stderr. Fails if a process
+    /// that weir started still runs.
     #[track_caller]
-    pub fn start_in_vain(self) -> (ExitStatus, String) {
-        let file = self.write_toml();
-        let mut child = self.spawn(&["serve", "-c", file.to_str().expect("a path in UTF-8")]);
+    pub fn start_in_vain(&self) -> (ExitStatus, String) {
+        self.start_toml_in_vain(&self.toml())
+    }
+
+    /// The same, with this weir.toml instead of the generated one.
+    #[track_caller]
+    pub fn start_toml_in_vain(&self, text: &str) -> (ExitStatus, String) {
+        let file = self.write_config(text);
+        let mut child = self.spawn(&["serve", "-c", &file], Stdio::piped());
+        let mut stderr = child.stderr.take().expect("a pipe");
+        // This ends when no process has the pipe open any more, so nothing still runs.
+        let reader = std::thread::spawn(move || {
+            let mut said = Vec::new();
+            stderr.read_to_end(&mut said).expect("stderr");
+            String::from_utf8_lossy(&said).into_owned()
+        });
         let status = wait(&mut child, LIMIT);
-        let said = fs::read_to_string(self.folder.path().join("log/stderr")).expect("stderr");
-        let Some(status) = status else {
+        if status.is_none() {
             let _ = child.kill();
             let _ = child.wait();
-            panic!("weir started, and should not have:\n{said}");
-        };
+        }
+        wait_until("everything that weir started has ended", || {
+            reader.is_finished()
+        });
+        let said = reader.join().expect("stderr");
+        let status = status.unwrap_or_else(|| panic!("weir started, and should not have:\n{said}"));
         (status, said)
     }
 
     /// Writes weir.toml and returns its path.
     pub fn write_toml(&self) -> PathBuf {
-        let file = self.folder.path().join("weir.toml");
-        fs::write(&file, self.toml()).expect("weir.toml");
-        file
+        self.write_config(&self.toml()).into()
+    }
+
+    /// Writes this text to weir.toml and returns the file's path.
+    pub fn write_config(&self, text: &str) -> String {
+        let file = self.path("weir.toml");
+        fs::write(&file, text).expect("weir.toml");
+        file.into_os_string()
+            .into_string()
+            .expect("a path in UTF-8")
     }
 
     #[track_caller]
-    fn start_with(self, arguments: &[&str]) -> Weir {
-        let child = self.spawn(arguments);
+    fn start_with(&self, arguments: &[&str]) -> Weir {
+        let stderr = match self.stderr_is_read {
+            true => self.create_log("stderr"),
+            false => Stdio::piped(),
+        };
+        let mut child = self.spawn(arguments, stderr);
         let mut weir = Weir {
+            _unread: child.stderr.take(),
             child,
             stopped: false,
-            folder: self.folder,
+            folder: self.folder.clone(),
             address: self.address,
+            returned: Mutex::default(),
         };
         wait_until("weir accepts connections", || {
             if let Some(status) = weir.child.try_wait().expect("a child of ours") {
@@ -261,18 +318,21 @@ impl Setup {
         weir
     }
 
-    fn spawn(&self, arguments: &[&str]) -> Child {
+    fn create_log(&self, name: &str) -> Stdio {
+        let path = self.path("log").join(name);
+        File::create(path).expect("a log").into()
+    }
+
+    fn spawn(&self, arguments: &[&str], stderr: Stdio) -> Child {
         let mut words = self.wrapper.clone();
-        words.push(program().to_owned());
+        words.push(self.program.to_str().expect("a path in UTF-8").to_owned());
         words.extend(arguments.iter().map(|word| word.to_string()));
-        let log =
-            |name: &str| File::create(self.folder.path().join("log").join(name)).expect("a log");
         Command::new(&words[0])
             .args(&words[1..])
             .env("NO_COLOR", "1")
             .stdin(Stdio::null())
-            .stdout(log("stdout"))
-            .stderr(log("stderr"))
+            .stdout(self.create_log("stdout"))
+            .stderr(stderr)
             .spawn()
             .expect("weir")
     }
@@ -289,9 +349,25 @@ impl Weir {
         self.folder.path()
     }
 
+    /// A path in the test's folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// The document root.
     pub fn root(&self) -> PathBuf {
-        self.folder.path().join("root")
+        self.path("root")
+    }
+
+    /// A file that scripts may write.
+    pub fn scratch(&self, name: &str) -> PathBuf {
+        self.path("spool").join(name)
+    }
+
+    /// Waits until a script has written something to that file, and returns it.
+    #[track_caller]
+    pub fn written(&self, name: &str) -> String {
+        crate::written(&self.scratch(name))
     }
 
     /// Opens a connection to it.
@@ -304,6 +380,14 @@ impl Weir {
     #[track_caller]
     pub fn get(&self, path: &str) -> Response {
         self.request("GET", path, &[], b"")
+    }
+
+    /// Sends GET until the answer is as wanted, each time over a new connection. Returns that answer.
+    #[track_caller]
+    pub fn get_until(&self, path: &str, wanted: impl Fn(&Response) -> bool) -> Response {
+        wait_for(&format!("the wanted answer to {path}"), || {
+            Some(self.get(path)).filter(&wanted)
+        })
     }
 
     /// Sends any request over a new connection.
@@ -320,17 +404,44 @@ impl Weir {
         client.response_to(method)
     }
 
+    /// The option that makes weir's commands ask this weir. Needs [`Setup::window`].
+    pub fn admin_option(&self) -> String {
+        format!("--admin=unix:{}/admin.sock", self.folder().display())
+    }
+
+    /// A command of weir (`status`, `reload`) that asks this weir. Needs [`Setup::window`].
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(program());
+        command.args(words).arg(self.admin_option());
+        command
+    }
+
+    /// Sends GET to the admin interface. Returns the status and the body. Needs [`Setup::window`].
+    #[track_caller]
+    pub fn window_get(&self, path: &str) -> (u16, String) {
+        let mut stream = UnixStream::connect(self.path("admin.sock")).expect("the admin interface");
+        stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
+        let request = format!("GET {path} HTTP/1.0\r\nHost: weir\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        let status = head.split(' ').nth(1).and_then(|word| word.parse().ok());
+        (status.expect("a status"), body.to_owned())
+    }
+
+    /// What the admin interface says of this weir, as `weir status --json` prints it. Needs [`Setup::window`].
+    #[track_caller]
+    pub fn status(&self) -> Value {
+        let (status, body) = self.window_get("/status");
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).expect("JSON")
+    }
+
     /// How many requests for scripts have arrived at the pools, whatever came of them. Needs [`Setup::window`].
     #[track_caller]
     pub fn taken(&self) -> u64 {
-        let window = self.folder().join("admin.sock");
-        let mut stream = UnixStream::connect(window).expect("the window");
-        let request = b"GET /status HTTP/1.0\r\nHost: weir\r\n\r\n";
-        stream.write_all(request).expect("a question");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        let status = &answer[answer.find('{').expect("JSON")..];
-        let status: Value = serde_json::from_str(status).expect("a status");
+        let status = self.status();
         let pools = status["pools"].as_array().expect("pools").iter();
         pools
             .map(|pool| pool["requests"]["taken"].as_u64().expect("a number"))
@@ -350,6 +461,16 @@ impl Weir {
     /// The manager's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The processes whose parent is the manager.
+    pub fn children(&self) -> Vec<u32> {
+        let pid = self.pid();
+        let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let list = list.unwrap_or_default();
+        list.split_whitespace()
+            .map(|pid| pid.parse().expect("a process id"))
+            .collect()
     }
 
     /// Everything that it has started.
@@ -418,6 +539,23 @@ impl Weir {
         })
     }
 
+    /// Waits for a line on stderr that contains this and that it has not returned before.
+    #[track_caller]
+    pub fn log_line(&self, part: &str) -> String {
+        wait_for(&format!("a new line with {part:?} on stderr"), || {
+            let mut returned = self.returned.lock().expect("no holder panics");
+            let text = self.stderr();
+            let lines = text
+                .split_inclusive('\n')
+                .filter(|line| line.ends_with('\n'));
+            let (number, line) = lines
+                .enumerate()
+                .find(|(number, line)| line.contains(part) && !returned.contains(number))?;
+            returned.push(number);
+            Some(line.trim_end().to_owned())
+        })
+    }
+
     /// Waits for the line of this URI in the access log (JSON), and returns its fields.
     #[track_caller]
     pub fn logged(&self, uri: &str) -> Value {
@@ -448,10 +586,20 @@ impl Weir {
         status
     }
 
-    /// Stops it gracefully. Fails unless it ends without an error and leaves nothing running.
+    /// Kills the manager. Fails if something that weir has started outlives it.
+    #[track_caller]
+    pub fn kill(&mut self) {
+        let processes = self.processes();
+        self.child.kill().expect("a child of ours");
+        self.wait_for_end();
+        expect_gone(&processes);
+    }
+
+    /// Stops it gracefully. Fails unless it ends without an error and leaves nothing running. The manager waits for its
+    /// own children.
     #[track_caller]
     pub fn stop(&mut self) {
-        let processes = self.processes();
+        let (children, processes) = (self.children(), self.processes());
         self.signal(Signal::TERM);
         let status = self.wait_for_end();
         assert!(
@@ -461,6 +609,8 @@ impl Weir {
             status.signal(),
             self.stderr()
         );
+        let left: Vec<_> = children.into_iter().filter(|pid| is_alive(*pid)).collect();
+        assert!(left.is_empty(), "{left:?} of {processes:?} outlive weir");
         expect_gone(&processes);
     }
 }
@@ -570,6 +720,31 @@ fn says(lines: &str, key: &str) -> bool {
         line.split('=')
             .next()
             .is_some_and(|name| name.trim() == key)
+    })
+}
+
+/// Adds lines to a table. A key that is set again replaces the earlier value.
+fn set(text: &mut String, lines: &str) {
+    let (keys, tables) = text.split_at(text.find("\n[").unwrap_or(text.len()));
+    let kept = keys.lines().filter(|line| match line.split_once('=') {
+        Some((key, _)) => !says(lines, key.trim()),
+        None => true,
+    });
+    let mut table: String = kept.map(|line| format!("{line}\n")).collect();
+    table.push_str(&ended(lines));
+    table.push_str(tables.trim_start());
+    *text = table;
+}
+
+/// Whether weir writes with this weir.toml to stderr that it serves.
+fn shows_start(text: &str) -> bool {
+    let log = text.split("[log]\n").nth(1).unwrap_or_default();
+    let log = log.split("\n[").next().unwrap_or_default();
+    let mut settings = log.lines().filter_map(|line| line.split_once('='));
+    settings.all(|(key, value)| match (key.trim(), value.trim()) {
+        ("error", value) => value == "\"stderr\"",
+        ("level", value) => matches!(value, "\"notice\"" | "\"debug\""),
+        _ => true,
     })
 }
 
