@@ -223,8 +223,9 @@ fn a_family_that_does_not_answer_delays_only_the_first_call() {
         begun.elapsed()
     };
     assert!(took() >= Duration::from_millis(250));
-    // The following calls know this already. The fastest of them shows it even on a busy machine.
-    let fastest = (0..20).map(|_| took()).min().expect("twenty");
-    assert!(fastest < Duration::from_millis(250), "{fastest:?}");
-    assert!(origin.connections() >= 21);
+    // The following calls know this already. One that is not held up by other work on this machine shows it.
+    wait_until("a call is not delayed", || {
+        took() < Duration::from_millis(250)
+    });
+    assert!(origin.connections() >= 2);
 }

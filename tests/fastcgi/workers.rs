@@ -506,15 +506,15 @@ fn a_worker_that_trickles_is_not_silent() {
         |_, answer| {
             answer.stdout("Content-Type: text/plain\r\n\r\n");
             // All of it takes longer than the limit, no pause does.
-            for _ in 0..10 {
-                std::thread::sleep(Duration::from_millis(350));
+            for _ in 0..40 {
+                std::thread::sleep(Duration::from_millis(80));
                 answer.stdout("x");
             }
             answer.end();
         },
         "read_timeout = \"3s\"\n",
     );
-    assert_eq!(weir.get("/wrong.php").expect(200).text(), "xxxxxxxxxx");
+    assert_eq!(weir.get("/wrong.php").expect(200).text(), "x".repeat(40));
 }
 
 #[test]

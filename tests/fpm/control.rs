@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::{
     starts::configuration,
-    support::{LIMIT, Place, Running, get, wait_until, without_times},
+    support::{Place, Running, get, wait_until, without_times},
     transcript::Subject,
 };
 
@@ -198,11 +198,7 @@ fn look(weir: bool, case: &Case) -> Vec<String> {
     );
     assert!(case.finishes || answer.is_empty(), "{what}: {answer}");
     if !case.stops {
-        let until = Instant::now() + LIMIT;
-        while running.log().matches("ready to handle").count() < 2 {
-            assert!(Instant::now() < until, "{what}: {}", running.log());
-            thread::sleep(Duration::from_millis(10));
-        }
+        running.wait_for_logs("ready to handle", 2);
         assert!(get(&socket, &other, "/other.php").out.ends_with("served"));
     }
     assert!(begun.elapsed() >= Duration::from_secs(case.after), "{what}");

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Shutdown};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_test::{Client, Setup, Weir, wait_until, wait_within};
@@ -114,11 +114,19 @@ fn connections_that_rest_are_closed_when_their_time_is_over() {
     let weir = setup()
         .listen("idle_timeout = \"2s\"\nheader_timeout = \"3s\"")
         .start();
+    let began = Instant::now();
     let mut kept = kept(&weir, 0);
     let mut new = weir.client();
-    assert!(kept.quiet_for(RESTS), "closed too early");
     kept.expect_closed();
+    assert!(
+        began.elapsed() >= Duration::from_secs(2),
+        "closed too early"
+    );
     new.expect_closed();
+    assert!(
+        began.elapsed() >= Duration::from_secs(3),
+        "closed too early"
+    );
     wait_until("both are closed, and none is idle", || {
         let connections = &weir.status()["connections"];
         connections["now"] == 0 && connections["idle"] == 0

@@ -202,7 +202,18 @@ fn the_trace_says_what_a_request_that_waits_has_to_expect() {
             client
         })
         .collect();
-    weir.wait_for_error(&["queue", "waiting=1 expected=0.", "service=0.0"]);
+    let seconds = |line: &str, key: &str| {
+        let (_, rest) = line.split_once(key)?;
+        rest.split('s').next()?.parse::<f64>().ok()
+    };
+    wait_until("a line with what was measured", || {
+        weir.stderr().lines().any(|line| {
+            line.contains(" queue ")
+                && line.contains(" waiting=1 ")
+                && seconds(line, " service=") >= Some(0.05)
+                && seconds(line, " expected=") > Some(0.0)
+        })
+    });
     for client in &mut clients {
         client.response().expect(200);
     }
