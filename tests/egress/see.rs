@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use weir_test::browser::render;
 use weir_test::oddity::Oddity;
 use weir_test::php::{cgi_pool, own};
 use weir_test::sidecar::{Outward, Sidecar};
@@ -306,15 +307,7 @@ fn metrics_status_and_page_show_hosts() {
     }
     // A name that a caller makes up does not become a label.
     assert!(!metrics.contains("nobody.test"), "{metrics}");
-    let file = sidecar.weir.folder().join("metrics.txt");
-    fs::write(&file, &metrics).expect("a file");
-    let output = Command::new("promtool")
-        .args(["check", "metrics"])
-        .stdin(fs::File::open(&file).expect("a file"))
-        .output()
-        .expect("promtool");
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{said}");
+    sidecar.weir.expect_sound_metrics(&metrics);
 
     let page = browse(&sidecar, &format!("http://{tcp}/"));
     assert!(page.contains("data-drawn=\"yes\""), "{page}");
@@ -447,27 +440,12 @@ fn a_request_whose_answer_has_begun_may_call_for_longer() {
 
 /// The page as the browser has drawn it.
 fn browse(sidecar: &Sidecar, url: &str) -> String {
-    let folder = sidecar.weir.folder();
-    let output = Command::new("chromium-headless-shell")
-        .args([
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--no-first-run",
-            "--no-proxy-server",
-            "--enable-logging=stderr",
-            "--virtual-time-budget=9000",
-            "--dump-dom",
-        ])
-        .arg(format!(
-            "--user-data-dir={}",
-            folder.join("profile").display()
-        ))
-        .arg(url)
-        .output()
-        .expect("chromium-headless-shell");
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{errors}");
-    assert!(!errors.contains("CONSOLE"), "{errors}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    let options = [
+        "--enable-logging=stderr",
+        "--virtual-time-budget=9000",
+        "--dump-dom",
+    ];
+    let page = render(sidecar.weir.folder(), url, &options);
+    assert!(!page.errors.contains("CONSOLE"), "{}", page.errors);
+    page.output
 }

@@ -609,10 +609,8 @@ fn a_tunnel_leads_to_allowed_ports_of_allowed_hosts_only() {
     assert_eq!(client.head().expect("a tunnel").status, 200);
 }
 
-#[test]
-fn a_rule_with_a_path_cannot_be_left_by_dots() {
-    let good = good();
-    let to = good.address();
+/// A weir with one rule, which allows the paths below `/v1/` at `narrow.test`.
+fn narrow(to: SocketAddr) -> Sidecar {
     let outward = Outward::new().allow(&format!(
         "{{ host = \"http://narrow.test:{}\", path = \"/v1/\", addresses = [\"{}\"] }}",
         to.port(),
@@ -621,7 +619,14 @@ fn a_rule_with_a_path_cannot_be_left_by_dots() {
     outward
         .dns()
         .says("narrow.test", Says::Addresses(vec![to.ip()], 60));
-    let sidecar = outward.start();
+    outward.start()
+}
+
+#[test]
+fn a_rule_with_a_path_cannot_be_left_by_dots() {
+    let good = good();
+    let to = good.address();
+    let sidecar = narrow(to);
     for path in [
         "admin",
         "v1",
@@ -659,15 +664,7 @@ fn a_rule_with_a_path_cannot_be_left_by_dots() {
 fn a_request_that_is_hidden_in_a_body_reaches_no_origin() {
     let good = good();
     let to = good.address();
-    let outward = Outward::new().allow(&format!(
-        "{{ host = \"http://narrow.test:{}\", path = \"/v1/\", addresses = [\"{}\"] }}",
-        to.port(),
-        to.ip()
-    ));
-    outward
-        .dns()
-        .says("narrow.test", Says::Addresses(vec![to.ip()], 60));
-    let sidecar = outward.start();
+    let sidecar = narrow(to);
     let hidden = "GET /admin HTTP/1.1\r\nHost: narrow.test\r\n\r\n";
     let length = format!("Content-Length: {}\r\n", hidden.len() + 5);
     let headers = [

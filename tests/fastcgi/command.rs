@@ -6,7 +6,7 @@ use std::process::Command;
 
 use weir_test::php::identity;
 use weir_test::weir::{mode, write};
-use weir_test::{Setup, wait_until};
+use weir_test::{Setup, Weir, wait_until};
 
 /// A pool of a command, with a site that sends everything below /app to it.
 fn pool(command: &[&str], children: usize) -> String {
@@ -16,16 +16,21 @@ fn pool(command: &[&str], children: usize) -> String {
     )
 }
 
-#[test]
-fn a_program_with_perls_fcgi() {
+/// A weir whose scripts a program in Perl runs, in so many processes.
+fn perl(children: usize) -> Weir {
     let setup = Setup::new()
         .file("app.fcgi", "")
         .site(r"script = '^(/.+\.fcgi)(/.*)?$'");
     let program = setup.folder().join("echo.pl");
     write(&program, include_bytes!("fixtures/echo.pl"));
     mode(&program, 0o755);
-    let pool = pool(&[program.to_str().expect("a path")], 2);
-    let weir = setup.pool(&pool).start();
+    let pool = pool(&[program.to_str().expect("a path")], children);
+    setup.pool(&pool).start()
+}
+
+#[test]
+fn a_program_with_perls_fcgi() {
+    let weir = perl(2);
 
     let mut workers = Vec::new();
     let mut client = weir.client();
@@ -123,15 +128,7 @@ fn a_program_with_libfcgi() {
 
 #[test]
 fn so_many_workers_as_are_said() {
-    let setup = Setup::new()
-        .file("app.fcgi", "")
-        .site(r"script = '^(/.+\.fcgi)(/.*)?$'");
-    let program = setup.folder().join("echo.pl");
-    write(&program, include_bytes!("fixtures/echo.pl"));
-    mode(&program, 0o755);
-    let weir = setup
-        .pool(&pool(&[program.to_str().expect("a path")], 5))
-        .start();
+    let weir = perl(5);
     wait_until("five workers", || weir.workers().len() == 5);
     weir.get("/app.fcgi").expect(202);
 }

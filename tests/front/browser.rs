@@ -1,9 +1,7 @@
 //! The example site in a real browser.
 
-use std::process::Command;
-use std::time::Duration;
-
-use weir_test::{LIMIT, Setup, process, weir};
+use weir_test::browser::render;
+use weir_test::{Setup, weir};
 
 /// The site that `make run` serves, in the document root.
 fn example(setup: Setup) -> Setup {
@@ -19,46 +17,18 @@ fn example(setup: Setup) -> Setup {
 fn the_example_site_works_in_a_browser() {
     let weir = example(Setup::new()).start_folder(&["--workers", "4"]);
     let url = format!("http://{}/", weir.address());
-    let profile = weir.folder().join("profile");
     let picture = weir.folder().join("page.png");
-    let browse = |more: &[String]| {
-        let output = weir.folder().join("page.out");
-        let mut child = Command::new("chromium-headless-shell")
-            .args([
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-dev-shm-usage",
-                "--no-first-run",
-                "--no-proxy-server",
-            ])
-            .args(["--window-size=1000,1400", "--virtual-time-budget=4000"])
-            .arg(format!("--user-data-dir={}", profile.display()))
-            .args(more)
-            .arg(&url)
-            .stdin(std::process::Stdio::null())
-            .stdout(std::fs::File::create(&output).expect("a file"))
-            .stderr(std::fs::File::create(weir.folder().join("browser.err")).expect("a file"))
-            .spawn()
-            .expect("chromium-headless-shell");
-        let status = process::wait(&mut child, LIMIT + Duration::from_secs(30));
-        if status.is_none() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        let errors = weir.read("browser.err");
-        assert!(
-            status.is_some_and(|status| status.success()),
-            "{status:?}: {errors}"
-        );
-        String::from_utf8_lossy(&std::fs::read(output).expect("output")).into_owned()
+    let browse = |more: &str| {
+        let size = ["--window-size=1000,1400", "--virtual-time-budget=4000"];
+        render(weir.folder(), &url, &[size[0], size[1], more]).output
     };
 
-    let page = browse(&["--dump-dom".to_owned()]);
+    let page = browse("--dump-dom");
     assert!(page.contains("PHP "), "PHP has run: {page}");
     // The page's own script has read the stream and the slow script.
     assert!(page.contains("data-stream=\"done\""), "{page}");
 
-    browse(&[format!("--screenshot={}", picture.display())]);
+    browse(&format!("--screenshot={}", picture.display()));
     let picture = std::fs::read(&picture).expect("a picture");
     assert!(
         picture.starts_with(b"\x89PNG") && picture.len() > 10_000,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use weir_test::browser::render;
 use weir_test::weir::program;
 use weir_test::{Client, Gate, LIMIT, Responder, Setup, Weir, free_address, process, wait_until};
 
@@ -477,38 +478,16 @@ fn the_page_works_in_a_browser() {
     });
     let folder = running.weir.folder();
     let browse = |more: &str| {
-        let output = folder.join("page.out");
-        let mut child = Command::new("chromium-headless-shell")
-            .args([
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-dev-shm-usage",
-                "--no-first-run",
-                "--no-proxy-server",
-                "--enable-logging=stderr",
-                "--window-size=390,1600",
-                "--virtual-time-budget=9000",
-            ])
-            .arg(format!(
-                "--user-data-dir={}",
-                folder.join("profile").display()
-            ))
-            .arg(more)
-            .arg(format!("http://{}/", running.tcp))
-            .stdin(std::process::Stdio::null())
-            .stdout(fs::File::create(&output).expect("a file"))
-            .stderr(fs::File::create(folder.join("browser.err")).expect("a file"))
-            .spawn()
-            .expect("chromium-headless-shell");
-        let status = process::wait(&mut child, LIMIT + Duration::from_secs(30));
-        if status.is_none() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        let errors = running.weir.read("browser.err");
-        assert!(status.is_some_and(|status| status.success()), "{errors}");
-        assert!(!errors.contains("CONSOLE"), "{errors}");
-        String::from_utf8_lossy(&fs::read(output).expect("output")).into_owned()
+        let url = format!("http://{}/", running.tcp);
+        let options = [
+            "--enable-logging=stderr",
+            "--window-size=390,1600",
+            "--virtual-time-budget=9000",
+            more,
+        ];
+        let page = render(folder, &url, &options);
+        assert!(!page.errors.contains("CONSOLE"), "{}", page.errors);
+        page.output
     };
     let page = browse("--dump-dom");
     assert!(page.contains("data-drawn=\"yes\""), "{page}");

@@ -1,6 +1,7 @@
 //! Which certificate a client gets, and which requests may come over its connection.
 
 use weir_test::Setup;
+use weir_test::authority::self_signed_rsa;
 
 use crate::{Tls, curl, install, s_client, said};
 
@@ -65,27 +66,7 @@ fn a_site_may_name_its_certificate() {
 fn of_two_certificates_for_a_name_the_client_gets_one_that_it_can_check() {
     let tls = Tls::new();
     let rsa = tls.setup.folder().join("rsa");
-    let words = [
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "30",
-        "-subj",
-        "/CN=rsa",
-        "-addext",
-        "subjectAltName=DNS:main.test",
-        "-keyout",
-    ];
-    let made = std::process::Command::new("openssl")
-        .args(words)
-        .arg(rsa.with_extension("key"))
-        .arg("-out")
-        .arg(rsa.with_extension("pem"))
-        .output();
-    assert!(made.expect("openssl").status.success());
+    self_signed_rsa(&rsa, "main.test");
     let path = rsa.display().to_string();
     let table = format!("[certificate.rsa]\nchain = \"{path}.pem\"\nkey = \"{path}.key\"");
     let (weir, _) = tls.with(|setup| setup.more(&table)).start();

@@ -79,23 +79,13 @@ impl Gateway {
                 .try_clone_to_owned()
                 .map_err(|error| error.to_string())
         };
+        let (stdout, stderr) = (clone(io::stdout().as_fd())?, clone(io::stderr().as_fd())?);
         let spawn = Spawn {
-            // Our own program, also if its file was replaced by a newer one.
-            program: "/proc/self/exe".into(),
             name: Some("weir: gateway".into()),
             arguments: vec![ROLE.into()],
             environment: environment(),
-            identity: None,
-            chroot: None,
-            may_chroot: false,
-            folder: None,
-            open_files: None,
-            core_size: None,
-            priority: None,
-            huge_pages: false,
-            stdin: theirs.into(),
-            stdout: clone(io::stdout().as_fd())?,
-            stderr: clone(io::stderr().as_fd())?,
+            // Our own program, also if its file was replaced by a newer one.
+            ..Spawn::new("/proc/self/exe", theirs.into(), stdout, stderr)
         };
         let pid = spawn.start().map_err(|error| error.to_string())?;
         put_first(pid, priority);

@@ -109,6 +109,33 @@ pub enum Exit {
 }
 
 impl Spawn {
+    /// A process with these descriptors and without arguments, environment or limits of its own. It keeps our user and
+    /// folders.
+    pub fn new(
+        program: impl Into<PathBuf>,
+        stdin: OwnedFd,
+        stdout: OwnedFd,
+        stderr: OwnedFd,
+    ) -> Self {
+        Self {
+            program: program.into(),
+            name: None,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            identity: None,
+            chroot: None,
+            may_chroot: false,
+            folder: None,
+            open_files: None,
+            core_size: None,
+            priority: None,
+            huge_pages: false,
+            stdin,
+            stdout,
+            stderr,
+        }
+    }
+
     /// Starts the process and returns its process id.
     ///
     /// # Errors
@@ -551,21 +578,9 @@ mod tests {
         let (out, stdout) = io::pipe().unwrap();
         let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let spawn = Spawn {
-            program: "/bin/sh".into(),
-            name: None,
             arguments: vec!["-c".into(), script.into()],
             environment: vec![("ONLY".into(), "this".into())],
-            identity: None,
-            chroot: None,
-            may_chroot: false,
-            folder: None,
-            open_files: None,
-            core_size: None,
-            priority: None,
-            huge_pages: false,
-            stdin: null(),
-            stdout: stdout.into(),
-            stderr: null(),
+            ..Spawn::new("/bin/sh", null(), stdout.into(), null())
         };
         (spawn, out)
     }

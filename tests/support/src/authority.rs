@@ -1,7 +1,7 @@
 //! Certificates: each test makes its own authority with the openssl program when it runs.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -149,6 +149,22 @@ impl Identity {
         let key = PrivateKeyDer::from_pem_file(&self.key).expect("a key");
         (certificates.map(|one| one.expect("PEM")).collect(), key)
     }
+}
+
+/// A certificate with an RSA key that no authority has signed, at `path.pem` and `path.key`.
+pub fn self_signed_rsa(path: &Path, name: &str) {
+    let output = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes"])
+        .args(["-days", "30", "-subj", "/CN=rsa", "-addext"])
+        .arg(format!("subjectAltName=DNS:{name}"))
+        .arg("-keyout")
+        .arg(path.with_extension("key"))
+        .arg("-out")
+        .arg(path.with_extension("pem"))
+        .output()
+        .expect("openssl; setup/install.sh test installs it");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "openssl: {said}");
 }
 
 /// ca(1ssl): the authority issues what a request asks for.

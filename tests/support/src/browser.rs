@@ -1,13 +1,63 @@
 //! A real browser for tests: it opens a page, runs JavaScript there, and returns the result.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::LIMIT;
+use crate::process::wait;
+
+/// What the browser says of a page that it opens once, with these options.
+pub struct Rendered {
+    /// Its output: the page, with `--dump-dom`.
+    pub output: String,
+    /// Its messages: also what scripts write to the console, with `--enable-logging=stderr`.
+    pub errors: String,
+}
+
+/// Opens `url` once. The browser writes its files to `folder`. Fails if it does not end well.
+#[track_caller]
+pub fn render(folder: &Path, url: &str, options: &[&str]) -> Rendered {
+    let (output, errors) = (folder.join("page.out"), folder.join("browser.err"));
+    let mut child = Command::new("chromium-headless-shell")
+        .args([
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--no-proxy-server",
+        ])
+        .arg(format!(
+            "--user-data-dir={}",
+            folder.join("profile").display()
+        ))
+        .args(options)
+        .arg(url)
+        .stdin(Stdio::null())
+        .stdout(File::create(&output).expect("a file"))
+        .stderr(File::create(&errors).expect("a file"))
+        .spawn()
+        .expect("chromium-headless-shell");
+    let status = wait(&mut child, LIMIT + Duration::from_secs(30));
+    if status.is_none() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    let read = |path| {
+        let bytes = fs::read(path).expect("what the browser wrote");
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let (output, errors) = (read(output), read(errors));
+    assert!(
+        status.is_some_and(|status| status.success()),
+        "{status:?}: {errors}"
+    );
+    Rendered { output, errors }
+}
 
 /// A browser with one page.
 pub struct Browser {

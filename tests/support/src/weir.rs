@@ -430,6 +430,21 @@ impl Weir {
         (status.expect("a status"), body.to_owned())
     }
 
+    /// Fails unless Prometheus's promtool finds nothing wrong with this text of `/metrics`.
+    #[track_caller]
+    pub fn expect_sound_metrics(&self, text: &str) {
+        let file = self.path("metrics.txt");
+        fs::write(&file, text).expect("a file");
+        let output = Command::new("promtool")
+            .args(["check", "metrics"])
+            .stdin(File::open(&file).expect("a file"))
+            .output()
+            .expect("promtool");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(output.status.success() && said.is_empty(), "{said}");
+    }
+
     /// What the admin interface says of this weir, as `weir status --json` prints it. Needs [`Setup::window`].
     #[track_caller]
     pub fn status(&self) -> Value {
@@ -743,6 +758,7 @@ fn shows_start(text: &str) -> bool {
     let mut settings = log.lines().filter_map(|line| line.split_once('='));
     settings.all(|(key, value)| match (key.trim(), value.trim()) {
         ("error", value) => value == "\"stderr\"",
+        ("error_format", value) => value == "\"weir\"",
         ("level", value) => matches!(value, "\"notice\"" | "\"debug\""),
         _ => true,
     })
