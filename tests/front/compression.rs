@@ -544,6 +544,28 @@ fn streams_beyond_the_memory_are_sent_as_they_are_and_leaving_gives_it_back() {
 }
 
 #[test]
+fn a_script_that_works_on_after_its_announced_length_does_not_keep_its_client_waiting() {
+    let gate = Gate::default();
+    let shut = gate.clone();
+    let (weir, responder) = scripted("", move |_, answer| {
+        let page = page(50_000);
+        let length = page.len();
+        answer.stdout(format!(
+            "Content-Type: text/html\r\nContent-Length: {length}\r\n\r\n"
+        ));
+        answer.stdout(&page);
+        shut.pass();
+        answer.end();
+    });
+    for coding in ["gzip", "br", "zstd"] {
+        let got = decoded(&weir, SCRIPT, coding);
+        assert!(got == page(50_000), "{coding}");
+    }
+    assert_eq!(responder.uris().len(), 3);
+    gate.open();
+}
+
+#[test]
 fn an_answer_that_is_cut_does_not_look_whole() {
     for accept in ["gzip", "br", "zstd"] {
         for (head, length) in [

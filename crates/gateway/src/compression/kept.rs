@@ -179,11 +179,12 @@ impl Shared {
     fn keep(&self, key: Key, bytes: Vec<u8>) -> Option<Arc<Kept>> {
         let size = bytes.len() + OVERHEAD;
         let mut state = self.state();
-        while self.used.load(Relaxed) + size > self.limit {
-            let unused = |(_, kept): &(&Key, &Arc<Kept>)| kept.used_at.load(Relaxed);
-            let oldest = state.kept.iter().min_by_key(unused);
-            let oldest = oldest.map(|(key, _)| *key)?;
-            state.kept.remove(&oldest);
+        let is_full = || self.used.load(Relaxed) + size > self.limit;
+        if is_full() {
+            self.make_room(&mut state, size);
+            if is_full() {
+                return None;
+            }
         }
         self.used.fetch_add(size, Relaxed);
         let kept = Arc::new(Kept {
@@ -193,6 +194,30 @@ impl Shared {
         });
         state.kept.insert(key, kept.clone());
         Some(kept)
+    }
+}
+
+impl Shared {
+    /// Drops those that were not requested for the longest time, until there is room for `size` bytes. Those that are being
+    /// sent stay, because their memory does too.
+    fn make_room(&self, state: &mut State, size: usize) {
+        let idle = |(_, kept): &(&Key, &Arc<Kept>)| Arc::strong_count(kept) == 1;
+        let idle = state.kept.iter().filter(idle);
+        let mut idle: Vec<_> = idle
+            .map(|(key, kept)| (kept.used_at.load(Relaxed), *key))
+            .collect();
+        idle.sort_unstable_by_key(|(used_at, _)| *used_at);
+        // Of many files some more than these, because all wait while the oldest are searched.
+        let more = match idle.len() {
+            0..=MANY => 0,
+            _ => self.limit / 16,
+        };
+        for (_, key) in idle {
+            if self.used.load(Relaxed) + size + more <= self.limit {
+                break;
+            }
+            state.kept.remove(&key);
+        }
     }
 }
 
@@ -248,6 +273,8 @@ impl Key {
 const MOST_KEPT: u64 = 8 << 20;
 /// Memory for a kept file besides its bytes, about.
 const OVERHEAD: usize = 256;
+/// Files whose order is known in an instant.
+const MANY: usize = 1000;
 
 #[cfg(test)]
 mod tests {
@@ -287,8 +314,24 @@ mod tests {
             .map(|kept| kept.bytes().unwrap())
             .collect();
         assert!(shared.keep(key(4), vec![4; 1000]).is_none());
+        assert!(has(1) && has(3), "what cannot make room stays");
         drop(sent);
-        assert_eq!(shared.used.load(Relaxed), 0);
         assert!(shared.keep(key(4), vec![4; 1000]).is_some());
+        assert_eq!(shared.used.load(Relaxed), 2 * (1000 + OVERHEAD));
+    }
+
+    #[test]
+    fn of_many_small_files_so_many_make_room_that_the_search_is_rare() {
+        let files = 4 * MANY;
+        let shared = shared(files * (100 + OVERHEAD));
+        let mut searches = 0;
+        for ino in 0..2 * files as u64 {
+            let before = shared.state().kept.len();
+            assert!(shared.keep(key(ino), vec![1; 100]).is_some());
+            searches += usize::from(shared.state().kept.len() <= before);
+        }
+        assert!((1..=20).contains(&searches), "{searches}");
+        assert!(shared.used.load(Relaxed) <= shared.limit);
+        assert!(!shared.state().kept.contains_key(&key(0)), "the oldest");
     }
 }

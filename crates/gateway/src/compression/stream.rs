@@ -171,6 +171,10 @@ impl CompressedStream {
                     // As without compression: no byte beyond the announced length.
                     part.truncate(*left);
                     *left -= part.len();
+                    // The script may work on: the client does not wait for that.
+                    if *left == 0 {
+                        (self.source, self.ended) = (Body::Empty, true);
+                    }
                 }
                 self.input.push_back(part);
                 Poll::Ready(Ok(()))
