@@ -5,10 +5,22 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use rustix::process::Signal;
+use weir_test::authority::self_signed_rsa;
 use weir_test::process::{Process, signal};
 use weir_test::{Setup, Weir, goes_on_as_root, wait_until};
 
 use crate::{Tls, curl, said};
+
+/// A service manager would find a process that weir has left behind.
+#[test]
+fn the_keeper_has_ended_when_weir_has_stopped() {
+    for _ in 0..4 {
+        let (mut weir, _) = Tls::new().start();
+        let keeper = weir.keeper();
+        weir.stop();
+        assert!(!keeper.runs());
+    }
+}
 
 #[test]
 fn a_keeper_that_dies_is_started_again_and_open_connections_go_on() {
@@ -195,24 +207,7 @@ fn no_byte_of_a_key_is_in_the_gateway_or_the_manager() {
     for isolation in [true, false] {
         let tls = Tls::new().with(|setup| {
             let path = setup.folder().join("rsa");
-            let made = Command::new("openssl")
-                .args([
-                    "req",
-                    "-x509",
-                    "-newkey",
-                    "rsa:2048",
-                    "-nodes",
-                    "-days",
-                    "30",
-                    "-subj",
-                    "/CN=rsa.test",
-                ])
-                .args(["-addext", "subjectAltName=DNS:rsa.test", "-keyout"])
-                .arg(path.with_extension("key"))
-                .arg("-out")
-                .arg(path.with_extension("pem"))
-                .output();
-            assert!(made.expect("openssl").status.success());
+            self_signed_rsa(&path, "rsa.test");
             let path = path.display().to_string();
             let table = format!("[certificate.rsa]\nchain = \"{path}.pem\"\nkey = \"{path}.key\"");
             setup

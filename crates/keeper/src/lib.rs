@@ -122,10 +122,11 @@ impl<'a> Keeper<'a> {
                 ToKeeper::Serve(socket) => {
                     let keys = self.keys.clone();
                     let thread = std::thread::Builder::new().name("weir-signer".into());
-                    if let Err(error) = thread.stack_size(STACK).spawn(move || keys.serve(&socket))
-                    {
-                        log::error!("the keeper cannot start a thread: {error}");
-                    }
+                    // A reactor without a thread would never get a signature. The manager starts a keeper anew.
+                    thread
+                        .stack_size(STACK)
+                        .spawn(move || keys.serve(&socket))
+                        .map_err(|error| format!("the keeper cannot start a thread: {error}"))?;
                 }
             }
         }

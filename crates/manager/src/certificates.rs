@@ -314,8 +314,9 @@ impl Certificates {
                 messages
             }
             Err(error) => {
-                // The keeper's end is noticed, and then this is tried again.
+                // It is tried again with the next keeper.
                 self.keeper_starts = starts;
+                self.keeper.borrow().end();
                 log::error!("the keeper cannot be given the private keys: {error}");
                 Vec::new()
             }

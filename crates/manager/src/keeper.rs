@@ -123,22 +123,13 @@ impl Keeper {
             let clone = stream.try_clone_to_owned();
             clone.map_err(|error| failed(error.to_string()))
         };
+        let (stdout, stderr) = (clone(io::stdout().as_fd())?, clone(io::stderr().as_fd())?);
         let spawn = Spawn {
-            program: "/proc/self/exe".into(),
             name: Some("weir: keeper".into()),
             arguments: vec![OsString::from(ROLE)],
-            environment: Vec::new(),
-            identity: None,
-            chroot: None,
-            may_chroot: false,
             folder: Some("/".into()),
-            open_files: None,
             core_size: Some(0),
-            priority: None,
-            huge_pages: false,
-            stdin: theirs,
-            stdout: clone(io::stdout().as_fd())?,
-            stderr: clone(io::stderr().as_fd())?,
+            ..Spawn::new("/proc/self/exe", theirs, stdout, stderr)
         };
         let become_user: ToKeeper = ToKeeper::Become(who.clone());
         let pid = spawn.start().map_err(|error| failed(error.to_string()))?;
@@ -149,7 +140,7 @@ impl Keeper {
         });
         self.due = None;
         let ready = self.tell(&become_user).and_then(|()| self.hear());
-        match ready.map_err(failed)? {
+        match ready.inspect_err(|_| self.end()).map_err(failed)? {
             FromKeeper::Ready { is_confined } => {
                 if !is_confined {
                     log::warn!(
@@ -160,15 +151,26 @@ impl Keeper {
                 Ok(())
             }
             FromKeeper::Unfit(cause) => Err(failed(cause)),
-            _ => Err(failed("it sent a wrong message".into())),
+            _ => {
+                self.end();
+                Err(failed("it sent a wrong message".into()))
+            }
         }
     }
 
     /// Gives it the files of certificates: for each, chain and key. The results are in the same order.
     ///
     /// # Errors
-    /// If the keeper is gone or does not answer.
+    /// If the keeper is gone, does not answer or answers wrongly. Another one is then started.
     pub(super) fn load(
+        &mut self,
+        pairs: impl ExactSizeIterator<Item = Result<(File, File), Refused>>,
+    ) -> Result<Vec<Result<Held, Refused>>, String> {
+        // Answers that are left in the channel would be taken for those to later questions.
+        self.load_all(pairs).inspect_err(|_| self.end())
+    }
+
+    fn load_all(
         &mut self,
         pairs: impl ExactSizeIterator<Item = Result<(File, File), Refused>>,
     ) -> Result<Vec<Result<Held, Refused>>, String> {
@@ -267,8 +269,6 @@ impl Keeper {
         let running = self.running.as_ref().ok_or(GONE)?;
         let heard = poll::readable(&[running.channel.as_fd()], Some(LIMIT));
         if !heard.map_err(|error| error.to_string())?[0] {
-            // The next start makes a new one.
-            let _ = process::kill(running.pid);
             return Err(format!("the keeper has not answered for {LIMIT:?}"));
         }
         let mut packet = vec![0; MAX_PACKET];
@@ -290,9 +290,23 @@ impl Keeper {
                 "the keeper of private keys (process {}) does not answer: killed",
                 running.pid
             );
-            if let Err(error) = process::kill(running.pid) {
-                log::error!("the keeper cannot be killed: {error}");
-            }
+            self.end();
+        }
+    }
+
+    /// Ends it for good, because nothing needs it any more. Returns whether it is gone.
+    pub(super) fn stop(&mut self) -> bool {
+        (self.who, self.due) = (None, None);
+        self.end();
+        self.running.is_none()
+    }
+
+    /// Ends it, so that another one starts and gets everything anew.
+    pub(super) fn end(&self) {
+        if let Some(running) = &self.running
+            && let Err(error) = process::kill(running.pid)
+        {
+            log::error!("the keeper cannot be killed: {error}");
         }
     }
 
@@ -411,7 +425,36 @@ const TICKET_TURN: Duration = Duration::from_secs(12 * 60 * 60);
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        os::unix::process::{CommandExt, ExitStatusExt},
+        process::Command,
+    };
+
     use super::*;
+
+    #[test]
+    fn a_keeper_that_answers_another_question_is_killed_and_not_asked_again() {
+        let mut sleep = Command::new("sleep");
+        let mut process = sleep.arg("20").process_group(0).spawn().unwrap();
+        let (channel, theirs) = message::pair().unwrap();
+        let now = Instant::now();
+        let mut keeper = Keeper::new(now);
+        keeper.running = Some(Running {
+            pid: process.id(),
+            channel,
+            since: now,
+        });
+        let another = FromKeeper::Failed {
+            number: 99,
+            in_key: true,
+            message: "of a question whose answer was not read".into(),
+        };
+        message::send(theirs.as_fd(), &another.encode(), &[], true).unwrap();
+        let file = || File::open("/dev/null").unwrap();
+        let loaded = keeper.load([Ok((file(), file()))].into_iter());
+        assert_eq!(loaded.unwrap_err(), "the keeper sent a wrong message");
+        assert_eq!(process.wait().unwrap().signal(), Some(9));
+    }
 
     #[test]
     fn keys_of_tickets_change_every_12_hours_and_the_one_before_stays() {

@@ -187,7 +187,7 @@ enum Stopping {
 
 impl Manager<'_> {
     fn work(mut self) -> Result<(), Failure> {
-        while !self.is_done() {
+        while !(self.has_finished() && self.keeper.borrow_mut().stop()) {
             let news = self.wait().unwrap_or_else(|error| {
                 self.fail(Failure::internal(format!("waiting failed: {error}")));
                 Vec::new()
@@ -221,7 +221,8 @@ impl Manager<'_> {
         ended
     }
 
-    fn is_done(&self) -> bool {
+    /// Whether it was to stop, and nothing serves any more.
+    fn has_finished(&self) -> bool {
         self.stopping != Stopping::No
             && self.current.is_gone()
             && self.next.is_none()

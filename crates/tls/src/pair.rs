@@ -65,18 +65,12 @@ impl Pair {
         let mut warnings = Vec::new();
         let left = leaf.not_after - now;
         if left <= 0 {
-            let days = -left / DAY;
+            let ago = time(-left);
             warnings.push(format!(
-                "it has expired {days} days ago, so browsers refuse it; get a new one"
+                "it expired {ago} ago, so browsers refuse it; get a new one"
             ));
         } else if left < SOON && left < (leaf.not_after - leaf.not_before) / 4 {
-            let hours = left / 3600;
-            let left = if hours < 48 {
-                format!("{hours} hours")
-            } else {
-                format!("{} days", hours / 24)
-            };
-            warnings.push(format!("it expires in {left}; renew it"));
+            warnings.push(format!("it expires in {}; renew it", time(left)));
         }
         if leaf.not_before > now {
             warnings.push("it is not valid yet; check this machine's clock".into());
@@ -88,6 +82,14 @@ impl Pair {
             );
         }
         warnings
+    }
+}
+
+/// A time in seconds, as people say it.
+fn time(seconds: i64) -> String {
+    match seconds / 3600 {
+        hours @ 0..48 => format!("{hours} hours"),
+        hours => format!("{} days", hours / 24),
     }
 }
 
