@@ -244,7 +244,9 @@ fn watch(place: &Endpoint, pool: Option<&str>) -> ExitCode {
         };
         let text = match weir_admin::client::ask(place, Method::GET, "/status") {
             Ok(status) => match (status_of(&status, pool), size) {
-                (Ok(status), Some(size)) => weir_admin::status_on_screen(&status, size),
+                (Ok(status), Some((columns, rows))) => {
+                    weir_admin::status_on_screen(&status, columns, rows)
+                }
                 (Ok(status), None) => weir_admin::status_text(&status),
                 (Err(code), _) => return code,
             },

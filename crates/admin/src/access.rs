@@ -20,7 +20,7 @@ use weir_http1::{Fields, Name};
 
 /// How a client is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Transport {
     /// Over the unix socket.
     Unix,
     /// Over TCP, from this address.
@@ -46,12 +46,12 @@ pub(super) type No = (StatusCode, &'static str);
 /// # Errors
 /// Why not.
 pub(super) fn check(
-    way: Way,
+    transport: Transport,
     needs: Needs,
     headers: &Fields,
     token: Option<&str>,
 ) -> Result<(), No> {
-    let Way::Tcp(peer) = way else {
+    let Transport::Tcp(peer) = transport else {
         return Ok(());
     };
     if needs == Needs::Nothing {
@@ -118,12 +118,17 @@ mod tests {
 
     const TOKEN: &str = "0123456789abcdef";
 
-    fn asked(way: Way, needs: Needs, token: Option<&str>, given: &[(Name, &str)]) -> u16 {
+    fn asked(
+        transport: Transport,
+        needs: Needs,
+        token: Option<&str>,
+        given: &[(Name, &str)],
+    ) -> u16 {
         let mut headers = Fields::default();
         for (name, value) in given {
             headers.push(name.as_str().as_bytes(), value.as_bytes());
         }
-        match check(way, needs, &headers, token) {
+        match check(transport, needs, &headers, token) {
             Ok(()) => 200,
             Err((status, _)) => status.as_u16(),
         }
@@ -131,9 +136,9 @@ mod tests {
 
     #[test]
     fn who_may_do_what() {
-        let near = Way::Tcp("127.0.0.1:5".parse().unwrap());
-        let mapped = Way::Tcp("[::ffff:127.0.0.1]:5".parse().unwrap());
-        let far = Way::Tcp("192.0.2.1:5".parse().unwrap());
+        let near = Transport::Tcp("127.0.0.1:5".parse().unwrap());
+        let mapped = Transport::Tcp("[::ffff:127.0.0.1]:5".parse().unwrap());
+        let far = Transport::Tcp("192.0.2.1:5".parse().unwrap());
         let by_address = &[(Name::Host, "127.0.0.1:9180")][..];
         let by_v6 = &[(Name::Host, "[::1]:9180")][..];
         let by_name = &[(Name::Host, "evil.example")][..];
@@ -146,8 +151,8 @@ mod tests {
             (Name::Authorization, "Bearer 0123456789abcdeF"),
         ][..];
         let strange = &[(Name::Authorization, "Basic 0123456789abcdef")][..];
-        for (way, needs, token, headers, status) in [
-            (Way::Unix, Needs::Action, Some(TOKEN), &[][..], 200),
+        for (transport, needs, token, headers, status) in [
+            (Transport::Unix, Needs::Action, Some(TOKEN), &[][..], 200),
             (far, Needs::Nothing, None, by_name, 200),
             (near, Needs::Sight, None, by_address, 200),
             (near, Needs::Sight, None, by_v6, 200),
@@ -167,8 +172,8 @@ mod tests {
             (near, Needs::Action, Some(TOKEN), wrong, 401),
             (near, Needs::Action, Some(TOKEN), right, 200),
         ] {
-            let got = asked(way, needs, token, headers);
-            assert_eq!(got, status, "{way:?} {needs:?} {token:?} {headers:?}");
+            let got = asked(transport, needs, token, headers);
+            assert_eq!(got, status, "{transport:?} {needs:?} {token:?} {headers:?}");
         }
     }
 }

@@ -33,7 +33,7 @@ use weir_observe::metrics;
 use weir_semantics::coding::{Accepted, Coding};
 
 use super::{
-    access::{self, Needs, Way},
+    access::{self, Needs, Transport},
     advice, page,
     route::{Route, route},
 };
@@ -66,7 +66,7 @@ pub fn serve(sockets: WindowSockets, window: Arc<dyn Window>) -> Task<io::Result
 }
 
 /// A connected client.
-struct Guest {
+struct Client {
     task: AbortHandle,
     /// Whether an action is running for this client.
     acts: Arc<AtomicBool>,
@@ -79,7 +79,7 @@ async fn listen(
     window: Arc<dyn Window>,
 ) {
     let mut closing = window.closing();
-    let mut guests: VecDeque<Guest> = VecDeque::new();
+    let mut clients: VecDeque<Client> = VecDeque::new();
     let mut tasks = JoinSet::new();
     loop {
         let (_, client) = tokio::select! {
@@ -88,8 +88,8 @@ async fn listen(
             Some(_) = tasks.join_next() => continue,
             accepted = socket.accept() => accepted,
         };
-        guests.retain(|guest| !guest.task.is_finished());
-        if guests.len() >= places && !make_room(&mut guests) {
+        clients.retain(|client| !client.task.is_finished());
+        if clients.len() >= places && !make_room(&mut clients) {
             // All of them have running actions: the new client is refused.
             drop(client);
             continue;
@@ -97,7 +97,7 @@ async fn listen(
         let acts = Arc::new(AtomicBool::new(false));
         let (window, token) = (window.clone(), token.clone());
         let task = tasks.spawn_local(attend(client, window, token, acts.clone()));
-        guests.push_back(Guest { task, acts });
+        clients.push_back(Client { task, acts });
     }
     drop(socket);
     // Running requests are still answered: an operator who asked for a reload gets the answer from the gateway that
@@ -107,11 +107,11 @@ async fn listen(
 }
 
 /// Removes the oldest client without a running action. `false`: there is none.
-fn make_room(guests: &mut VecDeque<Guest>) -> bool {
-    let first = guests.iter().position(|guest| !guest.acts.load(Relaxed));
-    match first.and_then(|index| guests.remove(index)) {
-        Some(guest) => {
-            guest.task.abort();
+fn make_room(clients: &mut VecDeque<Client>) -> bool {
+    let first = clients.iter().position(|client| !client.acts.load(Relaxed));
+    match first.and_then(|index| clients.remove(index)) {
+        Some(client) => {
+            client.task.abort();
             true
         }
         None => false,
@@ -128,7 +128,7 @@ async fn attend(
     let state = Rc::new(ConnState::new(&TIMEOUTS));
     let visit = Visit {
         state: state.clone(),
-        way: peer.map_or(Way::Unix, Way::Tcp),
+        transport: peer.map_or(Transport::Unix, Transport::Tcp),
         window,
         token,
         acts: acts.clone(),
@@ -151,7 +151,7 @@ async fn attend(
 /// A client's connection, which carries one request.
 struct Visit {
     state: Rc<ConnState>,
-    way: Way,
+    transport: Transport,
     window: Arc<dyn Window>,
     token: Option<Arc<str>>,
     acts: Arc<AtomicBool>,
@@ -161,10 +161,10 @@ impl Front for Visit {
     type Receipt = ();
 
     fn begin(&self, request: Request) -> Begun<()> {
-        let (way, window, token) = (self.way, self.window.clone(), self.token.clone());
+        let (transport, window, token) = (self.transport, self.window.clone(), self.token.clone());
         let acts = self.acts.clone();
         Begun::Steps(Box::pin(async move {
-            answer(&request.head, way, &*window, token.as_deref(), &acts).await
+            answer(&request.head, transport, &*window, token.as_deref(), &acts).await
         }))
     }
 
@@ -175,7 +175,7 @@ impl Front for Visit {
 
 async fn answer(
     head: &Head,
-    way: Way,
+    transport: Transport,
     window: &dyn Window,
     token: Option<&str>,
     acts: &AtomicBool,
@@ -198,7 +198,7 @@ async fn answer(
         Route::Status => Needs::Sight,
         _ => Needs::Nothing,
     };
-    if let Err((status, why)) = access::check(way, needs, &head.fields, token) {
+    if let Err((status, why)) = access::check(transport, needs, &head.fields, token) {
         let mut response = plain(status, &format!("{why}\n"));
         if status == StatusCode::UNAUTHORIZED {
             let scheme = b"Bearer realm=\"weir\"";
@@ -232,7 +232,7 @@ async fn answer(
         },
         Route::Act(action) => {
             acts.store(true, Relaxed);
-            if let Way::Tcp(peer) = way {
+            if let Transport::Tcp(peer) = transport {
                 log::info!("{peer} requests {path} over TCP, with the token");
             }
             match window.act(action).await {
@@ -368,7 +368,7 @@ mod tests {
         }
     }
 
-    fn ask_by(way: Way, method: &str, path: &str) -> Answer<()> {
+    fn ask_by(transport: Transport, method: &str, path: &str) -> Answer<()> {
         let head = Head {
             method: method.parse().unwrap(),
             target: path.parse::<http::Uri>().unwrap().into(),
@@ -377,12 +377,18 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
-        runtime.block_on(answer(&head, way, &Shown, None, &AtomicBool::new(false)))
+        runtime.block_on(answer(
+            &head,
+            transport,
+            &Shown,
+            None,
+            &AtomicBool::new(false),
+        ))
     }
 
     #[test]
     fn answers_have_their_status() {
-        let ask = |method: &str, path: &str| ask_by(Way::Unix, method, path).status.as_u16();
+        let ask = |method: &str, path: &str| ask_by(Transport::Unix, method, path).status.as_u16();
         assert_eq!(ask("GET", "/status"), 200);
         assert_eq!(ask("GET", "/metrics"), 200);
         assert_eq!(ask("POST", "/status"), 405);
@@ -398,15 +404,15 @@ mod tests {
 
     #[test]
     fn nothing_is_done_over_tcp_without_a_token() {
-        let way = Way::Tcp("127.0.0.1:5".parse().unwrap());
-        assert_eq!(ask_by(way, "POST", "/reload").status, 403);
-        assert_eq!(ask_by(way, "GET", "/status").status, 200);
+        let transport = Transport::Tcp("127.0.0.1:5".parse().unwrap());
+        assert_eq!(ask_by(transport, "POST", "/reload").status, 403);
+        assert_eq!(ask_by(transport, "GET", "/status").status, 200);
     }
 
     #[test]
     fn the_page_may_load_nothing_from_elsewhere() {
-        let way = Way::Tcp("192.0.2.1:5".parse().unwrap());
-        let response = ask_by(way, "GET", "/");
+        let transport = Transport::Tcp("192.0.2.1:5".parse().unwrap());
+        let response = ask_by(transport, "GET", "/");
         assert_eq!(response.status, 200);
         let policy = response.headers.get("Content-Security-Policy").unwrap();
         let policy = str::from_utf8(policy).unwrap();

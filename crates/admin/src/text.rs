@@ -16,7 +16,7 @@ pub fn status(status: &Value) -> String {
 
 /// The status for a terminal with this many columns and rows: problems are at the top. Lines without room are left
 /// out, and a line says so.
-pub fn status_on_screen(status: &Value, (columns, rows): (usize, usize)) -> String {
+pub fn status_on_screen(status: &Value, columns: usize, rows: usize) -> String {
     let text = status_in(status, columns.clamp(NARROWEST, WIDEST));
     let (lines, rows) = (text.lines().count(), rows.max(SHORTEST));
     // The last row stays empty: a newline there would scroll the screen.

@@ -74,7 +74,7 @@ pub(crate) struct BodyError(pub(crate) Kind);
 pub(crate) struct Guarded<B, G> {
     /// `None` after the end. The body is dropped first, because it belongs to the connection.
     held: Option<(B, G)>,
-    pace: Pace,
+    pace: BodyTimeouts,
     /// When the last piece arrived ([`clock::now`]).
     last: u64,
     /// Runs while a piece is awaited. It is not reset with each piece; when it fires, `last` is checked.
@@ -83,7 +83,7 @@ pub(crate) struct Guarded<B, G> {
 
 /// The timeouts of a body.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace {
+pub(crate) struct BodyTimeouts {
     /// Maximum time between two pieces; zero: no limit.
     pub(crate) read_timeout: Duration,
     /// The whole body must have arrived by then ([`clock::now`]).
@@ -93,9 +93,9 @@ pub(crate) struct Pace {
 }
 
 #[cfg(test)]
-impl Pace {
+impl BodyTimeouts {
     /// No limits.
-    pub(crate) const ANY: Pace = Pace {
+    pub(crate) const ANY: BodyTimeouts = BodyTimeouts {
         read_timeout: Duration::ZERO,
         deadline: clock::NEVER,
         overdue: Kind::ResponseTimeout,
@@ -322,7 +322,7 @@ impl Source {
 
 impl<B: Body, G> Guarded<B, G> {
     /// A body that holds `guard` until its end.
-    pub(crate) fn new(body: B, guard: G, pace: Pace) -> Self {
+    pub(crate) fn new(body: B, guard: G, pace: BodyTimeouts) -> Self {
         let held = (!body.is_end_stream()).then_some((body, guard));
         Guarded {
             held,
@@ -527,7 +527,7 @@ mod tests {
     type Told = Arc<Mutex<Vec<(BodyEnd, u64)>>>;
 
     /// An answer that the test feeds, what it reported, and the resource that is held until the origin has finished.
-    fn answer(length: Option<u64>, pace: Pace) -> (Feed, ResponseBody, Told, Arc<()>) {
+    fn answer(length: Option<u64>, pace: BodyTimeouts) -> (Feed, ResponseBody, Told, Arc<()>) {
         let (feed, body) = feed(length);
         let held = Arc::new(());
         let told = Told::default();
@@ -543,7 +543,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_guard_goes_with_the_last_byte() {
-        let (feed, mut answer, heard, held) = answer(Some(6), Pace::ANY);
+        let (feed, mut answer, heard, held) = answer(Some(6), BodyTimeouts::ANY);
         assert_eq!(answer.size_hint().exact(), Some(6));
         feed.send(data("abc")).unwrap();
         assert_eq!(next(&mut answer).await, Some(Ok("abc".into())));
@@ -559,7 +559,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_length_the_end_is_asked_for() {
-        let (feed, mut answer, heard, held) = answer(None, Pace::ANY);
+        let (feed, mut answer, heard, held) = answer(None, BodyTimeouts::ANY);
         feed.send(data("abc")).unwrap();
         assert_eq!(next(&mut answer).await, Some(Ok("abc".into())));
         drop(feed);
@@ -572,7 +572,7 @@ mod tests {
 
     #[tokio::test]
     async fn trailers_are_the_end() {
-        let (feed, mut answer, heard, held) = answer(None, Pace::ANY);
+        let (feed, mut answer, heard, held) = answer(None, BodyTimeouts::ANY);
         feed.send(Ok(Frame::trailers(http::HeaderMap::new())))
             .unwrap();
         assert!(next(&mut answer).await.is_some());
@@ -583,14 +583,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_caller_that_leaves_is_told_from_an_origin_that_stops() {
-        let (feed, mut left, heard, held) = answer(Some(6), Pace::ANY);
+        let (feed, mut left, heard, held) = answer(Some(6), BodyTimeouts::ANY);
         feed.send(data("abc")).unwrap();
         next(&mut left).await;
         drop(left);
         assert_eq!(told(&heard), [(BodyEnd::Left, 3)]);
         assert_eq!(Arc::strong_count(&held), 1);
 
-        let (feed, mut cut, heard, held) = answer(Some(6), Pace::ANY);
+        let (feed, mut cut, heard, held) = answer(Some(6), BodyTimeouts::ANY);
         feed.send(data("abc")).unwrap();
         feed.send(Err(BodyError(Kind::Terminated))).unwrap();
         next(&mut cut).await;
@@ -602,9 +602,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_piece_that_does_not_come_cuts() {
-        let pace = Pace {
+        let pace = BodyTimeouts {
             read_timeout: Duration::from_millis(20),
-            ..Pace::ANY
+            ..BodyTimeouts::ANY
         };
         let (feed, mut answer, heard, held) = answer(Some(6), pace);
         feed.send(data("abc")).unwrap();
@@ -616,7 +616,7 @@ mod tests {
 
     #[tokio::test]
     async fn pieces_that_come_do_not_move_the_deadline() {
-        let pace = Pace {
+        let pace = BodyTimeouts {
             read_timeout: Duration::from_secs(5),
             deadline: clock::deadline(Duration::from_millis(50)),
             overdue: Kind::Deadline,
@@ -643,7 +643,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_has_no_bytes_is_whole_at_once() {
-        let (_feed, answer, heard, held) = answer(Some(0), Pace::ANY);
+        let (_feed, answer, heard, held) = answer(Some(0), BodyTimeouts::ANY);
         assert_eq!(Arc::strong_count(&held), 1);
         assert!(answer.is_end_stream());
         drop(answer);

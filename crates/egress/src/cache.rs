@@ -54,7 +54,7 @@ pub(crate) struct Cache {
 }
 
 /// What the cache has for a call.
-pub(crate) enum Look {
+pub(crate) enum Lookup {
     /// The answer.
     Hit(Box<Response<ResponseBody>>, CacheUse),
     /// The call must go to the origin: nothing is stored, or a stored answer must be revalidated.
@@ -126,7 +126,7 @@ impl Cache {
     }
 
     /// Looks for an answer. Only for calls that the rules allow, to origins whose answers are cached.
-    pub(crate) fn look(self: &Arc<Self>, asked: &CacheRequest<'_>, now: SystemTime) -> Look {
+    pub(crate) fn look(self: &Arc<Self>, asked: &CacheRequest<'_>, now: SystemTime) -> Lookup {
         let purpose = match Question::of(asked) {
             Ok(question) => return self.look_at(question.into(), now, Manner::Usual { left: 0 }),
             Err(Apart::Method) if !asked.method.is_safe() => Purpose::Write {
@@ -135,14 +135,19 @@ impl Cache {
             },
             Err(apart) => Purpose::Pass(apart),
         };
-        Look::Ask(Asking {
+        Lookup::Ask(Asking {
             cache: self.clone(),
             asked: now,
             purpose,
         })
     }
 
-    fn look_at(self: &Arc<Self>, question: Arc<Question>, now: SystemTime, manner: Manner) -> Look {
+    fn look_at(
+        self: &Arc<Self>,
+        question: Arc<Question>,
+        now: SystemTime,
+        manner: Manner,
+    ) -> Lookup {
         let mut store = self.store();
         let found = store.find(&question, now);
         let mut stored = found.stored;
@@ -161,7 +166,10 @@ impl Cache {
                         && kept.may_be_stale(&question, now) =>
                 {
                     drop(store);
-                    return Look::Hit(Box::new(stale(kept, &question, now, None)), CacheUse::Stale);
+                    return Lookup::Hit(
+                        Box::new(stale(kept, &question, now, None)),
+                        CacheUse::Stale,
+                    );
                 }
                 Freshness::Stale if kept.ttl(now) > 0 => forward = "request",
                 Freshness::Stale => forward = "stale",
@@ -172,7 +180,7 @@ impl Cache {
             }
         }
         if question.only_if_cached() {
-            return Look::Hit(Box::new(nothing_kept()), CacheUse::Miss);
+            return Lookup::Hit(Box::new(nothing_kept()), CacheUse::Miss);
         }
         // An answer that is never fresh cannot be shared with other calls.
         let is_joint = !question.is_head
@@ -183,7 +191,7 @@ impl Cache {
         if let (Manner::Usual { left } | Manner::AfterFailure { left }, true) = (manner, is_joint) {
             let flight = store.flight(&question).filter(|_| !question.is_picky());
             if let Some(stage) = flight {
-                return Look::Follow(Following::new(self, question.clone(), stage, left));
+                return Lookup::Follow(Following::new(self, question.clone(), stage, left));
             }
             let (sender, stage) = watch::channel(Stage::Underway);
             let id = store.take_off(&question, stage);
@@ -192,7 +200,7 @@ impl Cache {
         let since = store.sets_out(&question.key);
         drop(store);
         let journey = Journey::new(self, &question.key, since);
-        Look::Ask(Asking {
+        Lookup::Ask(Asking {
             cache: self.clone(),
             asked: now,
             purpose: Purpose::Fetch(Box::new(Fetch {
@@ -208,7 +216,7 @@ impl Cache {
     }
 
     /// The result for calls that waited for another call, when that one has failed.
-    fn after_failure(&self, question: &Question, now: SystemTime, failure: &Failure) -> Look {
+    fn after_failure(&self, question: &Question, now: SystemTime, failure: &Failure) -> Lookup {
         let stored = self.store().find(question, now).stored;
         if let Some(kept) = &stored {
             match kept.worth(question, now) {
@@ -219,14 +227,14 @@ impl Cache {
                         _ => None,
                     };
                     let answer = stale(kept, question, now, status);
-                    return Look::Hit(Box::new(answer), CacheUse::Stale);
+                    return Lookup::Hit(Box::new(answer), CacheUse::Stale);
                 }
                 Freshness::Stale | Freshness::None => {}
             }
         }
         match failure {
-            Failure::Fault(fault) => Look::Failed((**fault).clone()),
-            Failure::Cut(kind) => Look::Failed(Fault::sent(
+            Failure::Fault(fault) => Lookup::Failed((**fault).clone()),
+            Failure::Cut(kind) => Lookup::Failed(Fault::sent(
                 *kind,
                 "the answer to an equal call was cut off, and so were further attempts",
             )),
@@ -245,7 +253,7 @@ impl Cache {
                 }
                 let said = format!("fwd=uri-miss; fwd-status={}; collapsed", status.as_u16());
                 say(&mut answer, &said);
-                Look::Hit(Box::new(answer), CacheUse::Joined)
+                Lookup::Hit(Box::new(answer), CacheUse::Joined)
             }
         }
     }
@@ -487,7 +495,7 @@ fn failed(answer: &Response<ResponseBody>) -> Failure {
     Failure::Status(answer.status(), after)
 }
 
-fn hit(stored: &Stored, question: &Question, now: SystemTime, manner: Manner) -> Look {
+fn hit(stored: &Stored, question: &Question, now: SystemTime, manner: Manner) -> Lookup {
     let mut answer = stored.answer(question, now);
     let ttl = stored.ttl(now);
     let (said, how) = match manner {
@@ -498,7 +506,7 @@ fn hit(stored: &Stored, question: &Question, now: SystemTime, manner: Manner) ->
         _ => (format!("hit; ttl={ttl}"), CacheUse::Hit),
     };
     say(&mut answer, &said);
-    Look::Hit(Box::new(answer), how)
+    Lookup::Hit(Box::new(answer), how)
 }
 
 /// A stale stored answer instead of the origin's error; `status` is the origin's status.

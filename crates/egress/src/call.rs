@@ -23,8 +23,8 @@ use weir_upstream::HostCounters;
 
 use super::{
     Egress,
-    body::{Guarded, Pace, ResponseBody},
-    cache::{Answered as Revalidated, Cache, CacheRequest, Look},
+    body::{BodyTimeouts, Guarded, ResponseBody},
+    cache::{Answered as Revalidated, Cache, CacheRequest, Lookup},
     callers::{Calling, Peer},
     compress::{self, Wish},
     connections::{Answered, Carrier, Unanswered},
@@ -177,11 +177,11 @@ async fn steps(
     let wish =
         (host.settings.compress).then(|| Wish::of(&head.method, &message::of_caller(&head.fields)));
     let reply = match found {
-        Some(Look::Hit(response, how)) => {
+        Some(Lookup::Hit(response, how)) => {
             running.record.cache = how;
             (*response).into()
         }
-        Some(Look::Failed(fault)) => return Err(fault),
+        Some(Lookup::Failed(fault)) => return Err(fault),
         found => {
             let request = prepare(calling, &host, head, target);
             let exchange = Exchange {
@@ -250,13 +250,13 @@ impl Limits<'_> {
     }
 
     /// The limits for the body of an answer that begins now.
-    fn pace(&self, host: &Host) -> Pace {
+    fn pace(&self, host: &Host) -> BodyTimeouts {
         let callers = self.calling.deadline();
         let (deadline, overdue) = match callers < self.deadline {
             true => (callers, Kind::Deadline),
             false => (self.deadline, Kind::ResponseTimeout),
         };
-        Pace {
+        BodyTimeouts {
             read_timeout: host.settings.read_timeout,
             deadline,
             overdue,
@@ -288,7 +288,7 @@ async fn look(
     (target, head): (&Target, &Head),
     limits: &Limits<'_>,
     upload: &Upload,
-) -> Result<Look, Fault> {
+) -> Result<Lookup, Fault> {
     let asked = CacheRequest {
         target,
         method: &head.method,
@@ -298,7 +298,7 @@ async fn look(
         stale_if_error: host.settings.stale_if_error,
     };
     let found = match cache.look(&asked, SystemTime::now()) {
-        Look::Follow(following) => following.wait(limits.deadline, SystemTime::now).await,
+        Lookup::Follow(following) => following.wait(limits.deadline, SystemTime::now).await,
         found => Some(found),
     };
     found.ok_or_else(|| {
@@ -336,11 +336,11 @@ impl Exchange<'_> {
     /// Sends the call to the origin if the cache has no answer, and gives the answer to the cache.
     async fn fetch(
         mut self,
-        found: Option<Look>,
+        found: Option<Lookup>,
         upload: Upload,
         running: &mut RunningCall,
     ) -> Result<Reply, Fault> {
-        let Some(Look::Ask(mut asking)) = found else {
+        let Some(Lookup::Ask(mut asking)) = found else {
             return self.ask(upload, running).await;
         };
         // Only requests without a body revalidate stored answers.

@@ -106,7 +106,7 @@ struct Proc {
 }
 
 /// The result of a lookup.
-enum Found {
+enum LookupResult {
     Worker(u32),
     /// The socket has this inode, but the gateway may not see which process has it.
     Barred(u32),
@@ -168,24 +168,24 @@ impl Callers {
     }
 
     /// Searches /proc; may take some hundred microseconds.
-    fn look(&self, kind: Kind) -> Found {
+    fn look(&self, kind: Kind) -> LookupResult {
         match kind {
-            Kind::Unix(None) => Found::Nobody { inode: None },
+            Kind::Unix(None) => LookupResult::Nobody { inode: None },
             Kind::Unix(Some(Peercred { pid, .. })) => {
                 let is_worker = |pid: u32| self.workers.of_pid(pid).is_some();
-                let nobody = Found::Nobody { inode: None };
-                process::nearest(pid, is_worker).map_or(nobody, Found::Worker)
+                let nobody = LookupResult::Nobody { inode: None };
+                process::nearest(pid, is_worker).map_or(nobody, LookupResult::Worker)
             }
             Kind::Tcp { own, peer } => {
                 let pids = self.workers.busy_pids();
                 let mut proc = self.proc.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some(inode) = proc.inode(own, peer) else {
-                    return Found::Nobody { inode: None };
+                    return LookupResult::Nobody { inode: None };
                 };
                 match proc.finder.owner(inode, &pids, MOST_LINKS) {
-                    Owner::Process(pid) => Found::Worker(pid),
-                    Owner::Barred => Found::Barred(inode),
-                    Owner::Nobody | Owner::Later => Found::Nobody { inode: Some(inode) },
+                    Owner::Process(pid) => LookupResult::Worker(pid),
+                    Owner::Barred => LookupResult::Barred(inode),
+                    Owner::Nobody | Owner::Later => LookupResult::Nobody { inode: Some(inode) },
                 }
             }
         }
@@ -220,11 +220,11 @@ impl Peer {
         let peer = self.clone();
         let looked = tokio::task::spawn_blocking(move || peer.callers.look(peer.kind)).await;
         let workers = &self.callers.workers;
-        let found = looked.unwrap_or(Found::Nobody { inode: None });
+        let found = looked.unwrap_or(LookupResult::Nobody { inode: None });
         let worker = match found {
-            Found::Worker(pid) => Some(pid),
-            Found::Barred(inode) => workers.owner(inode).await,
-            Found::Nobody { .. } => None,
+            LookupResult::Worker(pid) => Some(pid),
+            LookupResult::Barred(inode) => workers.owner(inode).await,
+            LookupResult::Nobody { .. } => None,
         };
         let worker = match worker {
             Some(pid) => Some(pid),
@@ -232,9 +232,13 @@ impl Peer {
             None => {
                 let whose = match (self.kind, found) {
                     (Kind::Unix(Some(peer)), _) => Some(CallSource::Process(peer.pid)),
-                    (Kind::Unix(None), _) | (_, Found::Worker(_)) => None,
-                    (Kind::Tcp { .. }, Found::Barred(inode)) => Some(CallSource::Socket(inode)),
-                    (Kind::Tcp { .. }, Found::Nobody { inode }) => inode.map(CallSource::Socket),
+                    (Kind::Unix(None), _) | (_, LookupResult::Worker(_)) => None,
+                    (Kind::Tcp { .. }, LookupResult::Barred(inode)) => {
+                        Some(CallSource::Socket(inode))
+                    }
+                    (Kind::Tcp { .. }, LookupResult::Nobody { inode }) => {
+                        inode.map(CallSource::Socket)
+                    }
                 };
                 let former = match whose {
                     Some(whose) => workers.former(whose).await,

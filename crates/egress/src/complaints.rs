@@ -15,10 +15,10 @@ use super::{
 
 /// What was logged recently.
 #[derive(Debug, Default)]
-pub(crate) struct Complaints(Mutex<HashMap<(Option<Origin>, Kind), Said>>);
+pub(crate) struct Complaints(Mutex<HashMap<(Option<Origin>, Kind), LastLogged>>);
 
 #[derive(Debug, Default)]
-struct Said {
+struct LastLogged {
     /// [`clock::now`]
     at: u64,
     since: u64,

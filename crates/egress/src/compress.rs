@@ -257,7 +257,7 @@ mod tests {
     use std::{io::Read, pin::Pin};
 
     use super::{
-        super::body::{Guarded, Pace, testing::*},
+        super::body::{BodyTimeouts, Guarded, testing::*},
         *,
     };
 
@@ -413,7 +413,7 @@ mod tests {
         let (feed, body) = feed(None);
         let mut answer = answer(0, &[]);
         answer.headers_mut().remove(header::CONTENT_LENGTH);
-        *answer.body_mut() = ResponseBody::origin(Guarded::new(body, (), Pace::ANY));
+        *answer.body_mut() = ResponseBody::origin(Guarded::new(body, (), BodyTimeouts::ANY));
         let compressed = to_caller(wish(accept), answer);
         assert_eq!(coding(&compressed), Some(accept));
         (feed, compressed.into_body())

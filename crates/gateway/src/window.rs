@@ -215,7 +215,7 @@ fn pool_status(
         "queue": queue(pool, &stats, rates.waiting),
         // Over the last ten seconds: the mean number of busy workers, and its share of the maximum.
         "load": { "busy": rates.busy, "capacity": capacity, "ratio": ratio(rates.busy, capacity) },
-        "requests": requests(pool, &stats, (status.slow_requests, counts.left_running)),
+        "requests": requests(pool, &stats, status.slow_requests, counts.left_running),
         "rates": {
             "taken": rates.asked,
             "finished": rates.finished,
@@ -304,7 +304,7 @@ fn queue(pool: &PoolHandle, stats: &Stats, seconds_per_second: f64) -> Value {
 }
 
 /// Numbers of requests since the gateway's start.
-fn requests(pool: &PoolHandle, stats: &Stats, (slow, left_running): (u64, u64)) -> Value {
+fn requests(pool: &PoolHandle, stats: &Stats, slow: u64, left_running: u64) -> Value {
     let mut refused_by = by_reason(figures::shed(stats).map(Into::into));
     refused_by.insert("crashing".to_owned(), pool.refused_crashing().into());
     json!({

@@ -46,8 +46,8 @@ pub fn enter() -> Result<Heritage, String> {
 }
 
 /// Receives everything before `Start`, including the jail.
-fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
-    let mut given = Given::default();
+fn receive(channel: &Channel, parent: u32) -> Result<Received, String> {
+    let mut given = Received::default();
     loop {
         let message = channel
             .next_for_gateway()
@@ -169,7 +169,7 @@ fn parse(source: &Source, text: &[u8]) -> Result<Config, String> {
 
 /// What was received so far.
 #[derive(Default)]
-struct Given {
+struct Received {
     jail: Option<Jail>,
     config: Option<(Config, usize, bool, Reactors)>,
     listeners: Vec<(u16, u16, std::os::fd::OwnedFd)>,
@@ -189,7 +189,7 @@ struct Given {
     chain: Option<(u32, std::os::fd::OwnedFd)>,
 }
 
-impl Given {
+impl Received {
     fn into_heritage(self, channel: Channel) -> Result<Heritage, String> {
         let Some((config, cores, trace, reactors)) = self.config else {
             return Err(complain(

@@ -49,7 +49,7 @@ struct Bound {
 pub(super) type Name = (u64, u64);
 
 /// An address to listen on.
-struct Wanted<'a> {
+struct Requested<'a> {
     address: &'a Address,
     ipv6only: bool,
     backlog: u32,
@@ -68,7 +68,7 @@ impl Sockets {
         let mut bound = Self::default();
         let mut problems = Vec::new();
         for (listener, rights) in config.listeners.iter().zip(&plan.rights) {
-            let wanted = Wanted {
+            let wanted = Requested {
                 address: &listener.address,
                 ipv6only: listener.ipv6only,
                 backlog: listener.backlog,
@@ -84,7 +84,7 @@ impl Sockets {
         }
         if let Some((egress, rights)) = config.egress.as_ref().zip(plan.egress_rights.as_ref()) {
             for address in &egress.listen {
-                let wanted = Wanted {
+                let wanted = Requested {
                     address,
                     ipv6only: true,
                     backlog: EGRESS_BACKLOG,
@@ -107,7 +107,7 @@ impl Sockets {
                 // If this fails, binding the socket reports the cause.
                 let _ = weir_machine::make_runtime_folder(folder);
             }
-            let wanted = Wanted {
+            let wanted = Requested {
                 address: &Address::Unix(own.path.clone()),
                 ipv6only: true,
                 backlog: EGRESS_BACKLOG,
@@ -224,7 +224,7 @@ impl Sockets {
 
 impl Bound {
     /// The sockets of `before` for that address, and new ones for those that are missing.
-    fn bind(wanted: &Wanted<'_>, before: &Sockets) -> Result<Self, Problem> {
+    fn bind(wanted: &Requested<'_>, before: &Sockets) -> Result<Self, Problem> {
         let kept = before.find(wanted.address);
         let kept = kept.filter(|kept| kept.ipv6only == wanted.ipv6only);
         let mut sockets = kept.map_or_else(Vec::new, |kept| kept.sockets.clone());
@@ -310,12 +310,12 @@ pub(super) fn name_of(path: &Path) -> Option<Name> {
     Some((metadata.dev(), metadata.ino()))
 }
 
-fn other_problem(wanted: &Wanted<'_>, error: &io::Error) -> Problem {
+fn other_problem(wanted: &Requested<'_>, error: &io::Error) -> Problem {
     let key = wanted.backlog_key.as_str();
     Problem::new(key, error.to_string(), "use another length")
 }
 
-fn tcp_problem(wanted: &Wanted<'_>, address: SocketAddr, error: &io::Error) -> Problem {
+fn tcp_problem(wanted: &Requested<'_>, address: SocketAddr, error: &io::Error) -> Problem {
     if error_log::format() == Format::Fpm {
         let text = events::cannot_listen(wanted.address, error);
         return Problem::new(wanted.key.as_str(), text, "");
@@ -347,7 +347,7 @@ fn tcp_problem(wanted: &Wanted<'_>, address: SocketAddr, error: &io::Error) -> P
     Problem::new(wanted.key.as_str(), format!("{address}: {cause}"), mend)
 }
 
-fn unix_problem(wanted: &Wanted<'_>, path: &Path, error: UnixError) -> Problem {
+fn unix_problem(wanted: &Requested<'_>, path: &Path, error: UnixError) -> Problem {
     if error_log::format() == Format::Fpm {
         let text = match &error {
             UnixError::InUse => events::listened_on_by_others(path),

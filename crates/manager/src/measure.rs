@@ -96,7 +96,7 @@ impl Meter {
 impl Cpu {
     /// Adds the CPU time since the last measurement. CPU time of a worker after its last
     /// measurement is included if its master counts it.
-    fn look(&mut self, pids: &PoolPids, cpu_of: impl Fn(u32) -> Option<Taken>) {
+    fn look(&mut self, pids: &PoolPids, cpu_of: impl Fn(u32) -> Option<CpuTime>) {
         let mut grown: u64 = 0;
         let mut alive = HashSet::new();
         for (pid, is_master) in (pids.workers.iter().map(|pid| (*pid, false)))
@@ -126,13 +126,13 @@ impl Cpu {
 
 /// CPU time, µs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Taken {
+struct CpuTime {
     own: u64,
     /// Of children that have ended and were waited for.
     children: u64,
 }
 
-fn cpu_of(pid: u32) -> Option<Taken> {
+fn cpu_of(pid: u32) -> Option<CpuTime> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     taken(&stat, process::clock_ticks())
 }
@@ -148,7 +148,7 @@ fn files_of(pid: u32) -> Option<u64> {
 }
 
 /// Fields 14 to 17 of proc_pid_stat(5). The second field, the program's name, may contain anything.
-fn taken(stat: &str, ticks: u64) -> Option<Taken> {
+fn taken(stat: &str, ticks: u64) -> Option<CpuTime> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
     let mut micros = || {
@@ -156,7 +156,7 @@ fn taken(stat: &str, ticks: u64) -> Option<Taken> {
         ticked.checked_mul(1_000_000)?.checked_div(ticks)
     };
     let own = micros()? + micros()?;
-    Some(Taken {
+    Some(CpuTime {
         own,
         children: micros()? + micros()?,
     })
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn a_name_with_anything_in_it_is_passed_over() {
         let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 0 0 0 150 50 30 20 20 0 1 0 5 6 7";
-        let expected = Taken {
+        let expected = CpuTime {
             own: 2_000_000,
             children: 500_000,
         };
@@ -198,7 +198,7 @@ mod tests {
             cpu.look(&pids, |pid| {
                 let worker = workers.iter().find(|(known, _)| *known == pid);
                 let (own, children) = worker.map_or(master, |(_, own)| (*own, 0));
-                Some(Taken { own, children })
+                Some(CpuTime { own, children })
             });
             cpu.total
         };

@@ -18,7 +18,7 @@ use weir_config::{ErrorFormat, Log, LogTarget, Workers};
 use weir_sys::{file, identity::Identity};
 
 use super::{line_log::LineLog, plan::Problem};
-use fpm::{Form, Said};
+use fpm::{Form, PartialLine};
 use weir_observe::{
     error_log,
     events::{self, Stream},
@@ -44,7 +44,7 @@ pub(super) struct Outputs {
     /// The beginnings of the last lines.
     last: VecDeque<Vec<u8>>,
     /// With PHP-FPM's format: the unfinished line. `None`: there was no output yet.
-    said: Option<Box<Said>>,
+    said: Option<Box<PartialLine>>,
     /// Never use PHP-FPM's format.
     plain: bool,
 }
@@ -253,7 +253,9 @@ impl Outputs {
                     break;
                 }
                 Ok(n) => {
-                    let said = self.said.get_or_insert_with(|| Box::new(Said::new(stream)));
+                    let said = self
+                        .said
+                        .get_or_insert_with(|| Box::new(PartialLine::new(stream)));
                     said.push(&buffer[..n], pid, form);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

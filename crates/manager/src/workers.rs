@@ -44,7 +44,7 @@ use weir_sys::process::Exit;
 
 use self::{
     crashes::Crashes,
-    master::Php,
+    master::{EarlierMaster, Php},
     quota::Quota,
     worker::{Claim, Link, Started, Worker},
 };
@@ -174,14 +174,12 @@ impl Pools {
                         slow: Rc::new(slow.ok()?),
                     };
                     let version = same.and_then(|master| masters.version(master).cloned());
-                    let version = version.unwrap_or_default();
-                    Kind::Php(Box::new(Php::new(
-                        (spec, logs),
-                        (same, last),
-                        version,
-                        grace,
-                        now,
-                    )))
+                    let earlier = EarlierMaster {
+                        same,
+                        last,
+                        version: version.unwrap_or_default(),
+                    };
+                    Kind::Php(Box::new(Php::new(spec, logs, earlier, grace, now)))
                 }
             };
             Some(Pool {

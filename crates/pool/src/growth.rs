@@ -17,14 +17,14 @@ use crate::estimate::Spread;
 /// The queue's length over the last seconds.
 #[derive(Debug)]
 pub(crate) struct Growth {
-    seen: [Sight; SIGHTS],
+    seen: [Snapshot; SIGHTS],
     /// Index of the next sample.
     next: usize,
 }
 
 /// The pool at one moment.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Sight {
+pub(crate) struct Snapshot {
     pub(crate) at: Micros,
     /// Waiting requests.
     pub(crate) waiting: u64,
@@ -39,13 +39,13 @@ pub(crate) struct Sight {
 impl Growth {
     pub(crate) fn new() -> Self {
         Self {
-            seen: [Sight::default(); SIGHTS],
+            seen: [Snapshot::default(); SIGHTS],
             next: 0,
         }
     }
 
     /// Takes a sample of the pool. Called a few times per second.
-    pub(crate) fn saw(&mut self, sight: Sight) {
+    pub(crate) fn saw(&mut self, sight: Snapshot) {
         let last = self.seen[(self.next + SIGHTS - 1) % SIGHTS];
         if sight.at.since(last.at) >= SPACING {
             self.seen[self.next] = sight;
@@ -54,7 +54,7 @@ impl Growth {
     }
 
     /// Whether the queue has been growing for seconds until now.
-    pub(crate) fn is_lasting(&self, now: &Sight, service: Micros, spread: &Spread) -> bool {
+    pub(crate) fn is_lasting(&self, now: &Snapshot, service: Micros, spread: &Spread) -> bool {
         STRETCHES.into_iter().any(|stretch| {
             let (Some(start), Some(middle)) = (
                 self.ago(now.at, stretch),
@@ -79,7 +79,7 @@ impl Growth {
     }
 
     /// The sample of `stretch` before `now`, or a little earlier.
-    fn ago(&self, now: Micros, stretch: Micros) -> Option<&Sight> {
+    fn ago(&self, now: Micros, stretch: Micros) -> Option<&Snapshot> {
         let until = Micros(now.0.checked_sub(stretch.0)?);
         let before = self.seen.iter().filter(|sight| sight.at <= until);
         let last = before.max_by_key(|sight| sight.at)?;
@@ -88,7 +88,7 @@ impl Growth {
 }
 
 /// Whether the queue became longer by more than chance.
-fn grew(from: &Sight, to: &Sight, spread: &Spread) -> bool {
+fn grew(from: &Snapshot, to: &Snapshot, spread: &Spread) -> bool {
     let more = to.waiting.saturating_sub(from.waiting);
     let ended = to.ended - from.ended;
     let variance = (more + ended).saturating_add(spread.variance_of(ended));
@@ -128,7 +128,7 @@ mod tests {
     ) -> bool {
         let mut growth = Growth::new();
         (0..=seconds * 5).any(|look| {
-            let sight = Sight {
+            let sight = Snapshot {
                 at: Micros::from_millis(7_000 + look * 200),
                 waiting: waiting(look),
                 ended: look * ended / 5,

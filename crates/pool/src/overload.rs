@@ -30,7 +30,7 @@
 
 use crate::Micros;
 use crate::estimate::{Drain, Spread};
-use crate::growth::{Growth, Sight};
+use crate::growth::{Growth, Snapshot};
 
 #[derive(Debug)]
 pub(crate) struct Overload {
@@ -241,7 +241,7 @@ impl Overload {
             self.go_on(now, &window, seen);
         }
         let was_on = self.is_on;
-        let sight = Sight {
+        let sight = Snapshot {
             at: now,
             waiting: seen.waiting as u64,
             ended: seen.ended,
@@ -311,7 +311,7 @@ impl Overload {
     }
 
     /// More requests arrive than are served, and they have to wait already.
-    fn has_grown(&self, sight: &Sight, seen: &Situation) -> bool {
+    fn has_grown(&self, sight: &Snapshot, seen: &Situation) -> bool {
         !seen.is_growing
             && seen.is_patience_known
             && self.waits(seen) >= LONG.0.min(seen.patience.0 / 4)

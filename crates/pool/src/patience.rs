@@ -52,12 +52,12 @@ impl Patience {
     pub(crate) fn look(&mut self, now: Micros) {
         if core::mem::take(&mut self.news) || self.known.is_some() {
             match self.find() {
-                Found::Patience(patience) => self.known = Some((patience, now)),
+                Estimate::Patience(patience) => self.known = Some((patience, now)),
                 // The recent data does not confirm it, and there is no other data.
-                Found::AtLeast(age) if self.get().is_some_and(|known| age > known) => {
+                Estimate::AtLeast(age) if self.get().is_some_and(|known| age > known) => {
                     self.known = None;
                 }
-                Found::AtLeast(_) => {}
+                Estimate::AtLeast(_) => {}
             }
         }
         if let Some((_, at)) = self.known
@@ -72,7 +72,7 @@ impl Patience {
         }
     }
 
-    fn find(&self) -> Found {
+    fn find(&self) -> Estimate {
         let mut there: u64 = self
             .left
             .iter()
@@ -89,18 +89,18 @@ impl Patience {
             staying -= staying * leaving / there;
             gone += leaving;
             if staying <= ALL / 4 * 3 && gone >= FEW {
-                return Found::Patience(start(step).max(LEAST));
+                return Estimate::Patience(start(step).max(LEAST));
             }
             if there >= MANY {
                 at_least = start(step);
             }
             there -= leaving + u64::from(self.stayed[step]);
         }
-        Found::AtLeast(at_least)
+        Estimate::AtLeast(at_least)
     }
 }
 
-enum Found {
+enum Estimate {
     Patience(Micros),
     /// Most clients are still there at this age, and nothing is known beyond it.
     AtLeast(Micros),

@@ -39,12 +39,12 @@ pub struct Names {
     /// Maximum number of cached names.
     most: usize,
     counters: Arc<dyn Counters>,
-    known: Mutex<Known>,
+    known: Mutex<NameCache>,
 }
 
 /// The addresses of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct ResolvedName {
     /// Not empty; in no particular order.
     pub addresses: Arc<[IpAddr]>,
     /// How long the call waited for DNS, µs; zero if they were cached.
@@ -71,7 +71,7 @@ impl LookUp for Resolver {
 }
 
 #[derive(Default)]
-struct Known {
+struct NameCache {
     entries: HashMap<Arc<str>, CachedName>,
     /// Number of tasks started so far.
     tasks: u64,
@@ -139,9 +139,9 @@ impl Names {
         host: &str,
         settings: &HostSettings,
         deadline: u64,
-    ) -> Result<Found, Fault> {
+    ) -> Result<ResolvedName, Fault> {
         if let Ok(ip) = host.parse::<IpAddr>() {
-            return Ok(Found {
+            return Ok(ResolvedName {
                 addresses: [ip].into(),
                 spent: 0,
             });
@@ -150,7 +150,7 @@ impl Names {
         let advice = self.with_entry(host, settings, false, |entry| entry.advice(begun));
         let (mut looking, last_resort) = match advice {
             Advice::Take(addresses) => {
-                return Ok(Found {
+                return Ok(ResolvedName {
                     addresses,
                     spent: 0,
                 });
@@ -170,11 +170,11 @@ impl Names {
         let outcome = outcome.map(|told| told.ok().and_then(|told| told.clone()));
         let spent = clock::now().saturating_sub(begun);
         match (outcome.flatten(), last_resort) {
-            (Some(Ok(addresses)), _) => Ok(Found { addresses, spent }),
+            (Some(Ok(addresses)), _) => Ok(ResolvedName { addresses, spent }),
             (Some(Err(failure)), Some(_)) if failure.kind == FailureKind::None => {
                 Err(fault(host, &failure))
             }
-            (_, Some(addresses)) => Ok(Found { addresses, spent }),
+            (_, Some(addresses)) => Ok(ResolvedName { addresses, spent }),
             (Some(Err(failure)), None) => Err(fault(host, &failure)),
             (None, None) => {
                 let text = format!(
@@ -271,12 +271,12 @@ impl Names {
         answer
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, NameCache> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl NameCache {
     /// Removes the least recently used name. Its task, if it has one, notices that.
     fn make_room(&mut self, most: usize) {
         while self.entries.len() >= most {
@@ -509,7 +509,7 @@ impl Task {
     }
 
     /// `None`: the name was removed, or has another task.
-    fn entry<'a>(&self, known: &'a mut Known) -> Option<&'a mut CachedName> {
+    fn entry<'a>(&self, known: &'a mut NameCache) -> Option<&'a mut CachedName> {
         let entry = known.entries.get_mut(&self.name);
         entry.filter(|entry| entry.task == Some(self.id))
     }

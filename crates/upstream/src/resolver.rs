@@ -60,11 +60,11 @@ pub enum FailureKind {
 }
 
 /// Result of the lookup of one family.
-pub type Half = Result<Found, Failure>;
+pub type Half = Result<FamilyAddresses, Failure>;
 
 /// Addresses of one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FamilyAddresses {
     /// In ascending order; empty: the name has none of this family.
     pub addresses: BTreeSet<IpAddr>,
     /// How long they are valid; zero if there are none.
@@ -144,12 +144,12 @@ impl Resolver {
                         .valid_until()
                         .saturating_duration_since(Instant::now()),
                 };
-                Ok(Found { addresses, ttl })
+                Ok(FamilyAddresses { addresses, ttl })
             }
             Ok(Err(error)) if error.is_nx_domain() => {
                 Err(Failure::new(FailureKind::None, "this name does not exist"))
             }
-            Ok(Err(error)) if error.is_no_records_found() => Ok(Found {
+            Ok(Err(error)) if error.is_no_records_found() => Ok(FamilyAddresses {
                 addresses: BTreeSet::new(),
                 ttl: Duration::ZERO,
             }),

@@ -30,7 +30,7 @@ use super::{
 
 /// The contexts of all tables.
 pub struct TlsContexts {
-    made: Vec<(Wanted, Arc<TlsContext>)>,
+    made: Vec<(ContextSettings, Arc<TlsContext>)>,
 }
 
 /// The TLS settings for some origins.
@@ -40,7 +40,7 @@ pub struct TlsContext {
 
 /// The settings by which contexts differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Wanted {
+struct ContextSettings {
     ca_file: Option<PathBuf>,
     client_cert: Option<(PathBuf, PathBuf)>,
     verify: bool,
@@ -70,7 +70,7 @@ impl TlsContexts {
                      the calls; use ca_file to trust your own certificate authority"
                 );
             }
-            let wanted = Wanted::of(settings);
+            let wanted = ContextSettings::of(settings);
             if contexts.find(&wanted).is_none() {
                 let config = config(&wanted, &provider, &system, files)
                     .map_err(|message| format!("{place} {message}"))?;
@@ -95,21 +95,21 @@ impl TlsContexts {
         if origin.scheme == Scheme::Http {
             return Ok(None);
         }
-        match self.find(&Wanted::of(settings)) {
+        match self.find(&ContextSettings::of(settings)) {
             Some(context) => Ok(Some(context.clone())),
             None => Err("internal error: no certificates for its settings".into()),
         }
     }
 
-    fn find(&self, wanted: &Wanted) -> Option<&Arc<TlsContext>> {
+    fn find(&self, wanted: &ContextSettings) -> Option<&Arc<TlsContext>> {
         let found = self.made.iter().find(|(made, _)| made == wanted);
         found.map(|(_, context)| context)
     }
 }
 
-impl Wanted {
-    fn of(settings: &HostSettings) -> Wanted {
-        Wanted {
+impl ContextSettings {
+    fn of(settings: &HostSettings) -> ContextSettings {
+        ContextSettings {
             ca_file: settings.ca_file.clone(),
             client_cert: settings.client_cert.clone(),
             verify: settings.verify,
@@ -301,7 +301,7 @@ fn speaks_of_certificate(alert: AlertDescription) -> bool {
 }
 
 fn config(
-    wanted: &Wanted,
+    wanted: &ContextSettings,
     provider: &Arc<CryptoProvider>,
     system: &RootCertStore,
     files: &EgressFiles,
@@ -344,7 +344,7 @@ fn config(
 
 /// The system's authorities and those of `ca_file`.
 fn trusted(
-    wanted: &Wanted,
+    wanted: &ContextSettings,
     system: &RootCertStore,
     files: &EgressFiles,
 ) -> Result<RootCertStore, String> {

@@ -8,7 +8,7 @@ use weir_observe::clock;
 
 use super::{
     super::fault::{Fault, Kind},
-    Cache, Look, Manner,
+    Cache, Lookup, Manner,
     question::{Key, Question},
 };
 
@@ -145,7 +145,7 @@ impl Following {
 
     /// Waits until the result of the other request is known, at most until `deadline` ([`clock::now`]), after which
     /// it returns `None`. `time` is called when the result is known.
-    pub(crate) async fn wait(self, deadline: u64, time: impl Fn() -> SystemTime) -> Option<Look> {
+    pub(crate) async fn wait(self, deadline: u64, time: impl Fn() -> SystemTime) -> Option<Lookup> {
         let Following {
             cache,
             mut question,
@@ -173,7 +173,7 @@ impl Following {
                 None => Manner::Usual { left: left + 1 },
             };
             match cache.look_at(question, time(), manner) {
-                Look::Follow(again) => {
+                Lookup::Follow(again) => {
                     (question, stage, left) = (again.question, again.stage, again.left);
                 }
                 look => return Some(look),

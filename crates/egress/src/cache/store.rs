@@ -66,7 +66,7 @@ struct Flight {
 
 /// What one request can use of a key.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct StoredMatch {
     /// The newest matching answer.
     pub(super) stored: Option<Arc<Stored>>,
     /// Whether there are other answers, which differ in the headers they vary by.
@@ -95,9 +95,9 @@ impl Store {
     }
 
     /// Looks for an answer to a request.
-    pub(super) fn find(&mut self, question: &Question, now: SystemTime) -> Found {
+    pub(super) fn find(&mut self, question: &Question, now: SystemTime) -> StoredMatch {
         let Some(place) = self.places.get_mut(&question.key) else {
-            return Found {
+            return StoredMatch {
                 stored: None,
                 has_variants: false,
                 is_apart: false,
@@ -109,7 +109,7 @@ impl Store {
             self.order.insert(self.tick, key);
         }
         let mut variants = place.variants.iter().rev();
-        Found {
+        StoredMatch {
             stored: variants.find(|stored| stored.answers(question)).cloned(),
             has_variants: !place.variants.is_empty(),
             is_apart: place.apart_until.is_some_and(|until| now < until),

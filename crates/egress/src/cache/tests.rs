@@ -8,7 +8,7 @@ use weir_observe::clock::NEVER;
 
 use super::{
     super::{
-        body::{Guarded, Pace, testing::*},
+        body::{BodyTimeouts, Guarded, testing::*},
         origin::Origin,
         target::{Form, Target},
     },
@@ -56,7 +56,7 @@ fn answer(status: u16, headers: Headers<'_>, body: &str) -> Response<ResponseBod
 /// One that is fed.
 fn fed(headers: Headers<'_>, length: Option<u64>) -> (Feed, Response<ResponseBody>) {
     let (feed, body) = feed(length);
-    let body = ResponseBody::origin(Guarded::new(body, (), Pace::ANY));
+    let body = ResponseBody::origin(Guarded::new(body, (), BodyTimeouts::ANY));
     let mut answer = Response::new(body);
     *answer.headers_mut() = map(headers);
     (feed, answer)
@@ -102,7 +102,7 @@ impl World {
         httpdate::fmt_http_date(self.now() - Duration::from_secs(seconds))
     }
 
-    fn look(&self, method: Method, path: &str, headers: Headers<'_>) -> Look {
+    fn look(&self, method: Method, path: &str, headers: Headers<'_>) -> Lookup {
         let target = Target {
             origin: Origin {
                 scheme: Scheme::Https,
@@ -126,10 +126,10 @@ impl World {
     /// It has to go to the origin.
     fn ask(&self, method: Method, path: &str, headers: Headers<'_>) -> Asking {
         match self.look(method, path, headers) {
-            Look::Ask(asking) => asking,
-            Look::Hit(..) => panic!("{path} is kept"),
-            Look::Follow(_) => panic!("{path} is on its way"),
-            Look::Failed(_) => panic!("{path} has failed"),
+            Lookup::Ask(asking) => asking,
+            Lookup::Hit(..) => panic!("{path} is kept"),
+            Lookup::Follow(_) => panic!("{path} is on its way"),
+            Lookup::Failed(_) => panic!("{path} has failed"),
         }
     }
 
@@ -160,7 +160,7 @@ impl World {
     /// What is kept for a GET, as it is answered.
     fn kept(&self, path: &str, headers: Headers<'_>) -> Option<Response<ResponseBody>> {
         match self.look(Method::GET, path, headers) {
-            Look::Hit(answer, CacheUse::Hit) => Some(*answer),
+            Lookup::Hit(answer, CacheUse::Hit) => Some(*answer),
             _ => None,
         }
     }

@@ -30,7 +30,7 @@ pub(super) struct Form {
 
 /// The unfinished line of a worker's output.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct PartialLine {
     /// Bytes that are not written yet.
     line: Vec<u8>,
     /// How many of them belong to complete lines.
@@ -42,7 +42,7 @@ pub(super) struct Said {
     marked: usize,
 }
 
-impl Said {
+impl PartialLine {
     pub(super) fn new(stream: Stream) -> Self {
         Self {
             line: Vec::new(),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     fn said(form: &Form, pieces: &[&[u8]]) -> Vec<u8> {
-        let mut said = Said::new(Stream::Stderr);
+        let mut said = PartialLine::new(Stream::Stderr);
         let mut out = Vec::new();
         for piece in pieces {
             said.push(piece, 7, form);

@@ -98,15 +98,30 @@ enum Stage {
     Warm { number: u32 },
 }
 
+/// The master that the pool had in the configuration before.
+pub(super) struct EarlierMaster {
+    /// It stays.
+    pub(super) same: Option<MasterId>,
+    /// It was there, whether it stays or not.
+    pub(super) last: Option<MasterId>,
+    /// What is known of its PHP.
+    pub(super) version: (String, bool),
+}
+
 impl Php {
-    /// A pool whose master is `same`, or is started now and warmed up with the scripts of `before`.
+    /// A pool whose master is the earlier one, or is started now and warmed up with the scripts of that.
     pub(super) fn new(
-        (spec, logs): (Rc<Spec>, Logs),
-        (same, before): (Option<MasterId>, Option<MasterId>),
-        version: (String, bool),
+        spec: Rc<Spec>,
+        logs: Logs,
+        earlier: EarlierMaster,
         grace: Duration,
         now: Instant,
     ) -> Self {
+        let EarlierMaster {
+            same,
+            last,
+            version,
+        } = earlier;
         Self {
             version,
             look: spec.watch.then_some(now + LOOK),
@@ -120,7 +135,7 @@ impl Php {
             has_forked: false,
             was_short: false,
             since: now,
-            warm_from: before,
+            warm_from: last,
             again: None,
             trial: Trial::Over,
             grace,
@@ -431,7 +446,8 @@ impl Pool {
     pub(super) fn master_gone(
         &mut self,
         id: MasterId,
-        (exit, words): (Exit, &str),
+        exit: Exit,
+        words: &str,
         context: &mut Context<'_>,
     ) {
         let now = context.now;

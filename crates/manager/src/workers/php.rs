@@ -97,7 +97,7 @@ impl Pool {
                     self.exited(index, KILLED, now, context.news);
                 }
                 if !stopping {
-                    self.master_gone(id, (*exit, words), context);
+                    self.master_gone(id, *exit, words, context);
                 }
             }
         }

@@ -43,7 +43,7 @@ impl Scaler {
             return 0;
         };
         let total = view.free + view.busy + view.leaving + self.starting;
-        let seen = Seen {
+        let seen = PoolSnapshot {
             idle: (view.free - view.outdated_free + self.starting).saturating_sub(waiting),
             total,
             min_spare,
@@ -117,7 +117,7 @@ pub(super) enum Step {
 
 /// The pool at the time of a look.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct PoolSnapshot {
     /// Workers that are idle, or will be when they are up.
     pub(super) idle: usize,
     /// All workers.
@@ -154,7 +154,7 @@ impl Maintenance {
     }
 
     /// What happens now. Nothing within a second; [`next`](Self::next) says when the next one begins.
-    pub(super) fn look(&mut self, now: Micros, seen: &Seen, max_rate: usize) -> Step {
+    pub(super) fn look(&mut self, now: Micros, seen: &PoolSnapshot, max_rate: usize) -> Step {
         let is_due = self.is_due(now);
         let was_outside = core::mem::replace(
             &mut self.outside,

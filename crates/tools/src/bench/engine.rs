@@ -214,7 +214,7 @@ fn work(shared: &Arc<Shared>, number: usize) -> io::Result<Part> {
         .enable_all()
         .build()?;
     let tasks = LocalSet::new();
-    let hand = Rc::new(Hand::new(shared.clone(), number));
+    let hand = Rc::new(LoadThread::new(shared.clone(), number));
     let cpu = cpu::of_thread();
     let began = Instant::now();
     let done = tasks.block_on(&runtime, async {
@@ -246,7 +246,7 @@ fn work(shared: &Arc<Shared>, number: usize) -> io::Result<Part> {
     })
 }
 
-async fn all(hand: &Rc<Hand>) -> io::Result<()> {
+async fn all(hand: &Rc<LoadThread>) -> io::Result<()> {
     tokio::time::sleep_until(hand.shared.start.into()).await;
     match &hand.shared.plan.load {
         Load::Users(users) => {
@@ -269,7 +269,7 @@ async fn all(hand: &Rc<Hand>) -> io::Result<()> {
 type Due = (Instant, usize);
 
 /// Shared by the tasks of a thread.
-struct Hand {
+struct LoadThread {
     shared: Arc<Shared>,
     number: usize,
     record: RefCell<Recorder>,
@@ -286,7 +286,7 @@ struct Hand {
     quiet: Notify,
 }
 
-impl Hand {
+impl LoadThread {
     fn new(shared: Arc<Shared>, number: usize) -> Self {
         let plan = &shared.plan;
         let threads = shared.counters.len();
@@ -388,7 +388,7 @@ impl Hand {
 }
 
 /// One user of a closed loop.
-async fn user(hand: Rc<Hand>, index: usize) {
+async fn user(hand: Rc<LoadThread>, index: usize) {
     let dial = hand.dial().clone();
     let mut slot = None;
     let mut rest = REST;
@@ -416,7 +416,7 @@ async fn user(hand: Rc<Hand>, index: usize) {
 }
 
 /// This thread's part of an open loop.
-async fn arrivals(hand: &Rc<Hand>) -> io::Result<()> {
+async fn arrivals(hand: &Rc<LoadThread>) -> io::Result<()> {
     let shared = hand.shared.clone();
     let Load::Arrivals {
         arrivals,
@@ -454,7 +454,7 @@ async fn arrivals(hand: &Rc<Hand>) -> io::Result<()> {
     Ok(())
 }
 
-fn launch(hand: &Rc<Hand>, due: Instant, which: usize, most: u64) {
+fn launch(hand: &Rc<LoadThread>, due: Instant, which: usize, most: u64) {
     let late = Instant::now().saturating_duration_since(due);
     hand.record.borrow_mut().sent(due, late);
     if hand.in_flight.get() < most {
@@ -476,7 +476,7 @@ fn launch(hand: &Rc<Hand>, due: Instant, which: usize, most: u64) {
 }
 
 /// A request of an open loop, and those that wait for its connection.
-async fn one(hand: Rc<Hand>, due: Instant, which: usize) {
+async fn one(hand: Rc<LoadThread>, due: Instant, which: usize) {
     let mut next = Some((due, which));
     while let Some((due, which)) = next {
         if due.elapsed() < hand.plan().timeout {

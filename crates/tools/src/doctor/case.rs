@@ -17,7 +17,7 @@ use super::{
 pub(super) struct Case<'a> {
     pub(super) config: &'a Config,
     /// The output of `weir check` for it on this machine.
-    pub(super) said: Vec<Said>,
+    pub(super) said: Vec<CheckMessage>,
     pub(super) people: People,
     pub(super) found: Found,
     /// For each pool, PHP's information about itself; `None` if weir does not run it.
@@ -28,7 +28,7 @@ pub(super) struct Case<'a> {
 
 /// A message of `weir check`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct CheckMessage {
     /// weir does not start with it.
     pub(super) error: bool,
     /// With its scope.

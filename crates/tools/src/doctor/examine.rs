@@ -7,7 +7,7 @@ use weir_machine::ThisMachine;
 
 use super::{
     Args, Notes, Report, SUBJECTS,
-    case::{Case, Said},
+    case::{Case, CheckMessage},
     live::{self, Found},
     people::People,
     php, servers,
@@ -28,12 +28,12 @@ pub(super) fn examine(source: &Source, args: &Args) -> Result<Report, ExitCode> 
         .into_iter()
         .filter(|d| d.severity == Severity::Error);
     diagnostics.extend(errors);
-    let said = diagnostics.iter().map(|diagnostic| Said {
+    let said = diagnostics.iter().map(|diagnostic| CheckMessage {
         error: diagnostic.severity == Severity::Error,
         what: format!("{} {}", diagnostics.place(diagnostic), diagnostic.message),
         mend: diagnostic.hint.clone().unwrap_or_default(),
     });
-    let said: Vec<Said> = said.collect();
+    let said: Vec<CheckMessage> = said.collect();
     // `weir fpm` has no admin interface.
     let off = args.fpm.as_ref().map(|_| &Window::Off);
     let found = live::ask(&checked.config, args.admin.as_ref().or(off));

@@ -182,9 +182,24 @@ impl Need {
     }
 }
 
+/// The owners and rights of a file or folder.
+struct PathRights {
+    uid: u32,
+    gid: u32,
+    mode: u32,
+    /// The access control list; empty: there is none.
+    list: Vec<AclEntry>,
+}
+
 /// By owner, group and bits, or by the access control list: the first entry that matches this identity; for groups,
 /// any entry that allows it.
-fn allows(who: &Identity, (uid, gid): (u32, u32), mode: u32, list: &[AclEntry], bits: u16) -> bool {
+fn allows(who: &Identity, path: &PathRights, bits: u16) -> bool {
+    let PathRights {
+        uid,
+        gid,
+        mode,
+        ref list,
+    } = *path;
     let gives = |entry: u16| entry & bits == bits;
     let of_mode = |shift: u32| (mode >> shift) as u16 & 0o7;
     let in_group = |group: u32| who.gid == group || who.groups.contains(&group);
@@ -237,11 +252,17 @@ fn judge(who: &Identity, step: &Path, need: Need) -> Access {
         Ok(list) => list,
         Err(error) => return barrier_of(step, &error),
     };
-    let owners = (metadata.uid(), metadata.gid());
-    if allows(who, owners, metadata.mode(), &list, need.bits()) {
+    let has_list = !list.is_empty();
+    let path = PathRights {
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+        mode: metadata.mode(),
+        list,
+    };
+    if allows(who, &path, need.bits()) {
         return Access::Yes;
     }
-    let rights = rights(&metadata, !list.is_empty());
+    let rights = rights(&metadata, has_list);
     no(step, Cause::Denied { need, rights })
 }
 
@@ -463,7 +484,15 @@ mod tests {
             gid: 100,
             groups: vec![100, 7],
         };
-        let allows = |mode, list: &[AclEntry]| allows(&who, (5, 9), mode, list, 4);
+        let allows = |mode, list: &[AclEntry]| {
+            let path = PathRights {
+                uid: 5,
+                gid: 9,
+                mode,
+                list: list.to_vec(),
+            };
+            allows(&who, &path, 4)
+        };
         assert!(allows(0o604, &[]) && !allows(0o640, &[]));
         let list = |user, group, mask| {
             [

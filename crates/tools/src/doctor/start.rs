@@ -14,7 +14,7 @@ use weir_sys::{identity, listener};
 
 use super::{
     Notes,
-    case::{Case, Said},
+    case::{Case, CheckMessage},
     live::Found,
     rights::quoted,
     servers::connect_unix,
@@ -62,8 +62,8 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
 }
 
 /// The messages of `weir check`.
-fn said(said: &[Said], notes: &mut Notes) {
-    for Said { error, what, mend } in said {
+fn said(said: &[CheckMessage], notes: &mut Notes) {
+    for CheckMessage { error, what, mend } in said {
         match error {
             true => notes.breaks(what, "weir does not start with it", mend),
             false => notes.warn(

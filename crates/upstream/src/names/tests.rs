@@ -1,7 +1,7 @@
 //! Names with name servers that a test plays.
 
 use super::*;
-use crate::{resolver::Found as Addresses, tests::Counted};
+use crate::{resolver::FamilyAddresses as Addresses, tests::Counted};
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
     time::Instant,

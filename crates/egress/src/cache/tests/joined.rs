@@ -9,15 +9,15 @@ const FRESH: (&str, &str) = ("cache-control", "max-age=60");
 impl World {
     fn follow(&self, path: &str, headers: Headers<'_>) -> Following {
         match self.look(Method::GET, path, headers) {
-            Look::Follow(following) => following,
-            Look::Hit(..) => panic!("{path} is kept"),
-            Look::Ask(_) => panic!("{path} is not waited for"),
-            Look::Failed(_) => panic!("{path} has failed"),
+            Lookup::Follow(following) => following,
+            Lookup::Hit(..) => panic!("{path} is kept"),
+            Lookup::Ask(_) => panic!("{path} is not waited for"),
+            Lookup::Failed(_) => panic!("{path} has failed"),
         }
     }
 
     /// Waits in a task of its own.
-    fn wait(&self, path: &str) -> JoinHandle<Look> {
+    fn wait(&self, path: &str) -> JoinHandle<Lookup> {
         let following = self.follow(path, &[]);
         let now = self.now();
         tokio::spawn(async move { following.wait(NEVER, || now).await.expect("no deadline") })
@@ -25,13 +25,13 @@ impl World {
 }
 
 /// What became of one that waited.
-async fn end(waiting: JoinHandle<Look>) -> Result<Got, Asking> {
+async fn end(waiting: JoinHandle<Lookup>) -> Result<Got, Asking> {
     let look = tokio::time::timeout(Duration::from_secs(30), waiting).await;
     match look.expect("an end of the wait").unwrap() {
-        Look::Hit(answer, how) => Ok(read(*answer, how).await),
-        Look::Ask(asking) => Err(asking),
-        Look::Follow(_) => panic!("it waits on"),
-        Look::Failed(fault) => panic!("{fault:?}"),
+        Lookup::Hit(answer, how) => Ok(read(*answer, how).await),
+        Lookup::Ask(asking) => Err(asking),
+        Lookup::Follow(_) => panic!("it waits on"),
+        Lookup::Failed(fault) => panic!("{fault:?}"),
     }
 }
 
@@ -134,7 +134,7 @@ async fn when_the_leader_leaves_one_of_the_others_leads() {
             tokio::task::yield_now().await;
             let (done, rest) = waiting.into_iter().partition(JoinHandle::is_finished);
             waiting = rest;
-            asking.extend::<Vec<JoinHandle<Look>>>(done);
+            asking.extend::<Vec<JoinHandle<Lookup>>>(done);
         }
         assert_eq!(asking.len(), 1);
         leading = end(asking.remove(0)).await.expect_err("it leads");
@@ -160,7 +160,7 @@ async fn whom_everybody_leaves_goes_alone() {
         let next = world.look(Method::GET, "/", &[]);
         tokio::task::yield_now().await;
         match next {
-            Look::Ask(asking) => leading = asking,
+            Lookup::Ask(asking) => leading = asking,
             _ => break,
         }
         if following.is_finished() {
@@ -246,7 +246,7 @@ async fn when_the_origin_cannot_be_asked_all_are_told_what_the_first_was_told() 
     assert!(leading.failed(fault, world.now()).is_err());
     for waiting in waiting {
         match waiting.await.unwrap() {
-            Look::Failed(fault) => assert_eq!(fault.kind, Kind::ConnectTimeout),
+            Lookup::Failed(fault) => assert_eq!(fault.kind, Kind::ConnectTimeout),
             _ => panic!("it asks by itself"),
         }
     }
@@ -269,7 +269,7 @@ async fn an_origin_that_answers_with_errors_is_not_asked_by_all_at_once() {
     drop(leading.answered(answer(503, &[("retry-after", "7")], "no"), world.now()));
     assert_eq!(waiting.len(), 48);
     for waiting in waiting {
-        let Look::Hit(answer, how) = waiting.await.unwrap() else {
+        let Lookup::Hit(answer, how) = waiting.await.unwrap() else {
             panic!("it asks by itself");
         };
         assert_eq!((answer.status().as_u16(), how), (503, CacheUse::Joined));
@@ -338,7 +338,7 @@ async fn many_at_once_ask_once() {
         callers.push(tokio::spawn(async move {
             let path = format!("/{}", number % 8);
             let mut look = world.look(Method::GET, &path, &[]);
-            if let Look::Follow(following) = look {
+            if let Lookup::Follow(following) = look {
                 if number % 5 == 0 {
                     // Leaves while it waits.
                     let soon = weir_observe::clock::deadline(Duration::from_millis(1));
@@ -351,8 +351,8 @@ async fn many_at_once_ask_once() {
                 }
             }
             match look {
-                Look::Hit(answer, how) => assert_eq!(read(*answer, how).await.body, path),
-                Look::Ask(asking) => {
+                Lookup::Hit(answer, how) => assert_eq!(read(*answer, how).await.body, path),
+                Lookup::Ask(asking) => {
                     if number % 3 == 0 {
                         // Leaves before there is an answer.
                         tokio::task::yield_now().await;
@@ -363,8 +363,8 @@ async fn many_at_once_ask_once() {
                     let (answer, how) = asking.answered(answer(200, &[FRESH], &path), world.now());
                     assert_eq!(read(answer, how).await.body, path);
                 }
-                Look::Follow(_) => panic!("it waits on"),
-                Look::Failed(fault) => panic!("{fault:?}"),
+                Lookup::Follow(_) => panic!("it waits on"),
+                Lookup::Failed(fault) => panic!("{fault:?}"),
             }
         }));
     }

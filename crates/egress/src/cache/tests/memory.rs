@@ -59,7 +59,7 @@ async fn what_is_too_long_is_passed_on_and_not_kept() {
 async fn those_that_wait_for_what_is_too_long_go_alone() {
     let world = small(1 << 20, 5000);
     let leading = world.ask(Method::GET, "/", &[]);
-    let Look::Follow(following) = world.look(Method::GET, "/", &[]) else {
+    let Lookup::Follow(following) = world.look(Method::GET, "/", &[]) else {
         panic!("nobody is waited for");
     };
     let (feed, origin) = fed(&[FRESH], None);
@@ -69,7 +69,7 @@ async fn those_that_wait_for_what_is_too_long_go_alone() {
     feed.send(data(&"x".repeat(6000))).unwrap();
     let found = tokio::time::timeout(Duration::from_secs(30), waiting).await;
     let found = found.expect("an end of the wait").unwrap();
-    assert!(matches!(found, Some(Look::Ask(_))));
+    assert!(matches!(found, Some(Lookup::Ask(_))));
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn whatever_happens_the_bound_holds() {
                 2 => drop(feeds.pop()),
                 3 => drop(reading.pop()),
                 _ => {
-                    let Look::Ask(mut asking) = world.look(Method::GET, &path, &asks) else {
+                    let Lookup::Ask(mut asking) = world.look(Method::GET, &path, &asks) else {
                         continue;
                     };
                     asking.prepare(&mut HeaderMap::new());

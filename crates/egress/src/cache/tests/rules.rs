@@ -21,7 +21,7 @@ async fn what_is_fresh_is_answered_from_memory() {
     assert_eq!(header(&hit, "cache-status"), "weir; hit; ttl=1");
     assert_eq!(hit.headers().get_all("link").iter().count(), 2);
     assert_eq!(read(hit, CacheUse::Hit).await.body, "one");
-    let Look::Hit(head, CacheUse::Hit) = world.look(Method::HEAD, "/a?x=1", &[]) else {
+    let Lookup::Hit(head, CacheUse::Hit) = world.look(Method::HEAD, "/a?x=1", &[]) else {
         panic!("no hit for HEAD");
     };
     assert_eq!(header(&head, "content-length"), "3");
@@ -319,7 +319,7 @@ async fn callers_decide_how_old_it_may_be() {
             .kept("/", &[("cache-control", "max-stale=30")])
             .is_none()
     );
-    let Look::Hit(none, CacheUse::Miss) =
+    let Lookup::Hit(none, CacheUse::Miss) =
         world.look(Method::GET, "/none", &[("cache-control", "only-if-cached")])
     else {
         panic!("a call was made");

@@ -37,8 +37,8 @@ pub(super) async fn watch(pool: &'static PoolHandle, server: ServerId, serial: u
         let result = tokio::time::timeout(settings.check_timeout, check).await;
         let took = Duration::from_micros(clock::precise() - began);
         let (good, what) = match result {
-            Ok(Ok(Found::Good(what))) => (Some(true), what),
-            Ok(Ok(Found::Busy)) => (None, "its accept queue is full".to_owned()),
+            Ok(Ok(CheckResult::Good(what))) => (Some(true), what),
+            Ok(Ok(CheckResult::Busy)) => (None, "its accept queue is full".to_owned()),
             Ok(Err(what)) => (Some(false), what),
             // All its workers are busy and still finish requests: that is no reason to send requests elsewhere.
             Err(_) if pool.has_answered_since(server, Micros(began)) => (
@@ -65,7 +65,7 @@ pub(super) async fn watch(pool: &'static PoolHandle, server: ServerId, serial: u
     }
 }
 
-enum Found {
+enum CheckResult {
     Good(String),
     /// Neither up nor down.
     Busy,
@@ -76,15 +76,15 @@ enum Found {
 /// # Errors
 ///
 /// What is wrong with the server, for the log.
-async fn look(address: &Address, check: &Check) -> Result<Found, String> {
+async fn look(address: &Address, check: &Check) -> Result<CheckResult, String> {
     let conn = match WorkerConn::connect(address).await {
         Ok(conn) => conn,
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Found::Busy),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(CheckResult::Busy),
         Err(error) => return Err(format!("cannot connect: {error}")),
     };
     match check {
-        Check::FastCgi(path) => ask(conn, path).await.map(Found::Good),
-        Check::Off | Check::Tcp => Ok(Found::Good("connected".to_owned())),
+        Check::FastCgi(path) => ask(conn, path).await.map(CheckResult::Good),
+        Check::Off | Check::Tcp => Ok(CheckResult::Good("connected".to_owned())),
     }
 }
 
@@ -265,7 +265,7 @@ mod tests {
             assert!(judge(head.as_bytes()).is_ok(), "{head}");
         }
         for head in [
-            "Status: 404 Not Found\r\n\r\n",
+            "Status: 404 Not CheckResult\r\n\r\n",
             "Status: 500\r\n\r\n",
             "nonsense\r\n\r\n",
         ] {

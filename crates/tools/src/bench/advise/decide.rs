@@ -119,7 +119,7 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
     ));
     let (bound, possible) = find_bound(facts, &measured, &mut notes);
     let workers = choose_workers(facts, &measured, (bound, possible), &mut notes);
-    let (bound, workers) = fit_memory(facts, (bound, workers), &mut notes);
+    let (bound, workers) = fit_memory(facts, bound, workers, &mut notes);
     // With that many at work.
     let possible = possible
         .min(f64::from(workers) / measured.service)
@@ -306,7 +306,7 @@ fn choose_workers(
 }
 
 /// Not more workers than the memory has room for.
-fn fit_memory(facts: &Facts, (bound, workers): (Bound, u32), notes: &mut Notes) -> (Bound, u32) {
+fn fit_memory(facts: &Facts, bound: Bound, workers: u32, notes: &mut Notes) -> (Bound, u32) {
     let (Some(each), Some(all)) = (facts.worker_memory.filter(|size| *size > 0), facts.memory)
     else {
         notes.doubt("the memory of a worker could not be measured: check that this number fits");

@@ -17,7 +17,7 @@ use weir_sys::signal::Signals;
 
 use self::{
     decide::{Advice, Facts, Step},
-    observe::{Scope, Seen},
+    observe::{Observation, Scope},
 };
 use super::{
     BenchArgs, Stop, begin, load,
@@ -74,7 +74,7 @@ fn advise(args: &BenchArgs, known: &Known<'_>) -> Result<ExitCode, Stop> {
         see_to_requests(named, earlier, first)
     })?;
     let after = (known.status)();
-    let seen = Seen::of(before.as_ref().ok(), first.as_ref(), after.as_ref().ok());
+    let seen = Observation::of(before.as_ref().ok(), first.as_ref(), after.as_ref().ok());
     let pool = pool(named, &seen, known)?;
     let figures = seen.pool(&pool.name);
     let mut doubts = Vec::new();
@@ -221,7 +221,7 @@ fn see_to_requests(
     let Some((before, after)) = before.zip(after) else {
         return Ok(());
     };
-    let seen = Seen::of(Some(before), None, Some(after));
+    let seen = Observation::of(Some(before), None, Some(after));
     let got = match named {
         Some(pool) => seen.pool(&pool.name).map_or(0, |figures| figures.taken),
         None => seen.busiest().map_or(0, |_| 1),
@@ -240,7 +240,11 @@ fn see_to_requests(
 }
 
 /// The named pool, otherwise the one that got the requests.
-fn pool<'a>(named: Option<&'a Pool>, seen: &Seen, known: &Known<'a>) -> Result<&'a Pool, Stop> {
+fn pool<'a>(
+    named: Option<&'a Pool>,
+    seen: &Observation,
+    known: &Known<'a>,
+) -> Result<&'a Pool, Stop> {
     if let Some(pool) = named {
         return Ok(pool);
     }

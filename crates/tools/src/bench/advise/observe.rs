@@ -131,7 +131,7 @@ fn tree(all: &Processes, root: u32) -> Option<u64> {
 
 /// The status before the load, after the first step, and after all steps.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct Observation {
     pools: BTreeMap<String, Figures>,
 }
 
@@ -148,9 +148,9 @@ pub struct Figures {
     pub pids: Vec<u32>,
 }
 
-impl Seen {
+impl Observation {
     /// Compares the status values.
-    pub fn of(before: Option<&Value>, first: Option<&Value>, after: Option<&Value>) -> Seen {
+    pub fn of(before: Option<&Value>, first: Option<&Value>, after: Option<&Value>) -> Observation {
         let mut pools = BTreeMap::new();
         for pool in list(after, "pools") {
             let Some(name) = pool["name"].as_str() else {
@@ -177,7 +177,7 @@ impl Seen {
                 },
             );
         }
-        Seen { pools }
+        Observation { pools }
     }
 
     /// The figures of a pool.
@@ -269,7 +269,7 @@ mod tests {
             status(900, 20, 20, 1.5),
             status(901, 50, 50, 9.0),
         );
-        let seen = Seen::of(Some(&before), Some(&first), Some(&after));
+        let seen = Observation::of(Some(&before), Some(&first), Some(&after));
         assert_eq!(seen.busiest(), Some("b"));
         let b = seen.pool("b").unwrap();
         assert_eq!((b.taken, b.limit, &b.pids[..]), (40, Some(8), &[7][..]));
@@ -279,9 +279,9 @@ mod tests {
 
     #[test]
     fn a_weir_that_says_nothing_or_nonsense_is_no_harm() {
-        assert_eq!(Seen::of(None, None, None).busiest(), None);
+        assert_eq!(Observation::of(None, None, None).busiest(), None);
         let odd = json!({ "pools": [{ "name": 3 }, { "name": "x", "processes": 5 }, "y"] });
-        let seen = Seen::of(Some(&odd), Some(&odd), Some(&odd));
+        let seen = Observation::of(Some(&odd), Some(&odd), Some(&odd));
         assert_eq!(seen.pool("x"), Some(Figures::default()));
         assert_eq!(seen.busiest(), None);
     }
