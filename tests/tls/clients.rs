@@ -102,6 +102,32 @@ fn an_optional_certificate_may_be_missing_but_not_wrong() {
 }
 
 #[test]
+fn a_trusted_proxy_over_tls_changes_the_address_and_nothing_that_scripts_learn_of_tls() {
+    let (tls, clients) = asking("required");
+    let tls = tls.with(|setup| setup.server("trusted = [\"127.0.0.0/8\"]"));
+    let (weir, authority) = tls.start();
+    let proxy = clients.client("proxy.test");
+    let mut sent = words(&proxy).to_vec();
+    for header in [
+        "X-Forwarded-For: 192.0.2.1",
+        "X-Forwarded-Proto: https",
+        "SSL-Client-Verify: FORGED",
+        "X-SSL-Client-S-DN: CN=FORGED",
+    ] {
+        sent.extend(["-H".into(), header.into()]);
+    }
+    let sent: Vec<&str> = sent.iter().map(String::as_str).collect();
+    let got = curl(&weir, &authority, "main.test", "/params.php", &sent);
+    assert_eq!(got.status, 200, "{}", got.error);
+    assert!(!got.text().contains("FORGED"), "{}", got.text());
+    let params: Value = serde_json::from_slice(&got.body).expect("JSON");
+    assert_eq!(params["REMOTE_ADDR"], "192.0.2.1");
+    assert_eq!(params["HTTPS"], "on");
+    assert_eq!(params["SSL_CLIENT_VERIFY"], "SUCCESS");
+    assert_eq!(params["SSL_CLIENT_S_DN"], "CN=proxy.test");
+}
+
+#[test]
 fn a_connection_without_the_sites_certificate_does_not_reach_it_under_its_name() {
     let (tls, _clients) = asking("required");
     let (weir, authority) = tls.start();
