@@ -101,6 +101,18 @@ fn an_optional_certificate_may_be_missing_but_not_wrong() {
     assert_eq!(other.status, 200);
 }
 
+/// A connection that is closed before everything was read is reset, and the client might not get the alert: it sends its
+/// request before it knows.
+#[test]
+fn a_client_that_is_refused_reads_why_although_it_has_sent_more() {
+    let (tls, _clients) = asking("required");
+    let (weir, authority) = tls.start();
+    for _ in 0..12 {
+        let got = curl(&weir, &authority, "main.test", "/params.php", &[]);
+        assert!(got.error.contains("certificate required"), "{}", got.error);
+    }
+}
+
 #[test]
 fn a_trusted_proxy_over_tls_changes_the_address_and_nothing_that_scripts_learn_of_tls() {
     let (tls, clients) = asking("required");

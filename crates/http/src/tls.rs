@@ -21,7 +21,7 @@ pub struct Handshake<X> {
     front: X,
     /// `None` once it is over.
     socket: Option<Socket>,
-    /// The answer to a client that does not speak TLS.
+    /// The end of a connection that cannot go on.
     closing: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -68,11 +68,30 @@ impl<X: Front> Handshake<X> {
                     Some(Failed(Broken::PlainHttp)) => return self.refuse_plain(cx),
                     Some(Failed(broken)) => self.front.handshake_failed(&broken.to_string()),
                     // A client that opens a connection and closes it again is a health check, or has changed its mind.
-                    None => self.front.handshake_failed(""),
+                    None => {
+                        self.front.handshake_failed("");
+                        return Poll::Ready(());
+                    }
                 }
-                Poll::Ready(())
+                // The client reads the alert, also if it has sent more already.
+                let socket = self.socket.take();
+                self.close(cx, async move {
+                    if let Some(socket) = socket {
+                        linger(socket).await;
+                    }
+                })
             }
         }
+    }
+
+    /// Ends the connection with this.
+    fn close(
+        &mut self,
+        cx: &mut Context<'_>,
+        closing: impl Future<Output = ()> + Send + 'static,
+    ) -> Poll<()> {
+        let closing = self.closing.insert(Box::pin(closing));
+        closing.as_mut().poll(cx)
     }
 
     /// Tells the client that it should use https.
@@ -87,13 +106,10 @@ impl<X: Front> Handshake<X> {
             "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{USE_HTTPS}",
             USE_HTTPS.len()
         );
-        let mut closing: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+        self.close(cx, async move {
             let _ = tokio::time::timeout(LINGER, socket.write_all(answer.as_bytes())).await;
             linger(socket).await;
-        });
-        let ended = closing.as_mut().poll(cx);
-        self.closing = Some(closing);
-        ended
+        })
     }
 }
 

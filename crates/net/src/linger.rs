@@ -12,6 +12,8 @@ pub async fn linger(mut socket: Socket) {
     if socket.shutdown().await.is_err() {
         return;
     }
+    // Nobody needs the meaning of what comes now, and after a failed handshake of TLS it has none.
+    let mut socket = socket.without_tls();
     let drain = async {
         let mut sink = [0; 4096];
         let mut left = LINGER_BYTES;

@@ -31,6 +31,15 @@ impl Socket {
         Socket::Tls(Box::new(TlsSocket::new(self, session)))
     }
 
+    /// Without TLS, if it has it: what comes is read as it came.
+    #[must_use]
+    pub fn without_tls(self) -> Socket {
+        match self {
+            Socket::Tls(tls) => tls.into_parts().0,
+            socket => socket,
+        }
+    }
+
     /// Its TLS; `None`: it has none.
     pub fn tls(&self) -> Option<&Session> {
         match self {
