@@ -4,6 +4,7 @@
 //! wrong configuration.
 
 mod advise;
+mod certificates;
 mod folder;
 mod trust;
 mod version;
@@ -21,6 +22,7 @@ use weir_tools::{
     doctor, watch,
 };
 
+use self::certificates::CertificatesArgs;
 use self::trust::TrustArgs;
 use self::window::{Admin, Request, WindowArgs, admin_address, ask, limit};
 
@@ -44,6 +46,8 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// `weir trust`
     Trust(TrustArgs),
+    /// `weir certificates`
+    Certificates(CertificatesArgs),
 }
 
 /// Flags of `weir serve`.
@@ -125,6 +129,7 @@ pub fn main() -> ExitCode {
             Err(code) => code,
         },
         Ok(Command::Trust(args)) => trust::main(&args),
+        Ok(Command::Certificates(args)) => certificates::main(&args),
         Ok(Command::Bench(args)) if args.advise => advise::main(&args),
         Ok(Command::Bench(args)) => bench::main(&args),
         Err(code) => code,
@@ -290,6 +295,8 @@ enum TypedCommand {
     Bench(Box<BenchArgs>),
     /// Print how to make browsers trust weir's local CA, which signs for localhost, *.test and private addresses
     Trust(TrustArgs),
+    /// List certificates: their names, when they end, how and when each is renewed
+    Certificates(CertificatesArgs),
     /// Run like PHP-FPM, with its command line and configuration: weir fpm -h
     #[command(disable_help_flag = true)]
     Fpm(Later),
@@ -350,7 +357,7 @@ impl Stop {
             }
             Self::NotBuiltYet(command) => {
                 let hint = "built so far: weir serve, check, doctor, status, watch, reload, stop, drain, pool, \
-                            bench, trust, fpm";
+                            bench, trust, certificates, fpm";
                 console::say_error(format!("`weir {command}` is not built yet"), hint);
             }
         }
@@ -397,6 +404,7 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
         } => return Ok(Command::Ask(Request::SetPool { pool, limits }, window)),
         TypedCommand::Import(_) => "import",
         TypedCommand::Bench(args) => return Ok(Command::Bench(args)),
+        TypedCommand::Certificates(args) => return Ok(Command::Certificates(args)),
         TypedCommand::Trust(args) => return Ok(Command::Trust(args)),
         TypedCommand::Fpm(_) => "fpm",
     };

@@ -272,6 +272,55 @@ fn weir_trust_without_a_local_ca_says_how_to_get_one() {
     );
 }
 
+#[test]
+fn weir_certificates_lists_what_there_is_and_what_is_missing() {
+    let store = Store::new();
+    let weir = setup(&store, "[\"shop.test\", \"www.shop.test\"]").start();
+    let config = weir.folder().join("weir.toml");
+    let listed = |words: &[&str]| {
+        let output = Command::new(program())
+            .args(["certificates", "-c"])
+            .arg(&config)
+            .args(words)
+            .output()
+            .expect("weir");
+        assert!(output.status.success(), "{}", text(&output));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let said = listed(&[]);
+    for part in ["shop.test, www.shop.test", "by weir's local CA, at 20"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let json = |said: &str| -> serde_json::Value { serde_json::from_str(said).expect("JSON") };
+    let one = json(&listed(&["--json"]))["certificates"][0].clone();
+    let ends = store.openssl(&[
+        "x509",
+        "-noout",
+        "-enddate",
+        "-dateopt",
+        "iso_8601",
+        "-in",
+        "shop.test/chain.pem",
+    ]);
+    let ends = ends
+        .trim()
+        .trim_start_matches("notAfter=")
+        .replace(' ', "T");
+    assert_eq!(one["not_after"], ends.as_str());
+    assert_eq!(
+        one["names"],
+        serde_json::json!(["shop.test", "www.shop.test"])
+    );
+    fs::remove_file(store.path("shop.test/chain.pem")).expect("removed");
+    let one = json(&listed(&["--json"]))["certificates"][0].clone();
+    assert!(
+        one["error"]
+            .as_str()
+            .is_some_and(|error| error.contains("chain.pem")),
+        "{one}"
+    );
+}
+
 /// The digest of a certificate's file.
 fn serial(store: &Store, name: &str) -> String {
     store.openssl(&[

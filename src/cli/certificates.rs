@@ -1,0 +1,172 @@
+//! `weir certificates`: which certificates there are, when they end, and how and when each is renewed.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Args;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use weir_acme::Issued;
+use weir_config::{Certificate, read};
+use weir_observe::console;
+use weir_tools::command::{Source, print, refuse};
+
+use super::{EX_UNAVAILABLE, trust::own_certificates};
+
+/// Flags of `weir certificates`.
+#[derive(Debug, Args)]
+pub struct CertificatesArgs {
+    /// The configuration file [default: ./weir.toml, else /etc/weir/weir.toml, else the folder of weir serve FOLDER]
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A certificate and where it comes from.
+struct Listed {
+    name: String,
+    chain: PathBuf,
+    /// weir renews it.
+    is_own: bool,
+    /// The names that the configuration wants; empty: unknown.
+    wanted: Vec<String>,
+}
+
+/// Runs `weir certificates`.
+pub fn main(args: &CertificatesArgs) -> ExitCode {
+    let usual = ["weir.toml", "/etc/weir/weir.toml"].map(PathBuf::from);
+    let config = args.config.clone();
+    let config = config.or_else(|| usual.into_iter().find(|file| file.exists()));
+    let list = match config {
+        Some(file) => of_config(&file),
+        None => Ok(own_certificates().map_or_else(Vec::new, |folder| of_folder(&folder))),
+    };
+    let list = match list {
+        Ok(list) => list,
+        Err(code) => return code,
+    };
+    if list.is_empty() && !args.json {
+        let hint = "weir makes certificates for sites with tls = \"auto\", and for weir serve FOLDER --domain NAME";
+        console::say_error("there are no certificates", hint);
+        return ExitCode::from(EX_UNAVAILABLE);
+    }
+    match args.json {
+        true => {
+            let all: Vec<Value> = list.iter().map(Listed::json).collect();
+            print(&format!("{:#}\n", json!({ "certificates": all })))
+        }
+        false => print(&list.iter().map(Listed::text).collect::<Vec<_>>().join("\n")),
+    }
+}
+
+fn of_config(file: &Path) -> Result<Vec<Listed>, ExitCode> {
+    let source = Source::of_file(file)?;
+    let checked = read(&source.name, &source.text, &source.environment);
+    let checked = checked.map_err(|wrong| refuse(&wrong))?;
+    let listed = |certificate: Certificate| Listed {
+        is_own: certificate.auto.is_some(),
+        wanted: certificate.auto.map(|auto| auto.names).unwrap_or_default(),
+        name: certificate.name,
+        chain: certificate.chain,
+    };
+    Ok(checked
+        .config
+        .certificates
+        .into_iter()
+        .map(listed)
+        .collect())
+}
+
+/// The certificates in a folder that weir writes.
+fn of_folder(folder: &Path) -> Vec<Listed> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut list: Vec<Listed> = entries
+        .map(|entry| Listed {
+            name: entry.file_name().to_string_lossy().replacen('_', "*", 1),
+            chain: entry.path().join("chain.pem"),
+            is_own: true,
+            wanted: Vec::new(),
+        })
+        .filter(|listed| listed.chain.exists())
+        .collect();
+    list.sort_by(|one, other| one.name.cmp(&other.name));
+    list
+}
+
+impl Listed {
+    /// What is in the file, or why that is not known.
+    fn issued(&self) -> Result<Issued, String> {
+        let shown = self.chain.display();
+        match fs::File::open(&self.chain) {
+            Err(error) => Err(format!("{shown}: {error}")),
+            Ok(_) => Issued::read(&self.chain)
+                .ok_or_else(|| format!("{shown}: there is no certificate in it")),
+        }
+    }
+
+    fn text(&self) -> String {
+        let row = |name: &str, value: &str| format!("  {name:<9} {value}\n");
+        let mut out = format!("{}\n", self.name);
+        match self.issued() {
+            Ok(issued) => {
+                let names: Vec<&str> = issued.names.iter().map(String::as_str).collect();
+                out += &row("names", &names.join(", "));
+                out += &row("ends", &date(issued.not_after));
+                out += &row("issuer", &issued.issuer);
+                out += &row(
+                    "renewed",
+                    &match self.is_own {
+                        true => format!("by weir's local CA, at {}", date(issued.renew_at())),
+                        false => {
+                            "by whoever writes its files; weir uses changed files within a second"
+                                .into()
+                        }
+                    },
+                );
+            }
+            Err(error) => {
+                out += &row("names", &self.wanted.join(", "));
+                out += &row("error", &error);
+            }
+        }
+        out += &row("file", &self.chain.display().to_string());
+        out
+    }
+
+    fn json(&self) -> Value {
+        let mut value = json!({
+            "name": self.name,
+            "file": self.chain,
+            "renewed_by": if self.is_own { "local CA" } else { "others" },
+        });
+        match self.issued() {
+            Ok(issued) => {
+                value["names"] = json!(issued.names);
+                value["not_before"] = json!(date(issued.not_before));
+                value["not_after"] = json!(date(issued.not_after));
+                value["issuer"] = json!(issued.issuer);
+                value["error"] = Value::Null;
+                if self.is_own {
+                    value["renew_at"] = json!(date(issued.renew_at()));
+                }
+            }
+            Err(error) => {
+                value["names"] = json!(self.wanted);
+                value["error"] = json!(error);
+            }
+        }
+        value
+    }
+}
+
+/// A time, in UTC.
+fn date(seconds: i64) -> String {
+    let time = Timestamp::from_second(seconds);
+    time.map(|time| time.to_string()).unwrap_or_default()
+}
