@@ -50,6 +50,7 @@ setup-run:
 
 setup-test:
 	@setup/install.sh build test
+	@setup/pebble.sh $(TARGET)/pebble
 
 clean:
 	$(CARGO) clean

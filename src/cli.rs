@@ -61,18 +61,19 @@ pub struct ServeArgs {
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Address to serve ROOT on: host:port or unix:PATH (can be repeated) [default: 127.0.0.1:8080]
+    /// Address to serve ROOT on: host:port or unix:PATH (can be repeated) [default: 127.0.0.1:8080; with a public --domain :80]
     #[arg(short, long, value_name = "ADDR", value_parser = listen_address, conflicts_with = "config")]
     pub listen: Vec<String>,
 
     /// Name of the site, which gets a certificate by itself and is served over https (can be repeated)
     ///
-    /// For names that no public authority signs: localhost, names that end in .localhost, .test, .local or .internal, private
-    /// addresses. weir's local CA signs the certificate: weir trust. Requests without TLS for these names are redirected.
+    /// Public names get one from Let's Encrypt, and are served on ports 80 and 443. Names that no public authority signs (localhost,
+    /// names that end in .localhost, .test, .local or .internal, private addresses) get one of weir's local CA: weir trust. Requests
+    /// without TLS are redirected.
     #[arg(long, value_name = "NAME", value_parser = domain, conflicts_with = "config")]
     pub domain: Vec<String>,
 
-    /// Address for https, with --domain: host:port (can be repeated) [default: 127.0.0.1:8443]
+    /// Address for https, with --domain: host:port (can be repeated) [default: 127.0.0.1:8443; for public names :443]
     #[arg(long, value_name = "ADDR", value_parser = listen_address, conflicts_with = "config", requires = "domain")]
     pub listen_https: Vec<String>,
 

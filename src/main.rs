@@ -1,7 +1,8 @@
 //! weir: the front door of FastCGI applications.
 //!
-//! Chooses a role, runs it, and turns an error into an exit code. One program has three roles: a person starts
-//! the manager, and the manager starts the gateway and the keeper of private keys (see ARCHITECTURE.md).
+//! Chooses a role, runs it, and turns an error into an exit code. One program has four roles: a person starts
+//! the manager, and the manager starts the gateway, the keeper of private keys and the process that gets certificates (see
+//! ARCHITECTURE.md).
 #![forbid(unsafe_code)]
 
 mod cli;
@@ -23,6 +24,9 @@ fn main() -> ExitCode {
     if weir_keeper::is_keeper() {
         return keep_keys();
     }
+    if weir_acme::is_acme() {
+        return get_certificates();
+    }
     cli::main()
 }
 
@@ -30,6 +34,15 @@ fn main() -> ExitCode {
 fn keep_keys() -> ExitCode {
     weir_sys::signal::leave_to_the_manager();
     match weir_keeper::run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(weir_manager::EX_SOFTWARE),
+    }
+}
+
+/// Runs the process that talks to authorities. Errors are reported to the manager, which logs them.
+fn get_certificates() -> ExitCode {
+    weir_sys::signal::leave_to_the_manager();
+    match weir_acme::run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::from(weir_manager::EX_SOFTWARE),
     }

@@ -9,8 +9,8 @@ use std::{
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use weir_acme::Issued;
-use weir_config::{Certificate, read};
+use weir_acme::{Issued, State};
+use weir_config::{Certificate, Issuer, is_local_name, read};
 use weir_observe::console;
 use weir_tools::command::{Source, print, refuse};
 
@@ -32,8 +32,8 @@ pub struct CertificatesArgs {
 struct Listed {
     name: String,
     chain: PathBuf,
-    /// weir renews it.
-    is_own: bool,
+    /// Who signs it, if weir renews it.
+    issuer: Option<Issuer>,
     /// The names that the configuration wants; empty: unknown.
     wanted: Vec<String>,
 }
@@ -70,7 +70,7 @@ fn of_config(file: &Path) -> Result<Vec<Listed>, ExitCode> {
     let checked = read(&source.name, &source.text, &source.environment);
     let checked = checked.map_err(|wrong| refuse(&wrong))?;
     let listed = |certificate: Certificate| Listed {
-        is_own: certificate.auto.is_some(),
+        issuer: certificate.auto.as_ref().map(|auto| auto.issuer),
         wanted: certificate.auto.map(|auto| auto.names).unwrap_or_default(),
         name: certificate.name,
         chain: certificate.chain,
@@ -90,7 +90,10 @@ fn of_folder(folder: &Path) -> Vec<Listed> {
         .map(|entry| Listed {
             name: entry.file_name().to_string_lossy().replacen('_', "*", 1),
             chain: entry.path().join("chain.pem"),
-            is_own: true,
+            issuer: Some(match is_local_name(&entry.file_name().to_string_lossy()) {
+                true => Issuer::Local,
+                false => Issuer::Acme,
+            }),
             wanted: Vec::new(),
         })
         .filter(|listed| listed.chain.exists())
@@ -110,8 +113,14 @@ impl Listed {
         }
     }
 
+    /// What became of its last order, if that failed.
+    fn failure(&self) -> Option<State> {
+        let state = self.issuer.and_then(|_| State::read(&self.chain));
+        state.filter(|state| state.error.is_some())
+    }
+
     fn text(&self) -> String {
-        let row = |name: &str, value: &str| format!("  {name:<9} {value}\n");
+        let row = |name: &str, value: &str| format!("  {name:<10} {value}\n");
         let mut out = format!("{}\n", self.name);
         match self.issued() {
             Ok(issued) => {
@@ -119,11 +128,13 @@ impl Listed {
                 out += &row("names", &names.join(", "));
                 out += &row("ends", &date(issued.not_after));
                 out += &row("issuer", &issued.issuer);
+                let at = date(issued.renew_at());
                 out += &row(
                     "renewed",
-                    &match self.is_own {
-                        true => format!("by weir's local CA, at {}", date(issued.renew_at())),
-                        false => {
+                    &match self.issuer {
+                        Some(Issuer::Local) => format!("by weir's local CA, at {at}"),
+                        Some(Issuer::Acme) => format!("by ACME, at {at}"),
+                        None => {
                             "by whoever writes its files; weir uses changed files within a second"
                                 .into()
                         }
@@ -135,6 +146,14 @@ impl Listed {
                 out += &row("error", &error);
             }
         }
+        if let Some(state) = self.failure() {
+            let error = state.error.unwrap_or_default();
+            out += &row(
+                "last order",
+                &format!("failed at {}: {error}", date(state.at)),
+            );
+            out += &row("next", &date(state.next));
+        }
         out += &row("file", &self.chain.display().to_string());
         out
     }
@@ -143,8 +162,18 @@ impl Listed {
         let mut value = json!({
             "name": self.name,
             "file": self.chain,
-            "renewed_by": if self.is_own { "local CA" } else { "others" },
+            "renewed_by": match self.issuer {
+                Some(Issuer::Local) => "local CA",
+                Some(Issuer::Acme) => "ACME",
+                None => "others",
+            },
+            "last_error": Value::Null,
         });
+        if let Some(state) = self.failure() {
+            value["last_error"] = json!(state.error);
+            value["failed_at"] = json!(date(state.at));
+            value["next_order"] = json!(date(state.next));
+        }
         match self.issued() {
             Ok(issued) => {
                 value["names"] = json!(issued.names);
@@ -152,7 +181,7 @@ impl Listed {
                 value["not_after"] = json!(date(issued.not_after));
                 value["issuer"] = json!(issued.issuer);
                 value["error"] = Value::Null;
-                if self.is_own {
+                if self.issuer.is_some() {
                     value["renew_at"] = json!(date(issued.renew_at()));
                 }
             }

@@ -1,6 +1,7 @@
 //! The real binary with TLS: certificates by name, client certificates, tickets, changed files and the keeper of private
 //! keys; with curl and openssl as clients.
 
+mod acme;
 mod clients;
 mod files;
 mod http;

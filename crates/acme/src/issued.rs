@@ -28,7 +28,12 @@ impl Issued {
         let mut text = Vec::new();
         let file = fs::File::open(chain).ok()?;
         file.take(MAX_FILE).read_to_end(&mut text).ok()?;
-        let der = CertificateDer::from_pem_slice(&text).ok()?;
+        Issued::of(&text)
+    }
+
+    /// The first certificate of a text (PEM).
+    pub fn of(text: &[u8]) -> Option<Issued> {
+        let der = CertificateDer::from_pem_slice(text).ok()?;
         let leaf = Parsed::read(&der).ok()?;
         let addresses = leaf.addresses.iter().map(ToString::to_string);
         Some(Issued {

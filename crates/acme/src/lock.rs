@@ -34,9 +34,13 @@ impl Lock {
         Lock::take_at(&path, life, now()).map_err(|error| told(&path, &error))
     }
 
-    fn take_at(path: &Path, life: Duration, now: u64) -> io::Result<Option<Lock>> {
+    fn take_at(path: &Path, life: Duration, now: i64) -> io::Result<Option<Lock>> {
         let own = random_name().map_err(io::Error::other)?;
-        let text = format!("{own} {} {}\n", now + life.as_secs(), std::process::id());
+        let text = format!(
+            "{own} {} {}\n",
+            now + life.as_secs() as i64,
+            std::process::id()
+        );
         let draft = path.with_extension(format!("{own}.new"));
         fs::write(&draft, &text)?;
         let taken = Lock::place(path, &draft, now);
@@ -49,7 +53,7 @@ impl Lock {
     }
 
     /// Puts a draft in the place of the lock if there is none, or one whose time is over.
-    fn place(path: &Path, draft: &Path, now: u64) -> io::Result<bool> {
+    fn place(path: &Path, draft: &Path, now: i64) -> io::Result<bool> {
         match fs::hard_link(draft, path) {
             Ok(()) => return Ok(true),
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -104,7 +108,7 @@ fn read(path: &Path) -> io::Result<Option<String>> {
 
 /// The text that nobody else has, as a part of a name, and when the lock ends (seconds since 1970). A file that is no lock ends at
 /// once.
-fn parse(text: &str) -> (String, u64) {
+fn parse(text: &str) -> (String, i64) {
     let mut words = text.split_ascii_whitespace();
     let token = words.next().unwrap_or("none");
     let token = token.chars().filter(char::is_ascii_alphanumeric).take(32);
@@ -122,9 +126,9 @@ fn remove_if_old(taking: &Path) {
 }
 
 /// Seconds since 1970.
-fn now() -> u64 {
+pub fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
+    since.map_or(0, |since| since.as_secs() as i64)
 }
 
 /// How long the place of a lock is taken, at most: a few system calls.

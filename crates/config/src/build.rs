@@ -11,7 +11,7 @@ use crate::{
     model::{
         Action, Command, Config, HostPattern, Listener, Log, LogTarget, PathPattern, Php,
         PhpSetting, Pm, Pool, PoolId, Protocol, Route, Runtime, SerializeBy, Server, Settings,
-        Site, Workers,
+        Site, Tls, Workers,
     },
     queue::{NO_REPORT, queue},
     rows::{self, Row, Section, log::FACILITIES},
@@ -40,7 +40,10 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
         .collect();
     let config = Config {
         server: server(&document.server, env, sink),
-        tls: document.tls.fields(None),
+        tls: Tls {
+            acme: document.acme.fields(None),
+            ..document.tls.fields(None)
+        },
         certificates,
         listeners,
         sites,

@@ -25,6 +25,7 @@ pub(crate) struct Document {
     pub(crate) pools: Vec<PoolTables>,
     pub(crate) egress: Option<EgressTables>,
     pub(crate) tls: Entries,
+    pub(crate) acme: Entries,
     pub(crate) certificates: Vec<Named>,
     pub(crate) log: Entries,
     /// The file has a `listen` section, valid or not.
@@ -67,6 +68,7 @@ impl Document {
             pools: Vec::new(),
             egress: None,
             tls: Entries::none(Section::Tls, "tls", 0..0),
+            acme: Entries::none(Section::Acme, "tls.acme", 0..0),
             certificates: Vec::new(),
             log: Entries::none(Section::Log, "log", 0..0),
             has_listeners: says(root, "listen"),
@@ -78,7 +80,13 @@ impl Document {
                 "server" => document.server = walk.single(Section::Server, "server", node),
                 "log" => document.log = walk.single(Section::Log, "log", node),
                 "egress" => document.egress = Some(walk.egress(node)),
-                "tls" => document.tls = walk.single(Section::Tls, "tls", node),
+                "tls" => {
+                    document.tls = walk.single(Section::Tls, "tls", node);
+                    let table = node.get_ref().as_table();
+                    if let Some(acme) = table.and_then(|table| table.get("acme")) {
+                        document.acme = walk.single(Section::Acme, "tls.acme", acme);
+                    }
+                }
                 "listen" => document.listeners = walk.flat(Section::Listen, "listen", node),
                 "certificate" => {
                     document.certificates = walk.flat(Section::Certificate, "certificate", node);

@@ -4,8 +4,8 @@
 use crate::{
     field::Field,
     model::{
-        Certificate, Egress, FastCgi, HostSettings, Http2Limits, Listener, Log, Php, Policy, Pool,
-        Queue, Server, Servers, Settings, Tls, Workers,
+        Acme, Certificate, Egress, FastCgi, HostSettings, Http2Limits, Listener, Log, Php, Policy,
+        Pool, Queue, Server, Servers, Settings, Tls, Workers,
     },
 };
 
@@ -63,6 +63,7 @@ fields! {
         http2_window in window, http2_ping in ping,
     }
     Tls { min_version in only_tls13, key_isolation, certificates }
+    Acme { email, directory, ca_file, challenge }
     Certificate { chain, key }
     FastCgi { status_only, on_worker_failure in answers_failures, proxy_status, allowed_clients }
     Settings {

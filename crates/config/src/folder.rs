@@ -12,6 +12,7 @@ use crate::{
     scalar::{self, Wrong},
     settings::default_hide_files,
     texts::quote,
+    tls::is_local_name,
 };
 
 /// A folder to serve, and its properties.
@@ -86,8 +87,10 @@ pub fn folder_toml(folder: &Folder) -> String {
         }
         site("folder", folder, &mut line);
         // By other names, the folder is served as without domains.
-        line("");
-        site("other-names", folder, &mut line);
+        if !has_public(folder) {
+            line("");
+            site("other-names", folder, &mut line);
+        }
     }
     let Some(php) = &folder.php else {
         return out;
@@ -119,6 +122,13 @@ pub fn folder_toml(folder: &Folder) -> String {
     out
 }
 
+/// Whether a domain is a public one: authorities and visitors come to ports 80 and 443.
+fn has_public(folder: &Folder) -> bool {
+    let name = |domain: &String| domain.trim_matches(['[', ']']).to_owned();
+    let mut names = folder.domains.iter().map(name);
+    names.any(|name| !is_local_name(&name))
+}
+
 /// The listeners: `web`, `web2`, …, and with domains `https`, `https2`, ….
 fn listeners(folder: &Folder, line: &mut impl FnMut(&str)) {
     // Addresses of this machine in its networks are reached from there.
@@ -126,6 +136,7 @@ fn listeners(folder: &Folder, line: &mut impl FnMut(&str)) {
     let is_reached = |address: IpAddr| !address.is_loopback();
     let everywhere = folder.domains.iter().filter_map(inner).any(is_reached);
     let defaults = match everywhere {
+        _ if has_public(folder) => [":80", ":443"],
         true => [":8080", ":8443"],
         false => [DEFAULT_LISTEN, DEFAULT_LISTEN_HTTPS],
     };
@@ -334,6 +345,12 @@ mod tests {
                 .chain
                 .starts_with("/srv/certificates")
         );
+        folder.domains = vec!["shop.example".into()];
+        folder.listen.clear();
+        let config = meant(&folder);
+        let addresses = config.listeners.iter().map(|one| one.address.to_string());
+        assert_eq!(addresses.collect::<Vec<_>>(), ["0.0.0.0:80", "0.0.0.0:443"]);
+        assert_eq!(config.sites.len(), 1);
         folder.domains = vec!["192.168.1.7".into()];
         folder.listen.clear();
         let addresses = meant(&folder).listeners;

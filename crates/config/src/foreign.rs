@@ -22,7 +22,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ),
     (
         "acme acme_certificate acme_issuer letsencrypt email",
-        "weir gets no certificates of public authorities yet: use certbot or another program, and name its files in a [certificate.NAME]",
+        "write tls = \"auto\" in [site.NAME], and what the authority needs in [tls.acme]",
     ),
     (
         "https_redirect hsts auto_https",

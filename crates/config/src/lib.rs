@@ -138,26 +138,31 @@ pub fn parse(file_name: &str, text: &str, env: &Environment) -> Result<Config, D
 }
 
 fn places(document: &Document) -> Places {
-    let tables = [&document.server, &document.tls, &document.log]
-        .into_iter()
-        .chain(document.listeners.iter().map(|listener| &listener.entries))
-        .chain(document.certificates.iter().map(|one| &one.entries))
-        .chain(
-            document
-                .sites
-                .iter()
-                .flat_map(|tables| core::iter::once(&tables.site.entries).chain(&tables.routes)),
-        )
-        .chain(
-            document
-                .pools
-                .iter()
-                .flat_map(|tables| [&tables.pool.entries, &tables.queue]),
-        )
-        .chain(document.egress.iter().flat_map(|tables| {
-            let hosts = tables.hosts.iter().map(|host| &host.entries);
-            core::iter::once(&tables.egress).chain(hosts)
-        }));
+    let tables = [
+        &document.server,
+        &document.tls,
+        &document.acme,
+        &document.log,
+    ]
+    .into_iter()
+    .chain(document.listeners.iter().map(|listener| &listener.entries))
+    .chain(document.certificates.iter().map(|one| &one.entries))
+    .chain(
+        document
+            .sites
+            .iter()
+            .flat_map(|tables| core::iter::once(&tables.site.entries).chain(&tables.routes)),
+    )
+    .chain(
+        document
+            .pools
+            .iter()
+            .flat_map(|tables| [&tables.pool.entries, &tables.queue]),
+    )
+    .chain(document.egress.iter().flat_map(|tables| {
+        let hosts = tables.hosts.iter().map(|host| &host.entries);
+        core::iter::once(&tables.egress).chain(hosts)
+    }));
     Places {
         places: tables.flat_map(|table| table.places()).collect(),
     }

@@ -33,7 +33,8 @@ pub use http2::{Http2, Http2Limits};
 pub use log::{ErrorFormat, Level, Log, LogFormat, LogTarget};
 pub use servers::{Adaptive, Balance, Check, HashBy, Servers, Upstream, UpstreamServer};
 pub use tls::{
-    AutoCertificate, Certificate, ClientAuth, DEFAULT_CERTIFICATES, Hsts, ListenerTls, Tls,
+    Acme, AutoCertificate, Certificate, ClientAuth, DEFAULT_CERTIFICATES, Hsts, Issuer,
+    ListenerTls, Tls,
 };
 
 use crate::{access_format::AccessFormat, template::Template};

@@ -32,6 +32,10 @@ pub fn to_toml(config: &Config) -> String {
         out.header("[tls]");
         out.section(Section::Tls, |row| field(&config.tls, row));
     }
+    if config.tls_is_ordered() {
+        out.header("[tls.acme]");
+        out.section(Section::Acme, |row| field(&config.tls.acme, row));
+    }
     let written = config.certificates.iter();
     for certificate in written.filter(|certificate| certificate.auto.is_none()) {
         out.header(&format!("[certificate.{}]", certificate.name));

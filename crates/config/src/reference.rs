@@ -70,6 +70,9 @@ fn about(section: Section) -> &'static str {
              them in sites and routes."
         }
         Section::Tls => "TLS on all listeners with `tls = true`: [HTTPS](https.md).",
+        Section::Acme => {
+            "Where weir gets certificates for sites with `tls = \"auto\"`: [HTTPS](https.md#public-names)."
+        }
         Section::Certificate => {
             "A certificate that somebody else made. There may be many: each handshake uses one that has the name the client asks for."
         }

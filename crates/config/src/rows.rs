@@ -13,7 +13,7 @@ mod site;
 mod tls;
 
 use crate::rows::Section::{
-    Certificate, Egress, EgressHost, Listen, Log, Pool, Queue, Route, Server, Site, Tls,
+    Acme, Certificate, Egress, EgressHost, Listen, Log, Pool, Queue, Route, Server, Site, Tls,
 };
 
 /// A kind of table in weir.toml.
@@ -22,6 +22,7 @@ pub(crate) enum Section {
     Server,
     Listen,
     Tls,
+    Acme,
     Certificate,
     Site,
     Route,
@@ -34,10 +35,11 @@ pub(crate) enum Section {
 
 impl Section {
     /// All sections, in the order of the reference page.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Server,
         Listen,
         Tls,
+        Acme,
         Certificate,
         Site,
         Route,
@@ -52,6 +54,7 @@ impl Section {
     pub(crate) fn tables(self) -> &'static [&'static str] {
         match self {
             Site => &["route"],
+            Tls => &["acme"],
             Pool => &["queue"],
             Egress => &["host"],
             _ => &[],
@@ -64,6 +67,7 @@ impl Section {
             Server => "[server]",
             Listen => "[listen.NAME]",
             Tls => "[tls]",
+            Acme => "[tls.acme]",
             Certificate => "[certificate.NAME]",
             Site => "[site.NAME]",
             Route => "[[site.NAME.route]]",
@@ -365,6 +369,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
         server::SERVER,
         listen::LISTEN,
         tls::TLS,
+        tls::ACME,
         tls::CERTIFICATE,
         site::SITE,
         site::ROUTE,

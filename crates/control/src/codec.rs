@@ -6,9 +6,9 @@
 use weir_sys::{identity::Identity, process::Exit, socket_owners::Owner};
 
 use super::{
-    Action, BadMessage, CallSource, DrainStatus, EgressFiles, GivenCertificate, Health, Jail,
-    ManagerCounts, OldGeneration, ProcessUse, Reactors, Source, TicketSecrets, TlsFiles, ToGateway,
-    ToManager, WorkerRequest, WorkerTotals,
+    Action, BadMessage, CallSource, Challenges, DrainStatus, EgressFiles, GivenCertificate,
+    GivenChallenge, Health, Jail, ManagerCounts, OldGeneration, ProcessUse, Reactors, Source,
+    TicketSecrets, TlsFiles, ToGateway, ToManager, WorkerRequest, WorkerTotals,
     wire::{Field, Message, Reader, Writer, fields, messages, nested},
 };
 
@@ -52,6 +52,7 @@ messages! {
     82 => CertificateKey { index; file },
     83 => Signer { reactor; socket },
     84 => TicketKeys(keys),
+    85 => Challenges { number; file },
     75 => Former { id, later, found },
     76 => ManagerLog(log),
 }
@@ -76,6 +77,7 @@ messages! {
     74 => Alive { silent, work },
     75 => FindFormer { id, whose },
     76 => KeeperSilent,
+    77 => ChallengesSet(number),
 }
 
 messages! {
@@ -126,6 +128,8 @@ fields! {
     GivenCertificate { index, key, chain }
     TlsFiles { authorities, certificates }
     TicketSecrets { keys }
+    GivenChallenge { name, token, text, certificate }
+    Challenges { list }
 }
 
 impl<F> ToGateway<F> {
@@ -169,6 +173,24 @@ impl ToManager {
         from.end()?;
         Ok(message)
     }
+}
+
+impl Challenges {
+    /// The content of the file for the gateway.
+    pub fn encode(&self) -> Vec<u8> {
+        encode_file(self)
+    }
+
+    /// Decodes the output of [`encode`](Self::encode).
+    ///
+    /// # Errors
+    /// For everything else.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
+        decode_file(bytes)
+    }
+
+    /// Maximum size of the output of [`encode`](Self::encode), bytes.
+    pub const MAX_ENCODED: usize = 64 << 20;
 }
 
 impl TlsFiles {

@@ -37,7 +37,7 @@ pub use manager_report::{LastReload, ManagerReport, ManagerReports, PoolUse};
 pub use name_files::NameFiles;
 pub use operator_actions::{ActionResult, OperatorActions};
 pub use outbox::ManagerHandle;
-pub use tls::{GivenCertificate, TicketSecrets, TlsFiles, TlsGiven};
+pub use tls::{Challenges, GivenCertificate, GivenChallenge, TicketSecrets, TlsFiles, TlsGiven};
 
 /// The source of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +138,14 @@ pub enum ToGateway<F = OwnedFd> {
     },
     /// The keys of session tickets. At run time: they have changed.
     TicketKeys(TicketSecrets),
+    /// The answers to challenges of authorities, in the form of [`Challenges::encode`]: all that are in force. Answered with
+    /// [`ToManager::ChallengesSet`].
+    Challenges {
+        /// Of this message.
+        number: u32,
+        /// The file.
+        file: F,
+    },
     /// The last known addresses of a server's name: they are used until the name is looked up.
     Addresses {
         /// The name.
@@ -420,6 +428,8 @@ pub enum ToManager {
     DrainStatus(DrainStatus),
     /// The keeper of private keys does not answer.
     KeeperSilent,
+    /// The answers of [`ToGateway::Challenges`] are in force.
+    ChallengesSet(u32),
     /// The answer to [`ToGateway::Ping`].
     Alive {
         /// How long the slowest thread has not reported progress, ms. Waiting threads report several times a second.

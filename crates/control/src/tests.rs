@@ -282,6 +282,7 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
         addresses().prop_map(|(name, addresses)| ToManager::Addresses { name, addresses }),
         Just(ToManager::Drained),
         Just(ToManager::KeeperSilent),
+        any::<u32>().prop_map(ToManager::ChallengesSet),
         Just(ToManager::Measure),
         (
             any::<u32>(),

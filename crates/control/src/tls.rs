@@ -50,3 +50,23 @@ impl fmt::Debug for TicketSecrets {
             .finish()
     }
 }
+
+/// What proves to authorities that names lead here: all that is in force.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Challenges {
+    /// The answers.
+    pub list: Vec<GivenChallenge>,
+}
+
+/// The answer to a challenge (RFC 8555 §8).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenChallenge {
+    /// The host name.
+    pub name: String,
+    /// The last part of the path below `/.well-known/acme-challenge/`.
+    pub token: String,
+    /// The text at that path.
+    pub text: String,
+    /// The certificate for a handshake (RFC 8737) and its key (DER).
+    pub certificate: Option<(Vec<u8>, Vec<u8>)>,
+}

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use super::{BadMessage, GivenCertificate, MOST_ADDRESSES, ToManager};
+use super::{BadMessage, GivenCertificate, GivenChallenge, MOST_ADDRESSES, ToManager};
 
 /// A value that a packet can contain.
 pub(super) trait Field: Sized {
@@ -327,6 +327,10 @@ impl Element for (u16, u32) {
 
 /// Certificates.
 impl Element for Vec<u8> {
+    const MOST: usize = u32::MAX as usize;
+}
+
+impl Element for GivenChallenge {
     const MOST: usize = u32::MAX as usize;
 }
 

@@ -12,6 +12,7 @@ mod redirects;
 mod refused_head;
 mod scripts;
 mod target_name;
+mod without_site;
 
 use std::{
     ffi::OsString,
@@ -271,8 +272,8 @@ fn route(
     conn: &Conn,
     in_force: &mut Option<&'static Rules>,
 ) -> Result<Routed, Refusal> {
-    if record.head.path() == b"*" {
-        return no_path_asked(record).map(Routed::Reply);
+    if let Some(answer) = without_site::answer(gateway, record) {
+        return answer.map(Routed::Reply);
     }
     if let Some(authority) = record.head.authority().map(str::to_owned) {
         // RFC 9112 §3.2.2: the host in the target counts, and the script must see that host.
@@ -740,20 +741,6 @@ fn closes(headers: &Fields) -> bool {
     let is_close = |word: &[u8]| word.trim_ascii().eq_ignore_ascii_case(b"close");
     let mut values = headers.all(&Name::Connection);
     values.any(|value| value.split(|byte| *byte == b',').any(is_close))
-}
-
-/// A target without a path: `OPTIONS *` asks for the abilities of the server in general (RFC 9110 §9.3.7); no other
-/// method has that target.
-fn no_path_asked(record: &Record) -> Result<Reply, Refusal> {
-    if record.head.method != Method::OPTIONS {
-        return Err(Refusal::client(
-            StatusCode::BAD_REQUEST,
-            "bad_path",
-            "the target * is only for OPTIONS",
-        ));
-    }
-    let methods = METHODS;
-    bare(StatusCode::NO_CONTENT, Name::Allow, methods.as_bytes()).map_err(unsaid)
 }
 
 /// An answer with one field and no body.

@@ -81,6 +81,7 @@ fn perform(gateway: &'static Gateway, message: ToGateway) {
         ToGateway::OldGeneration(old) => gateway.reports.old_generation(old),
         ToGateway::LastReload { ago, done, text } => gateway.reports.last_reload(ago, done, text),
         ToGateway::Certificates(file) => tls::change(gateway, &file),
+        ToGateway::Challenges { number, file } => tls::set_challenges(gateway, number, &file),
         ToGateway::TicketKeys(secrets) => {
             if let Some(server) = &gateway.tls {
                 server.tickets.set(&secrets.keys);

@@ -3,11 +3,11 @@
 use std::{collections::HashMap, os::fd::AsFd, path::PathBuf, sync::Arc};
 
 use weir_config::{Certificate, ClientAuth, Config, Http2, TlsVariable};
-use weir_control::{GivenCertificate, ManagerHandle, TlsFiles, TlsGiven, ToManager};
+use weir_control::{Challenges, GivenCertificate, ManagerHandle, TlsFiles, TlsGiven, ToManager};
 use weir_fcgi::client::Params;
 use weir_sys::memory;
 use weir_tls::{
-    Choice, ClientAuthority, Entry, Listener, Pair, Server, Signers, Sites,
+    Challenge, Choice, ClientAuthority, Entry, Listener, Pair, Server, Signers, Sites,
     x509::{Malformed, Parsed},
 };
 
@@ -180,6 +180,29 @@ pub(super) fn change(gateway: &Gateway, file: &std::os::fd::OwnedFd) {
     match changed {
         Ok(entries) => server.change(entries),
         Err(error) => log::error!("changed certificates cannot be used: {error}"),
+    }
+}
+
+/// Answers to challenges of authorities.
+pub(super) fn set_challenges(gateway: &Gateway, number: u32, file: &std::os::fd::OwnedFd) {
+    let Some(server) = &gateway.tls else {
+        return;
+    };
+    let challenges = memory::read(file.as_fd(), Challenges::MAX_ENCODED)
+        .map_err(|error| error.to_string())
+        .and_then(|bytes| Challenges::decode(&bytes).map_err(|error| error.to_string()));
+    match challenges {
+        Ok(challenges) => {
+            let list = challenges.list.into_iter().map(|one| Challenge {
+                name: one.name,
+                token: one.token,
+                text: one.text,
+                certificate: one.certificate,
+            });
+            server.challenges.set(list.collect());
+            gateway.manager.tell(ToManager::ChallengesSet(number));
+        }
+        Err(error) => log::error!("answers to challenges cannot be used: {error}"),
     }
 }
 

@@ -14,7 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir_config::{Certificate, Config};
+use weir_acme::Store;
+use weir_config::{Certificate, Config, Issuer};
 use weir_control::{GivenCertificate, TlsFiles, ToGateway};
 use weir_sys::memory;
 use weir_tls::ClientAuthority;
@@ -95,10 +96,11 @@ impl Certificates {
             let mend = "see the lines before; key_isolation = false in [tls] and certificates of others work without it";
             return Err(vec![Problem::new("tls.key_isolation", cause, mend)]);
         }
-        let local = LocalCertificates::prepare(config, keeper, now).map_err(|cause| {
+        let unwritable = |cause: String| {
             let mend = "the user who starts weir must be able to write to this folder, and nobody else; or name another one";
             vec![Problem::new("tls.certificates", cause, mend)]
-        })?;
+        };
+        let local = LocalCertificates::prepare(config, keeper, now).map_err(unwritable)?;
         let starts = keeper.borrow().starts();
         let before = before.filter(|before| before.is_isolated && before.keeper_starts == starts);
         let list = before.iter().flat_map(|before| &before.list);
@@ -118,13 +120,26 @@ impl Certificates {
             keeper_starts: starts,
             ticket_turns: keeper.borrow().tickets.turns(),
         };
+        let ordered = |index: usize| {
+            let auto = config.certificates[index].auto.as_ref();
+            auto.is_some_and(|auto| auto.issuer == Issuer::Acme)
+        };
+        if (0..certificates.list.len()).any(ordered) {
+            Store::open(&config.tls.certificates).map_err(unwritable)?;
+        }
         let missing: Vec<usize> = (0..certificates.list.len())
             .filter(|index| certificates.list[*index].held.is_none())
+            // One that the authority has not signed yet is used when it is there.
+            .filter(|index| !ordered(*index) || certificates.list[*index].chain.exists())
             .collect();
         match certificates.load_or_make(&missing) {
             Ok(results) => {
                 for (index, result) in missing.into_iter().zip(results) {
                     if let Err(refused) = result {
+                        if ordered(index) {
+                            certificates.list[index].order_again(&refused);
+                            continue;
+                        }
                         problems.push(certificates.list[index].problem(&refused));
                     }
                 }
@@ -412,6 +427,14 @@ impl Installed {
                 );
             }
             self.before = self.held.replace(Rc::new((key, chain)));
+        }
+    }
+
+    /// One from an authority cannot be used, perhaps because a node was killed between its files: a new one is ordered.
+    fn order_again(&self, refused: &Refused) {
+        log::error!("{}; a new one is ordered", self.said(refused));
+        if let Err(error) = std::fs::remove_file(&self.chain) {
+            log::error!("{}: {error}", self.chain.display());
         }
     }
 

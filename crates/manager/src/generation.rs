@@ -118,6 +118,8 @@ pub(super) enum Event {
     Restarts,
     /// Its gateway is killed because it does not respond.
     Hangs,
+    /// Its gateway has the answers to challenges up to this message.
+    ChallengesSet(u32),
 }
 
 /// What a generation shares with the one before it.
@@ -234,6 +236,11 @@ impl Generation {
             });
         }
         Ok(())
+    }
+
+    /// Whether it serves requests, and is not finishing.
+    pub(super) fn is_serving(&self) -> bool {
+        self.phase == Phase::Serving
     }
 
     /// Does what is due: starts, checks, sends, ends.
@@ -457,6 +464,7 @@ impl Generation {
                     let silent = Duration::from_millis(silent.into());
                     self.gateway.is_alive(now, silent);
                 }
+                ToManager::ChallengesSet(number) => self.events.push(Event::ChallengesSet(number)),
                 ToManager::KeeperSilent => {
                     if let Some(certificates) = &self.certificates {
                         certificates.replace_keeper(now);

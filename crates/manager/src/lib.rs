@@ -14,6 +14,7 @@
 //! before anything is started.
 #![forbid(unsafe_code)]
 
+mod acme;
 mod addresses;
 mod banner;
 mod certificates;

@@ -11,11 +11,11 @@ use std::{
     path::Path,
     rc::Rc,
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
-use weir_acme::{Draft, Issued, Lock, Store, is_issued};
-use weir_config::{AutoCertificate, Certificate, Config, LOCAL_DOMAINS, LOCAL_NETWORKS};
+use weir_acme::{Draft, Issued, Lock, Store, is_issued, now};
+use weir_config::{AutoCertificate, Certificate, Config, Issuer, LOCAL_DOMAINS, LOCAL_NETWORKS};
 use weir_keeper::{Order, Product};
 
 use super::keeper::Keeper;
@@ -58,8 +58,9 @@ impl LocalCertificates {
         now: Instant,
     ) -> Result<Option<LocalCertificates>, String> {
         let list = config.certificates.iter().filter_map(|certificate| {
+            let auto = certificate.auto.clone();
             Some(Local {
-                auto: certificate.auto.clone()?,
+                auto: auto.filter(|auto| auto.issuer == Issuer::Local)?,
                 certificate: certificate.clone(),
                 failed: None,
             })
@@ -225,12 +226,6 @@ fn open(path: &Path) -> Result<OwnedFd, String> {
         )
     })?;
     Ok(file.into())
-}
-
-/// Seconds since 1970.
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs() as i64)
 }
 
 /// Life of a certificate. It is renewed at two thirds of it.

@@ -47,6 +47,8 @@ pub(super) struct Plan {
     pub(super) jail: Jail,
     /// The user of the keeper of private keys; `None`: ours.
     pub(super) keeper: Option<Identity>,
+    /// The user of the process that talks to authorities; `None`: ours.
+    pub(super) acme: Option<Identity>,
     /// The gateway's reactors.
     pub(super) reactors: Reactors,
     /// For each listener; used for unix sockets only.
@@ -146,7 +148,24 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
     let shares = gateway.as_ref().filter(shares).is_some();
     let own_user = shares.then(|| user_of_nobody(&of_workers)).flatten();
     let mut warnings = [of_pools, warnings(config, &us)].concat();
-    let keeper = keeper_identity(gateway.as_ref(), own_user, of_workers, &mut warnings);
+    let mut taken = of_workers;
+    taken.extend(own_user);
+    let keeper = own_identity(
+        gateway.as_ref(),
+        &taken,
+        "keeper of private keys",
+        &mut warnings,
+    );
+    taken.extend(keeper.as_ref().map(|who| who.uid));
+    let acme = match config.tls_is_ordered() {
+        true => own_identity(
+            gateway.as_ref(),
+            &taken,
+            "process for certificates",
+            &mut warnings,
+        ),
+        false => None,
+    };
     if shares && own_user.is_none() {
         warnings.push(
             "the gateway runs as the same user as a pool, whose scripts can stop it, and no free user number was \
@@ -162,6 +181,7 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
             chroot: config.server.chroot.clone(),
         },
         keeper,
+        acme,
         reactors: reactors(config),
         rights,
         egress_rights,
@@ -181,21 +201,20 @@ impl Runs {
     }
 }
 
-/// The user of the keeper: one that no other process has.
-fn keeper_identity(
+/// A user for a process of weir's own that no other process has.
+fn own_identity(
     gateway: Option<&Identity>,
-    own_user: Option<u32>,
-    mut taken: Vec<u32>,
+    taken: &[u32],
+    whose: &str,
     warnings: &mut Vec<String>,
 ) -> Option<Identity> {
     // Without root's rights all processes have the same user.
     let gateway = gateway?;
-    taken.extend(own_user);
-    let number = user_of_nobody(&taken);
+    let number = user_of_nobody(taken);
     if number.is_none() {
-        warnings.push(
-            "no free user number was found for the keeper of private keys, so it runs as the gateway's user".into(),
-        );
+        warnings.push(format!(
+            "no free user number was found for the {whose}, so it runs as the gateway's user"
+        ));
     }
     Some(Identity {
         uid: number.unwrap_or(gateway.uid),

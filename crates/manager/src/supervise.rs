@@ -28,6 +28,7 @@ use weir_sys::{
 
 use super::{
     Failure, Loaded, Start,
+    acme::Orders,
     addresses::Addresses,
     banner,
     fpm_mode::{SignalAction, action_of},
@@ -102,6 +103,7 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
         pid_file,
         names,
         masters,
+        orders: Orders::new(keeper.clone(), now),
         keeper,
         addresses,
         current,
@@ -131,6 +133,8 @@ struct Manager<'a> {
     masters: Masters,
     /// The private keys of all generations.
     keeper: Rc<RefCell<Keeper>>,
+    /// Certificates of public authorities.
+    orders: Orders,
     /// The addresses of servers' names.
     addresses: Rc<Addresses>,
     current: Generation,
@@ -200,6 +204,7 @@ impl Manager<'_> {
             self.notifier.tick(now, silent, &self.current.work);
             self.masters.oom.look(now);
             self.keeper.borrow_mut().tick(now);
+            self.order_certificates(now);
             self.each(|generation, masters| generation.hear(now, masters));
             self.each(|generation, masters| generation.tick(now, masters));
             self.heed_emergency();
@@ -236,10 +241,12 @@ impl Manager<'_> {
         let deadlines = self.generations().filter_map(|g| g.deadline(now));
         let deadlines = deadlines.chain(self.masters.deadline(now));
         let deadlines = deadlines.chain(self.keeper.borrow().deadline());
+        let deadlines = deadlines.chain(self.orders.deadline());
         let deadline = deadlines.chain(self.notifier.deadline()).min();
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(now));
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
         descriptors.extend(self.generations().filter_map(|g| g.gateway.descriptor()));
+        descriptors.extend(self.orders.descriptor());
         let mut speakers = Vec::new();
         for (id, fd) in self.masters.channels() {
             speakers.push((descriptors.len(), EventSource::Channel(id)));
@@ -271,6 +278,23 @@ impl Manager<'_> {
             }
         }
         Ok(news)
+    }
+
+    /// Orders certificates that are due, and tells the gateway what proves their names.
+    fn order_certificates(&mut self, now: Instant) {
+        self.orders.hear(now);
+        let current = &mut self.current;
+        if self.stopping != Stopping::No || !current.is_serving() {
+            return;
+        }
+        let config = &current.loaded.config;
+        self.orders
+            .serve(current.id, config, &current.plan.acme, now);
+        let gateway = (current.id, current.gateway.pid());
+        if let Some(message) = self.orders.tick(now, gateway) {
+            current.gateway.send(message);
+            current.gateway.flush();
+        }
     }
 
     /// Passes the masters' reports to all generations: after a reload, a kept master serves two of them.
@@ -365,7 +389,8 @@ impl Manager<'_> {
                     return;
                 }
             };
-            if self.keeper.borrow_mut().exited(now, pid, exit) {
+            if self.keeper.borrow_mut().exited(now, pid, exit) || self.orders.exited(now, pid, exit)
+            {
                 continue;
             }
             if let Some(news) = self.masters.exited(pid, exit, now) {
@@ -430,6 +455,7 @@ impl Manager<'_> {
                 }
             }
             Event::Failed(cause) => self.fail(Failure::internal(cause)),
+            Event::ChallengesSet(number) => self.orders.are_set(number),
             Event::Act { id, action } => self.act(id, action),
             Event::Measure => {
                 let now = Instant::now();

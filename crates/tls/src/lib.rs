@@ -8,6 +8,7 @@
 //! Read first: [`server`](Server), then [`session`](Session).
 #![forbid(unsafe_code)]
 
+mod challenges;
 mod kind;
 mod pair;
 mod server;
@@ -23,6 +24,7 @@ use ::aws_lc_rs::digest as aws_digest;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
 pub use self::{
+    challenges::{Challenge, Challenges},
     kind::{KeyKind, may_sign},
     pair::Pair,
     server::{Choice, ClientAuthority, Counts, Listener, Server, Sites},

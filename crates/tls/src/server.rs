@@ -26,7 +26,9 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 
-use crate::{Entry, Signers, Table, TicketKeys, provider, tickets::Ticketer};
+use crate::{
+    Challenges, Entry, Signers, Table, TicketKeys, challenges::PROOF, provider, tickets::Ticketer,
+};
 
 /// What all connections share.
 pub struct Server {
@@ -41,6 +43,9 @@ pub struct Server {
     pub tickets: Arc<TicketKeys>,
     /// The keeper.
     pub signers: Arc<Signers>,
+    /// What proves to authorities that names lead here.
+    pub challenges: Challenges,
+    proving: Arc<ServerConfig>,
     /// Handshakes so far.
     pub counts: Counts,
 }
@@ -152,6 +157,8 @@ impl Server {
             listeners,
             tickets,
             signers,
+            challenges: Challenges::default(),
+            proving: proving()?,
             counts: Counts::default(),
         })
     }
@@ -178,6 +185,13 @@ impl Server {
     ) -> Option<Chosen> {
         let name = hello.server_name();
         let schemes = hello.signature_schemes();
+        if self.challenges.is_asked(hello) {
+            return Some(Chosen {
+                config: self.proving.clone(),
+                certificate: self.challenges.certificate(name?)?,
+                authority: None,
+            });
+        }
         let choice = self.sites.choice(listener, name);
         let table = self.table();
         let of_site = choice.certificate.and_then(|index| table.get(index));
@@ -234,6 +248,17 @@ pub(crate) fn with_certificate<T>(
     let result = run();
     CHOSEN.with_borrow_mut(|chosen| *chosen = None);
     result
+}
+
+/// For authorities that try a name (RFC 8737).
+fn proving() -> Result<Arc<ServerConfig>, String> {
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(|error| format!("TLS is not available: {error}"))?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(OfHandshake));
+    config.alpn_protocols = vec![PROOF.to_vec()];
+    Ok(Arc::new(config))
 }
 
 fn offers(

@@ -20,6 +20,7 @@ pub mod http;
 pub mod http2;
 pub mod oddity;
 pub mod origin;
+pub mod pebble;
 pub mod php;
 pub mod process;
 pub mod sidecar;

@@ -11,6 +11,21 @@ pub struct Tls {
     pub key_isolation: bool,
     /// The folder of the certificates that weir gets or makes by itself.
     pub certificates: PathBuf,
+    /// `[tls.acme]`
+    pub acme: Acme,
+}
+
+/// `[tls.acme]`: where certificates are got.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Acme {
+    /// Whom the authority may write to.
+    pub email: Option<String>,
+    /// URL of its directory.
+    pub directory: String,
+    /// The certificates that the directory's server may have; `None`: what this machine trusts.
+    pub ca_file: Option<PathBuf>,
+    /// `http-01` or `tls-alpn-01`; `None`: both, in turn.
+    pub challenge: Option<String>,
 }
 
 impl Default for Tls {
@@ -19,6 +34,7 @@ impl Default for Tls {
             only_tls13: false,
             key_isolation: true,
             certificates: DEFAULT_CERTIFICATES.into(),
+            acme: Acme::default(),
         }
     }
 }
@@ -44,6 +60,25 @@ pub struct Certificate {
 pub struct AutoCertificate {
     /// The names and addresses for which it is; the first label may be a star. Never empty.
     pub names: Vec<String>,
+    /// Who signs it.
+    pub issuer: Issuer,
+}
+
+impl super::Config {
+    /// Whether certificates are ordered from the authority of `[tls.acme]`.
+    pub fn tls_is_ordered(&self) -> bool {
+        let mut autos = self.certificates.iter().filter_map(|one| one.auto.as_ref());
+        autos.any(|auto| auto.issuer == Issuer::Acme)
+    }
+}
+
+/// Who signs a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Issuer {
+    /// weir's local authority.
+    Local,
+    /// The authority of `[tls.acme]`.
+    Acme,
 }
 
 impl Certificate {

@@ -15,8 +15,8 @@ pub(super) const SITE: &[Row] = &[
     key(&[Site], "listen", Kind::References, Absent("all HTTP listeners"),
         "NAMEs of the site's listeners.").called(&["listeners"]),
     key(&[Site], "tls", Kind::Reference, Absent("any certificate that has the name the client asks for"),
-        "NAME of the certificate for the site's hosts. `\"auto\"`: weir makes one by itself, for names that no public authority signs (`localhost`, \
-         `*.test`, private addresses), with its local authority: `weir trust`.").called(&["ssl_certificate", "SSLCertificateFile", "certificate"]),
+        "NAME of the certificate for the site's hosts. `\"auto\"`: weir gets one by itself (`[tls.acme]`); for names that no public authority signs (`localhost`, \
+         `*.test`, private addresses) it makes one with its local authority: `weir trust`.").called(&["ssl_certificate", "SSLCertificateFile", "certificate"]),
     key(&[Site], "https_redirect", Kind::Bool, Absent("`true` with `tls = \"auto\"`, else `false`"),
         "Requests that come without TLS are redirected to https (308), to the site's listener with port 443, else to its first with TLS. A request over \
          TLS at a proxy in front (`trusted`) is not redirected.").called(&["redir_https", "force_https", "auto_https", "ssl_redirect"]),

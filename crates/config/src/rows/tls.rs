@@ -3,7 +3,7 @@
 use super::{
     Default::{Absent, Required, Value},
     Kind, Row,
-    Section::{Certificate, Tls},
+    Section::{Acme, Certificate, Tls},
     key,
 };
 
@@ -18,6 +18,18 @@ pub(super) const TLS: &[Row] = &[
     key(&[Tls], "certificates", Kind::Path, Value("\"/var/lib/weir/certificates\""),
         "Folder of the certificates that weir makes by itself (`tls = \"auto\"` of a site) and of its local authority. Several nodes may share it.")
         .called(&["storage", "certs_dir"]),
+];
+
+#[rustfmt::skip]
+pub(super) const ACME: &[Row] = &[
+    key(&[Acme], "email", Kind::Text, Absent("none"),
+        "Address that the authority may write to.").called(&["contact"]),
+    key(&[Acme], "directory", Kind::Text, Value("\"https://acme-v02.api.letsencrypt.org/directory\""),
+        "URL of the authority's directory (RFC 8555). The default is Let's Encrypt.").called(&["ca", "uri", "acme_ca", "server"]),
+    key(&[Acme], "ca_file", Kind::Path, Absent("what this machine trusts"),
+        "File with the certificates that the directory's own server may have (PEM), for an authority of your own.").called(&["ssl_trusted_certificate", "acme_ca_root"]),
+    key(&[Acme], "challenge", Kind::Word(&["http-01", "tls-alpn-01"], &[]), Absent("both, in turn"),
+        "How names are proved: `\"http-01\"` by a text on port 80 without TLS, `\"tls-alpn-01\"` by a handshake on port 443."),
 ];
 
 #[rustfmt::skip]

@@ -1,10 +1,10 @@
 //! Sites with `tls = "auto"`: the certificates that weir makes for them, and where requests without TLS are redirected to.
 
-use std::path::Path;
+use std::{net::IpAddr, path::Path};
 
 use crate::{
     document::Named,
-    model::{Action, Address, AutoCertificate, Certificate, HostPattern, Listener, Site},
+    model::{Action, Address, AutoCertificate, Certificate, HostPattern, Issuer, Listener, Site},
     scalar::{Checked, wrong},
     sink::Sink,
     template::Template,
@@ -38,6 +38,19 @@ pub(super) fn certificate(
     if names.len() < site.hosts.len() {
         return;
     }
+    let issuer = match names.iter().all(|name| is_local_name(name)) {
+        true => Issuer::Local,
+        false => Issuer::Acme,
+    };
+    if issuer == Issuer::Acme
+        && let Some(local) = names.iter().find(|name| is_local_name(name))
+    {
+        let message =
+            format!("no public authority signs {local:?}, but others of these names need one");
+        let hint = "write two sites: one for local names, one for public names";
+        sink.error(entries.span("hosts"), message, hint);
+        return;
+    }
     let first = names[0].clone();
     if let Some(index) = certificates
         .iter()
@@ -60,7 +73,7 @@ pub(super) fn certificate(
         name: first,
         chain: own.join("chain.pem"),
         key: Some(own.join("key.pem")),
-        auto: Some(AutoCertificate { names }),
+        auto: Some(AutoCertificate { names, issuer }),
     });
 }
 
@@ -90,8 +103,13 @@ fn name(host: &HostPattern) -> Checked<String> {
             format!("use localhost, or a name such as {name}.internal"),
         );
     }
+    let what = match name.parse::<IpAddr>() {
+        Ok(_) => "public addresses",
+        Err(_) if name.starts_with('*') => "names with a star",
+        Err(_) => return Ok(name),
+    };
     wrong(
-        format!("weir does not get certificates of public authorities for {name:?} yet"),
+        format!("weir does not get certificates for {what} yet ({name:?})"),
         "use certbot or another program, and name its files in a [certificate.NAME]",
     )
 }

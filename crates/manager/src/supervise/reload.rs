@@ -21,7 +21,8 @@ impl Manager<'_> {
         | Event::Measure
         | Event::FindFormer { .. }
         | Event::Restarts
-        | Event::Hangs = event
+        | Event::Hangs
+        | Event::ChallengesSet(_) = event
         {
             // It has no contact with operators yet.
             return;
@@ -35,7 +36,8 @@ impl Manager<'_> {
             | Event::Measure
             | Event::FindFormer { .. }
             | Event::Restarts
-            | Event::Hangs => {}
+            | Event::Hangs
+            | Event::ChallengesSet(_) => {}
             Event::Ready => {
                 self.counts.reloads += 1;
                 self.addresses.keep_only(&next.loaded.config);

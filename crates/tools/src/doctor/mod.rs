@@ -9,6 +9,7 @@
 //! [`sites`].
 
 mod case;
+mod certificates;
 mod egress;
 mod examine;
 mod files;
@@ -91,6 +92,7 @@ const SUBJECTS: &[Subject] = &[
         "Kernel: accept queues, descriptors, ports",
         kernel::look,
     ),
+    subject("certificates", "Certificates", certificates::look),
     subject("security", "Security", security::look),
 ];
 

@@ -1,0 +1,452 @@
+//! The process that talks to authorities.
+//!
+//! It has the account's key and no key of a server, a user number of its own, and no other file than those that its libraries read
+//! to resolve names and to know whom to trust. What authorities send is parsed here, and only texts go to the manager.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    ffi::OsStr,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    rc::Rc,
+    time::Duration,
+};
+
+use instant_acme::{
+    Account, AccountCredentials, AuthorizationStatus, ChallengeType, Error, Identifier, NewAccount,
+    NewOrder, OrderStatus, RetryPolicy,
+};
+use rcgen::{CertificateParams, CustomExtension, KeyPair};
+use tokio::{
+    sync::{Mutex, mpsc, oneshot},
+    task::LocalSet,
+};
+use weir_sys::{
+    identity::{self, Identity},
+    process,
+};
+
+use crate::{
+    http::Client,
+    messages::{AcmeOrder, ChallengeAnswer, FromAcme, Proof, ToAcme, receive, send},
+};
+
+/// The argument that starts the program as this process. Only the manager uses it.
+pub const ROLE: &str = "--role=acme";
+
+/// Whether this process was started as one.
+pub fn is_acme() -> bool {
+    let mut arguments = std::env::args_os().skip(1);
+    arguments
+        .next()
+        .is_some_and(|argument| argument == OsStr::new(ROLE))
+        && arguments.next().is_none()
+}
+
+/// Serves until the manager closes its channel, which is on descriptor 0.
+///
+/// # Errors
+/// If it cannot give up its rights, or a message is wrong. The manager was told, if possible.
+pub fn run() -> Result<(), String> {
+    let control = process::take_inherited(0)
+        .map_err(|error| format!("it was not started by a manager: {error}"))?;
+    let parent = process::parent();
+    let served = enter(&control, parent).and_then(|()| serve(&control));
+    served.inspect_err(|cause| {
+        let _ = send(control.as_fd(), &FromAcme::Unfit(cause.clone()), true);
+    })
+}
+
+/// Receives the first message and gives up all rights.
+fn enter(control: &OwnedFd, parent: u32) -> Result<(), String> {
+    let told = |error: io::Error| error.to_string();
+    let _ = process::set_name(c"weir-acme");
+    let first = receive(control.as_fd(), true).map_err(told)?;
+    let Some(ToAcme::Become(who)) = first else {
+        return Err("the manager did not say first which user to become".into());
+    };
+    if let Some((uid, gid)) = who {
+        let who = Identity {
+            uid,
+            gid,
+            groups: Vec::new(),
+        };
+        identity::become_identity(&who)
+            .map_err(|error| format!("cannot become user {uid}: {error}"))?;
+    }
+    identity::not_dumpable().map_err(told)?;
+    identity::no_new_privileges().map_err(told)?;
+    match process::end_with_parent(parent) {
+        Ok(true) => {}
+        Ok(false) => return Err("the manager has ended".into()),
+        Err(error) => return Err(error.to_string()),
+    }
+    send(control.as_fd(), &FromAcme::Ready, true).map_err(told)
+}
+
+fn serve(control: &OwnedFd) -> Result<(), String> {
+    let (sender, mut messages) = mpsc::unbounded_channel();
+    let reader = control.try_clone().map_err(|error| error.to_string())?;
+    let thread = std::thread::Builder::new().name("weir-messages".into());
+    let read = move || {
+        while let Ok(Some(message)) = receive::<ToAcme>(reader.as_fd(), true) {
+            if sender.send(message).is_err() {
+                return;
+            }
+        }
+    };
+    thread.spawn(read).map_err(|error| error.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
+    let control = control.try_clone().map_err(|error| error.to_string())?;
+    let desk = Rc::new(Desk {
+        control,
+        authority: RefCell::new(None),
+        waiting: RefCell::default(),
+        next: Cell::new(1),
+    });
+    LocalSet::new().block_on(&runtime, async move {
+        while let Some(message) = messages.recv().await {
+            match message {
+                ToAcme::Become(_) => return Err("the manager names the user twice".to_owned()),
+                ToAcme::Authority {
+                    directory,
+                    email,
+                    ca,
+                    account,
+                } => {
+                    let authority = Authority {
+                        directory,
+                        email,
+                        ca,
+                        kept: RefCell::new(account),
+                        account: Mutex::new(None),
+                    };
+                    *desk.authority.borrow_mut() = Some(Rc::new(authority));
+                }
+                ToAcme::Order(order) => {
+                    let desk = desk.clone();
+                    tokio::task::spawn_local(async move { desk.get(order).await });
+                }
+                ToAcme::Placed(number) => {
+                    if let Some(waiting) = desk.waiting.borrow_mut().remove(&number) {
+                        let _ = waiting.send(());
+                    }
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// What all orders share.
+struct Desk {
+    control: OwnedFd,
+    authority: RefCell<Option<Rc<Authority>>>,
+    /// Challenges whose answers are not in place yet.
+    waiting: RefCell<HashMap<u32, oneshot::Sender<()>>>,
+    /// The number of the next challenge.
+    next: Cell<u32>,
+}
+
+struct Authority {
+    directory: String,
+    email: Option<String>,
+    ca: Option<String>,
+    /// The account that the manager has.
+    kept: RefCell<Option<String>>,
+    account: Mutex<Option<Account>>,
+}
+
+/// Why there is no certificate.
+struct Failure {
+    message: String,
+    is_refused: bool,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        // What an authority says is shown to people: one line, and not too long.
+        let message: String = error.to_string().chars().take(500).collect();
+        let is_busy = matches!(&error, Error::Api(problem) if problem.status.is_some_and(|status| status >= 500));
+        Failure {
+            message: message.replace(char::is_control, " "),
+            is_refused: matches!(error, Error::Api(_)) && !is_busy,
+        }
+    }
+}
+
+fn refused(message: String) -> Failure {
+    Failure {
+        message,
+        is_refused: true,
+    }
+}
+
+/// Whether the authority did not take a nonce: the next request has another one (RFC 8555 §6.5).
+fn is_bad_nonce(error: &Error) -> bool {
+    let Error::Api(problem) = error else {
+        return false;
+    };
+    problem.r#type.as_deref() == Some("urn:ietf:params:acme:error:badNonce")
+}
+
+/// Repeats a step while the authority refuses nonces.
+macro_rules! patiently {
+    ($step:expr) => {{
+        let mut attempts = 0;
+        loop {
+            match $step.await {
+                Err(error) if is_bad_nonce(&error) && attempts < BAD_NONCES => attempts += 1,
+                result => break result,
+            }
+        }
+    }};
+}
+
+impl Desk {
+    fn tell(&self, message: &FromAcme) {
+        // Without a manager this process ends.
+        let _ = send(self.control.as_fd(), message, true);
+    }
+
+    async fn get(&self, order: AcmeOrder) {
+        let number = order.number;
+        let got = match tokio::time::timeout(ORDER_LIMIT, self.order(order)).await {
+            Ok(got) => got,
+            Err(_) => Err(Failure {
+                message: format!("the authority has not finished the order for {ORDER_LIMIT:?}"),
+                is_refused: false,
+            }),
+        };
+        self.tell(&match got {
+            Ok(chain) => FromAcme::Obtained {
+                order: number,
+                chain,
+            },
+            Err(Failure {
+                message,
+                is_refused,
+            }) => FromAcme::Failed {
+                order: number,
+                message,
+                is_refused,
+            },
+        });
+    }
+
+    /// The account at the authority: the kept one, otherwise a new one.
+    async fn account(&self, authority: &Authority) -> Result<Account, Failure> {
+        let mut account = authority.account.lock().await;
+        if let Some(account) = &*account {
+            return Ok(account.clone());
+        }
+        let unusable = |message: String| Failure {
+            message,
+            is_refused: false,
+        };
+        let client = Client::new(authority.ca.as_deref()).map_err(unusable)?;
+        let builder = || Account::builder_with_http(Box::new(client.clone()));
+        let kept = authority.kept.borrow().clone();
+        let made = match &kept {
+            Some(kept) => {
+                let credentials: AccountCredentials = serde_json::from_str(kept)
+                    .map_err(|error| unusable(format!("the kept account is damaged: {error}")))?;
+                builder().from_credentials(credentials).await?
+            }
+            None => {
+                let contact = authority.email.as_ref();
+                let contact = contact.map(|email| format!("mailto:{email}"));
+                let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
+                let new = NewAccount {
+                    contact: &contact,
+                    terms_of_service_agreed: true,
+                    only_return_existing: false,
+                };
+                let (made, credentials) =
+                    patiently!(builder().create(&new, authority.directory.clone(), None))?;
+                let kept = serde_json::to_string(&credentials)
+                    .map_err(|error| unusable(error.to_string()))?;
+                self.tell(&FromAcme::Account(kept));
+                made
+            }
+        };
+        *account = Some(made.clone());
+        Ok(made)
+    }
+
+    async fn order(&self, order: AcmeOrder) -> Result<String, Failure> {
+        let authority = self.authority.borrow().clone();
+        let authority = authority.ok_or_else(|| refused("no authority is known".into()))?;
+        let mut account = self.account(&authority).await?;
+        let names: Vec<Identifier> = order.names.iter().cloned().map(Identifier::Dns).collect();
+        let mut attempts = 0;
+        loop {
+            match self.order_once(&account, &names, &order).await {
+                Err(OrderFailure::Nonce) if attempts < BAD_NONCES => attempts += 1,
+                Err(OrderFailure::Nonce) => {
+                    return Err(Failure {
+                        message: "the authority refuses its own nonces".into(),
+                        is_refused: false,
+                    });
+                }
+                Err(OrderFailure::NoAccount) if attempts < BAD_NONCES => {
+                    attempts = BAD_NONCES;
+                    authority.kept.take();
+                    authority.account.lock().await.take();
+                    account = self.account(&authority).await?;
+                }
+                Err(OrderFailure::NoAccount) => {
+                    return Err(refused("the authority does not know the account".into()));
+                }
+                Err(OrderFailure::Other(failure)) => return Err(failure),
+                Ok(chain) => return Ok(chain),
+            }
+        }
+    }
+
+    async fn order_once(
+        &self,
+        account: &Account,
+        names: &[Identifier],
+        wanted: &AcmeOrder,
+    ) -> Result<String, OrderFailure> {
+        let mut order = patiently!(account.new_order(&NewOrder::new(names)))?;
+        let retries = RetryPolicy::default().timeout(ORDER_LIMIT);
+        if order.state().status == OrderStatus::Pending {
+            let mut authorizations = order.authorizations();
+            while let Some(authorization) = authorizations.next().await {
+                let mut authorization = authorization?;
+                match authorization.status {
+                    AuthorizationStatus::Pending => {}
+                    AuthorizationStatus::Valid => continue,
+                    status => return Err(refused(format!("an authorization is {status:?}")).into()),
+                }
+                let kind = match wanted.proof {
+                    Proof::Http01 => ChallengeType::Http01,
+                    Proof::TlsAlpn01 => ChallengeType::TlsAlpn01,
+                };
+                let name = authorization.identifier().to_string();
+                let offered = authorization.challenge(kind);
+                let mut challenge = offered.ok_or_else(|| {
+                    refused(format!(
+                        "the authority does not offer {:?} for {name}",
+                        wanted.proof
+                    ))
+                })?;
+                let authorization = challenge.key_authorization();
+                let certificate = match wanted.proof {
+                    Proof::Http01 => None,
+                    Proof::TlsAlpn01 => {
+                        let digest = authorization.digest();
+                        let made = proof_certificate(&name, digest.as_ref());
+                        Some(made.map_err(|error| refused(error.to_string()))?)
+                    }
+                };
+                let answer = ChallengeAnswer {
+                    name,
+                    token: challenge.token.clone(),
+                    text: authorization.as_str().to_owned(),
+                    certificate,
+                };
+                self.place(wanted.number, answer).await?;
+                patiently!(challenge.set_ready())?;
+            }
+            let status = order.poll_ready(&retries).await?;
+            if status != OrderStatus::Ready && status != OrderStatus::Valid {
+                return Err(why_refused(&mut order).await.into());
+            }
+        }
+        if order.state().status == OrderStatus::Ready {
+            patiently!(order.finalize_csr(&wanted.csr))?;
+        }
+        Ok(order.poll_certificate(&retries).await?)
+    }
+
+    /// Puts the answer to a challenge in place.
+    async fn place(&self, order: u32, answer: ChallengeAnswer) -> Result<(), Failure> {
+        let number = self.next.get();
+        self.next.set(number.wrapping_add(1));
+        let (sender, placed) = oneshot::channel();
+        self.waiting.borrow_mut().insert(number, sender);
+        self.tell(&FromAcme::Challenge {
+            order,
+            number,
+            answer,
+        });
+        placed.await.map_err(|_| Failure {
+            message: "the gateway did not take the answer to a challenge".into(),
+            is_refused: false,
+        })
+    }
+}
+
+/// Why an order has failed.
+enum OrderFailure {
+    /// The authority did not take a nonce: a new order may succeed.
+    Nonce,
+    /// The authority does not know the account: it is made anew.
+    NoAccount,
+    Other(Failure),
+}
+
+impl From<Error> for OrderFailure {
+    fn from(error: Error) -> OrderFailure {
+        if is_bad_nonce(&error) {
+            return OrderFailure::Nonce;
+        }
+        match &error {
+            Error::Api(problem) if problem.r#type.as_deref() == Some(NO_ACCOUNT) => {
+                OrderFailure::NoAccount
+            }
+            _ => OrderFailure::Other(error.into()),
+        }
+    }
+}
+
+impl From<Failure> for OrderFailure {
+    fn from(failure: Failure) -> OrderFailure {
+        OrderFailure::Other(failure)
+    }
+}
+
+/// What the authority says of an order that it does not accept.
+async fn why_refused(order: &mut instant_acme::Order) -> Failure {
+    let mut causes = Vec::new();
+    let mut authorizations = order.authorizations();
+    while let Some(Ok(authorization)) = authorizations.next().await {
+        let name = authorization.identifier().to_string();
+        for challenge in &authorization.challenges {
+            if let Some(problem) = &challenge.error {
+                causes.push(format!("{name}: {problem}"));
+            }
+        }
+    }
+    let message = match causes.is_empty() {
+        true => "the authority has refused the order".to_owned(),
+        false => causes.join("; "),
+    };
+    let message: String = message.chars().take(500).collect();
+    refused(message.replace(char::is_control, " "))
+}
+
+/// The certificate that proves a name in a handshake (RFC 8737 §3), and its key.
+fn proof_certificate(name: &str, digest: &[u8]) -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(vec![name.to_owned()])?;
+    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
+    let certificate = params.self_signed(&key)?;
+    Ok((certificate.der().to_vec(), key.serialize_der()))
+}
+
+/// The authority does not know the account (RFC 8555 §6.7).
+const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
+
+/// How long an order may take.
+const ORDER_LIMIT: Duration = Duration::from_secs(180);
+
+/// How often an authority may refuse its nonces.
+const BAD_NONCES: u32 = 20;

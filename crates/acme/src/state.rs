@@ -1,0 +1,39 @@
+//! What became of the last order of a certificate, for `weir certificates`.
+
+use std::{fs, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Draft;
+
+/// The file beside a chain.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Why the last order failed; `None`: it did not.
+    pub error: Option<String>,
+    /// When that was (seconds since 1970).
+    pub at: i64,
+    /// When the next attempt is (seconds since 1970).
+    pub next: i64,
+}
+
+impl State {
+    /// Writes it beside a chain.
+    ///
+    /// # Errors
+    /// The cause, with the path.
+    pub fn write(&self, chain: &Path) -> Result<(), String> {
+        let mut draft = Draft::new(&chain.with_file_name(NAME), 0o600)?;
+        let text = serde_json::to_vec(self).map_err(|error| error.to_string())?;
+        draft.write(&text)?;
+        draft.install()
+    }
+
+    /// Reads it. `None`: there is none.
+    pub fn read(chain: &Path) -> Option<State> {
+        let text = fs::read(chain.with_file_name(NAME)).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+}
+
+const NAME: &str = "meta.json";

@@ -1,0 +1,91 @@
+//! What proves to authorities that names lead here: texts for paths (RFC 8555 §8.3), and certificates for handshakes (RFC 8737).
+//!
+//! Nearly always there is nothing, which costs one load.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use rustls::{
+    crypto::aws_lc_rs::sign::any_supported_type, server::ClientHello, sign::CertifiedKey,
+};
+use rustls_pki_types::PrivatePkcs8KeyDer;
+
+/// The answer to a challenge.
+#[derive(Debug)]
+pub struct Challenge {
+    /// The host name, in lower case.
+    pub name: String,
+    /// The last part of the path.
+    pub token: String,
+    /// The text at that path.
+    pub text: String,
+    /// A certificate and its key (DER).
+    pub certificate: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// All answers that are in force.
+#[derive(Debug, Default)]
+pub struct Challenges {
+    are_there: AtomicBool,
+    texts: RwLock<HashMap<String, Arc<str>>>,
+    certificates: RwLock<HashMap<String, Arc<CertifiedKey>>>,
+}
+
+impl Challenges {
+    /// Puts these in force, instead of all others. One that cannot be used is left out.
+    pub fn set(&self, list: Vec<Challenge>) {
+        let mut texts = HashMap::new();
+        let mut certificates = HashMap::new();
+        for challenge in list {
+            if let Some((certificate, key)) = challenge.certificate
+                && let Ok(key) = any_supported_type(&PrivatePkcs8KeyDer::from(key).into())
+            {
+                let pair = CertifiedKey::new(vec![certificate.into()], key);
+                certificates.insert(challenge.name, Arc::new(pair));
+            }
+            texts.insert(challenge.token, challenge.text.into());
+        }
+        self.are_there.store(!texts.is_empty(), Relaxed);
+        *self.texts.write().unwrap_or_else(PoisonError::into_inner) = texts;
+        let mut there = self
+            .certificates
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *there = certificates;
+    }
+
+    /// The text for a path of a request; `None`: it is for no challenge that is in force.
+    pub fn text(&self, path: &[u8]) -> Option<Arc<str>> {
+        if !self.are_there.load(Relaxed) {
+            return None;
+        }
+        let token = std::str::from_utf8(path.strip_prefix(PATH)?).ok()?;
+        let texts = self.texts.read().unwrap_or_else(PoisonError::into_inner);
+        texts.get(token).cloned()
+    }
+
+    /// Whether a client tries a name: it offers this protocol and no other.
+    pub(crate) fn is_asked(&self, hello: &ClientHello<'_>) -> bool {
+        self.are_there.load(Relaxed)
+            && hello.alpn().is_some_and(|mut offered| {
+                offered.next() == Some(PROOF) && offered.next().is_none()
+            })
+    }
+
+    pub(crate) fn certificate(&self, name: &str) -> Option<Arc<CertifiedKey>> {
+        let certificates = self.certificates.read();
+        let certificates = certificates.unwrap_or_else(PoisonError::into_inner);
+        certificates.get(&name.to_ascii_lowercase()).cloned()
+    }
+}
+
+/// The protocol of such handshakes, by ALPN.
+pub(crate) const PROOF: &[u8] = b"acme-tls/1";
+
+/// Where the texts are.
+const PATH: &[u8] = b"/.well-known/acme-challenge/";

@@ -1,0 +1,171 @@
+//! A certificate authority that speaks ACME: Pebble, with its own name server (challtestsrv), which leads all names to one address.
+
+use std::env;
+use std::fs::{self, File};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::authority::Authority;
+use crate::{free_address, wait_until};
+
+/// A running Pebble. It ends with the test.
+pub struct Pebble {
+    folder: TempDir,
+    authority: Authority,
+    address: SocketAddr,
+    management: SocketAddr,
+    names: Child,
+    child: Option<Child>,
+    habits: Habits,
+}
+
+/// How an authority behaves.
+#[derive(Debug, Clone, Copy)]
+pub struct Habits {
+    /// It refuses so many of 100 nonces.
+    pub nonces: u32,
+    /// Its certificates are valid for so many seconds.
+    pub life: u32,
+}
+
+impl Default for Habits {
+    fn default() -> Habits {
+        Habits {
+            nonces: 0,
+            life: 7_776_000,
+        }
+    }
+}
+
+impl Pebble {
+    /// Prepares one that tries names at `ip`: without TLS at one port, with TLS at the other. It does not run yet.
+    #[track_caller]
+    pub fn new(ip: IpAddr, (plain, tls): (u16, u16), habits: Habits) -> Pebble {
+        let folder = TempDir::with_prefix("weir-pebble-").expect("a temporary folder");
+        let authority = Authority::new();
+        let [address, management, dns, dns_management] = [(); 4].map(|()| free_address());
+        let own = authority.server(&[&format!("IP:{}", address.ip())]);
+        let config = serde_json::json!({ "pebble": {
+            "listenAddress": address.to_string(),
+            "managementListenAddress": management.to_string(),
+            "certificate": own.cert,
+            "privateKey": own.key,
+            "httpPort": plain,
+            "tlsPort": tls,
+            "ocspResponderURL": "",
+            "externalAccountBindingRequired": false,
+            "retryAfter": { "authz": 1, "order": 1 },
+            "profiles": { "default": { "description": "usual", "validityPeriod": habits.life } },
+        }});
+        fs::write(folder.path().join("pebble.json"), config.to_string()).expect("a file");
+        let names = Command::new(program("pebble-challtestsrv"))
+            .args(["-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", ""])
+            .args(["-defaultIPv6", "", "-defaultIPv4", &ip.to_string()])
+            .args(["-dnsserver", &dns.to_string()])
+            .args(["-management", &dns_management.to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("challtestsrv; setup/pebble.sh installs it");
+        fs::write(folder.path().join("dns"), dns.to_string()).expect("a file");
+        wait_until("the name server", || {
+            TcpStream::connect(dns_management).is_ok()
+        });
+        Pebble {
+            folder,
+            authority,
+            address,
+            management,
+            names,
+            child: None,
+            habits,
+        }
+    }
+
+    /// Starts it, or starts it again: it knows nothing of before.
+    #[track_caller]
+    pub fn come(&mut self) {
+        let log = || File::create(self.folder.path().join("log")).expect("a log");
+        let dns = fs::read_to_string(self.folder.path().join("dns")).expect("a file");
+        let child = Command::new(program("pebble"))
+            .arg("-config")
+            .arg(self.folder.path().join("pebble.json"))
+            .args(["-dnsserver", &dns])
+            .env("PEBBLE_VA_NOSLEEP", "1")
+            .env("PEBBLE_WFE_NONCEREJECT", self.habits.nonces.to_string())
+            .stdout(log())
+            .stderr(log())
+            .spawn()
+            .expect("pebble; setup/pebble.sh installs it");
+        self.child = Some(child);
+        wait_until("pebble", || {
+            [self.address, self.management]
+                .iter()
+                .all(|address| TcpStream::connect(address).is_ok())
+        });
+    }
+
+    /// Ends it.
+    pub fn go(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// `[tls.acme]` of a weir.toml.
+    pub fn toml(&self) -> String {
+        format!(
+            "[tls.acme]\ndirectory = \"https://{}/dir\"\nca_file = \"{}\"\nemail = \"ops@shop.example\"",
+            self.address,
+            self.authority.file().display()
+        )
+    }
+
+    /// The file of its root certificate, which it makes at its start.
+    #[track_caller]
+    pub fn root(&self) -> PathBuf {
+        let output = Command::new("curl")
+            .args(["-sS", "--fail", "--cacert"])
+            .arg(self.authority.file())
+            .arg("--insecure")
+            .arg(format!("https://{}/roots/0", self.management))
+            .output()
+            .expect("curl");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let file = self.folder.path().join("root.pem");
+        fs::write(&file, output.stdout).expect("a file");
+        file
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Pebble {
+    fn drop(&mut self) {
+        self.go();
+        let _ = self.names.kill();
+        let _ = self.names.wait();
+    }
+}
+
+/// Where setup/pebble.sh puts programs: beside the tests' target folder, or in `WEIR_PEBBLE`.
+fn program(name: &str) -> PathBuf {
+    if let Some(folder) = env::var_os("WEIR_PEBBLE") {
+        return PathBuf::from(folder).join(name);
+    }
+    // target/debug/deps/TEST
+    let tests = env::current_exe().expect("the path of the tests");
+    let target = tests.ancestors().nth(3).expect("a target folder");
+    target.join("pebble").join(name)
+}
