@@ -597,7 +597,7 @@ fn pause(failures: u32, is_refused: bool) -> Duration {
         true => REFUSED,
         false => SHORT,
     };
-    let pause = first * 2_u32.saturating_pow(failures.min(12));
+    let pause = first * 2_u32.saturating_pow(failures.min(16));
     pause.min(LONGEST)
 }
 
