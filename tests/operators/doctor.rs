@@ -79,16 +79,10 @@ fn well() -> Setup {
         .site("fallback = \"/index.php\"")
 }
 
-fn written(setup: &Setup) -> String {
-    let file = setup.folder().join("weir.toml");
-    fs::write(&file, setup.toml()).expect("write");
-    file.display().to_string()
-}
-
 #[test]
 fn what_is_well_is_0_and_sums_up() {
     let setup = well();
-    let file = written(&setup);
+    let file = setup.write_config(&setup.toml());
     let output = doctor(&["-c", &file]);
     let page = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{page}");
@@ -105,7 +99,7 @@ fn what_is_well_is_0_and_sums_up() {
 #[test]
 fn the_json_has_its_shape() {
     let setup = well();
-    let file = written(&setup);
+    let file = setup.write_config(&setup.toml());
     let report = report(&doctor(&["-c", &file, "--json"]));
     for key in [
         "version",
@@ -165,7 +159,7 @@ fn what_breaks_is_1_with_cause_and_mend() {
             folder.display(),
             root.display()
         ));
-    let file = written(&setup);
+    let file = setup.write_config(&setup.toml());
     let output = doctor(&["-c", &file, "--json"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let report = report(&output);
@@ -215,7 +209,7 @@ fn a_folder_that_stops_the_gateway_or_the_workers_is_named() {
     let setup = setup
         .pool(&php())
         .site(&format!("root = \"{}/public\"", shut.display()));
-    let file = written(&setup);
+    let file = setup.write_config(&setup.toml());
     mode(&shut, 0o700);
     // The tests' user owns it, so only another user meets an obstacle.
     if is_root() {
@@ -251,7 +245,7 @@ fn an_ordinary_user_is_told_what_it_cannot_see() {
     if !is_root() {
         // The tests' user is an ordinary user, and can see everything of its own.
         let setup = well();
-        let file = written(&setup);
+        let file = setup.write_config(&setup.toml());
         let report = report(&doctor(&["-c", &file, "--json"]));
         finds(&report, "sites", "ok", &["[site.main]", "can enter it"]);
     }
@@ -267,7 +261,7 @@ fn an_ordinary_user_is_told_what_it_cannot_see() {
         "[site.secret]\nhosts = [\"secret\"]\nroot = \"{}/public\"\npool = \"app\"\n",
         secret.display()
     ));
-    let file = written(&setup);
+    let file = setup.write_config(&setup.toml());
     // The binary may be in a folder that only root may enter.
     let binary = setup.folder().join("weir");
     fs::copy(program(), &binary).expect("a copy");
@@ -334,7 +328,7 @@ fn the_socket_by_which_workers_call_is_looked_at() {
     let folder = setup.folder().join("egress");
     let line = |folder: &Path| format!("socket = \"unix:{}/own.sock\"", folder.display());
     let named = setup.more(&line(&folder));
-    let file = written(&named);
+    let file = named.write_config(&named.toml());
     let find = |verdict: &str, words: &[&str]| {
         let output = doctor(&["-c", &file, "--json"]);
         finds(&report(&output), "egress", verdict, words);
@@ -384,7 +378,7 @@ fn a_usual_socket_for_calls_with_too_long_a_path_is_told() {
     let folder = setup.folder().join("long").join("x".repeat(90));
     fs::create_dir_all(&folder).expect("mkdir");
     mode(&folder, 0o777);
-    let file = written(&setup);
+    let file = setup.write_config(&setup.toml());
     let text = fs::read_to_string(&file).expect("it");
     let text: Vec<&str> = text
         .lines()
@@ -412,7 +406,7 @@ fn php_s_own_complaints_are_passed_on() {
     let ini = setup.folder().join("php.ini");
     write(&ini, "memory_limit = (\n");
     let setup = setup.pool(&format!("{}\nphp_ini = \"{}\"", php(), ini.display()));
-    let file = written(&setup);
+    let file = setup.write_config(&setup.toml());
     let found = report(&doctor(&["-c", &file, "--json"]));
     finds(&found, "workers", "warn", &["syntax error", "php.ini"]);
 }

@@ -80,11 +80,6 @@ impl Running {
         fine(&weir(&self.unix(), arguments))
     }
 
-    fn status(&self) -> Value {
-        let json = self.fine(&["status", "--json"]);
-        serde_json::from_str(&json).expect("JSON")
-    }
-
     /// Asks the window over TCP.
     fn over_tcp(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
         let mut client = Client::connect(self.tcp);
@@ -244,7 +239,7 @@ fn a_drained_weir_is_not_ready_and_answers_and_stays_so_over_a_reload() {
     client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(client.response().expect(200).header("connection").is_none());
     running.fine(&["drain"]);
-    assert_eq!(running.status()["state"], "draining");
+    assert_eq!(running.weir.status()["state"], "draining");
     let (status, why) = running.over_tcp("GET", "/readyz", &[]);
     assert_eq!(status, 503);
     assert!(why.contains("drained"), "{why}");
@@ -258,7 +253,7 @@ fn a_drained_weir_is_not_ready_and_answers_and_stays_so_over_a_reload() {
     running.weir.get("/text.txt").expect(200);
     running.fine(&["reload"]);
     wait_until("the next gateway is drained too", || {
-        running.status()["state"] == "draining"
+        running.weir.status()["state"] == "draining"
     });
     running.fine(&["drain", "--off"]);
     wait_until("it is ready", || {
@@ -277,7 +272,7 @@ fn a_queue_that_is_full_enough_makes_it_not_ready() {
     assert_eq!(running.over_tcp("GET", "/readyz", &[]).0, 200);
     let clients: Vec<Client> = (0..4).map(|_| running.ask()).collect();
     wait_until("three wait", || {
-        running.status()["pools"][0]["queue"]["waiting"] == 3
+        running.weir.status()["pools"][0]["queue"]["waiting"] == 3
     });
     let (status, why) = running.over_tcp("GET", "/readyz", &[]);
     assert_eq!(status, 503);
@@ -307,14 +302,14 @@ fn bodies_in_memory_and_on_the_disk_are_told_and_forgotten() {
     );
     client.send(head).send(&body);
     wait_until("the body is here", || {
-        let spool = &running.status()["spool"];
+        let spool = &running.weir.status()["spool"];
         spool["memory"] == 65_536 && spool["bytes"] == 200_000 - 65_536
     });
     running.gate.open();
     waits.response().expect(200);
     client.response().expect(200);
     wait_until("it is gone", || {
-        let spool = &running.status()["spool"];
+        let spool = &running.weir.status()["spool"];
         spool["memory"] == 0 && spool["bytes"] == 0
     });
 }
@@ -324,14 +319,17 @@ fn maxconn_is_set_while_it_runs_until_the_next_reload() {
     let running = start(3, "", "", false);
     let place = running.unix();
     fine(&weir(&place, &["pool", "app", "set", "maxconn=1"]));
-    assert_eq!(running.status()["pools"][0]["workers"]["running_limit"], 1);
     assert_eq!(
-        running.status()["pools"][0]["workers"]["set_by_operator"],
+        running.weir.status()["pools"][0]["workers"]["running_limit"],
+        1
+    );
+    assert_eq!(
+        running.weir.status()["pools"][0]["workers"]["set_by_operator"],
         true
     );
     let mut clients: Vec<Client> = (0..3).map(|_| running.ask()).collect();
     wait_until("one runs and two wait", || {
-        let status = running.status();
+        let status = running.weir.status();
         status["pools"][0]["queue"]["waiting"] == 2
     });
     assert_eq!(running.responder.running(), 1);
@@ -353,7 +351,7 @@ fn maxconn_is_set_while_it_runs_until_the_next_reload() {
     fine(&weir(&place, &["pool", "app", "set", "maxconn=1"]));
     running.fine(&["reload"]);
     wait_until("the configuration counts again", || {
-        running.status()["pools"][0]["workers"]["set_by_operator"] == false
+        running.weir.status()["pools"][0]["workers"]["set_by_operator"] == false
     });
 }
 
@@ -474,7 +472,7 @@ fn the_page_works_in_a_browser() {
     );
     let waiting: Vec<Client> = (0..3).map(|_| running.ask()).collect();
     wait_until("two wait", || {
-        running.status()["pools"][0]["queue"]["waiting"] == 2
+        running.weir.status()["pools"][0]["queue"]["waiting"] == 2
     });
     let folder = running.weir.folder();
     let browse = |more: &str| {

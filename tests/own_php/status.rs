@@ -12,7 +12,7 @@ const STATUS: &str = "<?php
     else { header('Content-Type: application/json'); echo json_encode($status); }
 ";
 
-fn status(weir: &Weir, query: &str) -> Value {
+fn figures(weir: &Weir, query: &str) -> Value {
     let response = weir.request(
         "POST",
         &format!("/get.php?{query}"),
@@ -29,7 +29,7 @@ fn a_script_gets_the_figures_of_its_pool() {
     pid(&weir);
     let gated = Gated::start(&weir, "two", 2);
     wait_until("both have one", || count(&weir, "came-two") == 2);
-    let found = status(&weir, "x=1&y=%22");
+    let found = figures(&weir, "x=1&y=%22");
     assert_eq!(found["pool"], "app");
     assert_eq!(found["process-manager"], "static");
     assert_eq!(found["accepted-conn"], 4);
@@ -63,7 +63,7 @@ fn a_script_gets_the_figures_of_its_pool() {
 fn figures_can_be_asked_for_often_and_after_the_answer() {
     let weir = fixed(1, "").file("get.php", STATUS).start();
     let before = pid(&weir);
-    assert_eq!(status(&weir, "times=500")["active-processes"], 1);
+    assert_eq!(figures(&weir, "times=500")["active-processes"], 1);
     let file = weir.scratch("late.json");
     let answer = weir.get(&format!("/get.php?late={}", file.display()));
     assert_eq!(answer.expect(200).text(), "early");

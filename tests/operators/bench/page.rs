@@ -1,51 +1,22 @@
 //! The page of `--html`, in a real browser.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use weir_test::{LIMIT, process};
+use weir_test::browser::{Rendered, render};
 
 use super::server::{Server, answer};
 use super::{bench, report};
 
 /// How the browser shows a page without a network, and the errors that it reports.
-fn browse(folder: &Path, page: &Path, more: &[&str]) -> (String, String) {
-    let (out, err) = (folder.join("page.out"), folder.join("browser.err"));
-    let mut child = Command::new("chromium-headless-shell")
-        .args([
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--no-first-run",
-            "--enable-logging=stderr",
-            "--host-resolver-rules=MAP * ~NOTFOUND",
-            "--window-size=900,2200",
-            "--virtual-time-budget=2000",
-        ])
-        .arg(format!(
-            "--user-data-dir={}",
-            folder.join("profile").display()
-        ))
-        .args(more)
-        .arg(format!("file://{}", page.display()))
-        .stdin(Stdio::null())
-        .stdout(std::fs::File::create(&out).expect("a file"))
-        .stderr(std::fs::File::create(&err).expect("a file"))
-        .spawn()
-        .expect("chromium-headless-shell");
-    let status = process::wait(&mut child, LIMIT + Duration::from_secs(30));
-    if status.is_none() {
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-    let read = |file| String::from_utf8_lossy(&std::fs::read(file).expect("a file")).into_owned();
-    let said = read(&err);
-    assert!(
-        status.is_some_and(|status| status.success()),
-        "{status:?}: {said}"
-    );
-    (read(&out), said)
+fn browse(folder: &Path, page: &Path, more: &[&str]) -> Rendered {
+    let options = [
+        "--enable-logging=stderr",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--window-size=900,2200",
+        "--virtual-time-budget=2000",
+    ];
+    let url = format!("file://{}", page.display());
+    render(folder, &url, &[&options, more].concat())
 }
 
 #[test]
@@ -102,7 +73,10 @@ fn the_page_opens_without_a_network_and_without_complaints() {
             "--enable-features=WebContentsForceDark",
         ],
     ] {
-        let (dom, said) = browse(folder, &page, &[&["--dump-dom"], light].concat());
+        let Rendered {
+            output: dom,
+            errors: said,
+        } = browse(folder, &page, &[&["--dump-dom"], light].concat());
         assert_eq!(dom.matches("<svg").count(), 3, "{dom}");
         assert_eq!(dom.matches("role=\"img\"").count(), 3);
         for word in [
@@ -139,7 +113,10 @@ fn a_page_of_nothing_and_a_place_that_cannot_be_written() {
     let page = folder.path().join("report.html");
     let file = page.display().to_string();
     report(&[&server.url("/"), "-n", "2", "--html", &file, "--no-probe"]);
-    let (dom, said) = browse(folder.path(), &page, &["--dump-dom"]);
+    let Rendered {
+        output: dom,
+        errors: said,
+    } = browse(folder.path(), &page, &["--dump-dom"]);
     assert!(dom.contains("no answer") && !dom.contains("NaN"), "{dom}");
     assert!(!said.contains("CONSOLE"), "{said}");
     let output = bench(&[
