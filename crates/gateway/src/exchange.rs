@@ -90,11 +90,11 @@ pub(crate) fn begin(
         ..
     } = request;
     let word = own_call::HEADER;
-    let word = word.as_str();
-    let said = head.field(word);
+    let word = word.as_str().as_bytes();
+    let said = head.fields.get_other(word);
     let named = said.and_then(own_call::worker_of);
     if said.is_some() {
-        head.fields.remove(word.as_bytes());
+        head.fields.remove(word);
     }
     let mut record = Record::new(gateway, conn, (head, started));
     record.named = named.unwrap_or(0);

@@ -90,6 +90,10 @@ impl<X: Front> Connection<X> {
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.front.state().remember_waker(cx.waker());
         let mut budget = Budget::new();
+        if let Stage::Reading = self.stage {
+            // Its client nearly always is why it was woken.
+            self.wire.read_first();
+        }
         loop {
             let next = match &mut self.stage {
                 Stage::Reading => ready!(self.poll_reading(cx, &mut budget)),

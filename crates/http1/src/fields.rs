@@ -82,6 +82,14 @@ impl Fields {
             .map(|(_, _, value)| value)
     }
 
+    /// The value of the first field of this name, in any case, which must not be a well-known one.
+    #[must_use]
+    pub fn get_other(&self, name: &[u8]) -> Option<&[u8]> {
+        let mut others = self.list.iter().filter(|field| field.known.is_none());
+        let found = others.find(|field| self.name(field).eq_ignore_ascii_case(name))?;
+        Some(self.value(found))
+    }
+
     /// All fields: the well-known name if it is one, the name as received, the value.
     pub fn iter(&self) -> impl Iterator<Item = (Option<Name>, &[u8], &[u8])> {
         self.list

@@ -266,23 +266,14 @@ impl WorkerScore {
         ];
         let texts = texts.map(|text| &text[..text.len().min(LONGEST)]);
         let words: usize = texts.iter().map(|text| text.len().div_ceil(WORD)).sum();
-        let mut space = match words > NEAR {
+        let space = match words > NEAR {
             true => self.far(),
             false => &self.near[..],
         };
+        let mut space = space.iter();
         for (text, length) in texts.into_iter().zip(&self.lengths) {
             length.store(text.len() as u16, Relaxed);
-            let (words, rest) = text.as_chunks::<WORD>();
-            let (into, left) = space.split_at(text.len().div_ceil(WORD));
-            for (word, into) in words.iter().zip(into) {
-                into.store(u64::from_le_bytes(*word), Relaxed);
-            }
-            if let (false, Some(into)) = (rest.is_empty(), into.last()) {
-                let mut word = [0; WORD];
-                word[..rest.len()].copy_from_slice(rest);
-                into.store(u64::from_le_bytes(word), Relaxed);
-            }
-            space = left;
+            put_words(text, &mut space);
         }
     }
 
@@ -359,6 +350,26 @@ impl Activity {
             Stage::Running | Stage::Finishing => clock::now().saturating_sub(self.begun),
         })
     }
+}
+
+/// Puts a text into the next words. The last one may have room left.
+#[inline]
+fn put_words<'s>(text: &[u8], space: &mut impl Iterator<Item = &'s AtomicU64>) {
+    let mut put = |word: u64| {
+        if let Some(space) = space.next() {
+            space.store(word, Relaxed);
+        }
+    };
+    let (words, rest) = text.as_chunks::<WORD>();
+    words.iter().for_each(|word| put(u64::from_le_bytes(*word)));
+    if rest.is_empty() {
+        return;
+    }
+    put(match text.last_chunk::<WORD>() {
+        // The first of these bytes are in the word before.
+        Some(last) => u64::from_le_bytes(*last) >> (8 * (WORD - rest.len())),
+        None => (rest.iter().rev()).fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    });
 }
 
 /// Scores whose workers have ended.

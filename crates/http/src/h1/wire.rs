@@ -326,6 +326,11 @@ impl Wire {
         buffers::give_back(std::mem::take(&mut self.out));
     }
 
+    /// Something has probably come: the next read does not look for that first.
+    pub(super) fn read_first(&mut self) {
+        self.is_awaited = false;
+    }
+
     /// Reads from the socket, `most` bytes at most, and gives them to `take`.
     fn poll_read<T>(
         &mut self,
@@ -474,3 +479,50 @@ const TURN_REQUESTS: u32 = 16;
 
 /// Bytes of a body that a connection may read in one turn.
 const TURN_BYTES: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, time::Duration};
+
+    use tokio::{io::AsyncWriteExt, net::UnixStream, runtime::Builder, sync::oneshot};
+
+    use super::*;
+
+    /// tokio gives a task that has used up its budget `Pending` before the socket knows that it waits.
+    #[test]
+    fn a_task_that_had_no_budget_is_woken_by_what_comes_later() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (here, mut there) = UnixStream::pair().unwrap();
+            let mut wire = Wire::new(Socket::Unix(here), Limits::default(), false);
+            let (tell, told) = oneshot::channel();
+            let (mut tell, mut polls) = (Some(tell), 0);
+            let reading = poll_fn(move |cx| {
+                polls += 1;
+                while polls == 1 && coop::has_budget_remaining() {
+                    if let Poll::Ready(proceed) = coop::poll_proceed(cx) {
+                        proceed.made_progress();
+                    }
+                }
+                let read = wire.poll_read(cx, 16, |_, came| came.to_vec());
+                if polls == 2 {
+                    assert!(read.is_pending(), "nothing was sent");
+                    let _ = tell.take().map(|tell| tell.send(()));
+                }
+                read
+            });
+            let writing = tokio::spawn(async move {
+                told.await.unwrap();
+                there.write_all(b"news").await.unwrap();
+                there
+            });
+            let read = tokio::select! {
+                biased;
+                () = tokio::time::sleep(Duration::from_secs(30)) => panic!("it was not woken"),
+                read = reading => read,
+            };
+            assert!(read.is_ok_and(|came| came == b"news"));
+            writing.await.unwrap();
+        });
+    }
+}
