@@ -52,7 +52,7 @@ pub(crate) use self::sessions::script as session_script;
 use self::{
     cancels::Cancels,
     counts::Counts,
-    lease::Held,
+    lease::LeaseInner,
     scaling::{Effects, Scaling},
     servers::ServerGroup,
     suspects::Suspects,
@@ -611,7 +611,7 @@ impl State {
         slot.leased = true;
         slot.requests = slot.requests.saturating_add(1);
         let conn = slot.conn.take();
-        Lease(Box::new(Held {
+        Lease(Box::new(LeaseInner {
             pool,
             worker,
             process: slot.process,

@@ -12,6 +12,7 @@ mod redirects;
 mod refused_head;
 mod scripts;
 mod target_name;
+mod targets;
 mod without_site;
 
 use std::{
@@ -21,11 +22,10 @@ use std::{
     rc::Rc,
 };
 
-use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, Version};
-use weir_config::{Action, Settings, Template};
-use weir_http::{Answer, Begun, Body, Fields, Head, Reply, Request, RequestBody};
-use weir_http1::{InvalidField, Name, check_field};
+use weir_config::Settings;
+use weir_http::{Answer, Begun, Fields, Head, Reply, Request, RequestBody};
+use weir_http1::{Name, check_field};
 use weir_interfaces::own_call;
 use weir_observe::{clock, error_log::tell};
 
@@ -33,16 +33,14 @@ use super::{
     Gateway, compression,
     conn::{Client, Conn},
     dispatch::{AskedBy, PoolHandle},
-    fastcgi_front,
-    files::{self, FileEntry, Forms},
-    forwarded,
+    fastcgi_front, files, forwarded,
     rates::RateFields,
     record::Record,
     refusal::Refusal,
     route::{Found, Rules, Script, Target},
     script::{self, Outcome, Resume, about},
     spool::BodyLimits,
-    status, template, tls, trace,
+    status, tls, trace,
 };
 
 pub(crate) use refused_head::refused_head;
@@ -50,6 +48,7 @@ pub(crate) use refused_head::refused_head;
 use self::{
     redirects::{follow_file_redirect, no_path, redirect_within},
     target_name::Named,
+    targets::{answer_target, rendered},
 };
 
 /// An answer, and the length of its body if only the head has it.
@@ -421,110 +420,6 @@ fn trace_target(record: &Record, site: &str, target: &Target<'_>) {
     );
 }
 
-/// Answers a target that needs no script. `beside`: a precompressed file may be the answer. Returns also the file whose
-/// answer may be compressed.
-fn answer_target(
-    record: &Record,
-    target: Target<'_>,
-    (settings, beside): (&Settings, bool),
-) -> Result<(Reply, Option<Rc<FileEntry>>), Refusal> {
-    let mut file = None;
-    let refused = |status, why: &str, tried: &Path| {
-        let reason = if status == StatusCode::FORBIDDEN {
-            "forbidden"
-        } else {
-            "not_found"
-        };
-        Err(Refusal::client(
-            status,
-            reason,
-            format!("{}: {why}", tried.display()),
-        ))
-    };
-    let reply = match target {
-        Target::Action(action) => act(record, action),
-        // With the client's method: a script may have redirected here with GET.
-        Target::File(entry) => {
-            let forms = Forms {
-                beside,
-                made: settings.compress.then(|| compression::accepted(record)),
-            };
-            let reply = files::serve_as(&entry, record.method(), &record.head.fields, forms);
-            file = settings.compress.then_some(entry);
-            Ok(reply)
-        }
-        Target::DirectoryRedirect { location, status } => {
-            bare(status, Name::Location, location.as_bytes()).map_err(unsaid)
-        }
-        Target::Options { allow } => {
-            bare(StatusCode::NO_CONTENT, Name::Allow, allow.as_bytes()).map_err(unsaid)
-        }
-        Target::MethodNotAllowed { allow } => {
-            Err(Refusal::client(StatusCode::METHOD_NOT_ALLOWED, "method", "").allow(allow))
-        }
-        Target::NotFound { why, tried } => refused(StatusCode::NOT_FOUND, why, &tried),
-        Target::Forbidden { why, tried } => refused(StatusCode::FORBIDDEN, why, &tried),
-        Target::Failed { error, tried } => {
-            let message = format!("{}: {error}", tried.display());
-            Err(match error.raw_os_error() {
-                Some(EMFILE | ENFILE | ENOMEM) => Refusal::upstream(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "out_of_descriptors",
-                    "proxy_internal_error",
-                    message,
-                )
-                .retry_after(1),
-                _ => Refusal::upstream(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "file_error",
-                    "proxy_internal_error",
-                    message,
-                ),
-            })
-        }
-        Target::Script(_) => Err(Refusal::client(
-            StatusCode::FORBIDDEN,
-            "forbidden",
-            "it is a script, but only files can be sent here",
-        )),
-    }?;
-    Ok((reply, file))
-}
-
-/// A route that answers by itself.
-fn act(record: &Record, action: &Action) -> Result<Reply, Refusal> {
-    match action {
-        Action::Deny => Err(Refusal::client(StatusCode::FORBIDDEN, "denied", "")),
-        Action::Redirect { to, status } => {
-            let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::PERMANENT_REDIRECT);
-            let bad = |_| {
-                Refusal::client(
-                    StatusCode::BAD_REQUEST,
-                    "bad_path",
-                    "the redirect location is not valid in a header",
-                )
-            };
-            bare(status, Name::Location, &rendered(to, record)).map_err(bad)
-        }
-        Action::Reply {
-            status,
-            body,
-            content_type,
-        } => {
-            let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::OK);
-            let body = Bytes::from(rendered(body, record));
-            let mut headers = Fields::with_capacity(64 + content_type.len());
-            // One that would not be valid is left out.
-            let _ = headers.append(Name::ContentType, content_type.as_bytes());
-            Ok(Reply {
-                status,
-                headers,
-                body: Body::Bytes(body),
-            })
-        }
-    }
-}
-
 /// Runs the script of the request, or continues with it.
 async fn run_script(
     record: &mut Record,
@@ -743,44 +638,9 @@ fn closes(headers: &Fields) -> bool {
     values.any(|value| value.split(|byte| *byte == b',').any(is_close))
 }
 
-/// An answer with one field and no body.
-///
-/// # Errors
-///
-/// The value cannot be one of a field.
-fn bare(status: StatusCode, name: Name, value: &[u8]) -> Result<Reply, InvalidField> {
-    let mut headers = Fields::with_capacity(64 + value.len());
-    headers.append(name, value)?;
-    Ok(Reply {
-        status,
-        headers,
-        body: Body::Empty,
-    })
-}
-
-fn rendered(template: &Template, record: &Record) -> Vec<u8> {
-    let mut text = Vec::new();
-    template::render(template, record, &mut text);
-    text
-}
-
-/// The refusal if one of weir's own fields is not valid.
-fn unsaid(_: InvalidField) -> Refusal {
-    Refusal::upstream(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "bad_response",
-        "proxy_internal_error",
-        "a field of the answer is not valid",
-    )
-}
-
 /// Methods that scripts accept.
 const METHODS: HeaderValue =
     HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 
 /// Maximum number of local redirects for one request; nginx has the same limit.
 const MAX_LOCAL_REDIRECTS: usize = 10;
-
-const ENOMEM: i32 = 12;
-const ENFILE: i32 = 23;
-const EMFILE: i32 = 24;

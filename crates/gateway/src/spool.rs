@@ -27,12 +27,12 @@ pub(crate) struct Spooled {
     /// The rest of the bytes.
     file: Option<Rc<SpoolFile>>,
     /// Counts the bytes in memory as long as this lives; `None` if there are none.
-    _held: Option<Rc<Held>>,
+    _held: Option<Rc<MemoryShare>>,
 }
 
 /// Bytes of a body in memory. They are counted until this is dropped.
 #[derive(Debug)]
-struct Held {
+struct MemoryShare {
     bytes: u64,
     space: &'static SpoolSpace,
 }
@@ -41,7 +41,7 @@ struct Held {
 #[derive(Debug)]
 struct Spooler {
     memory: Vec<u8>,
-    held: Held,
+    held: MemoryShare,
     memory_limit: usize,
     /// Bytes that must be written to the file.
     pending: Vec<u8>,
@@ -58,7 +58,7 @@ pub(crate) struct SpoolFile {
 }
 
 /// A part of the spool's space, which is given back when this is dropped.
-struct Share {
+struct DiskShare {
     bytes: u64,
     space: &'static SpoolSpace,
 }
@@ -141,7 +141,7 @@ impl Spooler {
     fn new(announced: u64, memory_limit: usize, space: &'static SpoolSpace) -> Spooler {
         Spooler {
             memory: Vec::with_capacity(announced.min(memory_limit as u64) as usize),
-            held: Held { bytes: 0, space },
+            held: MemoryShare { bytes: 0, space },
             memory_limit,
             pending: Vec::new(),
             file: None,
@@ -200,14 +200,14 @@ impl Spooler {
     }
 }
 
-impl Held {
+impl MemoryShare {
     fn add(&mut self, bytes: u64) {
         self.bytes += bytes;
         self.space.memory.fetch_add(bytes, Relaxed);
     }
 }
 
-impl Drop for Held {
+impl Drop for MemoryShare {
     fn drop(&mut self) {
         self.space.memory.fetch_sub(self.bytes, Relaxed);
     }
@@ -285,9 +285,9 @@ impl SpoolSpace {
         }
     }
 
-    fn take(&'static self, bytes: u64) -> io::Result<Share> {
+    fn take(&'static self, bytes: u64) -> io::Result<DiskShare> {
         let before = self.used.fetch_add(bytes, Relaxed);
-        let share = Share { bytes, space: self };
+        let share = DiskShare { bytes, space: self };
         if before.saturating_add(bytes) > self.max {
             return Err(io::Error::new(
                 io::ErrorKind::StorageFull,
@@ -302,14 +302,14 @@ impl SpoolSpace {
     }
 }
 
-impl Share {
+impl DiskShare {
     /// Its bytes now belong to somebody else, who gives them back.
     fn keep(mut self) -> u64 {
         std::mem::take(&mut self.bytes)
     }
 }
 
-impl Drop for Share {
+impl Drop for DiskShare {
     fn drop(&mut self) {
         self.space.give_back(self.bytes);
     }

@@ -141,7 +141,7 @@ impl Sink {
                 lost: 0,
                 lost_at: None,
                 failing: None,
-                told: Told::default(),
+                told: Reported::default(),
                 writer: Writer::Busy,
                 replacement: None,
                 flushes: 0,
@@ -322,7 +322,7 @@ struct State {
     lost_at: Option<Instant>,
     /// Why the last write failed; `None`: it did not.
     failing: Option<Failing>,
-    told: Told,
+    told: Reported,
     writer: Writer,
     replacement: Option<Outlet>,
     /// How often `flush` was called.
@@ -343,7 +343,7 @@ enum Failing {
 
 /// Which trouble of this log was reported.
 #[derive(Default)]
-struct Told {
+struct Reported {
     /// When trouble was last reported.
     at: Option<Instant>,
     /// The end of the trouble was not reported yet.
@@ -456,7 +456,7 @@ impl Shared {
             .at
             .is_none_or(|at| at.elapsed() >= self.options.tell_every);
         if due {
-            state.told = Told {
+            state.told = Reported {
                 at: Some(Instant::now()),
                 open: true,
                 lost: state.lost,
@@ -495,7 +495,7 @@ fn write_all(shared: &Shared, mut outlet: Outlet) {
         }
         let tell_in = shared.tell_recovery_in(&state);
         if tell_in.is_some_and(|time| time.is_zero()) && state.buffer.len() <= options.limit / 2 {
-            state.told = Told {
+            state.told = Reported {
                 at: Some(Instant::now()),
                 open: false,
                 lost: state.lost,

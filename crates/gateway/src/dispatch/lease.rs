@@ -32,11 +32,11 @@ use crate::{
 /// The right to use one worker. See the module. Its fields are in a box: it is moved many times, and a request that waits has
 /// no room for them.
 #[derive(Debug)]
-pub(crate) struct Lease(pub(super) Box<Held>);
+pub(crate) struct Lease(pub(super) Box<LeaseInner>);
 
 /// What a [`Lease`] knows.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct LeaseInner {
     pub(crate) pool: &'static PoolHandle,
     pub(super) worker: WorkerId,
     /// The manager's number for the process; `None` if others run it.
@@ -75,15 +75,15 @@ pub(crate) struct Held {
 }
 
 impl Deref for Lease {
-    type Target = Held;
+    type Target = LeaseInner;
 
-    fn deref(&self) -> &Held {
+    fn deref(&self) -> &LeaseInner {
         &self.0
     }
 }
 
 impl DerefMut for Lease {
-    fn deref_mut(&mut self) -> &mut Held {
+    fn deref_mut(&mut self) -> &mut LeaseInner {
         &mut self.0
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     route::{Rules, Site},
 };
 
-use super::act;
+use super::targets::act;
 
 /// The answer to a request without TLS for a site that wants TLS; `None`: it is to be served.
 #[inline]

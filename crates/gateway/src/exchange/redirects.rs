@@ -5,7 +5,7 @@ use weir_http::{Fields, Reply};
 use weir_http1::Name;
 use weir_observe::clock;
 
-use super::{Named, answer_target};
+use super::{Named, targets::answer_target};
 use crate::{record::Record, refusal::Refusal, route::Rules, script::FileRedirect, trace};
 
 /// The script wants the answer of another URL of the site, as if it was requested with GET (RFC 3875 §6.2.2).

@@ -7,7 +7,10 @@ use weir_http1::Name;
 
 use crate::{Gateway, record::Record, refusal::Refusal};
 
-use super::{METHODS, bare, unsaid};
+use super::{
+    METHODS,
+    targets::{bare, unsaid},
+};
 
 /// The answer to such a request; `None`: it is for a site.
 #[inline]

@@ -82,12 +82,12 @@ struct KnownRoot {
     open: Rc<OpenRoot>,
     opened_at: u64,
     /// Scripts, and folders with a slash at the end.
-    known: HashMap<Box<[u8]>, Known, Seeded>,
+    known: HashMap<Box<[u8]>, KnownName, Seeded>,
 }
 
 /// A script or folder that exists.
 #[derive(Debug)]
-struct Known {
+struct KnownName {
     /// When it was last seen.
     seen: u64,
     script: Option<KnownScript>,
@@ -138,7 +138,7 @@ impl Cache {
         self.known(root, name, now).is_some()
     }
 
-    fn known(&self, root: usize, name: &[u8], now: u64) -> Option<&Known> {
+    fn known(&self, root: usize, name: &[u8], now: u64) -> Option<&KnownName> {
         let known = self.roots.get(root)?.as_ref()?.known.get(name)?;
         is_young(known.seen, now, KNOWN_AGE).then_some(known)
     }
@@ -198,7 +198,7 @@ impl Cache {
             return;
         }
         if let Some(seen) = root.known.get_mut(name) {
-            *seen = Known {
+            *seen = KnownName {
                 seen: now,
                 script: None,
             };
@@ -211,7 +211,7 @@ impl Cache {
                 root.known.clear();
             }
         }
-        let known = Known {
+        let known = KnownName {
             seen: now,
             script: None,
         };

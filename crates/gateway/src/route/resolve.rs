@@ -135,16 +135,16 @@ pub(super) struct Walk<'l, L> {
 }
 
 /// What a walk finds.
-type Found<L> = Target<'static, <L as Lookup>::File, <L as Lookup>::Script>;
+type TargetOf<L> = Target<'static, <L as Lookup>::File, <L as Lookup>::Script>;
 
-enum Seen<F> {
+enum Opened<F> {
     File(F),
     Dir,
     Missing,
     Refused(&'static str),
 }
 
-enum SeenName {
+enum NameKind {
     File,
     Dir,
     Missing,
@@ -156,15 +156,15 @@ impl<L: Lookup> Walk<'_, L> {
     ///
     /// # Errors
     /// [`Stop`]; `WouldBlock` only where it must not wait.
-    pub(super) fn target(&mut self, wanted: &Wanted<'_>) -> Result<Found<L>, Stop> {
+    pub(super) fn target(&mut self, wanted: &Wanted<'_>) -> Result<TargetOf<L>, Stop> {
         let path = wanted.path;
         let rules = self.rules;
         let Some((method, query)) = wanted.request else {
             return Ok(match self.open_any(path, true)? {
-                Seen::File(entry) => Target::File(entry),
-                Seen::Dir => self.forbidden("is a folder", path),
-                Seen::Missing => self.not_found("no such file", path),
-                Seen::Refused(why) => self.forbidden(why, path),
+                Opened::File(entry) => Target::File(entry),
+                Opened::Dir => self.forbidden("is a folder", path),
+                Opened::Missing => self.not_found("no such file", path),
+                Opened::Refused(why) => self.forbidden(why, path),
             });
         };
         if rules.hides(path) {
@@ -176,14 +176,14 @@ impl<L: Lookup> Walk<'_, L> {
             match rules.hidden.file(name) {
                 None => {}
                 Some(HiddenFile::Dot(end)) => match self.see(&name[..end])? {
-                    SeenName::Missing => {
+                    NameKind::Missing => {
                         return self.fallback(wanted, "no such file", name);
                     }
                     _ => return Ok(self.not_found(HIDDEN, name)),
                 },
                 Some(HiddenFile::Copy) => match self.see(name)? {
-                    SeenName::Missing => return self.fallback(wanted, "no such file", name),
-                    SeenName::Dir => {}
+                    NameKind::Missing => return self.fallback(wanted, "no such file", name),
+                    NameKind::Dir => {}
                     _ => return Ok(self.not_found(HIDDEN, name)),
                 },
             }
@@ -193,16 +193,16 @@ impl<L: Lookup> Walk<'_, L> {
                 return Ok(self.run_unseen(wanted, name, info));
             }
             match self.see(name)? {
-                SeenName::File => return Ok(self.run(wanted, name, info, true)),
-                SeenName::Dir => {}
-                SeenName::Missing if rules.must_be_file(name) => {
+                NameKind::File => return Ok(self.run(wanted, name, info, true)),
+                NameKind::Dir => {}
+                NameKind::Missing if rules.must_be_file(name) => {
                     return match self.shorter(wanted, name)? {
                         Some((name, info)) => Ok(self.run(wanted, name, info, true)),
                         None => self.fallback(wanted, "no such script", name),
                     };
                 }
-                SeenName::Missing => return Ok(self.run_unseen(wanted, name, info)),
-                SeenName::Refused(why) => return Ok(self.forbidden(why, name)),
+                NameKind::Missing => return Ok(self.run_unseen(wanted, name, info)),
+                NameKind::Refused(why) => return Ok(self.forbidden(why, name)),
             }
         }
         if !wanted.is_plain() {
@@ -212,10 +212,10 @@ impl<L: Lookup> Walk<'_, L> {
             return self.folder(wanted, method);
         }
         match self.open(path)? {
-            Seen::File(entry) => Ok(self.send(entry, method)),
-            Seen::Dir => Ok(redirect_to_folder(path, method, query)),
-            Seen::Missing => self.fallback(wanted, "no such file", path),
-            Seen::Refused(why) => Ok(self.forbidden(why, path)),
+            Opened::File(entry) => Ok(self.send(entry, method)),
+            Opened::Dir => Ok(redirect_to_folder(path, method, query)),
+            Opened::Missing => self.fallback(wanted, "no such file", path),
+            Opened::Refused(why) => Ok(self.forbidden(why, path)),
         }
     }
 
@@ -232,7 +232,7 @@ impl<L: Lookup> Walk<'_, L> {
                 return false;
             }
             match self.see(name) {
-                Ok(seen) => matches!(seen, SeenName::File),
+                Ok(seen) => matches!(seen, NameKind::File),
                 Err(stop) => {
                     stopped = Some(stop);
                     true
@@ -242,7 +242,7 @@ impl<L: Lookup> Walk<'_, L> {
         stopped.map_or(Ok(found), Err)
     }
 
-    fn folder(&mut self, wanted: &Wanted<'_>, method: &Method) -> Result<Found<L>, Stop> {
+    fn folder(&mut self, wanted: &Wanted<'_>, method: &Method) -> Result<TargetOf<L>, Stop> {
         let (rules, path) = (self.rules, wanted.path);
         let mut candidate = Vec::with_capacity(path.len() + 16);
         let mut is_there = self.space.inner(path) == b"/";
@@ -264,27 +264,27 @@ impl<L: Lookup> Walk<'_, L> {
             let is_known = is_there || is_script && self.knows(&candidate);
             if !is_known {
                 match self.see(path)? {
-                    SeenName::Dir => is_there = true,
-                    SeenName::File | SeenName::Missing => break,
-                    SeenName::Refused(why) => return Ok(self.forbidden(why, path)),
+                    NameKind::Dir => is_there = true,
+                    NameKind::File | NameKind::Missing => break,
+                    NameKind::Refused(why) => return Ok(self.forbidden(why, path)),
                 }
             }
             if is_script {
                 match self.see(&candidate)? {
-                    SeenName::File => return Ok(self.run(wanted, &candidate, b"", false)),
-                    SeenName::Missing
+                    NameKind::File => return Ok(self.run(wanted, &candidate, b"", false)),
+                    NameKind::Missing
                         if rules.check == Check::Never && rules.fallback.is_none() =>
                     {
                         return Ok(self.run_unseen(wanted, &candidate, b""));
                     }
-                    SeenName::Refused(why) => return Ok(self.forbidden(why, &candidate)),
-                    SeenName::Dir | SeenName::Missing => {}
+                    NameKind::Refused(why) => return Ok(self.forbidden(why, &candidate)),
+                    NameKind::Dir | NameKind::Missing => {}
                 }
             } else {
                 match self.open(&candidate)? {
-                    Seen::File(entry) => return Ok(self.send(entry, method)),
-                    Seen::Refused(why) => return Ok(self.forbidden(why, &candidate)),
-                    Seen::Dir | Seen::Missing => {}
+                    Opened::File(entry) => return Ok(self.send(entry, method)),
+                    Opened::Refused(why) => return Ok(self.forbidden(why, &candidate)),
+                    Opened::Dir | Opened::Missing => {}
                 }
             }
         }
@@ -296,7 +296,7 @@ impl<L: Lookup> Walk<'_, L> {
         wanted: &Wanted<'_>,
         why: &'static str,
         tried: &[u8],
-    ) -> Result<Found<L>, Stop> {
+    ) -> Result<TargetOf<L>, Stop> {
         let (rules, Some((_, query))) = (self.rules, wanted.request) else {
             return Ok(self.not_found(why, tried));
         };
@@ -324,34 +324,40 @@ impl<L: Lookup> Walk<'_, L> {
     }
 
     /// Answers with the fallback.
-    fn stand_in(&mut self, wanted: &Wanted<'_>, path: &[u8]) -> Result<Found<L>, Stop> {
+    fn stand_in(&mut self, wanted: &Wanted<'_>, path: &[u8]) -> Result<TargetOf<L>, Stop> {
         let rules = self.rules;
         if let Some((name, _)) = rules.script_of(path) {
             if rules.check == Check::Never {
                 return Ok(self.run_unseen(wanted, name, b""));
             }
             return Ok(match self.see(name)? {
-                SeenName::File => self.run(wanted, name, b"", false),
-                SeenName::Refused(why) => self.forbidden(why, name),
-                SeenName::Missing if !rules.must_be_file(name) => {
+                NameKind::File => self.run(wanted, name, b"", false),
+                NameKind::Refused(why) => self.forbidden(why, name),
+                NameKind::Missing if !rules.must_be_file(name) => {
                     self.run_unseen(wanted, name, b"")
                 }
-                SeenName::Dir | SeenName::Missing => {
+                NameKind::Dir | NameKind::Missing => {
                     self.not_found("the fallback does not exist", name)
                 }
             });
         }
         let method = wanted.request.map_or(&Method::GET, |(method, _)| method);
         Ok(match self.open(path)? {
-            Seen::File(entry) => self.send(entry, method),
-            Seen::Refused(why) => self.forbidden(why, path),
-            Seen::Dir | Seen::Missing => self.not_found("the fallback does not exist", path),
+            Opened::File(entry) => self.send(entry, method),
+            Opened::Refused(why) => self.forbidden(why, path),
+            Opened::Dir | Opened::Missing => self.not_found("the fallback does not exist", path),
         })
     }
 
     /// Runs a script that was found. `is_public`: the request contains its name, and all rules about names were
     /// applied.
-    fn run(&mut self, wanted: &Wanted<'_>, name: &[u8], info: &[u8], is_public: bool) -> Found<L> {
+    fn run(
+        &mut self,
+        wanted: &Wanted<'_>,
+        name: &[u8],
+        info: &[u8],
+        is_public: bool,
+    ) -> TargetOf<L> {
         let (rules, root, inner) = (self.rules, self.space.root.id, self.space.inner(name));
         let is_usual = info.is_empty() && !wanted.rewritten;
         if is_usual
@@ -376,14 +382,14 @@ impl<L: Lookup> Walk<'_, L> {
     }
 
     /// Runs a script that has no file on this machine.
-    fn run_unseen(&self, wanted: &Wanted<'_>, name: &[u8], info: &[u8]) -> Found<L> {
+    fn run_unseen(&self, wanted: &Wanted<'_>, name: &[u8], info: &[u8]) -> TargetOf<L> {
         match self.rules.forbids(name) {
             Some(why) => self.forbidden(why, name),
             None => Target::Script(self.script(wanted, name, info).unseen().into()),
         }
     }
 
-    fn send(&self, entry: L::File, method: &Method) -> Found<L> {
+    fn send(&self, entry: L::File, method: &Method) -> TargetOf<L> {
         match *method {
             Method::GET | Method::HEAD => Target::File(entry),
             Method::OPTIONS => Target::Options { allow: ALLOW },
@@ -397,12 +403,12 @@ impl<L: Lookup> Walk<'_, L> {
     }
 
     /// Whether a script or folder exists. It is not opened for reading, because perhaps only its worker may read it.
-    fn see(&mut self, name: &[u8]) -> Result<SeenName, Stop> {
+    fn see(&mut self, name: &[u8]) -> Result<NameKind, Stop> {
         if self.knows(name) {
             return Ok(if name.ends_with(b"/") {
-                SeenName::Dir
+                NameKind::Dir
             } else {
-                SeenName::File
+                NameKind::File
             });
         }
         let walk = self.space.root.walk(!L::MAY_WAIT);
@@ -412,32 +418,32 @@ impl<L: Lookup> Walk<'_, L> {
             Ok(kind) => kind,
             Err(error) => {
                 return Ok(match self.meaning(error, name)? {
-                    None => SeenName::Missing,
-                    Some(why) => SeenName::Refused(why),
+                    None => NameKind::Missing,
+                    Some(why) => NameKind::Refused(why),
                 });
             }
         };
         let as_expected = match kind {
             FileKind::File => !name.ends_with(b"/"),
             FileKind::Dir => name.ends_with(b"/"),
-            _ => return Ok(SeenName::Refused("neither file nor folder")),
+            _ => return Ok(NameKind::Refused("neither file nor folder")),
         };
         if as_expected {
             (self.lookup).keep_known(self.space.root.id, self.root, inner, self.now);
         }
         Ok(if kind == FileKind::Dir {
-            SeenName::Dir
+            NameKind::Dir
         } else {
-            SeenName::File
+            NameKind::File
         })
     }
 
-    fn open(&mut self, path: &[u8]) -> Result<Seen<L::File>, Stop> {
+    fn open(&mut self, path: &[u8]) -> Result<Opened<L::File>, Stop> {
         self.open_any(path, false)
     }
 
     /// Opens a file or takes it from the cache; the source of a script only if it is `wanted`.
-    fn open_any(&mut self, path: &[u8], wanted: bool) -> Result<Seen<L::File>, Stop> {
+    fn open_any(&mut self, path: &[u8], wanted: bool) -> Result<Opened<L::File>, Stop> {
         let relative = &self.space.inner(path)[1..];
         // The entry may be cached because a script sent the file (X-Sendfile).
         let may_send =
@@ -445,8 +451,8 @@ impl<L: Lookup> Walk<'_, L> {
         let known = (self.lookup).known_file(self.space, self.root, relative, self.now);
         if let Some((entry, is_source)) = known {
             return Ok(match may_send(self.rules, is_source) {
-                true => Seen::File(entry),
-                false => Seen::Refused(SOURCE),
+                true => Opened::File(entry),
+                false => Opened::Refused(SOURCE),
             });
         }
         let walk = self.space.root.walk(!L::MAY_WAIT);
@@ -460,25 +466,25 @@ impl<L: Lookup> Walk<'_, L> {
             Err(error) => {
                 let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
                 return match self.meaning(error, path)? {
-                    None => Ok(Seen::Missing),
+                    None => Ok(Opened::Missing),
                     // The gateway may have the right to enter a folder without the right to list it.
-                    Some(_) if is_denied && matches!(self.see(path)?, SeenName::Dir) => {
-                        Ok(Seen::Dir)
+                    Some(_) if is_denied && matches!(self.see(path)?, NameKind::Dir) => {
+                        Ok(Opened::Dir)
                     }
-                    Some(why) => Ok(Seen::Refused(why)),
+                    Some(why) => Ok(Opened::Refused(why)),
                 };
             }
         };
         match stat.kind {
             FileKind::File => {}
-            FileKind::Dir => return Ok(Seen::Dir),
-            _ => return Ok(Seen::Refused("neither file nor folder")),
+            FileKind::Dir => return Ok(Opened::Dir),
+            _ => return Ok(Opened::Refused("neither file nor folder")),
         }
         let is_script = |(_, info): (&[u8], &[u8])| info.is_empty();
         let is_source = is_php_source(path) || self.rules.script.split(path).is_some_and(is_script);
         let is_text = self.rules.denies_script(path);
         if is_source && !is_text && !wanted {
-            return Ok(Seen::Refused(SOURCE));
+            return Ok(Opened::Refused(SOURCE));
         }
         let source = Source {
             root: self.root.fd(),
@@ -487,14 +493,14 @@ impl<L: Lookup> Walk<'_, L> {
             as_text: is_source,
         };
         match LoadedFile::load(&source, file, stat, &self.space.presentation) {
-            Ok(file) if !may_send(self.rules, file.is_source()) => Ok(Seen::Refused(SOURCE)),
+            Ok(file) if !may_send(self.rules, file.is_source()) => Ok(Opened::Refused(SOURCE)),
             Ok(file) => {
                 let kept = (self.lookup).keep_file(self.space, file, self.now);
-                Ok(Seen::File(kept))
+                Ok(Opened::File(kept))
             }
             Err(error) => match self.meaning(error, path)? {
-                None => Ok(Seen::Missing),
-                Some(why) => Ok(Seen::Refused(why)),
+                None => Ok(Opened::Missing),
+                Some(why) => Ok(Opened::Refused(why)),
             },
         }
     }
@@ -526,12 +532,12 @@ impl<L: Lookup> Walk<'_, L> {
         }
     }
 
-    fn not_found(&self, why: &'static str, path: &[u8]) -> Found<L> {
+    fn not_found(&self, why: &'static str, path: &[u8]) -> TargetOf<L> {
         let tried = self.shown(path);
         Target::NotFound { why, tried }
     }
 
-    fn forbidden(&self, why: &'static str, path: &[u8]) -> Found<L> {
+    fn forbidden(&self, why: &'static str, path: &[u8]) -> TargetOf<L> {
         let tried = self.shown(path);
         Target::Forbidden { why, tried }
     }

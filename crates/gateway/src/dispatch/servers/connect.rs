@@ -9,7 +9,7 @@ use weir_pool::{Finish, Micros, ServerId};
 use weir_upstream::dial::is_of_this_side;
 
 use crate::{
-    dispatch::{ConnectError, Held, Lease, PoolHandle, State, scaling::Effects},
+    dispatch::{ConnectError, Lease, LeaseInner, PoolHandle, State, scaling::Effects},
     worker_conn::WorkerConn,
 };
 
@@ -28,7 +28,7 @@ impl State {
     /// Chooses a server for a request that gets its worker at once, so that the pool's lock need not be taken again for that.
     pub(in crate::dispatch) fn choose_server(
         &mut self,
-        lease: &mut Held,
+        lease: &mut LeaseInner,
         now: Micros,
         choice: &ServerChoice<'_>,
         effects: &mut Effects,

@@ -1,0 +1,157 @@
+//! Answers that need no script: files, redirects, what a route answers by itself, and what there is not.
+
+use std::{path::Path, rc::Rc};
+
+use bytes::Bytes;
+use http::StatusCode;
+use weir_config::{Action, Settings, Template};
+use weir_http::{Body, Fields, Reply};
+use weir_http1::{InvalidField, Name};
+
+use crate::{
+    compression,
+    files::{self, FileEntry, Forms},
+    record::Record,
+    refusal::Refusal,
+    route::Target,
+    template,
+};
+
+/// Answers a target that needs no script. `beside`: a precompressed file may be the answer. Returns also the file whose
+/// answer may be compressed.
+pub(super) fn answer_target(
+    record: &Record,
+    target: Target<'_>,
+    (settings, beside): (&Settings, bool),
+) -> Result<(Reply, Option<Rc<FileEntry>>), Refusal> {
+    let mut file = None;
+    let refused = |status, why: &str, tried: &Path| {
+        let reason = if status == StatusCode::FORBIDDEN {
+            "forbidden"
+        } else {
+            "not_found"
+        };
+        Err(Refusal::client(
+            status,
+            reason,
+            format!("{}: {why}", tried.display()),
+        ))
+    };
+    let reply = match target {
+        Target::Action(action) => act(record, action),
+        // With the client's method: a script may have redirected here with GET.
+        Target::File(entry) => {
+            let forms = Forms {
+                beside,
+                made: settings.compress.then(|| compression::accepted(record)),
+            };
+            let reply = files::serve_as(&entry, record.method(), &record.head.fields, forms);
+            file = settings.compress.then_some(entry);
+            Ok(reply)
+        }
+        Target::DirectoryRedirect { location, status } => {
+            bare(status, Name::Location, location.as_bytes()).map_err(unsaid)
+        }
+        Target::Options { allow } => {
+            bare(StatusCode::NO_CONTENT, Name::Allow, allow.as_bytes()).map_err(unsaid)
+        }
+        Target::MethodNotAllowed { allow } => {
+            Err(Refusal::client(StatusCode::METHOD_NOT_ALLOWED, "method", "").allow(allow))
+        }
+        Target::NotFound { why, tried } => refused(StatusCode::NOT_FOUND, why, &tried),
+        Target::Forbidden { why, tried } => refused(StatusCode::FORBIDDEN, why, &tried),
+        Target::Failed { error, tried } => {
+            let message = format!("{}: {error}", tried.display());
+            Err(match error.raw_os_error() {
+                Some(EMFILE | ENFILE | ENOMEM) => Refusal::upstream(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "out_of_descriptors",
+                    "proxy_internal_error",
+                    message,
+                )
+                .retry_after(1),
+                _ => Refusal::upstream(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "file_error",
+                    "proxy_internal_error",
+                    message,
+                ),
+            })
+        }
+        Target::Script(_) => Err(Refusal::client(
+            StatusCode::FORBIDDEN,
+            "forbidden",
+            "it is a script, but only files can be sent here",
+        )),
+    }?;
+    Ok((reply, file))
+}
+
+/// A route that answers by itself.
+pub(super) fn act(record: &Record, action: &Action) -> Result<Reply, Refusal> {
+    match action {
+        Action::Deny => Err(Refusal::client(StatusCode::FORBIDDEN, "denied", "")),
+        Action::Redirect { to, status } => {
+            let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::PERMANENT_REDIRECT);
+            let bad = |_| {
+                Refusal::client(
+                    StatusCode::BAD_REQUEST,
+                    "bad_path",
+                    "the redirect location is not valid in a header",
+                )
+            };
+            bare(status, Name::Location, &rendered(to, record)).map_err(bad)
+        }
+        Action::Reply {
+            status,
+            body,
+            content_type,
+        } => {
+            let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::OK);
+            let body = Bytes::from(rendered(body, record));
+            let mut headers = Fields::with_capacity(64 + content_type.len());
+            // One that would not be valid is left out.
+            let _ = headers.append(Name::ContentType, content_type.as_bytes());
+            Ok(Reply {
+                status,
+                headers,
+                body: Body::Bytes(body),
+            })
+        }
+    }
+}
+
+/// An answer with one field and no body.
+///
+/// # Errors
+///
+/// The value cannot be one of a field.
+pub(super) fn bare(status: StatusCode, name: Name, value: &[u8]) -> Result<Reply, InvalidField> {
+    let mut headers = Fields::with_capacity(64 + value.len());
+    headers.append(name, value)?;
+    Ok(Reply {
+        status,
+        headers,
+        body: Body::Empty,
+    })
+}
+
+pub(super) fn rendered(template: &Template, record: &Record) -> Vec<u8> {
+    let mut text = Vec::new();
+    template::render(template, record, &mut text);
+    text
+}
+
+/// The refusal if one of weir's own fields is not valid.
+pub(super) fn unsaid(_: InvalidField) -> Refusal {
+    Refusal::upstream(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "bad_response",
+        "proxy_internal_error",
+        "a field of the answer is not valid",
+    )
+}
+
+const ENOMEM: i32 = 12;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
