@@ -561,10 +561,24 @@ impl Orders {
         );
     }
 
+    /// Gives all orders up, because weir stops. Returns whether the process is gone.
+    pub(super) fn stop(&mut self) -> bool {
+        self.wanted.clear();
+        if let Some(running) = &self.running
+            && let Err(error) = process::kill(running.pid)
+        {
+            log::error!("the process for certificates cannot be killed: {error}");
+        }
+        self.running.is_none()
+    }
+
     /// A process has ended. Returns whether it was this one.
     pub(super) fn exited(&mut self, now: Instant, pid: u32, exit: Exit) -> bool {
         if self.running.take_if(|running| running.pid == pid).is_none() {
             return false;
+        }
+        if self.wanted.is_empty() {
+            return true;
         }
         log::error!("the process for certificates died: {exit}; it starts again when it is needed");
         let orders: Vec<u32> = self

@@ -191,7 +191,7 @@ enum Stopping {
 
 impl Manager<'_> {
     fn work(mut self) -> Result<(), Failure> {
-        while !(self.has_finished() && self.keeper.borrow_mut().stop()) {
+        while !(self.has_finished() && self.orders.stop() && self.keeper.borrow_mut().stop()) {
             let news = self.wait().unwrap_or_else(|error| {
                 self.fail(Failure::internal(format!("waiting failed: {error}")));
                 Vec::new()
@@ -283,8 +283,12 @@ impl Manager<'_> {
     /// Orders certificates that are due, and tells the gateway what proves their names.
     fn order_certificates(&mut self, now: Instant) {
         self.orders.hear(now);
+        if self.stopping != Stopping::No {
+            self.orders.stop();
+            return;
+        }
         let current = &mut self.current;
-        if self.stopping != Stopping::No || !current.is_serving() {
+        if !current.is_serving() {
             return;
         }
         let config = &current.loaded.config;
