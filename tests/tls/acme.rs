@@ -125,14 +125,31 @@ fn a_site_gets_its_certificate_by_http_01_although_half_of_the_nonces_are_refuse
 }
 
 #[test]
-fn a_site_gets_its_certificate_by_tls_alpn_01() {
-    let site = Site::new("[\"shop.example\"]", Habits::default())
-        .with(|setup| setup.more("challenge = \"tls-alpn-01\""));
+fn a_site_gets_a_short_certificate_by_tls_alpn_01_for_an_account_that_the_authority_knows() {
+    let habits = Habits {
+        only_known: true,
+        ..Habits::default()
+    };
+    let site = Site::new("[\"shop.example\"]", habits).with(|setup| {
+        let key = setup.folder().join("eab.key");
+        fs::write(&key, Pebble::KEY.1).expect("a key");
+        setup.more(&format!(
+            "challenge = \"tls-alpn-01\"\nprofile = \"shortlived\"\neab_key_id = \"{}\"\neab_key_file = \"{}\"",
+            Pebble::KEY.0,
+            key.display()
+        ))
+    });
     let (weir, pebble, _store) = site.start();
     let root = pebble.root();
     wait_until("the certificate", || {
         got(&weir, &root, "shop.example", "/") == "public\n"
     });
+    let listed = certificates(&weir);
+    let [from, to] = ["not_before", "not_after"].map(|key| {
+        let time = listed[key].as_str().expect("a time");
+        time[8..10].parse::<i32>().expect("a day")
+    });
+    assert!((to - from).rem_euclid(28) < 10, "{listed}");
 }
 
 #[test]
@@ -203,7 +220,8 @@ fn an_account_and_a_certificate_outlive_a_restart() {
 fn a_certificate_is_renewed_at_two_thirds_of_its_life_also_by_an_authority_that_forgot_the_account()
 {
     let habits = Habits {
-        life: 12,
+        // A slow machine needs seconds for an order.
+        life: 45,
         ..Habits::default()
     };
     let (weir, mut pebble, store) = Site::new("[\"shop.example\"]", habits).start();
@@ -260,4 +278,22 @@ fn the_process_for_certificates_has_a_user_of_its_own_and_no_key_of_a_server() {
         let target = fs::read_link(descriptor.path()).unwrap_or_default();
         assert!(!target.starts_with(store.path()), "{target:?}");
     }
+}
+
+#[test]
+fn a_certificate_is_renewed_when_the_authority_says_so() {
+    let (weir, pebble, store) = Site::new("[\"shop.example\"]", Habits::default()).start();
+    let chain = file(&store, "shop.example/chain.pem");
+    wait_until("the certificate", || chain.exists());
+    let first = fs::read(&chain).expect("a chain");
+    pebble.advise(&chain, ("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z"));
+    // A reload asks again.
+    weir.signal(rustix::process::Signal::HUP);
+    wait_until("another certificate", || {
+        fs::read(&chain).expect("a chain") != first
+    });
+    let root = pebble.root();
+    wait_until("the new certificate in use", || {
+        got(&weir, &root, "shop.example", "/") == "public\n"
+    });
 }

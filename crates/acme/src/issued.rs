@@ -18,6 +18,8 @@ pub struct Issued {
     pub subject: String,
     /// Who has signed it.
     pub issuer: String,
+    /// The identifier of the authority's key, and the serial number: what an authority knows it by.
+    pub known_by: (Vec<u8>, Vec<u8>),
     /// DER.
     pub der: Vec<u8>,
 }
@@ -42,6 +44,7 @@ impl Issued {
             not_after: leaf.not_after,
             subject: leaf.subject(),
             issuer: leaf.issuer(),
+            known_by: (leaf.authority_key.to_vec(), leaf.serial.to_vec()),
             der: der.to_vec(),
         })
     }

@@ -23,6 +23,15 @@ pub enum ToAcme {
         ca: Option<String>,
         /// The account, as [`FromAcme::Account`] has it; `None`: a new one.
         account: Option<String>,
+        /// The account that one has elsewhere (EAB): the authority's number of its key, and the key (base64url).
+        elsewhere: Option<(String, String)>,
+    },
+    /// Ask when a certificate should be renewed (ARI, RFC 9773).
+    WhenToRenew {
+        /// The manager's number.
+        number: u32,
+        /// [`crate::Issued::known_by`]
+        known_by: (Vec<u8>, Vec<u8>),
     },
     /// Get a certificate.
     Order(AcmeOrder),
@@ -41,6 +50,8 @@ pub struct AcmeOrder {
     pub csr: Vec<u8>,
     /// How the names are proved.
     pub proof: Proof,
+    /// The kind of certificate, as the authority names it.
+    pub profile: Option<String>,
 }
 
 /// How it is proved that a name leads to this machine.
@@ -83,6 +94,17 @@ pub enum FromAcme {
         message: String,
         /// The authority has said no; otherwise it was not reached or is in trouble.
         is_refused: bool,
+    },
+    /// A certificate should be renewed between these times (seconds since 1970).
+    Renew {
+        /// As in the question.
+        number: u32,
+        /// From here
+        start: i64,
+        /// to here.
+        end: i64,
+        /// The question should be repeated in so many seconds.
+        again: u64,
     },
     /// It ends, for this reason.
     Unfit(String),

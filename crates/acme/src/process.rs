@@ -13,9 +13,10 @@ use std::{
     time::Duration,
 };
 
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use instant_acme::{
-    Account, AccountCredentials, AuthorizationStatus, ChallengeType, Error, Identifier, NewAccount,
-    NewOrder, OrderStatus, RetryPolicy,
+    Account, AccountCredentials, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error,
+    ExternalAccountKey, Identifier, NewAccount, NewOrder, OrderStatus, RetryPolicy,
 };
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use tokio::{
@@ -117,8 +118,10 @@ fn serve(control: &OwnedFd) -> Result<(), String> {
                     email,
                     ca,
                     account,
+                    elsewhere,
                 } => {
                     let authority = Authority {
+                        elsewhere,
                         directory,
                         email,
                         ca,
@@ -130,6 +133,15 @@ fn serve(control: &OwnedFd) -> Result<(), String> {
                 ToAcme::Order(order) => {
                     let desk = desk.clone();
                     tokio::task::spawn_local(async move { desk.get(order).await });
+                }
+                ToAcme::WhenToRenew { number, known_by } => {
+                    let desk = desk.clone();
+                    tokio::task::spawn_local(async move {
+                        // An authority that does not say it is not asked again soon.
+                        if let Ok(message) = desk.when_to_renew(number, known_by).await {
+                            desk.tell(&message);
+                        }
+                    });
                 }
                 ToAcme::Placed(number) => {
                     if let Some(waiting) = desk.waiting.borrow_mut().remove(&number) {
@@ -156,6 +168,8 @@ struct Authority {
     directory: String,
     email: Option<String>,
     ca: Option<String>,
+    /// The account elsewhere: the number of its key, and the key.
+    elsewhere: Option<(String, String)>,
     /// The account that the manager has.
     kept: RefCell<Option<String>>,
     account: Mutex<Option<Account>>,
@@ -266,8 +280,20 @@ impl Desk {
                     terms_of_service_agreed: true,
                     only_return_existing: false,
                 };
-                let (made, credentials) =
-                    patiently!(builder().create(&new, authority.directory.clone(), None))?;
+                let elsewhere = match &authority.elsewhere {
+                    None => None,
+                    Some((id, key)) => {
+                        let key = BASE64_URL_SAFE_NO_PAD.decode(key.trim().trim_end_matches('='));
+                        let key =
+                            key.map_err(|_| unusable("eab_key_file is not base64url".into()))?;
+                        Some(ExternalAccountKey::new(id.clone(), &key))
+                    }
+                };
+                let (made, credentials) = patiently!(builder().create(
+                    &new,
+                    authority.directory.clone(),
+                    elsewhere.as_ref()
+                ))?;
                 let kept = serde_json::to_string(&credentials)
                     .map_err(|error| unusable(error.to_string()))?;
                 self.tell(&FromAcme::Account(kept));
@@ -314,7 +340,11 @@ impl Desk {
         names: &[Identifier],
         wanted: &AcmeOrder,
     ) -> Result<String, OrderFailure> {
-        let mut order = patiently!(account.new_order(&NewOrder::new(names)))?;
+        let new = || match &wanted.profile {
+            Some(profile) => NewOrder::new(names).profile(profile),
+            None => NewOrder::new(names),
+        };
+        let mut order = patiently!(account.new_order(&new()))?;
         let retries = RetryPolicy::default().timeout(ORDER_LIMIT);
         if order.state().status == OrderStatus::Pending {
             let mut authorizations = order.authorizations();
@@ -364,6 +394,25 @@ impl Desk {
             patiently!(order.finalize_csr(&wanted.csr))?;
         }
         Ok(order.poll_certificate(&retries).await?)
+    }
+
+    /// Asks when a certificate should be renewed.
+    async fn when_to_renew(
+        &self,
+        number: u32,
+        (authority_key, serial): (Vec<u8>, Vec<u8>),
+    ) -> Result<FromAcme, Failure> {
+        let authority = self.authority.borrow().clone();
+        let authority = authority.ok_or_else(|| refused("no authority is known".into()))?;
+        let account = self.account(&authority).await?;
+        let identifier = CertificateIdentifier::new(authority_key.into(), serial.into());
+        let (info, again) = account.renewal_info(&identifier).await?;
+        Ok(FromAcme::Renew {
+            number,
+            start: info.suggested_window.start.unix_timestamp(),
+            end: info.suggested_window.end.unix_timestamp(),
+            again: again.as_secs(),
+        })
     }
 
     /// Puts the answer to a challenge in place.

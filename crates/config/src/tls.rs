@@ -51,6 +51,16 @@ pub(crate) fn certificates(
         }
         site.https_redirect = auto::redirect(&tables.site, site, listeners, sink);
     }
+    for (key, other) in [
+        ("eab_key_id", "eab_key_file"),
+        ("eab_key_file", "eab_key_id"),
+    ] {
+        if document.acme.is_written(key) && !document.acme.is_written(other) {
+            let message = format!("`{key}` needs `{other}`, which is missing");
+            let hint = "the authority has given you both";
+            sink.error(document.acme.span(key), message, hint);
+        }
+    }
     let has_tls = listeners.iter().any(|listener| listener.tls.is_some());
     if !has_tls && let Some(first) = document.certificates.first() {
         let message = "no listener uses certificates";

@@ -82,6 +82,20 @@ struct Wanted {
     due: Instant,
     failures: u32,
     order: Option<OpenOrder>,
+    advice: Advice,
+}
+
+/// When the authority says that a certificate should be renewed (ARI).
+#[derive(Debug, Default)]
+struct Advice {
+    /// The number of the question.
+    number: u32,
+    /// For the certificate that is known by this.
+    of: (Vec<u8>, Vec<u8>),
+    /// Seconds since 1970; `None`: it has not said.
+    renew_at: Option<i64>,
+    /// When to ask again; `None`: now.
+    ask_at: Option<Instant>,
 }
 
 /// An order that is under way.
@@ -144,7 +158,11 @@ impl Orders {
                 .iter()
                 .position(|one| one.chain == certificate.chain && one.names == auto.names);
             self.wanted.push(match same {
-                Some(index) => before.swap_remove(index),
+                Some(index) => Wanted {
+                    due: now,
+                    advice: Advice::default(),
+                    ..before.swap_remove(index)
+                },
                 None => Wanted {
                     name: certificate.name.clone(),
                     names: auto.names.clone(),
@@ -153,6 +171,7 @@ impl Orders {
                     due: now,
                     failures: 0,
                     order: None,
+                    advice: Advice::default(),
                 },
             });
         }
@@ -264,11 +283,19 @@ impl Orders {
         let one = &mut self.wanted[index];
         if let Some(issued) = Issued::read(&one.chain)
             && is_issued(&issued, &one.names)
-            && weir_acme::now() < issued.renew_at()
             && one.key.exists()
         {
-            one.due = next_look(&issued, now);
-            return;
+            if one.advice.of != issued.known_by {
+                one.advice = Advice {
+                    of: issued.known_by.clone(),
+                    ..Advice::default()
+                };
+            }
+            if weir_acme::now() < one.renew_at(&issued) {
+                one.due = next_look(one.renew_at(&issued), now);
+                self.ask(index, now);
+                return;
+            }
         }
         if !self.runs(now) {
             let one = &mut self.wanted[index];
@@ -286,6 +313,46 @@ impl Orders {
                 one.due = now + LOOK_EVERY;
             }
         }
+    }
+
+    /// Asks the authority when a certificate should be renewed, from time to time.
+    fn ask(&mut self, index: usize, now: Instant) {
+        let advice = &self.wanted[index].advice;
+        let is_due = advice.ask_at.is_none_or(|at| at <= now);
+        // A certificate of an authority without key identifiers is not known by anything.
+        if !is_due || advice.of.0.is_empty() {
+            return;
+        }
+        if !self.runs(now) {
+            self.wanted[index].due = now + SHORT;
+            return;
+        }
+        let number = self.next_order;
+        self.next_order = number.wrapping_add(1);
+        let advice = &mut self.wanted[index].advice;
+        advice.number = number;
+        advice.ask_at = Some(now + ASK_EVERY);
+        let known_by = advice.of.clone();
+        self.tell(&ToAcme::WhenToRenew { number, known_by });
+    }
+
+    /// The authority has said when a certificate should be renewed: it is done at a random time of these.
+    fn advised(&mut self, number: u32, (start, end): (i64, i64), again: u64, now: Instant) {
+        let mut wanted = self.wanted.iter_mut();
+        let Some(one) = wanted.find(|one| one.advice.number == number) else {
+            return;
+        };
+        let mut random = [0; 4];
+        let _ = weir_tls::random(&mut random);
+        let span = end.saturating_sub(start).clamp(0, i64::from(u32::MAX));
+        let share = i64::from(u32::from_be_bytes(random)) * span / i64::from(u32::MAX);
+        // Asked again within the same window, the time stays.
+        let renew_at = start.saturating_add(share);
+        let stays = one.advice.renew_at.filter(|at| (start..=end).contains(at));
+        one.advice.renew_at = Some(stays.unwrap_or(renew_at));
+        let again = Duration::from_secs(again).clamp(ASK_AT_LEAST, ASK_EVERY * 4);
+        one.advice.ask_at = Some(now + again);
+        one.due = now;
     }
 
     fn order(&mut self, index: usize, now: Instant) -> Result<bool, String> {
@@ -329,6 +396,7 @@ impl Orders {
             names: one.names.clone(),
             csr,
             proof,
+            profile: authority.settings.profile.clone(),
         };
         log::info!(
             "[certificate.{}]: ordered from {}",
@@ -406,6 +474,7 @@ impl Orders {
             email: settings.email.clone(),
             ca,
             account: fs::read_to_string(&authority.account).ok(),
+            elsewhere: elsewhere(settings),
         };
         self.tell(&message);
     }
@@ -492,6 +561,12 @@ impl Orders {
                 message,
                 is_refused,
             } => self.failed(order, (message, is_refused), now),
+            FromAcme::Renew {
+                number,
+                start,
+                end,
+                again,
+            } => self.advised(number, (start, end), again, now),
         }
     }
 
@@ -524,7 +599,7 @@ impl Orders {
         draft.install()?;
         drop(lock);
         one.failures = 0;
-        one.due = next_look(&issued, now);
+        one.due = now + SHORT.min(next_look(issued.renew_at(), now) - now);
         State::default().write(&one.chain)?;
         log::info!(
             "[certificate.{}]: the authority has signed it, for {}; it is renewed at two thirds of its life",
@@ -597,9 +672,34 @@ impl Orders {
     }
 }
 
+impl Wanted {
+    /// When it is to be renewed: as the authority says, but before the last tenth of its life; otherwise at two thirds of it
+    /// (seconds since 1970).
+    fn renew_at(&self, issued: &Issued) -> i64 {
+        let last = issued.not_after - (issued.not_after - issued.not_before) / 10;
+        let advised = self.advice.renew_at;
+        advised.map_or_else(|| issued.renew_at(), |advised| advised.min(last))
+    }
+}
+
+/// The account at the authority's other service.
+fn elsewhere(settings: &Acme) -> Option<(String, String)> {
+    let (id, file) = (
+        settings.eab_key_id.as_ref()?,
+        settings.eab_key_file.as_ref()?,
+    );
+    match fs::read_to_string(file) {
+        Ok(key) => Some((id.clone(), key.trim().to_owned())),
+        Err(error) => {
+            log::error!("tls.acme.eab_key_file: {}: {error}", file.display());
+            None
+        }
+    }
+}
+
 /// When to look at a certificate again: when it must be renewed, or soon.
-fn next_look(issued: &Issued, now: Instant) -> Instant {
-    let left = issued.renew_at() - weir_acme::now();
+fn next_look(renew_at: i64, now: Instant) -> Instant {
+    let left = renew_at - weir_acme::now();
     let left = Duration::from_secs(left.max(1).unsigned_abs());
     now + left.min(LOOK_EVERY)
 }
@@ -617,6 +717,12 @@ fn pause(failures: u32, is_refused: bool) -> Duration {
 
 /// How often it is looked whether a certificate must be renewed.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// How often an authority is asked when to renew, if it says nothing else.
+const ASK_EVERY: Duration = Duration::from_secs(6 * 3600);
+
+/// The same, at least.
+const ASK_AT_LEAST: Duration = Duration::from_secs(60);
 
 /// How long an order may take, with all its steps.
 const ORDER_LIMIT: Duration = Duration::from_secs(240);

@@ -26,6 +26,8 @@ pub struct Parsed<'a> {
     pub dns: Vec<String>,
     /// Addresses for which it is.
     pub addresses: Vec<IpAddr>,
+    /// The identifier of the key that signed it; empty: it says none.
+    pub authority_key: &'a [u8],
 }
 
 /// A certificate cannot be read.
@@ -61,6 +63,7 @@ impl<'a> Parsed<'a> {
             kind: KeyKind::of_spki(oid, parameters),
             dns: Vec::new(),
             addresses: Vec::new(),
+            authority_key: &[],
         };
         while let Some((tag, value)) = tbs.next()? {
             if tag == EXTENSIONS {
@@ -73,10 +76,15 @@ impl<'a> Parsed<'a> {
         Ok(parsed)
     }
 
-    fn extension(&mut self, mut extension: Der<'_>) -> Result<(), Malformed> {
+    fn extension(&mut self, mut extension: Der<'a>) -> Result<(), Malformed> {
         let oid = extension.expect(OID)?;
         extension.optional(BOOLEAN)?;
         let value = extension.expect(OCTETS)?;
+        if oid == AUTHORITY_KEY {
+            let mut key = Der(Der(value).expect(SEQUENCE)?);
+            self.authority_key = key.optional(KEY_IDENTIFIER)?.unwrap_or_default();
+            return Ok(());
+        }
         if oid != SUBJECT_ALT_NAME {
             return Ok(());
         }
@@ -327,6 +335,9 @@ const DNS_NAME: u8 = 0x82;
 const IP_ADDRESS: u8 = 0x87;
 
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
+/// Of authorityKeyIdentifier (RFC 5280 §4.2.1.1).
+const KEY_IDENTIFIER: u8 = 0x80;
 
 const ATTRIBUTES: &[(&[u8], &str)] = &[
     (&[0x55, 4, 3], "CN"),

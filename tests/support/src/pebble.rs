@@ -29,6 +29,8 @@ pub struct Habits {
     pub nonces: u32,
     /// Its certificates are valid for so many seconds.
     pub life: u32,
+    /// It takes only accounts with a key that it gave ([`Pebble::KEY`]), and has a profile `shortlived`.
+    pub only_known: bool,
 }
 
 impl Default for Habits {
@@ -36,11 +38,39 @@ impl Default for Habits {
         Habits {
             nonces: 0,
             life: 7_776_000,
+            only_known: false,
         }
     }
 }
 
 impl Pebble {
+    /// The number of a key for accounts, and the key.
+    pub const KEY: (&str, &str) = (
+        "kid-1",
+        "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W",
+    );
+
+    /// From now on it says that a certificate should be renewed between these times (RFC 3339).
+    #[track_caller]
+    pub fn advise(&self, chain: &std::path::Path, (start, end): (&str, &str)) {
+        let text = fs::read_to_string(chain).expect("a chain");
+        let end_of_first = "-----END CERTIFICATE-----\n";
+        let first = text.split_inclusive(end_of_first).next().expect("PEM");
+        let window = serde_json::json!({ "suggestedWindow": { "start": start, "end": end } });
+        let body = serde_json::json!({ "certificate": first, "ariResponse": window.to_string() });
+        let output = Command::new("curl")
+            .args(["-sS", "--fail", "--insecure", "-d", &body.to_string()])
+            .arg(format!("https://{}/set-renewal-info/", self.management))
+            .output()
+            .expect("curl");
+        let said = [output.stdout, output.stderr].concat();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&said)
+        );
+    }
+
     /// Prepares one that tries names at `ip`: without TLS at one port, with TLS at the other. It does not run yet.
     #[track_caller]
     pub fn new(ip: IpAddr, (plain, tls): (u16, u16), habits: Habits) -> Pebble {
@@ -48,7 +78,7 @@ impl Pebble {
         let authority = Authority::new();
         let [address, management, dns, dns_management] = [(); 4].map(|()| free_address());
         let own = authority.server(&[&format!("IP:{}", address.ip())]);
-        let config = serde_json::json!({ "pebble": {
+        let mut config = serde_json::json!({ "pebble": {
             "listenAddress": address.to_string(),
             "managementListenAddress": management.to_string(),
             "certificate": own.cert,
@@ -56,10 +86,18 @@ impl Pebble {
             "httpPort": plain,
             "tlsPort": tls,
             "ocspResponderURL": "",
-            "externalAccountBindingRequired": false,
+            "externalAccountBindingRequired": habits.only_known,
+            "externalAccountMACKeys": { Pebble::KEY.0: Pebble::KEY.1 },
             "retryAfter": { "authz": 1, "order": 1 },
-            "profiles": { "default": { "description": "usual", "validityPeriod": habits.life } },
+            "profiles": {
+                "default": { "description": "usual", "validityPeriod": habits.life },
+            },
         }});
+        if habits.only_known {
+            // If an order names no profile, Pebble takes any.
+            config["pebble"]["profiles"]["shortlived"] =
+                serde_json::json!({ "description": "six days", "validityPeriod": 518_400 });
+        }
         fs::write(folder.path().join("pebble.json"), config.to_string()).expect("a file");
         let names = Command::new(program("pebble-challtestsrv"))
             .args(["-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", ""])

@@ -26,6 +26,12 @@ pub struct Acme {
     pub ca_file: Option<PathBuf>,
     /// `http-01` or `tls-alpn-01`; `None`: both, in turn.
     pub challenge: Option<String>,
+    /// The kind of certificate, as the authority names it.
+    pub profile: Option<String>,
+    /// The number of the key of the account elsewhere (EAB).
+    pub eab_key_id: Option<String>,
+    /// The file of that key.
+    pub eab_key_file: Option<PathBuf>,
 }
 
 impl Default for Tls {

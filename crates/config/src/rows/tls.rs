@@ -30,6 +30,12 @@ pub(super) const ACME: &[Row] = &[
         "File with the certificates that the directory's own server may have (PEM), for an authority of your own.").called(&["ssl_trusted_certificate", "acme_ca_root"]),
     key(&[Acme], "challenge", Kind::Word(&["http-01", "tls-alpn-01"], &[]), Absent("both, in turn"),
         "How names are proved: `\"http-01\"` by a text on port 80 without TLS, `\"tls-alpn-01\"` by a handshake on port 443."),
+    key(&[Acme], "profile", Kind::Text, Absent("the authority's usual kind"),
+        "Kind of certificate, as the authority names it: Let's Encrypt has `\"tlsserver\"` and `\"shortlived\"` (six days)."),
+    key(&[Acme], "eab_key_id", Kind::Text, Absent("none"),
+        "Number of the key that an authority gave you for your account there (external account binding). Needs `eab_key_file`.").called(&["eab_kid", "external_account"]),
+    key(&[Acme], "eab_key_file", Kind::Path, Absent("none"),
+        "File with that key (base64url). It is read when the process for certificates starts.").called(&["eab_hmac_key", "eab_mac_key"]),
 ];
 
 #[rustfmt::skip]
