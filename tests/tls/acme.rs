@@ -297,3 +297,17 @@ fn a_certificate_is_renewed_when_the_authority_says_so() {
         got(&weir, &root, "shop.example", "/") == "public\n"
     });
 }
+
+#[test]
+fn the_other_proof_is_tried_at_once_when_the_first_does_not_succeed() {
+    let habits = Habits {
+        misses_texts: true,
+        ..Habits::default()
+    };
+    let (weir, pebble, _store) = Site::new("[\"shop.example\"]", habits).start();
+    let root = pebble.root();
+    weir.wait_for_error(&["no certificate from the authority", "tried again in 5 s"]);
+    wait_until("the certificate", || {
+        got(&weir, &root, "shop.example", "/") == "public\n"
+    });
+}

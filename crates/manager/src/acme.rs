@@ -23,7 +23,7 @@ use weir_acme::{
     AcmeOrder, ChallengeAnswer, Draft, FromAcme, Issued, Lock, Proof, ROLE, State, Store, ToAcme,
     is_issued, receive, send,
 };
-use weir_config::{Acme, Config, Issuer};
+use weir_config::{Acme, Config, Issuer, Protocol};
 use weir_control::{Challenges, GivenChallenge, ToGateway};
 use weir_keeper::{Order, Product};
 use weir_sys::{
@@ -182,7 +182,8 @@ impl Orders {
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        let has_plain = config.listeners.iter().any(|one| one.tls.is_none());
+        let has_plain = (config.listeners.iter())
+            .any(|one| one.tls.is_none() && one.protocol == Protocol::Http);
         let proof = match settings.challenge.as_deref() {
             Some("tls-alpn-01") => Proof::TlsAlpn01,
             None if !has_plain => Proof::TlsAlpn01,
@@ -617,7 +618,11 @@ impl Orders {
             return;
         };
         one.order = None;
-        let pause = pause(one.failures, is_refused);
+        let pause = match &self.authority {
+            // The other proof is tried at once.
+            Some(authority) if authority.settings.challenge.is_none() && one.failures == 0 => SHORT,
+            _ => pause(one.failures, is_refused),
+        };
         one.failures = one.failures.saturating_add(1);
         one.due = now + pause;
         let at = weir_acme::now();

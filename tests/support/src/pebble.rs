@@ -31,6 +31,8 @@ pub struct Habits {
     pub life: u32,
     /// It takes only accounts with a key that it gave ([`Pebble::KEY`]), and has a profile `shortlived`.
     pub only_known: bool,
+    /// It looks for texts (HTTP-01) at a port where nothing listens.
+    pub misses_texts: bool,
 }
 
 impl Default for Habits {
@@ -39,6 +41,7 @@ impl Default for Habits {
             nonces: 0,
             life: 7_776_000,
             only_known: false,
+            misses_texts: false,
         }
     }
 }
@@ -83,7 +86,7 @@ impl Pebble {
             "managementListenAddress": management.to_string(),
             "certificate": own.cert,
             "privateKey": own.key,
-            "httpPort": plain,
+            "httpPort": if habits.misses_texts { 1 } else { plain },
             "tlsPort": tls,
             "ocspResponderURL": "",
             "externalAccountBindingRequired": habits.only_known,
