@@ -72,7 +72,15 @@ fn decisions_and_protocol_know_no_machine() {
 #[test]
 fn dependencies_go_one_way() {
     let layers: &[&[&str]] = &[
-        &["config", "fcgi", "http1", "pool", "semantics", "sys"],
+        &[
+            "config",
+            "fcgi",
+            "htpasswd",
+            "http1",
+            "pool",
+            "semantics",
+            "sys",
+        ],
         &["tls"],
         &["acme", "keeper", "machine", "net"],
         &["observe"],

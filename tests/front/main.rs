@@ -1,6 +1,7 @@
 //! The real binary as a web server: HTTP, connections, files and routes.
 
 mod bad_input;
+mod bandwidth;
 mod bodies;
 mod browser;
 mod clients;
@@ -12,6 +13,7 @@ mod http;
 mod http2;
 mod http2_limits;
 mod idle;
+mod passwords;
 mod paths;
 mod reactors;
 mod routing;

@@ -244,3 +244,23 @@ fn bytes_that_are_not_tls_end_the_connection() {
     }
     assert_eq!(curl(&weir, &authority, "main.test", "/", &[]).status, 200);
 }
+
+#[test]
+fn bandwidth_limits_answers_over_tls() {
+    let (weir, authority) = Tls::new()
+        .with(|setup| {
+            let setup = setup.file("a.bin", noise(60_000));
+            setup.site("bandwidth = \"100K/s\"")
+        })
+        .start();
+    let begun = Instant::now();
+    let got = curl(&weir, &authority, "main.test", "/a.bin", &[]);
+    assert!(
+        got.status == 200 && got.body == noise(60_000),
+        "{}",
+        got.error
+    );
+    // All but what a tenth of a second may have.
+    let least = Duration::from_millis((60_000 - 10_240) * 1000 / 102_400);
+    assert!(begun.elapsed() >= least, "{:?}", begun.elapsed());
+}

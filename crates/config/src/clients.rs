@@ -1,11 +1,11 @@
-//! Values about clients: networks and other peers, rates.
+//! Values about clients: networks and other peers, rates, speeds.
 
-use core::time::Duration;
+use core::{num::NonZeroU64, time::Duration};
 
 use crate::{
     model::{Peer, Rate},
     origin,
-    scalar::{Checked, wrong},
+    scalar::{self, Checked, wrong},
 };
 
 /// An element of `trusted`, `allow` and `deny`.
@@ -63,12 +63,52 @@ pub(crate) fn rate(text: &str) -> Checked<Option<Rate>> {
     }
 }
 
+/// `5M/s`, in bytes a second; empty: no limit.
+pub(crate) fn bandwidth(text: &str) -> Checked<Option<NonZeroU64>> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let bad = |what: String| wrong(what, "for example \"5M/s\" or \"200K/s\": bytes a second");
+    let Some(size) = text.strip_suffix("/s") else {
+        return bad(format!("{text:?} is not a speed"));
+    };
+    match scalar::size(size.trim_end()) {
+        Ok(speed @ SLOWEST..) => Ok(NonZeroU64::new(speed)),
+        Ok(_) => bad(format!(
+            "{text:?} is too slow: at least {SLOWEST} bytes a second"
+        )),
+        Err(_) => bad(format!("{size:?} is not a size")),
+    }
+}
+
+/// The slowest speed, bytes a second.
+const SLOWEST: u64 = 64;
+
 /// The greatest count and burst.
 const MOST: u32 = 1_000_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn speeds_are_sizes_in_a_second() {
+        for (text, speed) in [
+            ("5M/s", 5 << 20),
+            (" 200K /s", 200 << 10),
+            ("64/s", 64),
+            ("", 0),
+        ] {
+            let read = bandwidth(text)
+                .ok()
+                .map(|speed| speed.map_or(0, NonZeroU64::get));
+            assert_eq!(read, Some(speed), "{text}");
+        }
+        for text in ["5M", "5M/m", "/s", "0/s", "63/s", "-1/s", "fast/s"] {
+            assert!(bandwidth(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn rates_are_written_as_they_are_read() {

@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     fmt::Display,
     net::{IpAddr, SocketAddr},
+    num::NonZeroU64,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -14,7 +15,7 @@ use std::{
 use crate::{
     access_format::AccessFormat,
     model::{
-        Address, EncodedSlash, ErrorFormat, FairBy, Forwarded, ForwardedFields, HashBy,
+        Address, BasicAuth, EncodedSlash, ErrorFormat, FairBy, Forwarded, ForwardedFields, HashBy,
         HostPattern, Hsts, Http2, Level, LogFormat, LogTarget, OnClientLeft, OriginPattern, Peer,
         PriorityRule, QueueOrder, Rate, RequestPart, Reserve, Secret, SerializeBy, ValuePattern,
         Window,
@@ -65,6 +66,10 @@ settings! {
     Vec<Peer>: Peers, |peers| not_empty(peers, quoted);
     Option<Hsts>: Hsts, |hsts| hsts.map(|hsts| quote(&hsts.to_string()));
     Option<Rate>: Rate, |rate| rate.map(|rate| quote(&rate.to_string()));
+    Option<BasicAuth>: BasicAuth, |auth| auth.as_ref().map(|auth| {
+        format!("{{ realm = {}, file = {} }}", quote(&auth.realm), path(&auth.file))
+    });
+    Option<NonZeroU64>: Bandwidth, |speed| speed.map(|speed| quote(&format!("{}/s", show_size(speed.get()))));
     Vec<IpAddr>: IpAddresses, |addresses| not_empty(addresses, quoted);
     Vec<HostPattern>: Hosts, |hosts| not_empty(hosts, quoted);
     Vec<OriginPattern>: Origins, |origins| not_empty(origins, quoted);

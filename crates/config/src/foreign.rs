@@ -11,9 +11,16 @@ pub(crate) fn hint(name: &str) -> Option<&'static str> {
 /// Names in lower case, with underscores for dashes, dots and spaces; and the hint for them.
 const FOREIGN: &[(&str, &str)] = &[
     (
-        "auth_basic auth_basic_user_file basic_auth basicauth authtype authname authuserfile auth_request \
-         forward_auth satisfy require",
-        "password protection is not built yet: do it in the application, or in a web server in front",
+        "authtype authname require authgroupfile",
+        "write basic_auth = { realm = \"staging\", file = \"/etc/weir/htpasswd\" } in [site.NAME] or in a route",
+    ),
+    (
+        "satisfy",
+        "remove it: a client must pass `allow` and `deny`, and `basic_auth` too (satisfy all)",
+    ),
+    (
+        "auth_request forward_auth",
+        "weir does not ask another server who may come in: do it in the application, or use `basic_auth`",
     ),
     (
         "gzip_comp_level gzip_vary gzip_proxied gzip_http_version gzip_disable gzip_buffers brotli_comp_level zstd_comp_level deflate \
@@ -73,7 +80,11 @@ const FOREIGN: &[(&str, &str)] = &[
         "write a [[site.NAME.route]] with path = \"/prefix/*\", or \"~^/regular/expression\"",
     ),
     (
-        "limit_req_zone limit_conn_zone limit_rate ratelimit stick_table bandwidth",
+        "limit_rate_after",
+        "remove it: `bandwidth` applies from the first byte on",
+    ),
+    (
+        "limit_req_zone limit_conn_zone ratelimit stick_table",
         "`rate` of a site or route limits the requests of each client, `max_connections_per_address` of [server] their connections",
     ),
     (

@@ -1,5 +1,6 @@
 //! Checks of a configuration that depend on the machine: users, programs, folders, limits of the kernel.
 
+mod basic_auth;
 mod egress;
 mod tls;
 
@@ -83,6 +84,14 @@ pub trait Machine {
         let _ = file;
         Ok(())
     }
+    /// Checks a file of users and passwords (`basic_auth`).
+    ///
+    /// # Errors
+    /// What is wrong with its lines, each with its number; or with the file.
+    fn users(&self, file: &Path) -> Result<(), Vec<String>> {
+        let _ = file;
+        Ok(())
+    }
     /// net.core.somaxconn.
     fn somaxconn(&self) -> Option<u32>;
 }
@@ -114,6 +123,7 @@ pub fn check_environment(checked: &Checked, machine: &dyn Machine) -> Vec<Diagno
     }
     pass.egress();
     pass.tls();
+    pass.basic_auth();
     pass.logs();
     pass.found
 }

@@ -11,6 +11,7 @@ use alloc::{collections::BTreeMap, string::String, vec::Vec};
 use core::{
     fmt,
     net::{IpAddr, SocketAddr},
+    num::NonZeroU64,
     time::Duration,
 };
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ mod log;
 mod servers;
 mod tls;
 
-pub use clients::{ForwardedFields, Peer, Rate};
+pub use clients::{BasicAuth, FairBy, ForwardedFields, Peer, Rate};
 pub use egress::{
     AllowRule, Egress, Forwarded, Host, HostSettings, Network, OriginHost, OriginPattern, Scheme,
     Secret, SecretPiece,
@@ -100,6 +101,8 @@ pub struct Server {
     pub passes_untrusted: bool,
     /// Maximum number of clients whose rates are remembered.
     pub max_rate_clients: usize,
+    /// Maximum number of passwords that wait to be verified.
+    pub max_waiting_passwords: usize,
     /// Maximum number of client connections of one address. More are closed at once. 0: no limit.
     pub max_connections_per_address: usize,
     /// Value of `SERVER_SOFTWARE` for scripts.
@@ -423,6 +426,10 @@ pub struct Settings {
     pub rate: Option<Rate>,
     /// Browsers use only HTTPS; of the site.
     pub hsts: Option<Hsts>,
+    /// Clients need a user and a password.
+    pub basic_auth: Option<BasicAuth>,
+    /// Maximum speed of each answer, bytes a second.
+    pub bandwidth: Option<NonZeroU64>,
     /// Timeout, priority and order of requests for scripts.
     pub policy: Policy,
 }
@@ -492,18 +499,6 @@ pub enum ValuePattern {
     Glob(String),
     /// `~REGEX`
     Regex(String),
-}
-
-/// How to identify clients that get equal shares of a pool.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum FairBy {
-    /// No fair queueing.
-    Off,
-    /// By client address; IPv6 by its first 64 bits.
-    #[default]
-    Address,
-    /// By this part of the request; by client address if the part is missing.
-    Part(RequestPart),
 }
 
 /// The key by which requests are serialized (run one after the other).

@@ -325,6 +325,7 @@ fn overlay(config: &Config, site: &Settings, route: &Settings, row: &Row) -> Pri
         (Value(_), Absent) if matches!(row.name, "priority_by" | "allow" | "deny") => {
             Value("[]".into())
         }
+        (Value(_), Absent) if row.name == "basic_auth" => plain(false),
         (Value(_), Absent) => text(""),
         _ => Foreign,
     }

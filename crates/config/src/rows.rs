@@ -190,6 +190,10 @@ pub(crate) enum Kind {
     Rate,
     /// A time with words after it.
     Hsts,
+    /// A table with realm and file, or false.
+    BasicAuth,
+    /// `5M/s`; empty: no limit.
+    Bandwidth,
     ErrorPages,
     Types,
     /// Media types, some of them with a star.
@@ -279,6 +283,8 @@ impl Kind {
             ),
             Kind::Hsts => ("a time", "\"1y include_subdomains\""),
             Kind::Rate => ("a rate", "\"10/s burst 20\""),
+            Kind::BasicAuth => BASIC_AUTH,
+            Kind::Bandwidth => ("a speed", "\"5M/s\""),
             Kind::ErrorPages => (
                 "a table of statuses and files",
                 "{ 503 = \"errors/503.html\" }",
@@ -335,6 +341,10 @@ impl Kind {
 const HASH_BY: (&str, &str) = (
     "\"source\", \"uri\", \"header:NAME\" or \"cookie:NAME\"",
     "\"uri\"",
+);
+const BASIC_AUTH: (&str, &str) = (
+    "a table with realm and file, or false",
+    "{ realm = \"staging\", file = \"/etc/weir/htpasswd\" }",
 );
 const FAIR_BY: (&str, &str) = (
     "\"address\", \"header:NAME\", \"cookie:NAME\" or \"off\"",

@@ -160,6 +160,8 @@ pub enum Variable {
     Time,
     /// `time_iso`: RFC 3339 with milliseconds
     TimeIso,
+    /// `remote_user`: the name that the client has sent with HTTP authentication
+    RemoteUser,
     /// `status`
     Status,
     /// `bytes_in`: body bytes from the client
@@ -293,6 +295,7 @@ const VARIABLES: &[(&str, Variable, bool)] = &[
     ),
     ("time", Variable::Time, true),
     ("time_iso", Variable::TimeIso, true),
+    ("remote_user", Variable::RemoteUser, true),
     ("status", Variable::Status, true),
     ("bytes_in", Variable::BytesIn, true),
     ("bytes_out", Variable::BytesOut, true),

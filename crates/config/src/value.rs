@@ -1,5 +1,6 @@
 //! A value of the text → a [`Value`] of the kind that its row expects.
 
+mod basic_auth;
 mod egress;
 mod priority_rules;
 mod reserve;
@@ -8,6 +9,7 @@ mod servers;
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
+    num::NonZeroU64,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -24,8 +26,8 @@ use crate::{
     clients,
     entries::Key,
     model::{
-        Action, Address, AllowRule, FairBy, HashBy, HostPattern, Hsts, LogFormat, LogTarget,
-        Network, OriginPattern, PathPattern, Peer, PriorityRule, Rate, Reserve, Secret,
+        Action, Address, AllowRule, BasicAuth, FairBy, HashBy, HostPattern, Hsts, LogFormat,
+        LogTarget, Network, OriginPattern, PathPattern, Peer, PriorityRule, Rate, Reserve, Secret,
         SerializeBy, UpstreamServer, Window,
     },
     origin,
@@ -61,6 +63,8 @@ pub(crate) enum Value {
     Peers(Vec<Peer>),
     Rate(Option<Rate>),
     Hsts(Option<Hsts>),
+    BasicAuth(Option<BasicAuth>),
+    Bandwidth(Option<NonZeroU64>),
     Pages(BTreeMap<u16, PathBuf>),
     Folders(Vec<(String, PathBuf)>),
     Reply(Action),
@@ -174,6 +178,8 @@ impl Reader<'_> {
             },
             Kind::Hsts => self.scalar(kind, node, tls::hsts).map(Value::Hsts),
             Kind::Rate => self.scalar(kind, node, clients::rate).map(Value::Rate),
+            Kind::BasicAuth => self.basic_auth(kind, node).map(Value::BasicAuth),
+            Kind::Bandwidth => (self.scalar(kind, node, clients::bandwidth)).map(Value::Bandwidth),
             Kind::Origin => self.scalar(kind, node, origin::host).map(Value::Origin),
             Kind::Origins => self.list(kind, node, origin::host).map(Value::Origins),
             Kind::HttpOrigins => self.list(kind, node, origin::http_host).map(Value::Origins),

@@ -7,6 +7,7 @@
 //! ```
 //! [`begin`] takes the first of them at once. Most requests for files end there. All that must wait needs a future.
 
+mod guards;
 mod https;
 mod redirects;
 mod refused_head;
@@ -30,11 +31,12 @@ use weir_interfaces::own_call;
 use weir_observe::{clock, error_log::tell};
 
 use super::{
-    Gateway, compression,
+    Gateway,
+    auth::Unverified,
+    compression,
     conn::{Client, Conn},
     dispatch::{AskedBy, PoolHandle},
-    fastcgi_front, files, forwarded,
-    rates::RateFields,
+    fastcgi_front, files, forwarded, paced,
     record::Record,
     refusal::Refusal,
     route::{Found, Rules, Script, Target},
@@ -62,12 +64,15 @@ enum Routed {
     Script,
     /// Not known yet: the lookup has to wait for a disk.
     Waits,
+    /// Not known yet: a password has to be verified.
+    Password(Box<Unverified>),
 }
 
 /// What remains to be done for a request that [`begin`] did not answer.
 enum First {
     Script(Resume),
     Waits,
+    Password(Box<Unverified>),
     /// The answer is there, but the steps are not: a body has to be read, or an error page. Boxed, because it is rare.
     Done(Box<Result<Reply, Refusal>>),
 }
@@ -117,6 +122,7 @@ pub(crate) fn begin(
             }
         },
         Ok(Routed::Waits) => First::Waits,
+        Ok(Routed::Password(unverified)) => First::Password(unverified),
         Ok(Routed::Reply(reply)) if body.is_none() => {
             return respond(record, conn, (reply, None), rules);
         }
@@ -182,10 +188,16 @@ async fn steps(
             Routed::Script
         }
         First::Waits => Routed::Waits,
+        First::Password(unverified) => Routed::Password(unverified),
         First::Done(done) => return done.map(|reply| (reply, None)),
     };
     for redirects in 0..=MAX_LOCAL_REDIRECTS {
         if redirects > 0 {
+            routed = route(gateway, record, &client.conn, in_force)?;
+        }
+        while let Routed::Password(unverified) = routed {
+            Box::pin(unverified.verify()).await?;
+            record.rare_mut().sign_in(*unverified);
             routed = route(gateway, record, &client.conn, in_force)?;
         }
         if let Routed::Waits = routed {
@@ -293,16 +305,16 @@ fn route(
     record.path.clear();
     record.path.extend_from_slice(&found.path);
     record.silent = !rules.settings.access_log;
-    if found.has_guards() && record.asked().is_none() {
-        // What a script redirects to was allowed by the script.
-        let (rate, allowed) = check_guards(record, &found);
-        if rate.is_some() {
-            record.rare.get_or_insert_default().rate = rate;
-        }
-        allowed?;
-    }
+    // Before a password is asked for, which must not be sent without TLS.
     if let Some(answer) = https::redirect(found.site, record) {
         return answer.map(Routed::Reply);
+    }
+    if found.has_guards() && record.asked().is_none() {
+        // What a script redirects to was allowed by the script.
+        let outcome = guards::check(record, &found);
+        if let Some(unverified) = outcome.note(&mut record.rare)? {
+            return Ok(Routed::Password(unverified));
+        }
     }
     if found.route.is_none_or(|route| route.action.is_none())
         && let Some(pool) = rules.settings.pool
@@ -324,8 +336,10 @@ fn route(
         return Ok(Routed::Waits);
     };
     trace_target(record, &found.site.name, &target);
-    if let Some(guard) = found.guard_of(&target, &record.head.method) {
-        guard.check_client(&record.endpoints)?;
+    if let Some(guard) = found.guard_of(&target, &record.head.method)
+        && let Some(unverified) = guards::check_target(record, guard).note(&mut record.rare)?
+    {
+        return Ok(Routed::Password(unverified));
     }
     match target {
         Target::Script(script) => {
@@ -337,22 +351,6 @@ fn route(
             record.file = file;
             Ok(Routed::Reply(reply))
         }
-    }
-}
-
-/// Checks what site and route demand of clients. Returns also what the client is told of its `rate`.
-#[cold]
-fn check_guards(
-    record: &Record,
-    found: &Found<'_>,
-) -> (Option<Box<RateFields>>, Result<(), Refusal>) {
-    let mut guards = found.guards().chain(&found.rules.guard);
-    if let Err(refusal) = guards.try_for_each(|guard| guard.check_client(&record.endpoints)) {
-        return (None, Err(refusal));
-    }
-    match &found.rules.guard {
-        Some(guard) => guard.check_rate(record, &found.rules.policy, found.zone()),
-        None => (None, Ok(())),
     }
 }
 
@@ -369,8 +367,11 @@ async fn route_waiting(
         .resolve(&found, &head.method, query(head), record.head_whole)
         .await;
     trace_target(record, &found.site.name, &target);
-    if let Some(guard) = found.guard_of(&target, &record.head.method) {
-        guard.check_client(&record.endpoints)?;
+    if let Some(guard) = found.guard_of(&target, &record.head.method)
+        && let Some(unverified) = guards::check_target(record, guard).note(&mut record.rare)?
+    {
+        unverified.verify().await?;
+        record.rare.get_or_insert_default().sign_in(*unverified);
     }
     match target {
         Target::Script(script) => {
@@ -592,10 +593,15 @@ fn respond(
     let waiting = settings
         .filter(|settings| settings.compress)
         .and_then(|settings| compression::begin(&record, &mut answered, settings));
+    let bandwidth = settings.and_then(|settings| settings.bandwidth);
     match waiting {
-        None => Begun::Answered(hand_over(record, answered.0, answered.1, keep)),
+        None => {
+            paced::limit(&mut answered, bandwidth);
+            Begun::Answered(hand_over(record, answered.0, answered.1, keep))
+        }
         Some(waiting) => Begun::Steps(Box::pin(async move {
             waiting.done(&record, &mut answered).await;
+            paced::limit(&mut answered, bandwidth);
             hand_over(record, answered.0, answered.1, keep)
         })),
     }

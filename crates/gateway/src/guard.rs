@@ -1,4 +1,4 @@
-//! Who may use a site or a route: by address (`allow`, `deny`), and how often (`rate`).
+//! Who may use a site or a route: by address (`allow`, `deny`), how often (`rate`), and with which password (`basic_auth`).
 //!
 //! Sites that use none of this have no [`Guard`], and their requests cost nothing here.
 
@@ -6,8 +6,10 @@ use std::net::IpAddr;
 
 use http::StatusCode;
 use weir_config::{Peer, Settings};
+use weir_http1::Name;
 
 use super::{
+    auth::{Auth, Checked, Unverified},
     policy::Policy,
     rates::{Limit, RateFields, Verdict},
     record::{Endpoints, Record},
@@ -20,17 +22,22 @@ pub(crate) struct Guard {
     allow: Vec<Peer>,
     deny: Vec<Peer>,
     rate: Option<Limit>,
+    auth: Option<&'static Auth>,
 }
 
 impl Guard {
     /// `None`: everybody may do everything.
-    pub(crate) fn new(settings: &Settings) -> Option<Guard> {
+    pub(crate) fn new(settings: &Settings, auth: Option<&'static Auth>) -> Option<Guard> {
         let guard = Guard {
             allow: settings.allow.clone(),
             deny: settings.deny.clone(),
             rate: settings.rate.map(|rate| Limit::new(&rate)),
+            auth,
         };
-        let is_open = guard.allow.is_empty() && guard.deny.is_empty() && guard.rate.is_none();
+        let is_open = guard.allow.is_empty()
+            && guard.deny.is_empty()
+            && guard.rate.is_none()
+            && auth.is_none();
         (!is_open).then_some(guard)
     }
 
@@ -61,6 +68,26 @@ impl Guard {
             }
         };
         (Some(Box::new(limit.fields(&verdict))), allowed)
+    }
+
+    /// Checks the user and password of a request.
+    ///
+    /// # Errors
+    ///
+    /// The refusal: 401.
+    pub(crate) fn check_user(&self, record: &Record) -> Result<Checked, Refusal> {
+        let Some(auth) = self.auth else {
+            return Ok(Checked::Passes);
+        };
+        if record.is_signed_in(auth) {
+            return Ok(Checked::Passes);
+        }
+        let credentials = auth.credentials(record.head.fields.all(Name::Authorization))?;
+        let unverified = Unverified { auth, credentials };
+        Ok(match auth.remembers(&unverified.credentials) {
+            true => Checked::Remembered(unverified),
+            false => Checked::Unverified(unverified),
+        })
     }
 
     /// Checks a client's address. Who is denied stays out, even if `allow` has him. If there is an `allow`, all others stay

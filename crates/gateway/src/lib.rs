@@ -22,6 +22,7 @@
 
 mod accept;
 mod agent_check;
+mod auth;
 mod callers;
 mod census;
 mod cgi;
@@ -40,6 +41,7 @@ mod guard;
 mod idle;
 mod messages;
 mod own_calls;
+mod paced;
 mod params;
 mod policy;
 mod pool_log;

@@ -62,6 +62,11 @@ pub(crate) fn put(
     };
     params.pair(b"SERVER_NAME", name);
 
+    if let Some(user) = record.user() {
+        params.pair(b"AUTH_TYPE", b"Basic");
+        params.pair(b"REMOTE_USER", user);
+    }
+
     let deadline = deadline(record);
     if !deadline.is_empty() {
         params.pair(DEADLINE, &deadline);

@@ -4,6 +4,7 @@
 //! the log line when the last byte is sent. If it is dropped before, the log says that the client has left.
 
 mod endpoints;
+mod user;
 
 use std::{
     cell::RefCell,
@@ -24,7 +25,7 @@ use weir_observe::{
 use weir_pool::Micros;
 use weir_semantics::coding::Accepted;
 
-pub(crate) use self::endpoints::Endpoints;
+pub(crate) use self::{endpoints::Endpoints, user::SignedIn};
 use super::{
     Gateway,
     access_log::Entry,
@@ -118,6 +119,10 @@ pub(crate) struct Rare {
     pub(crate) earlier: Earlier,
     /// What the client is told of its `rate`.
     pub(crate) rate: Option<Box<RateFields>>,
+    /// The user, if a password was needed.
+    pub(crate) signed_in: Option<SignedIn>,
+    /// The client's address may use the path, and its `rate` has counted the request.
+    pub(crate) is_admitted: bool,
 }
 
 /// Totals of scripts that redirected a request to another script.
@@ -449,12 +454,13 @@ impl Record {
         if self.silent || log.is_off() {
             return;
         }
+        let remote_user = self.remote_user();
         log.write(&Entry {
             time: SystemTime::now(),
             request_id: self.id,
             remote_addr: self.endpoints.remote_addr(),
             peer_addr: self.endpoints.peer_addr(),
-            remote_user: (self.params.as_ref()).and_then(|params| params.get(b"REMOTE_USER")),
+            remote_user: remote_user.as_deref(),
             method: self.method().as_str(),
             uri: self.asked_uri(),
             protocol: protocol(self.head.version),

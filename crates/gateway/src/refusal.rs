@@ -21,9 +21,11 @@ pub(crate) struct Refusal {
     /// requests.
     pub(crate) message: String,
     /// Seconds.
-    retry_after: Option<u64>,
+    retry_after: Option<u32>,
     /// Allowed methods.
     allow: Option<HeaderValue>,
+    /// `WWW-Authenticate`
+    challenge: Option<&'static HeaderValue>,
     /// The connection must be closed, because the client is still sending data that is not read.
     pub(crate) close: bool,
 }
@@ -43,6 +45,7 @@ impl Refusal {
             message: message.into(),
             retry_after: None,
             allow: None,
+            challenge: None,
             close: status == StatusCode::BAD_REQUEST,
         }
     }
@@ -80,12 +83,18 @@ impl Refusal {
     }
 
     pub(crate) fn retry_after(mut self, seconds: u64) -> Refusal {
-        self.retry_after = Some(seconds);
+        self.retry_after = Some(u32::try_from(seconds).unwrap_or(u32::MAX));
         self
     }
 
     pub(crate) fn allow(mut self, methods: HeaderValue) -> Refusal {
         self.allow = Some(methods);
+        self
+    }
+
+    /// The client should send a user and a password.
+    pub(crate) fn challenge(mut self, challenge: &'static HeaderValue) -> Refusal {
+        self.challenge = Some(challenge);
         self
     }
 
@@ -120,6 +129,9 @@ impl Refusal {
         }
         if let Some(methods) = &self.allow {
             put(Name::Allow, methods.as_bytes());
+        }
+        if let Some(challenge) = self.challenge {
+            put(Name::WwwAuthenticate, challenge.as_bytes());
         }
         if self.close {
             put(Name::Connection, b"close");

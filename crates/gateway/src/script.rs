@@ -390,6 +390,7 @@ pub(super) fn facts(record: &Record, content_length: u64) -> Facts<'_> {
         authorization: record.known_header(Name::Authorization).unwrap_or_default(),
         user: (record.params.as_ref())
             .and_then(|params| params.get(b"REMOTE_USER"))
+            .or(record.user())
             .unwrap_or_default(),
         content_length,
     }

@@ -109,6 +109,29 @@ impl Part {
         }
     }
 
+    /// Its first `most` bytes, and the rest if there is one.
+    pub fn split(self, most: u64) -> (Part, Option<Part>) {
+        if self.len() <= most {
+            return (self, None);
+        }
+        match self {
+            Part::Bytes(mut bytes) => {
+                let rest = bytes.split_off(usize::try_from(most).unwrap_or(usize::MAX));
+                (Part::Bytes(bytes), Some(Part::Bytes(rest)))
+            }
+            Part::File { file, offset, len } => {
+                let rest = Part::File {
+                    file: file.clone(),
+                    offset: offset + most,
+                    len: len - most,
+                };
+                let len = most;
+                (Part::File { file, offset, len }, Some(rest))
+            }
+            Part::Trailers(_) => (self, None),
+        }
+    }
+
     /// Drops the bytes after the first `most`.
     pub fn truncate(&mut self, most: u64) {
         match self {

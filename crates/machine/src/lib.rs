@@ -18,6 +18,7 @@ use std::{
 };
 
 use weir_config::{Address, Egress, Machine, Obstacle};
+use weir_htpasswd::Users;
 use weir_sys::{
     file,
     identity::{self, Identity},
@@ -132,6 +133,23 @@ impl Machine for ThisMachine {
         ClientAuthority::read(&text).map(drop)
     }
 
+    fn users(&self, file: &Path) -> Result<(), Vec<String>> {
+        let text = fs::read(file).map_err(|error| vec![error.to_string()])?;
+        let users = Users::parse(&text);
+        let mut faults: Vec<_> = users
+            .faults()
+            .iter()
+            .map(|fault| fault.to_string())
+            .collect();
+        if users.is_empty() && faults.is_empty() {
+            faults.push("it has no user; add one: htpasswd -B FILE USER".to_owned());
+        }
+        match faults.is_empty() {
+            true => Ok(()),
+            false => Err(faults),
+        }
+    }
+
     fn open_to_all(&self, path: &Path) -> bool {
         fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o006 != 0)
     }
@@ -157,7 +175,8 @@ impl Machine for ThisMachine {
     }
 
     fn barred(&self, path: &Path, user: &str) -> Option<PathBuf> {
-        closed_step(path, user, |is_end| if is_end { 0o5 } else { 0o1 })
+        let end = if path.is_file() { 0o4 } else { 0o5 };
+        closed_step(path, user, |is_end| if is_end { end } else { 0o1 })
     }
 
     fn link_out(&self, root: &Path) -> Option<(PathBuf, PathBuf)> {

@@ -242,6 +242,7 @@ impl Variables for Entry<'_> {
             Variable::Uri => put(self.uri),
             Variable::Protocol => put(self.protocol.as_bytes()),
             Variable::RemoteAddr => put(self.remote_addr.as_bytes()),
+            Variable::RemoteUser => put(self.remote_user.unwrap_or_default()),
             Variable::Site => put(self.site.unwrap_or_default().as_bytes()),
             Variable::Pool => put(self.pool.unwrap_or_default().as_bytes()),
             Variable::Reason => put(self.reason.unwrap_or_default().as_bytes()),

@@ -1,8 +1,9 @@
 //! Who clients are, and what each may do: addresses, rates, speeds, users.
 
 use core::{fmt, net::IpAddr, time::Duration};
+use std::path::PathBuf;
 
-use super::Network;
+use super::{Network, RequestPart};
 
 /// Some of those that connect: an element of `trusted`, `allow` and `deny`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,4 +71,25 @@ impl fmt::Display for Rate {
         };
         write!(f, "{}/{unit} burst {}", self.count, self.burst)
     }
+}
+
+/// How to identify clients that get equal shares of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum FairBy {
+    /// No fair queueing.
+    Off,
+    /// By client address; IPv6 by its first 64 bits.
+    #[default]
+    Address,
+    /// By this part of the request; by client address if the part is missing.
+    Part(RequestPart),
+}
+
+/// Users and passwords that clients need (RFC 7617).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BasicAuth {
+    /// What is protected, for the people who are asked for a password.
+    pub realm: String,
+    /// The file of users, as htpasswd writes it.
+    pub file: PathBuf,
 }

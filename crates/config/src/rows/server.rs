@@ -49,8 +49,11 @@ pub(super) const SERVER: &[Row] = &[
         "What happens to `X-Forwarded-For`, `X-Forwarded-Proto`, `X-Forwarded-Host` and `Forwarded` from clients that are not `trusted`. \
          `\"pass\"`: scripts get them, and must not believe them."),
     key(&[Server], "max_rate_clients", Kind::Count { min: 64, max: 100_000_000 }, Value("65536"),
-        "Of so many clients weir remembers how many requests they sent (`rate`). Each takes 16 bytes. If there are more, the one \
+        "Of so many clients weir remembers how many requests they sent (`rate`). Each takes 17 bytes. If there are more, the one \
          that may send the most is forgotten."),
+    key(&[Server], "max_waiting_passwords", Kind::Count { min: 1, max: 65_536 }, Value("128"),
+        "Maximum number of requests that wait until their password is verified (`basic_auth`), which takes long by design. More are refused with \
+         503. Half of the cores verify at the same time."),
     key(&[Server], "server_software", Kind::Text, Absent("`weir/VERSION (nginx compatible)`"),
         "Value of `SERVER_SOFTWARE` for scripts. Applications such as WordPress look for a known server name in it.")
         .called(&["fastcgi_param_server_software"]),

@@ -161,6 +161,13 @@ pub(super) const SETTINGS: &[Row] = &[
         "How many requests a client may send: `\"10/s burst 20\"`, also `/m` and `/h`. The 20 may come at once, in addition to the even rate; without \
          `burst`, as many as in one unit of time. More: 429. `fair_by` says what a client is; on a unix socket nobody is limited. A route with a \
          rate counts for itself; `\"\"` in a route: any.").called(&["limit_req", "rate_limit"]),
+    key(BOTH, "basic_auth", Kind::BasicAuth, Absent("nobody is asked for a password"),
+        "Clients need a user and a password of a file, which htpasswd writes: `{ realm = \"staging\", file = \"/etc/weir/htpasswd\" }`. Others get \
+         401. The gateway's user must be able to read the file. A changed file is used at once. `allow` and `deny` must let the client in as well. \
+         `false` in a route: no password.").called(&["auth_basic", "auth_basic_user_file", "basicauth", "AuthUserFile"]),
+    key(BOTH, "bandwidth", Kind::Bandwidth, Absent("no limit"),
+        "Maximum speed at which the body of each answer is sent, in bytes a second: `\"5M/s\"`. A script's answer is stored meanwhile, as for \
+         any slow client. `\"\"` in a route: no limit.").called(&["limit_rate"]),
     key(BOTH, "access_log", Kind::Bool, Value("true"),
         "Write requests to the access log."),
 ];

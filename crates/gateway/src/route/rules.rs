@@ -19,7 +19,7 @@ use super::{
     rewrite::Rewrite,
     root::{OpenRoot, Root, Roots, trim_slash},
 };
-use crate::{files::Presentation, guard::Guard, policy::Policy};
+use crate::{auth::Auths, files::Presentation, guard::Guard, policy::Policy};
 
 /// The compiled settings for a request.
 #[derive(Debug)]
@@ -222,6 +222,7 @@ pub(super) struct Compiler<'c> {
     roots: Roots,
     rules: Vec<&'static Rules>,
     spaces: Vec<Space>,
+    auths: Auths,
 }
 
 impl<'c> Compiler<'c> {
@@ -231,6 +232,7 @@ impl<'c> Compiler<'c> {
             roots,
             rules: Vec::new(),
             spaces: Vec::new(),
+            auths: Auths::default(),
         }
     }
 
@@ -295,11 +297,15 @@ impl<'c> Compiler<'c> {
             error_pages.insert(*status, (space, name.as_bytes().into()));
         }
 
+        let auth = settings.basic_auth.as_ref();
+        let auth = auth
+            .map(|auth| self.auths.get(auth, self.config))
+            .transpose()?;
         let pool = settings.pool.and_then(|id| self.config.pools.get(id.0));
         Ok(Rules {
             script: ScriptPattern::new(&settings.script).map_err(named("script"))?,
             policy: Policy::new(&settings.policy)?,
-            guard: Guard::new(settings),
+            guard: Guard::new(settings, auth),
             hsts: settings.hsts.map(|hsts| hsts.header()),
             fallback: settings.fallback.as_deref().map(|text| {
                 let rewrite = Rewrite::new(text);
