@@ -265,15 +265,20 @@ impl WorkerScore {
             facts.authorization,
         ];
         let texts = texts.map(|text| &text[..text.len().min(LONGEST)]);
-        let words: usize = texts.iter().map(|text| text.len().div_ceil(WORD)).sum();
-        let space = match words > NEAR {
-            true => self.far(),
-            false => &self.near[..],
-        };
-        let mut space = space.iter();
+        let mut space = self.space(texts.iter().map(|text| text.len()).sum());
         for (text, length) in texts.into_iter().zip(&self.lengths) {
             length.store(text.len() as u16, Relaxed);
-            put_words(text, &mut space);
+            space = put_words(text, space);
+        }
+    }
+
+    /// The words for texts of so many bytes.
+    #[inline]
+    fn space(&self, bytes: usize) -> &[AtomicU64] {
+        // Each text may leave some of its last word empty.
+        match bytes > (NEAR - TEXTS) * WORD {
+            true => self.far(),
+            false => &self.near[..],
         }
     }
 
@@ -310,11 +315,7 @@ impl WorkerScore {
     fn copy(&self) -> Activity {
         let lengths: [usize; TEXTS] =
             (self.lengths.each_ref()).map(|length| usize::from(length.load(Relaxed)).min(LONGEST));
-        let words: usize = lengths.iter().map(|length| length.div_ceil(WORD)).sum();
-        let mut space = match words > NEAR {
-            true => self.far(),
-            false => &self.near[..],
-        };
+        let mut space = self.space(lengths.iter().sum());
         let texts = lengths.map(|length| {
             let (from, left) = space.split_at(length.div_ceil(WORD));
             space = left;
@@ -352,24 +353,24 @@ impl Activity {
     }
 }
 
-/// Puts a text into the next words. The last one may have room left.
+/// Puts a text into the first of these words. The last one may have room left. Returns the other words.
 #[inline]
-fn put_words<'s>(text: &[u8], space: &mut impl Iterator<Item = &'s AtomicU64>) {
-    let mut put = |word: u64| {
-        if let Some(space) = space.next() {
-            space.store(word, Relaxed);
-        }
-    };
+fn put_words<'s>(text: &[u8], space: &'s [AtomicU64]) -> &'s [AtomicU64] {
     let (words, rest) = text.as_chunks::<WORD>();
-    words.iter().for_each(|word| put(u64::from_le_bytes(*word)));
-    if rest.is_empty() {
-        return;
+    let (into, left) = space.split_at(words.len());
+    for (word, into) in words.iter().zip(into) {
+        into.store(u64::from_le_bytes(*word), Relaxed);
     }
-    put(match text.last_chunk::<WORD>() {
+    let (false, Some((into, left))) = (rest.is_empty(), left.split_first()) else {
+        return left;
+    };
+    let word = match text.last_chunk::<WORD>() {
         // The first of these bytes are in the word before.
         Some(last) => u64::from_le_bytes(*last) >> (8 * (WORD - rest.len())),
         None => (rest.iter().rev()).fold(0, |word, byte| word << 8 | u64::from(*byte)),
-    });
+    };
+    into.store(word, Relaxed);
+    left
 }
 
 /// Scores whose workers have ended.
