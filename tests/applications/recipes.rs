@@ -89,7 +89,12 @@ impl Recipe {
         } else {
             format!("{text}\n[log]\nformat = \"json\"\n{log}")
         };
-        self.setup.start_toml(&format!("{server}\n{text}"))
+        let text = if text.contains("[server]\n") {
+            text.replace("[server]\n", &server)
+        } else {
+            format!("{server}\n{text}")
+        };
+        self.setup.start_toml(&text)
     }
 }
 

@@ -53,7 +53,12 @@ fn a_tls_proxy_in_front_tells_the_clients_address_and_https() {
                 address.ip(),
                 address.port()
             ))
-            .args(["--interface", "127.0.0.77", "-H", "X-Real-IP: 6.6.6.6"])
+            .args([
+                "--interface",
+                "127.0.0.77",
+                "-H",
+                "X-Forwarded-For: 6.6.6.6",
+            ])
             .arg("https://shop.example/some/page"))
     };
     let expected = "127.0.0.77 on 443 https shop.example ";
