@@ -461,38 +461,6 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_changes_is_read_whole_or_again() {
-        let score = Score::new(1);
-        let entry = score.get();
-        let stop = std::sync::atomic::AtomicBool::new(false);
-        let text = |n: u8| vec![b'a' + n % 26; if n.is_multiple_of(2) { 30 } else { 900 }];
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut n = 0_u8;
-                while !stop.load(Relaxed) {
-                    let text = text(n);
-                    let facts = Facts {
-                        method: b"GET",
-                        uri: &text,
-                        script: &text,
-                        content_length: u64::from(text[0]),
-                        ..Facts::default()
-                    };
-                    entry.begin(&facts, 0);
-                    n = n.wrapping_add(1);
-                }
-            });
-            for _ in 0..2_000 {
-                let (is_whole, _) = entry.request(|script, uri| {
-                    script == uri && script.iter().all(|byte| Some(byte) == script.first())
-                });
-                assert!(is_whole);
-            }
-            stop.store(true, Relaxed);
-        });
-    }
-
-    #[test]
     fn the_memory_of_a_worker_that_has_ended_is_used_again() {
         let score = Score::new(1);
         score.begin(&facts(), 7);
