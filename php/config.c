@@ -85,6 +85,8 @@ static bool take(struct pool_config *config, const struct field *field)
 {
 	if (is_key(field, "protocol")) {
 		config->protocol = number(field);
+	} else if (is_key(field, "weir_version")) {
+		set_text(&config->weir_version, field);
 	} else if (is_key(field, "weir")) {
 		set_text(&config->weir, field);
 	} else if (is_key(field, "pool")) {

@@ -17,6 +17,8 @@ struct ini_value {
 struct pool_config {
 	/* The manager's protocol number (protocol.h). It is the first field. 0: not sent. */
 	unsigned protocol;
+	/* The manager's version; NULL: not sent. */
+	char *weir_version;
 	/* Path of the manager's program, for messages; NULL: not sent. */
 	char *weir;
 	char *pool;

@@ -269,7 +269,7 @@ static int leave(void)
 /* ---- start ---- */
 
 /*
- * The text of READY: the inputs of PHP's configuration, the protocol number, and the loaded libraries, one line each:
+ * The text of READY: the inputs of PHP's configuration, the protocol number, our version, and the loaded libraries, one line each:
  * "library DEV INODE PATH". NULL: out of memory. The master reports this because the manager may not be allowed to
  * inspect this process. A library that was replaced after loading has another inode than the file at its path. "gone":
  * its file was removed, as by an upgrade.
@@ -289,7 +289,7 @@ static char *ready_text(const char *inputs)
 		}
 		return NULL;
 	}
-	fprintf(out, "%s\nprotocol %u\n", inputs, protocol_number());
+	fprintf(out, "%s\nprotocol %u\nversion %s\n", inputs, protocol_number(), weir_version());
 	while (maps && getline(&line, &size, maps) > 0) {
 		char *path = strchr(line, '/');
 		if (!path || !strstr(path, ".so")) {
@@ -319,11 +319,13 @@ static char *ready_text(const char *inputs)
 	return fclose(out) == 0 ? text : (free(text), NULL);
 }
 
-/* Whether the manager uses the same protocol number. If not, reports to it both files and what to do. */
+/* Whether the manager has the same protocol number and version. If not, reports to it both files and what to do. */
 static bool agree(void)
 {
 	char own[PATH_MAX], why[2 * PATH_MAX + 512], theirs[32] = "an unknown version";
-	if (config.protocol == protocol_number()) {
+	bool same_protocol = config.protocol == protocol_number();
+	const char *version = config.weir_version ? config.weir_version : "unknown";
+	if (same_protocol && !strcmp(version, weir_version())) {
 		return true;
 	}
 	ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
@@ -331,9 +333,16 @@ static bool agree(void)
 	if (config.protocol) {
 		snprintf(theirs, sizeof theirs, "%u", config.protocol);
 	}
+	if (same_protocol) {
+		snprintf(why, sizeof why,
+			 "weir-php is version %s (%s), weir is version %s (%s): install both from one build, then run `weir upgrade`",
+			 weir_version(), *own ? own : "weir-php", version, config.weir ? config.weir : "weir");
+		tell_failed(channel, why);
+		return false;
+	}
 	snprintf(why, sizeof why,
 		 "weir and weir-php are from different builds: %s uses protocol %u, %s uses protocol %s; install both from one "
-		 "build (in weir's source: make, make install; for a weir that runs from there: make php) and restart weir",
+		 "build (in weir's source: make, make install; for a weir that runs from there: make php), then run `weir upgrade`",
 		 *own ? own : "weir-php", protocol_number(), config.weir ? config.weir : "weir", theirs);
 	tell_failed(channel, why);
 	return false;

@@ -1,5 +1,5 @@
 /*
- * The number of the protocol. See protocol.h.
+ * The number of the protocol, and the version of the build. See protocol.h.
  */
 #include "protocol.h"
 
@@ -12,6 +12,28 @@
 #define WORDS "weir-php speaks protocol "
 extern const char protocol_text[];
 __attribute__((used)) const char protocol_text[] = WORDS "4\n";
+
+/*
+ * The version of this build, which weir also reads from the file. It has room for a longer one: tests write another version
+ * to a copy of the program. WEIR_VERSION comes from Cargo.toml (php/build).
+ */
+#define VERSION_WORDS "weir-php was built as version "
+extern const char version_text[80];
+__attribute__((used)) const char version_text[80] = VERSION_WORDS WEIR_VERSION "\n";
+
+const char *weir_version(void)
+{
+	static char version[sizeof version_text];
+	/* The compiler must not assume that the file has the text of the source. */
+	const volatile char *text = version_text + sizeof VERSION_WORDS - 1;
+	size_t length = 0;
+	while (length + sizeof VERSION_WORDS < sizeof version && text[length] && text[length] != '\n') {
+		version[length] = text[length];
+		length++;
+	}
+	version[length] = '\0';
+	return version;
+}
 
 unsigned protocol_number(void)
 {

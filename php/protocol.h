@@ -9,4 +9,7 @@
 /* The protocol number of this program. Increase it in protocol.c whenever a message or a record changes. */
 unsigned protocol_number(void);
 
+/* The version of this build. weir and weir-php of different versions refuse each other, also with the same protocol. */
+const char *weir_version(void);
+
 #endif

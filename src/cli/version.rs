@@ -32,7 +32,7 @@ pub(super) fn text() -> String {
 
 /// `weir 0.1.0 (0123456789ab)`
 fn first_line() -> String {
-    let version = env!("CARGO_PKG_VERSION");
+    let version = weir_sys::version::version();
     match env!("WEIR_BUILT_FROM") {
         "" => format!("weir {version}"),
         commit => format!("weir {version} ({commit})"),

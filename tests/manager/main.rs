@@ -10,6 +10,7 @@ mod php;
 mod residue;
 mod stuck;
 mod support;
+mod versions;
 
 use std::{
     fs,

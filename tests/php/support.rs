@@ -132,9 +132,15 @@ impl Config {
 
     fn message(&self) -> Vec<u8> {
         let mut bytes = vec![1];
-        let own = ("protocol".to_owned(), PROTOCOL.to_owned());
-        let says = self.fields.iter().any(|(key, _)| key == "protocol");
-        for (key, value) in (!says).then_some(&own).into_iter().chain(&self.fields) {
+        let own = [
+            ("protocol".to_owned(), PROTOCOL.to_owned()),
+            (
+                "weir_version".to_owned(),
+                env!("CARGO_PKG_VERSION").to_owned(),
+            ),
+        ];
+        let says = |own: &&(String, String)| self.fields.iter().any(|(key, _)| *key == own.0);
+        for (key, value) in own.iter().filter(|own| !says(own)).chain(&self.fields) {
             bytes.extend((key.len() as u16).to_be_bytes());
             bytes.extend((value.len() as u32).to_be_bytes());
             bytes.extend(key.as_bytes());

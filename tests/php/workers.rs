@@ -486,6 +486,16 @@ fn a_master_that_cannot_start_says_why() {
             site.config().with("protocol", ""),
             "weir uses protocol an unknown version",
         ),
+        (
+            site.config()
+                .with("ini", "nonsense")
+                .with("weir_version", "0.0.7"),
+            "weir is version 0.0.7",
+        ),
+        (
+            site.config().with("weir_version", ""),
+            "weir is version unknown",
+        ),
         (site.config().with("chdir", "/nowhere"), "chdir to /nowhere"),
         (
             site.config().with("chroot", "/nowhere"),

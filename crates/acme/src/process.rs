@@ -25,7 +25,7 @@ use tokio::{
 };
 use weir_sys::{
     identity::{self, Identity},
-    process,
+    process, version,
 };
 
 use crate::{
@@ -63,6 +63,7 @@ pub fn run() -> Result<(), String> {
 fn enter(control: &OwnedFd, parent: u32) -> Result<(), String> {
     let told = |error: io::Error| error.to_string();
     let _ = process::set_name(c"weir-acme");
+    version::be_greeted(control.as_fd(), "weir's process for certificates")?;
     let first = receive(control.as_fd(), true).map_err(told)?;
     let Some(ToAcme::Become(who)) = first else {
         return Err("the manager did not say first which user to become".into());

@@ -238,7 +238,7 @@ fn put_gateway(page: &mut Page, gateway: &Gateway) {
     page.put(Metric::SpoolMemory, &[], in_memory as f64);
     page.put(Metric::Spool, &[], gateway.spool_space.used() as f64);
     page.put(Metric::SpoolLimit, &[], server.max_spool as f64);
-    page.put(Metric::Build, &[env!("CARGO_PKG_VERSION")], 1.0);
+    page.put(Metric::Build, &[weir_sys::version::version()], 1.0);
     let started = gateway.started.duration_since(UNIX_EPOCH);
     let started = started.unwrap_or_default().as_secs_f64();
     page.put(Metric::StartTime, &[], started);

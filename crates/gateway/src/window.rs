@@ -43,7 +43,7 @@ impl Window for View {
         let pools = (gateway.pools.iter().enumerate())
             .map(|(index, pool)| pool_status(gateway, index, pool, uses.as_ref()));
         json!({
-            "version": env!("CARGO_PKG_VERSION"),
+            "version": weir_sys::version::version(),
             "manager_pid": weir_sys::process::parent(),
             "gateway_pid": std::process::id(),
             "state": if gateway.keeps_no_connections() { "draining" } else { "serving" },

@@ -27,7 +27,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use weir_sys::{identity, memory, message, process, sandbox};
+use weir_sys::{identity, memory, message, process, sandbox, version};
 use weir_tls::Pair;
 
 use self::keys::Keys;
@@ -68,6 +68,7 @@ impl<'a> Keeper<'a> {
     /// Receives the first message and gives up all rights.
     fn enter(control: &'a OwnedFd, parent: u32) -> Result<Keeper<'a>, String> {
         let _ = process::set_name(c"weir-keeper");
+        version::be_greeted(control.as_fd(), "weir's keeper of private keys")?;
         let Some(ToKeeper::Become(who)) = next(control)? else {
             return Err("the manager did not say first which user to become".into());
         };

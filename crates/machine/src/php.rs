@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use weir_sys::version::version;
+
 /// The program for a version of PHP (`8.2`); `None`: for the newest one. Returns the version, too.
 ///
 /// # Errors
@@ -20,8 +22,8 @@ pub fn find(wanted: Option<&str>) -> Result<(String, PathBuf), (String, String)>
 /// php/protocol.c, whenever one of them changes.
 pub const PROTOCOL: u32 = 4;
 
-/// Checks that the weir-php at `path` has the same protocol version as this weir. The version is
-/// read from the file. If the file does not contain it (for example a script that starts the
+/// Checks that the weir-php at `path` has the same version and protocol as this weir. Both are
+/// read from the file. If the file does not contain them (for example a script that starts the
 /// program), the first message to weir-php finds out.
 ///
 /// # Errors
@@ -36,14 +38,24 @@ pub fn check_build(path: &Path) -> Result<(), (String, String)> {
         return Ok(());
     }
     match spoken(&bytes) {
-        Some(PROTOCOL) => Ok(()),
-        other => Err(other_build(path, other)),
+        Some(PROTOCOL) if built(&bytes) == Some(version()) => Ok(()),
+        other => Err(other_build(path, other, built(&bytes))),
     }
 }
 
-/// The message about a weir-php with another protocol version, and the fix. `None`: it reports no
-/// version.
-pub fn other_build(path: &Path, spoken: Option<u32>) -> (String, String) {
+/// The message about a weir-php with another protocol or, with the same protocol, of another version, and the fix. `None`:
+/// it does not report that.
+pub fn other_build(path: &Path, spoken: Option<u32>, built: Option<&str>) -> (String, String) {
+    if spoken == Some(PROTOCOL) {
+        let cause = format!(
+            "weir-php is version {} ({}), weir is version {} ({})",
+            built.unwrap_or("unknown"),
+            path.display(),
+            version(),
+            own_program().display()
+        );
+        return (cause, MEND_BUILD.into());
+    }
     let spoken = spoken.map_or("an unknown version".to_owned(), |number| number.to_string());
     (
         format!(
@@ -57,7 +69,15 @@ pub fn other_build(path: &Path, spoken: Option<u32>) -> (String, String) {
 
 /// This program, for messages.
 pub fn own_program() -> PathBuf {
-    std::env::current_exe().unwrap_or_else(|_| "weir".into())
+    let path = std::env::current_exe().unwrap_or_else(|_| "weir".into());
+    // The kernel adds this to the path of a file that was replaced.
+    match path
+        .to_str()
+        .and_then(|path| path.strip_suffix(" (deleted)"))
+    {
+        Some(path) => path.into(),
+        None => path,
+    }
 }
 
 /// The protocol version after the text that php/protocol.c puts before it.
@@ -68,6 +88,22 @@ fn spoken(program: &[u8]) -> Option<u32> {
     std::str::from_utf8(&rest[..end]).ok()?.parse().ok()
 }
 
+/// The version after the text that php/protocol.c puts before it.
+fn built(program: &[u8]) -> Option<&str> {
+    let at = memchr::memmem::find(program, VERSION_WORDS)?;
+    let rest = &program[at + VERSION_WORDS.len()..];
+    let end = rest
+        .iter()
+        .take(LONGEST_VERSION)
+        .position(|byte| *byte == b'\n')?;
+    std::str::from_utf8(&rest[..end]).ok()
+}
+
+const VERSION_WORDS: &[u8] = b"weir-php was built as version ";
+
+/// Maximum length of a version in a program, bytes.
+const LONGEST_VERSION: usize = 64;
+
 const PROTOCOL_WORDS: &[u8] = b"weir-php speaks protocol ";
 
 /// The first bytes of a Linux program (elf(5)).
@@ -77,7 +113,7 @@ const ELF: &[u8] = b"\x7fELF";
 const MOST_READ: u64 = 64 << 20;
 
 const MEND_BUILD: &str = "install both from one build (in weir's source: `make`, `make install`; for a weir that runs from \
-                          there: `make php`), and restart weir if it runs";
+                          there: `make php`), and run `weir upgrade` if it runs";
 
 /// The programs of all versions of PHP, the oldest first, with their versions (`8.2`).
 pub fn all() -> Vec<(String, PathBuf)> {
@@ -201,6 +237,8 @@ mod tests {
         let words = str::from_utf8(PROTOCOL_WORDS).unwrap();
         assert!(source.contains(&format!("#define WORDS \"{words}\"")));
         assert!(source.contains(&format!("= WORDS \"{PROTOCOL}\\n\";")));
+        let words = str::from_utf8(VERSION_WORDS).unwrap();
+        assert!(source.contains(&format!("#define VERSION_WORDS \"{words}\"")));
     }
 
     #[test]
@@ -212,8 +250,18 @@ mod tests {
             check_build(&path)
         };
         let cause = |text: &str| check(text).unwrap_err().0;
-        let file = |number: &str| format!("\x7fELF\0\0weir-php speaks protocol {number}\n\0");
+        let of = |number: &str, version: &str| {
+            let words = "weir-php speaks protocol";
+            format!("\x7fELF\0\0{words} {number}\n\0weir-php was built as version {version}\n\0")
+        };
+        let file = |number: &str| of(number, version());
         assert_eq!(check(&file(&PROTOCOL.to_string())), Ok(()));
+        let other = cause(&of(&PROTOCOL.to_string(), "0.0.7"));
+        assert!(other.starts_with("weir-php is version 0.0.7 ("), "{other}");
+        assert!(
+            other.contains(&format!("weir is version {} (", version())),
+            "{other}"
+        );
         assert!(cause(&file("77")).ends_with("weir-php8.2 uses protocol 77"));
         for old in ["\x7fELF\0nothing", &file("x"), &file("99999999999")] {
             assert!(cause(old).ends_with("uses protocol an unknown version"));

@@ -30,6 +30,7 @@ use weir_sys::{
     identity::Identity,
     memory, message,
     process::{self, Exit, Spawn},
+    version,
 };
 
 use super::keeper::Keeper;
@@ -423,6 +424,7 @@ impl Orders {
 
     fn start(&mut self) -> io::Result<()> {
         let (ours, theirs) = message::pair()?;
+        version::greet(ours.as_fd())?;
         let spawn = Spawn {
             program: "/proc/self/exe".into(),
             name: Some("weir: acme".into()),

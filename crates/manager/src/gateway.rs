@@ -15,7 +15,10 @@ use std::{
 };
 
 use weir_control::{Channel, ToGateway, ToManager};
-use weir_sys::process::{self, Exit, Spawn};
+use weir_sys::{
+    process::{self, Exit, Spawn},
+    version,
+};
 
 use super::jail::ROLE;
 
@@ -87,6 +90,7 @@ impl Gateway {
             // Our own program, also if its file was replaced by a newer one.
             ..Spawn::new("/proc/self/exe", theirs.into(), stdout, stderr)
         };
+        version::greet(channel.as_fd()).map_err(|error| error.to_string())?;
         let pid = spawn.start().map_err(|error| error.to_string())?;
         put_first(pid, priority);
         self.due = None;

@@ -16,7 +16,7 @@ use weir_control::{
     TlsGiven, ToGateway, ToManager, WindowSockets,
 };
 use weir_observe::{console, log_text};
-use weir_sys::{file, identity, limits, memory, process};
+use weir_sys::{file, identity, limits, memory, process, version};
 
 /// The argument that starts the program as a gateway. Only the manager uses it.
 pub(super) const ROLE: &str = "--role=gateway";
@@ -39,7 +39,8 @@ pub fn enter() -> Result<Heritage, String> {
         .map(Channel::new)
         .map_err(|error| format!("the gateway was not started by a manager: {error}"))?;
     let parent = process::parent();
-    match receive(&channel, parent) {
+    let greeted = version::be_greeted(channel.as_fd(), "weir's gateway");
+    match greeted.and_then(|()| receive(&channel, parent)) {
         Ok(given) => given.into_heritage(channel),
         Err(message) => Err(complain(&channel, message)),
     }

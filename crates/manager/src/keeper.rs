@@ -21,6 +21,7 @@ use weir_sys::{
     identity::Identity,
     message, poll,
     process::{self, Exit, Spawn},
+    version,
 };
 
 use super::gateway::{Lifetime, describe_pause};
@@ -131,6 +132,7 @@ impl Keeper {
             core_size: Some(0),
             ..Spawn::new("/proc/self/exe", theirs, stdout, stderr)
         };
+        version::greet(ours.as_fd()).map_err(|error| failed(error.to_string()))?;
         let become_user: ToKeeper = ToKeeper::Become(who.clone());
         let pid = spawn.start().map_err(|error| failed(error.to_string()))?;
         self.running = Some(Running {

@@ -37,6 +37,7 @@ use weir_sys::{
     limits::OpenFiles,
     message,
     process::{self, Exit, Spawn},
+    version,
 };
 
 use super::{
@@ -196,6 +197,7 @@ impl Masters {
                 "protocol",
                 weir_machine::php::PROTOCOL.to_string().into_bytes(),
             ),
+            ("weir_version", version::version().into()),
             ("weir", own),
         ];
         config.extend(spec.config.iter().cloned());
@@ -441,11 +443,16 @@ impl Master {
             };
             match report {
                 // An older weir-php does not check the version itself.
-                Some(Report::Ready { protocol, .. })
-                    if protocol != Some(weir_machine::php::PROTOCOL) =>
+                Some(Report::Ready {
+                    protocol,
+                    ref build,
+                    ..
+                }) if protocol != Some(weir_machine::php::PROTOCOL)
+                    || build.as_deref() != Some(version::version()) =>
                 {
+                    let program = &self.spec.program;
                     let (cause, mend) =
-                        weir_machine::php::other_build(&self.spec.program, protocol);
+                        weir_machine::php::other_build(program, protocol, build.as_deref());
                     news.push(MasterEvent {
                         master: self.id,
                         kind: MasterEventKind::Report(Report::Failed(format!("{cause}; {mend}"))),

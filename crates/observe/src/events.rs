@@ -18,7 +18,7 @@ use crate::{
 
 /// The manager has started: its gateway accepts connections. `pid` is the manager's.
 pub fn serving(pid: u32) {
-    let version = env!("CARGO_PKG_VERSION");
+    let version = weir_sys::version::version();
     tell(
         "serving",
         &About::default(),

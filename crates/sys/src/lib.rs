@@ -25,4 +25,5 @@ pub mod socket;
 pub mod socket_owners;
 pub mod terminal;
 pub mod timer;
+pub mod version;
 pub mod watch;

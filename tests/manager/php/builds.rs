@@ -41,6 +41,20 @@ fn saying(number: &[u8], words: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// The program as if it were of another version.
+fn of_version(version: &str) -> Vec<u8> {
+    let mut bytes = fs::read(php_programs().pop().unwrap()).unwrap();
+    let words = format!(
+        "weir-php was built as version {}",
+        env!("CARGO_PKG_VERSION")
+    );
+    let mut places = bytes.windows(words.len());
+    let at = places.position(|at| at == words.as_bytes()).unwrap();
+    let other = format!("weir-php was built as version {version}\n");
+    bytes[at..at + other.len()].copy_from_slice(other.as_bytes());
+    bytes
+}
+
 fn says(weir: &Path, what: &str, site: &Setup) -> (bool, String) {
     let output = Command::new(weir)
         .arg(what)
@@ -87,6 +101,34 @@ fn a_weir_php_of_another_build_is_refused_at_the_start_and_both_files_are_named(
             names(&said, spoken);
         }
     }
+}
+
+#[test]
+fn a_weir_php_of_another_version_is_refused_by_name_also_with_the_same_protocol() {
+    let site = php_site("max_children = 1");
+    let (weir, php) = install(&site);
+    let own = env!("CARGO_PKG_VERSION");
+    write_program(&php, &of_version("0.0.7-x"));
+    let (status, said) = site.clone().program(&weir).start_in_vain();
+    assert_eq!(status.code(), Some(78), "{said}");
+    let (weir_shown, shown) = (weir.display(), php.display());
+    let both =
+        format!("weir-php is version 0.0.7-x ({shown}), weir is version {own} ({weir_shown})");
+    assert!(said.contains(&both), "{said}");
+    assert!(said.contains("weir upgrade"), "{said}");
+    let (fine, said) = says(&weir, "check", &site);
+    assert!(!fine && said.contains(&both), "{said}");
+    // A script: the program itself finds it out.
+    let real = php.with_file_name("real-php");
+    let script = format!("#!/bin/sh\nexec {}\n", real.display());
+    write_program(&php, script.as_bytes());
+    write_program(&real, &of_version("0.0.7"));
+    let mut running = site.program(&weir).start();
+    let said = running.log_line("PHP cannot be started: weir-php");
+    running.kill();
+    let (shown, weir) = (real.display(), weir.display());
+    let both = format!("weir-php is version 0.0.7 ({shown}), weir is version {own} ({weir})");
+    assert!(said.contains(&both), "{said}");
 }
 
 #[test]

@@ -49,6 +49,8 @@ pub(crate) enum Report {
         inputs: Vec<PathBuf>,
         /// Its protocol version; `None`: it does not report one.
         protocol: Option<u32>,
+        /// weir's version that it was built with; `None`: it does not report one.
+        build: Option<String>,
         /// The libraries that it has loaded.
         libraries: Vec<Library>,
     },
@@ -156,11 +158,13 @@ impl Report {
                 let lines: Vec<&str> = lines.collect();
                 let libraries = lines.iter().filter_map(|line| Library::read(line));
                 let inputs = lines.iter().filter(|line| !line.starts_with(LIBRARY));
+                let mut builds = lines.iter().filter_map(|line| line.strip_prefix(BUILT));
                 let mut numbers = lines.iter().filter_map(|line| line.strip_prefix(SPEAKS));
                 Ok(Self::Ready {
                     version: version.unwrap_or(first).to_owned(),
                     exposed: version.is_some(),
                     protocol: numbers.next().and_then(|number| number.parse().ok()),
+                    build: builds.next().map(str::to_owned),
                     libraries: libraries.take(MAX_LIBRARIES).collect(),
                     inputs: paths(inputs.copied()).take(MAX_INPUTS).collect(),
                 })
@@ -224,6 +228,9 @@ const LIBRARY: &str = "library ";
 /// The beginning of the line with its protocol version.
 const SPEAKS: &str = "protocol ";
 
+/// The beginning of the line with the version of weir that it was built with.
+const BUILT: &str = "version ";
+
 /// Maximum number of libraries per master.
 const MAX_LIBRARIES: usize = 500;
 
@@ -278,6 +285,7 @@ mod tests {
             version: "8.2.1".to_owned(),
             exposed: false,
             protocol: None,
+            build: None,
             inputs: inputs.iter().map(PathBuf::from).collect(),
             libraries: Vec::new(),
         };
@@ -300,12 +308,13 @@ mod tests {
         };
         assert_eq!(
             Report::decode(
-                b"\x018.2.1\n/a/php.ini\nlibrary 8 17 /lib/a b.so\nlibrary gone /lib/c.so\nlibrary x\nprotocol 7\nlibrary 1 2 d.so\n"
+                b"\x018.2.1\n/a/php.ini\nlibrary 8 17 /lib/a b.so\nlibrary gone /lib/c.so\nlibrary x\nprotocol 7\nversion 0.1.0\nlibrary 1 2 d.so\n"
             ),
             Ok(Report::Ready {
                 version: "8.2.1".to_owned(),
                 exposed: false,
                 protocol: Some(7),
+                build: Some("0.1.0".to_owned()),
                 inputs: vec!["/a/php.ini".into()],
                 libraries: vec![
                     library("/lib/a b.so", Some((8, 17))),

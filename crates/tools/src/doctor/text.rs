@@ -50,7 +50,7 @@ pub(super) fn json(report: &Report) -> String {
         }
     }
     let whole = json!({
-        "version": env!("CARGO_PKG_VERSION"),
+        "version": weir_sys::version::version(),
         "configuration": report.name,
         "stance": report.stance,
         "verdict": worst(report).name(),
