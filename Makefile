@@ -2,6 +2,7 @@
 #
 #   make run     build weir quickly and serve examples/site on http://127.0.0.1:8080/ and https://localhost:8443/ with PHP running
 #   make test    formatting, lints, unit tests, simulator, integration tests against real programs
+#   make conformance   what `make test` runs in short, at full length: attacks, reloads under load
 #   make bench   weir and its peers side by side; figures to bench/runs/
 #
 # And to install it: make build, then make install as root (PREFIX, DESTDIR).
@@ -15,7 +16,7 @@ PREFIX ?= /usr/local
 STRIP ?= strip
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: all run test bench build php install setup-run setup-test clean
+.PHONY: all run test conformance bench build php install setup-run setup-test clean
 
 all: build
 
@@ -42,6 +43,9 @@ run: setup-run php
 test: setup-test
 	@CARGO="$(CARGO)" setup/test.sh
 
+conformance: setup-test php
+	@CARGO="$(CARGO)" setup/conformance.sh
+
 bench: setup-run build
 	@bench/run
 
@@ -51,6 +55,7 @@ setup-run:
 setup-test:
 	@setup/install.sh build test
 	@setup/pebble.sh $(TARGET)/pebble
+	@setup/tools.sh $(TARGET)
 
 clean:
 	$(CARGO) clean

@@ -1,11 +1,13 @@
 //! HTTP/2 without TLS (`http2 = "clear"`): requests, answers and streams as clients use them.
 
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use weir_test::http2::{
     CANCEL, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, INITIAL_WINDOW, INTERNAL_ERROR,
-    PREFACE, PRIORITY_UPDATE, PROTOCOL_ERROR, RST_STREAM, SETTINGS, block, frame, settings, usual,
+    PREFACE, PRIORITY_UPDATE, PROTOCOL_ERROR, RST_STREAM, SETTINGS, block, frame, h2spec, settings,
+    usual,
 };
 use weir_test::{Gate, Responder, Setup, Weir, wait_until};
 
@@ -326,6 +328,54 @@ fn a_reset_takes_a_request_out_of_the_queue_and_others_stay() {
 }
 
 #[test]
+fn a_reset_leaves_the_queue_within_ten_milliseconds() {
+    let setup = Setup::new().file("run.php", "").window().listen(CLEAR);
+    let gate = Gate::default();
+    let shut = gate.clone();
+    let responder = Responder::unix(setup.folder(), move |_, answer| {
+        shut.pass();
+        answer.page("done");
+    });
+    // One may wait.
+    let pool = responder.pool(1)
+        + "
+queue.max_queue = 1
+queue.client_share = 100";
+    let weir = setup.pool(&pool).start();
+    let mut client = Http2::connect(weir.address(), &[]);
+    let mut other = Http2::connect(weir.address(), &[]);
+    client.get(1, "/run.php?runs", &[]);
+    wait_until("it runs", || queue(&weir) == (1, 0));
+    client.get(3, "/run.php?waits", &[]);
+    wait_until("it waits", || queue(&weir) == (1, 1));
+    other.get(1, "/run.php?refused", &[]);
+    assert_eq!(other.answer(1).statuses, [0], "503");
+    let mut waits = (&mut client, 3);
+    let mut next = (&mut other, 3);
+    for _ in 0..5 {
+        let (client, stream) = &mut waits;
+        client.frame(RST_STREAM, 0, *stream, &CANCEL.to_be_bytes());
+        // The time that is tested.
+        std::thread::sleep(Duration::from_millis(10));
+        // If the other still waited, this one would be refused.
+        next.0.get(next.1, "/run.php?takes-its-place", &[]);
+        wait_until("it waits", || queue(&weir) == (1, 1));
+        *stream += 2;
+        std::mem::swap(&mut waits, &mut next);
+    }
+    let (client, stream) = waits;
+    gate.open();
+    assert_eq!(client.answer(stream).body, b"done");
+    let [runs, waited] = &responder.uris()[..] else {
+        panic!("{:?}", responder.uris());
+    };
+    assert_eq!(
+        (&runs[..], &waited[..]),
+        ("/run.php?runs", "/run.php?takes-its-place")
+    );
+}
+
+#[test]
 fn many_streams_wait_at_once_and_a_connection_is_one() {
     let (_responder, weir, gate) = gated("", "");
     let mut client = Http2::connect(weir.address(), &[]);
@@ -499,6 +549,15 @@ fn an_upload_that_nobody_reads_is_refused_and_its_stream_reset() {
     assert_eq!(answer.statuses, [0], "413");
     client.get(3, "/text.txt", &[]);
     assert_eq!(client.answer(3).body, b"a text\n");
+}
+
+#[test]
+fn h2spec_finds_only_what_http1_answers() {
+    let (_responder, weir) = site();
+    let (passed, failed) = h2spec(weir.address(), &["--path", "/text.txt"]);
+    // A client that does not begin with the preface of HTTP/2 gets HTTP/1 on this port.
+    assert_eq!(failed, ["2: Sends invalid connection preface"]);
+    assert!(passed >= 145, "{passed}");
 }
 
 /// Whether the programs of nghttp2 agree, which check what they receive.

@@ -10,8 +10,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 use weir_test::browser::Browser;
 use weir_test::http2::{
-    DATA, END_STREAM, GOAWAY, HEADERS, Http2, REFUSED_STREAM, RST_STREAM, TlsClient,
+    DATA, END_STREAM, GOAWAY, HEADERS, Http2, REFUSED_STREAM, RST_STREAM, TlsClient, h2spec,
 };
+use weir_test::process::resident;
 use weir_test::{Responder, Setup, Weir, wait_until};
 
 use crate::{Tls, curl, s_client};
@@ -209,6 +210,14 @@ fn hints_compression_and_the_limits_of_clients_are_as_over_http1() {
 }
 
 #[test]
+fn h2spec_finds_nothing() {
+    let (weir, _) = Tls::new().start();
+    let (passed, failed) = h2spec(weir.address(), &["--tls", "--insecure"]);
+    assert_eq!(failed, [""; 0]);
+    assert!(passed >= 146, "{passed}");
+}
+
+#[test]
 fn nghttp_and_h2load_are_content() {
     let (weir, _) = Tls::new().start();
     let url = format!("https://{}/", weir.address());
@@ -344,6 +353,29 @@ fn a_browser_uses_it_and_uploads() {
     assert_eq!(browser.run("window.answer"), "HTTP/2.0 3000000");
     let protocol = "performance.getEntriesByType('navigation')[0].nextHopProtocol";
     assert_eq!(browser.run(protocol), "h2");
+}
+
+#[test]
+fn an_idle_connection_costs_little() {
+    const COUNT: u64 = 300;
+    let (weir, authority) = Tls::new()
+        .with(|setup| setup.server("threads = 1\nmax_connections_per_address = 0"))
+        .start();
+    let client = TlsClient::new(&authority, false);
+    let connect = || {
+        let socket = TcpStream::connect(weir.address()).expect("a connection");
+        let mut http2 = client.http2(socket, "main.test", &[]);
+        assert_eq!(get(&mut http2, 1, "main.test", "/").1, "main\n");
+        http2
+    };
+    let memory = || resident(weir.gateway().pid);
+    drop((0..20).map(|_| connect()).collect::<Vec<_>>());
+    let before = memory();
+    let clients: Vec<Http2> = (0..COUNT).map(|_| connect()).collect();
+    let each = || memory().saturating_sub(before) / COUNT;
+    wait_until("32 KB each", || each() <= 32 << 10);
+    eprintln!("{} bytes for an idle connection of HTTP/2 over TLS", each());
+    drop(clients);
 }
 
 /// A connection that is told to end takes no request that is then lost.

@@ -117,6 +117,8 @@ pub struct Server {
     pub compress_memory: usize,
     /// Memory for compressed files, bytes.
     pub compress_cache: usize,
+    /// Memory for parts of request bodies that came over HTTP/2 and were not read yet, bytes.
+    pub http2_memory: usize,
     /// The socket of the admin API.
     pub admin: Window,
     /// DNS servers. Empty: those of /etc/resolv.conf.

@@ -68,7 +68,8 @@ pub(super) fn http2(front: Seated, socket: Socket, ahead: Vec<u8>) -> h2::Connec
         window: limits.window,
         ping: limits.ping,
     };
-    h2::Connection::new(front, socket, ahead, limits)
+    let memory = &front.gateway.http2_memory;
+    h2::Connection::new(front, socket, ahead, limits, memory)
 }
 
 /// The limits of a listener's messages.

@@ -17,10 +17,13 @@
 mod file;
 mod head;
 mod limits;
+mod memory;
 mod ready;
 mod send;
 mod stream;
 mod streams;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::{
@@ -41,9 +44,10 @@ use weir_http1::Name;
 use weir_net::{LINGER, Socket, linger};
 use weir_observe::clock::{self, NEVER};
 
-pub use self::limits::Limits;
 pub(crate) use self::wire::PREFACE;
+pub use self::{limits::Limits, memory::Memory};
 use self::{
+    memory::Share,
     stream::{Polled, Stage, Stream},
     streams::Streams,
     wire::{Shared, Wire},
@@ -56,6 +60,8 @@ use crate::{
 pub struct Connection<X: Front> {
     front: X,
     limits: Limits,
+    /// What the connection holds of bodies that were not read.
+    unread: Share,
     shared: Rc<Shared>,
     streams: Streams<X::Receipt>,
     state: State,
@@ -88,7 +94,14 @@ enum Ending {
 
 impl<X: Front> Connection<X> {
     /// Serves `socket`. `ahead`: bytes that were read from it. The client has chosen HTTP/2: by ALPN, or by its preface.
-    pub fn new(front: X, socket: Socket, ahead: Vec<u8>, limits: Limits) -> Self {
+    /// `memory`: of all connections.
+    pub fn new(
+        front: X,
+        socket: Socket,
+        ahead: Vec<u8>,
+        limits: Limits,
+        memory: &'static Memory,
+    ) -> Self {
         let shared = Rc::new(Shared::new(socket, ahead, &limits));
         // A client that keeps to this never has a head refused because of its size.
         let list = u64::from(limits.head) + u64::from(limits.fields) * FIELD;
@@ -99,11 +112,12 @@ impl<X: Front> Connection<X> {
             .max_header_list_size(u32::try_from(list).unwrap_or(u32::MAX))
             // These are counted per time: `limits`.
             .max_local_error_reset_streams(None)
-            .max_pending_accept_reset_streams(limits.streams as usize)
+            .max_pending_accept_reset_streams(limits.streams.max(limits.resets) as usize)
             .handshake(Wire(shared.clone()));
         Connection {
             front,
             limits,
+            unread: Share::of(memory),
             streams: Streams::new(),
             shared,
             state: State::Handshake(handshake),
@@ -118,14 +132,19 @@ impl<X: Front> Connection<X> {
         if let State::Closing(closing) = &mut self.state {
             return closing.as_mut().poll(cx);
         }
-        self.shared.begin_turn();
+        let may_read = self.unread.may_grow();
+        self.shared.begin_turn(may_read);
         self.streams.begin_turn(cx.waker());
         let ending = self.rounds();
         self.shared.note_write(self.front.state());
         if let Some(ending) = ending {
             return self.end(cx, ending);
         }
-        if self.shared.is_used_up() {
+        if self.shared.has_data() || self.unread.is_some() {
+            self.unread.set(self.streams.unread());
+        }
+        // Otherwise the steps that read bodies wake the connection.
+        if self.shared.is_used_up() && self.unread.may_grow() {
             cx.waker().wake_by_ref();
         }
         self.plan();
@@ -211,15 +230,19 @@ impl<X: Front> Connection<X> {
 
     /// How the connection ends that `h2` has closed.
     fn closed(&self, error: Option<h2::Error>) -> Ending {
-        match error {
-            Some(error) if error.is_library() && error.is_go_away() => {
-                if error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
-                    self.front.limit_exceeded("the limits of frames");
-                }
-                Ending::Refused
+        let Some(error) = error.filter(|error| error.is_library() && error.is_go_away()) else {
+            return Ending::Closed;
+        };
+        // What is counted here may be too much in the same bytes.
+        match self.shared.exceeded() {
+            Some(kind) => self.front.limit_exceeded(kind.option()),
+            None if error.reason() == Some(Reason::ENHANCE_YOUR_CALM) => {
+                self.front
+                    .limit_exceeded(limits::of_h2(&self.shared.goodbye()));
             }
-            _ => Ending::Closed,
+            None => {}
         }
+        Ending::Refused
     }
 
     /// Begins a request.
@@ -401,6 +424,10 @@ impl<X: Front> Connection<X> {
         if self.shared.is_blocked() && state.send_overdue(now) {
             return Some(Ending::Abort);
         }
+        if !self.unread.may_grow() {
+            // It is not read, so the client's silence says nothing.
+            return None;
+        }
         if now >= self.head_deadline() {
             self.front.limit_exceeded("header_timeout");
             return Some(Ending::GoAway(Reason::ENHANCE_YOUR_CALM));
@@ -464,6 +491,7 @@ impl<X: Front> Connection<X> {
     fn end(&mut self, cx: &mut Context<'_>, ending: Ending) -> Poll<()> {
         // Tells the steps of all requests that the client has left.
         self.streams.clear().for_each(RequestState::give_back);
+        self.unread.set(0);
         self.front.state().wake_at(NEVER);
         let shared = self.shared.clone();
         let closed = State::Closing(Box::pin(std::future::ready(())));

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -291,6 +292,27 @@ impl Http2 {
             Wire::Tls(stream) => &stream.sock,
         }
     }
+}
+
+/// Runs all cases of h2spec. Returns how many passed, and the titles of those that failed.
+pub fn h2spec(address: SocketAddr, words: &[&str]) -> (u32, Vec<String>) {
+    let output = Command::new(crate::weir::tool("h2spec"))
+        .args(["--strict", "--host", &address.ip().to_string()])
+        .args(["--port", &address.port().to_string()])
+        .args(["--timeout", &LIMIT.as_secs().to_string()])
+        .args(words)
+        .output()
+        .expect("h2spec");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let count = said.lines().rev().find_map(|line| {
+        let (_, rest) = line.split_once(" tests, ")?;
+        rest.split_once(" passed")?.0.parse().ok()
+    });
+    // It lists them at the end, after their sections.
+    let list = said.split_once("Failures:").map_or("", |(_, list)| list);
+    let failed = list.lines().filter_map(|line| line.split_once("\u{d7} "));
+    let failed = failed.map(|(_, title)| title.to_owned()).collect();
+    (count.unwrap_or_else(|| panic!("{said}")), failed)
 }
 
 /// The pseudo-header fields of a request to the host `a`.

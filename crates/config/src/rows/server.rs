@@ -71,6 +71,9 @@ pub(super) const SERVER: &[Row] = &[
     key(&[Server], "compress_cache", Kind::Size { min: 0, max: 1 << 40 }, Value("\"32M\""),
         "Memory for compressed files. Those that were not requested for the longest time are dropped first. A file that takes more \
          than a quarter of it, or 8 MB, is compressed again for each client."),
+    key(&[Server], "http2_memory", Kind::Size { min: 1 << 20, max: 1 << 40 }, Value("\"64M\""),
+        "Memory for the parts of request bodies that came over HTTP/2 and were not read yet, of all connections. When it is full, weir reads \
+         no more from connections that have more than 64 KB of it, until they have less."),
     key(&[Server], "admin", Kind::Window, Absent("`weir/admin.sock` in `$XDG_RUNTIME_DIR`, or in /run for root"),
         "Address of the admin interface, which `weir status`, `weir reload` and other commands use: `unix:PATH`, or `\"off\"`.")
         .called(&["stats_socket", "admin_socket"]),

@@ -80,12 +80,13 @@ impl<R: Receipt> Sending<R> {
         self.stuck_by
     }
 
-    /// Whether there is something to send. Takes the next part of the body if there is none.
+    /// Whether there is something to send. Takes the next part of the body if there is none. Files are read when the client
+    /// allows bytes, so that those who allow none occupy no memory.
     pub(super) fn has_something(&mut self, cx: &mut Context<'_>) -> bool {
         if self.is_over {
             return false;
         }
-        while self.data.is_empty() && self.end.is_none() {
+        while self.data.is_empty() && self.file.is_none() && self.end.is_none() {
             if self.poll_part(cx).is_pending() {
                 return false;
             }
@@ -103,10 +104,14 @@ impl<R: Receipt> Sending<R> {
         if !self.has_something(cx) {
             return Turn::Waits;
         }
-        if self.data.is_empty() {
+        let length = match &self.file {
+            Some(file) if self.data.is_empty() => file.len().min(QUANTUM as u64) as usize,
+            _ => self.data.len(),
+        };
+        if length == 0 {
             return self.finish();
         }
-        let wanted = self.data.len().min(QUANTUM);
+        let wanted = length.min(QUANTUM);
         self.stream.reserve_capacity(wanted);
         let mut allowed = self.stream.capacity();
         while allowed == 0 {
@@ -122,6 +127,14 @@ impl<R: Receipt> Sending<R> {
             }
         }
         self.stuck_by = NEVER;
+        if self.data.is_empty() && self.poll_file(cx, allowed.min(wanted)).is_pending() {
+            // Other streams may have what was allowed.
+            self.stream.reserve_capacity(0);
+            return Turn::Waits;
+        }
+        if self.data.is_empty() {
+            return self.finish();
+        }
         let data = self.data.split_to(allowed.min(wanted));
         self.receipt.count(data.len() as u64);
         if self.data.is_empty() && self.file.is_none() && self.left == Some(0) {
@@ -161,22 +174,28 @@ impl<R: Receipt> Sending<R> {
         }
     }
 
-    /// Takes the next part of the body, or finds its end.
-    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(file) = &mut self.file {
-            match ready!(file.poll_read(cx, QUANTUM)) {
-                Ok(bytes) => self.data = bytes,
-                Err(_) => {
+    /// Reads from the file. If that fails, the body ends there.
+    fn poll_file(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<()> {
+        let Some(file) = &mut self.file else {
+            return Poll::Ready(());
+        };
+        match ready!(file.poll_read(cx, most)) {
+            Ok(bytes) => {
+                self.data = bytes;
+                if file.len() == 0 {
                     self.file = None;
-                    self.end = Some(End::Truncated);
-                    return Poll::Ready(());
                 }
             }
-            if file.len() == 0 {
+            Err(_) => {
                 self.file = None;
+                self.end = Some(End::Truncated);
             }
-            return Poll::Ready(());
         }
+        Poll::Ready(())
+    }
+
+    /// Takes the next part of the body, or finds its end.
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.left == Some(0) {
             self.end = Some(End::Whole);
             return Poll::Ready(());
@@ -204,6 +223,7 @@ impl<R: Receipt> Sending<R> {
         }
         match part {
             Part::Bytes(bytes) => self.data = bytes,
+            Part::File { len: 0, .. } => {}
             Part::File { file, offset, len } => self.file = Some(FileRead::new(file, offset, len)),
             Part::Trailers(_) => {}
         }

@@ -134,6 +134,12 @@ impl<R: Receipt> Stream<R> {
         self.request
     }
 
+    /// How much of the body has come and was not read, bytes.
+    pub(super) fn unread(&mut self) -> usize {
+        let body = self.body.as_mut();
+        body.map_or(0, |body| body.flow_control().used_capacity())
+    }
+
     /// Whether a side has reset the stream.
     pub(super) fn is_reset(&mut self, cx: &mut Context<'_>) -> bool {
         match &mut self.stage {
@@ -158,6 +164,10 @@ impl<R: Receipt> Stream<R> {
         }
         // A script that says `Connection: close` means a connection of its own. So does a request whose body was left.
         *is_last |= !keep && !headers.has(Name::Connection);
+        if !matches!(body, Body::Stream(_)) {
+            // Nobody reads the rest of the request's body any more.
+            self.body = None;
+        }
         if let Some(field) = headers.get(Name::Priority) {
             self.priority.update(field);
         }

@@ -170,6 +170,13 @@ impl<R: Receipt> Streams<R> {
         times.min().unwrap_or(NEVER)
     }
 
+    /// How much of the requests' bodies has come and was not read, bytes.
+    pub(super) fn unread(&mut self) -> u64 {
+        let streams = self.slots.iter_mut();
+        let streams = streams.filter_map(|slot| slot.stream.as_mut());
+        streams.map(|stream| stream.unread() as u64).sum()
+    }
+
     /// Polls a stream. `is_last` is set if its answer is the connection's last.
     pub(super) fn poll(&mut self, slot: u32, now: u64, is_last: &mut bool) -> Polled {
         let Some(entry) = self.slots.get_mut(slot as usize) else {

@@ -52,8 +52,12 @@ struct Inner {
     updates: Vec<Vec<u8>>,
     /// WINDOW_UPDATE frames that are explained by what was sent or begun.
     explained: u32,
+    /// The payloads of the GOAWAY frames that were sent: a connection has few, and short ones.
+    goodbye: Vec<u8>,
     /// Bytes that may still be read in this turn.
     budget: usize,
+    /// DATA came in this turn.
+    has_data: bool,
     received_at: u64,
     /// When the head or frame began that has not arrived completely.
     incomplete_since: u64,
@@ -97,7 +101,9 @@ impl Shared {
                 update: Vec::new(),
                 updates: Vec::new(),
                 explained: EXPLAINED_AT_FIRST,
+                goodbye: Vec::new(),
                 budget: TURN_BYTES,
+                has_data: false,
                 received_at: now,
                 incomplete_since: now,
             }),
@@ -105,9 +111,16 @@ impl Shared {
         }
     }
 
-    /// Begins a turn.
-    pub(super) fn begin_turn(&self) {
-        self.inner.borrow_mut().budget = TURN_BYTES;
+    /// Begins a turn. False: it reads nothing.
+    pub(super) fn begin_turn(&self, may_read: bool) {
+        let mut inner = self.inner.borrow_mut();
+        inner.budget = if may_read { TURN_BYTES } else { 0 };
+        inner.has_data = false;
+    }
+
+    /// Whether DATA came in this turn.
+    pub(super) fn has_data(&self) -> bool {
+        self.inner.borrow().has_data
     }
 
     /// Whether this turn has read so much that others are to have theirs.
@@ -123,6 +136,11 @@ impl Shared {
     /// What the client did too often. Then nothing more is read.
     pub(super) fn exceeded(&self) -> Option<Kind> {
         self.inner.borrow().exceeded
+    }
+
+    /// What the client was told at the end: the words of `h2` are in it.
+    pub(super) fn goodbye(&self) -> Vec<u8> {
+        self.inner.borrow().goodbye.clone()
     }
 
     /// The payloads of PRIORITY_UPDATE frames since the last call.
@@ -206,6 +224,7 @@ impl Inner {
     fn received(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if let Some(payload) = self.incoming.payload(&mut bytes) {
+                self.has_data |= self.incoming.kind == DATA;
                 if self.incoming.kind == PRIORITY_UPDATE {
                     self.take_update(payload);
                 }
@@ -268,7 +287,10 @@ impl Inner {
 
     fn sent(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            if self.outgoing.payload(&mut bytes).is_some() {
+            if let Some(payload) = self.outgoing.payload(&mut bytes) {
+                if self.outgoing.kind == GOAWAY {
+                    self.goodbye.extend_from_slice(payload);
+                }
                 continue;
             }
             let Some(head) = self.outgoing.head(&mut bytes) else {
@@ -394,6 +416,7 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
+const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const PRIORITY_UPDATE: u8 = 16;
@@ -405,7 +428,7 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 /// Bytes that a connection may read in one turn.
-const TURN_BYTES: usize = 256 * 1024;
+pub(super) const TURN_BYTES: usize = 256 * 1024;
 
 /// WINDOW_UPDATE frames that a client may send besides those that the limit counts: at first, for each request, and for
 /// each DATA frame that weir sends and that is not small.
@@ -456,7 +479,9 @@ mod tests {
             update: Vec::new(),
             updates: Vec::new(),
             explained: 0,
+            goodbye: Vec::new(),
             budget: 0,
+            has_data: false,
             received_at: 7,
             incomplete_since: NEVER,
         }

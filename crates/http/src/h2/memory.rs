@@ -1,0 +1,70 @@
+//! The limit of what all connections hold of request bodies that were not read yet: bytes that wait for a disk, for example.
+//!
+//! The windows of a connection limit what it may hold. With many connections that may be much, so they share a memory:
+//! when it is full, a connection that holds more than a little is not read until it has given its bytes on. TCP then holds
+//! the client back. Each connection goes on by itself, because its own steps read what it holds.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What all connections hold.
+#[derive(Debug)]
+pub struct Memory {
+    most: u64,
+    held: AtomicU64,
+}
+
+/// What one connection holds.
+#[derive(Debug)]
+pub(super) struct Share {
+    memory: &'static Memory,
+    bytes: u64,
+}
+
+impl Memory {
+    /// For `most` bytes.
+    pub const fn new(most: u64) -> Memory {
+        Memory {
+            most,
+            held: AtomicU64::new(0),
+        }
+    }
+
+    /// How many bytes are held.
+    pub fn held(&self) -> u64 {
+        self.held.load(Relaxed)
+    }
+}
+
+impl Share {
+    /// Of a connection that holds nothing.
+    pub(super) fn of(memory: &'static Memory) -> Share {
+        Share { memory, bytes: 0 }
+    }
+
+    /// The connection now holds so many bytes.
+    pub(super) fn set(&mut self, bytes: u64) {
+        // Wraps around if it becomes less.
+        let more = bytes.wrapping_sub(self.bytes);
+        self.memory.held.fetch_add(more, Relaxed);
+        self.bytes = bytes;
+    }
+
+    /// Whether it holds anything.
+    pub(super) fn is_some(&self) -> bool {
+        self.bytes > 0
+    }
+
+    /// Whether the connection may take more.
+    pub(super) fn may_grow(&self) -> bool {
+        self.bytes <= ALWAYS || self.memory.held() <= self.memory.most
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// What a connection may hold even if the memory is full: as much as HTTP/2 allows when a connection begins, bytes.
+pub(super) const ALWAYS: u64 = 64 * 1024;

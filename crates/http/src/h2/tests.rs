@@ -1,0 +1,106 @@
+//! The carrier with a client of the `h2` crate.
+
+use std::{cell::RefCell, rc::Rc, time::Duration};
+
+use bytes::Bytes;
+use tokio::{net::UnixStream, runtime::LocalOptions, task::spawn_local};
+
+use super::*;
+use crate::{ConnState, Timeouts};
+
+/// Keeps its requests, and reads no body until it is told.
+struct Keeping {
+    state: ConnState,
+    bodies: Rc<RefCell<Vec<RequestBody>>>,
+}
+
+impl Front for Keeping {
+    type Receipt = ();
+
+    fn begin(&self, request: Request) -> Begun<()> {
+        self.bodies.borrow_mut().push(request.body);
+        Begun::Steps(Box::pin(std::future::pending()))
+    }
+
+    fn state(&self) -> &ConnState {
+        &self.state
+    }
+}
+
+const LIMITS: Limits = Limits {
+    head: 8192,
+    fields: 100,
+    streams: 100,
+    resets: 100,
+    pings: 100,
+    settings: 100,
+    small_frames: 1000,
+    stream_window: 1 << 20,
+    window: 4 << 20,
+    ping: Duration::ZERO,
+};
+
+const LONG: Duration = Duration::from_secs(600);
+
+static TIMEOUTS: Timeouts = Timeouts {
+    header: LONG,
+    body: LONG,
+    idle: LONG,
+    send: LONG,
+};
+
+/// Sends a body without an end, as much as the server takes.
+async fn upload(socket: UnixStream) {
+    let (mut client, connection) = h2::client::handshake(socket).await.unwrap();
+    spawn_local(async move { _ = connection.await });
+    let request = http::Request::post("http://a/").body(()).unwrap();
+    let (_answer, mut body) = client.send_request(request, false).unwrap();
+    loop {
+        body.reserve_capacity(16 << 10);
+        match std::future::poll_fn(|cx| body.poll_capacity(cx)).await {
+            Some(Ok(room)) => body.send_data(Bytes::from(vec![0; room]), false).unwrap(),
+            _ => return,
+        }
+    }
+}
+
+#[test]
+fn bodies_that_nobody_reads_have_one_limit_for_all_connections() {
+    static MEMORY: Memory = Memory::new(1 << 20);
+    const CLIENTS: u64 = 6;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())
+        .unwrap();
+    runtime.block_on(async {
+        let bodies = Rc::new(RefCell::new(Vec::new()));
+        let mut tasks = Vec::new();
+        for _ in 0..CLIENTS {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let front = Keeping {
+                state: ConnState::new(&TIMEOUTS),
+                bodies: bodies.clone(),
+            };
+            let connection = Connection::new(front, Socket::Unix(ours), vec![], LIMITS, &MEMORY);
+            tasks.push(spawn_local(connection));
+            spawn_local(upload(theirs));
+        }
+        // Everything goes on until all wait: the windows alone would allow 6 MB.
+        let (mut held, mut same) = (0, 0);
+        while same < 1000 || bodies.borrow().len() < CLIENTS as usize {
+            tokio::task::yield_now().await;
+            let now = MEMORY.held();
+            same = if now == held { same + 1 } else { 0 };
+            held = now;
+        }
+        let most = (1 << 20) + CLIENTS * (memory::ALWAYS + wire::TURN_BYTES as u64);
+        assert!((1 << 20..=most).contains(&held), "{held}");
+        for task in &tasks {
+            task.abort();
+        }
+        for task in tasks {
+            _ = task.await;
+        }
+        assert_eq!(MEMORY.held(), 0);
+    });
+}

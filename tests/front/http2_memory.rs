@@ -1,0 +1,99 @@
+//! What connections of HTTP/2 cost while they wait. docs/operations.md has the figures.
+
+use weir_test::http2::{DATA, END_STREAM, Http2, INITIAL_WINDOW};
+use weir_test::{Gate, LIMIT, Responder, Setup, Weir, wait_until, wait_within};
+
+/// The gateway's memory without its program, whose pages are loaded as they are used, bytes.
+fn memory(weir: &Weir) -> u64 {
+    let path = format!("/proc/{}/smaps_rollup", weir.gateway().pid);
+    let text = std::fs::read_to_string(path).expect("smaps_rollup");
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next());
+    1024 * kilobytes
+        .expect("Pss_Anon")
+        .parse::<u64>()
+        .expect("a number")
+}
+
+/// The growth of the gateway's memory, bytes for each of `count`. Waits until it is at most `most`.
+fn each(weir: &Weir, before: u64, count: u64, most: u64, what: &str) {
+    let mut each = 0;
+    wait_within(LIMIT, what, || {
+        each = memory(weir).saturating_sub(before) / count;
+        each <= most
+    });
+    eprintln!("{what}: {each} bytes");
+}
+
+#[test]
+fn an_idle_connection_costs_little() {
+    const COUNT: u64 = 500;
+    let weir = Setup::new()
+        .file("text.txt", "a text\n")
+        .server("threads = 1\nmax_connections_per_address = 0")
+        .listen("http2 = \"clear\"")
+        .start();
+    let connect = || {
+        let mut client = Http2::connect(weir.address(), &[(INITIAL_WINDOW, 1_000_000)]);
+        client.allow(0, 10_000_000);
+        for (stream, path) in [(1, "/text.txt"), (3, "/text.txt")] {
+            client.get(stream, path, &[]);
+            while client.expect(DATA).flags & END_STREAM == 0 {}
+        }
+        client
+    };
+    drop((0..20).map(|_| connect()).collect::<Vec<_>>());
+    let before = memory(&weir);
+    let clients: Vec<Http2> = (0..COUNT).map(|_| connect()).collect();
+    each(
+        &weir,
+        before,
+        COUNT,
+        32 << 10,
+        "an idle connection of HTTP/2",
+    );
+    drop(clients);
+}
+
+#[test]
+fn requests_that_wait_cost_little() {
+    const COUNT: u64 = 10;
+    let gate = Gate::default();
+    let shut = gate.clone();
+    let setup = Setup::new().file("run.php", "").window();
+    let responder = Responder::unix(setup.folder(), move |_, answer| {
+        shut.pass();
+        answer.page("done");
+    });
+    let pool = responder.pool(1) + "\nqueue.max_queue = 5000\nqueue.timeout = \"300s\"";
+    let weir = setup
+        .pool(&pool)
+        .server("threads = 1")
+        .listen("http2 = \"clear\"")
+        .start();
+    let before = memory(&weir);
+    let _clients: Vec<Http2> = (0..COUNT)
+        .map(|_| {
+            let mut client = Http2::connect(weir.address(), &[]);
+            for stream in 0..100 {
+                client.get(
+                    1 + 2 * stream,
+                    "/run.php",
+                    &[("user-agent", &"a".repeat(100))],
+                );
+            }
+            client
+        })
+        .collect();
+    wait_until("all wait", || {
+        weir.status()["pools"][0]["queue"]["waiting"] == 100 * COUNT - 1
+    });
+    each(
+        &weir,
+        before,
+        COUNT,
+        1 << 20,
+        "a connection with 100 waiting requests",
+    );
+    gate.open();
+}
