@@ -27,6 +27,33 @@ def wrk(programs, url, connections, seconds, threads=1):
     return dict(result, finished=finished)
 
 
+def h2load(programs, url, connections, streams, seconds):
+    """Closed loop over HTTP/2 for `seconds`: `streams` requests at once on each of the kept connections."""
+    argv = [programs["h2load"], "-t1", f"-c{connections}", f"-m{streams}", "-D", _duration(seconds), url]
+    output, finished = _bounded(argv, seconds + 15)
+    return h2load_result(output, finished)
+
+
+def h2load_result(output, finished=True):
+    """The figures that h2load prints. It has no percentiles."""
+    counts = re.search(r"^requests: .* (\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout", output, re.MULTILINE)
+    seconds = _number(output, r"finished in ([\d.]+)s")
+    if not counts or not seconds:
+        return _nothing(output, finished)
+    succeeded, failed, errored, timeout = map(int, counts.groups())
+    # "failed" has the other two too.
+    errors = {"errored": errored, "timeout": timeout, "failed": failed - errored - timeout,
+              "status": sum(int(count) for count in re.findall(r" (\d+) [345]xx", output)),
+              "not HTTP/2": int("Application protocol: h2" not in output)}
+    longest = re.search(r"^time for request: +\S+ +([\d.]+)(us|ms|s) ", output, re.MULTILINE)
+    return {
+        "requests": succeeded, "bytes": int(_number(output, r"traffic: \S+ \((\d+)\) total") or 0), "seconds": seconds,
+        "p50_ms": None, "p90_ms": None, "p99_ms": None,
+        "longest_ms": float(longest[1]) * {"us": 1e-3, "ms": 1, "s": 1e3}[longest[2]] if longest else None,
+        "errors": {what: count for what, count in errors.items() if count}, "finished": finished,
+    }
+
+
 def ab(programs, url, connections, requests, seconds):
     """`requests` requests by `connections` clients, one connection per request; stops after `seconds`."""
     argv = [programs["ab"], "-q", "-r", "-s", "30", "-n", str(requests), "-c", str(connections), url]

@@ -16,6 +16,7 @@ PACKAGES = {
     "apache2": "apache2-bin",
     "php-fpm": "php-fpm",
     "wrk": "wrk",
+    "h2load": "nghttp2-client",
     "ab": "apache2-utils",
     "strace": "strace",
     "perf": "linux-perf",

@@ -24,6 +24,8 @@ ASKED = (
     ("pair-tls-rsa", CPU, 0.95, True),
     ("pair-tls-keeper", CPU, 1.2, True),
     ("pair-tls-100k", CPU, 1.0, True),
+    ("pair-h2-static", CPU, 1.0, True),
+    ("pair-h2-fastcgi", CPU, 0.9, True),
     ("pair-egress-near", CPU, 0.85, True),
     ("pair-egress-rate", CPU, 0.85, True),
 )

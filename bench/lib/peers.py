@@ -177,8 +177,9 @@ class Prefork(Apache):
 PEERS = {peer.name: peer for peer in (Weir, Nginx, HAProxy, Apache, Prefork)}
 
 
-class Tls(collections.namedtuple("Tls", "certificate key key_isolation", defaults=("", "", "true"))):
-    """A listener with TLS beside the other: the files of its certificate. `key_isolation`: weir's."""
+class Tls(collections.namedtuple("Tls", "certificate key bundle http2 key_isolation", defaults=("", "", "", "", "true"))):
+    """A listener with TLS beside the other: the files of its certificate; `bundle` has both. `http2`: "http2", or nothing where
+    only HTTP/1.1 is measured; weir offers both. `key_isolation`: weir's."""
 
 
 class Settings(collections.namedtuple("Settings", "programs root threads descriptors is_root php_ini tls", defaults=(None,))):
