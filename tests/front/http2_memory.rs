@@ -1,29 +1,8 @@
 //! What connections of HTTP/2 cost while they wait. docs/operations.md has the figures.
 
 use weir_test::http2::{DATA, END_STREAM, Http2, INITIAL_WINDOW};
-use weir_test::{Gate, LIMIT, Responder, Setup, Weir, wait_until, wait_within};
-
-/// The gateway's memory without its program, whose pages are loaded as they are used, bytes.
-fn memory(weir: &Weir) -> u64 {
-    let path = format!("/proc/{}/smaps_rollup", weir.gateway().pid);
-    let text = std::fs::read_to_string(path).expect("smaps_rollup");
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next());
-    1024 * kilobytes
-        .expect("Pss_Anon")
-        .parse::<u64>()
-        .expect("a number")
-}
-
-/// The growth of the gateway's memory, bytes for each of `count`. Waits until it is at most `most`.
-fn each(weir: &Weir, before: u64, count: u64, most: u64, what: &str) {
-    let mut each = 0;
-    wait_within(LIMIT, what, || {
-        each = memory(weir).saturating_sub(before) / count;
-        each <= most
-    });
-    eprintln!("{what}: {each} bytes");
-}
+use weir_test::process::{anonymous, expect_growth};
+use weir_test::{Gate, Responder, Setup, wait_until};
 
 #[test]
 fn an_idle_connection_costs_little() {
@@ -43,15 +22,10 @@ fn an_idle_connection_costs_little() {
         client
     };
     drop((0..20).map(|_| connect()).collect::<Vec<_>>());
-    let before = memory(&weir);
+    let pid = weir.gateway().pid;
+    let before = anonymous(pid);
     let clients: Vec<Http2> = (0..COUNT).map(|_| connect()).collect();
-    each(
-        &weir,
-        before,
-        COUNT,
-        32 << 10,
-        "an idle connection of HTTP/2",
-    );
+    expect_growth(pid, before, COUNT, 32 << 10, "an idle connection of HTTP/2");
     drop(clients);
 }
 
@@ -71,7 +45,8 @@ fn requests_that_wait_cost_little() {
         .server("threads = 1")
         .listen("http2 = \"clear\"")
         .start();
-    let before = memory(&weir);
+    let pid = weir.gateway().pid;
+    let before = anonymous(pid);
     let _clients: Vec<Http2> = (0..COUNT)
         .map(|_| {
             let mut client = Http2::connect(weir.address(), &[]);
@@ -88,8 +63,8 @@ fn requests_that_wait_cost_little() {
     wait_until("all wait", || {
         weir.status()["pools"][0]["queue"]["waiting"] == 100 * COUNT - 1
     });
-    each(
-        &weir,
+    expect_growth(
+        pid,
         before,
         COUNT,
         1 << 20,

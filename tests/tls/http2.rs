@@ -1,18 +1,16 @@
 //! HTTP/2 over TLS: the handshake chooses it (ALPN), and everything else is as over HTTP/1.
 
-use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::TcpStream;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use rustix::process::Signal;
 use serde_json::Value;
 use weir_test::browser::Browser;
 use weir_test::http2::{
-    DATA, END_STREAM, GOAWAY, HEADERS, Http2, REFUSED_STREAM, RST_STREAM, TlsClient, h2spec,
+    DATA, END_STREAM, GOAWAY, HEADERS, Http2, INITIAL_WINDOW, TlsClient, h2spec,
 };
-use weir_test::process::resident;
+use weir_test::process::{anonymous, expect_growth};
 use weir_test::{Responder, Setup, Weir, wait_until};
 
 use crate::{Tls, curl, s_client};
@@ -96,7 +94,7 @@ fn a_ticket_shortens_the_next_handshake() {
 }
 
 /// The pseudo-header fields of a GET.
-fn fields<'t>(host: &'t str, path: &'t str) -> [(&'t str, &'t str); 4] {
+pub(crate) fn fields<'t>(host: &'t str, path: &'t str) -> [(&'t str, &'t str); 4] {
     [
         (":method", "GET"),
         (":scheme", "https"),
@@ -235,104 +233,6 @@ fn nghttp_and_h2load_are_content() {
     );
 }
 
-/// What the clients of [`load`] have seen.
-#[derive(Default)]
-struct Seen {
-    answered: AtomicU64,
-    failed: AtomicU64,
-    full: AtomicU64,
-    resumed: AtomicU64,
-    is_over: AtomicBool,
-}
-
-/// Sends requests over one connection after the other, eight at once, until it is over. Those that weir has not begun are
-/// sent again over the next connection, as RFC 9113 allows (§6.8, §8.7).
-fn load(weir: &Weir, client: &TlsClient, seen: &Seen) {
-    while !seen.is_over.load(Relaxed) {
-        let socket = TcpStream::connect(weir.address()).expect("a connection");
-        let mut http2 = client.http2(socket, "main.test", &[]);
-        let kind = match http2.is_resumed() {
-            true => &seen.resumed,
-            false => &seen.full,
-        };
-        kind.fetch_add(1, Relaxed);
-        http2.allow(0, 1 << 30);
-        let mut open = BTreeSet::new();
-        let mut next = 1;
-        let mut is_leaving = false;
-        loop {
-            while !is_leaving && open.len() < 8 && !seen.is_over.load(Relaxed) {
-                http2.head(next, &fields("main.test", "/"), true);
-                open.insert(next);
-                next += 2;
-            }
-            if open.is_empty() {
-                break;
-            }
-            let Some(frame) = http2.receive() else {
-                seen.failed.fetch_add(open.len() as u64, Relaxed);
-                break;
-            };
-            let is_last = frame.flags & END_STREAM != 0;
-            match frame.kind {
-                HEADERS | DATA if is_last && open.remove(&frame.stream) => {
-                    let is_right = frame.kind == DATA && frame.payload == b"main\n";
-                    let count = match is_right {
-                        true => &seen.answered,
-                        false => &seen.failed,
-                    };
-                    count.fetch_add(1, Relaxed);
-                }
-                RST_STREAM if open.remove(&frame.stream) => {
-                    let is_refused = frame.payload == REFUSED_STREAM.to_be_bytes();
-                    seen.failed.fetch_add(u64::from(!is_refused), Relaxed);
-                }
-                GOAWAY => {
-                    let last: [u8; 4] = frame.payload[..4].try_into().expect("four bytes");
-                    open.retain(|stream| *stream <= u32::from_be_bytes(last));
-                    seen.failed
-                        .fetch_add(u64::from(frame.error().is_some()), Relaxed);
-                    is_leaving = true;
-                }
-                _ => {}
-            }
-        }
-    }
-}
-
-#[test]
-fn reloads_under_load_fail_no_request_and_tickets_stay_good() {
-    let reloads = match std::env::var("WEIR_CONFORMANCE") {
-        Ok(_) => 50,
-        Err(_) => 3,
-    };
-    let (weir, authority) = Tls::new().start();
-    let client = TlsClient::new(&authority, false);
-    let seen = Seen::default();
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| load(&weir, &client, &seen));
-        }
-        for _ in 0..reloads {
-            let (gateway, answered) = (weir.gateway(), seen.answered.load(Relaxed));
-            weir.signal(Signal::HUP);
-            wait_until("another gateway", || !gateway.runs());
-            wait_until("more answers", || {
-                seen.answered.load(Relaxed) > answered + 100
-            });
-        }
-        seen.is_over.store(true, Relaxed);
-    });
-    let [answered, failed, full, resumed] =
-        [&seen.answered, &seen.failed, &seen.full, &seen.resumed].map(|count| count.load(Relaxed));
-    assert_eq!(failed, 0, "of {answered}");
-    // The first handshakes of the four are full.
-    assert!(
-        full <= 4 && resumed >= reloads * 4,
-        "{full} full, {resumed} resumed"
-    );
-}
-
 #[test]
 fn a_browser_uses_it_and_uploads() {
     let echo = "<?php header('Content-Type: text/plain'); echo $_SERVER['SERVER_PROTOCOL'], ' ',\n\
@@ -355,27 +255,47 @@ fn a_browser_uses_it_and_uploads() {
     assert_eq!(browser.run(protocol), "h2");
 }
 
-#[test]
-fn an_idle_connection_costs_little() {
-    const COUNT: u64 = 300;
+/// What a connection holds that was idle for a while: after so many answers one after the other, so many at once.
+fn idle_connections_cost(path: &str, (times, at_once): (u32, u32), most: u64) {
+    const COUNT: u64 = 200;
     let (weir, authority) = Tls::new()
-        .with(|setup| setup.server("threads = 1\nmax_connections_per_address = 0"))
+        .with(|setup| {
+            setup
+                .file("large.bin", vec![b'x'; 500_000])
+                .server("threads = 1\nmax_connections_per_address = 0")
+        })
         .start();
     let client = TlsClient::new(&authority, false);
+    let pid = weir.gateway().pid;
     let connect = || {
         let socket = TcpStream::connect(weir.address()).expect("a connection");
-        let mut http2 = client.http2(socket, "main.test", &[]);
-        assert_eq!(get(&mut http2, 1, "main.test", "/").1, "main\n");
+        let mut http2 = client.http2(socket, "main.test", &[(INITIAL_WINDOW, 1 << 20)]);
+        http2.allow(0, 1 << 20);
+        for time in 0..times {
+            for number in time * at_once..(time + 1) * at_once {
+                http2.head(1 + 2 * number, &fields("main.test", path), true);
+            }
+            let mut open = at_once;
+            while open > 0 {
+                open -= u32::from(http2.expect(DATA).flags & END_STREAM != 0);
+            }
+        }
         http2
     };
-    let memory = || resident(weir.gateway().pid);
     drop((0..20).map(|_| connect()).collect::<Vec<_>>());
-    let before = memory();
+    let before = anonymous(pid);
     let clients: Vec<Http2> = (0..COUNT).map(|_| connect()).collect();
-    let each = || memory().saturating_sub(before) / COUNT;
-    wait_until("32 KB each", || each() <= 32 << 10);
-    eprintln!("{} bytes for an idle connection of HTTP/2 over TLS", each());
+    let what = format!("{times} times {at_once} answers for {path}");
+    expect_growth(pid, before, COUNT, most, &what);
     drop(clients);
+}
+
+#[test]
+fn an_idle_connection_costs_little() {
+    idle_connections_cost("/", (32, 1), 32 << 10);
+    idle_connections_cost("/large.bin", (1, 1), 32 << 10);
+    // `h2` keeps room for as many streams as it once had.
+    idle_connections_cost("/", (1, 32), 64 << 10);
 }
 
 /// A connection that is told to end takes no request that is then lost.

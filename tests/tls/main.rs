@@ -6,6 +6,7 @@ mod clients;
 mod files;
 mod http;
 mod http2;
+mod http2_reloads;
 mod keeper;
 mod local_ca;
 mod names;

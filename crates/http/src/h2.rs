@@ -28,7 +28,7 @@ mod wire;
 
 use std::{
     future::Future,
-    pin::Pin,
+    pin::{Pin, pin},
     rc::Rc,
     task::{Context, Poll, Waker},
     time::Duration,
@@ -145,10 +145,16 @@ impl<X: Front> Connection<X> {
         }
         // Otherwise the steps that read bodies wake the connection.
         if self.shared.is_used_up() && self.unread.may_grow() {
-            cx.waker().wake_by_ref();
+            another_turn(cx);
         }
         self.plan();
-        self.streams.end_turn();
+        if self.front.state().phase() == Phase::Resting {
+            self.shared.rest();
+            self.streams.rest();
+        }
+        if self.streams.end_turn() {
+            another_turn(cx);
+        }
         Poll::Pending
     }
 
@@ -549,6 +555,13 @@ impl<X: Front> Future for Connection<X> {
         let this = self.get_mut();
         clock::frozen(|| this.turn(cx))
     }
+}
+
+/// The task gets another turn once all others have had theirs, and the reactor has looked at its sockets: a task that only
+/// wakes itself may have many turns before a reactor that has something to do looks at them.
+fn another_turn(cx: &mut Context<'_>) {
+    // It says so when it is polled for the first time.
+    let _ = pin!(tokio::task::yield_now()).poll(cx);
 }
 
 /// `time` after `since`; [`NEVER`] if there is no such time.

@@ -40,6 +40,13 @@ impl Socket {
         }
     }
 
+    /// Gives up the space of its buffers: nothing comes for a while.
+    pub fn rest(&mut self) {
+        if let Socket::Tls(tls) = self {
+            tls.rest();
+        }
+    }
+
     /// Its TLS; `None`: it has none.
     pub fn tls(&self) -> Option<&Session> {
         match self {

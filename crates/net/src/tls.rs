@@ -45,6 +45,10 @@ impl TlsSocket {
         &self.session
     }
 
+    pub(crate) fn rest(&mut self) {
+        self.session.rest();
+    }
+
     pub(crate) fn into_parts(self) -> (Socket, Box<Session>) {
         (self.inner, self.session)
     }

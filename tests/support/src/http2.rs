@@ -25,11 +25,17 @@ pub struct Http2 {
 
 enum Wire {
     Plain(TcpStream),
-    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Tls(Box<TlsStream>),
 }
 
-/// A client of TLS that offers HTTP/2 and keeps tickets.
-pub struct TlsClient(Arc<ClientConfig>);
+/// A client of TLS that offers HTTP/2, or HTTP/1, and keeps tickets.
+pub struct TlsClient {
+    http1: Arc<ClientConfig>,
+    http2: Arc<ClientConfig>,
+}
+
+/// A connection of TLS.
+pub type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
 /// A frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,29 +81,53 @@ impl TlsClient {
         let certificate = CertificateDer::from_pem_file(authority.file()).expect("a certificate");
         roots.add(certificate).expect("an authority");
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
+        let config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
             .expect("versions")
             .with_root_certificates(roots)
             .with_no_client_auth();
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        TlsClient(Arc::new(config))
+        let offering = |protocol: &[u8]| {
+            let mut config = config.clone();
+            config.alpn_protocols = vec![protocol.to_vec()];
+            Arc::new(config)
+        };
+        TlsClient {
+            http1: offering(b"http/1.1"),
+            http2: offering(b"h2"),
+        }
+    }
+
+    /// Shakes hands on `socket` for `host`, and speaks HTTP/1.
+    #[track_caller]
+    pub fn http1(&self, socket: TcpStream, host: &str) -> TlsStream {
+        shake_hands(&self.http1, socket, host)
+    }
+
+    /// Whether the handshake was a short one.
+    pub fn is_resumed(stream: &TlsStream) -> bool {
+        stream.conn.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     /// Shakes hands on `socket` for `host`, and begins HTTP/2 with these SETTINGS.
     #[track_caller]
-    pub fn http2(&self, mut socket: TcpStream, host: &str, settings: &[(u16, u32)]) -> Http2 {
-        let name = ServerName::try_from(host.to_owned()).expect("a name");
-        socket.set_nodelay(true).expect("TCP_NODELAY");
-        socket.set_read_timeout(Some(LIMIT)).expect("a timeout");
-        let mut session = ClientConnection::new(self.0.clone(), name).expect("a session");
-        while session.is_handshaking() {
-            session.complete_io(&mut socket).expect("a handshake");
-        }
-        assert_eq!(session.alpn_protocol(), Some(&b"h2"[..]), "ALPN");
-        let stream = StreamOwned::new(session, socket);
+    pub fn http2(&self, socket: TcpStream, host: &str, settings: &[(u16, u32)]) -> Http2 {
+        let stream = shake_hands(&self.http2, socket, host);
         Http2::begin(Wire::Tls(Box::new(stream)), settings)
     }
+}
+
+#[track_caller]
+fn shake_hands(config: &Arc<ClientConfig>, mut socket: TcpStream, host: &str) -> TlsStream {
+    let name = ServerName::try_from(host.to_owned()).expect("a name");
+    socket.set_nodelay(true).expect("TCP_NODELAY");
+    socket.set_read_timeout(Some(LIMIT)).expect("a timeout");
+    let mut session = ClientConnection::new(config.clone(), name).expect("a session");
+    while session.is_handshaking() {
+        session.complete_io(&mut socket).expect("a handshake");
+    }
+    let wanted = config.alpn_protocols.first().map(Vec::as_slice);
+    assert_eq!(session.alpn_protocol(), wanted, "ALPN");
+    StreamOwned::new(session, socket)
 }
 
 impl Http2 {
@@ -120,7 +150,7 @@ impl Http2 {
     pub fn is_resumed(&self) -> bool {
         match &self.wire {
             Wire::Plain(_) => false,
-            Wire::Tls(stream) => stream.conn.handshake_kind() == Some(HandshakeKind::Resumed),
+            Wire::Tls(stream) => TlsClient::is_resumed(stream),
         }
     }
 

@@ -127,6 +127,25 @@ pub fn resident(pid: u32) -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
+/// The memory of a process without its program, whose pages are loaded as they are used, bytes.
+pub fn anonymous(pid: u32) -> u64 {
+    let path = format!("/proc/{pid}/smaps_rollup");
+    let text = fs::read_to_string(path).expect("smaps_rollup");
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    1024 * kilobytes.expect("Pss_Anon")
+}
+
+/// Waits until the memory of process `pid` has grown by at most `most` bytes for each of `count` since it was `before`.
+#[track_caller]
+pub fn expect_growth(pid: u32, before: u64, count: u64, most: u64, what: &str) {
+    let each = || anonymous(pid).saturating_sub(before) / count;
+    crate::wait_until(&format!("{what}: at most {most} bytes each"), || {
+        each() <= most
+    });
+    eprintln!("{what}: {} bytes", each());
+}
+
 /// The newest program whose path begins with this and ends in a version, as Debian names them.
 pub fn newest(folder: &str, prefix: &str) -> PathBuf {
     let mut found: Vec<PathBuf> = fs::read_dir(folder)

@@ -36,12 +36,18 @@ impl ReadyList {
         self.is_running.store(true, SeqCst);
     }
 
-    /// The turn ends: from now on, wakers wake the task.
-    pub(super) fn end(&self, wire: &SlotWaker) {
+    /// The turn ends: from now on, wakers wake the task. True: something has come between the last look and now.
+    #[must_use]
+    pub(super) fn end(&self, wire: &SlotWaker) -> bool {
         self.is_running.store(false, SeqCst);
-        // Something may have come between the last look and now.
-        if wire.is_woken() || !self.slots().is_empty() {
-            self.wake_task();
+        wire.is_woken() || !self.slots().is_empty()
+    }
+
+    /// Gives up the space of the list, if it is empty.
+    pub(super) fn rest(&self) {
+        let mut slots = self.slots();
+        if slots.is_empty() {
+            *slots = Vec::new();
         }
     }
 
@@ -135,7 +141,7 @@ mod tests {
         assert_eq!(taken, [1]);
         slots[1].is_polled();
         let wire = SlotWaker::of_wire(&list);
-        list.end(&wire);
+        assert!(!list.end(&wire));
         assert_eq!(task.0.load(Relaxed), 0);
         slots[0].wake_by_ref();
         slots[1].wake_by_ref();
@@ -147,8 +153,7 @@ mod tests {
         slots.iter().for_each(|slot| slot.is_polled());
         // What comes after the last look is not forgotten.
         slots[0].wake_by_ref();
-        list.end(&wire);
-        assert_eq!(task.0.load(Relaxed), 3);
+        assert!(list.end(&wire));
         // The same for the connection's own waker, although it is not listed.
         list.begin(&waker);
         taken.clear();
@@ -157,7 +162,7 @@ mod tests {
         taken.clear();
         list.take(&mut taken);
         assert!(taken.is_empty());
-        list.end(&wire);
-        assert_eq!(task.0.load(Relaxed), 4);
+        assert!(list.end(&wire));
+        assert_eq!(task.0.load(Relaxed), 2);
     }
 }

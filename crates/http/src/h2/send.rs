@@ -231,5 +231,6 @@ impl<R: Receipt> Sending<R> {
     }
 }
 
-/// Bytes that a stream sends before others have their turn: the largest frame that every client takes.
-const QUANTUM: usize = 16 * 1024;
+/// Bytes that a stream sends before others have their turn: with its head, the frame is a whole record of TLS, and every
+/// client takes it.
+const QUANTUM: usize = 16 * 1024 - 9;

@@ -65,17 +65,22 @@ impl<R: Receipt> Streams<R> {
         self.list.begin(task);
     }
 
-    pub(super) fn end_turn(&mut self) {
-        if self.is_empty() && !self.slots.is_empty() {
-            // An idle connection keeps room for a few requests.
-            self.slots.truncate(KEPT_SLOTS);
-            self.slots.shrink_to(KEPT_SLOTS);
-            self.free = (0..self.slots.len() as u32).collect();
+    /// The turn ends: from now on, wakers wake the task. True: it needs another turn.
+    pub(super) fn end_turn(&mut self) -> bool {
+        self.list.end(&self.wire.0)
+    }
+
+    /// Gives up the space of slots: the client sends nothing for a while.
+    pub(super) fn rest(&mut self) {
+        if self.is_empty() {
+            self.slots = Vec::new();
+            self.free = Vec::new();
             self.ready = Vec::new();
             self.sending = Vec::new();
             self.over = Vec::new();
+            self.priorities = VecDeque::new();
+            self.list.rest();
         }
-        self.list.end(&self.wire.0);
     }
 
     /// Wakes the connection when it can read or write.
@@ -291,9 +296,6 @@ impl<R: Receipt> Streams<R> {
         self.priorities.remove(at).map(|(_, priority)| priority)
     }
 }
-
-/// Slots that an idle connection keeps.
-const KEPT_SLOTS: usize = 2;
 
 /// How many priorities may come before their streams.
 const MOST_EARLY: usize = 16;

@@ -1,9 +1,18 @@
 //! The carrier with a client of the `h2` crate.
 
-use std::{cell::RefCell, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
 
 use bytes::Bytes;
-use tokio::{net::UnixStream, runtime::LocalOptions, task::spawn_local};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    runtime::LocalOptions,
+    task::spawn_local,
+};
 
 use super::*;
 use crate::{ConnState, Timeouts};
@@ -102,5 +111,59 @@ fn bodies_that_nobody_reads_have_one_limit_for_all_connections() {
             _ = task.await;
         }
         assert_eq!(MEMORY.held(), 0);
+    });
+}
+
+/// Sends a byte to itself again and again, and counts how often that came: each time the reactor must look at its sockets.
+async fn echo(count: Rc<Cell<u32>>) {
+    let (mut here, mut there) = UnixStream::pair().unwrap();
+    loop {
+        here.write_all(b"a").await.unwrap();
+        // A read that fills its space would be taken as a sign that there is more.
+        assert_eq!(there.read(&mut [0; 16]).await.unwrap(), 1);
+        count.set(count.get() + 1);
+    }
+}
+
+#[test]
+fn a_flood_of_small_frames_leaves_the_reactor_to_others() {
+    static MEMORY: Memory = Memory::new(1 << 20);
+    const FRAMES: usize = 100_000;
+    let frame = |kind: u8, payload: &[u8]| {
+        let head = [0, 0, payload.len() as u8, kind, 0, 0, 0, 0, 0];
+        [&head[..], payload].concat()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())
+        .unwrap();
+    runtime.block_on(async {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let front = Keeping {
+            state: ConnState::new(&TIMEOUTS),
+            bodies: Rc::default(),
+        };
+        let limits = Limits {
+            small_frames: 1_000_000,
+            ..LIMITS
+        };
+        // Frames of an unknown type, and a PING at their end.
+        let flood = frame(77, b"").repeat(FRAMES);
+        let ahead = [PREFACE, &frame(4, b"")[..], &flood, &frame(6, b"the end.")].concat();
+        let connection = Connection::new(front, Socket::Unix(ours), ahead, limits, &MEMORY);
+        let connection = spawn_local(connection);
+        let count = Rc::new(Cell::new(0));
+        let echo = spawn_local(echo(count.clone()));
+        let mut answers = Vec::new();
+        while !answers.ends_with(b"the end.") {
+            assert!(theirs.read_buf(&mut answers).await.unwrap() > 0);
+        }
+        assert!(
+            count.get() > FRAMES as u32 / wire::TURN_FRAMES / 2,
+            "others had {} turns",
+            count.get()
+        );
+        connection.abort();
+        echo.abort();
     });
 }

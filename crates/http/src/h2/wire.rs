@@ -15,7 +15,7 @@ use weir_net::Socket;
 use weir_observe::clock::{self, NEVER};
 
 use super::limits::{Counter, Kind, Limits, SMALL_DATA};
-use crate::ConnState;
+use crate::{ConnState, buffers};
 
 /// The bytes with which a connection of HTTP/2 begins (RFC 9113 §3.4).
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -36,7 +36,7 @@ pub(super) struct Shared {
 struct Inner {
     /// `None` once it was taken.
     socket: Option<Socket>,
-    /// Bytes that were read before; the first `used` of them are used.
+    /// Bytes that were read before `h2` wanted them; the first `used` of them are used.
     ahead: Vec<u8>,
     used: usize,
     incoming: Frames,
@@ -56,6 +56,8 @@ struct Inner {
     goodbye: Vec<u8>,
     /// Bytes that may still be read in this turn.
     budget: usize,
+    /// Frames that may still begin in this turn.
+    frames: u32,
     /// DATA came in this turn.
     has_data: bool,
     received_at: u64,
@@ -103,6 +105,7 @@ impl Shared {
                 explained: EXPLAINED_AT_FIRST,
                 goodbye: Vec::new(),
                 budget: TURN_BYTES,
+                frames: TURN_FRAMES,
                 has_data: false,
                 received_at: now,
                 incomplete_since: now,
@@ -115,6 +118,7 @@ impl Shared {
     pub(super) fn begin_turn(&self, may_read: bool) {
         let mut inner = self.inner.borrow_mut();
         inner.budget = if may_read { TURN_BYTES } else { 0 };
+        inner.frames = TURN_FRAMES;
         inner.has_data = false;
     }
 
@@ -173,6 +177,13 @@ impl Shared {
         }
     }
 
+    /// Gives up the space of buffers: the client sends nothing for a while.
+    pub(super) fn rest(&self) {
+        if let Some(socket) = &mut self.inner.borrow_mut().socket {
+            socket.rest();
+        }
+    }
+
     pub(super) fn take_socket(&self) -> Option<Socket> {
         self.inner.borrow_mut().socket.take()
     }
@@ -199,30 +210,64 @@ impl Inner {
             return Poll::Pending;
         }
         let before = buf.filled().len();
-        if self.used < self.ahead.len() {
+        let is_ahead = self.used < self.ahead.len();
+        if is_ahead {
             let count = buf.remaining().min(self.ahead.len() - self.used);
             buf.put_slice(&self.ahead[self.used..self.used + count]);
-            self.used += count;
+        } else {
+            ready!(self.read_socket(cx, buf))?;
+        }
+        let came = &buf.filled()[before..];
+        if came.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        self.received_at = clock::now();
+        let taken = self.received(came);
+        if is_ahead {
+            self.used += taken;
             if self.used == self.ahead.len() {
                 (self.ahead, self.used) = (Vec::new(), 0);
             }
-        } else {
-            let Some(socket) = &mut self.socket else {
-                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
-            };
-            ready!(Pin::new(socket).poll_read(cx, buf))?;
+        } else if taken < came.len() {
+            self.ahead = came[taken..].to_vec();
         }
-        let came = &buf.filled()[before..];
-        self.budget = self.budget.saturating_sub(came.len());
-        if !came.is_empty() {
-            self.received_at = clock::now();
-            self.received(came);
-        }
+        self.budget = match taken < came.len() {
+            // The frames of this turn.
+            true => 0,
+            false => self.budget.saturating_sub(taken),
+        };
+        buf.set_filled(before + taken);
         Poll::Ready(Ok(()))
     }
 
-    fn received(&mut self, mut bytes: &[u8]) {
+    fn read_socket(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Some(socket) = &mut self.socket else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        if socket.tls().is_none() {
+            return Pin::new(socket).poll_read(cx, buf);
+        }
+        // TLS would fill the whole buffer with zeros first, so that an idle connection holds all pages of it.
+        buffers::with_input(|input| {
+            let most = buf.remaining().min(input.len());
+            let mut read = ReadBuf::new(&mut input[..most]);
+            ready!(Pin::new(socket).poll_read(cx, &mut read))?;
+            buf.put_slice(read.filled());
+            Poll::Ready(Ok(()))
+        })
+    }
+
+    /// Counts the frames that begin. Returns how many of the bytes belong to this turn: those before the first frame that
+    /// is too many for it.
+    fn received(&mut self, all: &[u8]) -> usize {
+        let mut bytes = all;
         while !bytes.is_empty() {
+            if self.incoming.is_between() {
+                if self.frames == 0 {
+                    break;
+                }
+                self.frames -= 1;
+            }
             if let Some(payload) = self.incoming.payload(&mut bytes) {
                 self.has_data |= self.incoming.kind == DATA;
                 if self.incoming.kind == PRIORITY_UPDATE {
@@ -231,7 +276,7 @@ impl Inner {
             } else if let Some(head) = self.incoming.head(&mut bytes) {
                 self.count(head);
             }
-            if self.incoming.left == 0 && self.incoming.have == 0 && !self.is_in_head {
+            if self.incoming.is_between() && !self.is_in_head {
                 self.incomplete_since = NEVER;
             }
         }
@@ -242,6 +287,7 @@ impl Inner {
             true => self.incomplete_since.min(self.received_at),
             false => NEVER,
         };
+        all.len() - bytes.len()
     }
 
     fn take_update(&mut self, payload: &[u8]) {
@@ -315,6 +361,11 @@ impl Inner {
 }
 
 impl Frames {
+    /// Whether the next byte begins a frame.
+    fn is_between(&self) -> bool {
+        self.left == 0 && self.have == 0
+    }
+
     /// The next bytes of a payload; `None`: a head is next.
     fn payload<'b>(&mut self, bytes: &mut &'b [u8]) -> Option<&'b [u8]> {
         if self.left == 0 {
@@ -430,6 +481,9 @@ const END_HEADERS: u8 = 4;
 /// Bytes that a connection may read in one turn.
 pub(super) const TURN_BYTES: usize = 256 * 1024;
 
+/// Frames that may begin in one turn: those of a client that sends many small ones cost more than their bytes.
+pub(super) const TURN_FRAMES: u32 = 64;
+
 /// WINDOW_UPDATE frames that a client may send besides those that the limit counts: at first, for each request, and for
 /// each DATA frame that weir sends and that is not small.
 const EXPLAINED_AT_FIRST: u32 = 16;
@@ -480,7 +534,8 @@ mod tests {
             updates: Vec::new(),
             explained: 0,
             goodbye: Vec::new(),
-            budget: 0,
+            budget: TURN_BYTES,
+            frames: u32::MAX,
             has_data: false,
             received_at: 7,
             incomplete_since: NEVER,
@@ -518,16 +573,51 @@ mod tests {
             frame(SETTINGS, ACK, b""),
             frame(WINDOW_UPDATE, 0, b"1234"),
         ] {
-            (0..4).for_each(|_| inner.received(&usual));
+            (0..4).for_each(|_| _ = inner.received(&usual));
         }
         assert_eq!(inner.exceeded, None);
+    }
+
+    #[test]
+    fn a_turn_takes_so_many_frames_and_the_next_turn_goes_on() {
+        let ping = frame(PING, ACK, b"12345678");
+        let mut inner = inner(0);
+        inner.frames = 3;
+        // Two frames and a half, then the rest.
+        let bytes = ping.repeat(10);
+        let read = |inner: &mut Inner, room: usize| {
+            let mut space = vec![0; room];
+            let mut buf = ReadBuf::new(&mut space);
+            let cx = &mut Context::from_waker(std::task::Waker::noop());
+            let polled = inner.read(cx, &mut buf);
+            polled.is_ready().then(|| buf.filled().to_vec())
+        };
+        inner.ahead = bytes.clone();
+        let half = ping.len() * 5 / 2;
+        let first = read(&mut inner, half).unwrap();
+        let second = read(&mut inner, 1000).unwrap();
+        assert_eq!([first, second].concat(), ping.repeat(3));
+        assert_eq!(read(&mut inner, 1000), None);
+        (inner.budget, inner.frames) = (TURN_BYTES, 100);
+        assert_eq!(read(&mut inner, 1000), Some(ping.repeat(7)));
+        assert!(inner.ahead.is_empty());
+        // A long frame is no more than one, in however many parts it comes.
+        inner.frames = 1;
+        inner.ahead = frame(DATA, 0, &[0; 3000]);
+        assert_eq!(
+            (0..4)
+                .filter_map(|_| Some(read(&mut inner, 900)?.len()))
+                .sum::<usize>(),
+            3009
+        );
     }
 
     #[test]
     fn resets_by_weir_count_too_and_data_explains_window_updates() {
         let mut inner = inner(0);
         inner.sent(&frame(DATA, 0, &[0; 64]));
-        (0..EXPLAINED_BY_DATA).for_each(|_| inner.received(&frame(WINDOW_UPDATE, 0, b"1234")));
+        let update = frame(WINDOW_UPDATE, 0, b"1234");
+        (0..EXPLAINED_BY_DATA).for_each(|_| _ = inner.received(&update));
         (0..3).for_each(|_| inner.sent(&frame(RST_STREAM, 0, b"1234")));
         assert_eq!(inner.exceeded, None);
         inner.sent(&frame(RST_STREAM, 0, b"1234"));
