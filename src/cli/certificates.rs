@@ -119,6 +119,11 @@ impl Listed {
         state.filter(|state| state.error.is_some())
     }
 
+    /// When it is renewed (seconds since 1970).
+    fn renew_at(&self, issued: &Issued) -> i64 {
+        issued.renew_with(State::read(&self.chain).as_ref())
+    }
+
     fn text(&self) -> String {
         let row = |name: &str, value: &str| format!("  {name:<10} {value}\n");
         let mut out = format!("{}\n", self.name);
@@ -128,7 +133,7 @@ impl Listed {
                 out += &row("names", &names.join(", "));
                 out += &row("ends", &date(issued.not_after));
                 out += &row("issuer", &issued.issuer);
-                let at = date(issued.renew_at());
+                let at = date(self.renew_at(&issued));
                 out += &row(
                     "renewed",
                     &match self.issuer {
@@ -173,6 +178,7 @@ impl Listed {
             value["last_error"] = json!(state.error);
             value["failed_at"] = json!(date(state.at));
             value["next_order"] = json!(date(state.next));
+            value["failures"] = json!(state.failures);
         }
         match self.issued() {
             Ok(issued) => {
@@ -182,7 +188,7 @@ impl Listed {
                 value["issuer"] = json!(issued.issuer);
                 value["error"] = Value::Null;
                 if self.issuer.is_some() {
-                    value["renew_at"] = json!(date(issued.renew_at()));
+                    value["renew_at"] = json!(date(self.renew_at(&issued)));
                 }
             }
             Err(error) => {

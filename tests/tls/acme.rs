@@ -1,10 +1,14 @@
 //! Certificates of a public authority, got by weir itself: with Pebble, from the order to the client.
 
-use std::fs;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+};
+use std::{fs, io, thread};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -17,6 +21,8 @@ struct Site {
     setup: Setup,
     pebble: Pebble,
     store: TempDir,
+    /// Where weir listens without TLS.
+    plain: SocketAddr,
 }
 
 impl Site {
@@ -43,6 +49,7 @@ impl Site {
             setup,
             pebble,
             store,
+            plain,
         }
     }
 
@@ -70,6 +77,18 @@ fn got(weir: &Weir, ca: &Path, host: &str, path: &str) -> String {
         .arg(ca)
         .args(["--resolve", &format!("{host}:{}:{}", at.port(), at.ip())])
         .arg(format!("https://{host}:{}{path}", at.port()))
+        .output()
+        .expect("curl");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// The same, whatever certificate weir has.
+fn insecurely_got(weir: &Weir, host: &str) -> String {
+    let at = weir.address();
+    let output = Command::new("curl")
+        .args(["-sS", "--fail", "--max-time", "60", "--insecure"])
+        .args(["--resolve", &format!("{host}:{}:{}", at.port(), at.ip())])
+        .arg(format!("https://{host}:{}/", at.port()))
         .output()
         .expect("curl");
     String::from_utf8(output.stdout).expect("UTF-8")
@@ -183,6 +202,134 @@ fn an_authority_that_is_away_is_asked_again_and_others_are_served_meanwhile() {
         got(&weir, &root, "shop.example", "/") == "public\n"
     });
     assert_eq!(certificates(&weir)["last_error"], Value::Null);
+}
+
+#[test]
+fn an_authority_that_is_away_is_seen_in_status_metrics_and_doctor() {
+    let site = Site::new("[\"shop.example\"]", Habits::default()).with(Setup::window);
+    let (weir, mut pebble, _store) = site.start_alone();
+    weir.wait_for_error(&["no certificate from the authority"]);
+    let metric = |name: &str| {
+        let (_, text) = weir.window_get("/metrics");
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.map(|value| value.trim().parse::<f64>().expect("a number"))
+    };
+    let failures = "weir_certificate_failures{certificate=\"shop.example\"}";
+    let failed = "weir_certificate_orders_total{certificate=\"shop.example\",result=\"failed\"}";
+    let done = "weir_certificate_orders_total{certificate=\"shop.example\",result=\"done\"}";
+    let expiry = "weir_certificate_expiry_timestamp_seconds{certificate=\"shop.example\"}";
+    let renewal = "weir_certificate_renewal_timestamp_seconds{certificate=\"shop.example\"}";
+    wait_until("the failure in /metrics", || {
+        metric(failures).is_some_and(|count| count >= 1.0)
+    });
+    assert!(metric(failed) >= metric(failures));
+    assert_eq!((metric(done), metric(expiry)), (Some(0.0), None));
+    let status = &weir.status()["certificates"][0];
+    assert!(status["last_error"].is_string(), "{status}");
+    assert!(status["next_order_in"].is_i64(), "{status}");
+    let said = weir.command(&["status"]).output().expect("weir status");
+    let said = String::from_utf8(said.stdout).expect("UTF-8");
+    assert!(
+        said.contains("! certificate shop.example: there is no certificate"),
+        "{said}"
+    );
+    let doctor = Command::new(program())
+        .args(["doctor", "-c"])
+        .arg(weir.folder().join("weir.toml"))
+        .output()
+        .expect("weir doctor");
+    let doctor = String::from_utf8(doctor.stdout).expect("UTF-8");
+    assert!(doctor.contains("the last order failed"), "{doctor}");
+    pebble.come();
+    wait_until("the certificate in /metrics", || metric(expiry).is_some());
+    assert!(metric(renewal) < metric(expiry));
+    wait_until("no failures", || metric(failures) == Some(0.0));
+    assert_eq!(metric(done), Some(1.0));
+    weir.expect_sound_metrics(&weir.window_get("/metrics").1);
+}
+
+/// Passes connections on to weir, or takes them and says nothing.
+struct Gate {
+    address: SocketAddr,
+    is_shut: Arc<AtomicBool>,
+    /// Connections that it has taken.
+    taken: Arc<AtomicUsize>,
+}
+
+impl Gate {
+    fn before(to: SocketAddr) -> Gate {
+        let listener = TcpListener::bind((to.ip(), 0)).expect("a listener");
+        let gate = Gate {
+            address: listener.local_addr().expect("an address"),
+            is_shut: Arc::default(),
+            taken: Arc::default(),
+        };
+        let (is_shut, taken) = (gate.is_shut.clone(), gate.taken.clone());
+        thread::spawn(move || {
+            let mut held = Vec::new();
+            for client in listener.incoming().flatten() {
+                taken.fetch_add(1, Relaxed);
+                let Ok(server) = TcpStream::connect(to) else {
+                    continue;
+                };
+                if is_shut.load(Relaxed) {
+                    held.push(client);
+                    continue;
+                }
+                for (mut from, mut to) in [(&client, &server), (&server, &client)]
+                    .map(|(from, to)| [from, to].map(|end| end.try_clone().expect("a socket")))
+                    .map(|[from, to]| (from, to))
+                {
+                    thread::spawn(move || {
+                        let _ = io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(Shutdown::Write);
+                    });
+                }
+            }
+        });
+        gate
+    }
+}
+
+#[test]
+fn an_authority_that_dies_in_the_middle_of_an_order_changes_nothing_for_visitors() {
+    let site = Site::new("[\"shop.example\"]", Habits::default())
+        .with(|setup| setup.more("challenge = \"http-01\""));
+    let gate = Gate::before(site.plain);
+    site.pebble.try_texts_at(gate.address.port());
+    let (weir, mut pebble, store) = site.start();
+    let chain = file(&store, "shop.example/chain.pem");
+    wait_until("the certificate", || chain.exists());
+    let first = fs::read(&chain).expect("a chain");
+    gate.is_shut.store(true, Relaxed);
+    let before = gate.taken.load(Relaxed);
+    pebble.advise(&chain, ("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z"));
+    weir.signal(rustix::process::Signal::HUP);
+    // An order is in the middle: the authority waits for the text.
+    wait_until("the next order", || gate.taken.load(Relaxed) > before);
+    pebble.go();
+    weir.wait_for_error(&["no certificate from the authority", "tried again"]);
+    assert_eq!(fs::read(&chain).expect("a chain"), first);
+    assert_eq!(insecurely_got(&weir, "shop.example"), "public\n");
+    gate.is_shut.store(false, Relaxed);
+    pebble.come();
+    let root = pebble.root();
+    wait_until("another certificate in use", || {
+        got(&weir, &root, "shop.example", "/") == "public\n"
+    });
+    assert_ne!(fs::read(&chain).expect("a chain"), first);
+}
+
+#[test]
+fn a_renewal_names_the_certificate_that_it_replaces() {
+    let (weir, pebble, store) = Site::new("[\"shop.example\"]", Habits::default()).start();
+    let chain = file(&store, "shop.example/chain.pem");
+    wait_until("the certificate", || chain.exists());
+    pebble.advise(&chain, ("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z"));
+    weir.signal(rustix::process::Signal::HUP);
+    wait_until("the order that replaces it", || {
+        pebble.log().contains("is a replacement of")
+    });
 }
 
 #[test]

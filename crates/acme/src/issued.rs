@@ -5,6 +5,8 @@ use std::{collections::BTreeSet, fs, io::Read, path::Path};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use weir_tls::x509::Parsed;
 
+use crate::State;
+
 /// A certificate in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issued {
@@ -52,6 +54,25 @@ impl Issued {
     /// When it is to be renewed: at two thirds of its life (seconds since 1970).
     pub fn renew_at(&self) -> i64 {
         self.not_before + (self.not_after - self.not_before) / 3 * 2
+    }
+
+    /// The same if the authority has advised a time: then, but before the last tenth of its life.
+    pub fn renew_as_advised(&self, advised: Option<i64>) -> i64 {
+        let last = self.not_after - (self.not_after - self.not_before) / 10;
+        advised.map_or_else(|| self.renew_at(), |advised| advised.min(last))
+    }
+
+    /// The same with what is known beside its file.
+    pub fn renew_with(&self, state: Option<&State>) -> i64 {
+        let advised = state.and_then(|state| state.advised.as_ref());
+        let advised = advised.filter(|(serial, _)| *serial == self.serial());
+        self.renew_as_advised(advised.map(|(_, at)| *at))
+    }
+
+    /// Its serial number, hexadecimal.
+    pub fn serial(&self) -> String {
+        let bytes = self.known_by.1.iter();
+        bytes.map(|byte| format!("{byte:02x}")).collect()
     }
 }
 

@@ -52,6 +52,8 @@ pub struct AcmeOrder {
     pub proof: Proof,
     /// The kind of certificate, as the authority names it.
     pub profile: Option<String>,
+    /// The certificate that the new one replaces ([`crate::Issued::known_by`]; RFC 9773 §5).
+    pub replaces: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 /// How it is proved that a name leads to this machine.

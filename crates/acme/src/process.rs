@@ -209,6 +209,14 @@ fn is_bad_nonce(error: &Error) -> bool {
     problem.r#type.as_deref() == Some("urn:ietf:params:acme:error:badNonce")
 }
 
+/// Whether the authority has had too many orders of late.
+fn is_limit(error: &Error) -> bool {
+    let Error::Api(problem) = error else {
+        return false;
+    };
+    problem.r#type.as_deref() == Some("urn:ietf:params:acme:error:rateLimited")
+}
+
 /// Repeats a step while the authority refuses nonces.
 macro_rules! patiently {
     ($step:expr) => {{
@@ -345,7 +353,23 @@ impl Desk {
             Some(profile) => NewOrder::new(names).profile(profile),
             None => NewOrder::new(names),
         };
-        let mut order = patiently!(account.new_order(&new()))?;
+        let replaces = wanted.replaces.as_ref();
+        let replaces = replaces
+            .map(|(key, serial)| CertificateIdentifier::new((&**key).into(), (&**serial).into()));
+        let mut made = None;
+        if let Some(replaces) = replaces {
+            let order = || new().replaces(replaces.clone());
+            // An authority that does not know it, or has another order for it, takes the order without it (RFC 9773 §5).
+            made = match patiently!(account.new_order(&order())) {
+                Ok(order) => Some(order),
+                Err(error) if is_limit(&error) => return Err(error.into()),
+                Err(_) => None,
+            };
+        }
+        let mut order = match made {
+            Some(order) => order,
+            None => patiently!(account.new_order(&new()))?,
+        };
         let retries = RetryPolicy::default().timeout(ORDER_LIMIT);
         if order.state().status == OrderStatus::Pending {
             let mut authorizations = order.authorizations();

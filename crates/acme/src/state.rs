@@ -15,6 +15,16 @@ pub struct State {
     pub at: i64,
     /// When the next attempt is (seconds since 1970).
     pub next: i64,
+    /// Orders that have failed since the last successful one.
+    #[serde(default)]
+    pub failures: u32,
+    /// When the authority has said no, the last times (seconds since 1970).
+    #[serde(default)]
+    pub refused: Vec<i64>,
+    /// When the certificate is to be renewed, as the authority says (seconds since 1970), and the certificate for which it said
+    /// that: its serial number, hexadecimal.
+    #[serde(default)]
+    pub advised: Option<(String, i64)>,
 }
 
 impl State {

@@ -3,6 +3,7 @@
 //! It is based on the present status and on the last seconds or minute: problems that are over are not shown.
 
 mod calls;
+mod certificates;
 mod pool;
 mod weir;
 
@@ -29,6 +30,7 @@ pub(super) fn troubles(status: &Value) -> Vec<Trouble> {
     found.extend(list(&status["pools"]).iter().flat_map(pool::troubles));
     found.extend(weir::failures(status));
     found.extend(weir::logs(status));
+    found.extend(certificates::troubles(status));
     found.extend(calls::troubles(status));
     found.extend(weir::kernel(status));
     found.extend(weir::connections(status));

@@ -6,9 +6,10 @@
 use weir_sys::{identity::Identity, process::Exit, socket_owners::Owner};
 
 use super::{
-    Action, BadMessage, CallSource, Challenges, DrainStatus, EgressFiles, GivenCertificate,
-    GivenChallenge, Health, Jail, ManagerCounts, OldGeneration, ProcessUse, Reactors, Source,
-    TicketSecrets, TlsFiles, ToGateway, ToManager, WorkerRequest, WorkerTotals,
+    Action, BadMessage, CallSource, CertificateOrder, CertificateOrders, Challenges, DrainStatus,
+    EgressFiles, GivenCertificate, GivenChallenge, Health, Jail, ManagerCounts, OldGeneration,
+    ProcessUse, Reactors, Source, TicketSecrets, TlsFiles, ToGateway, ToManager, WorkerRequest,
+    WorkerTotals,
     wire::{Field, Message, Reader, Writer, fields, messages, nested},
 };
 
@@ -53,6 +54,7 @@ messages! {
     83 => Signer { reactor; socket },
     84 => TicketKeys(keys),
     85 => Challenges { number; file },
+    86 => CertificateOrders(; file),
     75 => Former { id, later, found },
     76 => ManagerLog(log),
 }
@@ -130,6 +132,8 @@ fields! {
     TicketSecrets { keys }
     GivenChallenge { name, token, text, certificate }
     Challenges { list }
+    CertificateOrder { name, renew_at, done, failed, failures, error, failed_at, next }
+    CertificateOrders { list }
 }
 
 impl<F> ToGateway<F> {
@@ -190,6 +194,24 @@ impl Challenges {
     }
 
     /// Maximum size of the output of [`encode`](Self::encode), bytes.
+    pub const MAX_ENCODED: usize = 64 << 20;
+}
+
+impl CertificateOrders {
+    /// The content of the file for the gateway.
+    pub fn encode(&self) -> Vec<u8> {
+        encode_file(self)
+    }
+
+    /// Decodes the output of [`encode`](Self::encode).
+    ///
+    /// # Errors
+    /// For everything else.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
+        decode_file(bytes)
+    }
+
+    /// Maximum size of the output of [`encode`](Self::encode), bytes: that of 100,000 certificates.
     pub const MAX_ENCODED: usize = 64 << 20;
 }
 

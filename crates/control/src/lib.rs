@@ -37,7 +37,10 @@ pub use manager_report::{LastReload, ManagerReport, ManagerReports, PoolUse};
 pub use name_files::NameFiles;
 pub use operator_actions::{ActionResult, OperatorActions};
 pub use outbox::ManagerHandle;
-pub use tls::{Challenges, GivenCertificate, GivenChallenge, TicketSecrets, TlsFiles, TlsGiven};
+pub use tls::{
+    CertificateOrder, CertificateOrders, Challenges, GivenCertificate, GivenChallenge,
+    TicketSecrets, TlsFiles, TlsGiven,
+};
 
 /// The source of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -293,6 +296,9 @@ pub enum ToGateway<F = OwnedFd> {
     },
     /// The state of a log that the manager writes; part of the answer to [`ToManager::Measure`].
     ManagerLog(Health),
+    /// What becomes of certificates that are ordered, in the form of [`CertificateOrders::encode`]; part of the answer to
+    /// [`ToManager::Measure`].
+    CertificateOrders(F),
     /// Checks that the gateway runs. Answered with [`ToManager::Alive`].
     Ping,
     /// Accept nothing more, finish running requests, then send `Drained`.

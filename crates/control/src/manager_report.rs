@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -15,7 +15,7 @@ use weir_observe::{
     metrics::{Metric, Page},
 };
 
-use crate::{ManagerCounts, ManagerHandle, OldGeneration, ProcessUse, ToManager};
+use crate::{CertificateOrder, ManagerCounts, ManagerHandle, OldGeneration, ProcessUse, ToManager};
 
 /// Asks the manager for reports, and keeps the last one.
 #[derive(Debug, Default)]
@@ -37,6 +37,8 @@ pub struct ManagerReport {
     pub old: Vec<OldGeneration>,
     /// The state of the logs that the manager writes.
     pub logs: Vec<Health>,
+    /// What becomes of certificates that are ordered.
+    pub orders: Arc<[CertificateOrder]>,
     /// Collects the earlier configurations and the logs until the manager says that the report is complete.
     partial: (Vec<OldGeneration>, Vec<Health>),
     pub last_reload: Option<LastReload>,
@@ -117,6 +119,11 @@ impl ManagerReports {
         }
     }
 
+    /// The manager reports what becomes of certificates.
+    pub fn orders(&self, orders: Vec<CertificateOrder>) {
+        self.last().orders = orders.into();
+    }
+
     /// The manager reports the last reload.
     pub fn last_reload(&self, ago: u64, done: bool, text: String) {
         let now = Instant::now();
@@ -162,6 +169,15 @@ impl ManagerReport {
         let counts = self.counts;
         for log in &self.logs {
             log.put_metrics(page);
+        }
+        for order in &*self.orders {
+            let results = [("done", order.done), ("failed", order.failed)];
+            for (result, count) in results {
+                let labels = [order.name.as_str(), result];
+                page.put(Metric::CertificateOrders, &labels, count as f64);
+            }
+            let failures = f64::from(order.failures);
+            page.put(Metric::CertificateFailures, &[&order.name], failures);
         }
         page.put(Metric::Reloads, &["done"], counts.reloads as f64);
         page.put(Metric::Reloads, &["failed"], counts.failed_reloads as f64);

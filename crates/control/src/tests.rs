@@ -155,6 +155,7 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
         (any::<u16>(), any::<u8>())
             .prop_map(|(listener, socket)| ToGateway::EgressListener { listener, socket }),
         any::<u8>().prop_map(ToGateway::EgressFiles),
+        any::<u8>().prop_map(ToGateway::CertificateOrders),
         Just(ToGateway::Start),
         Just(ToGateway::Ping),
         addresses().prop_map(|(name, addresses)| ToGateway::Addresses { name, addresses }),

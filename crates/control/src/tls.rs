@@ -70,3 +70,31 @@ pub struct GivenChallenge {
     /// The certificate for a handshake (RFC 8737) and its key (DER).
     pub certificate: Option<(Vec<u8>, Vec<u8>)>,
 }
+
+/// What becomes of all certificates that are ordered from an authority.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct CertificateOrders {
+    /// One for each certificate.
+    pub list: Vec<CertificateOrder>,
+}
+
+/// The orders of a certificate. Times are seconds since 1970.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct CertificateOrder {
+    /// Of the certificate.
+    pub name: String,
+    /// When it is to be renewed; 0: there is no certificate yet.
+    pub renew_at: u64,
+    /// Orders that were successful since the manager's start.
+    pub done: u64,
+    /// Orders that have failed since the manager's start.
+    pub failed: u64,
+    /// Orders that have failed since the last successful one.
+    pub failures: u32,
+    /// Why the last one has failed; `None`: it did not.
+    pub error: Option<String>,
+    /// When that was.
+    pub failed_at: u64,
+    /// When the next order is made.
+    pub next: u64,
+}

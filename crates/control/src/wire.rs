@@ -12,7 +12,9 @@ use std::{
     time::Duration,
 };
 
-use super::{BadMessage, GivenCertificate, GivenChallenge, MOST_ADDRESSES, ToManager};
+use super::{
+    BadMessage, CertificateOrder, GivenCertificate, GivenChallenge, MOST_ADDRESSES, ToManager,
+};
 
 /// A value that a packet can contain.
 pub(super) trait Field: Sized {
@@ -331,6 +333,10 @@ impl Element for Vec<u8> {
 }
 
 impl Element for GivenChallenge {
+    const MOST: usize = u32::MAX as usize;
+}
+
+impl Element for CertificateOrder {
     const MOST: usize = u32::MAX as usize;
 }
 

@@ -14,7 +14,7 @@ use weir_observe::{
 use weir_pool::{Micros, ServerState, Stats};
 
 use super::{
-    Gateway,
+    Gateway, certificates,
     dispatch::{AskedBy, PoolHandle},
     window::ratio,
 };
@@ -36,6 +36,7 @@ pub(super) fn page(gateway: &Gateway) -> Page {
     if let Some(egress) = gateway.egress.get() {
         egress.put_metrics(&mut page);
     }
+    certificates::put_metrics(&mut page, gateway, uses.as_ref());
     if let Some(uses) = &uses {
         uses.put_metrics(&mut page);
     }

@@ -25,6 +25,7 @@ mod agent_check;
 mod auth;
 mod callers;
 mod census;
+mod certificates;
 mod cgi;
 mod compression;
 mod conn;

@@ -10,7 +10,7 @@ use weir_observe::{clock, error_log};
 use weir_pool::MemoryView;
 
 use super::{
-    Gateway,
+    Gateway, certificates,
     dispatch::{NewWorker, PoolHandle},
     drain, tls,
     worker_conn::WorkerConn,
@@ -80,6 +80,7 @@ fn perform(gateway: &'static Gateway, message: ToGateway) {
         ToGateway::ManagerLog(log) => gateway.reports.log(log),
         ToGateway::OldGeneration(old) => gateway.reports.old_generation(old),
         ToGateway::LastReload { ago, done, text } => gateway.reports.last_reload(ago, done, text),
+        ToGateway::CertificateOrders(file) => certificates::set_orders(gateway, &file),
         ToGateway::Certificates(file) => tls::change(gateway, &file),
         ToGateway::Challenges { number, file } => tls::set_challenges(gateway, number, &file),
         ToGateway::TicketKeys(secrets) => {

@@ -21,7 +21,7 @@ use weir_observe::{
 use weir_pool::Stats;
 
 use super::{
-    Gateway,
+    Gateway, certificates,
     dispatch::{AskedBy, PoolHandle, Script},
     figures,
 };
@@ -62,6 +62,7 @@ impl Window for View {
                 let [full, resumed, failed] = server.counts.get();
                 json!({ "full": full, "resumed": resumed, "failed": failed })
             }),
+            "certificates": certificates::status(gateway, uses.as_ref()),
             "reactors": {
                 "running": gateway.reactors.running(),
                 "most": gateway.reactors.most(),

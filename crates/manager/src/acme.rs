@@ -9,30 +9,34 @@
 //! to the folder of certificates, and from there they are used as all changed files are. What does not succeed is tried again,
 //! later each time. Nodes that share the folder take turns by a lock for each certificate.
 
+mod process;
+mod times;
+
 use std::{
     cell::RefCell,
-    ffi::OsString,
-    fs, io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
     rc::Rc,
     time::{Duration, Instant},
 };
 
 use weir_acme::{
-    AcmeOrder, ChallengeAnswer, Draft, FromAcme, Issued, Lock, Proof, ROLE, State, Store, ToAcme,
-    is_issued, receive, send,
+    AcmeOrder, ChallengeAnswer, Draft, FromAcme, Issued, Lock, Proof, State, Store, ToAcme,
+    is_issued,
 };
 use weir_config::{Acme, Config, Issuer, Protocol};
-use weir_control::{Challenges, GivenChallenge, ToGateway};
+use weir_control::{CertificateOrder, CertificateOrders, Challenges, GivenChallenge, ToGateway};
 use weir_keeper::{Order, Product};
 use weir_sys::{
     identity::Identity,
-    memory, message,
-    process::{self, Exit, Spawn},
-    version,
+    memory,
+    process::{Exit, kill},
 };
 
+use self::{
+    process::Running,
+    times::{ASK_AT_LEAST, ASK_EVERY, LOCK_LIFE, LOOK_EVERY, ORDER_LIMIT, SHORT, next_look, pause},
+};
 use super::keeper::Keeper;
 
 /// All of them.
@@ -55,13 +59,6 @@ pub(super) struct Orders {
     told: Option<(u32, Option<u32>, u32)>,
 }
 
-#[derive(Debug)]
-struct Running {
-    pid: u32,
-    channel: OwnedFd,
-    is_ready: bool,
-}
-
 /// Where certificates are ordered.
 #[derive(Debug)]
 struct Authority {
@@ -81,7 +78,13 @@ struct Wanted {
     chain: PathBuf,
     key: PathBuf,
     due: Instant,
-    failures: u32,
+    /// What became of the last orders, also those of before the start.
+    state: State,
+    /// When it is to be renewed (seconds since 1970); 0: it is not there.
+    renew_at: i64,
+    /// Orders since the manager's start that were successful, and that were not.
+    done: u64,
+    failed: u64,
     order: Option<OpenOrder>,
     advice: Advice,
 }
@@ -170,7 +173,10 @@ impl Orders {
                     chain: certificate.chain.clone(),
                     key: certificate.key_file().clone(),
                     due: now,
-                    failures: 0,
+                    state: State::read(&certificate.chain).unwrap_or_default(),
+                    renew_at: 0,
+                    done: 0,
+                    failed: 0,
                     order: None,
                     advice: Advice::default(),
                 },
@@ -283,28 +289,33 @@ impl Orders {
     /// Orders a certificate if it is time.
     fn look(&mut self, index: usize, now: Instant) {
         let one = &mut self.wanted[index];
-        if let Some(issued) = Issued::read(&one.chain)
-            && is_issued(&issued, &one.names)
-            && one.key.exists()
-        {
+        let issued = Issued::read(&one.chain);
+        let usable = issued.as_ref();
+        let usable = usable.filter(|issued| is_issued(issued, &one.names) && one.key.exists());
+        if usable.is_none() {
+            one.renew_at = 0;
+        }
+        if let Some(issued) = usable {
             if one.advice.of != issued.known_by {
                 one.advice = Advice {
                     of: issued.known_by.clone(),
                     ..Advice::default()
                 };
             }
-            if weir_acme::now() < one.renew_at(&issued) {
-                one.due = next_look(one.renew_at(&issued), now);
+            one.renew_at = issued.renew_as_advised(one.advice.renew_at);
+            if weir_acme::now() < one.renew_at {
+                one.due = next_look(one.renew_at, now);
                 self.ask(index, now);
                 return;
             }
         }
+        let replaces = issued.map(|issued| issued.known_by);
         if !self.runs(now) {
             let one = &mut self.wanted[index];
             one.due = now + SHORT;
             return;
         }
-        let ordered = self.order(index, now);
+        let ordered = self.order(index, replaces, now);
         let one = &mut self.wanted[index];
         match ordered {
             Ok(true) => {}
@@ -348,16 +359,34 @@ impl Orders {
         let _ = weir_tls::random(&mut random);
         let span = end.saturating_sub(start).clamp(0, i64::from(u32::MAX));
         let share = i64::from(u32::from_be_bytes(random)) * span / i64::from(u32::MAX);
-        // Asked again within the same window, the time stays.
-        let renew_at = start.saturating_add(share);
-        let stays = one.advice.renew_at.filter(|at| (start..=end).contains(at));
-        one.advice.renew_at = Some(stays.unwrap_or(renew_at));
+        // Asked again within the same window, the time stays, also after a restart.
+        let serial: String = one
+            .advice
+            .of
+            .1
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let before = one.state.advised.as_ref();
+        let before = before.filter(|(of, at)| *of == serial && (start..=end).contains(at));
+        let renew_at = before.map_or(start.saturating_add(share), |(_, at)| *at);
+        one.advice.renew_at = Some(renew_at);
+        let advised = Some((serial, renew_at));
+        if one.state.advised != advised {
+            one.state.advised = advised;
+            one.write_state();
+        }
         let again = Duration::from_secs(again).clamp(ASK_AT_LEAST, ASK_EVERY * 4);
         one.advice.ask_at = Some(now + again);
         one.due = now;
     }
 
-    fn order(&mut self, index: usize, now: Instant) -> Result<bool, String> {
+    fn order(
+        &mut self,
+        index: usize,
+        replaces: Option<(Vec<u8>, Vec<u8>)>,
+        now: Instant,
+    ) -> Result<bool, String> {
         let Some(authority) = &self.authority else {
             return Ok(false);
         };
@@ -378,7 +407,7 @@ impl Orders {
             key: file.into(),
         })?;
         // If one way does not succeed, the other one may.
-        let proof = match (&authority.settings.challenge, one.failures % 2) {
+        let proof = match (&authority.settings.challenge, one.state.failures % 2) {
             (None, 1) => match authority.proof {
                 Proof::Http01 => Proof::TlsAlpn01,
                 Proof::TlsAlpn01 => Proof::Http01,
@@ -399,6 +428,8 @@ impl Orders {
             csr,
             proof,
             profile: authority.settings.profile.clone(),
+            // An authority that gives certificates without key identifiers does not know them by anything.
+            replaces: replaces.filter(|(key, _)| !key.is_empty()),
         };
         log::info!(
             "[certificate.{}]: ordered from {}",
@@ -407,104 +438,6 @@ impl Orders {
         );
         self.tell(&ToAcme::Order(order));
         Ok(true)
-    }
-
-    /// Whether the process runs; it is started if it may be.
-    fn runs(&mut self, now: Instant) -> bool {
-        if self.running.is_none() && now >= self.starts_at {
-            self.starts_at = now + RESTART;
-            if let Err(error) = self.start() {
-                log::error!("the process for certificates cannot start: {error}");
-            }
-        }
-        self.running
-            .as_ref()
-            .is_some_and(|running| running.is_ready)
-    }
-
-    fn start(&mut self) -> io::Result<()> {
-        let (ours, theirs) = message::pair()?;
-        version::greet(ours.as_fd())?;
-        let spawn = Spawn {
-            program: "/proc/self/exe".into(),
-            name: Some("weir: acme".into()),
-            arguments: vec![OsString::from(ROLE)],
-            environment: Vec::new(),
-            identity: None,
-            chroot: None,
-            may_chroot: false,
-            folder: Some("/".into()),
-            open_files: None,
-            core_size: Some(0),
-            priority: None,
-            huge_pages: false,
-            stdin: theirs,
-            stdout: io::stdout().as_fd().try_clone_to_owned()?,
-            stderr: io::stderr().as_fd().try_clone_to_owned()?,
-        };
-        let pid = spawn
-            .start()
-            .map_err(|error| io::Error::other(error.to_string()))?;
-        self.running = Some(Running {
-            pid,
-            channel: ours,
-            is_ready: false,
-        });
-        let who = self.who.as_ref().map(|who| (who.uid, who.gid));
-        self.tell(&ToAcme::Become(who));
-        self.introduce();
-        Ok(())
-    }
-
-    /// Tells the process of the authority.
-    fn introduce(&mut self) {
-        let Some(authority) = &self.authority else {
-            return;
-        };
-        let settings = &authority.settings;
-        let ca = match settings.ca_file.as_ref().map(fs::read_to_string) {
-            None => None,
-            Some(Ok(text)) => Some(text),
-            Some(Err(error)) => {
-                log::error!(
-                    "tls.acme.ca_file cannot be read: {error}; the machine's certificates are used"
-                );
-                None
-            }
-        };
-        let message = ToAcme::Authority {
-            directory: settings.directory.clone(),
-            email: settings.email.clone(),
-            ca,
-            account: fs::read_to_string(&authority.account).ok(),
-            elsewhere: elsewhere(settings),
-        };
-        self.tell(&message);
-    }
-
-    fn tell(&self, message: &ToAcme) {
-        if let Some(running) = &self.running
-            && let Err(error) = send(running.channel.as_fd(), message, false)
-        {
-            log::error!("the process for certificates takes no messages: {error}");
-        }
-    }
-
-    /// Reads what the process says.
-    pub(super) fn hear(&mut self, now: Instant) {
-        while let Some(running) = &self.running {
-            match receive::<FromAcme>(running.channel.as_fd(), false) {
-                Ok(Some(message)) => self.heard(message, now),
-                // Its end is noticed as that of a process.
-                Ok(None) => return,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => {
-                    log::error!("the process for certificates sent a wrong message: {error}");
-                    let _ = process::kill(running.pid);
-                    return;
-                }
-            }
-        }
     }
 
     fn heard(&mut self, message: FromAcme, now: Instant) {
@@ -601,9 +534,11 @@ impl Orders {
         key.install()?;
         draft.install()?;
         drop(lock);
-        one.failures = 0;
-        one.due = now + SHORT.min(next_look(issued.renew_at(), now) - now);
-        State::default().write(&one.chain)?;
+        one.done += 1;
+        one.renew_at = issued.renew_at();
+        one.due = now + SHORT.min(next_look(one.renew_at, now) - now);
+        one.state = State::default();
+        one.write_state();
         log::info!(
             "[certificate.{}]: the authority has signed it, for {}; it is renewed at two thirds of its life",
             one.name,
@@ -620,22 +555,23 @@ impl Orders {
             return;
         };
         one.order = None;
+        one.failed += 1;
+        let failures = one.state.failures;
         let pause = match &self.authority {
             // The other proof is tried at once.
-            Some(authority) if authority.settings.challenge.is_none() && one.failures == 0 => SHORT,
-            _ => pause(one.failures, is_refused),
+            Some(authority) if authority.settings.challenge.is_none() && failures == 0 => SHORT,
+            _ => pause(failures, is_refused),
         };
-        one.failures = one.failures.saturating_add(1);
         one.due = now + pause;
         let at = weir_acme::now();
-        let state = State {
+        one.state = State {
             error: Some(cause.clone()),
             at,
             next: at + pause.as_secs() as i64,
+            failures: failures.saturating_add(1),
+            ..std::mem::take(&mut one.state)
         };
-        if let Err(error) = state.write(&one.chain) {
-            log::error!("{error}");
-        }
+        one.write_state();
         log::error!(
             "[certificate.{}]: no certificate from the authority: {cause}; tried again in {} s",
             one.name,
@@ -643,11 +579,34 @@ impl Orders {
         );
     }
 
+    /// What became of all orders, for the admin interface. `None`: nothing is ordered.
+    pub(super) fn report(&self) -> Option<ToGateway> {
+        if self.wanted.is_empty() {
+            return None;
+        }
+        let positive = |seconds: i64| u64::try_from(seconds).unwrap_or(0);
+        let list = self.wanted.iter().map(|one| CertificateOrder {
+            name: one.name.clone(),
+            renew_at: positive(one.renew_at),
+            done: one.done,
+            failed: one.failed,
+            failures: one.state.failures,
+            error: one.state.error.clone(),
+            failed_at: positive(one.state.at),
+            next: positive(one.state.next),
+        });
+        let orders = CertificateOrders {
+            list: list.collect(),
+        };
+        let file = memory::file(c"orders", &orders.encode()).ok()?;
+        Some(ToGateway::CertificateOrders(file))
+    }
+
     /// Gives all orders up, because weir stops. Returns whether the process is gone.
     pub(super) fn stop(&mut self) -> bool {
         self.wanted.clear();
         if let Some(running) = &self.running
-            && let Err(error) = process::kill(running.pid)
+            && let Err(error) = kill(running.pid)
         {
             log::error!("the process for certificates cannot be killed: {error}");
         }
@@ -680,91 +639,10 @@ impl Orders {
 }
 
 impl Wanted {
-    /// When it is to be renewed: as the authority says, but before the last tenth of its life; otherwise at two thirds of it
-    /// (seconds since 1970).
-    fn renew_at(&self, issued: &Issued) -> i64 {
-        let last = issued.not_after - (issued.not_after - issued.not_before) / 10;
-        let advised = self.advice.renew_at;
-        advised.map_or_else(|| issued.renew_at(), |advised| advised.min(last))
-    }
-}
-
-/// The account at the authority's other service.
-fn elsewhere(settings: &Acme) -> Option<(String, String)> {
-    let (id, file) = (
-        settings.eab_key_id.as_ref()?,
-        settings.eab_key_file.as_ref()?,
-    );
-    match fs::read_to_string(file) {
-        Ok(key) => Some((id.clone(), key.trim().to_owned())),
-        Err(error) => {
-            log::error!("tls.acme.eab_key_file: {}: {error}", file.display());
-            None
+    /// Writes what became of the last orders beside the chain.
+    fn write_state(&self) {
+        if let Err(error) = self.state.write(&self.chain) {
+            log::error!("{error}");
         }
-    }
-}
-
-/// When to look at a certificate again: when it must be renewed, or soon.
-fn next_look(renew_at: i64, now: Instant) -> Instant {
-    let left = renew_at - weir_acme::now();
-    let left = Duration::from_secs(left.max(1).unsigned_abs());
-    now + left.min(LOOK_EVERY)
-}
-
-/// The pause after so many failures. Authorities limit how often a name may be refused (five times an hour at Let's Encrypt), and
-/// less how often they are asked.
-fn pause(failures: u32, is_refused: bool) -> Duration {
-    let first = match is_refused {
-        true => REFUSED,
-        false => SHORT,
-    };
-    let pause = first * 2_u32.saturating_pow(failures.min(16));
-    pause.min(LONGEST)
-}
-
-/// How often it is looked whether a certificate must be renewed.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
-
-/// How often an authority is asked when to renew, if it says nothing else.
-const ASK_EVERY: Duration = Duration::from_secs(6 * 3600);
-
-/// The same, at least.
-const ASK_AT_LEAST: Duration = Duration::from_secs(60);
-
-/// How long an order may take, with all its steps.
-const ORDER_LIMIT: Duration = Duration::from_secs(240);
-
-/// The lock of an order ends later than the order.
-const LOCK_LIFE: Duration = Duration::from_secs(300);
-
-/// The pause after an authority was not reached for the first time, and before a look at what another node does.
-const SHORT: Duration = Duration::from_secs(5);
-
-/// The pause after an authority has said no for the first time.
-const REFUSED: Duration = Duration::from_secs(600);
-
-/// The longest pause.
-const LONGEST: Duration = Duration::from_secs(6 * 3600);
-
-/// The pause between two starts of the process.
-const RESTART: Duration = Duration::from_secs(5);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_and_stay_below_the_limits_of_authorities() {
-        let seconds = |failures, refused| pause(failures, refused).as_secs();
-        assert_eq!([0, 1, 2].map(|n| seconds(n, false)), [5, 10, 20]);
-        assert_eq!(seconds(40, false), 6 * 3600);
-        assert_eq!(seconds(40, true), 6 * 3600);
-        // Fewer than five refusals in an hour.
-        let mut at = 0;
-        let refusals = (0..).take_while(|failures| {
-            at += seconds(*failures, true);
-            at < 3600
-        });
-        assert!(refusals.count() < 4);
     }
 }

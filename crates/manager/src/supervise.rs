@@ -463,7 +463,7 @@ impl Manager<'_> {
             Event::Act { id, action } => self.act(id, action),
             Event::Measure => {
                 let now = Instant::now();
-                let first = self.of_reloads_and_logs(now);
+                let first = self.of_reloads_logs_and_certificates(now);
                 self.counts.reload_waits = self.reload_again.is_some();
                 self.counts.oom_kills = self.masters.oom.count();
                 self.current.measure(now, &self.masters, self.counts, first);
@@ -480,8 +480,8 @@ impl Manager<'_> {
         }
     }
 
-    /// The messages for the current gateway about reloads and about the logs that the manager writes.
-    fn of_reloads_and_logs(&self, now: Instant) -> Vec<ToGateway> {
+    /// The messages for the current gateway about reloads, the logs that the manager writes, and certificates.
+    fn of_reloads_logs_and_certificates(&self, now: Instant) -> Vec<ToGateway> {
         let last = self.last_reload.as_ref();
         let last = last.map(|(at, done, text)| ToGateway::LastReload {
             ago: u64::try_from((now - *at).as_millis()).unwrap_or(u64::MAX),
@@ -491,7 +491,10 @@ impl Manager<'_> {
         let old = self.old.iter();
         let old = old.map(|old| ToGateway::OldGeneration(old.as_old(now)));
         let logs = log_sink::health().into_iter().map(ToGateway::ManagerLog);
-        old.chain(last).chain(logs).collect()
+        old.chain(last)
+            .chain(logs)
+            .chain(self.orders.report())
+            .collect()
     }
 
     /// Performs an operator's action.

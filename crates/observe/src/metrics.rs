@@ -397,6 +397,18 @@ rows! {
         TlsHandshakes Counter "weir_tls_handshakes_total" ["result"]
             "TLS handshakes with clients: `full`, `resumed` (the client had a ticket), `failed` (also those that took too long)."
             ""
+        CertificateExpiry Gauge "weir_certificate_expiry_timestamp_seconds" ["certificate"]
+            "When the certificate that clients get expires (seconds since 1970). Without a value, there is none yet."
+            ""
+        CertificateRenewal Gauge "weir_certificate_renewal_timestamp_seconds" ["certificate"]
+            "When weir renews it (seconds since 1970). Only of certificates that weir gets by itself."
+            ""
+        CertificateOrders Counter "weir_certificate_orders_total" ["certificate" "result"]
+            "Orders at an authority since the manager's start: `done`, `failed`."
+            "`challenge`"
+        CertificateFailures Gauge "weir_certificate_failures" ["certificate"]
+            "Orders that failed since the last successful one; above 0, the authority is away or refuses. weir tries again until it succeeds."
+            "`challenge`"
         Refused Counter "weir_connections_refused_total" ["listener" "reason"]
             "Connections that were closed at once: `per_address`, `not_allowed`."
             "`max_connections_per_address`, `allowed_clients`"

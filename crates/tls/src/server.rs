@@ -169,7 +169,8 @@ impl Server {
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
     }
 
-    fn table(&self) -> Arc<Table> {
+    /// The certificates that are in force.
+    pub fn table(&self) -> Arc<Table> {
         self.table
             .read()
             .unwrap_or_else(PoisonError::into_inner)

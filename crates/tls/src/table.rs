@@ -33,6 +33,8 @@ pub struct Table {
     /// Of `*.shop.example` the part `shop.example`.
     wildcards: HashMap<Box<str>, Few>,
     addresses: HashMap<IpAddr, Few>,
+    /// From when and until when they are valid, by their index in the configuration (seconds since 1970).
+    validity: Vec<Option<(i64, i64)>>,
 }
 
 /// Indices of the certificates for a name: nearly always one.
@@ -69,6 +71,8 @@ impl Table {
         let Some(Ok(leaf)) = certificate.cert.first().map(|leaf| Parsed::read(leaf)) else {
             return;
         };
+        self.validity.resize(self.certificates.len(), None);
+        self.validity[index] = Some((leaf.not_before, leaf.not_after));
         let index = index as u32;
         for name in &leaf.dns {
             let (names, name) = match name.strip_prefix("*.") {
@@ -91,6 +95,11 @@ impl Table {
     /// The certificate with this index of the configuration.
     pub fn get(&self, index: usize) -> Option<Arc<CertifiedKey>> {
         self.certificates.get(index)?.clone()
+    }
+
+    /// From when and until when the certificate with this index is valid (seconds since 1970).
+    pub fn validity(&self, index: usize) -> Option<(i64, i64)> {
+        *self.validity.get(index)?
     }
 
     /// The certificate for a host (in lower case), exact before wildcard; of several, the first that can sign with one of

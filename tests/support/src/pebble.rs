@@ -126,6 +126,15 @@ impl Pebble {
         }
     }
 
+    /// From its next start on it looks for texts (HTTP-01) at this port.
+    pub fn try_texts_at(&self, port: u16) {
+        let file = self.folder.path().join("pebble.json");
+        let text = fs::read_to_string(&file).expect("a configuration");
+        let mut config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        config["pebble"]["httpPort"] = port.into();
+        fs::write(file, config.to_string()).expect("a file");
+    }
+
     /// Starts it, or starts it again: it knows nothing of before.
     #[track_caller]
     pub fn come(&mut self) {

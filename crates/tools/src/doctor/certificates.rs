@@ -25,7 +25,8 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             );
             continue;
         }
-        let failed = State::read(chain).and_then(|state| state.error);
+        let state = State::read(chain);
+        let failed = state.as_ref().and_then(|state| state.error.clone());
         let issued = Issued::read(chain);
         let issued = issued.filter(|issued| is_issued(issued, &auto.names));
         let mend = match auto.issuer {
@@ -64,7 +65,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
                         format!("the last order failed: {error}"),
                         mend,
                     ),
-                    None if now() >= issued.renew_at() => notes.warn(
+                    None if now() >= issued.renew_with(state.as_ref()) + LATE => notes.warn(
                         format!("{label} should have been renewed, and expires in {days} days"),
                         "weir renews a certificate at two thirds of its life, while it runs",
                         "start weir, or look into its error log",
@@ -75,3 +76,6 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         }
     }
 }
+
+/// A renewal is late after so many seconds: it may be under way.
+const LATE: i64 = 3600;

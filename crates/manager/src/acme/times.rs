@@ -1,0 +1,68 @@
+//! When orders are made, and how long they may take.
+
+use std::time::{Duration, Instant};
+
+/// When to look at a certificate again: when it must be renewed, or soon.
+pub(super) fn next_look(renew_at: i64, now: Instant) -> Instant {
+    let left = renew_at - weir_acme::now();
+    let left = Duration::from_secs(left.max(1).unsigned_abs());
+    now + left.min(LOOK_EVERY)
+}
+
+/// The pause after so many failures. Authorities limit how often a name may be refused (five times an hour at Let's Encrypt), and
+/// less how often they are asked.
+pub(super) fn pause(failures: u32, is_refused: bool) -> Duration {
+    let first = match is_refused {
+        true => REFUSED,
+        false => SHORT,
+    };
+    let pause = first * 2_u32.saturating_pow(failures.min(16));
+    pause.min(LONGEST)
+}
+
+/// How often it is looked whether a certificate must be renewed.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// How often an authority is asked when to renew, if it says nothing else.
+pub(super) const ASK_EVERY: Duration = Duration::from_secs(6 * 3600);
+
+/// The same, at least.
+pub(super) const ASK_AT_LEAST: Duration = Duration::from_secs(60);
+
+/// How long an order may take, with all its steps.
+pub(super) const ORDER_LIMIT: Duration = Duration::from_secs(240);
+
+/// The lock of an order ends later than the order.
+pub(super) const LOCK_LIFE: Duration = Duration::from_secs(300);
+
+/// The pause after an authority was not reached for the first time, and before a look at what another node does.
+pub(super) const SHORT: Duration = Duration::from_secs(5);
+
+/// The pause after an authority has said no for the first time.
+pub(super) const REFUSED: Duration = Duration::from_secs(600);
+
+/// The longest pause.
+pub(super) const LONGEST: Duration = Duration::from_secs(6 * 3600);
+
+/// The pause between two starts of the process.
+pub(super) const RESTART: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_stay_below_the_limits_of_authorities() {
+        let seconds = |failures, refused| pause(failures, refused).as_secs();
+        assert_eq!([0, 1, 2].map(|n| seconds(n, false)), [5, 10, 20]);
+        assert_eq!(seconds(40, false), 6 * 3600);
+        assert_eq!(seconds(40, true), 6 * 3600);
+        // Fewer than five refusals in an hour.
+        let mut at = 0;
+        let refusals = (0..).take_while(|failures| {
+            at += seconds(*failures, true);
+            at < 3600
+        });
+        assert!(refusals.count() < 4);
+    }
+}
