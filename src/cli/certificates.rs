@@ -36,6 +36,8 @@ struct Listed {
     issuer: Option<Issuer>,
     /// The names that the configuration wants; empty: unknown.
     wanted: Vec<String>,
+    /// Its names are proved by records that the operator sets.
+    by_record: bool,
 }
 
 /// Runs `weir certificates`.
@@ -69,7 +71,10 @@ fn of_config(file: &Path) -> Result<Vec<Listed>, ExitCode> {
     let source = Source::of_file(file)?;
     let checked = read(&source.name, &source.text, &source.environment);
     let checked = checked.map_err(|wrong| refuse(&wrong))?;
+    let challenge = checked.config.tls.acme.challenge.as_deref();
+    let by_record = challenge == Some("dns-persist-01");
     let listed = |certificate: Certificate| Listed {
+        by_record,
         issuer: certificate.auto.as_ref().map(|auto| auto.issuer),
         wanted: certificate.auto.map(|auto| auto.names).unwrap_or_default(),
         name: certificate.name,
@@ -95,6 +100,7 @@ fn of_folder(folder: &Path) -> Vec<Listed> {
                 false => Issuer::Acme,
             }),
             wanted: Vec::new(),
+            by_record: false,
         })
         .filter(|listed| listed.chain.exists())
         .collect();
@@ -117,6 +123,12 @@ impl Listed {
     fn failure(&self) -> Option<State> {
         let state = self.issuer.and_then(|_| State::read(&self.chain));
         state.filter(|state| state.error.is_some())
+    }
+
+    /// The TXT records that the operator must set (dns-persist-01).
+    fn records(&self) -> Vec<(String, String)> {
+        let state = State::read(&self.chain).filter(|_| self.by_record);
+        state.map(|state| state.records).unwrap_or_default()
     }
 
     /// When it is renewed (seconds since 1970).
@@ -159,6 +171,9 @@ impl Listed {
             );
             out += &row("next", &date(state.next));
         }
+        for (name, value) in self.records() {
+            out += &row("record", &format!("{name} TXT \"{value}\""));
+        }
         out += &row("file", &self.chain.display().to_string());
         out
     }
@@ -173,6 +188,9 @@ impl Listed {
                 None => "others",
             },
             "last_error": Value::Null,
+            "records": self.records().iter().map(|(name, value)| {
+                json!({ "name": name, "type": "TXT", "value": value })
+            }).collect::<Vec<_>>(),
         });
         if let Some(state) = self.failure() {
             value["last_error"] = json!(state.error);

@@ -17,17 +17,17 @@ use weir_test::weir::program;
 use weir_test::{Setup, Weir, goes_on_as_root, php, wait_until};
 
 /// A site with `tls = "auto"`, its authority, and its folder of certificates.
-struct Site {
+pub struct Site {
     setup: Setup,
-    pebble: Pebble,
-    store: TempDir,
+    pub pebble: Pebble,
+    pub store: TempDir,
     /// Where weir listens without TLS.
     plain: SocketAddr,
 }
 
 impl Site {
-    /// The authority does not run yet.
-    fn new(hosts: &str, habits: Habits) -> Site {
+    /// With these `hosts`; `ADDRESS` stands for weir's own. The authority does not run yet.
+    pub fn new(hosts: &str, habits: Habits) -> Site {
         let setup = Setup::new();
         let tls = setup.address();
         let port = 20_000 + tls.port() % 10_000;
@@ -35,6 +35,7 @@ impl Site {
         let ports = (plain.port(), tls.port());
         let pebble = Pebble::new(tls.ip(), ports, habits);
         let store = TempDir::with_prefix("weir-test-").expect("a temporary folder");
+        let hosts = hosts.replace("ADDRESS", &tls.ip().to_string());
         let setup = setup
             .file("index.html", "public\n")
             .listen("tls = true")
@@ -53,13 +54,13 @@ impl Site {
         }
     }
 
-    fn with(mut self, change: impl FnOnce(Setup) -> Setup) -> Site {
+    pub fn with(mut self, change: impl FnOnce(Setup) -> Setup) -> Site {
         self.setup = change(self.setup);
         self
     }
 
     /// With its authority.
-    fn start(mut self) -> (Weir, Pebble, TempDir) {
+    pub fn start(mut self) -> (Weir, Pebble, TempDir) {
         self.pebble.come();
         self.start_alone()
     }
@@ -70,7 +71,7 @@ impl Site {
 }
 
 /// What curl gets of a host over TLS; empty: nothing.
-fn got(weir: &Weir, ca: &Path, host: &str, path: &str) -> String {
+pub fn got(weir: &Weir, ca: &Path, host: &str, path: &str) -> String {
     let at = weir.address();
     let output = Command::new("curl")
         .args(["-sS", "--fail", "--max-time", "60", "--cacert"])
@@ -94,7 +95,7 @@ fn insecurely_got(weir: &Weir, host: &str) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-fn certificates(weir: &Weir) -> Value {
+pub fn certificates(weir: &Weir) -> Value {
     let output = Command::new(program())
         .args(["certificates", "--json", "-c"])
         .arg(weir.folder().join("weir.toml"))
@@ -457,4 +458,20 @@ fn the_other_proof_is_tried_at_once_when_the_first_does_not_succeed() {
     wait_until("the certificate", || {
         got(&weir, &root, "shop.example", "/") == "public\n"
     });
+}
+
+#[test]
+fn an_address_and_a_name_without_a_dot_get_certificates_of_an_own_authority() {
+    for challenge in ["http-01", "tls-alpn-01"] {
+        let site = Site::new("[\"ADDRESS\", \"intranet\"]", Habits::default());
+        let (weir, pebble, _store) = site
+            .with(|setup| setup.more(&format!("challenge = \"{challenge}\"\nlocal_names = true")))
+            .start();
+        let root = pebble.root();
+        for host in [&*weir.address().ip().to_string(), "intranet"] {
+            wait_until("the certificate", || {
+                got(&weir, &root, host, "/") == "public\n"
+            });
+        }
+    }
 }

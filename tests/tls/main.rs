@@ -3,6 +3,7 @@
 
 mod acme;
 mod clients;
+mod dns;
 mod files;
 mod http;
 mod http2;

@@ -1,6 +1,11 @@
 //! The HTTP client for directories: one connection for each request, always with TLS.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{Request, Response, header::HOST};
@@ -8,6 +13,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
+use serde_json::Value;
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::{
     TlsConnector,
@@ -18,11 +24,15 @@ use tokio_rustls::{
 #[derive(Clone)]
 pub(crate) struct Client {
     connector: TlsConnector,
+    issuers: Issuers,
 }
+
+/// The domains that an authority has for records of dns-persist-01, the one that it prefers first.
+pub(crate) type Issuers = Arc<Mutex<Vec<String>>>;
 
 impl Client {
     /// A client that trusts these certificates (PEM), or what the machine trusts.
-    pub(crate) fn new(ca: Option<&str>) -> Result<Client, String> {
+    pub(crate) fn new(ca: Option<&str>, issuers: &Issuers) -> Result<Client, String> {
         let mut roots = RootCertStore::empty();
         match ca {
             Some(text) => {
@@ -47,6 +57,7 @@ impl Client {
             .with_no_client_auth();
         Ok(Client {
             connector: TlsConnector::from(Arc::new(config)),
+            issuers: issuers.clone(),
         })
     }
 
@@ -82,6 +93,9 @@ impl Client {
         let body = Limited::new(body, MAX_ANSWER).collect().await;
         let body = body.map_err(|error| at(error.to_string()))?.to_bytes();
         connection.abort();
+        if let Some(found) = issuers(&body) {
+            *self.issuers.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        }
         Ok(Response::from_parts(parts, Full::new(body)).into())
     }
 }
@@ -105,6 +119,22 @@ impl HttpClient for Client {
             }
         })
     }
+}
+
+/// The domains in an authorization with a challenge of dns-persist-01, which the library does not know.
+fn issuers(body: &[u8]) -> Option<Vec<String>> {
+    const KEY: &str = "issuer-domain-names";
+    let has_key = body.windows(KEY.len()).any(|part| part == KEY.as_bytes());
+    let authorization: Value = has_key.then(|| serde_json::from_slice(body).ok())??;
+    let mut challenges = authorization["challenges"].as_array()?.iter();
+    let names = challenges.find_map(|challenge| challenge[KEY].as_array())?;
+    let names = names.iter().filter_map(Value::as_str);
+    // They become a part of a record, between other parts.
+    let is_name = |name: &&str| {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        (1..=253).contains(&name.len()) && name.bytes().all(fits)
+    };
+    Some(names.filter(is_name).map(str::to_owned).collect())
 }
 
 /// How long a request may take.

@@ -37,6 +37,13 @@ pub enum ToAcme {
     Order(AcmeOrder),
     /// The answer to the challenge with this number is in place.
     Placed(u32),
+    /// It cannot be put in place.
+    NotPlaced {
+        /// The number of the challenge.
+        number: u32,
+        /// The cause.
+        cause: String,
+    },
 }
 
 /// A certificate to get.
@@ -44,7 +51,7 @@ pub enum ToAcme {
 pub struct AcmeOrder {
     /// The manager's number.
     pub number: u32,
-    /// Host names.
+    /// Host names and addresses.
     pub names: Vec<String>,
     /// The request (PKCS #10, DER).
     pub csr: Vec<u8>,
@@ -52,6 +59,8 @@ pub struct AcmeOrder {
     pub proof: Proof,
     /// The kind of certificate, as the authority names it.
     pub profile: Option<String>,
+    /// It may take so many seconds.
+    pub limit: u64,
     /// The certificate that the new one replaces ([`crate::Issued::known_by`]; RFC 9773 §5).
     pub replaces: Option<(Vec<u8>, Vec<u8>)>,
 }
@@ -63,6 +72,10 @@ pub enum Proof {
     Http01,
     /// A certificate in a handshake on port 443 (RFC 8737).
     TlsAlpn01,
+    /// A TXT record for each order (RFC 8555 §8.4).
+    Dns01,
+    /// A TXT record that the operator has set once and for all (draft-ietf-acme-dns-persist).
+    DnsPersist01,
 }
 
 /// From the process.
@@ -80,6 +93,13 @@ pub enum FromAcme {
         number: u32,
         /// The answer.
         answer: ChallengeAnswer,
+    },
+    /// The TXT records that the operator must set, for [`Proof::DnsPersist01`].
+    Persistent {
+        /// The order.
+        order: u32,
+        /// Names and values.
+        records: Vec<(String, String)>,
     },
     /// The certificate and those of its authorities (PEM).
     Obtained {
@@ -123,6 +143,8 @@ pub struct ChallengeAnswer {
     pub text: String,
     /// The certificate for the handshake and its key (DER), for [`Proof::TlsAlpn01`]. The key is of no use for anything else.
     pub certificate: Option<(Vec<u8>, Vec<u8>)>,
+    /// Name and value of a TXT record, for [`Proof::Dns01`].
+    pub record: Option<(String, String)>,
 }
 
 /// Sends a message; `waits`: until there is room for it.

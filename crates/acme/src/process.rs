@@ -10,6 +10,7 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     rc::Rc,
+    sync::PoisonError,
     time::Duration,
 };
 
@@ -29,7 +30,7 @@ use weir_sys::{
 };
 
 use crate::{
-    http::Client,
+    http::{Client, Issuers},
     messages::{AcmeOrder, ChallengeAnswer, FromAcme, Proof, ToAcme, receive, send},
 };
 
@@ -128,6 +129,7 @@ fn serve(control: &OwnedFd) -> Result<(), String> {
                         ca,
                         kept: RefCell::new(account),
                         account: Mutex::new(None),
+                        issuers: Issuers::default(),
                     };
                     *desk.authority.borrow_mut() = Some(Rc::new(authority));
                 }
@@ -144,11 +146,8 @@ fn serve(control: &OwnedFd) -> Result<(), String> {
                         }
                     });
                 }
-                ToAcme::Placed(number) => {
-                    if let Some(waiting) = desk.waiting.borrow_mut().remove(&number) {
-                        let _ = waiting.send(());
-                    }
-                }
+                ToAcme::Placed(number) => desk.placed(number, Ok(())),
+                ToAcme::NotPlaced { number, cause } => desk.placed(number, Err(cause)),
             }
         }
         Ok(())
@@ -160,7 +159,7 @@ struct Desk {
     control: OwnedFd,
     authority: RefCell<Option<Rc<Authority>>>,
     /// Challenges whose answers are not in place yet.
-    waiting: RefCell<HashMap<u32, oneshot::Sender<()>>>,
+    waiting: RefCell<HashMap<u32, oneshot::Sender<Result<(), String>>>>,
     /// The number of the next challenge.
     next: Cell<u32>,
 }
@@ -174,6 +173,7 @@ struct Authority {
     /// The account that the manager has.
     kept: RefCell<Option<String>>,
     account: Mutex<Option<Account>>,
+    issuers: Issuers,
 }
 
 /// Why there is no certificate.
@@ -238,10 +238,11 @@ impl Desk {
 
     async fn get(&self, order: AcmeOrder) {
         let number = order.number;
-        let got = match tokio::time::timeout(ORDER_LIMIT, self.order(order)).await {
+        let limit = Duration::from_secs(order.limit);
+        let got = match tokio::time::timeout(limit, self.order(order)).await {
             Ok(got) => got,
             Err(_) => Err(Failure {
-                message: format!("the authority has not finished the order for {ORDER_LIMIT:?}"),
+                message: format!("the authority has not finished the order for {limit:?}"),
                 is_refused: false,
             }),
         };
@@ -271,7 +272,7 @@ impl Desk {
             message,
             is_refused: false,
         };
-        let client = Client::new(authority.ca.as_deref()).map_err(unusable)?;
+        let client = Client::new(authority.ca.as_deref(), &authority.issuers).map_err(unusable)?;
         let builder = || Account::builder_with_http(Box::new(client.clone()));
         let kept = authority.kept.borrow().clone();
         let made = match &kept {
@@ -317,10 +318,17 @@ impl Desk {
         let authority = self.authority.borrow().clone();
         let authority = authority.ok_or_else(|| refused("no authority is known".into()))?;
         let mut account = self.account(&authority).await?;
-        let names: Vec<Identifier> = order.names.iter().cloned().map(Identifier::Dns).collect();
+        let identifier = |name: &String| match name.parse() {
+            Ok(address) => Identifier::Ip(address),
+            Err(_) => Identifier::Dns(name.clone()),
+        };
+        let names: Vec<Identifier> = order.names.iter().map(identifier).collect();
         let mut attempts = 0;
         loop {
-            match self.order_once(&account, &names, &order).await {
+            match self
+                .order_once(&authority, &account, (&names, &order))
+                .await
+            {
                 Err(OrderFailure::Nonce) if attempts < BAD_NONCES => attempts += 1,
                 Err(OrderFailure::Nonce) => {
                     return Err(Failure {
@@ -345,80 +353,127 @@ impl Desk {
 
     async fn order_once(
         &self,
+        authority: &Authority,
         account: &Account,
-        names: &[Identifier],
-        wanted: &AcmeOrder,
+        (names, wanted): (&[Identifier], &AcmeOrder),
     ) -> Result<String, OrderFailure> {
-        let new = || match &wanted.profile {
-            Some(profile) => NewOrder::new(names).profile(profile),
-            None => NewOrder::new(names),
-        };
-        let replaces = wanted.replaces.as_ref();
-        let replaces = replaces
-            .map(|(key, serial)| CertificateIdentifier::new((&**key).into(), (&**serial).into()));
-        let mut made = None;
-        if let Some(replaces) = replaces {
-            let order = || new().replaces(replaces.clone());
-            // An authority that does not know it, or has another order for it, takes the order without it (RFC 9773 §5).
-            made = match patiently!(account.new_order(&order())) {
-                Ok(order) => Some(order),
-                Err(error) if is_limit(&error) => return Err(error.into()),
-                Err(_) => None,
-            };
-        }
-        let mut order = match made {
-            Some(order) => order,
-            None => patiently!(account.new_order(&new()))?,
-        };
-        let retries = RetryPolicy::default().timeout(ORDER_LIMIT);
+        let mut order = begin(account, names, wanted).await?;
+        let retries = RetryPolicy::default().timeout(Duration::from_secs(wanted.limit));
         if order.state().status == OrderStatus::Pending {
+            let records = self
+                .place_all(authority, account, &mut order, wanted)
+                .await?;
+            let kind = kind_of(wanted.proof);
             let mut authorizations = order.authorizations();
             while let Some(authorization) = authorizations.next().await {
                 let mut authorization = authorization?;
-                match authorization.status {
-                    AuthorizationStatus::Pending => {}
-                    AuthorizationStatus::Valid => continue,
-                    status => return Err(refused(format!("an authorization is {status:?}")).into()),
+                if authorization.status == AuthorizationStatus::Pending
+                    && let Some(mut challenge) = authorization.challenge(kind.clone())
+                {
+                    patiently!(challenge.set_ready())?;
                 }
-                let kind = match wanted.proof {
-                    Proof::Http01 => ChallengeType::Http01,
-                    Proof::TlsAlpn01 => ChallengeType::TlsAlpn01,
-                };
-                let name = authorization.identifier().to_string();
-                let offered = authorization.challenge(kind);
-                let mut challenge = offered.ok_or_else(|| {
-                    refused(format!(
-                        "the authority does not offer {:?} for {name}",
-                        wanted.proof
-                    ))
-                })?;
-                let authorization = challenge.key_authorization();
-                let certificate = match wanted.proof {
-                    Proof::Http01 => None,
-                    Proof::TlsAlpn01 => {
-                        let digest = authorization.digest();
-                        let made = proof_certificate(&name, digest.as_ref());
-                        Some(made.map_err(|error| refused(error.to_string()))?)
-                    }
-                };
-                let answer = ChallengeAnswer {
-                    name,
-                    token: challenge.token.clone(),
-                    text: authorization.as_str().to_owned(),
-                    certificate,
-                };
-                self.place(wanted.number, answer).await?;
-                patiently!(challenge.set_ready())?;
             }
-            let status = order.poll_ready(&retries).await?;
-            if status != OrderStatus::Ready && status != OrderStatus::Valid {
-                return Err(why_refused(&mut order).await.into());
+            let status = order.poll_ready(&retries).await;
+            if !matches!(status, Ok(OrderStatus::Ready | OrderStatus::Valid)) {
+                let mut failure = match status {
+                    Ok(_) => why_refused(&mut order).await,
+                    Err(error) if records.is_empty() || is_bad_nonce(&error) => {
+                        return Err(error.into());
+                    }
+                    Err(error) => error.into(),
+                };
+                for (name, value) in records {
+                    failure.message += &format!("; the DNS must have {name} TXT \"{value}\"");
+                }
+                return Err(failure.into());
             }
         }
         if order.state().status == OrderStatus::Ready {
             patiently!(order.finalize_csr(&wanted.csr))?;
         }
         Ok(order.poll_certificate(&retries).await?)
+    }
+
+    /// Puts the answers to an order's challenges in place. Returns the records that the operator must have set.
+    async fn place_all(
+        &self,
+        authority: &Authority,
+        account: &Account,
+        order: &mut instant_acme::Order,
+        wanted: &AcmeOrder,
+    ) -> Result<Vec<(String, String)>, OrderFailure> {
+        let kind = kind_of(wanted.proof);
+        let (mut placing, mut records) = (Vec::new(), Vec::new());
+        let mut authorizations = order.authorizations();
+        while let Some(authorization) = authorizations.next().await {
+            let mut authorization = authorization?;
+            match authorization.status {
+                AuthorizationStatus::Pending => {}
+                AuthorizationStatus::Valid => continue,
+                status => return Err(refused(format!("an authorization is {status:?}")).into()),
+            }
+            let name = authorization.identifier().to_string();
+            let offered = authorization.challenge(kind.clone());
+            let challenge = offered.ok_or_else(|| {
+                refused(format!(
+                    "the authority does not offer {:?} for {name}",
+                    wanted.proof
+                ))
+            })?;
+            if wanted.proof == Proof::DnsPersist01 {
+                let issuers = authority.issuers.lock();
+                let issuers = issuers.unwrap_or_else(PoisonError::into_inner);
+                let issuer = issuers.first().map_or("", String::as_str);
+                let record = persistent_record(&name, issuer, account.id());
+                if let Some(same) = records
+                    .iter_mut()
+                    .find(|(same, _): &&mut (String, String)| *same == record.0)
+                {
+                    // The one for the name with a star is for the name itself too.
+                    if record.1.len() > same.1.len() {
+                        *same = record;
+                    }
+                } else {
+                    records.push(record);
+                }
+                continue;
+            }
+            let authorization = challenge.key_authorization();
+            let mut answer = ChallengeAnswer {
+                token: challenge.token.clone(),
+                text: authorization.as_str().to_owned(),
+                certificate: None,
+                record: None,
+                name,
+            };
+            if wanted.proof == Proof::TlsAlpn01 {
+                let digest = authorization.digest();
+                let made = proof_certificate(&answer.name, digest.as_ref());
+                answer.certificate = Some(made.map_err(|error| refused(error.to_string()))?);
+            }
+            if wanted.proof == Proof::Dns01 {
+                let base = answer.name.trim_start_matches("*.");
+                let record = (format!("_acme-challenge.{base}"), authorization.dns_value());
+                answer.record = Some(record);
+            }
+            placing.push(self.place(wanted.number, answer));
+        }
+        if !records.is_empty() {
+            self.tell(&FromAcme::Persistent {
+                order: wanted.number,
+                records: records.clone(),
+            });
+        }
+        for placed in placing {
+            let placed = placed.await.unwrap_or_else(|_| {
+                Err("the gateway did not take the answer to a challenge".to_owned())
+            });
+            placed.map_err(|message| Failure {
+                message,
+                is_refused: false,
+            })?;
+        }
+        Ok(records)
     }
 
     /// Asks when a certificate should be renewed.
@@ -440,8 +495,8 @@ impl Desk {
         })
     }
 
-    /// Puts the answer to a challenge in place.
-    async fn place(&self, order: u32, answer: ChallengeAnswer) -> Result<(), Failure> {
+    /// Has the answer to a challenge put in place.
+    fn place(&self, order: u32, answer: ChallengeAnswer) -> oneshot::Receiver<Result<(), String>> {
         let number = self.next.get();
         self.next.set(number.wrapping_add(1));
         let (sender, placed) = oneshot::channel();
@@ -451,11 +506,57 @@ impl Desk {
             number,
             answer,
         });
-        placed.await.map_err(|_| Failure {
-            message: "the gateway did not take the answer to a challenge".into(),
-            is_refused: false,
-        })
+        placed
     }
+
+    /// The answer to a challenge is in place, or cannot be.
+    fn placed(&self, number: u32, result: Result<(), String>) {
+        if let Some(waiting) = self.waiting.borrow_mut().remove(&number) {
+            let _ = waiting.send(result);
+        }
+    }
+}
+
+/// Makes an order at the authority.
+async fn begin(
+    account: &Account,
+    names: &[Identifier],
+    wanted: &AcmeOrder,
+) -> Result<instant_acme::Order, Error> {
+    let new = || match &wanted.profile {
+        Some(profile) => NewOrder::new(names).profile(profile),
+        None => NewOrder::new(names),
+    };
+    if let Some((key, serial)) = &wanted.replaces {
+        let replaces = CertificateIdentifier::new((&**key).into(), (&**serial).into());
+        let order = || new().replaces(replaces.clone());
+        // An authority that does not know it, or has another order for it, takes the order without it (RFC 9773 §5).
+        match patiently!(account.new_order(&order())) {
+            Err(error) if is_limit(&error) => return Err(error),
+            Err(_) => {}
+            made => return made,
+        }
+    }
+    patiently!(account.new_order(&new()))
+}
+
+fn kind_of(proof: Proof) -> ChallengeType {
+    match proof {
+        Proof::Http01 => ChallengeType::Http01,
+        Proof::TlsAlpn01 => ChallengeType::TlsAlpn01,
+        Proof::Dns01 => ChallengeType::Dns01,
+        Proof::DnsPersist01 => ChallengeType::Unknown("dns-persist-01".into()),
+    }
+}
+
+/// The TXT record that lets an account order certificates for a name (draft-ietf-acme-dns-persist §4).
+fn persistent_record(name: &str, issuer: &str, account: &str) -> (String, String) {
+    let (base, policy) = match name.strip_prefix("*.") {
+        Some(base) => (base, "; policy=wildcard"),
+        None => (name, ""),
+    };
+    let value = format!("{issuer}; accounturi={account}{policy}");
+    (format!("_validation-persist.{base}"), value)
 }
 
 /// Why an order has failed.
@@ -518,9 +619,6 @@ fn proof_certificate(name: &str, digest: &[u8]) -> Result<(Vec<u8>, Vec<u8>), rc
 
 /// The authority does not know the account (RFC 8555 §6.7).
 const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
-
-/// How long an order may take.
-const ORDER_LIMIT: Duration = Duration::from_secs(180);
 
 /// How often an authority may refuse its nonces.
 const BAD_NONCES: u32 = 20;

@@ -25,6 +25,9 @@ pub struct State {
     /// that: its serial number, hexadecimal.
     #[serde(default)]
     pub advised: Option<(String, i64)>,
+    /// TXT records that the operator must set, for dns-persist-01: names and values.
+    #[serde(default)]
+    pub records: Vec<(String, String)>,
 }
 
 impl State {

@@ -63,7 +63,10 @@ fields! {
         http2_window in window, http2_ping in ping,
     }
     Tls { min_version in only_tls13, key_isolation, certificates }
-    Acme { email, directory, ca_file, challenge, profile, eab_key_id, eab_key_file }
+    Acme {
+        email, directory, ca_file, challenge, dns_command, dns_timeout, dns_wait, local_names, profile, eab_key_id,
+        eab_key_file,
+    }
     Certificate { chain, key }
     FastCgi { status_only, on_worker_failure in answers_failures, proxy_status, allowed_clients }
     Settings {

@@ -34,7 +34,11 @@ pub fn to_toml(config: &Config) -> String {
     }
     if config.tls_is_ordered() {
         out.header("[tls.acme]");
-        out.section(Section::Acme, |row| field(&config.tls.acme, row));
+        let acme = &config.tls.acme;
+        out.section(Section::Acme, |row| match row.name {
+            "dns_command" if acme.dns_command.is_empty() => Absent,
+            _ => field(acme, row),
+        });
     }
     let written = config.certificates.iter();
     for certificate in written.filter(|certificate| certificate.auto.is_none()) {

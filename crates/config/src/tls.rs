@@ -41,16 +41,20 @@ pub(crate) fn certificates(
     };
     let mut certificates: Vec<Certificate> =
         document.certificates.iter().map(certificate).collect();
-    let tls: Tls = document.tls.fields(None);
+    let tls = Tls {
+        acme: document.acme.fields(None),
+        ..document.tls.fields(None)
+    };
     for (tables, site) in document.sites.iter().zip(sites) {
         of_site(&tables.site.entries, site, listeners, &names, sink);
         let mut listens = site.listen.iter().filter_map(|index| listeners.get(*index));
         if site.is_auto && listens.any(|listener| listener.tls.is_some()) {
-            let made = (&*tls.certificates, &mut certificates);
+            let made = (&tls, &mut certificates);
             auto::certificate(&tables.site, site, made, sink);
         }
         site.https_redirect = auto::redirect(&tables.site, site, listeners, sink);
     }
+    auto::proofs(&document.acme, &tls.acme, sink);
     for (key, other) in [
         ("eab_key_id", "eab_key_file"),
         ("eab_key_file", "eab_key_id"),

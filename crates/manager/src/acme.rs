@@ -9,6 +9,7 @@
 //! to the folder of certificates, and from there they are used as all changed files are. What does not succeed is tried again,
 //! later each time. Nodes that share the folder take turns by a lock for each certificate.
 
+mod dns;
 mod process;
 mod times;
 
@@ -34,8 +35,11 @@ use weir_sys::{
 };
 
 use self::{
+    dns::Records,
     process::Running,
-    times::{ASK_AT_LEAST, ASK_EVERY, LOCK_LIFE, LOOK_EVERY, ORDER_LIMIT, SHORT, next_look, pause},
+    times::{
+        ASK_AT_LEAST, ASK_EVERY, LOCK_LIFE, LOOK_EVERY, ORDER_LIMIT, SHORT, SLACK, next_look, pause,
+    },
 };
 use super::keeper::Keeper;
 
@@ -53,6 +57,7 @@ pub(super) struct Orders {
     wanted: Vec<Wanted>,
     next_order: u32,
     challenges: Vec<Placed>,
+    records: Records,
     /// The number of the last message to the gateway.
     message: u32,
     /// The generation and gateway that know `message`.
@@ -68,6 +73,8 @@ struct Authority {
     account: PathBuf,
     /// The first proof to try.
     proof: Proof,
+    /// What makes TXT records.
+    command: Option<Rc<dns::Command>>,
 }
 
 /// A certificate that is wanted.
@@ -108,7 +115,8 @@ struct OpenOrder {
     number: u32,
     key: Draft,
     lock: Lock,
-    since: Instant,
+    /// It is given up then.
+    until: Instant,
 }
 
 /// An answer to a challenge.
@@ -133,6 +141,7 @@ impl Orders {
             wanted: Vec::new(),
             next_order: 1,
             challenges: Vec::new(),
+            records: Records::default(),
             message: 0,
             told: None,
         }
@@ -182,6 +191,9 @@ impl Orders {
                 },
             });
         }
+        for order in before.into_iter().filter_map(|one| one.order) {
+            self.forget_challenges(order.number);
+        }
         let settings = &config.tls.acme;
         let folder = &config.tls.certificates;
         let digest = weir_tls::sha256(settings.directory.as_bytes());
@@ -193,6 +205,8 @@ impl Orders {
             .any(|one| one.tls.is_none() && one.protocol == Protocol::Http);
         let proof = match settings.challenge.as_deref() {
             Some("tls-alpn-01") => Proof::TlsAlpn01,
+            Some("dns-01") => Proof::Dns01,
+            Some("dns-persist-01") => Proof::DnsPersist01,
             None if !has_plain => Proof::TlsAlpn01,
             _ => Proof::Http01,
         };
@@ -205,29 +219,41 @@ impl Orders {
             store: Store::at(folder),
             account: folder.join("accounts").join(format!("{digits}.json")),
             proof,
+            command: (!settings.dns_command.is_empty()).then(|| {
+                Rc::new(dns::Command {
+                    words: settings.dns_command.clone(),
+                    limit: settings.dns_timeout,
+                    wait: settings.dns_wait,
+                })
+            }),
         });
         if changed {
             // Orders of another authority are given up.
-            self.wanted.iter_mut().for_each(|one| one.order = None);
+            let orders = self.wanted.iter_mut().filter_map(|one| one.order.take());
+            let orders: Vec<u32> = orders.map(|order| order.number).collect();
+            orders
+                .into_iter()
+                .for_each(|order| self.forget_challenges(order));
             self.introduce();
         }
     }
 
-    /// The channel of the process.
-    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.running.as_ref().map(|running| running.channel.as_fd())
+    /// The channel of the process, and the output of the command for TXT records.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let channel = self.running.as_ref().map(|running| running.channel.as_fd());
+        channel.into_iter().chain(self.records.descriptor())
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         let due = self.wanted.iter().map(|one| match &one.order {
             None => one.due,
-            Some(order) => order.since + ORDER_LIMIT,
+            Some(order) => order.until,
         });
-        let due = due.min()?;
-        Some(match self.running {
+        let due = due.min().map(|due| match self.running {
             Some(_) => due,
             None => due.max(self.starts_at),
-        })
+        });
+        due.into_iter().chain(self.records.deadline(now)).min()
     }
 
     /// Starts the process and orders what is due. Returns what a gateway must know, if that is not this one's knowledge.
@@ -236,10 +262,12 @@ impl Orders {
         now: Instant,
         (generation, gateway): (u32, Option<u32>),
     ) -> Option<ToGateway> {
+        let outcomes = self.records.tick(now);
+        self.records_are_set(outcomes);
         for index in 0..self.wanted.len() {
             let one = &self.wanted[index];
             match &one.order {
-                Some(order) if now >= order.since + ORDER_LIMIT => {
+                Some(order) if now >= order.until => {
                     let number = order.number;
                     self.failed(
                         number,
@@ -271,6 +299,16 @@ impl Orders {
             number: self.message,
             file,
         })
+    }
+
+    /// TXT records are in place, or cannot be.
+    fn records_are_set(&mut self, outcomes: Vec<dns::Outcome>) {
+        for (number, outcome) in outcomes {
+            self.tell(&match outcome {
+                Ok(()) => ToAcme::Placed(number),
+                Err(cause) => ToAcme::NotPlaced { number, cause },
+            });
+        }
     }
 
     /// The gateway has the answers of this message.
@@ -393,7 +431,7 @@ impl Orders {
         let one = &mut self.wanted[index];
         let folder = one.chain.parent().and_then(Path::file_name);
         let folder = folder.unwrap_or_default().to_string_lossy();
-        let lock = Lock::take(&authority.store, &folder, LOCK_LIFE)?;
+        let lock = Lock::take(&authority.store, &folder, ORDER_LIMIT + LOCK_LIFE)?;
         let Some(lock) = lock else {
             return Ok(false);
         };
@@ -408,19 +446,24 @@ impl Orders {
         })?;
         // If one way does not succeed, the other one may.
         let proof = match (&authority.settings.challenge, one.state.failures % 2) {
-            (None, 1) => match authority.proof {
-                Proof::Http01 => Proof::TlsAlpn01,
-                Proof::TlsAlpn01 => Proof::Http01,
-            },
+            (None, _) if one.has_star() => Proof::Dns01,
+            (None, 1) if authority.proof == Proof::Http01 => Proof::TlsAlpn01,
+            (None, 1) => Proof::Http01,
             _ => authority.proof,
         };
+        let mut limit = ORDER_LIMIT;
+        if let (Proof::Dns01, Some(command)) = (proof, &authority.command) {
+            // Commands of other orders may come first.
+            let commands = 2 * one.names.len() as u32;
+            limit += command.wait + command.limit * commands;
+        }
         let number = self.next_order;
         self.next_order = number.wrapping_add(1);
         one.order = Some(OpenOrder {
             number,
             key,
             lock,
-            since: now,
+            until: now + limit + SLACK,
         });
         let order = AcmeOrder {
             number,
@@ -428,6 +471,7 @@ impl Orders {
             csr,
             proof,
             profile: authority.settings.profile.clone(),
+            limit: limit.as_secs(),
             // An authority that gives certificates without key identifiers does not know them by anything.
             replaces: replaces.filter(|(key, _)| !key.is_empty()),
         };
@@ -477,7 +521,12 @@ impl Orders {
                         .is_some_and(|order_| order_.number == order)
                         && one.names.contains(&answer.name)
                 };
-                if self.wanted.iter().any(is_ours) {
+                if !self.wanted.iter().any(is_ours) {
+                    return;
+                }
+                if let Some(record) = &answer.record {
+                    self.set_record((order, number), record, &answer.name);
+                } else {
                     self.message = self.message.wrapping_add(1);
                     self.challenges.push(Placed {
                         order,
@@ -487,6 +536,7 @@ impl Orders {
                     });
                 }
             }
+            FromAcme::Persistent { order, records } => self.persistent(order, records),
             FromAcme::Obtained { order, chain } => {
                 if let Err(cause) = self.obtained(order, chain.as_bytes(), now) {
                     self.failed(order, (cause, false), now);
@@ -506,8 +556,47 @@ impl Orders {
         }
     }
 
+    /// Has a TXT record made for a challenge of one of our names.
+    fn set_record(&mut self, challenge: (u32, u32), record: &(String, String), name: &str) {
+        let (at, value) = record;
+        let base = name.trim_start_matches("*.");
+        let is_value = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        let is_right = at.strip_prefix("_acme-challenge.") == Some(base)
+            && (1..=64).contains(&value.len())
+            && value.bytes().all(is_value);
+        let command = self.authority.as_ref();
+        let command = command.and_then(|authority| authority.command.clone());
+        match command.filter(|_| is_right) {
+            Some(command) => self.records.add(challenge, record.clone(), &command),
+            None => self.tell(&ToAcme::NotPlaced {
+                number: challenge.1,
+                cause: "this TXT record cannot be set".into(),
+            }),
+        }
+    }
+
+    /// An order needs these TXT records, which the operator sets.
+    fn persistent(&mut self, number: u32, records: Vec<(String, String)>) {
+        let mut wanted = self.wanted.iter_mut();
+        let is_it = |order: &OpenOrder| order.number == number;
+        let Some(one) = wanted.find(|one| one.order.as_ref().is_some_and(is_it)) else {
+            return;
+        };
+        let is_right = |(at, value): &(String, String)| {
+            let base = at.strip_prefix("_validation-persist.").unwrap_or_default();
+            let of = |name: &String| name.trim_start_matches("*.") == base;
+            let is_text = |byte: u8| byte == b' ' || byte.is_ascii_graphic() && byte != b'"';
+            one.names.iter().any(of) && value.len() <= 500 && value.bytes().all(is_text)
+        };
+        if one.state.records != records && records.iter().all(is_right) {
+            one.state.records = records;
+            one.write_state();
+        }
+    }
+
     /// Removes the answers to an order's challenges.
     fn forget_challenges(&mut self, order: u32) {
+        self.records.forget(order);
         let before = self.challenges.len();
         self.challenges.retain(|one| one.order != order);
         if self.challenges.len() != before {
@@ -537,7 +626,10 @@ impl Orders {
         one.done += 1;
         one.renew_at = issued.renew_at();
         one.due = now + SHORT.min(next_look(one.renew_at, now) - now);
-        one.state = State::default();
+        one.state = State {
+            records: std::mem::take(&mut one.state.records),
+            ..State::default()
+        };
         one.write_state();
         log::info!(
             "[certificate.{}]: the authority has signed it, for {}; it is renewed at two thirds of its life",
@@ -559,7 +651,11 @@ impl Orders {
         let failures = one.state.failures;
         let pause = match &self.authority {
             // The other proof is tried at once.
-            Some(authority) if authority.settings.challenge.is_none() && failures == 0 => SHORT,
+            Some(authority)
+                if authority.settings.challenge.is_none() && failures == 0 && !one.has_star() =>
+            {
+                SHORT
+            }
             _ => pause(failures, is_refused),
         };
         one.due = now + pause;
@@ -602,19 +698,28 @@ impl Orders {
         Some(ToGateway::CertificateOrders(file))
     }
 
-    /// Gives all orders up, because weir stops. Returns whether the process is gone.
-    pub(super) fn stop(&mut self) -> bool {
-        self.wanted.clear();
+    /// Gives all orders up, because weir stops. Returns whether the process is gone, and TXT records too.
+    pub(super) fn stop(&mut self, now: Instant) -> bool {
+        for one in std::mem::take(&mut self.wanted) {
+            if let Some(order) = one.order {
+                self.records.forget(order.number);
+            }
+        }
+        self.records.tick(now);
         if let Some(running) = &self.running
             && let Err(error) = kill(running.pid)
         {
             log::error!("the process for certificates cannot be killed: {error}");
         }
-        self.running.is_none()
+        self.running.is_none() && self.records.is_idle()
     }
 
     /// A process has ended. Returns whether it was this one.
     pub(super) fn exited(&mut self, now: Instant, pid: u32, exit: Exit) -> bool {
+        if let Some(outcomes) = self.records.exited(now, pid, exit) {
+            self.records_are_set(outcomes);
+            return true;
+        }
         if self.running.take_if(|running| running.pid == pid).is_none() {
             return false;
         }
@@ -639,6 +744,11 @@ impl Orders {
 }
 
 impl Wanted {
+    /// Whether it is for a name with a star, which only DNS can prove.
+    fn has_star(&self) -> bool {
+        self.names.iter().any(|name| name.starts_with('*'))
+    }
+
     /// Writes what became of the last orders beside the chain.
     fn write_state(&self) {
         if let Err(error) = self.state.write(&self.chain) {

@@ -23,7 +23,7 @@ use weir_tls::ClientAuthority;
 use super::{
     keeper::{Held, HeldKey, Keeper, Refused},
     local_ca::LocalCertificates,
-    plan::{Plan, Problem},
+    plan::{Plan, Problem, find_program},
 };
 
 /// The certificates of a configuration with TLS.
@@ -126,6 +126,12 @@ impl Certificates {
         };
         if (0..certificates.list.len()).any(ordered) {
             Store::open(&config.tls.certificates).map_err(unwritable)?;
+            if let Some(program) = config.tls.acme.dns_command.first()
+                && let Err(cause) = find_program(program, None)
+            {
+                let mend = "name a program that is here and may be executed, with its whole path";
+                problems.push(Problem::new("tls.acme.dns_command", cause, mend));
+            }
         }
         let missing: Vec<usize> = (0..certificates.list.len())
             .filter(|index| certificates.list[*index].held.is_none())

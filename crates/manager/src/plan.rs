@@ -6,6 +6,8 @@
 pub(super) mod egress;
 mod pools;
 
+pub(crate) use self::pools::find_program;
+
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},

@@ -191,7 +191,10 @@ enum Stopping {
 
 impl Manager<'_> {
     fn work(mut self) -> Result<(), Failure> {
-        while !(self.has_finished() && self.orders.stop() && self.keeper.borrow_mut().stop()) {
+        while !(self.has_finished()
+            && self.orders.stop(Instant::now())
+            && self.keeper.borrow_mut().stop())
+        {
             let news = self.wait().unwrap_or_else(|error| {
                 self.fail(Failure::internal(format!("waiting failed: {error}")));
                 Vec::new()
@@ -241,12 +244,12 @@ impl Manager<'_> {
         let deadlines = self.generations().filter_map(|g| g.deadline(now));
         let deadlines = deadlines.chain(self.masters.deadline(now));
         let deadlines = deadlines.chain(self.keeper.borrow().deadline());
-        let deadlines = deadlines.chain(self.orders.deadline());
+        let deadlines = deadlines.chain(self.orders.deadline(now));
         let deadline = deadlines.chain(self.notifier.deadline()).min();
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(now));
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
         descriptors.extend(self.generations().filter_map(|g| g.gateway.descriptor()));
-        descriptors.extend(self.orders.descriptor());
+        descriptors.extend(self.orders.descriptors());
         let mut speakers = Vec::new();
         for (id, fd) in self.masters.channels() {
             speakers.push((descriptors.len(), EventSource::Channel(id)));
@@ -284,7 +287,7 @@ impl Manager<'_> {
     fn order_certificates(&mut self, now: Instant) {
         self.orders.hear(now);
         if self.stopping != Stopping::No {
-            self.orders.stop();
+            self.orders.stop(now);
             return;
         }
         let current = &mut self.current;

@@ -4,6 +4,7 @@
 
 use std::{
     collections::HashMap,
+    net::IpAddr,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -46,7 +47,7 @@ impl Challenges {
                 && let Ok(key) = any_supported_type(&PrivatePkcs8KeyDer::from(key).into())
             {
                 let pair = CertifiedKey::new(vec![certificate.into()], key);
-                certificates.insert(challenge.name, Arc::new(pair));
+                certificates.insert(sni(&challenge.name), Arc::new(pair));
             }
             texts.insert(challenge.token, challenge.text.into());
         }
@@ -84,8 +85,41 @@ impl Challenges {
     }
 }
 
+/// What a client says for this name in a handshake: for an address the name of its reverse mapping (RFC 8738 §6).
+fn sni(name: &str) -> String {
+    match name.parse() {
+        Ok(IpAddr::V4(address)) => {
+            let [a, b, c, d] = address.octets();
+            format!("{d}.{c}.{b}.{a}.in-addr.arpa")
+        }
+        Ok(IpAddr::V6(address)) => {
+            let bytes = address.octets();
+            let digits = bytes.iter().rev().flat_map(|byte| [byte & 0xf, byte >> 4]);
+            let digits: Vec<String> = digits.map(|digit| format!("{digit:x}")).collect();
+            format!("{}.ip6.arpa", digits.join("."))
+        }
+        Err(_) => name.to_owned(),
+    }
+}
+
 /// The protocol of such handshakes, by ALPN.
 pub(crate) const PROOF: &[u8] = b"acme-tls/1";
 
 /// Where the texts are.
 const PATH: &[u8] = b"/.well-known/acme-challenge/";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_the_name_of_their_reverse_mapping() {
+        assert_eq!(sni("192.0.2.1"), "1.2.0.192.in-addr.arpa");
+        let v6 = sni("2001:db8::567:89ab");
+        assert_eq!(
+            v6,
+            "b.a.9.8.7.6.5.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa"
+        );
+        assert_eq!(sni("shop.example"), "shop.example");
+    }
+}

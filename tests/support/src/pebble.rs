@@ -17,6 +17,8 @@ pub struct Pebble {
     authority: Authority,
     address: SocketAddr,
     management: SocketAddr,
+    /// The name server, and its API.
+    dns: (SocketAddr, SocketAddr),
     names: Child,
     child: Option<Child>,
     habits: Habits,
@@ -111,7 +113,6 @@ impl Pebble {
             .stderr(Stdio::null())
             .spawn()
             .expect("challtestsrv; setup/pebble.sh installs it");
-        fs::write(folder.path().join("dns"), dns.to_string()).expect("a file");
         wait_until("the name server", || {
             TcpStream::connect(dns_management).is_ok()
         });
@@ -120,10 +121,38 @@ impl Pebble {
             authority,
             address,
             management,
+            dns: (dns, dns_management),
             names,
             child: None,
             habits,
         }
+    }
+
+    /// Its name server.
+    pub fn names(&self) -> SocketAddr {
+        self.dns.0
+    }
+
+    /// The API of its name server.
+    pub fn name_api(&self) -> SocketAddr {
+        self.dns.1
+    }
+
+    /// From its next start on it asks this name server.
+    pub fn ask_names_of(&mut self, server: SocketAddr) {
+        self.dns.0 = server;
+    }
+
+    /// Adds a TXT record.
+    #[track_caller]
+    pub fn set_txt(&self, name: &str, value: &str) {
+        let body = serde_json::json!({ "host": format!("{name}."), "value": value });
+        let status = Command::new("curl")
+            .args(["-sS", "--fail", "-d", &body.to_string()])
+            .arg(format!("http://{}/set-txt", self.dns.1))
+            .status()
+            .expect("curl");
+        assert!(status.success());
     }
 
     /// From its next start on it looks for texts (HTTP-01) at this port.
@@ -139,11 +168,10 @@ impl Pebble {
     #[track_caller]
     pub fn come(&mut self) {
         let log = || File::create(self.folder.path().join("log")).expect("a log");
-        let dns = fs::read_to_string(self.folder.path().join("dns")).expect("a file");
         let child = Command::new(program("pebble"))
             .arg("-config")
             .arg(self.folder.path().join("pebble.json"))
-            .args(["-dnsserver", &dns])
+            .args(["-dnsserver", &self.dns.0.to_string()])
             .env("PEBBLE_VA_NOSLEEP", "1")
             .env("PEBBLE_WFE_NONCEREJECT", self.habits.nonces.to_string())
             .stdout(log())

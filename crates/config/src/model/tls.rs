@@ -24,8 +24,16 @@ pub struct Acme {
     pub directory: String,
     /// The certificates that the directory's server may have; `None`: what this machine trusts.
     pub ca_file: Option<PathBuf>,
-    /// `http-01` or `tls-alpn-01`; `None`: both, in turn.
+    /// `http-01`, `tls-alpn-01`, `dns-01` or `dns-persist-01`; `None`: the first two in turn, and for names with a star `dns-01`.
     pub challenge: Option<String>,
+    /// The program that makes and removes TXT records, and its first arguments. Empty: none.
+    pub dns_command: Vec<String>,
+    /// How long it may run.
+    pub dns_timeout: Duration,
+    /// How long after it a record is seen by everybody.
+    pub dns_wait: Duration,
+    /// The authority signs local names and addresses too, so there is no local CA.
+    pub local_names: bool,
     /// The kind of certificate, as the authority names it.
     pub profile: Option<String>,
     /// The number of the key of the account elsewhere (EAB).

@@ -28,8 +28,21 @@ pub(super) const ACME: &[Row] = &[
         "URL of the authority's directory (RFC 8555). The default is Let's Encrypt.").called(&["ca", "uri", "acme_ca", "server"]),
     key(&[Acme], "ca_file", Kind::Path, Absent("what this machine trusts"),
         "File with the certificates that the directory's own server may have (PEM), for an authority of your own.").called(&["ssl_trusted_certificate", "acme_ca_root"]),
-    key(&[Acme], "challenge", Kind::Word(&["http-01", "tls-alpn-01"], &[]), Absent("both, in turn"),
-        "How names are proved: `\"http-01\"` by a text on port 80 without TLS, `\"tls-alpn-01\"` by a handshake on port 443."),
+    key(&[Acme], "challenge", Kind::Word(&["http-01", "tls-alpn-01", "dns-01", "dns-persist-01"], &[]), Absent("http-01 and tls-alpn-01, in turn"),
+        "How names are proved: `\"http-01\"` by a text on port 80 without TLS, `\"tls-alpn-01\"` by a handshake on port 443, `\"dns-01\"` by TXT \
+         records that `dns_command` makes, `\"dns-persist-01\"` by a TXT record that you set once (`weir certificates` shows it). Without it, names with a \
+         star are proved by `dns_command`."),
+    key(&[Acme], "dns_command", Kind::Program, Absent("none"),
+        "Program that makes and removes TXT records, and its arguments. weir adds three: `add` or `remove`, the name, the value. It runs as the \
+         user who starts weir, with weir's environment, one at a time. A name without a slash is searched in PATH.").called(&["dns", "manual_auth_hook", "dnsapi"]),
+    key(&[Acme], "dns_timeout", Kind::Duration { zero: false }, Value("\"60s\""),
+        "`dns_command` is killed after this time."),
+    key(&[Acme], "dns_wait", Kind::Duration { zero: true }, Value("\"10s\""),
+        "How long weir waits after `dns_command add` before the authority looks, until all name servers have the record. `\"0\"` if the command \
+         waits itself.").called(&["propagation_delay", "dns_propagation_seconds", "propagation_timeout"]),
+    key(&[Acme], "local_names", Kind::Bool, Value("false"),
+        "The authority signs local names too (`*.internal`, names without a dot, private addresses), as one of your own may do. Otherwise weir's local CA \
+         signs these."),
     key(&[Acme], "profile", Kind::Text, Absent("the authority's usual kind"),
         "Kind of certificate, as the authority names it: Let's Encrypt has `\"tlsserver\"` and `\"shortlived\"` (six days)."),
     key(&[Acme], "eab_key_id", Kind::Text, Absent("none"),

@@ -1,10 +1,14 @@
 //! Sites with `tls = "auto"`: the certificates that weir makes for them, and where requests without TLS are redirected to.
 
-use std::{net::IpAddr, path::Path};
+use std::net::IpAddr;
 
 use crate::{
     document::Named,
-    model::{Action, Address, AutoCertificate, Certificate, HostPattern, Issuer, Listener, Site},
+    entries::Entries,
+    model::{
+        Acme, Action, Address, AutoCertificate, Certificate, HostPattern, Issuer, Listener, Site,
+        Tls,
+    },
     scalar::{Checked, wrong},
     sink::Sink,
     template::Template,
@@ -16,7 +20,7 @@ use super::local::is_local_name;
 pub(super) fn certificate(
     table: &Named,
     site: &mut Site,
-    (folder, certificates): (&Path, &mut Vec<Certificate>),
+    (tls, certificates): (&Tls, &mut Vec<Certificate>),
     sink: &mut Sink,
 ) {
     let entries = &table.entries;
@@ -33,21 +37,33 @@ pub(super) fn certificate(
     for (index, host) in site.hosts.iter().enumerate() {
         let span = spans.as_ref().and_then(|spans| spans.get(index).cloned());
         let span = span.unwrap_or_else(|| entries.span("hosts"));
-        names.extend(sink.take(span, name(host)));
+        names.extend(sink.take(span, name(host, &tls.acme)));
     }
     if names.len() < site.hosts.len() {
         return;
     }
-    let issuer = match names.iter().all(|name| is_local_name(name)) {
+    let is_local = |name: &String| !tls.acme.local_names && is_local_name(name);
+    let issuer = match names.iter().all(is_local) {
         true => Issuer::Local,
         false => Issuer::Acme,
     };
     if issuer == Issuer::Acme
-        && let Some(local) = names.iter().find(|name| is_local_name(name))
+        && let Some(local) = names.iter().find(|name| is_local(name))
     {
         let message =
             format!("no public authority signs {local:?}, but others of these names need one");
         let hint = "write two sites: one for local names, one for public names";
+        sink.error(entries.span("hosts"), message, hint);
+        return;
+    }
+    let has = |fits: fn(&String) -> bool| names.iter().any(fits);
+    if issuer == Issuer::Acme
+        && tls.acme.challenge.is_none()
+        && has(|name| name.starts_with('*'))
+        && has(|name| name.parse::<IpAddr>().is_ok())
+    {
+        let message = "names with a star are proved by DNS, and addresses cannot be";
+        let hint = "write two sites: one for names, one for addresses";
         sink.error(entries.span("hosts"), message, hint);
         return;
     }
@@ -67,7 +83,7 @@ pub(super) fn certificate(
         site.certificate = Some(index);
         return;
     }
-    let own = folder.join(folder_name(&first));
+    let own = tls.certificates.join(folder_name(&first));
     site.certificate = Some(certificates.len());
     certificates.push(Certificate {
         name: first,
@@ -77,8 +93,24 @@ pub(super) fn certificate(
     });
 }
 
+/// What `[tls.acme]` says of proofs by DNS.
+pub(super) fn proofs(entries: &Entries, acme: &Acme, sink: &mut Sink) {
+    let challenge = acme.challenge.as_deref();
+    let has_command = !acme.dns_command.is_empty();
+    if challenge == Some("dns-01") && !has_command {
+        let message = "`challenge = \"dns-01\"` needs `dns_command`, which is missing";
+        let hint = "write dns_command = [\"/usr/local/bin/txt\"]: it is called with add or remove, a name and a value";
+        sink.error(entries.span("challenge"), message, hint);
+    }
+    if has_command && !matches!(challenge, None | Some("dns-01")) {
+        let message = "`dns_command` has no effect with this `challenge`";
+        let hint = "write challenge = \"dns-01\", or remove one of them";
+        sink.warning(entries.span("dns_command"), message, hint);
+    }
+}
+
 /// The name in a certificate for a host.
-fn name(host: &HostPattern) -> Checked<String> {
+fn name(host: &HostPattern, acme: &Acme) -> Checked<String> {
     let name = match host {
         HostPattern::Exact(name) => {
             let inner = name
@@ -94,24 +126,33 @@ fn name(host: &HostPattern) -> Checked<String> {
             );
         }
     };
-    if is_local_name(&name) {
+    if is_local_name(&name) && !acme.local_names {
         return Ok(name);
     }
-    if !name.contains(['.', ':']) {
+    if !name.contains(['.', ':']) && !acme.local_names {
         return wrong(
-            format!("no authority signs {name:?}, which has no dot"),
-            format!("use localhost, or a name such as {name}.internal"),
+            format!("no public authority signs {name:?}, which has no dot"),
+            format!(
+                "use localhost, or a name such as {name}.internal; or write local_names = true in [tls.acme] if your own authority signs it"
+            ),
         );
     }
-    let what = match name.parse::<IpAddr>() {
-        Ok(_) => "public addresses",
-        Err(_) if name.starts_with('*') => "names with a star",
-        Err(_) => return Ok(name),
-    };
-    wrong(
-        format!("weir does not get certificates for {what} yet ({name:?})"),
-        "use certbot or another program, and name its files in a [certificate.NAME]",
-    )
+    let challenge = acme.challenge.as_deref();
+    let by_dns = matches!(challenge, Some("dns-01" | "dns-persist-01"));
+    if name.parse::<IpAddr>().is_ok() && by_dns {
+        return wrong(
+            format!("the address {name} cannot be proved by DNS"),
+            "write challenge = \"http-01\" or \"tls-alpn-01\" in [tls.acme], or remove it",
+        );
+    }
+    let has_command = challenge.is_none() && !acme.dns_command.is_empty();
+    if name.starts_with('*') && !by_dns && !has_command {
+        return wrong(
+            format!("authorities sign {name:?}, which has a star, only after a proof by DNS"),
+            "write dns_command in [tls.acme], or challenge = \"dns-persist-01\"",
+        );
+    }
+    Ok(name)
 }
 
 /// What the folder of a certificate is called.

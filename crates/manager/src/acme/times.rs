@@ -29,11 +29,14 @@ pub(super) const ASK_EVERY: Duration = Duration::from_secs(6 * 3600);
 /// The same, at least.
 pub(super) const ASK_AT_LEAST: Duration = Duration::from_secs(60);
 
-/// How long an order may take, with all its steps.
-pub(super) const ORDER_LIMIT: Duration = Duration::from_secs(240);
+/// How long an order may take, without the time for TXT records.
+pub(super) const ORDER_LIMIT: Duration = Duration::from_secs(180);
+
+/// The process for certificates has given the order up for so long.
+pub(super) const SLACK: Duration = Duration::from_secs(60);
 
 /// The lock of an order ends later than the order.
-pub(super) const LOCK_LIFE: Duration = Duration::from_secs(300);
+pub(super) const LOCK_LIFE: Duration = Duration::from_secs(60);
 
 /// The pause after an authority was not reached for the first time, and before a look at what another node does.
 pub(super) const SHORT: Duration = Duration::from_secs(5);

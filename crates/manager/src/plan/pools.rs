@@ -444,7 +444,7 @@ fn is_php(program: &str) -> bool {
 
 /// The program's path: unchanged if it has a slash, otherwise searched in PATH; in both cases as seen from inside of
 /// `chroot`.
-fn find_program(name: &str, chroot: Option<&Path>) -> Result<PathBuf, String> {
+pub(crate) fn find_program(name: &str, chroot: Option<&Path>) -> Result<PathBuf, String> {
     let outside = |path: &Path| chroot.map_or(path.to_owned(), |chroot| beneath(chroot, path));
     let is_program = |path: &Path| {
         outside(path)
