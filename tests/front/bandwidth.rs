@@ -2,12 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use weir_test::http2::{DATA, END_STREAM, Http2};
 use weir_test::weir::request;
 use weir_test::{Responder, Setup, wait_until};
 
 fn content(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 7 + at / 251) as u8).collect()
 }
+
+/// A setting of HTTP/2.
+const INITIAL_WINDOW_SIZE: u16 = 4;
 
 /// Bytes of a tenth of a second come at once. No answer is faster than that, however fast the client is.
 #[track_caller]
@@ -97,4 +101,77 @@ fn a_slow_answer_is_no_client_that_reads_too_slowly() {
         .start();
     let answer = weir.get("/a.bin").expect(200);
     assert_eq!(answer.body, file);
+}
+
+/// nginx's header: it replaces `bandwidth`, also for a file that the script hands out, and is not passed on.
+#[test]
+fn a_script_may_set_the_speed_of_its_answer() {
+    let file = content(60_000);
+    let setup = Setup::new().file("run.php", "");
+    let folder = setup.folder().join("handed");
+    std::fs::create_dir(&folder).expect("mkdir");
+    std::fs::write(folder.join("a.bin"), &file).expect("a file");
+    let long = file.clone();
+    let responder = Responder::unix(setup.folder(), move |request, answer| {
+        // The head, with + for spaces.
+        let head = request.param("QUERY_STRING").replace('+', " ");
+        let head = head.replace('&', "\r\n");
+        answer.stdout(format!("Content-Type: text/plain\r\n{head}\r\n\r\n"));
+        answer.stdout(&long);
+        answer.end();
+    });
+    let weir = setup
+        .site("bandwidth = \"64/s\"\naccel_redirect = { \"/handed/\" = \"handed\" }")
+        .pool(&responder.pool(1))
+        .start();
+    for (head, speed) in [
+        ("X-Accel-Limit-Rate:+100000", Some(100_000)),
+        (
+            "x-accel-limit-rate:+100000&X-Accel-Redirect:+/handed/a.bin",
+            Some(100_000),
+        ),
+        ("X-Accel-Limit-Rate:+0", None),
+        ("X-Accel-Limit-Rate:+off", None),
+    ] {
+        let begun = Instant::now();
+        let answer = weir.get(&format!("/run.php?{head}")).expect(200);
+        assert_eq!(answer.body, file, "{head}");
+        assert_eq!(answer.header("x-accel-limit-rate"), None);
+        if let Some(speed) = speed {
+            expect_time(begun, 60_000, speed);
+        }
+    }
+}
+
+#[test]
+fn answers_of_one_connection_are_each_sent_at_their_bandwidth() {
+    let file = content(60_000);
+    let weir = Setup::new()
+        .file("a.bin", &file)
+        .listen("http2 = \"clear\"")
+        .site("bandwidth = \"100K/s\"")
+        .start();
+    let mut client = Http2::connect(weir.address(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
+    client.allow(0, 1 << 20);
+    let begun = Instant::now();
+    client.get(1, "/a.bin", &[]).get(3, "/a.bin", &[]);
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    let mut ends = 0;
+    let mut other_at_first_end = None;
+    while ends < 2 {
+        let frame = client.expect(DATA);
+        let (this, other) = match frame.stream {
+            1 => (&mut first, &second),
+            _ => (&mut second, &first),
+        };
+        this.extend_from_slice(&frame.payload);
+        expect_time(begun, (this.len() as u64).max(10_240), 100 << 10);
+        if frame.flags & END_STREAM != 0 {
+            ends += 1;
+            other_at_first_end.get_or_insert(other.len());
+        }
+    }
+    assert!(first == file && second == file);
+    // Neither waits for the end of the other.
+    assert!(other_at_first_end > Some(0), "{other_at_first_end:?}");
 }

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use serde_json::Value;
 use weir_test::fcgi::Request;
 use weir_test::front::WebServer;
 use weir_test::weir::write;
@@ -563,6 +564,69 @@ fn a_script_that_works_on_after_its_announced_length_does_not_keep_its_client_wa
     }
     assert_eq!(responder.uris().len(), 3);
     gate.open();
+}
+
+#[test]
+fn what_compression_saves_is_in_the_log_the_status_and_the_metrics() {
+    let setup = Setup::new()
+        .window()
+        .file("run.php", "")
+        .file("page.html", page(30_000))
+        .file("noise.html", body(1, 5000))
+        .site("compress = true");
+    let responder = Responder::unix(setup.folder(), |request, answer| {
+        answer.stdout("Content-Type: text/html\r\n");
+        let text = page(20_000);
+        if request.param("QUERY_STRING").starts_with("stream") {
+            answer.stdout("X-Accel-Buffering: no\r\n\r\n");
+            text.chunks(3000).for_each(|part| answer.stdout(part));
+        } else {
+            answer.stdout([b"\r\n", &text[..]].concat());
+        }
+        answer.end();
+    });
+    let weir = setup.pool(&responder.pool(4)).start();
+    let mut sums = [("zstd", [0; 3]), ("br", [0; 3]), ("gzip", [0; 3])];
+    for (name, sum) in &mut sums {
+        for (path, length) in [
+            ("/run.php?stream", 20_000),
+            ("/run.php?whole", 20_000),
+            ("/page.html?", 30_000),
+        ] {
+            let uri = format!("{path}{name}");
+            let response = ask(&weir, &uri, &[("Accept-Encoding", name)]);
+            assert_eq!(coding(&response), Some(*name), "{uri}");
+            let sent = response.body.len() as u64;
+            let line = weir.logged(&uri);
+            assert_eq!(line["compression"], *name, "{line}");
+            assert_eq!(line["bytes_uncompressed"], length, "{line}");
+            assert_eq!(line["bytes_out"], sent, "{line}");
+            for (sum, more) in sum.iter_mut().zip([1, length, sent]) {
+                *sum += more;
+            }
+        }
+    }
+    // None of these was compressed.
+    ask(&weir, "/page.html?plain", &[]);
+    ask(&weir, "/noise.html", &[("Accept-Encoding", "gzip")]);
+    weir.request("HEAD", "/page.html?head", &[("Accept-Encoding", "br")], b"");
+    for uri in ["/page.html?plain", "/noise.html", "/page.html?head"] {
+        let line = weir.logged(uri);
+        assert_eq!(line["compression"], Value::Null, "{line}");
+        assert_eq!(line["bytes_uncompressed"], Value::Null, "{line}");
+    }
+    let (_, metrics) = weir.window_get("/metrics");
+    let status = weir.status();
+    let families = ["answers", "input_bytes", "output_bytes"];
+    let keys = ["answers", "bytes_in", "bytes_out"];
+    for (name, sum) in sums {
+        for (index, value) in sum.into_iter().enumerate() {
+            let family = families[index];
+            let line = format!("weir_compression_{family}_total{{coding=\"{name}\"}} {value}\n");
+            assert!(metrics.contains(&line), "{line} {metrics}");
+            assert_eq!(status["compression"][name][keys[index]], value);
+        }
+    }
 }
 
 #[test]

@@ -449,3 +449,50 @@ fn a_folder_that_cannot_be_written_to_is_told_at_the_start() {
         "{said}"
     );
 }
+
+/// A browser that is asked for a password sends it.
+#[test]
+fn nobody_is_asked_for_a_password_before_the_redirect_to_https() {
+    let store = Store::new();
+    let plain = free_address();
+    let made = Command::new("openssl")
+        .args(["passwd", "-6", "open sesame"])
+        .output()
+        .expect("openssl");
+    let hash = text(&made);
+    let setup = setup(&store, "[\"shop.test\"]");
+    fs::write(
+        setup.folder().join("users"),
+        format!("ada:{}\n", hash.trim()),
+    )
+    .expect("a file");
+    let weir = setup
+        .site("basic_auth = { realm = \"ring\", file = \"users\" }")
+        .more(&format!("[listen.plain]\naddress = \"{plain}\""))
+        .start();
+    let port = weir.address().port();
+    let ask = |url: &str, words: &[&str]| {
+        let address = if url.starts_with("https") {
+            weir.address()
+        } else {
+            plain
+        };
+        text(&curl(
+            &store.root(),
+            address,
+            url,
+            &[&["-i"], words].concat(),
+        ))
+    };
+    let url = format!("http://shop.test:{}/", plain.port());
+    for words in [&[][..], &["-u", "ada:wrong"], &["-u", "ada:open sesame"]] {
+        let said = ask(&url, words);
+        assert!(said.starts_with("HTTP/1.1 308 "), "{words:?} {said}");
+        assert!(!said.to_lowercase().contains("www-authenticate"), "{said}");
+    }
+    let url = format!("https://shop.test:{port}/");
+    let said = ask(&url, &[]);
+    assert!(said.starts_with("HTTP/1.1 401 "), "{said}");
+    let said = ask(&url, &["-u", "ada:open sesame"]);
+    assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+}

@@ -1,7 +1,7 @@
 //! Which certificate a client gets, and which requests may come over its connection.
 
 use weir_test::Setup;
-use weir_test::authority::self_signed_rsa;
+use weir_test::authority::{Authority, self_signed_rsa};
 
 use crate::{Tls, curl, install, s_client, said};
 
@@ -202,5 +202,130 @@ fn a_start_with_certificates_that_cannot_be_used_says_what_to_do() {
                 "{name}: {said}"
             );
         }
+    }
+}
+
+/// The name in the handshake is for the proxy's own connection, not for its client's.
+#[test]
+fn a_trusted_proxy_may_pass_on_requests_for_any_site() {
+    let forwarded = [
+        &["-H", "X-Forwarded-Host: other.test"][..],
+        &["-H", "Forwarded: for=192.0.2.1;host=other.test;proto=https"],
+    ];
+    for (trusted, expected) in [("trusted = [\"127.0.0.0/8\"]", "other\n"), ("", "main\n")] {
+        let (weir, authority) = Tls::new().with(|setup| setup.server(trusted)).start();
+        for version in ["--http1.1", "--http2"] {
+            for fields in forwarded {
+                let words = [&[version], fields].concat();
+                let got = curl(&weir, &authority, "main.test", "/", &words);
+                let got = (got.status, got.text());
+                assert_eq!(got, (200, expected), "{trusted} {words:?}");
+            }
+            // What the proxy itself asks for counts as before.
+            let words = [version, "-H", "Host: other.test"];
+            let got = curl(&weir, &authority, "main.test", "/", &words);
+            assert_eq!(got.status, 421, "{trusted} {version}");
+        }
+    }
+}
+
+/// The proxy has shown no certificate in its handshake, so it has none to pass on.
+#[test]
+fn a_trusted_proxy_gets_no_further_than_its_own_certificate() {
+    let clients = Authority::new();
+    let (weir, authority) = Tls::new()
+        .with(|setup| {
+            setup.server("trusted = [\"127.0.0.0/8\"]").site(&format!(
+                "client_ca = \"{}\"\nclient_certificate = \"required\"",
+                clients.file().display()
+            ))
+        })
+        .start();
+    for version in ["--http1.1", "--http2"] {
+        let words = [version, "-H", "X-Forwarded-Host: main.test"];
+        let got = curl(&weir, &authority, "other.test", "/", &words);
+        assert_eq!(got.status, 421, "{version}");
+    }
+}
+
+#[test]
+fn the_log_and_templates_say_which_tls_a_connection_has() {
+    let (weir, _) = Tls::new()
+        .with(|setup| {
+            setup.site(
+                "set_headers = { X-Tls = \"${ssl_protocol} ${ssl_cipher} ${ssl_session_reused}\" }",
+            )
+        })
+        .start();
+    let file = weir.folder().join("ticket");
+    let file = file.to_str().expect("UTF-8");
+    for (version, protocol, cipher) in [
+        ("-tls1_3", "TLSv1.3", "TLS_AES_128_GCM_SHA256"),
+        ("-tls1_2", "TLSv1.2", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+    ] {
+        for (which, is_reused, word) in [("-sess_out", false, "."), ("-sess_in", true, "r")] {
+            let uri = format!("/?{version}{which}");
+            let words = ["-servername", "main.test", version, which, file];
+            let request =
+                format!("GET {uri} HTTP/1.1\r\nHost: main.test\r\nConnection: close\r\n\r\n");
+            let output = s_client(weir.address(), &words, &request);
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let header = format!("\r\nX-Tls: {protocol} {cipher} {word}\r\n");
+            assert!(text.contains(&header), "{header}: {text}");
+            let line = weir.logged(&uri);
+            assert_eq!(line["ssl_protocol"], protocol, "{line}");
+            assert_eq!(line["ssl_cipher"], cipher, "{line}");
+            assert_eq!(line["ssl_session_reused"], is_reused, "{line}");
+            assert_eq!(line["ssl_server_name"], "main.test", "{line}");
+        }
+    }
+}
+
+/// Clients that prefer ChaCha20 have no instructions for AES. All others get AES-128, whatever order they name.
+#[test]
+fn the_cipher_is_chosen_in_one_order_unless_the_client_prefers_chacha20() {
+    let (weir, _) = Tls::new().start();
+    let [aes128, aes256, chacha20] = [
+        "TLS_AES_128_GCM_SHA256",
+        "TLS_AES_256_GCM_SHA384",
+        "TLS_CHACHA20_POLY1305_SHA256",
+    ];
+    let [old128, old256, old_chacha20] = [
+        "ECDHE-ECDSA-AES128-GCM-SHA256",
+        "ECDHE-ECDSA-AES256-GCM-SHA384",
+        "ECDHE-ECDSA-CHACHA20-POLY1305",
+    ];
+    for (version, option, offered, chosen) in [
+        (
+            "-tls1_3",
+            "-ciphersuites",
+            vec![aes256, chacha20, aes128],
+            aes128,
+        ),
+        ("-tls1_3", "-ciphersuites", vec![aes256, chacha20], aes256),
+        (
+            "-tls1_3",
+            "-ciphersuites",
+            vec![chacha20, aes256, aes128],
+            chacha20,
+        ),
+        (
+            "-tls1_2",
+            "-cipher",
+            vec![old256, old_chacha20, old128],
+            old128,
+        ),
+        ("-tls1_2", "-cipher", vec![old256, old_chacha20], old256),
+        (
+            "-tls1_2",
+            "-cipher",
+            vec![old_chacha20, old128],
+            old_chacha20,
+        ),
+    ] {
+        let offered = offered.join(":");
+        let text = said(weir.address(), "main.test", &[version, option, &offered]);
+        let line = format!("Cipher is {chosen}");
+        assert!(text.contains(&line), "{offered}: {text}");
     }
 }

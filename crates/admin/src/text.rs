@@ -146,6 +146,7 @@ fn head(out: &mut Sheet, status: &Value, troubles: usize) {
         );
         out.wrap("certificates ", &line);
     }
+    compression(out, &status["compression"]);
     reactors(out, &status["reactors"]);
     let processes = &status["processes"];
     if processes.is_object() {
@@ -162,6 +163,26 @@ fn head(out: &mut Sheet, status: &Value, troubles: usize) {
             text(&status["oom_kills"])
         );
         out.wrap("            ", &line);
+    }
+}
+
+/// How many answers were compressed, and how much shorter that made them.
+fn compression(out: &mut Sheet, compression: &Value) {
+    let codings = compression.as_object().into_iter().flatten();
+    let sum = |key: &str| -> u64 {
+        let counts = codings
+            .clone()
+            .filter_map(|(_, counts)| counts[key].as_u64());
+        counts.sum()
+    };
+    let answers = sum("answers");
+    if answers > 0 {
+        let _ = writeln!(
+            out,
+            "compressed  {answers} answers, {} to {}",
+            size(&sum("bytes_in").into()),
+            size(&sum("bytes_out").into()),
+        );
     }
 }
 

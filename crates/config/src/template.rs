@@ -99,6 +99,8 @@ pub enum TlsVariable {
     Protocol,
     /// `ssl_cipher`: `TLS_AES_128_GCM_SHA256`
     Cipher,
+    /// `ssl_session_reused`: `r` if the client continued an earlier session, else `.`
+    SessionReused,
     /// `ssl_server_name`: the name that the client asked for
     ServerName,
     /// `ssl_client_verify`: `SUCCESS` or `NONE`; empty if the site asks for no certificate
@@ -168,6 +170,10 @@ pub enum Variable {
     BytesIn,
     /// `bytes_out`: body bytes to the client
     BytesOut,
+    /// `compression`: how weir has compressed the answer: `zstd`, `br` or `gzip`
+    Compression,
+    /// `bytes_uncompressed`: body bytes before that
+    BytesUncompressed,
     /// `time_head`: seconds (3 decimals) from the first byte of the request to its complete head
     TimeHead,
     /// `time_queue`: seconds waiting in the queue
@@ -264,6 +270,11 @@ const VARIABLES: &[(&str, Variable, bool)] = &[
     ("ssl_protocol", Variable::Tls(TlsVariable::Protocol), false),
     ("ssl_cipher", Variable::Tls(TlsVariable::Cipher), false),
     (
+        "ssl_session_reused",
+        Variable::Tls(TlsVariable::SessionReused),
+        false,
+    ),
+    (
         "ssl_server_name",
         Variable::Tls(TlsVariable::ServerName),
         false,
@@ -299,6 +310,8 @@ const VARIABLES: &[(&str, Variable, bool)] = &[
     ("status", Variable::Status, true),
     ("bytes_in", Variable::BytesIn, true),
     ("bytes_out", Variable::BytesOut, true),
+    ("compression", Variable::Compression, true),
+    ("bytes_uncompressed", Variable::BytesUncompressed, true),
     ("time_head", Variable::TimeHead, true),
     ("time_queue", Variable::TimeQueue, true),
     ("time_first_byte", Variable::TimeFirstByte, true),

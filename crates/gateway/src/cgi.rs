@@ -3,6 +3,8 @@
 //! Nothing from a script is trusted. Names and values that HTTP does not allow make the response invalid. Headers
 //! about the connection are removed. Headers for the gateway are removed and acted on.
 
+use std::num::NonZeroU64;
+
 use http::StatusCode;
 use weir_http::Fields;
 use weir_http1::{Name, check_field, check_value};
@@ -22,6 +24,8 @@ pub(crate) struct Head {
     pub(crate) sendfile: Option<Vec<u8>>,
     /// `X-Accel-Buffering`: whether the response may be read ahead.
     pub(crate) buffering: Option<bool>,
+    /// `X-Accel-Limit-Rate`: the speed of the response in bytes a second; `Some(None)`: no limit (nginx's header).
+    pub(crate) bandwidth: Option<Option<NonZeroU64>>,
     /// The response is an event stream, whose parts must be passed on at once.
     is_event_stream: bool,
 }
@@ -99,6 +103,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, BadHead> {
         accel_redirect: None,
         sendfile: None,
         buffering: None,
+        bandwidth: None,
         is_event_stream: false,
     };
     // Most lines are sent as the script wrote them: those that follow one another are copied in one piece.
@@ -193,6 +198,11 @@ impl Head {
             self.sendfile = Some(value.to_vec());
             return Ok(Line::Dropped);
         }
+        if known.is_none() && name.eq_ignore_ascii_case(LIMIT_RATE) {
+            // As nginx, which ignores what is no number.
+            self.bandwidth = limit_rate(value).or(self.bandwidth);
+            return Ok(Line::Dropped);
+        }
         self.headers.note(known);
         // "Name: value" and the end of the line, without other white space.
         let is_usual = name.len() == colon
@@ -279,6 +289,19 @@ fn is_of_the_connection(name: Name) -> bool {
     )
 }
 
+/// The value of `X-Accel-Limit-Rate`; 0 and `off`: no limit. `None`: it is not a number.
+fn limit_rate(value: &[u8]) -> Option<Option<NonZeroU64>> {
+    if value.eq_ignore_ascii_case(b"off") {
+        return Some(None);
+    }
+    let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(value).ok().filter(|_| is_number)?;
+    // A number that is too large is no limit.
+    Some(text.parse().ok().and_then(NonZeroU64::new))
+}
+
+const LIMIT_RATE: &[u8] = b"x-accel-limit-rate";
+
 /// `X-Sendfile`, and lighttpd's other name for it.
 const SENDFILE: [&[u8]; 2] = [b"x-sendfile", b"x-lighttpd-send-file"];
 
@@ -319,6 +342,22 @@ mod tests {
         for len in 0..whole.len() {
             let parsed = super::parse(&whole[..len]).expect("no bad line");
             assert_eq!(parsed.map(|(_, body)| body), end(&whole[..len]), "{len}");
+        }
+    }
+
+    #[test]
+    fn the_speed_is_read_as_nginx_reads_it() {
+        let speed = |value: &str| {
+            let head = parse(format!("x-accel-LIMIT-rate: {value}\r\n\r\n").as_bytes()).unwrap();
+            assert_eq!(head.headers.iter().count(), 0, "{value}");
+            head.bandwidth.map(|speed| speed.map_or(0, NonZeroU64::get))
+        };
+        assert_eq!(speed("1000"), Some(1000));
+        assert_eq!(speed("0"), Some(0));
+        assert_eq!(speed("off"), Some(0));
+        assert_eq!(speed("99999999999999999999999"), Some(0));
+        for other in ["", "-1", "+5", "1k", "5 0", "\u{663}"] {
+            assert_eq!(speed(other), None, "{other}");
         }
     }
 

@@ -13,6 +13,7 @@
 //!
 //! If there is no memory or thread for it, if it fails, or if it does not become smaller, the answer is sent as it is.
 
+mod counts;
 mod kept;
 mod stream;
 mod threads;
@@ -35,14 +36,15 @@ use weir_semantics::{
 };
 use weir_sys::file;
 
-use self::{
-    kept::{Found, Kept},
-    stream::CompressedStream,
-    threads::Reserved,
-};
 pub(crate) use self::{
+    counts::{CodingCounts, Compressed, Counts},
     kept::{KeptFiles, KnownForms},
     threads::Compressors,
+};
+use self::{
+    kept::{Found, Kept},
+    stream::{CompressedStream, Source},
+    threads::Reserved,
 };
 use crate::{files::FileEntry, record::Record};
 
@@ -90,7 +92,7 @@ pub(crate) fn set_request_headers(record: &mut Record, settings: &Settings) {
 
 /// Compresses an answer if it may be and if the client accepts it; `Some`: after waiting for that.
 pub(crate) fn begin(
-    record: &Record,
+    record: &mut Record,
     answered: &mut Answered,
     settings: &Settings,
 ) -> Option<Waiting> {
@@ -114,7 +116,8 @@ pub(crate) fn begin(
     // Also if this client gets it as it is: the answer depends on what the client accepts.
     vary(&mut reply.headers);
     let coding = wanted(record, settings)?;
-    let file = record.file.as_deref().filter(|file| is_of(file, reply));
+    let file = record.file.clone().filter(|file| is_of(file, reply));
+    let file = file.as_deref();
     if let Some(file) = file.filter(|file| file.is_settled())
         && record.gateway.kept_files.takes(file.identity().stat.size)
     {
@@ -129,7 +132,7 @@ pub(crate) fn begin(
     match &reply.body {
         Body::Bytes(body) if body.len() <= IN_PLACE => {
             let compressed = compress::whole(coding, Effort::Answer, body).ok();
-            finish(answered, (compressed, &tag), coding);
+            finish(record, answered, (compressed, &tag), coding);
             None
         }
         Body::Bytes(body) => begin_body(record, body.clone(), coding),
@@ -143,20 +146,20 @@ pub(crate) fn begin(
 
 impl Waiting {
     /// Waits until the answer is ready. Whatever happens, it can be sent then.
-    pub(crate) async fn done(self, record: &Record, answered: &mut Answered) {
+    pub(crate) async fn done(self, record: &mut Record, answered: &mut Answered) {
         match self.kind {
             Awaited::Body(told) => {
                 let file = record.file.as_deref();
                 let tag = Tag::of(file.filter(|file| is_of(file, &answered.0)), self.coding);
                 let compressed = told.await.ok().flatten();
-                finish(answered, (compressed, &tag), self.coding);
+                finish(record, answered, (compressed, &tag), self.coding);
             }
             Awaited::File(told) => {
-                if let Some(file) = &record.file
+                if let Some(file) = record.file.clone()
                     && let Ok(Some(kept)) = told.await
                 {
                     file.forms.set(self.coding, &kept);
-                    finish_file(record, answered, &kept, self.coding);
+                    finish_file((record, &file), answered, &kept, self.coding);
                 }
             }
         }
@@ -165,7 +168,7 @@ impl Waiting {
 
 /// The answer is a file, whose compressed form is kept.
 fn begin_file(
-    record: &Record,
+    record: &mut Record,
     file: &FileEntry,
     answered: &mut Answered,
     coding: Coding,
@@ -189,17 +192,23 @@ fn begin_file(
             }
         }
     };
-    finish_file(record, answered, &kept, coding);
+    finish_file((record, file), answered, &kept, coding);
     None
 }
 
-fn finish_file(record: &Record, (reply, length): &mut Answered, kept: &Arc<Kept>, coding: Coding) {
+fn finish_file(
+    (record, file): (&mut Record, &FileEntry),
+    (reply, length): &mut Answered,
+    kept: &Arc<Kept>,
+    coding: Coding,
+) {
     let Some(bytes) = kept.bytes() else {
         return;
     };
-    let tag = Tag::of(record.file.as_deref(), coding);
+    let tag = Tag::of(Some(file), coding);
     encoded(&mut reply.headers, &tag, coding, Some(bytes.len()));
     if !matches!(reply.body, Body::Empty) {
+        record.rare_mut().compressed = Some(Compressed::whole(coding, file.identity().stat.size));
         reply.body = Body::Bytes(bytes);
     }
     *length = None;
@@ -224,7 +233,7 @@ fn begin_body(record: &Record, body: Bytes, coding: Coding) -> Option<Waiting> {
 
 /// The answer is compressed while it is sent. `size`: the length of the original, if it is known.
 fn begin_stream(
-    record: &Record,
+    record: &mut Record,
     (reply, length): &mut Answered,
     (size, tag): (Option<u64>, &Tag),
     coding: Coding,
@@ -238,7 +247,14 @@ fn begin_stream(
     };
     let session: (Encoder, Reserved) = (encoder, reserved);
     let source = std::mem::replace(&mut reply.body, Body::Empty);
-    let stream = CompressedStream::new(source, size, session, compressors, Whose::of(record));
+    let (compressed, counted) = Compressed::stream(coding);
+    let source = Source {
+        body: source,
+        left: size,
+        counted,
+    };
+    let stream = CompressedStream::new(source, session, compressors, Whose::of(record));
+    record.rare_mut().compressed = Some(compressed);
     reply.body = Body::Stream(Box::new(stream));
     encoded(&mut reply.headers, tag, coding, None);
     *length = None;
@@ -246,16 +262,16 @@ fn begin_stream(
 
 /// Puts the compressed body in place of the original if it is smaller.
 fn finish(
+    record: &mut Record,
     (reply, length): &mut Answered,
     (compressed, tag): (Option<Vec<u8>>, &Tag),
     coding: Coding,
 ) {
     if let Some(compressed) = compressed
-        && reply
-            .body
-            .len()
-            .is_some_and(|original| (compressed.len() as u64) < original)
+        && let Some(original) = reply.body.len()
+        && (compressed.len() as u64) < original
     {
+        record.rare_mut().compressed = Some(Compressed::whole(coding, original));
         encoded(&mut reply.headers, tag, coding, Some(compressed.len()));
         reply.body = Body::Bytes(compressed.into());
         *length = None;

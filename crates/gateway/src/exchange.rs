@@ -286,12 +286,14 @@ fn route(
     if let Some(answer) = without_site::answer(gateway, record) {
         return answer.map(Routed::Reply);
     }
-    if let Some(authority) = record.head.authority().map(str::to_owned) {
+    if !record.endpoints.is_host_forwarded
+        && let Some(authority) = record.head.authority().map(str::to_owned)
+    {
         // RFC 9112 §3.2.2: the host in the target counts, and the script must see that host.
         record.head.fields.set(b"host", authority.as_bytes());
     }
     let found = find(gateway, &record.head, record.asked().is_some(), conn)?;
-    if !tls::is_for_site(gateway, conn.listener, &conn.endpoints, found.site.index) {
+    if !tls::is_for_site(gateway, conn.listener, &record.endpoints, found.site.index) {
         return Err(Refusal::client(
             StatusCode::MISDIRECTED_REQUEST,
             "misdirected",
@@ -592,15 +594,16 @@ fn respond(
     let settings = rules.map(|rules| &rules.settings);
     let waiting = settings
         .filter(|settings| settings.compress)
-        .and_then(|settings| compression::begin(&record, &mut answered, settings));
-    let bandwidth = settings.and_then(|settings| settings.bandwidth);
+        .and_then(|settings| compression::begin(&mut record, &mut answered, settings));
+    let of_settings = || settings.and_then(|settings| settings.bandwidth);
+    let bandwidth = record.bandwidth().unwrap_or_else(of_settings);
     match waiting {
         None => {
             paced::limit(&mut answered, bandwidth);
             Begun::Answered(hand_over(record, answered.0, answered.1, keep))
         }
         Some(waiting) => Begun::Steps(Box::pin(async move {
-            waiting.done(&record, &mut answered).await;
+            waiting.done(&mut record, &mut answered).await;
             paced::limit(&mut answered, bandwidth);
             hand_over(record, answered.0, answered.1, keep)
         })),

@@ -200,6 +200,12 @@ fn put_gateway(page: &mut Page, gateway: &Gateway) {
             page.put(Metric::TlsHandshakes, &[result], count as f64);
         }
     }
+    for (coding, counts) in gateway.compression_counts.all() {
+        let labels = &[coding.name()];
+        page.put(Metric::CompressedAnswers, labels, counts.answers as f64);
+        page.put(Metric::CompressionInput, labels, counts.original as f64);
+        page.put(Metric::CompressionOutput, labels, counts.sent as f64);
+    }
     let census = &gateway.census;
     let (all, idle) = (census.count(), census.idle());
     page.put(Metric::Connections, &["idle"], idle.min(all) as f64);

@@ -96,6 +96,7 @@ fn endpoints(own: &Endpoints, client: &Client) -> Endpoints {
         None => Endpoints::of((own.remote_addr(), own.remote_port), server, own.client),
     };
     endpoints.is_https = is_https;
+    endpoints.is_host_forwarded = client.host.is_some();
     // TLS is that of the connection, whoever the client is.
     endpoints.tls.clone_from(&own.tls);
     endpoints.behind(own.peer_addr())

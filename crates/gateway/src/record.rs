@@ -8,6 +8,7 @@ mod user;
 
 use std::{
     cell::RefCell,
+    num::NonZeroU64,
     rc::Rc,
     time::{Duration, SystemTime},
 };
@@ -30,6 +31,7 @@ use super::{
     Gateway,
     access_log::Entry,
     clock::{self, NEVER},
+    compression::Compressed,
     conn::Conn,
     dispatch::{PoolHandle, Wait},
     failures::{Cause, Failed},
@@ -117,6 +119,10 @@ pub(crate) struct Rare {
     pub(crate) accepted: Option<Accepted>,
     /// Totals of earlier scripts that redirected the request (local redirects).
     pub(crate) earlier: Earlier,
+    /// How the answer was compressed.
+    pub(crate) compressed: Option<Compressed>,
+    /// The speed of the answer that a script has set; `Some(None)`: no limit.
+    pub(crate) bandwidth: Option<Option<NonZeroU64>>,
     /// What the client is told of its `rate`.
     pub(crate) rate: Option<Box<RateFields>>,
     /// The user, if a password was needed.
@@ -280,6 +286,16 @@ impl Record {
     /// The codings that the client accepts, if the worker was told something else.
     pub(crate) fn accepted(&self) -> Option<Accepted> {
         self.rare.as_ref()?.accepted
+    }
+
+    /// The speed of the answer that a script has set; `Some(None)`: no limit.
+    pub(crate) fn bandwidth(&self) -> Option<Option<NonZeroU64>> {
+        self.rare.as_ref()?.bandwidth
+    }
+
+    /// How the answer was compressed, if it was.
+    fn compressed(&self) -> Option<&Compressed> {
+        self.rare.as_ref()?.compressed.as_ref()
     }
 
     /// `PATH_TRANSLATED`, if the worker is to get it.
@@ -455,6 +471,7 @@ impl Record {
             return;
         }
         let remote_user = self.remote_user();
+        let compressed = self.compressed();
         log.write(&Entry {
             time: SystemTime::now(),
             request_id: self.id,
@@ -468,6 +485,9 @@ impl Record {
             status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
             bytes_in: self.bytes_in,
             bytes_out: self.bytes_out,
+            compression: compressed.map(|compressed| compressed.coding.name()),
+            bytes_uncompressed: compressed.map(Compressed::original),
+            tls: tls::logged(&self.endpoints),
             referer: self.known_header(Name::Referer),
             user_agent: self.known_header(Name::UserAgent),
             site: self.site_name(),
@@ -511,6 +531,11 @@ impl Record {
                 || (self.reason.is_none() && status.is_server_error()))
         {
             self.failed(status.as_u16(), self.reason, "");
+        }
+        if let Some(compressed) = self.compressed() {
+            let is_whole = !matches!(self.reason, Some("client_left" | "stopped" | "truncated"));
+            let counts = &self.gateway.compression_counts;
+            counts.add(compressed, self.bytes_out, is_whole);
         }
         self.gateway.tally.ended(&FinishedRequest {
             site: self.site,

@@ -533,7 +533,7 @@ fn is_bodyless(record: &Record, status: StatusCode) -> bool {
 /// After the head: decides what the answer is, and how its body gets to the client. `read`: what
 /// [`Started::read_ahead`] has found.
 fn finish(
-    record: &Record,
+    record: &mut Record,
     settings: &Settings,
     started: Started,
     read: Option<Progress>,
@@ -545,6 +545,9 @@ fn finish(
         body_at,
         ..
     } = started;
+    if let Some(bandwidth) = head.bandwidth {
+        record.rare_mut().bandwidth = Some(bandwidth);
+    }
     if read.is_none() && head.answers_otherwise() {
         // The rest of the script's output is not needed; the script runs to its end in a separate task.
         run.on_drop(OnDrop::Finish);

@@ -5,6 +5,7 @@ use std::{collections::HashMap, os::fd::AsFd, path::PathBuf, sync::Arc};
 use weir_config::{Certificate, ClientAuth, Config, Http2, TlsVariable};
 use weir_control::{Challenges, GivenCertificate, ManagerHandle, TlsFiles, TlsGiven, ToManager};
 use weir_fcgi::client::Params;
+use weir_observe::access_log::Tls;
 use weir_sys::memory;
 use weir_tls::{
     Challenge, Choice, ClientAuthority, Entry, Listener, Pair, Server, Signers, Sites,
@@ -223,7 +224,8 @@ pub(super) fn change_own(
 }
 
 /// Whether a request for the site may come over this connection: the name in the handshake has led to the same site, and
-/// the client was asked for the certificate that the site wants.
+/// the client was asked for the certificate that the site wants. If a trusted proxy says which host its client asked for,
+/// the name in its own handshake may be another, but the certificate may not.
 pub(super) fn is_for_site(
     gateway: &Gateway,
     listener: u16,
@@ -236,7 +238,8 @@ pub(super) fn is_for_site(
     let name = info.server_name.as_deref();
     let asked = gateway.router.site_of(listener, name);
     // A client that named no host may ask for any site.
-    let same_site = name.is_none() || asked.is_none_or(|asked| asked == site);
+    let same_site =
+        name.is_none() || endpoints.is_host_forwarded || asked.is_none_or(|asked| asked == site);
     let wants = gateway
         .config
         .sites
@@ -262,6 +265,17 @@ pub(super) fn put_params(endpoints: &Endpoints, params: &mut Params<'_>) {
     );
 }
 
+/// What the access log says of a connection's TLS.
+pub(super) fn logged(endpoints: &Endpoints) -> Option<Tls<'_>> {
+    let info = endpoints.tls.as_ref()?;
+    Some(Tls {
+        protocol: info.protocol,
+        cipher: info.cipher,
+        is_resumed: info.resumed,
+        server_name: info.server_name.as_deref(),
+    })
+}
+
 /// The value of a variable; `None`: it has none.
 pub(super) fn variable(variable: TlsVariable, endpoints: &Endpoints) -> Option<&str> {
     let info = endpoints.tls.as_ref()?;
@@ -269,6 +283,7 @@ pub(super) fn variable(variable: TlsVariable, endpoints: &Endpoints) -> Option<&
     match variable {
         TlsVariable::Protocol => Some(info.protocol),
         TlsVariable::Cipher => Some(info.cipher),
+        TlsVariable::SessionReused => Some(if info.resumed { "r" } else { "." }),
         TlsVariable::ServerName => info.server_name.as_deref(),
         TlsVariable::ClientVerify => match (info.authority, client) {
             (None, _) => None,

@@ -19,9 +19,11 @@ use weir_observe::{
     pool_status::{PoolStatus, WorkerStatus},
 };
 use weir_pool::Stats;
+use weir_semantics::coding::Coding;
 
 use super::{
     Gateway, certificates,
+    compression::CodingCounts,
     dispatch::{AskedBy, PoolHandle, Script},
     figures,
 };
@@ -63,6 +65,7 @@ impl Window for View {
                 json!({ "full": full, "resumed": resumed, "failed": failed })
             }),
             "certificates": certificates::status(gateway, uses.as_ref()),
+            "compression": self.compression(),
             "reactors": {
                 "running": gateway.reactors.running(),
                 "most": gateway.reactors.most(),
@@ -128,6 +131,20 @@ impl Window for View {
 }
 
 impl View {
+    /// Compressed answers since the start, by coding.
+    fn compression(&self) -> Value {
+        let of = |(coding, counts): (Coding, CodingCounts)| {
+            let counts = json!({
+                "answers": counts.answers,
+                "bytes_in": counts.original,
+                "bytes_out": counts.sent,
+            });
+            (coding.name().to_owned(), counts)
+        };
+        let all = self.0.compression_counts.all();
+        Value::Object(all.into_iter().map(of).collect())
+    }
+
     fn sites(&self) -> Vec<Value> {
         let gateway = &self.0;
         let site = |(index, site): (usize, &weir_config::Site)| {

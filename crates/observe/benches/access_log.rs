@@ -34,6 +34,9 @@ fn entry(time: SystemTime) -> Entry<'static> {
         status: 200,
         bytes_in: 0,
         bytes_out: 23_456,
+        compression: None,
+        bytes_uncompressed: None,
+        tls: None,
         referer: Some(b"https://shop.example/shop/index.php?category=lamps&page=2"),
         user_agent: Some(
             b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0 (a usual length)",

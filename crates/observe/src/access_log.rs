@@ -39,6 +39,12 @@ pub struct Entry<'a> {
     pub bytes_in: u64,
     /// Body bytes to the client.
     pub bytes_out: u64,
+    /// The coding with which weir has compressed the answer.
+    pub compression: Option<&'a str>,
+    /// Body bytes before compression, if weir has compressed the answer.
+    pub bytes_uncompressed: Option<u64>,
+    /// The TLS of the connection, if it has TLS.
+    pub tls: Option<Tls<'a>>,
     /// The Referer header.
     pub referer: Option<&'a [u8]>,
     /// The User-Agent header.
@@ -69,6 +75,19 @@ pub struct Entry<'a> {
     pub reason: Option<&'a str>,
     /// Everything else that a template can use: the request's headers, path, script, ….
     pub request: &'a dyn Variables,
+}
+
+/// The TLS of a connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Tls<'a> {
+    /// `TLSv1.3`
+    pub protocol: &'a str,
+    /// `TLS_AES_128_GCM_SHA256`
+    pub cipher: &'a str,
+    /// The client continued an earlier session.
+    pub is_resumed: bool,
+    /// The host name that the client asked for.
+    pub server_name: Option<&'a str>,
 }
 
 /// The access log: a format and an output.
@@ -211,7 +230,18 @@ fn put_json(entry: &Entry<'_>, out: &mut Vec<u8>) {
     object.signed("priority", entry.priority);
     object.seconds("time_limit", entry.time_limit);
     object.string("peer_addr", Some(entry.peer_addr.as_bytes()));
+    object.string("compression", entry.compression.map(str::as_bytes));
+    object.number("bytes_uncompressed", entry.bytes_uncompressed);
+    put_json_tls(entry.tls, &mut object);
     out.push(b'}');
+}
+
+fn put_json_tls(tls: Option<Tls<'_>>, object: &mut text::JsonMembers<'_>) {
+    object.string("ssl_protocol", tls.map(|tls| tls.protocol.as_bytes()));
+    object.string("ssl_cipher", tls.map(|tls| tls.cipher.as_bytes()));
+    object.flag("ssl_session_reused", tls.map(|tls| tls.is_resumed));
+    let server_name = tls.and_then(|tls| tls.server_name);
+    object.string("ssl_server_name", server_name.map(str::as_bytes));
 }
 
 /// Like `template::render`, but every value is escaped, and a missing one is `-`.
@@ -251,6 +281,8 @@ impl Variables for Entry<'_> {
             Variable::Status => text::put_number(self.status.into(), out),
             Variable::BytesIn => text::put_number(self.bytes_in, out),
             Variable::BytesOut => text::put_number(self.bytes_out, out),
+            Variable::Compression => put(self.compression.unwrap_or_default().as_bytes()),
+            Variable::BytesUncompressed => put_if(self.bytes_uncompressed, text::put_number, out),
             Variable::TimeHead => text::put_seconds_millis(self.time_head, out),
             Variable::TimeTotal => text::put_seconds_millis(self.time_total, out),
             Variable::TimeQueue => put_if(self.time_queue, text::put_seconds_millis, out),
@@ -333,6 +365,14 @@ mod tests {
             status: 200,
             bytes_in: 12,
             bytes_out: 3456,
+            compression: Some("zstd"),
+            bytes_uncompressed: Some(20_000),
+            tls: Some(Tls {
+                protocol: "TLSv1.3",
+                cipher: "TLS_AES_128_GCM_SHA256",
+                is_resumed: false,
+                server_name: Some("shop.example"),
+            }),
             referer: None,
             user_agent: Some(b"curl/8.0"),
             site: Some("shop"),
@@ -430,12 +470,17 @@ mod tests {
             "site": "shop", "pool": "shop", "worker": "1234",
             "time_head": 0.000051, "time_queue": 0.0012, "time_first_byte": 5.000001, "time_total": 5.01,
             "queue": 3, "retries": 1, "reason": null, "priority": -5, "time_limit": 2.0, "peer_addr": "10.0.0.7",
+            "compression": "zstd", "bytes_uncompressed": 20_000, "ssl_protocol": "TLSv1.3",
+            "ssl_cipher": "TLS_AES_128_GCM_SHA256", "ssl_session_reused": false, "ssl_server_name": "shop.example",
         });
         assert_eq!(value, expected);
         let shed = Entry {
             worker: None,
             time_first_byte: None,
             reason: Some("queue_full"),
+            compression: None,
+            bytes_uncompressed: None,
+            tls: None,
             uri: b"/\"\\\n\xff\xc3\xa4",
             ..entry()
         };
@@ -444,6 +489,15 @@ mod tests {
         assert_eq!(value["worker"], Value::Null);
         assert_eq!(value["time_first_byte"], Value::Null);
         assert_eq!(value["reason"], "queue_full");
+        for absent in [
+            "compression",
+            "bytes_uncompressed",
+            "ssl_protocol",
+            "ssl_cipher",
+            "ssl_session_reused",
+        ] {
+            assert_eq!(value.get(absent), Some(&Value::Null), "{absent}");
+        }
         assert_eq!(value["uri"], "/\"\\\n\\xFFä");
     }
 
@@ -474,6 +528,8 @@ mod tests {
             Retries,
             Priority,
             TimeLimit,
+            Compression,
+            BytesUncompressed,
         ];
         let pieces = names
             .into_iter()
@@ -486,7 +542,7 @@ mod tests {
         assert_eq!(
             String::from_utf8(line(template(pieces), &with_worker)).expect("ASCII"),
             "GET\t| asked\t| shop.example\t| /a?b=c\t| HTTP/1.1\t| 203.0.113.7\t| shop\t| shop\t| asked\t| 200\t| 12\t| \
-             3456\t| 0.000\t| 0.001\t| 5.000\t| 5.010\t| 10.0.0.5:9000\t| 3\t| -\t| 42\t| 1\t| -5\t| 2.000\t|\n"
+             3456\t| 0.000\t| 0.001\t| 5.000\t| 5.010\t| 10.0.0.5:9000\t| 3\t| -\t| 42\t| 1\t| -5\t| 2.000\t| zstd\t| 20000\t|\n"
         );
         let hostile = Entry {
             request: &Same(b"a\"\nb"),
@@ -555,7 +611,7 @@ mod tests {
             let json = line(LogFormat::Json, &entry);
             prop_assert_eq!(memchr::memchr_iter(b'\n', &json).count(), 1);
             let value: Value = serde_json::from_slice(&json)?;
-            prop_assert_eq!(value.as_object().map(|object| object.len()), Some(26));
+            prop_assert_eq!(value.as_object().map(|object| object.len()), Some(32));
             prop_assert_eq!(value["method"].as_str(), Some(method.as_str()));
             prop_assert_eq!(value["bytes_out"].as_u64(), Some(numbers[1]));
             if let Ok(agent) = std::str::from_utf8(&agent) {

@@ -409,6 +409,15 @@ rows! {
         CertificateFailures Gauge "weir_certificate_failures" ["certificate"]
             "Orders that failed since the last successful one; above 0, the authority is away or refuses. weir tries again until it succeeds."
             "`challenge`"
+        CompressedAnswers Counter "weir_compression_answers_total" ["coding"]
+            "Answers that weir has compressed, by coding: `zstd`, `br`, `gzip`. Precompressed files do not count."
+            "`compress`, `compress_types`, `compress_min_size`"
+        CompressionInput Counter "weir_compression_input_bytes_total" ["coding"]
+            "Bytes of these answers before compression."
+            "`compress`, `compress_types`, `compress_min_size`"
+        CompressionOutput Counter "weir_compression_output_bytes_total" ["coding"]
+            "Bytes of these answers after compression, as they were sent."
+            "`compress`, `compress_types`, `compress_min_size`"
         Refused Counter "weir_connections_refused_total" ["listener" "reason"]
             "Connections that were closed at once: `per_address`, `not_allowed`."
             "`max_connections_per_address`, `allowed_clients`"

@@ -4,10 +4,12 @@
 //! source has nothing more for now, everything that came is flushed, so that the client has it at once.
 
 use std::{
+    cell::Cell,
     collections::VecDeque,
     future::Future,
     os::fd::{AsFd, OwnedFd},
     pin::Pin,
+    rc::Rc,
     sync::Arc,
     task::{Context, Poll, ready},
 };
@@ -28,19 +30,27 @@ use super::{
 /// The compressed body.
 #[derive(Debug)]
 pub(super) struct CompressedStream {
-    source: Body,
+    source: Source,
     compressors: &'static Compressors,
     /// `None` while a thread has it, and at the end.
     session: Option<Box<Session>>,
     running: Option<oneshot::Receiver<Done>>,
-    /// Bytes that are still expected, if the length was announced. A body that ends earlier is truncated.
-    left: Option<u64>,
     /// What is compressed next.
     input: VecDeque<Part>,
     /// The source has ended.
     ended: bool,
     trailers: Option<Fields>,
     whose: Whose,
+}
+
+/// What is compressed.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) body: Body,
+    /// Bytes that are still expected, if the length was announced. A body that ends earlier is truncated.
+    pub(super) left: Option<u64>,
+    /// Bytes that the body had so far.
+    pub(super) counted: Rc<Cell<u64>>,
 }
 
 /// The encoder of one answer, with what it needs.
@@ -64,10 +74,9 @@ enum Input {
 }
 
 impl CompressedStream {
-    /// Compresses `source`. `length`: the number of bytes that it must have, if that is known.
+    /// Compresses `source`.
     pub(super) fn new(
-        source: Body,
-        length: Option<u64>,
+        source: Source,
         (encoder, reserved): (Encoder, Reserved),
         compressors: &'static Compressors,
         whose: Whose,
@@ -82,7 +91,6 @@ impl CompressedStream {
                 _reserved: reserved,
             })),
             running: None,
-            left: length,
             input: VecDeque::new(),
             ended: false,
             trailers: None,
@@ -165,22 +173,28 @@ impl CompressedStream {
     /// Takes more from the source. `Pending`: it has nothing for now.
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Truncated>> {
         let is_short = |left: Option<u64>| left.is_some_and(|left| left > 0);
-        match ready!(self.source.poll_part(cx)) {
+        let Source {
+            body,
+            left,
+            counted,
+        } = &mut self.source;
+        match ready!(body.poll_part(cx)) {
             Some(Ok(mut part)) => {
-                if let Some(left) = &mut self.left {
+                if let Some(left) = left {
                     // As without compression: no byte beyond the announced length.
                     part.truncate(*left);
                     *left -= part.len();
                     // The script may work on: the client does not wait for that.
                     if *left == 0 {
-                        (self.source, self.ended) = (Body::Empty, true);
+                        (*body, self.ended) = (Body::Empty, true);
                     }
                 }
+                counted.set(counted.get() + part.len());
                 self.input.push_back(part);
                 Poll::Ready(Ok(()))
             }
             Some(Err(truncated)) => Poll::Ready(Err(truncated)),
-            None if is_short(self.left) => Poll::Ready(Err(Truncated)),
+            None if is_short(*left) => Poll::Ready(Err(Truncated)),
             None => {
                 self.ended = true;
                 Poll::Ready(Ok(()))
@@ -259,7 +273,7 @@ impl Stream for CompressedStream {
         let part = ready!(self.poll(cx));
         if let Some(Err(_)) = part {
             (self.session, self.running) = (None, None);
-            (self.source, self.ended) = (Body::Empty, true);
+            (self.source.body, self.ended) = (Body::Empty, true);
             self.input.clear();
         }
         Poll::Ready(part)

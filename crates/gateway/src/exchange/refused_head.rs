@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use http::StatusCode;
 use weir_observe::clock;
 
-use crate::{Gateway, access_log::Entry, conn::Conn, tally::FinishedRequest, template};
+use crate::{Gateway, access_log::Entry, conn::Conn, tally::FinishedRequest, template, tls};
 
 /// Logs a request head that the connection's carrier has refused.
 pub(crate) fn refused_head(
@@ -41,6 +41,9 @@ pub(crate) fn refused_head(
         status: status.as_u16(),
         bytes_in: 0,
         bytes_out: 0,
+        compression: None,
+        bytes_uncompressed: None,
+        tls: tls::logged(&conn.endpoints),
         referer: None,
         user_agent: None,
         site: None,

@@ -21,6 +21,8 @@ pub(crate) struct Endpoints {
     pub(crate) server_port: u16,
     /// The client used https, with weir or with a proxy in front.
     pub(crate) is_https: bool,
+    /// A trusted proxy has said which host the client asked for. The proxy's own connection may name another.
+    pub(crate) is_host_forwarded: bool,
     /// The client's hash for the queue ([`policy::client_of`]); 0 for a unix socket, where clients cannot be told
     /// apart.
     pub(crate) client: u64,
@@ -95,6 +97,7 @@ impl Endpoints {
         Endpoints {
             text: text.into_boxed_str(),
             is_https: false,
+            is_host_forwarded: false,
             remote_len: remote_addr.len() as u32,
             server_len: server_addr.len() as u32,
             remote_port,
