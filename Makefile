@@ -2,7 +2,7 @@
 #
 #   make run     build weir quickly and serve examples/site on http://127.0.0.1:8080/ and https://localhost:8443/ with PHP running
 #   make test    formatting, lints, unit tests, simulator, integration tests against real programs
-#   make conformance   what `make test` runs in short, at full length: attacks, reloads under load
+#   make conformance   what `make test` runs in short, at full length: attacks, reloads under load, scanners of TLS
 #   make bench   weir and its peers side by side; figures to bench/runs/
 #
 # And to install it: make build, then make install as root (PREFIX, DESTDIR).
@@ -43,8 +43,9 @@ run: setup-run php
 test: setup-test
 	@CARGO="$(CARGO)" setup/test.sh
 
-conformance: setup-test php
-	@CARGO="$(CARGO)" setup/conformance.sh
+conformance: setup-test build
+	@setup/install.sh conformance
+	@CARGO="$(CARGO)" setup/conformance.sh $(TARGET)
 
 bench: setup-run build
 	@bench/run
@@ -56,6 +57,7 @@ setup-test:
 	@setup/install.sh build test
 	@setup/pebble.sh $(TARGET)/pebble
 	@setup/tools.sh $(TARGET)
+	@setup/python.sh $(TARGET)
 
 clean:
 	$(CARGO) clean

@@ -1,6 +1,10 @@
 #!/bin/sh
 # Runs at full length what `make test` runs in short: attacks of ten seconds each with the waiting times of others beside
-# them, and many reloads under load.
+# them, many reloads under load, very many certificates and handshakes, and scanners of TLS:
+#
+#   setup/conformance.sh TARGET
+#
+# TARGET is cargo's target folder. It has the release build, whose start with 10,000 certificates is measured.
 set -eu
 
 cargo=${CARGO:-cargo}
@@ -8,3 +12,6 @@ export WEIR_CONFORMANCE=1
 for program in tls front; do
     "$cargo" test --locked --package weir --test "$program" http2 -- --test-threads 1 --nocapture
 done
+WEIR_UNDER_TEST=$(realpath "$1/release/weir")
+export WEIR_UNDER_TEST
+"$cargo" test --locked --package weir --test tls -- --test-threads 1 --nocapture many:: conformance::

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_test::{LIMIT, wait_until};
+use weir_test::LIMIT;
 
 use crate::{Tls, curl, s_client, said};
 
@@ -188,40 +188,6 @@ fn a_connection_that_was_idle_for_long_goes_on() {
         .output()
         .expect("curl");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "1 0 ");
-}
-
-#[test]
-fn handshakes_left_half_done_end_at_their_deadline_and_keep_nobody_waiting() {
-    let (weir, authority) = Tls::new()
-        .with(|setup| setup.listen("header_timeout = \"3s\""))
-        .start();
-    let since = Instant::now();
-    let half: Vec<TcpStream> = (0..300)
-        .map(|number| {
-            let mut stream = TcpStream::connect(weir.address()).expect("a connection");
-            // Nothing, a part of a record, or a record that has only a part of a ClientHello.
-            let begun: &[u8] = match number % 3 {
-                0 => b"",
-                1 => &[22, 3, 1],
-                _ => &[22, 3, 1, 0, 8, 1, 0, 1, 0, 3, 3, 0, 0],
-            };
-            stream.write_all(begun).expect("a write");
-            stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
-            stream
-        })
-        .collect();
-    assert_eq!(curl(&weir, &authority, "main.test", "/", &[]).status, 200);
-    for mut stream in half {
-        // The end, or a reset.
-        let _ = stream.read(&mut [0; 64]);
-    }
-    assert!(since.elapsed() >= Duration::from_secs(2));
-    wait_until("no connection is left", || {
-        let sockets = fs::read_dir(format!("/proc/{}/fd", weir.gateway().pid))
-            .expect("fd")
-            .count();
-        sockets < 150
-    });
 }
 
 #[test]

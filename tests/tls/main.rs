@@ -3,6 +3,7 @@
 
 mod acme;
 mod clients;
+mod conformance;
 mod dns;
 mod files;
 mod http;
@@ -10,6 +11,7 @@ mod http2;
 mod http2_reloads;
 mod keeper;
 mod local_ca;
+mod many;
 mod names;
 mod tickets;
 

@@ -16,7 +16,8 @@ use std::{
 
 use aws_lc_rs::digest::{Context, SHA256};
 use rustls::{
-    RootCertStore, ServerConfig,
+    CipherSuite, RootCertStore, ServerConfig, SupportedProtocolVersion,
+    crypto::CryptoProvider,
     server::{
         ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
         danger::ClientCertVerifier,
@@ -59,8 +60,8 @@ pub struct Listener {
     pub http2: bool,
 }
 
-/// The same settings without and with HTTP/2.
-type Offers = [Arc<ServerConfig>; 2];
+/// The same settings: for clients that prefer AES, and for those that prefer ChaCha20; each without and with HTTP/2.
+type Offers = [[Arc<ServerConfig>; 2]; 2];
 
 /// What the sites say of a name.
 pub trait Sites: Send + Sync {
@@ -209,7 +210,9 @@ impl Server {
             None => &self.usual,
         };
         Some(Chosen {
-            config: offers[usize::from(listener.http2)].clone(),
+            config: offers[usize::from(prefers_chacha20(hello.cipher_suites()))]
+                [usize::from(listener.http2)]
+            .clone(),
             certificate,
             authority: choice.authority,
         })
@@ -271,7 +274,16 @@ fn offers(
         true => &[&TLS13][..],
         false => &[&TLS13, &TLS12][..],
     };
-    let builder = ServerConfig::builder_with_provider(provider())
+    let of = |chacha20| offers_in_order(versions, (authority, chacha20), tickets);
+    Ok([of(false)?, of(true)?])
+}
+
+fn offers_in_order(
+    versions: &[&'static SupportedProtocolVersion],
+    (authority, chacha20): (Option<&ClientAuthority>, bool),
+    tickets: &Arc<TicketKeys>,
+) -> Result<[Arc<ServerConfig>; 2], String> {
+    let builder = ServerConfig::builder_with_provider(ordered(chacha20))
         .with_protocol_versions(versions)
         .map_err(|error| format!("TLS is not available: {error}"))?;
     let builder = match authority {
@@ -280,6 +292,7 @@ fn offers(
     };
     let mut config = builder.with_cert_resolver(Arc::new(OfHandshake));
     config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.ignore_client_order = true;
     config.ticketer = Arc::new(Ticketer {
         keys: tickets.clone(),
         binding: binding(authority),
@@ -289,6 +302,43 @@ fn offers(
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         Arc::new(config)
     }))
+}
+
+/// The cryptography with its ciphers in the order in which they are chosen: AES-128, AES-256, ChaCha20, as Mozilla's
+/// configurations have them. With `chacha20` that comes first.
+fn ordered(chacha20: bool) -> Arc<CryptoProvider> {
+    let mut ordered = CryptoProvider::clone(&provider());
+    ordered
+        .cipher_suites
+        .sort_by_key(|suite| match suite.suite() {
+            suite if is_chacha20(suite) => {
+                if chacha20 {
+                    0
+                } else {
+                    3
+                }
+            }
+            CipherSuite::TLS13_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => 1,
+            _ => 2,
+        });
+    Arc::new(ordered)
+}
+
+/// Whether the first cipher that a client offers is ChaCha20: it has no instructions for AES, which would cost it more.
+fn prefers_chacha20(offered: &[CipherSuite]) -> bool {
+    let mut known = offered.iter().filter(|suite| suite.as_str().is_some());
+    known.next().is_some_and(|first| is_chacha20(*first))
+}
+
+fn is_chacha20(suite: CipherSuite) -> bool {
+    matches!(
+        suite,
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
+            | CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+            | CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256
+    )
 }
 
 fn verifier(authority: &ClientAuthority) -> Result<Arc<dyn ClientCertVerifier>, String> {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rcgen::{CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use tempfile::TempDir;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -149,6 +150,40 @@ impl Identity {
         let key = PrivateKeyDer::from_pem_file(&self.key).expect("a key");
         (certificates.map(|one| one.expect("PEM")).collect(), key)
     }
+}
+
+/// Makes many certificates quickly, in `folder`: certificate N has the name `hostN.many.test`, and a chain of two. Returns their tables.
+/// No client trusts them.
+pub fn many(folder: &Path, count: usize) -> String {
+    let parameters = |name: &str, sans: Vec<String>| {
+        let mut parameters = CertificateParams::new(sans).expect("names");
+        let name_of = &mut parameters.distinguished_name;
+        name_of.push(DnType::CommonName, name);
+        parameters
+    };
+    let mut middle = parameters("The authority of many certificates", Vec::new());
+    middle.is_ca = IsCa::Ca(rcgen::BasicConstraints::Constrained(0));
+    middle.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let key = KeyPair::generate().expect("a key");
+    let own = middle.self_signed(&key).expect("a certificate").pem();
+    let issuer = Issuer::new(middle, key);
+    let mut tables = String::new();
+    for number in 0..count {
+        let name = format!("host{number}.many.test");
+        let key = KeyPair::generate().expect("a key");
+        let certificate = parameters(&name, vec![name.clone(), format!("www.{name}")]);
+        let certificate = certificate.signed_by(&key, &issuer).expect("a certificate");
+        let [chain, secret] = ["pem", "key"].map(|kind| folder.join(format!("{number}.{kind}")));
+        fs::write(&chain, certificate.pem() + &own).expect("a file");
+        fs::write(&secret, key.serialize_pem()).expect("a file");
+        crate::weir::mode(&secret, 0o600);
+        tables += &format!(
+            "[certificate.many{number}]\nchain = \"{}\"\nkey = \"{}\"\n",
+            chain.display(),
+            secret.display()
+        );
+    }
+    tables
 }
 
 /// A certificate with an RSA key that no authority has signed, at `path.pem` and `path.key`.

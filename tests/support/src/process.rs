@@ -121,10 +121,28 @@ pub fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
 
 /// Resident memory of a process, in bytes.
 pub fn resident(pid: u32) -> u64 {
+    kilobytes(pid, "VmRSS:") * 1024
+}
+
+/// The most resident memory that a process has had, in bytes.
+pub fn most_resident(pid: u32) -> u64 {
+    kilobytes(pid, "VmHWM:") * 1024
+}
+
+/// CPU time that a process has used.
+pub fn cpu_time(pid: u32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    let ticks: u64 = ticks.filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second() as u32
+}
+
+fn kilobytes(pid: u32, name: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = text.lines().find(|line| line.starts_with("VmRSS:"));
+    let line = text.lines().find(|line| line.starts_with(name));
     let kilobytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
-    kilobytes.unwrap_or(0) * 1024
+    kilobytes.unwrap_or(0)
 }
 
 /// The memory of a process without its program, whose pages are loaded as they are used, bytes.
