@@ -36,8 +36,9 @@ fn wordpress_on_php_cgi() {
 fn wordpress_on_weirs_own_php() {
     let setup = prepare(Setup::new());
     let database = Database::start(setup.folder());
-    let weir = serve(setup, &own_pool(4));
+    let weir = serve(setup.site("compress = true"), &own_pool(4));
     walk_through(&weir, &database);
+    compressed_pages_are_the_same(&weir);
     drop(weir);
     drop(database);
 }
@@ -51,6 +52,44 @@ fn serve(setup: Setup, pool: &str) -> Weir {
         ))
         .traced()
         .start()
+}
+
+/// Each page in each coding is, once decoded, what a client without compression gets.
+fn compressed_pages_are_the_same(weir: &Weir) {
+    let get = |path: &str, accept: &str| {
+        let output = Command::new("curl")
+            .args(["-sS", "--fail", "--compressed", "--max-time"])
+            .arg(PATIENCE.as_secs().to_string())
+            .args(["-D", "-", "-H", &format!("Accept-Encoding: {accept}")])
+            .arg(format!("http://{}{path}", weir.address()))
+            .output()
+            .expect("curl");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{path} {accept}: {said}");
+        let end = output
+            .stdout
+            .windows(4)
+            .position(|four| four == b"\r\n\r\n");
+        let (head, body) = output.stdout.split_at(end.expect("a head") + 4);
+        (String::from_utf8_lossy(head).to_lowercase(), body.to_vec())
+    };
+    for path in [
+        "/",
+        "/wp-login.php",
+        "/?feed=rss2",
+        "/wp-includes/css/dist/block-library/style.min.css",
+        "/wp-includes/js/jquery/jquery.min.js",
+    ] {
+        let (head, page) = get(path, "identity");
+        assert!(!head.contains("content-encoding"), "{head}");
+        assert!(page.len() > 1024, "{path}");
+        for coding in ["zstd", "br", "gzip"] {
+            let (head, decoded) = get(path, coding);
+            let field = format!("\r\ncontent-encoding: {coding}\r\n");
+            assert!(head.contains(&field), "{path} {coding}: {head}");
+            assert!(decoded == page, "{path} {coding}: {} bytes", decoded.len());
+        }
+    }
 }
 
 /// Goes through the site, from the installer to a page with a picture.

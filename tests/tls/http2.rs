@@ -298,6 +298,30 @@ fn an_idle_connection_costs_little() {
     idle_connections_cost("/", (1, 32), 64 << 10);
 }
 
+#[test]
+fn a_browser_decodes_what_weir_compresses() {
+    let script = "<?php header('Content-Type: text/plain; charset=utf-8');\n\
+        for ($i = 0; $i < 20000; $i++) { echo \"line $i \u{e4}\\n\"; }";
+    let page = "<!doctype html><title>page</title><script>\n\
+        fetch('/long.php').then(async answer => {\n\
+        const lines = (await answer.text()).split('\\n');\n\
+        window.answer = [answer.headers.get('content-encoding'), lines.length, lines[19999]].join(' '); });</script>";
+    let (weir, _) = Tls::new()
+        .with_php()
+        .with(|setup| {
+            let setup = setup.file("long.php", script).file("page.html", page);
+            setup.site("compress = true")
+        })
+        .start();
+    let address = weir.address();
+    let url = format!("https://main.test:{}/page.html", address.port());
+    let map = format!("--host-resolver-rules=MAP main.test {}", address.ip());
+    let arguments = ["--ignore-certificate-errors", &map];
+    let mut browser = Browser::open_with(weir.folder(), &url, &arguments);
+    browser.wait_until("window.answer !== undefined");
+    assert_eq!(browser.run("window.answer"), "zstd 20001 line 19999 \u{e4}");
+}
+
 /// A connection that is told to end takes no request that is then lost.
 #[test]
 fn a_reload_ends_connections_in_two_steps() {
