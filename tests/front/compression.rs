@@ -751,3 +751,34 @@ fn gzip_is_used_when_nginx_uses_it() {
     }
     assert_eq!(compared, 144);
 }
+
+/// A cache must not give a part of the original to a client that has a part of something else (RFC 9110 §15.3.7).
+#[test]
+fn parts_of_a_file_say_that_the_file_depends_on_what_the_client_accepts() {
+    let weir = Setup::new()
+        .file("page.html", page(30_000))
+        .file("short.html", page(900))
+        .site("compress = true\nindex = [\"page.html\"]")
+        .start();
+    for (path, vary) in [
+        ("/page.html", Some("Accept-Encoding")),
+        ("/short.html", None),
+    ] {
+        for range in ["bytes=0-99", "bytes=0-9,20-29"] {
+            let fields = [("Accept-Encoding", "zstd"), ("Range", range)];
+            let part = weir.request("GET", path, &fields, b"").expect(206);
+            assert_eq!(coding(&part), None, "{path}");
+            assert_eq!(part.header("vary"), vary, "{path} {range}");
+        }
+        // The tag of a compressed form is not that of the original, of which a part would be sent.
+        let tag = ask(&weir, path, &[("Accept-Encoding", "zstd")]);
+        let tag = tag.header("etag").expect("a tag").to_owned();
+        let fields = [
+            ("Accept-Encoding", "zstd"),
+            ("Range", "bytes=0-99"),
+            ("If-Range", &*tag),
+        ];
+        let status = weir.request("GET", path, &fields, b"").status;
+        assert_eq!(status, if vary.is_some() { 200 } else { 206 }, "{path}");
+    }
+}

@@ -4,7 +4,7 @@ use serde_json::Value;
 use weir_test::authority::{Authority, Identity};
 use weir_test::wait_until;
 
-use crate::{Tls, curl};
+use crate::{Tls, curl, install, said};
 
 /// A weir whose main site asks for certificates of the second authority.
 fn asking(how: &str) -> (Tls, Authority) {
@@ -160,4 +160,62 @@ fn a_connection_without_the_sites_certificate_does_not_reach_it_under_its_name()
         &["-H", "Host: main.test"],
     );
     assert_eq!(got.status, 421);
+}
+
+/// A ticket is bound to how its client was verified.
+#[test]
+fn a_ticket_of_one_site_does_not_replace_the_certificate_that_another_site_wants() {
+    let (first, second) = (Authority::new(), Authority::new());
+    let tls = Tls::new();
+    let free = tls.authority.server(&["DNS:free.test"]);
+    let (weir, _) = tls
+        .with(|setup| {
+            let asks =
+                |authority: &Authority| format!("client_ca = \"{}\"\n", authority.file().display());
+            let table = install(&setup, "free", &free);
+            let root = setup.root();
+            let site = format!(
+                "[site.free]\nhosts = [\"free.test\"]\nroot = \"{}\"",
+                root.display()
+            );
+            // What is added last is in the table of the other site.
+            let of_other = asks(&second);
+            let setup = setup.site(&asks(&first));
+            setup.more(&of_other).more(&table).more(&site)
+        })
+        .start();
+    let anna = first.client("anna.test");
+    let [cert, key] = [&anna.cert, &anna.key].map(|path| path.display().to_string());
+    for version in ["-tls1_2", "-tls1_3"] {
+        let file = weir
+            .folder()
+            .join(format!("ticket{version}"))
+            .display()
+            .to_string();
+        let with = |host: &str, more: &[&str]| {
+            let words = [&[version, "-cert", &cert, "-key", &key][..], more].concat();
+            said(weir.address(), host, &words)
+        };
+        let shown = with("main.test", &["-sess_out", &file]);
+        assert!(shown.contains("HTTP/1.1 200 "), "{shown}");
+        let again = with("main.test", &["-sess_in", &file]);
+        assert!(
+            again.contains("Reused, ") && again.contains("HTTP/1.1 200 "),
+            "{again}"
+        );
+        let other = with("other.test", &["-sess_in", &file]);
+        assert!(
+            !other.contains("Reused, ") && !other.contains("HTTP/1.1"),
+            "{other}"
+        );
+        // Neither does a ticket of a site that asked for no certificate.
+        let free = |host: &str, which: &str| said(weir.address(), host, &[version, which, &file]);
+        let shown = free("free.test", "-sess_out");
+        assert!(shown.contains("HTTP/1.1 200 "), "{shown}");
+        let main = free("main.test", "-sess_in");
+        assert!(
+            !main.contains("Reused, ") && !main.contains("HTTP/1.1"),
+            "{main}"
+        );
+    }
 }

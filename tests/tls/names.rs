@@ -329,3 +329,14 @@ fn the_cipher_is_chosen_in_one_order_unless_the_client_prefers_chacha20() {
         assert!(text.contains(&line), "{offered}: {text}");
     }
 }
+
+/// As nginx, which ignores the dot, too.
+#[test]
+fn a_name_in_the_handshake_may_end_with_a_dot() {
+    let (weir, _) = Tls::new().start();
+    for host in ["main.test.", "www.main.test."] {
+        let text = said(weir.address(), host, &[]);
+        assert!(text.contains("CN = main.test"), "{host}: {text}");
+        assert!(text.contains("HTTP/1.1 200 "), "{host}: {text}");
+    }
+}

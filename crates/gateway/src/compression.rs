@@ -98,8 +98,11 @@ pub(crate) fn begin(
 ) -> Option<Waiting> {
     let is_head = *record.method() == Method::HEAD;
     let (reply, length) = answered;
-    if reply.status == StatusCode::NOT_MODIFIED {
-        not_modified(record, reply, settings);
+    if matches!(
+        reply.status,
+        StatusCode::NOT_MODIFIED | StatusCode::PARTIAL_CONTENT
+    ) {
+        as_whole(record, reply, settings);
         return None;
     }
     let size = match &reply.body {
@@ -318,8 +321,8 @@ fn encoded(headers: &mut Fields, tag: &Tag, coding: Coding, length: Option<usize
     }
 }
 
-/// A 304 has the fields that the 200 would have (RFC 9110 §15.4.5).
-fn not_modified(record: &Record, reply: &mut Reply, settings: &Settings) {
+/// A 304, and a part of a file, have the fields that the 200 would have (RFC 9110 §15.3.7, §15.4.5).
+fn as_whole(record: &Record, reply: &mut Reply, settings: &Settings) {
     if let Some(file) = &record.file {
         let identity = file.identity();
         if is_worth_it(Some(identity.stat.size), settings)
@@ -327,7 +330,7 @@ fn not_modified(record: &Record, reply: &mut Reply, settings: &Settings) {
         {
             vary(&mut reply.headers);
         }
-    } else if record.script.is_some() {
+    } else if record.script.is_some() && reply.status == StatusCode::NOT_MODIFIED {
         // Its type is not known here.
         vary(&mut reply.headers);
         let tag = reply

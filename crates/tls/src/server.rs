@@ -185,7 +185,7 @@ impl Server {
         local: Option<IpAddr>,
         hello: &ClientHello<'_>,
     ) -> Option<Chosen> {
-        let name = hello.server_name();
+        let name = hello.server_name().map(host_of);
         let schemes = hello.signature_schemes();
         if self.challenges.is_asked(hello) {
             return Some(Chosen {
@@ -225,6 +225,11 @@ impl fmt::Debug for Server {
             .field("counts", &self.counts)
             .finish_non_exhaustive()
     }
+}
+
+/// The host that a client asks for. Some write the dot at its end, which does not belong there (RFC 6066 §3).
+pub(crate) fn host_of(name: &str) -> &str {
+    name.strip_suffix('.').unwrap_or(name)
 }
 
 thread_local! {

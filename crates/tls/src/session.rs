@@ -24,7 +24,7 @@ use rustls::{
 
 use crate::{
     Server,
-    server::{Chosen, HTTP2, with_certificate},
+    server::{Chosen, HTTP2, host_of, with_certificate},
     x509::Parsed,
 };
 
@@ -428,7 +428,7 @@ impl Info {
                 _ => "TLSv1.3",
             },
             cipher: suite.map_or("", cipher),
-            server_name: connection.server_name().map(Into::into),
+            server_name: connection.server_name().map(|name| host_of(name).into()),
             http2: connection.alpn_protocol() == Some(HTTP2),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
             authority,
