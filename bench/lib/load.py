@@ -14,10 +14,11 @@ import sys
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
-def wrk(programs, url, connections, seconds, threads=1):
-    """Closed loop over kept connections for `seconds`."""
+def wrk(programs, url, connections, seconds, threads=1, headers=None):
+    """Closed loop over kept connections for `seconds`. `headers`: of each request."""
+    fields = [word for name, value in (headers or {}).items() for word in ("-H", f"{name}: {value}")]
     argv = [programs["wrk"], f"-t{threads}", f"-c{connections}", f"-d{_duration(seconds)}", "--timeout", "10s",
-            "-s", os.path.join(FOLDER, "report.lua"), url]
+            "-s", os.path.join(FOLDER, "report.lua"), *fields, url]
     output, finished = _bounded(argv, seconds + 15)
     match = re.search(r"^WRK (\{.*\})$", output, re.MULTILINE)
     if not match:

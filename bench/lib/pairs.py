@@ -50,7 +50,7 @@ class Pair:
                     samples.append({"peer": name, "round": number, "machine": result["machine"], "pair": {
                         "turn": turn, "requests": requests, "errors": result["errors"],
                         "us_per_request": result["gateway"]["total_us"] / requests if requests else None,
-                        "per_second": result["rate"],
+                        "per_second": result["rate"], "p50_ms": result.get("p50_ms"),
                         "mb_per_second": result["bytes"] / result["seconds"] / 1e6 if result["seconds"] else None}})
         finally:
             for side in sides.values():

@@ -2,10 +2,10 @@
 
 import statistics
 
-from . import pairs, tls
+from . import compression, pairs, tls
 from .table import Figure
 
-WORKS = {**pairs.WORKS, **tls.WORKS}
+WORKS = {**pairs.WORKS, **tls.WORKS, **compression.WORKS}
 CPU, RATE, BYTES = "us_per_request", "per_second", "mb_per_second"
 
 # (pair, what is compared, its name, limit, at most?)
@@ -26,6 +26,7 @@ ASKED = (
     ("pair-tls-100k", CPU, 1.0, True),
     ("pair-h2-static", CPU, 1.0, True),
     ("pair-h2-fastcgi", CPU, 0.9, True),
+    ("pair-compress", CPU, 0.7, True),
     ("pair-egress-near", CPU, 0.85, True),
     ("pair-egress-rate", CPU, 0.85, True),
 )
@@ -54,16 +55,23 @@ def asked(samples):
         values = of_turns(samples, key, field)
         text = f"{TEXT[field]}, weir ÷ {WORKS[key].names[1]}, {'at most' if at_most else 'at least'} {limit:g}"
         yield key, text, spread(values) if values else None, limit, at_most
+    added = [first - second for first, second in both_of_turns(samples, "pair-events", "p50_ms")]
+    yield "pair-events", "time that compression adds to an event, at most 5 ms", spread(added) if added else None, 5, True
 
 
 def of_turns(samples, key, field):
     """The ratio of each turn, the first server ÷ the second."""
+    return [first / second for first, second in both_of_turns(samples, key, field)]
+
+
+def both_of_turns(samples, key, field):
+    """The figures of each turn, of the first server and of the second."""
     turns = {}
     for sample in samples:
         if sample["work"] == key:
             turns.setdefault((sample["round"], sample["pair"]["turn"]), {})[sample["peer"]] = sample["pair"][field]
     first, second = WORKS[key].names
-    return [turn[first] / turn[second] for turn in turns.values() if turn.get(first) and turn.get(second)]
+    return [(turn[first], turn[second]) for turn in turns.values() if turn.get(first) and turn.get(second)]
 
 
 def spread(values):

@@ -55,6 +55,7 @@ class Peer:
             "fallback": fallback,
             "if_fallback": "" if fallback else "#",
             "if_tls": "" if settings.tls else "#",
+            "if_compress": "" if settings.compress else "#",
             "tls_address": f"127.0.0.1:{self.tls_port}",
             **(settings.tls or Tls())._asdict(),
             **backend.values(),
@@ -182,8 +183,8 @@ class Tls(collections.namedtuple("Tls", "certificate key bundle http2 key_isolat
     only HTTP/1.1 is measured; weir offers both. `key_isolation`: weir's."""
 
 
-class Settings(collections.namedtuple("Settings", "programs root threads descriptors is_root php_ini tls", defaults=(None,))):
-    """The settings that all servers of a run share. `tls`: a Tls, or None."""
+class Settings(collections.namedtuple("Settings", "programs root threads descriptors is_root php_ini tls compress", defaults=(None, False))):
+    """The settings that all servers of a run share. `tls`: a Tls, or None. `compress`: they compress answers."""
 
 
 def start(name, settings, backend, folder, **more):
