@@ -7,7 +7,7 @@ import statistics
 import time
 import zlib
 
-from . import load, pairs, peers, processes, works
+from . import load, measure, pairs, peers, processes, works
 
 # What a browser accepts: weir chooses zstd, nginx has only gzip.
 ACCEPTED = "gzip, deflate, br, zstd"
@@ -20,22 +20,31 @@ PLAIN = "weir-plain"
 EVENT_US, EVENT_COUNT = 10_000, 100
 
 
+class Pools(dict):
+    """Each server's PHP-FPM, by the server's name. weir keeps its connections, so nobody else could have a worker."""
+
+    def stop(self):
+        for pool in self.values():
+            pool.stop()
+
+
 class Compressed(pairs.Pair):
-    """Servers that compress, with the same PHP-FPM behind them, one thread each."""
+    """Servers that compress, each with a PHP-FPM of its own and one thread."""
 
     programs = ("wrk", "php-fpm")
 
     def begin(self, context):
         write_scripts(context.settings.root)
-        return works.start_backend(works.WORKS["php-fpm"], context)
+        return Pools((name, works.start_backend(works.WORKS["php-fpm"], context)) for name in self.names)
 
     def start(self, name, shared, context):
         settings = context.settings._replace(threads=context.options.threads or pairs.EQUAL, compress=name != PLAIN)
-        server = peers.start("weir" if name == PLAIN else name, settings, shared, context.new_folder(name))
+        server = peers.start("weir" if name == PLAIN else name, settings, shared[name], context.new_folder(name))
         return pairs.warm(pairs.Side(server.tree, lambda: self.load(server, context), server.stop), lambda: self.check(server))
 
-    def behind(self, shared):
-        return shared.tree
+    def measured(self, side, shared):
+        first, second = (pool.tree for pool in shared.values())
+        return measure.measured(side.load, side.tree, first, [side.tree], others=[second])
 
     def load(self, server, context):
         """One turn."""
