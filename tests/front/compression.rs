@@ -46,6 +46,7 @@ fn scripted(
 ) -> (Weir, Responder) {
     let setup = Setup::new()
         .file("run.php", "")
+        .listen("http2 = \"clear\"")
         .site(&format!("compress = true\n{lines}"));
     let responder = Responder::unix(setup.folder(), handler);
     let pool = responder.pool(4);
@@ -472,10 +473,12 @@ fn files_that_a_script_hands_out_and_error_pages_are_compressed_too() {
     assert!(missing.body.len() < 1500);
 }
 
-/// Each event arrives although nothing follows it yet.
+/// Each event arrives although nothing follows it yet, over each wire.
 #[test]
 fn a_stream_s_events_arrive_at_once_in_each_coding() {
-    for accept in ["gzip", "br", "zstd"] {
+    let versions = ["--http1.1", "--http2-prior-knowledge"];
+    let cases = ["gzip", "br", "zstd"].map(|accept| versions.map(|version| (accept, version)));
+    for (accept, version) in cases.concat() {
         let gate = Gate::default();
         let shut = gate.clone();
         let (weir, responder) = scripted("", move |_, answer| {
@@ -490,6 +493,7 @@ fn a_stream_s_events_arrive_at_once_in_each_coding() {
             .args([
                 "-sSN",
                 "--compressed",
+                version,
                 "-H",
                 &format!("Accept-Encoding: {accept}"),
             ])
