@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use weir_test::fcgi::Request;
 use weir_test::front::WebServer;
-use weir_test::weir::write;
+use weir_test::weir::{program, write};
 use weir_test::{Gate, LIMIT, Responder, Response, Setup, Weir, wait_until};
 
 /// A page that becomes much smaller.
@@ -619,6 +619,16 @@ fn what_compression_saves_is_in_the_log_the_status_and_the_metrics() {
         assert_eq!(line["compression"], Value::Null, "{line}");
         assert_eq!(line["bytes_uncompressed"], Value::Null, "{line}");
     }
+    let shown = Command::new(program())
+        .arg("status")
+        .arg(format!(
+            "--admin=unix:{}",
+            weir.path("admin.sock").display()
+        ))
+        .output()
+        .expect("weir status");
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("compressed  9 answers, "), "{shown}");
     let (_, metrics) = weir.window_get("/metrics");
     let status = weir.status();
     let families = ["answers", "input_bytes", "output_bytes"];

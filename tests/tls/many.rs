@@ -47,7 +47,9 @@ fn many_certificates_take_little_memory_each() {
     let each = memory.saturating_sub(before) / (count as u64 - 10);
     let cpu: Duration = processes(&weir).map(cpu_time).iter().sum();
     println!("{count} certificates: {each} bytes each, {cpu:?} of CPU for the start");
-    assert!(each <= 8 * 1024, "{each} bytes");
+    // Fewer certificates, over which the growth of anything else is spread, have a limit that leaves more room.
+    let most = scaled(12, 8) as u64 * 1024;
+    assert!(each <= most, "{each} bytes");
     // The program that users have, not one for tests.
     if std::env::var_os("WEIR_UNDER_TEST").is_some() {
         assert!(cpu <= Duration::from_secs(2), "{cpu:?}");

@@ -167,7 +167,7 @@ pub(super) const SETTINGS: &[Row] = &[
          `false` in a route: no password.").called(&["auth_basic", "auth_basic_user_file", "basicauth", "AuthUserFile"]),
     key(BOTH, "bandwidth", Kind::Bandwidth, Absent("no limit"),
         "Maximum speed at which the body of each answer is sent, in bytes a second: `\"5M/s\"`. A script's answer is stored meanwhile, as for \
-         any slow client. `\"\"` in a route: no limit.").called(&["limit_rate"]),
+         any slow client. `\"\"` in a route: no limit. A script may set the speed of its answer with `X-Accel-Limit-Rate`.").called(&["limit_rate"]),
     key(BOTH, "access_log", Kind::Bool, Value("true"),
         "Write requests to the access log."),
 ];
