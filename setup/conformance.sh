@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs at full length what `make test` runs in short: attacks of ten seconds each with the waiting times of others beside
-# them, many reloads under load, very many certificates and handshakes, and scanners of TLS:
+# them, many reloads and upgrades under load, very many certificates and handshakes, and scanners of TLS:
 #
 #   setup/conformance.sh TARGET
 #
@@ -12,6 +12,7 @@ export WEIR_CONFORMANCE=1
 for program in tls front; do
     "$cargo" test --locked --package weir --test "$program" http2 -- --test-threads 1 --nocapture
 done
+"$cargo" test --locked --package weir --test tls upgrade -- --test-threads 1 --nocapture
 WEIR_UNDER_TEST=$(realpath "$1/release/weir")
 export WEIR_UNDER_TEST
 "$cargo" test --locked --package weir --test tls -- --test-threads 1 --nocapture many:: conformance::

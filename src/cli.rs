@@ -38,7 +38,7 @@ pub enum Command {
     Check(CheckArgs),
     /// `weir doctor`
     Doctor(doctor::Args),
-    /// `weir status`, `weir reload`, `weir stop`, `weir pool`
+    /// `weir status`, `weir reload`, `weir upgrade`, `weir stop`, `weir pool`
     Ask(Request, WindowArgs),
     /// `weir watch`
     Watch(watch::Flags, WindowArgs),
@@ -106,13 +106,14 @@ pub struct CheckArgs {
 
 /// Runs the command from the command line.
 pub fn main() -> ExitCode {
+    let origin = weir_manager::Origin::take();
     let typed: Vec<OsString> = env::args_os().collect();
     match &typed[..] {
         [name, arguments @ ..] if weir_fpm::is_name(name) => {
-            return weir_fpm::main(name, arguments);
+            return weir_fpm::main(name, arguments, origin);
         }
         [name, command, arguments @ ..] if command == "fpm" => {
-            return weir_fpm::main(name, arguments);
+            return weir_fpm::main(name, arguments, origin);
         }
         [_, asked] if asked == "--version" || asked == "-V" => return print(&version::text()),
         _ => {}
@@ -120,7 +121,7 @@ pub fn main() -> ExitCode {
     match parse() {
         Ok(Command::Check(args)) => check(&args),
         Ok(Command::Doctor(args)) => doctor::main(&args),
-        Ok(Command::Serve(args)) => serve(&args),
+        Ok(Command::Serve(args)) => serve(&args, origin),
         Ok(Command::Ask(asked, args)) => ask(&asked, &args),
         Ok(Command::Watch(flags, args)) => match args.place_if_any() {
             Ok(window) => {
@@ -146,8 +147,9 @@ pub fn parse() -> Result<Command, ExitCode> {
 }
 
 /// Runs `weir serve`: serves until a signal stops it.
-pub fn serve(args: &ServeArgs) -> ExitCode {
+pub fn serve(args: &ServeArgs, origin: weir_manager::Origin) -> ExitCode {
     error_log::init("manager");
+    let takes_over = origin.predecessor.is_some();
     let source = match args.source() {
         Ok(source) => source,
         Err(code) => return code,
@@ -162,9 +164,12 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
         trace: args.trace,
         folder: source.folder,
         fpm_mode: None,
+        origin,
     };
     match weir_manager::run(start) {
         Ok(()) => ExitCode::SUCCESS,
+        // The weir before it tells this, or there is nothing to tell.
+        Err(failure) if takes_over || failure.message.is_empty() => ExitCode::from(failure.code),
         Err(failure) => {
             console::say(format_args!("weir: cannot start\n{failure}\n"));
             ExitCode::from(failure.code)
@@ -238,6 +243,15 @@ enum TypedCommand {
     /// If the configuration is wrong or cannot start, nothing changes. Pools whose configuration, php.ini or code root
     /// changed get new workers. The old workers finish their requests first.
     Reload {
+        #[command(flatten)]
+        window: WindowArgs,
+    },
+    /// Replace the running weir by the program that is installed now, without a gap
+    ///
+    /// The running weir starts its program again, which takes over its sockets, keys of session tickets and pid file, and serves
+    /// with workers of its own. The old one finishes its requests beside it. If the new one does not come up, the old one goes
+    /// on, and this command says why. `weir reload` does the same if the program's file was replaced.
+    Upgrade {
         #[command(flatten)]
         window: WindowArgs,
     },
@@ -357,7 +371,7 @@ impl Stop {
                 }
             }
             Self::NotBuiltYet(command) => {
-                let hint = "built so far: weir serve, check, doctor, status, watch, reload, stop, drain, pool, \
+                let hint = "built so far: weir serve, check, doctor, status, watch, reload, upgrade, stop, drain, pool, \
                             bench, trust, certificates, fpm";
                 console::say_error(format!("`weir {command}` is not built yet"), hint);
             }
@@ -387,6 +401,7 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
             pool,
             window,
         } => return Ok(Command::Ask(Request::Status { json, watch, pool }, window)),
+        TypedCommand::Upgrade { window } => return Ok(Command::Ask(Request::Upgrade, window)),
         TypedCommand::Reload { window } => return Ok(Command::Ask(Request::Reload, window)),
         TypedCommand::Stop { now, window } => {
             return Ok(Command::Ask(Request::Stop { now }, window));

@@ -73,6 +73,7 @@ pub enum Request {
     },
     /// `weir reload`
     Reload,
+    Upgrade,
     /// `weir stop`
     Stop {
         /// At once.
@@ -100,6 +101,7 @@ pub fn ask(asked: &Request, args: &WindowArgs) -> ExitCode {
     let (method, path) = match asked {
         Request::Status { .. } => (Method::GET, "/status".to_owned()),
         Request::Reload => (Method::POST, "/reload".to_owned()),
+        Request::Upgrade => (Method::POST, "/upgrade".to_owned()),
         Request::Stop { now: false } => (Method::POST, "/stop".to_owned()),
         Request::Stop { now: true } => (Method::POST, "/stop?now".to_owned()),
         Request::RestartPool { pool } => {

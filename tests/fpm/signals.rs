@@ -3,6 +3,7 @@
 use std::{fs, thread};
 
 use rustix::process::Signal;
+use weir_test::versions;
 
 use crate::{
     starts::configuration,
@@ -258,4 +259,45 @@ fn a_wrong_configuration_changes_nothing() {
     let log = running.log();
     assert!(log.contains("unknown entry 'quux'"), "{log}");
     assert!(ask(&place, "who.php").ends_with(" before"));
+}
+
+#[test]
+fn usr2_starts_the_program_that_was_installed_meanwhile_and_loses_no_request() {
+    let place = Place::new();
+    let bin = place.path("bin");
+    fs::create_dir(&bin).unwrap();
+    versions::replace(&bin, versions::OWN);
+    fs::remove_file(place.weir()).unwrap();
+    std::os::unix::fs::symlink(bin.join("weir"), place.weir()).unwrap();
+    let pid_file = place.path("fpm.pid");
+    let mut running = start(&place, true, "process_control_timeout = 20s", "");
+    let first = running.pid;
+    let before = children(first);
+    let slow = begin_slow(&place);
+    versions::replace(&bin, versions::NEXT);
+    running.signal(Signal::USR2);
+    let mut second = String::new();
+    wait_until("another process is in the pid file", || {
+        second = fs::read_to_string(&pid_file).unwrap_or_default();
+        assert!(!second.is_empty(), "never an empty file");
+        second != first.to_string()
+    });
+    assert!(!ask(&place, "who.php").is_empty());
+    assert!(slow.join().unwrap().ends_with("finished"));
+    wait_until("the old workers have ended", || {
+        before.iter().all(|(pid, _)| !is_alive(*pid))
+    });
+    let log = running.log();
+    assert!(
+        log.contains(&format!(
+            "weir {} serves (process {second})",
+            versions::NEXT
+        )),
+        "{log}"
+    );
+    // The process that was started passes the signal on.
+    running.signal(Signal::QUIT);
+    assert_eq!(running.end().unwrap().code(), Some(0));
+    assert!(!is_alive(second.parse().unwrap()));
+    assert!(!pid_file.exists() && !place.path("fpm.sock").exists());
 }

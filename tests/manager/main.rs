@@ -4,12 +4,14 @@
 mod busy;
 mod chroot;
 mod guard;
+mod listen_fds;
 mod old;
 mod ordinary_user;
 mod php;
 mod residue;
 mod stuck;
 mod support;
+mod upgrade;
 mod versions;
 
 use std::{

@@ -14,12 +14,12 @@ use crate::{Tls, http2::fields};
 
 /// What all clients have seen.
 #[derive(Default)]
-struct Seen {
-    answered: AtomicU64,
-    failed: AtomicU64,
-    full: AtomicU64,
-    resumed: AtomicU64,
-    is_over: AtomicBool,
+pub struct Seen {
+    pub answered: AtomicU64,
+    pub failed: AtomicU64,
+    pub full: AtomicU64,
+    pub resumed: AtomicU64,
+    pub is_over: AtomicBool,
 }
 
 impl Seen {
@@ -34,7 +34,7 @@ impl Seen {
 
 /// Sends requests over one connection after the other, eight at once, until it is over. Those that weir has not begun are
 /// sent again over the next connection, as RFC 9113 allows (§6.8, §8.7).
-fn load_http2(weir: &Weir, client: &TlsClient, seen: &Seen) {
+pub fn load_http2(weir: &Weir, client: &TlsClient, seen: &Seen) {
     while !seen.is_over.load(Relaxed) {
         let socket = TcpStream::connect(weir.address()).expect("a connection");
         let mut http2 = client.http2(socket, "main.test", &[]);
@@ -84,7 +84,7 @@ fn load_http2(weir: &Weir, client: &TlsClient, seen: &Seen) {
 }
 
 /// Sends requests over one connection after the other, until weir says that it is the last one or there were enough.
-fn load_http1(weir: &Weir, client: &TlsClient, seen: &Seen, most: u32) {
+pub fn load_http1(weir: &Weir, client: &TlsClient, seen: &Seen, most: u32) {
     while !seen.is_over.load(Relaxed) {
         let socket = TcpStream::connect(weir.address()).expect("a connection");
         let mut stream = BufReader::new(client.http1(socket, "main.test"));

@@ -14,6 +14,7 @@ mod local_ca;
 mod many;
 mod names;
 mod tickets;
+mod upgrade;
 
 use std::fs;
 use std::net::SocketAddr;

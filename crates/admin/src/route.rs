@@ -27,6 +27,7 @@ pub(super) fn route(path: &str, query: Option<&str>) -> Result<Option<Route>, St
         "/healthz" => Route::Healthy,
         "/readyz" => Route::Ready,
         "/reload" => Route::Act(Action::Reload),
+        "/upgrade" => Route::Act(Action::Upgrade),
         "/drain" => match query {
             None => Route::Act(Action::Decline { on: true }),
             Some("off") => Route::Act(Action::Decline { on: false }),

@@ -89,6 +89,8 @@ pub struct Server {
     pub shutdown_timeout: Duration,
     /// Maximum number of replaced configurations that still finish requests. A further reload waits.
     pub max_old_generations: usize,
+    /// How long a new weir may take at an upgrade until it serves. Default 60 s.
+    pub upgrade_timeout: Duration,
     /// A gateway that does not respond for this long is replaced. Zero: never.
     pub gateway_timeout: Duration,
     /// Maximum number of client connections. More connections wait in the kernel's backlog.

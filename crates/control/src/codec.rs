@@ -90,6 +90,7 @@ messages! {
     4 => StopNow,
     5 => Decline { on },
     6 => SetPool { pool, max_children, maxconn },
+    7 => Upgrade,
 }
 
 messages! {

@@ -457,6 +457,8 @@ impl ToManager {
 pub enum Action {
     /// Read the configuration again, as for SIGHUP.
     Reload,
+    /// Start the program anew, which takes over.
+    Upgrade,
     /// Restart one pool beside its old workers.
     RestartPool {
         /// Its name.

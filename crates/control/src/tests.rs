@@ -242,6 +242,7 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
 fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         Just(Action::Reload),
+        Just(Action::Upgrade),
         ".*".prop_map(|pool| Action::RestartPool { pool }),
         any::<bool>().prop_map(|on| Action::Decline { on }),
         (".*", limits()).prop_map(|(pool, (max_children, maxconn))| Action::SetPool {

@@ -23,7 +23,7 @@ use weir_config::fpm::{self, Options};
 use arguments::{Action, Arguments};
 use printer::Printer;
 use this_machine::ThisMachine;
-use weir_manager::{EX_CONFIG, EX_SOFTWARE, EX_USAGE};
+use weir_manager::{EX_CONFIG, EX_SOFTWARE, EX_USAGE, Origin};
 use weir_observe::{console, error_log};
 
 /// Whether a program's name means PHP-FPM: `php-fpm`, `/usr/sbin/php-fpm8.2`.
@@ -33,8 +33,9 @@ pub fn is_name(program: &OsStr) -> bool {
     name.starts_with(b"php-fpm")
 }
 
-/// Runs PHP-FPM's command line. `name`: weir's name in the command; `typed`: the arguments after it.
-pub fn main(name: &OsStr, typed: &[OsString]) -> ExitCode {
+/// Runs PHP-FPM's command line. `name`: weir's name in the command; `typed`: the arguments after it; `origin`: how this
+/// process was started.
+pub fn main(name: &OsStr, typed: &[OsString], origin: Origin) -> ExitCode {
     error_log::set_format(error_log::Format::Fpm);
     let (mut arguments, action) = arguments::read(typed);
     let words = match is_name(name) {
@@ -88,7 +89,7 @@ pub fn main(name: &OsStr, typed: &[OsString]) -> ExitCode {
                 run_as_root: arguments.run_as_root,
             };
             return match arguments.test {
-                0 => run::run(&options, &arguments),
+                0 => run::run(&options, &arguments, origin),
                 times => test(&options, &arguments, times > 1),
             };
         }

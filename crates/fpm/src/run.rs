@@ -15,7 +15,7 @@ use weir_config::{
     Environment,
     fpm::{self, Fpm, Level, Message, Options, Said, Translated},
 };
-use weir_manager::{EX_CONFIG, EX_SOFTWARE, FpmMode};
+use weir_manager::{EX_CONFIG, EX_SOFTWARE, FpmMode, Origin};
 use weir_observe::error_log;
 use weir_sys::{
     daemon::{self, Fork},
@@ -31,7 +31,7 @@ use super::{
 };
 
 /// Starts, and serves until a signal stops it.
-pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
+pub(super) fn run(options: &Options, arguments: &Arguments, mut origin: Origin) -> ExitCode {
     let mut printer = Printer::new();
     let mut said = Said::default();
     let read = read(options, arguments, &mut said);
@@ -52,7 +52,9 @@ pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
             });
         }
     };
-    let starter = match fpm.global.daemonize {
+    origin.program.is_daemon = fpm.global.daemonize;
+    // One that takes over was started by the daemon.
+    let starter = match fpm.global.daemonize && origin.predecessor.is_none() {
         false => None,
         true => match leave() {
             Ok(Left::Starter(code)) => return code,
@@ -73,7 +75,12 @@ pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
     let _ = daemon::set_title(&title);
     let _ = fs::write("/proc/self/comm", &arguments.process_name);
     error_log::init("manager");
-    serve(options, arguments, (fpm, translated), (printer, starter))
+    serve(
+        options,
+        arguments,
+        (fpm, translated),
+        (printer, starter, origin),
+    )
 }
 
 /// Why the start is not possible.
@@ -170,8 +177,9 @@ fn serve(
     options: &Options,
     arguments: &Arguments,
     (fpm, translated): (Fpm, Translated),
-    (printer, starter): (Printer, Option<PipeWriter>),
+    (printer, starter, origin): (Printer, Option<PipeWriter>, Origin),
 ) -> ExitCode {
+    let takes_over = origin.predecessor.is_some();
     let printer = Mutex::new((Some(printer), starter));
     let monitor = Cell::new(monitor_interval(&fpm));
     let reread = {
@@ -215,6 +223,7 @@ fn serve(
             monitor: &monitor,
             ready: &ready,
         }),
+        origin,
     };
     let ended = weir_manager::run(start);
     let (printer_left, starter) = printer
@@ -222,6 +231,7 @@ fn serve(
         .unwrap_or_else(|poisoned| poisoned.into_inner());
     match ended {
         Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if takes_over || failure.message.is_empty() => ExitCode::from(failure.code),
         Err(failure) => {
             let mut printer = printer_left.unwrap_or_else(Printer::new);
             for cause in causes(&failure.message) {

@@ -37,6 +37,16 @@ impl Addresses {
         names.into_iter().filter_map(message).collect()
     }
 
+    /// All of them, for another weir.
+    pub(super) fn all(&self) -> BTreeMap<String, Vec<IpAddr>> {
+        self.0.borrow().clone()
+    }
+
+    /// Those of the weir before this one.
+    pub(super) fn take_over(&self, addresses: BTreeMap<String, Vec<IpAddr>>) {
+        *self.0.borrow_mut() = addresses;
+    }
+
     /// Forgets names that are not in this configuration, which serves from now on.
     pub(super) fn keep_only(&self, config: &Config) {
         let names: Vec<&str> = names(config).collect();

@@ -397,6 +397,21 @@ impl Tickets {
         }
     }
 
+    /// The keys for another weir, and when the next one is due.
+    pub(super) fn shared(&self, now: Instant) -> (Vec<Vec<u8>>, Duration) {
+        let due = self.due.saturating_duration_since(now);
+        (self.keys.keys.clone(), due)
+    }
+
+    /// Uses the keys of the weir before this one, so that its clients can resume their sessions.
+    pub(super) fn take_over(&mut self, keys: Vec<Vec<u8>>, due: Duration, now: Instant) {
+        let fit = |key: &Vec<u8>| key.len() == weir_tls::TICKET_KEY;
+        if !keys.is_empty() && keys.len() <= 2 && keys.iter().all(fit) {
+            self.keys.keys = keys;
+            self.due = now + due.min(TICKET_TURN);
+        }
+    }
+
     /// The keys that are in force, the current one first.
     pub(super) fn keys(&self) -> TicketSecrets {
         self.keys.clone()

@@ -22,6 +22,7 @@ mod egress;
 mod fpm_mode;
 mod gateway;
 mod generation;
+mod handover;
 mod heritage;
 pub mod jail;
 mod keeper;
@@ -37,6 +38,7 @@ mod owners;
 mod php;
 mod pid_file;
 mod plan;
+mod program;
 mod slow_log;
 mod supervise;
 mod window;
@@ -48,9 +50,10 @@ use weir_config::{Config, Diagnostic, Diagnostics, Environment, Places, Severity
 
 pub use fpm_mode::FpmMode;
 use plan::Problem;
+pub use program::{Origin, Program};
 
 /// The arguments of `weir serve`.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Start<'a> {
     /// The configuration's name in messages: its file as the user gave it.
     pub name: String,
@@ -70,6 +73,8 @@ pub struct Start<'a> {
     pub folder: Option<PathBuf>,
     /// Differences for running in place of PHP-FPM.
     pub fpm_mode: Option<FpmMode<'a>>,
+    /// How this process was started.
+    pub origin: Origin,
 }
 
 /// Why weir ends by itself.

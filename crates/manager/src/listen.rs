@@ -9,8 +9,8 @@ use std::{
     fs, io,
     net::SocketAddr,
     os::{
-        fd::{AsRawFd, OwnedFd, RawFd},
-        unix::fs::MetadataExt,
+        fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+        unix::{fs::MetadataExt, net::UnixListener},
     },
     path::{Path, PathBuf},
     rc::Rc,
@@ -25,7 +25,10 @@ use weir_observe::{
 };
 use weir_sys::listener::{self, Rights, UnixError};
 
-use super::plan::{Plan, Problem};
+use super::{
+    handover::SocketPlace,
+    plan::{Plan, Problem},
+};
 
 /// The sockets of one configuration.
 #[derive(Debug, Default, Clone)]
@@ -43,6 +46,10 @@ struct Bound {
     sockets: Vec<Rc<OwnedFd>>,
     /// Identity of the unix socket's path, if we have created it.
     name: Option<Name>,
+    /// The service manager has made them: their path and rights are its own.
+    given: bool,
+    /// The name that it has given them.
+    label: Option<String>,
 }
 
 /// Device and inode of a path.
@@ -51,6 +58,8 @@ pub(super) type Name = (u64, u64);
 /// An address to listen on.
 struct Requested<'a> {
     address: &'a Address,
+    /// NAME of the listener, by which a service manager may give its sockets.
+    name: Option<&'a str>,
     ipv6only: bool,
     backlog: u32,
     rights: &'a Rights,
@@ -70,6 +79,7 @@ impl Sockets {
         for (listener, rights) in config.listeners.iter().zip(&plan.rights) {
             let wanted = Requested {
                 address: &listener.address,
+                name: Some(&listener.name),
                 ipv6only: listener.ipv6only,
                 backlog: listener.backlog,
                 rights,
@@ -86,6 +96,7 @@ impl Sockets {
             for address in &egress.listen {
                 let wanted = Requested {
                     address,
+                    name: None,
                     ipv6only: true,
                     backlog: EGRESS_BACKLOG,
                     rights,
@@ -109,6 +120,7 @@ impl Sockets {
             }
             let wanted = Requested {
                 address: &Address::Unix(own.path.clone()),
+                name: None,
                 ipv6only: true,
                 backlog: EGRESS_BACKLOG,
                 rights: &own.rights,
@@ -133,6 +145,104 @@ impl Sockets {
         }
         bound.remove_names(before);
         Err(problems)
+    }
+
+    /// The sockets of the weir before this one.
+    pub(super) fn taken_over(list: Vec<(SocketPlace, OwnedFd)>) -> Self {
+        let mut sockets = Self::default();
+        let mut last: Option<SocketPlace> = None;
+        for (place, socket) in list {
+            let entries = match place.egress {
+                true => &mut sockets.egress,
+                false => &mut sockets.entries,
+            };
+            match entries.last_mut() {
+                Some(entry) if last.as_ref() == Some(&place) => {
+                    entry.sockets.push(Rc::new(socket));
+                }
+                _ => entries.push(Bound {
+                    address: place.address.clone().into(),
+                    ipv6only: place.ipv6only,
+                    sockets: vec![Rc::new(socket)],
+                    name: place.name,
+                    given: place.given,
+                    label: None,
+                }),
+            }
+            last = Some(place);
+        }
+        sockets
+    }
+
+    /// The sockets that the service manager gives, with their names.
+    pub(super) fn of_service_manager(list: Vec<(String, OwnedFd)>) -> Self {
+        let mut sockets = Self::default();
+        for (label, socket) in list {
+            let address = match bound_address(&socket) {
+                Some(address) if weir_sys::socket::listens(socket.as_fd()) => address,
+                _ => {
+                    log::warn!(
+                        "the service manager gave a socket {label:?} that does not listen for connections; it is not used"
+                    );
+                    continue;
+                }
+            };
+            let socket = Rc::new(socket);
+            match sockets.entries.iter_mut().find(|e| e.address == address) {
+                Some(entry) => entry.sockets.push(socket),
+                None => sockets.entries.push(Bound {
+                    address,
+                    ipv6only: false,
+                    sockets: vec![socket],
+                    name: None,
+                    given: true,
+                    label: Some(label),
+                }),
+            }
+        }
+        sockets
+    }
+
+    /// Logs which of these sockets `others` do not use.
+    pub(super) fn say_unused(&self, others: &Self) {
+        let is_used = |socket: &Rc<OwnedFd>| {
+            let mut used = others.all().flat_map(|entry| &entry.sockets);
+            used.any(|other| Rc::ptr_eq(socket, other))
+        };
+        for entry in self.all() {
+            if !entry.sockets.iter().any(is_used) {
+                log::warn!(
+                    "the service manager gave a socket {:?} on {}, which no listener has: it is closed; write its address, or its name as NAME of [listen.NAME]",
+                    entry.label.as_deref().unwrap_or_default(),
+                    entry.address
+                );
+            }
+        }
+    }
+
+    /// All sockets, for another weir.
+    pub(super) fn places(&self) -> impl Iterator<Item = (SocketPlace, &OwnedFd)> {
+        let of = |egress: bool| {
+            move |entry: &'_ Bound| SocketPlace {
+                egress,
+                address: entry.address.clone().into(),
+                ipv6only: entry.ipv6only,
+                name: entry.name,
+                given: entry.given,
+            }
+        };
+        let listeners = self
+            .entries
+            .iter()
+            .map(move |entry| (of(false)(entry), entry));
+        let egress = self
+            .egress
+            .iter()
+            .map(move |entry| (of(true)(entry), entry));
+        listeners.chain(egress).flat_map(|(place, entry)| {
+            let sockets = entry.sockets.iter();
+            sockets.map(move |socket| (place.clone(), &**socket))
+        })
     }
 
     /// The messages for the gateway: the sockets of each of the reactors that accept.
@@ -216,6 +326,40 @@ impl Sockets {
         self.all().find(|entry| entry.address == *address)
     }
 
+    /// The sockets that we already have for a listener.
+    fn for_listener(&self, wanted: &Requested<'_>) -> Result<Option<&Bound>, Problem> {
+        let exact = self.find(wanted.address);
+        let fits = |entry: &&Bound| entry.given || entry.ipv6only == wanted.ipv6only;
+        if let Some(exact) = exact {
+            return Ok(Some(exact).filter(fits));
+        }
+        let given = || self.entries.iter().filter(|entry| entry.given);
+        let mut named =
+            given().filter(|entry| entry.label.is_some() && entry.label.as_deref() == wanted.name);
+        if let (Some(entry), None) = (named.next(), named.next()) {
+            return match (&entry.address, wanted.address) {
+                (Address::Tcp(_), Address::Tcp(_)) | (Address::Unix(_), Address::Unix(_)) => {
+                    Ok(Some(entry))
+                }
+                (there, here) => Err(Problem::new(
+                    wanted.key.as_str(),
+                    format!(
+                        "{here}: the service manager gave a socket on {there} with this listener's name"
+                    ),
+                    "write that address here, or give the socket another name (FileDescriptorName=)",
+                )),
+            };
+        }
+        // A service manager that is told only a port listens on all addresses of both families.
+        let Address::Tcp(here) = wanted.address else {
+            return Ok(None);
+        };
+        Ok(given().find(|entry| {
+            matches!(&entry.address, Address::Tcp(there)
+                if there.port() == here.port() && there.ip().is_unspecified() && here.ip().is_unspecified())
+        }))
+    }
+
     fn has_port(&self, port: u16) -> bool {
         let has = |entry: &Bound| matches!(entry.address, Address::Tcp(a) if a.port() == port);
         self.all().any(has)
@@ -225,12 +369,13 @@ impl Sockets {
 impl Bound {
     /// The sockets of `before` for that address, and new ones for those that are missing.
     fn bind(wanted: &Requested<'_>, before: &Sockets) -> Result<Self, Problem> {
-        let kept = before.find(wanted.address);
-        let kept = kept.filter(|kept| kept.ipv6only == wanted.ipv6only);
+        let kept = before.for_listener(wanted)?;
+        let given = kept.is_some_and(|kept| kept.given);
         let mut sockets = kept.map_or_else(Vec::new, |kept| kept.sockets.clone());
         let mut name = kept.and_then(|kept| kept.name);
         if let Address::Unix(path) = wanted.address
             && !sockets.is_empty()
+            && !given
             && name_of(path) != name
         {
             // Clients cannot find the old socket any more. Its gateway still serves the connections in its queue.
@@ -246,6 +391,8 @@ impl Bound {
                 .map_err(|error| other_problem(wanted, &error))?;
         }
         match wanted.address {
+            // All reactors share them.
+            _ if given => {}
             Address::Tcp(address) => {
                 // All of them have the same number of sockets; more than one if the kernel's queues are shorter than
                 // configured.
@@ -287,6 +434,8 @@ impl Bound {
             ipv6only: wanted.ipv6only,
             sockets,
             name,
+            given,
+            label: None,
         })
     }
 
@@ -302,6 +451,17 @@ impl Bound {
             unix => unix.clone(),
         }
     }
+}
+
+/// Where a socket is bound; `None`: at no address that a listener can have.
+fn bound_address(socket: &OwnedFd) -> Option<Address> {
+    if let Ok(address) = listener::tcp_address(socket) {
+        return Some(Address::Tcp(address));
+    }
+    let unix = UnixListener::from(socket.try_clone().ok()?)
+        .local_addr()
+        .ok()?;
+    Some(Address::Unix(unix.as_pathname()?.to_owned()))
 }
 
 /// Identity of a path; `None`: it does not exist.

@@ -55,6 +55,14 @@ impl Notifier {
         ));
     }
 
+    /// Another process is the main one of this service now, and this one is silent from now on. Returns whether there is a
+    /// service manager.
+    pub(super) fn main_is(&mut self, pid: u32) -> bool {
+        self.tell(&format!("MAINPID={pid}\nREADY=1"));
+        (self.watchdog, self.monitor) = (None, None);
+        self.socket.take().is_some()
+    }
+
     /// Used instead of PHP-FPM: sends the figures of the workers behind `gateway` every `millis`
     /// ms; 0: never. All figures are 0 at this time.
     pub(super) fn monitor(&mut self, millis: i64, gateway: &mut Gateway) {

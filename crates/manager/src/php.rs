@@ -170,6 +170,7 @@ impl Masters {
             core_size: spec.core_size,
             priority: spec.priority,
             huge_pages: true,
+            outlives_us: false,
             stdin: theirs,
             stdout,
             stderr,

@@ -5,10 +5,10 @@
 
 use std::{
     fs::{File, Permissions},
-    io::{self, Read, Seek, Write},
+    io::{self, Read},
     os::{
-        fd::AsFd,
-        unix::fs::{MetadataExt, PermissionsExt},
+        fd::{AsFd, OwnedFd},
+        unix::fs::{FileExt, MetadataExt, PermissionsExt},
     },
     path::{Path, PathBuf},
 };
@@ -32,6 +32,8 @@ pub(super) struct PidFile(Option<Written>);
 struct Written {
     path: PathBuf,
     file: File,
+    /// It is removed at the end.
+    is_ours: bool,
 }
 
 impl PidFile {
@@ -50,7 +52,56 @@ impl PidFile {
         Ok(Self(Some(Written {
             path: path.clone(),
             file,
+            is_ours: true,
         })))
+    }
+
+    /// No file.
+    pub(super) fn none() -> Self {
+        Self(None)
+    }
+
+    /// The path and the locked file, for another weir.
+    pub(super) fn parts(&self) -> Option<(&Path, &File)> {
+        let written = self.0.as_ref()?;
+        Some((&written.path, &written.file))
+    }
+
+    /// Another weir has it now: it is not removed.
+    pub(super) fn give_up(&mut self) {
+        if let Some(written) = &mut self.0 {
+            written.is_ours = false;
+        }
+        self.0 = None;
+    }
+
+    /// Takes the file of the weir before this one, or writes another one if the configuration wants that.
+    ///
+    /// # Errors
+    /// See [`write`](Self::write).
+    pub(super) fn take_over(
+        given: Option<(PathBuf, OwnedFd)>,
+        loaded: &Loaded,
+        groups: &[u32],
+    ) -> Result<Self, Failure> {
+        let given = given.map(|(path, file)| Written {
+            path,
+            file: file.into(),
+            is_ours: true,
+        });
+        let wanted = loaded.config.server.pid_file.as_deref();
+        if let Some(written) = given
+            && Some(written.path.as_path()) == wanted
+            && written.is_still_there()
+        {
+            let problem = |error: io::Error| {
+                let cause = format!("{} cannot be written: {error}", written.path.display());
+                loaded.failure(vec![Problem::new("server.pid_file", cause, mend(&error))])
+            };
+            write_pid(&written.file).map_err(problem)?;
+            return Ok(Self(Some(written)));
+        }
+        Self::write(loaded, groups)
     }
 
     /// Applies the new configuration; writes the file again if it was removed.
@@ -80,7 +131,8 @@ impl Written {
 impl Drop for Written {
     fn drop(&mut self) {
         // If somebody else has replaced it, it must not be removed.
-        if self.is_still_there()
+        if self.is_ours
+            && self.is_still_there()
             && let Err(error) = weir_sys::file::remove(&self.path)
         {
             log::warn!(
@@ -101,7 +153,7 @@ fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
         };
         (cause, mend(&error))
     };
-    let mut file = match log_file::open_whole(path, MODE, groups) {
+    let file = match log_file::open_whole(path, MODE, groups) {
         Ok(file) => File::from(file),
         Err(Refused::Io(error)) => return Err(failed(error)),
         Err(refused) => {
@@ -124,18 +176,27 @@ fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
         ));
     }
     take_over(&file).map_err(failed)?;
+    write_pid(&file).map_err(failed)?;
+    Ok(file)
+}
+
+/// Writes our process id. A reader never finds an empty file, or a part of the number: it is one write, and what is left of a
+/// longer one is overwritten by newlines before it is cut off.
+fn write_pid(file: &File) -> io::Result<()> {
     // PHP-FPM's file has no newline.
     let end = match error_log::format() {
         Format::Weir => "\n",
         Format::Fpm => "",
     };
-    let written = file
-        .set_len(0)
-        .and_then(|()| file.rewind())
-        .and_then(|()| file.write_all(format!("{}{end}", std::process::id()).as_bytes()));
-    written.map_err(failed)?;
-    Ok(file)
+    let text = format!("{}{end}", std::process::id());
+    let before = usize::try_from(file.metadata()?.len()).unwrap_or(0);
+    let whole = format!("{text:\n<width$}", width = before.min(LONGEST_PID));
+    file.write_all_at(whole.as_bytes(), 0)?;
+    file.set_len(text.len() as u64)
 }
+
+/// Maximum length of a process id in the file, bytes.
+const LONGEST_PID: usize = 64;
 
 /// Makes us the owner of a file that another user left behind, as if it were new: nobody else may
 /// change the process id in it.

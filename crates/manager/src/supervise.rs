@@ -4,6 +4,7 @@
 //! if it fails. `old` are generations that are finishing.
 
 mod reload;
+mod upgrade;
 
 use std::{
     cell::RefCell,
@@ -33,6 +34,7 @@ use super::{
     banner,
     fpm_mode::{SignalAction, action_of},
     generation::{Event, Generation, Shared, say_listeners},
+    handover::{Anchor, Predecessor, ToAnchor},
     heritage,
     keeper::Keeper,
     listen::Sockets,
@@ -42,9 +44,22 @@ use super::{
     plan::{self, Plan},
     workers::Before,
 };
+use upgrade::Roles;
 
 /// Serves until a signal stops it.
-pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
+pub(super) fn run(mut start: Start<'_>) -> Result<(), Failure> {
+    let mut predecessor = (start.origin.predecessor.take())
+        .map(Predecessor::receive)
+        .transpose()?;
+    let reporter = predecessor.as_mut().and_then(|p| p.reporter());
+    let ended = serve(start, predecessor);
+    if let (Err(failure), Some(reporter)) = (&ended, reporter) {
+        reporter.failed(&failure.message);
+    }
+    ended
+}
+
+fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(), Failure> {
     // Read before anything is opened: workers inherit the limit with which we were started.
     let inherited = limits::open_files();
     let signals = Signals::take(&[
@@ -65,14 +80,25 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
     let plan = make_plan(&loaded, inherited)?;
     let warnings = plan_warnings(&loaded, &plan);
     let masters = Masters::default();
-    let none = Sockets::default();
     let addresses = Rc::new(Addresses::default());
     let keeper = Rc::new(RefCell::new(Keeper::new(now)));
+    let given_sockets = std::mem::take(&mut start.origin.sockets);
+    let (mut before, mut number) = (Sockets::of_service_manager(given_sockets), 1);
+    let mut declines = false;
+    if let Some(given) = predecessor.as_mut().map(Predecessor::given) {
+        if let Some((keys, due)) = given.tickets.take() {
+            keeper.borrow_mut().tickets.take_over(keys, due, now);
+        }
+        addresses.take_over(std::mem::take(&mut given.addresses));
+        before = given.sockets.clone();
+        number = given.generations.wrapping_add(1);
+        declines = given.declines;
+    }
     let shared = Shared {
         keeper: &keeper,
         certificates: None,
-        sockets: &none,
-        window: None,
+        sockets: &before,
+        window: predecessor.as_mut().map(|p| &p.given().windows),
         addresses: addresses.clone(),
         before: Before {
             of_all: start.fpm_mode.is_some(),
@@ -80,17 +106,24 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
         },
         masters: &masters,
     };
-    let mut current = Generation::prepare(1, (loaded, plan), shared, now)?;
-    let pid_file = PidFile::write(&current.loaded, &current.plan.groups)
-        .inspect_err(|_| current.sockets.remove_names(&Sockets::default()))?;
+    let mut current = Generation::prepare(number, (loaded, plan), shared, now)?;
+    let pid_file = match &predecessor {
+        // It is taken over later.
+        Some(_) => PidFile::none(),
+        None => PidFile::write(&current.loaded, &current.plan.groups)
+            .inspect_err(|_| current.sockets.remove_names(&before))?,
+    };
     use_error_log(&current);
     warnings.iter().for_each(|warning| log::warn!("{warning}"));
     let names = current.sockets.clone();
-    if start.fpm_mode.is_some() {
+    if predecessor.is_none() {
+        before.say_unused(&names);
+    }
+    if start.fpm_mode.is_some() || predecessor.is_some() {
         // PHP-FPM is ready only when PHP is loaded, and does not start without it.
         current.boot();
     } else if let Err(error) = current.start_gateway(now) {
-        names.remove_names(&Sockets::default());
+        names.remove_names(&before);
         return Err(Failure::internal(format!(
             "the gateway cannot be started: {error}"
         )));
@@ -113,12 +146,23 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
         reload_again: None,
         last_reload: None,
         askers: Vec::new(),
-        generations: 1,
-        declines: false,
+        generations: number,
+        declines,
+        is_in_charge: predecessor.is_none(),
+        predecessor,
+        roles: Roles::default(),
+        stopped_at: None,
         counts: ManagerCounts::default(),
         failure: None,
     };
-    manager.work()
+    let (ended, signals, anchor) = manager.work();
+    match anchor.map(|anchor| anchor.stay(&signals)) {
+        None | Some(0) => ended,
+        Some(code) => Err(Failure {
+            code,
+            message: String::new(),
+        }),
+    }
 }
 
 struct Manager<'a> {
@@ -154,15 +198,24 @@ struct Manager<'a> {
     declines: bool,
     counts: ManagerCounts,
     failure: Option<Failure>,
+    /// The weir that has started this one, until it has finished.
+    predecessor: Option<Predecessor>,
+    /// No other weir is in charge.
+    is_in_charge: bool,
+    roles: Roles,
+    /// When all was told to end at once.
+    stopped_at: Option<Instant>,
 }
 
 /// What a reload does with PHP masters whose settings have not changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Reload {
     /// Keeps them, and with them the content of OPcache.
     Keep,
     /// Restarts all of them, as PHP-FPM does.
     Anew,
+    /// Starts the program anew, which takes over from this one.
+    Upgrade,
 }
 
 /// An operator's request that came through a gateway.
@@ -190,7 +243,11 @@ enum Stopping {
 }
 
 impl Manager<'_> {
-    fn work(mut self) -> Result<(), Failure> {
+    /// Returns how it has ended, the signals, and who is to stay.
+    fn work(mut self) -> (Result<(), Failure>, Signals, Option<Anchor>) {
+        // Without pools nothing has to be waited for before the gateway can start.
+        let now = Instant::now();
+        self.each(|generation, masters| generation.tick(now, masters));
         while !(self.has_finished()
             && self.orders.stop(Instant::now())
             && self.keeper.borrow_mut().stop())
@@ -207,6 +264,7 @@ impl Manager<'_> {
             self.notifier.tick(now, silent, &self.current.work);
             self.masters.oom.look(now);
             self.keeper.borrow_mut().tick(now);
+            self.tend_upgrade(now);
             self.order_certificates(now);
             self.each(|generation, masters| generation.hear(now, masters));
             self.each(|generation, masters| generation.tick(now, masters));
@@ -215,18 +273,29 @@ impl Manager<'_> {
             self.reload_again();
             self.end_masters(now);
         }
-        self.names.remove_names(&Sockets::default());
+        match (&mut self.predecessor, self.is_in_charge) {
+            // They are still the other weir's.
+            (Some(predecessor), false) => self.names.remove_names(&predecessor.given().sockets),
+            _ => self.names.remove_names(&Sockets::default()),
+        }
         self.current.pools.flush_logs(LAST_WORDS);
         drop(self.pid_file);
+        if let Some(watched) = &self.roles.watched {
+            let code = self.failure.as_ref().map_or(0, |failure| failure.code);
+            ToAnchor::Ended { code }.send(watched);
+        }
         let ended = match self.failure {
             Some(failure) => Err(failure),
             None => {
-                events::stopped();
+                match &self.roles.in_charge {
+                    None => events::stopped(),
+                    Some(other) => log::info!("finished; weir (process {}) goes on", other.pid),
+                }
                 Ok(())
             }
         };
         error_log::flush(LAST_WORDS);
-        ended
+        (ended, self.signals, self.roles.anchor)
     }
 
     /// Whether it was to stop, and nothing serves any more.
@@ -236,6 +305,7 @@ impl Manager<'_> {
             && self.next.is_none()
             && self.old.is_empty()
             && self.masters.are_gone()
+            && (self.predecessor.is_none() || !self.is_in_charge)
     }
 
     /// Waits until there is something to do. Reads the output of workers and the reports of masters.
@@ -245,11 +315,15 @@ impl Manager<'_> {
         let deadlines = deadlines.chain(self.masters.deadline(now));
         let deadlines = deadlines.chain(self.keeper.borrow().deadline());
         let deadlines = deadlines.chain(self.orders.deadline(now));
+        let deadlines = deadlines.chain(self.roles.deadline(now));
+        let deadlines = deadlines.chain(self.stopped_at.and(Some(now + LAST_WORDS)));
         let deadline = deadlines.chain(self.notifier.deadline()).min();
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(now));
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
         descriptors.extend(self.generations().filter_map(|g| g.gateway.descriptor()));
         descriptors.extend(self.orders.descriptors());
+        descriptors.extend(self.roles.descriptors());
+        descriptors.extend(self.predecessor.iter().filter_map(Predecessor::descriptor));
         let mut speakers = Vec::new();
         for (id, fd) in self.masters.channels() {
             speakers.push((descriptors.len(), EventSource::Channel(id)));
@@ -291,7 +365,7 @@ impl Manager<'_> {
             return;
         }
         let current = &mut self.current;
-        if !current.is_serving() {
+        if !current.is_serving() || !self.is_in_charge {
             return;
         }
         let config = &current.loaded.config;
@@ -371,6 +445,9 @@ impl Manager<'_> {
                     return;
                 }
             };
+            let Some(signal) = self.heed_role(signal) else {
+                continue;
+            };
             let finishing = self.stopping != Stopping::No;
             match action_of(signal, self.start.fpm_mode.is_some(), finishing) {
                 SignalAction::Reap => self.reap(),
@@ -396,6 +473,15 @@ impl Manager<'_> {
                     return;
                 }
             };
+            if let Some(anchor) = &mut self.roles.anchor {
+                anchor.exited(pid, exit);
+            }
+            if let Some((successor, _)) = &mut self.roles.starting
+                && successor.pid == pid
+            {
+                successor.exited(exit);
+                continue;
+            }
             if self.keeper.borrow_mut().exited(now, pid, exit) || self.orders.exited(now, pid, exit)
             {
                 continue;
@@ -433,32 +519,13 @@ impl Manager<'_> {
     /// The first generation became ready, or failed: then weir ends.
     fn on_current(&mut self, event: Event) {
         match event {
+            Event::Ready if self.is_in_charge => self.serves(),
             Event::Ready => {
-                // Checking a configuration needs megabytes, and may not happen again for months.
-                weir_sys::memory::give_back();
-                events::serving(std::process::id());
-                self.notifier.ready();
-                if let Some(fpm_mode) = &self.start.fpm_mode {
-                    let interval = fpm_mode.monitor.get();
-                    self.notifier.monitor(interval, &mut self.current.gateway);
-                    (fpm_mode.ready)();
+                if self.declines {
+                    self.current.decline(true);
                 }
-                if let Some(folder) = &self.start.folder {
-                    let addresses = self.current.sockets.addresses();
-                    console::say(banner::text(
-                        folder,
-                        &self.current.loaded.config,
-                        &addresses,
-                    ));
-                } else {
-                    say_listeners(&self.current);
-                    if self.start.fpm_mode.is_none()
-                        && std::io::IsTerminal::is_terminal(&std::io::stderr())
-                    {
-                        let config = &self.current.loaded.config;
-                        let addresses = self.current.sockets.addresses();
-                        console::say(banner::of_file(&self.start.name, config, &addresses));
-                    }
+                if let Some(predecessor) = &mut self.predecessor {
+                    predecessor.tell_ready();
                 }
             }
             Event::Failed(cause) => self.fail(Failure::internal(cause)),
@@ -474,12 +541,37 @@ impl Manager<'_> {
             Event::FindFormer { id, whose } => {
                 let old = self.old.iter();
                 let workers = old.flat_map(|old| old.workers(&self.masters));
-                let workers: Vec<(u32, String)> = workers.collect();
+                let before = self.predecessor.iter();
+                let before = before.flat_map(|p| p.workers.iter().cloned());
+                let workers: Vec<(u32, String)> = workers.chain(before).collect();
                 self.current
                     .find_former(Instant::now(), (id, whose), &workers);
             }
             Event::Restarts => self.counts.gateway_restarts += 1,
             Event::Hangs => self.counts.gateway_hangs += 1,
+        }
+    }
+
+    /// The first generation serves, and this weir is in charge.
+    fn serves(&mut self) {
+        // Checking a configuration needs megabytes, and may not happen again for months.
+        weir_sys::memory::give_back();
+        events::serving(std::process::id());
+        self.notifier.ready();
+        if let Some(fpm_mode) = &self.start.fpm_mode {
+            let interval = fpm_mode.monitor.get();
+            self.notifier.monitor(interval, &mut self.current.gateway);
+            (fpm_mode.ready)();
+        }
+        let config = &self.current.loaded.config;
+        let addresses = self.current.sockets.addresses();
+        if let Some(folder) = &self.start.folder {
+            return console::say(banner::text(folder, config, &addresses));
+        }
+        say_listeners(&self.current);
+        let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+        if self.start.fpm_mode.is_none() && is_terminal {
+            console::say(banner::of_file(&self.start.name, config, &addresses));
         }
     }
 
@@ -494,7 +586,11 @@ impl Manager<'_> {
         let old = self.old.iter();
         let old = old.map(|old| ToGateway::OldGeneration(old.as_old(now)));
         let logs = log_sink::health().into_iter().map(ToGateway::ManagerLog);
-        old.chain(last)
+        let before = self.predecessor.iter();
+        let before = before.flat_map(|p| p.old.iter().cloned());
+        let before = before.map(ToGateway::OldGeneration);
+        old.chain(before)
+            .chain(last)
             .chain(logs)
             .chain(self.orders.report())
             .collect()
@@ -509,6 +605,12 @@ impl Manager<'_> {
         match action {
             Action::Reload if self.stopping == Stopping::No => {
                 self.reload(Reload::Keep, Some(asker));
+            }
+            Action::Upgrade if self.stopping == Stopping::No => {
+                self.reload(Reload::Upgrade, Some(asker));
+            }
+            _ if self.roles.in_charge.is_some() => {
+                self.answer(&[asker], false, "another weir is in charge now: ask again");
             }
             Action::Stop if self.stopping == Stopping::No => {
                 self.answer(&[asker], true, "stopping");
@@ -530,7 +632,7 @@ impl Manager<'_> {
                 log::info!("by an operator's command: {text}");
                 self.answer(&[asker], true, text);
             }
-            Action::Reload | Action::Stop | Action::Decline { .. } => {
+            Action::Reload | Action::Upgrade | Action::Stop | Action::Decline { .. } => {
                 self.answer(&[asker], false, "weir is stopping")
             }
             // The generation itself does this.
@@ -549,6 +651,9 @@ impl Manager<'_> {
     }
 
     fn reopen_logs(&mut self) {
+        if let Some(predecessor) = &self.predecessor {
+            predecessor.reopen_logs();
+        }
         for generation in self.generations_mut() {
             if let Err(error) = generation.reopen_logs() {
                 say_lines(
@@ -574,6 +679,7 @@ impl Manager<'_> {
         // Our last listening sockets: from now on connections are refused, so that clients can go elsewhere.
         self.names.close();
         self.abandon_next(now);
+        self.abandon_upgrade();
     }
 
     fn stop_at_once(&mut self) {
@@ -584,7 +690,14 @@ impl Manager<'_> {
         self.notifier.stopping();
         self.stopping = Stopping::AtOnce;
         let now = Instant::now();
+        self.stopped_at = Some(now);
+        if let Some(predecessor) = &self.predecessor
+            && self.is_in_charge
+        {
+            predecessor.stop_now();
+        }
         self.abandon_next(now);
+        self.abandon_upgrade();
         self.generations_mut()
             .for_each(|generation| generation.stop_now(now));
     }

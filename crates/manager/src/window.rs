@@ -2,6 +2,7 @@
 //! across reloads. Also the token for access over TCP.
 
 use std::{
+    cell::Cell,
     fs, io,
     net::SocketAddr,
     os::fd::OwnedFd,
@@ -35,6 +36,12 @@ struct BoundTcp {
     socket: OwnedFd,
 }
 
+/// The unix socket of another weir: its path, the path's identity, and the socket.
+pub(super) type TakenUnix = (PathBuf, Option<Name>, OwnedFd);
+
+/// The unix socket's path, the path's identity, and the socket.
+type UnixPart<'a> = (&'a Path, Option<Name>, &'a OwnedFd);
+
 /// The unix socket. Its path is removed when the last copy is dropped.
 #[derive(Debug, Clone)]
 struct WindowSocket(Rc<Bound>);
@@ -45,6 +52,8 @@ struct Bound {
     socket: OwnedFd,
     /// Identity of the path, if we have created it.
     name: Option<Name>,
+    /// The path is removed with the socket; not while another weir has it, too.
+    is_ours: Cell<bool>,
 }
 
 impl WindowSocket {
@@ -79,6 +88,7 @@ impl WindowSocket {
                 name: name_of(&path),
                 path,
                 socket,
+                is_ours: Cell::new(true),
             })))),
             Err(error) if usual => {
                 let shown = path.display();
@@ -118,7 +128,8 @@ impl WindowSocket {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        if name_of(&self.path) == self.name
+        if self.is_ours.get()
+            && name_of(&self.path) == self.name
             && let Err(error) = weir_sys::file::remove(&self.path)
         {
             log::warn!("cannot remove the socket {}: {error}", self.path.display());
@@ -180,6 +191,40 @@ impl Windows {
             );
         }
         Ok(Self { unix, tcp, token })
+    }
+
+    /// The sockets of the weir before this one, which still has them.
+    pub(super) fn taken_over(unix: Option<TakenUnix>, tcp: Option<(SocketAddr, OwnedFd)>) -> Self {
+        let unix = unix.map(|(path, name, socket)| {
+            WindowSocket(Rc::new(Bound {
+                path,
+                socket,
+                name,
+                is_ours: Cell::new(false),
+            }))
+        });
+        let tcp = tcp.map(|(wanted, socket)| Rc::new(BoundTcp { wanted, socket }));
+        Self {
+            unix,
+            tcp,
+            token: None,
+        }
+    }
+
+    /// The sockets, for another weir: the unix one with its path and the path's identity, the TCP one with its address.
+    pub(super) fn parts(&self) -> (Option<UnixPart<'_>>, Option<(SocketAddr, &OwnedFd)>) {
+        let unix = self.unix.as_ref().map(|unix| &unix.0);
+        (
+            unix.map(|unix| (unix.path.as_path(), unix.name, &unix.socket)),
+            self.tcp.as_ref().map(|tcp| (tcp.wanted, &tcp.socket)),
+        )
+    }
+
+    /// Says whether the unix socket's path is removed with it, or another weir has it.
+    pub(super) fn set_ours(&self, is_ours: bool) {
+        if let Some(unix) = &self.unix {
+            unix.0.is_ours.set(is_ours);
+        }
     }
 
     /// The messages for the gateway.

@@ -5,11 +5,12 @@ use std::{
     fmt,
     io::{self, Read},
     os::{
-        fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
+        fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
         unix::process::CommandExt,
     },
     path::PathBuf,
     process::{Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use rustix::{
@@ -25,7 +26,7 @@ use crate::{
 };
 
 /// A process to start. It inherits only the three given descriptors, leads its own session, has default actions for
-/// all signals, and is killed when the thread that starts it ends.
+/// all signals, and is killed when the thread that starts it ends (unless `outlives_us`).
 #[derive(Debug)]
 pub struct Spawn {
     /// Path of the program. PATH is not searched.
@@ -53,6 +54,8 @@ pub struct Spawn {
     pub priority: Option<i32>,
     /// Allow huge pages, whatever our own setting is ([`crate::memory::use_huge_pages`]).
     pub huge_pages: bool,
+    /// It goes on when the thread that starts it ends.
+    pub outlives_us: bool,
     /// Its descriptor 0.
     pub stdin: OwnedFd,
     /// Its descriptor 1.
@@ -130,6 +133,7 @@ impl Spawn {
             core_size: None,
             priority: None,
             huge_pages: false,
+            outlives_us: false,
             stdin,
             stdout,
             stderr,
@@ -171,6 +175,7 @@ impl Spawn {
             core_size: self.core_size,
             priority: self.priority,
             huge_pages: self.huge_pages,
+            outlives_us: self.outlives_us,
             parent: process::getpid(),
             tell_step: tell_step.as_raw_fd(),
         };
@@ -266,6 +271,46 @@ pub fn kill(pid: u32) -> io::Result<()> {
 pub fn hang_up(pid: u32) -> io::Result<()> {
     let pid = process_id(pid).ok_or(Errno::SRCH)?;
     Ok(process::kill_process(pid, process::Signal::HUP)?)
+}
+
+/// Sends a signal to a process. It is not an error if the process is gone.
+///
+/// # Errors
+/// As kill(2).
+pub fn send_signal(pid: u32, signal: signal::Signal) -> io::Result<()> {
+    let pid = process_id(pid).ok_or(Errno::SRCH)?;
+    let signal = process::Signal::from_named_raw(signal.number()).ok_or(Errno::INVAL)?;
+    unless_gone(process::kill_process(pid, signal))
+}
+
+/// Makes this process the new parent of processes below it whose parents end, as process 1 is for all others
+/// (`PR_SET_CHILD_SUBREAPER`).
+///
+/// # Errors
+/// As prctl(2).
+pub fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: sets a flag of this process.
+    checked(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) })
+}
+
+/// Takes ownership of `count` descriptors from number 3 on, which a service manager has opened for this process
+/// (sd_listen_fds(3)). They become close-on-exec. Those that are not open are left out. Call it once, before anything else is
+/// opened: later calls return nothing.
+pub fn take_listen_fds(count: u32) -> Vec<OwnedFd> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Vec::new();
+    }
+    let take = |number: RawFd| {
+        // SAFETY: only looks whether the number is open; the result is closed below or returned.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+        rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC).ok()?;
+        // SAFETY: it is open, and nobody in this process owns it: it was open when the program began, and this runs once and
+        // before anything else is opened.
+        Some(unsafe { OwnedFd::from_raw_fd(number) })
+    };
+    let count = RawFd::try_from(count).unwrap_or(0);
+    (3..3 + count).filter_map(take).collect()
 }
 
 /// Continues a process that was stopped (`SIGSTOP`). It has no effect on other processes. It is not an error if the
@@ -409,6 +454,7 @@ struct Child {
     core_size: Option<u64>,
     priority: Option<i32>,
     huge_pages: bool,
+    outlives_us: bool,
     parent: Pid,
     tell_step: RawFd,
 }
@@ -470,9 +516,11 @@ impl Child {
         }
         // A change of user resets this, so set it after that.
         *step = Step::ParentDeath;
-        process::set_parent_process_death_signal(Some(process::Signal::KILL))?;
-        if process::getppid() != Some(self.parent) {
-            return Err(Errno::SRCH.into());
+        if !self.outlives_us {
+            process::set_parent_process_death_signal(Some(process::Signal::KILL))?;
+            if process::getppid() != Some(self.parent) {
+                return Err(Errno::SRCH.into());
+            }
         }
         *step = Step::Descriptors;
         close_from_on_exec(3)

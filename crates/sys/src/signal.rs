@@ -157,7 +157,7 @@ impl Signal {
         (Self::Child, libc::SIGCHLD),
     ];
 
-    fn number(self) -> i32 {
+    pub(crate) fn number(self) -> i32 {
         Self::ALL[self as usize].1
     }
 

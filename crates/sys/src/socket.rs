@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSlice},
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::{AsRawFd, BorrowedFd, RawFd},
     time::Duration,
 };
 
@@ -44,6 +44,23 @@ pub fn hold_until_end(socket: BorrowedFd<'_>) -> io::Result<()> {
 /// never waits.
 pub fn peer_closed(socket: BorrowedFd<'_>) -> bool {
     !matches!(peek(socket), Err(Errno::AGAIN))
+}
+
+/// Whether the descriptor with this number (0 to 2) is a unix socket for packets, as two processes of weir have between them.
+pub fn carries_packets(number: RawFd) -> bool {
+    if !(0..=2).contains(&number) {
+        return false;
+    }
+    // SAFETY: 0 to 2 are never closed by safe code; where it is not open, the calls fail.
+    let socket = unsafe { BorrowedFd::borrow_raw(number) };
+    net::sockopt::socket_domain(socket) == Ok(net::AddressFamily::UNIX)
+        && net::sockopt::socket_type(socket) == Ok(net::SocketType::SEQPACKET)
+}
+
+/// Whether a socket is for streams and listens.
+pub fn listens(socket: BorrowedFd<'_>) -> bool {
+    net::sockopt::socket_type(socket) == Ok(net::SocketType::STREAM)
+        && net::sockopt::socket_acceptconn(socket) == Ok(true)
 }
 
 /// Whether there are unread bytes. Consumes nothing and never waits.

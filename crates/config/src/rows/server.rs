@@ -26,6 +26,8 @@ pub(super) const SERVER: &[Row] = &[
     key(&[Server], "max_old_generations", Kind::Count { min: 1, max: 1000 }, Value("8"),
         "Maximum number of old configurations that still finish their requests. A further reload waits \
          until one of them has ended, for `shutdown_timeout` at most."),
+    key(&[Server], "upgrade_timeout", Kind::Duration { zero: false }, Value("\"60s\""),
+        "How long a new weir may take until it serves, at `weir upgrade`. It is given up then, and the old one goes on."),
     key(&[Server], "gateway_timeout", Kind::Duration { zero: true }, Value("\"20s\""),
         "A gateway that gives no sign of life for this time, because it hangs or was stopped, is killed and replaced. \"0\": never."),
     key(&[Server], "max_connections", Kind::Count { min: 1, max: 10_000_000 },

@@ -55,6 +55,7 @@ impl Orders {
             core_size: Some(0),
             priority: None,
             huge_pages: false,
+            outlives_us: false,
             stdin: theirs,
             stdout: io::stdout().as_fd().try_clone_to_owned()?,
             stderr: io::stderr().as_fd().try_clone_to_owned()?,

@@ -17,7 +17,7 @@ use weir_sys::{
 };
 
 use super::{Problem, Program, Runs, Us, check_folder, egress};
-use crate::{php::Spec, workers::resolve};
+use crate::{php::Spec, program::OF_THIS_PROCESS, workers::resolve};
 
 /// Makes the plans of pools, and collects problems.
 pub(super) struct Pools<'a> {
@@ -181,7 +181,7 @@ impl<'a> Pools<'a> {
     fn environment(&self, workers: &Workers, egress: Option<&Path>) -> Vec<(OsString, OsString)> {
         let mut environment: Vec<(OsString, OsString)> = match workers.clear_env {
             true => Vec::new(),
-            false => std::env::vars_os().collect(),
+            false => own_environment().collect(),
         };
         for (name, value) in self.additions(workers, egress) {
             environment.retain(|(other, _)| *other != name);
@@ -206,7 +206,7 @@ impl<'a> Pools<'a> {
             Some(egress) if workers.clear_env => egress.variables(),
             _ => Vec::new(),
         };
-        std::env::vars_os()
+        own_environment()
             .filter(|(name, _)| secret.iter().all(|secret| name != secret))
             .collect()
     }
@@ -468,6 +468,11 @@ pub(crate) fn find_program(name: &str, chroot: Option<&Path>) -> Result<PathBuf,
 
 /// After how many requests php-cgi ends; 0: never.
 const PHP_REQUESTS: &str = "PHP_FCGI_MAX_REQUESTS";
+
+/// Our environment, without what is about this process alone.
+fn own_environment() -> impl Iterator<Item = (OsString, OsString)> {
+    std::env::vars_os().filter(|(name, _)| !OF_THIS_PROCESS.iter().any(|own| name == own))
+}
 
 #[cfg(test)]
 mod tests {

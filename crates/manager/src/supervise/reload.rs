@@ -85,7 +85,7 @@ impl Manager<'_> {
         }
     }
 
-    fn reload_is_over(&mut self, askers: &[Requester], done: bool, text: String) {
+    pub(super) fn reload_is_over(&mut self, askers: &[Requester], done: bool, text: String) {
         self.answer(askers, done, &text);
         self.last_reload = Some((Instant::now(), done, text));
     }
@@ -94,18 +94,19 @@ impl Manager<'_> {
     pub(super) fn reload_again(&mut self) {
         if self.stopping == Stopping::No
             && self.next.is_none()
+            && self.roles.starting.is_none()
             && self.has_room()
             && let Some((how, askers)) = self.reload_again.take()
         {
             self.askers = askers;
-            events::reloading();
-            self.begin_reload(how);
+            self.begin(how);
         }
     }
 
     /// Whether one more configuration may be finishing: each has a gateway and the workers that it still needs.
     fn has_room(&self) -> bool {
-        self.old.len() < self.current.loaded.config.server.max_old_generations
+        let before = self.predecessor.as_ref().map_or(0, |p| p.old.len());
+        self.old.len() + before < self.current.loaded.config.server.max_old_generations
     }
 
     /// Logs what a reload waits for.
@@ -129,19 +130,31 @@ impl Manager<'_> {
         }
     }
 
-    pub(super) fn reload(&mut self, how: Reload, asker: Option<Requester>) {
+    pub(super) fn reload(&mut self, mut how: Reload, asker: Option<Requester>) {
         if self.stopping != Stopping::No {
             return events::reloading();
         }
-        let waits = self.next.is_none() && !self.has_room();
+        if !self.is_in_charge {
+            let text = "this weir is not in charge yet";
+            return self.answer(asker.as_slice(), false, text);
+        }
+        if how != Reload::Upgrade && self.start.origin.program.is_replaced() {
+            let program = self.start.origin.program.path.display();
+            log::info!("{program} was replaced since this weir started: the reload is an upgrade");
+            how = Reload::Upgrade;
+        }
+        if how == Reload::Upgrade && self.roles.starting.is_some() {
+            let text = "an upgrade is already under way";
+            log::warn!("{text}");
+            return self.answer(asker.as_slice(), false, text);
+        }
+        let waits = self.next.is_none() && self.roles.starting.is_none() && !self.has_room();
         if waits && self.reload_again.is_none() {
             self.say_that_it_waits();
         }
-        if waits || self.next.is_some() {
+        if waits || self.next.is_some() || self.roles.starting.is_some() {
             let (again, askers) = self.reload_again.get_or_insert((how, Vec::new()));
-            if how == Reload::Anew {
-                *again = how;
-            }
+            *again = how.max(*again);
             match (asker, askers.len() < MAX_ASKERS) {
                 (Some(asker), false) => self.answer(&[asker], false, "too many such commands"),
                 (asker, _) => askers.extend(asker),
@@ -149,14 +162,22 @@ impl Manager<'_> {
             return;
         }
         self.askers.extend(asker);
+        self.begin(how);
+    }
+
+    fn begin(&mut self, how: Reload) {
         events::reloading();
-        self.begin_reload(how);
+        match how {
+            Reload::Upgrade => self.begin_upgrade(),
+            how => self.begin_reload(how),
+        }
     }
 
     /// Restarts everything if too many workers have crashed.
     pub(super) fn heed_emergency(&mut self) {
         let is_emergency = self.current.pools.take_emergency();
-        if is_emergency && self.stopping == Stopping::No && self.next.is_none() {
+        let is_free = self.next.is_none() && self.roles.starting.is_none();
+        if is_emergency && self.stopping == Stopping::No && is_free {
             self.begin_reload(Reload::Anew);
         }
     }

@@ -199,6 +199,7 @@ fn start_program(program: &Program, now: Instant) -> Result<Started, String> {
         core_size: program.core_size,
         priority: program.priority,
         huge_pages: true,
+        outlives_us: false,
         stdin: socket.listening.try_clone().map_err(text)?,
         stdout,
         stderr,

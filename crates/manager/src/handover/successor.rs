@@ -1,0 +1,220 @@
+//! The new weir, as the old one sees it.
+
+use std::{
+    collections::VecDeque,
+    io::{self, PipeReader, Read},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use weir_sys::{
+    limits::OpenFiles,
+    message,
+    process::{self, Exit, Spawn},
+};
+
+use super::{ToPredecessor, ToSuccessor, receive, send};
+use crate::{gateway::is_full, program::Program};
+
+/// The new weir while it starts, and after it has taken over.
+#[derive(Debug)]
+pub(crate) struct Successor {
+    pub(crate) pid: u32,
+    /// `None`: it has ended.
+    channel: Option<OwnedFd>,
+    queue: VecDeque<(ToSuccessor, Option<OwnedFd>)>,
+    /// Its standard error until it has proved to be a weir that takes over.
+    output: Option<PipeReader>,
+    said: Vec<u8>,
+    /// Its version; `None`: it has not said it yet.
+    version: Option<String>,
+    /// When it is given up.
+    until: Instant,
+    limit: Duration,
+    exit: Option<Exit>,
+}
+
+/// How its start has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It serves.
+    Ready,
+    /// It does not, for this reason.
+    Failed(String),
+}
+
+impl Successor {
+    /// Starts the program.
+    ///
+    /// # Errors
+    /// Why it cannot be started.
+    pub(crate) fn start(
+        program: &Program,
+        open_files: OpenFiles,
+        limit: Duration,
+    ) -> Result<Self, String> {
+        let text = |error: io::Error| error.to_string();
+        let (ours, theirs) = message::pair().map_err(text)?;
+        let (output, stderr) = io::pipe().map_err(text)?;
+        weir_sys::listener::set_waiting(&output.try_clone().map_err(text)?.into(), false)
+            .map_err(text)?;
+        let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(text)?;
+        let mut arguments = program.arguments.iter().cloned();
+        let spawn = Spawn {
+            name: arguments.next(),
+            arguments: arguments.collect(),
+            environment: program.environment(),
+            open_files: Some(open_files),
+            outlives_us: true,
+            ..Spawn::new(&program.path, theirs, stdout, stderr.into())
+        };
+        let shown = program.path.display();
+        let pid = spawn
+            .start()
+            .map_err(|error| format!("{shown} cannot be started: {error}"))?;
+        Ok(Self {
+            pid,
+            channel: Some(ours),
+            queue: VecDeque::new(),
+            output: Some(output),
+            said: Vec::new(),
+            version: None,
+            until: Instant::now() + limit,
+            limit,
+            exit: None,
+        })
+    }
+
+    /// Queues a message.
+    pub(crate) fn tell(&mut self, message: ToSuccessor, attached: Option<OwnedFd>) {
+        if self.channel.is_some() {
+            self.queue.push_back((message, attached));
+            self.flush();
+        }
+    }
+
+    /// Its version, for messages.
+    pub(crate) fn version(&self) -> &str {
+        self.version.as_deref().unwrap_or("unknown")
+    }
+
+    /// Its process has ended.
+    pub(crate) fn exited(&mut self, exit: Exit) {
+        self.exit = Some(exit);
+    }
+
+    /// Looks how its start goes; `None`: it goes on.
+    pub(crate) fn look(&mut self, now: Instant) -> Option<Outcome> {
+        self.flush();
+        self.read_output();
+        while let Some(message) = self.next() {
+            match message {
+                ToPredecessor::Hello { version } => {
+                    self.version = Some(version);
+                    // Its messages go to our standard error from now on.
+                    self.output = None;
+                }
+                ToPredecessor::Ready => return Some(Outcome::Ready),
+                ToPredecessor::Failed(cause) => return Some(Outcome::Failed(cause)),
+                ToPredecessor::ReopenLogs | ToPredecessor::StopNow => {}
+            }
+        }
+        if let Some(exit) = self.exit {
+            // What it said last.
+            self.read_output();
+            let cause = format!("the new weir ended before it served: {exit}");
+            return Some(Outcome::Failed(self.with_output(cause)));
+        }
+        (self.until <= now).then(|| {
+            let cause = format!(
+                "the new weir (process {}) did not serve within {:?} ([server] upgrade_timeout)",
+                self.pid, self.limit
+            );
+            Outcome::Failed(self.with_output(cause))
+        })
+    }
+
+    /// Its next message.
+    pub(crate) fn next(&mut self) -> Option<ToPredecessor> {
+        match receive(self.channel.as_ref()?.as_fd()) {
+            Ok(Some((message, _))) => Some(message),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Ok(None) | Err(_) => {
+                self.channel = None;
+                self.queue.clear();
+                None
+            }
+        }
+    }
+
+    /// Kills it with all that it has started.
+    pub(crate) fn kill(&self) {
+        if self.exit.is_none()
+            && let Err(error) = process::kill(self.pid)
+        {
+            log::error!("cannot kill the new weir (process {}): {error}", self.pid);
+        }
+    }
+
+    /// The descriptors to wait for.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let channel = self.channel.as_ref().map(AsFd::as_fd);
+        channel
+            .into_iter()
+            .chain(self.output.as_ref().map(AsFd::as_fd))
+    }
+
+    /// When [`look`](Self::look) has something to do.
+    pub(crate) fn deadline(&self, now: Instant) -> Instant {
+        match self.queue.is_empty() {
+            true => self.until,
+            false => now + RESEND,
+        }
+    }
+
+    /// Sends what the channel takes now.
+    pub(crate) fn flush(&mut self) {
+        let Some(channel) = &self.channel else {
+            return;
+        };
+        while let Some((message, attached)) = self.queue.front() {
+            let attached = attached.as_ref().map(AsFd::as_fd);
+            match send(channel.as_fd(), message, attached) {
+                Ok(()) => drop(self.queue.pop_front()),
+                Err(error) if is_full(&error) => return,
+                // It ends, and its exit says why.
+                Err(_) => return self.queue.clear(),
+            }
+        }
+    }
+
+    fn read_output(&mut self) {
+        let mut buffer = [0; 4096];
+        while let Some(output) = &mut self.output {
+            match output.read(&mut buffer) {
+                Ok(0) => self.output = None,
+                Ok(length) => {
+                    self.said.extend(&buffer[..length]);
+                    let extra = self.said.len().saturating_sub(MOST_OUTPUT);
+                    self.said.drain(..extra);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn with_output(&self, cause: String) -> String {
+        let said = String::from_utf8_lossy(&self.said);
+        match said.trim() {
+            "" => cause,
+            said => format!("{cause}; it said:\n{said}"),
+        }
+    }
+}
+
+/// Bytes of its output that are kept.
+const MOST_OUTPUT: usize = 8192;
+
+/// Pause before a message is sent again for which the channel had no room.
+const RESEND: Duration = Duration::from_millis(5);
