@@ -1,7 +1,7 @@
 //! Very many certificates, and very many handshakes that are never finished.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -82,6 +82,64 @@ fn hello() -> Vec<u8> {
     let mut hello = Vec::new();
     client.write_tls(&mut hello).expect("bytes");
     hello
+}
+
+/// The same message with an extension of so many bytes that means nothing (RFC 7685).
+fn padded(hello: &[u8], bytes: usize) -> Vec<u8> {
+    let mut message = hello[5..].to_vec();
+    // Behind version and random: session, ciphers, compression.
+    let mut at = 4 + 2 + 32;
+    at += 1 + usize::from(message[at]);
+    at += 2 + usize::from(u16::from_be_bytes([message[at], message[at + 1]]));
+    at += 1 + usize::from(message[at]);
+    let extensions = message.len() - at - 2 + 4 + bytes;
+    message[at..at + 2].copy_from_slice(&(extensions as u16).to_be_bytes());
+    // In front of all others: that of a ticket must be the last.
+    let mut padding = vec![0, 21];
+    padding.extend((bytes as u16).to_be_bytes());
+    padding.resize(4 + bytes, 0);
+    message.splice(at + 2..at + 2, padding);
+    let length = (message.len() - 4) as u32;
+    message[1..4].copy_from_slice(&length.to_be_bytes()[1..]);
+    let records = message.chunks(16_384).flat_map(|part| {
+        let mut record = vec![22, 3, 1];
+        record.extend((part.len() as u16).to_be_bytes());
+        record.extend(part);
+        record
+    });
+    records.collect()
+}
+
+#[test]
+fn the_first_message_of_a_handshake_may_be_long_but_not_endless() {
+    let (weir, _) = Tls::new()
+        .with(|setup| setup.listen("header_timeout = \"10m\""))
+        .start();
+    let first_byte = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(weir.address()).expect("a connection");
+        stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
+        // What is refused is not read whole.
+        let _ = stream.write_all(bytes);
+        let mut byte = [0];
+        match stream.read_exact(&mut byte) {
+            Ok(()) => Some(byte[0]),
+            Err(error) => {
+                let waits = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+                assert!(!waits, "weir waits for the rest");
+                None
+            }
+        }
+    };
+    let hello = hello();
+    for length in [0, 1000, 12_000] {
+        assert_eq!(first_byte(&padded(&hello, length)), Some(22), "{length}");
+    }
+    // Only its beginning, so that a server that waits for the rest says nothing. An alert, or a reset behind it.
+    let endless = padded(&hello, 60_000);
+    for sent in [30_000, 60_000] {
+        let first = first_byte(&endless[..sent]);
+        assert!(matches!(first, Some(21) | None), "{first:?}");
+    }
 }
 
 /// Allows this process so many open files.

@@ -44,6 +44,8 @@ pub struct Session {
     /// The certificate, until the handshake is over.
     certificate: Option<Arc<CertifiedKey>>,
     authority: Option<usize>,
+    /// Bytes that came before the handshake was over.
+    handshake_bytes: usize,
     info: Option<Arc<Info>>,
 }
 
@@ -133,6 +135,7 @@ impl Session {
             has_ended: false,
             certificate: None,
             authority: None,
+            handshake_bytes: 0,
             info: None,
         }
     }
@@ -179,11 +182,36 @@ impl Session {
                 }
                 return Err(broken);
             }
+            self.limit_handshake(before - rest.len())?;
         }
         if !rest.is_empty() && !self.has_ended {
             self.pending = rest.to_vec();
         }
         Ok(filled)
+    }
+
+    /// Counts bytes of the handshake: a message that does not end would hold memory until the deadline.
+    fn limit_handshake(&mut self, bytes: usize) -> Result<(), Broken> {
+        if self.info.is_some() {
+            return Ok(());
+        }
+        self.handshake_bytes += bytes;
+        let most = match self.authority {
+            None => MOST_BYTES,
+            Some(_) => MOST_WITH_CERTIFICATE,
+        };
+        if self.handshake_bytes <= most {
+            return Ok(());
+        }
+        let alert = match self.state {
+            State::Hello(_) => ILLEGAL_PARAMETER.to_vec(),
+            // It would have to be encrypted.
+            _ => Vec::new(),
+        };
+        self.fail(alert);
+        Err(Broken::Tls(
+            "the client sends more than a handshake has".into(),
+        ))
     }
 
     /// Plain bytes that rustls has.
@@ -475,3 +503,9 @@ fn cipher(suite: CipherSuite) -> &'static str {
 
 /// The alert unrecognized_name, fatal, as a record (RFC 6066 §3, RFC 8446 §6.2).
 const UNRECOGNIZED_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
+/// The alert illegal_parameter, fatal, as a record (RFC 8446 §6.2).
+const ILLEGAL_PARAMETER: &[u8] = &[21, 3, 3, 0, 2, 2, 47];
+/// What a client may send before its handshake is over, bytes: a first message of 16 KB, as BoringSSL allows, and the rest.
+const MOST_BYTES: usize = 24 * 1024;
+/// The same if it is asked for a certificate.
+const MOST_WITH_CERTIFICATE: usize = 128 * 1024;
