@@ -95,12 +95,17 @@ pub struct WorkerScore {
 #[derive(Debug)]
 pub struct Score(&'static WorkerScore);
 
-/// A consistent copy of an entry.
+/// A copy of an entry.
+#[derive(Default)]
 struct Activity {
+    pid: u32,
+    started: u64,
+    requests: u64,
     stage: Stage,
     begun: u64,
     duration: u64,
     cost: Cost,
+    content_length: u64,
     texts: [Vec<u8>; TEXTS],
 }
 
@@ -203,14 +208,15 @@ impl WorkerScore {
     }
 
     /// Calls `read` with the script and the URI of its running or last request. Returns the result, and when the
-    /// request began ([`clock::now`]).
+    /// request began ([`clock::now`]). Both texts are empty if the entry changes all the time; it does not for who has the
+    /// right to use the worker.
     pub fn request<T>(&self, read: impl FnOnce(&[u8], &[u8]) -> T) -> (T, u64) {
         let Activity { begun, texts, .. } = self.read();
         let [_, uri, script, ..] = &texts;
         (read(script, uri), begun)
     }
 
-    /// The figures of this worker.
+    /// The figures of this worker. Without its request if the entry changes all the time.
     pub fn status(&self) -> WorkerStatus {
         let activity = self.read();
         let duration = activity.elapsed();
@@ -221,16 +227,16 @@ impl WorkerScore {
         let [method, uri, script, user, authorization] = activity.texts;
         let mut uri = uri.splitn(2, |byte| *byte == b'?');
         WorkerStatus {
-            pid: self.pid.load(Relaxed),
+            pid: activity.pid,
             stage: activity.stage,
-            started: UNIX_EPOCH + Duration::from_micros(self.started.load(Relaxed)),
-            requests: self.requests.load(Relaxed),
+            started: UNIX_EPOCH + Duration::from_micros(activity.started),
+            requests: activity.requests,
             request: RequestStatus {
                 duration,
                 method,
                 uri: uri.next().unwrap_or_default().to_vec(),
                 query: uri.next().unwrap_or_default().to_vec(),
-                content_length: self.content_length.load(Relaxed),
+                content_length: activity.content_length,
                 user: match &user[..] {
                     b"" => user_of(&authorization).unwrap_or_default(),
                     user => user.to_vec(),
@@ -295,13 +301,11 @@ impl WorkerScore {
         &self.far.get_or_init(far)[..]
     }
 
-    /// A copy of the entry. If it changes all the time, it may be mixed of two requests in the end.
+    /// A copy of the entry at one moment. If there is none because the entry changes all the time, or its writer has
+    /// stopped in the middle, the copy is without a request.
     fn read(&self) -> Activity {
         for attempt in 0..ATTEMPTS {
-            let before = self.version.load(Acquire);
-            let activity = self.copy();
-            fence(Acquire);
-            if before & 1 == 0 && self.version.load(Relaxed) == before {
+            if let Some(activity) = self.try_read() {
                 return activity;
             }
             if attempt > ATTEMPTS / 2 {
@@ -309,7 +313,31 @@ impl WorkerScore {
                 thread::yield_now();
             }
         }
-        self.copy()
+        // These are right one by one.
+        Activity {
+            pid: self.pid.load(Relaxed),
+            started: self.started.load(Relaxed),
+            requests: self.requests.load(Relaxed),
+            stage: self.stage(),
+            begun: clock::now(),
+            ..Activity::default()
+        }
+    }
+
+    /// A copy of the entry; `None` if it has changed meanwhile.
+    fn try_read(&self) -> Option<Activity> {
+        let before = self.version.load(Acquire);
+        let activity = self.copy();
+        fence(Acquire);
+        (before & 1 == 0 && self.version.load(Relaxed) == before).then_some(activity)
+    }
+
+    fn stage(&self) -> Stage {
+        match self.stage.load(Relaxed) {
+            RUNNING => Stage::Running,
+            FINISHING => Stage::Finishing,
+            _ => Stage::Idle,
+        }
     }
 
     fn copy(&self) -> Activity {
@@ -326,11 +354,10 @@ impl WorkerScore {
         });
         let [cpu, user, memory, resident] = self.cost.each_ref().map(|value| value.load(Relaxed));
         Activity {
-            stage: match self.stage.load(Relaxed) {
-                RUNNING => Stage::Running,
-                FINISHING => Stage::Finishing,
-                _ => Stage::Idle,
-            },
+            pid: self.pid.load(Relaxed),
+            started: self.started.load(Relaxed),
+            requests: self.requests.load(Relaxed),
+            stage: self.stage(),
             begun: self.begun.load(Relaxed),
             duration: self.duration.load(Relaxed),
             cost: Cost {
@@ -339,6 +366,7 @@ impl WorkerScore {
                 memory,
                 resident,
             },
+            content_length: self.content_length.load(Relaxed),
             texts,
         }
     }
@@ -411,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_tells_of_the_running_request_and_then_of_the_last() {
+    fn a_score_shows_the_running_request_and_then_the_last() {
         let score = Score::new(7);
         let fresh = score.status();
         assert_eq!(
@@ -448,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_tells_for_which_request_its_worker_works_and_until_when() {
+    fn a_score_shows_for_which_request_its_worker_works_and_until_when() {
         let score = Score::new(7);
         assert_eq!(score.works(), None);
         score.begin(&facts(), 0);
@@ -490,5 +518,102 @@ mod tests {
             assert_eq!(request.uri.len(), LONGEST);
             assert_eq!(request.user, b"");
         }
+    }
+    /// Facts of which each part is made of the same digit.
+    fn facts_of(texts: &[[u8; 64]; 10], digit: usize) -> Facts<'_> {
+        // Of different lengths, so that a mixture of two requests shows.
+        let text = &texts[digit][..40 + digit];
+        Facts {
+            method: &text[..digit + 1],
+            uri: text,
+            script: text,
+            authorization: b"",
+            user: text,
+            content_length: digit as u64,
+        }
+    }
+
+    fn texts() -> [[u8; 64]; 10] {
+        std::array::from_fn(|digit| [b'0' + digit as u8; 64])
+    }
+
+    /// Whether all parts are those of one of these facts.
+    fn is_whole(request: &RequestStatus, texts: &[[u8; 64]; 10]) -> bool {
+        let facts = facts_of(texts, request.content_length as usize);
+        request.method == facts.method
+            && request.uri == facts.uri
+            && request.script == facts.script
+            && request.user == facts.user
+    }
+
+    #[test]
+    fn a_reader_shows_no_request_that_its_writer_has_not_finished_to_write() {
+        let (score, texts) = (Score::new(7), texts());
+        score.begin(&facts_of(&texts, 1), 0);
+        assert!(is_whole(&score.status().request, &texts));
+        score.change(|| {
+            // The writer has stored a part of the next request, and stops.
+            score.content_length.store(2, Relaxed);
+            score.lengths[0].store(5, Relaxed);
+            score.stage.store(FINISHING, Relaxed);
+            let torn = score.status();
+            assert_eq!(
+                (torn.pid, torn.requests, torn.stage),
+                (7, 1, Stage::Finishing)
+            );
+            let request = RequestStatus {
+                duration: torn.request.duration,
+                ..RequestStatus::default()
+            };
+            assert_eq!(torn.request, request);
+            assert!(
+                score
+                    .request(|script, uri| script.is_empty() && uri.is_empty())
+                    .0
+            );
+            score.put(&facts_of(&texts, 2));
+        });
+        let whole = score.status().request;
+        assert!(whole.content_length == 2 && is_whole(&whole, &texts));
+    }
+
+    #[test]
+    fn readers_never_see_parts_of_two_requests() {
+        let (score, texts) = (Score::new(1), texts());
+        let entry = score.get();
+        score.begin(&facts_of(&texts, 9), 0);
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0.. {
+                    entry.begin(&facts_of(&texts, number % 10), 0);
+                    if is_over.load(Relaxed) {
+                        return;
+                    }
+                    // On one processor the reader has its turn only here, or in the middle of a request.
+                    thread::yield_now();
+                }
+            });
+            let mut whole = 0;
+            while whole < 1_000 {
+                let Some(seen) = entry.try_read() else {
+                    thread::yield_now();
+                    continue;
+                };
+                whole += 1;
+                let [method, uri, script, user, _] = seen.texts;
+                let request = RequestStatus {
+                    method,
+                    uri,
+                    script,
+                    user,
+                    content_length: seen.content_length,
+                    ..RequestStatus::default()
+                };
+                let is_whole = is_whole(&request, &texts);
+                is_over.store(!is_whole || whole == 1_000, Relaxed);
+                assert!(is_whole, "{request:?}");
+            }
+        });
     }
 }
