@@ -37,7 +37,7 @@ use weir_observe::clock;
 
 use self::{
     close::{Ending, close},
-    send::{Cut, Sending},
+    send::{Completion, Cut, Sending},
     wire::{Budget, Left, Wire},
 };
 use super::{Answer, Begun, Front, Phase, RequestState, Steps, conn::FIRST_REQUEST};
@@ -113,9 +113,10 @@ impl<X: Front> Connection<X> {
                             }
                         }
                     };
-                    match std::mem::replace(&mut self.stage, Stage::Reading) {
-                        Stage::Sending(sending) => self.after_sending(*sending, sent),
-                        _ => Next::Part,
+                    match (sent, std::mem::replace(&mut self.stage, Stage::Reading)) {
+                        (Ok(()), Stage::Sending(sending)) => self.after_sending(sending.completion),
+                        (Err(cut), _) => Next::End(cut.ending()),
+                        (Ok(()), _) => Next::Part,
                     }
                 }
                 Stage::Closing(closing) => return closing.as_mut().poll(cx),
@@ -267,23 +268,21 @@ impl<X: Front> Connection<X> {
                 self.stage = Stage::Sending(Box::new(sending));
                 Poll::Pending
             }
-            Poll::Ready(sent) => Poll::Ready(self.after_sending(sending, sent)),
+            // Not the whole of it, which is large.
+            Poll::Ready(Ok(())) => Poll::Ready(self.after_sending(sending.completion)),
+            Poll::Ready(Err(cut)) => Poll::Ready(Next::End(cut.ending())),
         }
     }
 
-    fn after_sending(&mut self, mut sending: Sending<X::Receipt>, sent: Result<(), Cut>) -> Next {
-        match sent {
-            Ok(()) => {}
-            Err(Cut::Left) => return Next::End(Ending::Clean),
-            Err(Cut::Stuck | Cut::Truncated) => return Next::End(Ending::Abort),
-        }
-        if let Some(tunnel) = sending.take_tunnel() {
-            sending.end();
+    /// All of an answer was sent.
+    fn after_sending(&mut self, mut completion: Completion<X::Receipt>) -> Next {
+        if let Some(tunnel) = completion.take_tunnel() {
+            completion.end();
             return Next::End(Ending::Tunnel(tunnel, self.wire.take_rest()));
         }
-        let (keep, is_body_left) = (sending.keeps(), sending.request().is_body_left());
+        let (keep, is_body_left) = (completion.keeps(), completion.request().is_body_left());
         self.front.state().rest();
-        sending.end();
+        completion.end();
         self.wire.give_back();
         if keep {
             self.wire.next_request();

@@ -14,7 +14,7 @@ use weir_http1::{
 use weir_net::FilePart;
 use weir_observe::clock;
 
-use super::wire::Wire;
+use super::{close::Ending, wire::Wire};
 use crate::{Answer, Body, ConnState, Fields, Part, Receipt, RequestState, Tunnel, date};
 
 /// An answer that is being sent. Its head is in the buffer of the wire.
@@ -35,11 +35,19 @@ pub(super) struct Sending<R> {
     end: Option<End>,
     /// Behind the body.
     trailers: Option<Fields>,
+    /// Freed last: its record is to say how the body ended.
+    pub(super) completion: Completion<R>,
+}
+
+/// What is left of a request once its answer was sent.
+#[derive(Debug)]
+pub(super) struct Completion<R> {
+    request: Rc<RequestState>,
+    receipt: R,
     /// What the connection becomes after the head.
     tunnel: Option<Tunnel>,
-    request: Rc<RequestState>,
+    /// The connection stays open.
     keep: bool,
-    receipt: R,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,9 +129,14 @@ impl<R: Receipt> Sending<R> {
             body = Body::Empty;
             end = Some(End::Whole);
         }
+        let completion = Completion {
+            request: state,
+            receipt,
+            tunnel,
+            keep: encoder.is_persistent(),
+        };
         Sending {
             body,
-            keep: encoder.is_persistent(),
             encoder,
             left: length,
             data: Bytes::new(),
@@ -132,36 +145,18 @@ impl<R: Receipt> Sending<R> {
             next: None,
             end,
             trailers: None,
-            tunnel,
-            request: state,
-            receipt,
+            completion,
         }
-    }
-
-    /// Whether the connection stays open.
-    pub(super) fn keeps(&self) -> bool {
-        self.keep
-    }
-
-    /// The kernel has the last byte.
-    pub(super) fn end(self) {
-        self.receipt.sent();
-        self.request.give_back();
     }
 
     /// The state of the request.
     pub(super) fn request(&self) -> &RequestState {
-        &self.request
-    }
-
-    /// What the connection becomes after this answer, if it is no longer one of HTTP.
-    pub(super) fn take_tunnel(&mut self) -> Option<Tunnel> {
-        self.tunnel.take()
+        &self.completion.request
     }
 
     /// The state of the request, if the source of the answer waits for more of the request's body.
     pub(super) fn wanted(&self) -> Option<&RequestState> {
-        Some(&*self.request).filter(|request| request.is_body_wanted())
+        Some(self.request()).filter(|request| request.is_body_wanted())
     }
 
     /// Sends until the kernel has all of the answer.
@@ -198,14 +193,14 @@ impl<R: Receipt> Sending<R> {
                     if !is_waiting && state.send_overdue(clock::now()) {
                         return Poll::Ready(Err(match self.end {
                             Some(End::Truncated) => {
-                                self.receipt.truncated();
+                                self.completion.receipt.truncated();
                                 Cut::Truncated
                             }
                             _ => Cut::Stuck,
                         }));
                     }
                     // While a worker works for it, the client is watched.
-                    let is_worked_for = self.end.is_none() && self.request.is_client_watched();
+                    let is_worked_for = self.end.is_none() && self.request().is_client_watched();
                     return match is_worked_for && wire.client_left(cx) {
                         true => Poll::Ready(Err(Cut::Left)),
                         false => Poll::Pending,
@@ -216,7 +211,7 @@ impl<R: Receipt> Sending<R> {
     }
 
     fn truncated(&mut self) -> Poll<Result<(), Cut>> {
-        self.receipt.truncated();
+        self.completion.receipt.truncated();
         Poll::Ready(Err(Cut::Truncated))
     }
 
@@ -300,7 +295,7 @@ impl<R: Receipt> Sending<R> {
         out.extend_from_slice(before.as_bytes());
         match part {
             Part::Bytes(bytes) => {
-                self.receipt.count(bytes.len() as u64);
+                self.completion.receipt.count(bytes.len() as u64);
                 if bytes.len() <= JOINED {
                     out.extend_from_slice(&bytes);
                     out.extend_from_slice(behind);
@@ -337,7 +332,7 @@ impl<R: Receipt> Sending<R> {
                 return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
             };
             let sent = ready!(file.poll_send(cx, socket))?;
-            self.receipt.count(sent);
+            self.completion.receipt.count(sent);
             if file.len() == 0 {
                 self.file = None;
                 wire.out().append(&mut self.tail);
@@ -361,6 +356,39 @@ impl<R: Receipt> Sending<R> {
         self.data.advance(of_data);
         self.tail.drain(..of_tail);
         Poll::Ready(Ok(()))
+    }
+}
+
+impl Cut {
+    /// How the connection ends.
+    pub(super) fn ending(self) -> Ending {
+        match self {
+            Cut::Left => Ending::Clean,
+            Cut::Stuck | Cut::Truncated => Ending::Abort,
+        }
+    }
+}
+
+impl<R: Receipt> Completion<R> {
+    /// Whether the connection stays open.
+    pub(super) fn keeps(&self) -> bool {
+        self.keep
+    }
+
+    /// The state of the request.
+    pub(super) fn request(&self) -> &RequestState {
+        &self.request
+    }
+
+    /// What the connection becomes after this answer, if it is no longer one of HTTP.
+    pub(super) fn take_tunnel(&mut self) -> Option<Tunnel> {
+        self.tunnel.take()
+    }
+
+    /// The kernel has the last byte.
+    pub(super) fn end(self) {
+        self.receipt.sent();
+        self.request.give_back();
     }
 }
 
