@@ -1,5 +1,7 @@
 //! The fields of an answer, as the lines that are sent.
 
+use std::cell::RefCell;
+
 use weir_http1::{InvalidField, Name, check_field};
 
 /// Names and values, in order, in the form that HTTP/1 sends: a line each. Names keep their spelling.
@@ -53,13 +55,33 @@ impl FieldName for (Option<Name>, &[u8]) {
     }
 }
 
+thread_local! {
+    /// Memory of fields that are not needed any more.
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
 impl Fields {
     /// Without a field, and with room for so many bytes.
     pub fn with_capacity(bytes: usize) -> Fields {
+        let mut lines = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
+        lines.reserve(bytes);
         Fields {
-            lines: Vec::with_capacity(bytes),
+            lines,
             known: 0,
             length: None,
+        }
+    }
+
+    /// Gives the memory of fields that are not needed any more to a later answer of this reactor, unless it is large.
+    pub(crate) fn give_back(self) {
+        let mut lines = self.lines;
+        if (1..=SPARE_CAPACITY).contains(&lines.capacity()) {
+            lines.clear();
+            SPARE.with_borrow_mut(|spare| {
+                if spare.len() < MOST_SPARE {
+                    spare.push(lines);
+                }
+            });
         }
     }
 
@@ -221,6 +243,10 @@ fn each(mut lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
         Some((&line[..colon], &line[colon + 2..end - 1]))
     })
 }
+
+/// How many pieces of memory a reactor keeps for later answers, and how large they may be, bytes.
+const MOST_SPARE: usize = 32;
+const SPARE_CAPACITY: usize = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -119,6 +119,7 @@ impl<R: Receipt> Sending<R> {
             date::put(head.lines());
         }
         let encoder = head.finish(framing);
+        headers.give_back();
         let mut tunnel = None;
         if let Body::Tunnel(carry) = body {
             tunnel = Some(carry);
