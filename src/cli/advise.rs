@@ -63,7 +63,7 @@ pub(super) fn main(args: &BenchArgs) -> ExitCode {
         accepts: &accepts,
         status: &status,
         cost: |pids| memory::cost(pids.iter().copied()),
-        memory_left: || memory::left().available,
+        memory_left: || memory::headroom().available,
         cores: source.environment.cores,
         somaxconn: limits::somaxconn(),
     };

@@ -267,9 +267,9 @@ impl Drop for Try<'_> {
 /// The known origins. Callers that are entitled to everything that the configuration has for an origin
 /// ([`Rules::is_entitled`]: `true`) share neither connections nor credentials with those that are not.
 #[derive(Default)]
-struct Known(HashMap<(Origin, bool), Arc<Host>>);
+struct HostTable(HashMap<(Origin, bool), Arc<Host>>);
 
-impl Known {
+impl HostTable {
     /// Takes the origin out that was called longest ago, of those that may be forgotten.
     fn take_oldest(&mut self) -> Option<((Origin, bool), Arc<Host>)> {
         let may_go = self.0.iter().filter(|(_, host)| host.may_be_forgotten());
@@ -287,7 +287,7 @@ pub(crate) struct Hosts {
     dialer: Arc<Dialer>,
     tls: TlsContexts,
     figures: Arc<Figures>,
-    known: Mutex<Known>,
+    known: Mutex<HostTable>,
     /// How many origins were forgotten.
     forgotten: AtomicU64,
 }
@@ -479,7 +479,7 @@ impl Hosts {
         set.collect()
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, HostTable> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

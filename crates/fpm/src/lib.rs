@@ -102,24 +102,26 @@ pub fn main(name: &OsStr, typed: &[OsString], origin: Origin) -> ExitCode {
 /// `-t`: prints whether the configuration is valid; `dump`: prints the effective settings, too.
 fn test(options: &Options, arguments: &Arguments, dump: bool) -> ExitCode {
     let mut printer = Printer::new();
-    let mut said = fpm::Said::default();
-    let read = fpm::read(options, &ThisMachine, &mut said);
+    let mut diagnostics = fpm::Diagnostics::default();
+    let read = fpm::read(options, &ThisMachine, &mut diagnostics);
     let user = read.as_ref().ok().and_then(|fpm| fpm.pools.first());
     if let Err(code) = php::try_start(options.php, arguments, user) {
         return code;
     }
-    let read = read.and_then(|fpm| match fpm::test(&fpm, &ThisMachine, &mut said) {
-        Ok(()) => Ok(fpm),
-        Err(refused) => Err(refused),
-    });
+    let read = read.and_then(
+        |fpm| match fpm::test(&fpm, &ThisMachine, &mut diagnostics) {
+            Ok(()) => Ok(fpm),
+            Err(refused) => Err(refused),
+        },
+    );
     let read = read.and_then(|fpm| match run::look_ahead(&fpm, options) {
         wrong if wrong.is_empty() => Ok(fpm),
         wrong => {
-            said.messages.extend(wrong);
+            diagnostics.messages.extend(wrong);
             Err(fpm::Refused)
         }
     });
-    printer.tell(&said, arguments.force_stderr);
+    printer.tell(&diagnostics, arguments.force_stderr);
     let Ok(fpm) = read else {
         printer.error(NOT_STARTED);
         return ExitCode::from(EX_CONFIG);

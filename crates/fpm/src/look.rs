@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use weir_config::fpm::{self, Fpm, Options, Said, System, User};
+use weir_config::fpm::{self, Diagnostics, Fpm, Options, System, User};
 use weir_manager::EX_CONFIG;
 
 use super::{DEFAULT_PHP, arguments, php, printer::Printer, this_machine::ThisMachine};
@@ -18,22 +18,21 @@ use super::{DEFAULT_PHP, arguments, php, printer::Printer, this_machine::ThisMac
 /// The exit code; the error was printed as PHP-FPM prints it.
 pub fn weir_toml(file: &Path) -> Result<(String, String), ExitCode> {
     let options = options(file);
-    let mut said = Said::default();
-    let translated =
-        fpm::read(&options, &ReadOnly, &mut said).and_then(|fpm| {
-            match fpm::translate(&fpm, &options, &fpm::Start::default(), &ReadOnly) {
-                Ok(translated) => Ok(translated.text),
-                Err(messages) => {
-                    said.messages.extend(messages);
-                    Err(fpm::Refused)
-                }
+    let mut diagnostics = Diagnostics::default();
+    let translated = fpm::read(&options, &ReadOnly, &mut diagnostics).and_then(|fpm| {
+        match fpm::translate(&fpm, &options, &fpm::Start::default(), &ReadOnly) {
+            Ok(translated) => Ok(translated.text),
+            Err(messages) => {
+                diagnostics.messages.extend(messages);
+                Err(fpm::Refused)
             }
-        });
-    said.log = None;
+        }
+    });
+    diagnostics.log = None;
     match translated {
         Ok(text) => Ok((format!("weir.toml made of {}", file.display()), text)),
         Err(fpm::Refused) => {
-            Printer::new().tell(&said, true);
+            Printer::new().tell(&diagnostics, true);
             Err(ExitCode::from(EX_CONFIG))
         }
     }
@@ -41,7 +40,7 @@ pub fn weir_toml(file: &Path) -> Result<(String, String), ExitCode> {
 
 /// A PHP-FPM configuration, if it can be read and is valid.
 pub fn pools(file: &Path) -> Option<Fpm> {
-    fpm::read(&options(file), &ReadOnly, &mut Said::default()).ok()
+    fpm::read(&options(file), &ReadOnly, &mut Diagnostics::default()).ok()
 }
 
 fn options(file: &Path) -> Options {

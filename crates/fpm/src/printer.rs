@@ -8,7 +8,7 @@ use std::{
     time::SystemTime,
 };
 
-use weir_config::fpm::{Level, Message, Said};
+use weir_config::fpm::{Diagnostics, Level, Message};
 use weir_observe::{
     error_log::syslog::{self, Syslog, Tag},
     log_text as text,
@@ -40,16 +40,16 @@ impl Printer {
 
     /// Prints the messages of reading the configuration. `force_stderr`: the log is not used while weir stays in the
     /// foreground.
-    pub(super) fn tell(&mut self, said: &Said, force_stderr: bool) {
-        for (at, message) in said.messages.iter().enumerate() {
-            self.open_log(said, at, force_stderr);
+    pub(super) fn tell(&mut self, diagnostics: &Diagnostics, force_stderr: bool) {
+        for (at, message) in diagnostics.messages.iter().enumerate() {
+            self.open_log(diagnostics, at, force_stderr);
             self.say(message);
         }
-        self.open_log(said, said.messages.len(), force_stderr);
+        self.open_log(diagnostics, diagnostics.messages.len(), force_stderr);
     }
 
-    fn open_log(&mut self, said: &Said, at: usize, force_stderr: bool) {
-        let Some(log) = said.log.as_ref().filter(|log| log.before == at) else {
+    fn open_log(&mut self, diagnostics: &Diagnostics, at: usize, force_stderr: bool) {
+        let Some(log) = diagnostics.log.as_ref().filter(|log| log.before == at) else {
             return;
         };
         self.level = log.level.unwrap_or(self.level);

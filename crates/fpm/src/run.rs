@@ -13,7 +13,7 @@ use std::{
 
 use weir_config::{
     Environment,
-    fpm::{self, Fpm, Level, Message, Options, Said, Translated},
+    fpm::{self, Diagnostics, Fpm, Level, Message, Options, Translated},
 };
 use weir_manager::{EX_CONFIG, EX_SOFTWARE, FpmMode, Origin};
 use weir_observe::error_log;
@@ -33,14 +33,14 @@ use super::{
 /// Starts, and serves until a signal stops it.
 pub(super) fn run(options: &Options, arguments: &Arguments, mut origin: Origin) -> ExitCode {
     let mut printer = Printer::new();
-    let mut said = Said::default();
-    let read = read(options, arguments, &mut said);
+    let mut diagnostics = Diagnostics::default();
+    let read = read(options, arguments, &mut diagnostics);
     let user = read.as_ref().ok().and_then(|(fpm, _)| fpm.pools.first());
     // PHP-FPM starts PHP before it reads anything else.
     if let Err(code) = php::try_start(options.php, arguments, user) {
         return code;
     }
-    printer.tell(&said, arguments.force_stderr);
+    printer.tell(&diagnostics, arguments.force_stderr);
     let (fpm, translated) = match read {
         Ok(read) => read,
         Err(unfit) => {
@@ -95,10 +95,10 @@ enum Unfit {
 fn read(
     options: &Options,
     arguments: &Arguments,
-    said: &mut Said,
+    diagnostics: &mut Diagnostics,
 ) -> Result<(Fpm, Translated), Unfit> {
-    let fpm =
-        fpm::read(options, &ThisMachine, said).map_err(|fpm::Refused| Unfit::Configuration)?;
+    let fpm = fpm::read(options, &ThisMachine, diagnostics)
+        .map_err(|fpm::Refused| Unfit::Configuration)?;
     let unfit = Unfit::Start {
         daemonize: fpm.global.daemonize,
     };
@@ -108,10 +108,10 @@ fn read(
             "failed to set rlimit_files for this pool. Please check your system limits or decrease rlimit_files. \
              setrlimit(RLIMIT_NOFILE, {files}): Operation not permitted (1)"
         );
-        said.messages.push(Message::new(Level::Error, text));
+        diagnostics.messages.push(Message::new(Level::Error, text));
         return Err(Unfit::Configuration);
     }
-    if fpm::start(&fpm, options, &ThisMachine, said).is_err() {
+    if fpm::start(&fpm, options, &ThisMachine, diagnostics).is_err() {
         return Err(unfit);
     }
     let start = fpm::Start {
@@ -126,11 +126,11 @@ fn read(
     };
     match fpm::translate(&fpm, options, &start, &ThisMachine) {
         Ok(translated) => {
-            said.messages.extend(translated.said.iter().cloned());
+            diagnostics.messages.extend(translated.said.iter().cloned());
             Ok((fpm, translated))
         }
         Err(messages) => {
-            said.messages.extend(messages);
+            diagnostics.messages.extend(messages);
             Err(unfit)
         }
     }
@@ -140,7 +140,7 @@ fn read(
 /// reliable. Problems that PHP-FPM itself finds only at the start are found only then here, too.
 pub(super) fn look_ahead(fpm: &Fpm, options: &Options) -> Vec<Message> {
     let start = fpm::Start::default();
-    if fpm::start(fpm, options, &ThisMachine, &mut Said::default()).is_err() {
+    if fpm::start(fpm, options, &ThisMachine, &mut Diagnostics::default()).is_err() {
         return Vec::new();
     }
     if let Err(message) = fpm::refuse(fpm, &ThisMachine) {
@@ -251,8 +251,8 @@ fn serve(
 
 /// A reload: messages go to the log.
 fn read_again(options: &Options, arguments: &Arguments) -> Result<(Fpm, Translated), String> {
-    let mut said = Said::default();
-    let read = read(options, arguments, &mut said);
+    let mut diagnostics = Diagnostics::default();
+    let read = read(options, arguments, &mut diagnostics);
     let tell = |message: &Message| {
         let text = message.text.trim_end();
         match message.level {
@@ -262,7 +262,7 @@ fn read_again(options: &Options, arguments: &Arguments) -> Result<(Fpm, Translat
             Some(Level::Error | Level::Alert) | None => log::error!("{text}"),
         }
     };
-    said.messages.iter().for_each(tell);
+    diagnostics.messages.iter().for_each(tell);
     read.map_err(|_| String::new())
 }
 

@@ -39,8 +39,8 @@ use super::{
     fastcgi_front, files, forwarded, paced,
     record::Record,
     refusal::Refusal,
-    route::{Found, Rules, Script, Target},
-    script::{self, Outcome, Resume, about},
+    route::{RouteMatch, Rules, Script, Target},
+    script::{self, Outcome, Resume, ScriptRequest, about},
     spool::BodyLimits,
     status, tls, trace,
 };
@@ -394,7 +394,7 @@ fn find<'r>(
     head: &'r Head,
     is_asked: bool,
     conn: &Conn,
-) -> Result<Found<'r>, Refusal> {
+) -> Result<RouteMatch<'r>, Refusal> {
     let named = head.fields.get(Name::Host);
     let found = (gateway.router).find(conn.listener, named, &head.method, head.path());
     found.map_err(|refusal| {
@@ -464,7 +464,13 @@ async fn run_script(
         }
         set_request_headers(record, settings);
     }
-    script::run(record, (client, pool), settings, spooled.as_ref(), resume).await
+    let request = ScriptRequest {
+        client,
+        pool,
+        settings,
+        body: spooled.as_ref(),
+    };
+    script::run(record, request, resume).await
 }
 
 /// What the site adds to the head that scripts see.

@@ -96,7 +96,7 @@ pub struct Route {
 
 /// The site and route of a request.
 #[derive(Debug, Clone)]
-pub struct Found<'r> {
+pub struct RouteMatch<'r> {
     /// Its site.
     pub site: &'r Site,
     /// The first route of the site that matches path and method.
@@ -303,7 +303,7 @@ impl Router {
         host: Option<&'r [u8]>,
         method: &Method,
         target_path: &'r [u8],
-    ) -> Result<Found<'r>, Refusal> {
+    ) -> Result<RouteMatch<'r>, Refusal> {
         let table = self
             .listeners
             .get(usize::from(listener))
@@ -337,7 +337,7 @@ impl Router {
         host: Cow<'r, [u8]>,
         method: &Method,
         target_path: &'r [u8],
-    ) -> Result<Found<'r>, Refusal> {
+    ) -> Result<RouteMatch<'r>, Refusal> {
         let normal = path::normalise(target_path)?;
         let (mut path, mut plain) = (normal.path, normal.plain);
         let mut route = site.route_for(method, &path)?;
@@ -375,7 +375,7 @@ impl Router {
         if plain < path.len() && rules.settings.encoded_slash == EncodedSlash::Refuse {
             return Err(Refusal::EncodedSlash);
         }
-        Ok(Found {
+        Ok(RouteMatch {
             site,
             route,
             rules,
@@ -393,7 +393,7 @@ impl Router {
     /// ([`weir_observe::clock::now`]).
     pub async fn resolve<'r>(
         &self,
-        found: &Found<'r>,
+        found: &RouteMatch<'r>,
         method: &Method,
         query: Option<&str>,
         now: u64,
@@ -413,7 +413,7 @@ impl Router {
     /// As [`Self::resolve`]; `None` if it would have to wait for the disk.
     pub fn resolve_now<'r>(
         &self,
-        found: &Found<'r>,
+        found: &RouteMatch<'r>,
         method: &Method,
         query: Option<&str>,
         now: u64,
@@ -676,7 +676,7 @@ fn compile_site(
     })
 }
 
-impl<'r> Found<'r> {
+impl<'r> RouteMatch<'r> {
     /// Requests with the same number are counted together for `rate`.
     pub fn zone(&self) -> u64 {
         let route = self.route.map_or(0, |route| route.zone);

@@ -224,18 +224,30 @@ impl Usual {
     }
 }
 
-/// Runs a script at a worker of `pool`.
+/// What a script is run with.
+pub(crate) struct ScriptRequest<'r> {
+    pub(crate) client: &'r Client,
+    pub(crate) pool: &'static PoolHandle,
+    pub(crate) settings: &'r Settings,
+    pub(crate) body: Option<&'r Spooled>,
+}
+
+/// Runs a script at a worker of the request's pool.
 ///
 /// # Errors
 ///
 /// The answer if no worker gave a usable one.
 pub(crate) async fn run(
     record: &mut Record,
-    (client, pool): (&Client, &'static PoolHandle),
-    settings: &Settings,
-    body: Option<&Spooled>,
+    request: ScriptRequest<'_>,
     resume: Resume,
 ) -> Result<Outcome, Refusal> {
+    let ScriptRequest {
+        client,
+        pool,
+        settings,
+        body,
+    } = request;
     let length = body.map(Spooled::len);
     let put_params = |record: &Record, id, out: &mut Vec<u8>| {
         params::put(record, settings, id, length, out);

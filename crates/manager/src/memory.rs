@@ -15,7 +15,7 @@ use std::{
 
 /// Memory that workers may still use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Left {
+pub struct Headroom {
     /// Bytes.
     pub available: u64,
     /// Whether the kernel is short of memory.
@@ -23,7 +23,7 @@ pub struct Left {
 }
 
 /// The state of this machine, with the limits of this process.
-pub fn left() -> Left {
+pub fn headroom() -> Headroom {
     let groups = groups(&read("/proc/self/cgroup"));
     let meminfo = read("/proc/meminfo");
     let total = field(&meminfo, "MemTotal:").unwrap_or(0);
@@ -39,7 +39,7 @@ pub fn left() -> Left {
     let stalled = stalled.and_then(|file| fs::read_to_string(file).ok());
     let stalled = stalled.unwrap_or_else(|| read("/proc/pressure/memory"));
     let reserve = total / RESERVE;
-    Left {
+    Headroom {
         available: available.saturating_sub(reserve),
         pressure: available < reserve || is_short(&stalled),
     }
@@ -259,7 +259,7 @@ mod tests {
         assert!(own.most >= own.now);
         assert_eq!(cost([].into_iter()), None);
         assert_eq!(cost([u32::MAX].into_iter()), None);
-        assert!(left().available > 0);
+        assert!(headroom().available > 0);
     }
 
     #[test]

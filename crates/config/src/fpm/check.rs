@@ -2,7 +2,7 @@
 //! that it fills in.
 
 use super::{
-    Fpm, Level, Message, OpenedLog, Options, Said, System, access_format,
+    Diagnostics, Fpm, Level, Message, OpenedLog, Options, System, access_format,
     directives::{Global, Pm, Pool, UNSET_PRIORITY},
     load::Loaded,
     paths::full_path,
@@ -16,12 +16,12 @@ pub(super) fn check(
     loaded: &mut Loaded,
     options: &Options,
     system: &dyn System,
-    said: &mut Said,
+    diagnostics: &mut Diagnostics,
 ) -> Result<(), Failed> {
     let mut checker = Checker {
         options,
         system,
-        said,
+        diagnostics,
     };
     checker.global(&mut loaded.global)?;
     checker.pools(&mut loaded.pools, &loaded.global)?;
@@ -29,7 +29,11 @@ pub(super) fn check(
 }
 
 /// The check of users and groups for `-t`.
-pub(super) fn test(fpm: &Fpm, system: &dyn System, said: &mut Said) -> Result<(), Failed> {
+pub(super) fn test(
+    fpm: &Fpm,
+    system: &dyn System,
+    diagnostics: &mut Diagnostics,
+) -> Result<(), Failed> {
     for pool in &fpm.pools {
         let name = &pool.name;
         let users = [(&pool.user, ""), (&pool.listen_owner, NO_ERROR)];
@@ -40,7 +44,7 @@ pub(super) fn test(fpm: &Fpm, system: &dyn System, said: &mut Said) -> Result<()
                 && system.user(user).is_none()
             {
                 let text = format!("[pool {name}] cannot get uid for user '{user}'{user_tail}");
-                said.push(Message::new(Level::Error, text));
+                diagnostics.push(Message::new(Level::Error, text));
                 return Err(Failed);
             }
             if let Some(group) = group
@@ -48,7 +52,7 @@ pub(super) fn test(fpm: &Fpm, system: &dyn System, said: &mut Said) -> Result<()
                 && system.group(group).is_none()
             {
                 let text = format!("[pool {name}] cannot get gid for group '{group}'{group_tail}");
-                said.push(Message::new(Level::Error, text));
+                diagnostics.push(Message::new(Level::Error, text));
                 return Err(Failed);
             }
         }
@@ -61,7 +65,7 @@ pub(super) fn start(
     fpm: &Fpm,
     options: &Options,
     system: &dyn System,
-    said: &mut Said,
+    diagnostics: &mut Diagnostics,
 ) -> Result<(), Failed> {
     for pool in &fpm.pools {
         let name = &pool.name;
@@ -73,7 +77,7 @@ pub(super) fn start(
                 ("process.priority", pool.process_priority != UNSET_PRIORITY),
             ];
             for (directive, _) in ignored.into_iter().filter(|(_, written)| *written) {
-                said.push(Message::new(
+                diagnostics.push(Message::new(
                     Level::Notice,
                     format!(
                         "[pool {name}] '{directive}' directive is ignored when FPM is not running as root"
@@ -89,7 +93,7 @@ pub(super) fn start(
                 (None, Ok(uid)) if is_number(user) => (uid, 0),
                 (None, _) => {
                     let text = format!("[pool {name}] cannot get uid for user '{user}'");
-                    said.push(Message::new(Level::Error, text));
+                    diagnostics.push(Message::new(Level::Error, text));
                     return Err(Failed);
                 }
             };
@@ -100,14 +104,14 @@ pub(super) fn start(
                 (false, Some(gid)) => gid,
                 (false, None) => {
                     let text = format!("[pool {name}] cannot get gid for group '{group}'");
-                    said.push(Message::new(Level::Error, text));
+                    diagnostics.push(Message::new(Level::Error, text));
                     return Err(Failed);
                 }
             };
         }
         if !options.run_as_root && (ids.0 == 0 || ids.1 == 0) {
             let text = format!("[pool {name}] please specify user and group other than root");
-            said.push(Message::new(Level::Error, text));
+            diagnostics.push(Message::new(Level::Error, text));
             return Err(Failed);
         }
     }
@@ -117,7 +121,7 @@ pub(super) fn start(
 struct Checker<'a> {
     options: &'a Options,
     system: &'a dyn System,
-    said: &'a mut Said,
+    diagnostics: &'a mut Diagnostics,
 }
 
 impl Checker<'_> {
@@ -129,11 +133,11 @@ impl Checker<'_> {
         if millis > 1000 {
             if global.systemd_interval > 0 {
                 let text = "systemd_interval option ignored";
-                self.said.push(Message::new(Level::Warning, text));
+                self.diagnostics.push(Message::new(Level::Warning, text));
             }
             let seconds = three_digits(f64::from(millis) / 1000.0);
             let text = format!("systemd watchdog configured to {seconds}sec");
-            self.said.push(Message::new(Level::Notice, text));
+            self.diagnostics.push(Message::new(Level::Notice, text));
             global.systemd_watchdog = Some(millis);
             global.systemd_interval = millis / 1000;
         } else if global.systemd_interval < 0 {
@@ -171,12 +175,12 @@ impl Checker<'_> {
             *log = full_path(log, None, self.options, STATE);
             if let Err(error) = self.system.try_log(log) {
                 let text = format!("failed to open error_log ({log})");
-                self.said.push(Message::system(text, &error));
+                self.diagnostics.push(Message::system(text, &error));
                 return Err(Failed);
             }
         }
-        self.said.log = Some(OpenedLog {
-            before: self.said.messages.len(),
+        self.diagnostics.log = Some(OpenedLog {
+            before: self.diagnostics.messages.len(),
             path: (!syslog).then(|| log.clone()),
             syslog_ident: global.syslog_ident.clone().unwrap_or_default(),
             syslog_facility: (global.syslog_facility / 8) as u8,
@@ -419,7 +423,7 @@ impl Checker<'_> {
             };
             if let Err(error) = self.system.try_log(log) {
                 let text = format!("Unable to create or open slowlog({log})");
-                self.said.push(Message::system(text, &error));
+                self.diagnostics.push(Message::system(text, &error));
                 return Err(Failed);
             }
             if terminate != 0 && slow > terminate {
@@ -542,14 +546,14 @@ impl Checker<'_> {
         for (_, log) in logs() {
             if let Err(error) = self.system.try_log(log) {
                 let text = format!("failed to open access log ({log})");
-                self.said.push(Message::system(text, &error));
+                self.diagnostics.push(Message::system(text, &error));
                 return Err(Failed);
             }
         }
         for (pool, _) in logs() {
             let format = pool.access_format.as_deref().unwrap_or_default();
             if let Err(why) = access_format::check(format) {
-                self.said.push(Message::new(Level::Warning, why));
+                self.diagnostics.push(Message::new(Level::Warning, why));
                 let text = format!("wrong format for access.format '{format}'");
                 return Err(self.of(pool, Level::Error, text));
             }
@@ -563,12 +567,12 @@ impl Checker<'_> {
 
     fn of(&mut self, pool: &Pool, level: Level, text: String) -> Failed {
         let text = format!("[pool {}] {text}", pool.name);
-        self.said.push(Message::new(level, text));
+        self.diagnostics.push(Message::new(level, text));
         Failed
     }
 
     fn error(&mut self, text: String) -> Failed {
-        self.said.push(Message::new(Level::Error, text));
+        self.diagnostics.push(Message::new(Level::Error, text));
         Failed
     }
 }

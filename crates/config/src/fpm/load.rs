@@ -2,7 +2,7 @@
 
 use super::Level;
 use super::{
-    Message, Options, Said, System,
+    Diagnostics, Message, Options, System,
     directives::{GLOBAL, Global, POOL, Pool, boolean, text},
     line::{self, Meaning, Statement},
     paths::full_path,
@@ -23,12 +23,12 @@ pub(super) fn load(
     file: &str,
     options: &Options,
     system: &dyn System,
-    said: &mut Said,
+    diagnostics: &mut Diagnostics,
 ) -> Result<Loaded, Failed> {
     let mut loader = Loader {
         options,
         system,
-        said,
+        diagnostics,
         loaded: Loaded {
             global: Global::new(),
             pools: Vec::new(),
@@ -44,7 +44,7 @@ pub(super) fn load(
 struct Loader<'a> {
     options: &'a Options,
     system: &'a dyn System,
-    said: &'a mut Said,
+    diagnostics: &'a mut Diagnostics,
     loaded: Loaded,
     /// The pool of the current section. `None`: `[global]`.
     pool: Option<usize>,
@@ -71,7 +71,7 @@ impl Loader<'_> {
                     format!("failed to open configuration file '{file}'"),
                     &error,
                 );
-                self.said.push(message);
+                self.diagnostics.push(message);
                 return Err(Failed);
             }
         };
@@ -123,7 +123,7 @@ impl Loader<'_> {
             }
         }
         if let Some(mistake) = mistake {
-            self.said.push(Message::of_php(&mistake));
+            self.diagnostics.push(Message::of_php(&mistake));
             failed = Some(Failed);
         }
         match failed {
@@ -148,7 +148,7 @@ impl Loader<'_> {
             let message = format!(
                 "Nothing matches the include pattern '{pattern}' from {file} at line {line}."
             );
-            self.said.push(Message::new(Level::Warning, message));
+            self.diagnostics.push(Message::new(Level::Warning, message));
         }
         for included in files.iter().filter(|path| !path.ends_with('/')) {
             if self.file(included).is_err() {
@@ -299,7 +299,7 @@ impl Loader<'_> {
     }
 
     fn error(&mut self, message: String) -> Failed {
-        self.said.push(Message::new(Level::Error, message));
+        self.diagnostics.push(Message::new(Level::Error, message));
         Failed
     }
 }

@@ -147,7 +147,7 @@ impl Message {
 
 /// The messages of PHP-FPM while it reads its configuration.
 #[derive(Debug, Clone, Default)]
-pub struct Said {
+pub struct Diagnostics {
     /// The messages, in PHP-FPM's order.
     pub messages: Vec<Message>,
     /// The log, once it could be opened.
@@ -171,7 +171,7 @@ pub struct OpenedLog {
     pub daemonize: bool,
 }
 
-impl Said {
+impl Diagnostics {
     fn push(&mut self, message: Message) {
         self.messages.push(message);
     }
@@ -198,14 +198,18 @@ pub struct Fpm {
     pub pools: Vec<Pool>,
 }
 
-/// Reads and checks the configuration. Adds all messages to `said`, in PHP-FPM's order. With `Err`, the messages
+/// Reads and checks the configuration. Adds all messages to `diagnostics`, in PHP-FPM's order. With `Err`, the messages
 /// contain the reason, but not the last line, `FPM initialization failed`.
 ///
 /// # Errors
 /// PHP-FPM would not start with it: exit code 78.
-pub fn read(options: &Options, system: &dyn System, said: &mut Said) -> Result<Fpm, Refused> {
-    let refuse = |said: &mut Said, message: String| {
-        said.push(Message::new(Level::Error, message));
+pub fn read(
+    options: &Options,
+    system: &dyn System,
+    diagnostics: &mut Diagnostics,
+) -> Result<Fpm, Refused> {
+    let refuse = |diagnostics: &mut Diagnostics, message: String| {
+        diagnostics.push(Message::new(Level::Error, message));
         Refused
     };
     if let Some(prefix) = options
@@ -215,26 +219,26 @@ pub fn read(options: &Options, system: &dyn System, said: &mut Said) -> Result<F
         && !system.is_folder(prefix)
     {
         let message = format!("the global prefix '{prefix}' does not exist or is not a directory");
-        return Err(refuse(said, message));
+        return Err(refuse(diagnostics, message));
     }
     let file = options.configuration();
-    let Ok(mut loaded) = load::load(&file, options, system, said) else {
+    let Ok(mut loaded) = load::load(&file, options, system, diagnostics) else {
         let message = format!("failed to load configuration file '{file}'");
-        return Err(refuse(said, message));
+        return Err(refuse(diagnostics, message));
     };
     if let Some(pid) = options.pid.as_deref().filter(|pid| !pid.is_empty())
         && loaded.global.pid.is_none()
     {
         loaded.global.pid = Some(pid.to_owned());
     }
-    match check::check(&mut loaded, options, system, said) {
+    match check::check(&mut loaded, options, system, diagnostics) {
         Ok(()) => Ok(Fpm {
             file,
             global: loaded.global,
             pools: loaded.pools,
         }),
         Err(check::Failed) => Err(refuse(
-            said,
+            diagnostics,
             "failed to post process the configuration".into(),
         )),
     }
@@ -244,8 +248,8 @@ pub fn read(options: &Options, system: &dyn System, said: &mut Said) -> Result<F
 ///
 /// # Errors
 /// One does not exist. It was reported.
-pub fn test(fpm: &Fpm, system: &dyn System, said: &mut Said) -> Result<(), Refused> {
-    check::test(fpm, system, said).map_err(|check::Failed| Refused)
+pub fn test(fpm: &Fpm, system: &dyn System, diagnostics: &mut Diagnostics) -> Result<(), Refused> {
+    check::test(fpm, system, diagnostics).map_err(|check::Failed| Refused)
 }
 
 /// The additional checks of a start: the user and group of each pool, for the user who starts it.
@@ -256,9 +260,9 @@ pub fn start(
     fpm: &Fpm,
     options: &Options,
     system: &dyn System,
-    said: &mut Said,
+    diagnostics: &mut Diagnostics,
 ) -> Result<(), Refused> {
-    check::start(fpm, options, system, said).map_err(|check::Failed| Refused)
+    check::start(fpm, options, system, diagnostics).map_err(|check::Failed| Refused)
 }
 
 /// PHP-FPM would not start. The reason was reported.

@@ -8,7 +8,7 @@ use std::{
 
 use weir_config::{
     Checked, Environment,
-    fpm::{self, Message, Options, Said, Start, System, User},
+    fpm::{self, Diagnostics, Message, Options, Start, System, User},
     read, to_toml,
 };
 
@@ -145,7 +145,7 @@ pub fn translate_as(
     options: &Options,
     start: &Start,
 ) -> Result<(String, Checked, Vec<Message>), Vec<Message>> {
-    let mut said = Said::default();
+    let mut said = Diagnostics::default();
     let fpm = fpm::read(options, paper, &mut said).map_err(|_| said.messages.clone())?;
     fpm::test(&fpm, paper, &mut said).map_err(|_| said.messages.clone())?;
     fpm::start(&fpm, options, paper, &mut said).map_err(|_| said.messages.clone())?;

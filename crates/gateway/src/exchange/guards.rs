@@ -6,7 +6,7 @@ use crate::{
     guard::Guard,
     rates::RateFields,
     record::{Rare, Record},
-    route::Found,
+    route::RouteMatch,
 };
 
 /// What the guards of a request have found.
@@ -20,7 +20,7 @@ pub(super) struct Outcome {
 
 /// Checks all that the path of a request demands of its client. If it is asked again, the request is not counted again.
 #[cold]
-pub(super) fn check(record: &Record, found: &Found<'_>) -> Outcome {
+pub(super) fn check(record: &Record, found: &RouteMatch<'_>) -> Outcome {
     let guards = || found.guards().chain(&found.rules.guard);
     let mut outcome = Outcome {
         rate: None,

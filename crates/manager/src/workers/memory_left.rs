@@ -10,7 +10,7 @@ use crate::memory;
 impl Pools {
     /// Tells the gateway what workers cost, and how much memory is left for more.
     pub(super) fn measure(&mut self, now: Instant) {
-        let left = memory::left();
+        let left = memory::headroom();
         let killed = memory::killed();
         // A kill shows that memory is short, even if the measurement does not.
         let is_short = left.pressure || killed > std::mem::replace(&mut self.killed, killed);

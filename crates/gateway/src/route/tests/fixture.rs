@@ -97,7 +97,7 @@ impl Fixture {
     /// With nothing known, again with what is known then, and on a thread that may wait.
     pub(super) fn both_ways<'r>(
         &self,
-        found: &Found<'r>,
+        found: &RouteMatch<'r>,
         method: &Method,
         query: Option<&str>,
     ) -> Vec<Target<'r>> {
