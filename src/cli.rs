@@ -578,6 +578,16 @@ mod tests {
             Ok(Command::Ask(Request::SetPool { limits, .. }, _)) if limits.len() == 2
         ));
         assert!(matches!(
+            parse(&["weir", "upgrade", "-c", "weir.toml"]),
+            Ok(Command::Ask(
+                Request::Upgrade,
+                WindowArgs {
+                    config: Some(_),
+                    ..
+                }
+            ))
+        ));
+        assert!(matches!(
             parse(&["weir", "stop", "--now"]),
             Ok(Command::Ask(Request::Stop { now: true }, _))
         ));

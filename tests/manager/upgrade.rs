@@ -107,6 +107,26 @@ fn the_process_that_was_started_stays_passes_signals_on_and_ends_with_the_new_on
 }
 
 #[test]
+fn a_signal_to_all_processes_of_the_service_still_lets_requests_finish() {
+    let site = site();
+    let mut weir = site.start();
+    let (code, said) = upgrade(&weir);
+    assert_eq!(code, Some(0), "{said}");
+    let main = manager(&weir);
+    let mut slow = weir.client();
+    slow.send("GET /slow.php HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    wait_until("the slow script runs", || {
+        site.path("root/started").exists()
+    });
+    // It comes twice to the weir in charge: from us, and from the process that was started.
+    signal(main, Signal::TERM);
+    weir.signal(Signal::TERM);
+    assert_eq!(slow.response().expect(200).text(), "slow done");
+    assert_eq!(weir.wait_for_end().code(), Some(0));
+    assert!(!is_alive(main));
+}
+
+#[test]
 fn when_one_of_both_is_killed_nothing_is_left() {
     let mut weir = site().start();
     assert_eq!(upgrade(&weir).0, Some(0));

@@ -488,8 +488,8 @@ fn a_master_that_cannot_start_says_why() {
         ),
         (
             site.config()
-                .with("ini", "nonsense")
-                .with("weir_version", "0.0.7"),
+                .with("weir_version", "0.0.7")
+                .with("ini", "nonsense"),
             "weir is version 0.0.7",
         ),
         (
