@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs at full length what `make test` runs in short: attacks of ten seconds each with the waiting times of others beside
-# them, many reloads and upgrades under load, very many certificates and handshakes, and scanners of TLS:
+# them, many reloads and upgrades under load, very many certificates and handshakes, scanners of TLS, and nodes that share
+# certificates and are killed at random:
 #
 #   setup/conformance.sh TARGET
 #
@@ -9,6 +10,7 @@ set -eu
 
 cargo=${CARGO:-cargo}
 export WEIR_CONFORMANCE=1
+"$cargo" test --locked --package weir --test tls -- --ignored --nocapture nodes::
 for program in tls front; do
     "$cargo" test --locked --package weir --test "$program" http2 -- --test-threads 1 --nocapture
 done

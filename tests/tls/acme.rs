@@ -1,6 +1,6 @@
 //! Certificates of a public authority, got by weir itself: with Pebble, from the order to the client.
 
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -250,16 +250,21 @@ fn an_authority_that_is_away_is_seen_in_status_metrics_and_doctor() {
 }
 
 /// Passes connections on to weir, or takes them and says nothing.
-struct Gate {
-    address: SocketAddr,
-    is_shut: Arc<AtomicBool>,
+pub struct Gate {
+    pub address: SocketAddr,
+    pub is_shut: Arc<AtomicBool>,
     /// Connections that it has taken.
-    taken: Arc<AtomicUsize>,
+    pub taken: Arc<AtomicUsize>,
 }
 
 impl Gate {
     fn before(to: SocketAddr) -> Gate {
-        let listener = TcpListener::bind((to.ip(), 0)).expect("a listener");
+        Gate::new(to.ip(), move || vec![to])
+    }
+
+    /// One that leads to the first of these addresses that can be reached.
+    pub fn new(ip: IpAddr, route: impl Fn() -> Vec<SocketAddr> + Send + 'static) -> Gate {
+        let listener = TcpListener::bind((ip, 0)).expect("a listener");
         let gate = Gate {
             address: listener.local_addr().expect("an address"),
             is_shut: Arc::default(),
@@ -270,13 +275,14 @@ impl Gate {
             let mut held = Vec::new();
             for client in listener.incoming().flatten() {
                 taken.fetch_add(1, Relaxed);
-                let Ok(server) = TcpStream::connect(to) else {
-                    continue;
-                };
                 if is_shut.load(Relaxed) {
                     held.push(client);
                     continue;
                 }
+                let mut servers = route().into_iter().map(TcpStream::connect);
+                let Some(server) = servers.find_map(Result::ok) else {
+                    continue;
+                };
                 for (mut from, mut to) in [(&client, &server), (&server, &client)]
                     .map(|(from, to)| [from, to].map(|end| end.try_clone().expect("a socket")))
                     .map(|[from, to]| (from, to))

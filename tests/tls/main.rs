@@ -13,6 +13,7 @@ mod keeper;
 mod local_ca;
 mod many;
 mod names;
+mod nodes;
 mod tickets;
 mod upgrade;
 

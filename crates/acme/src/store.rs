@@ -61,6 +61,16 @@ impl Store {
         self.folder.join("locks")
     }
 
+    /// The folder of answers to challenges.
+    pub(crate) fn challenges(&self) -> PathBuf {
+        self.folder.join("challenges")
+    }
+
+    /// The folder in which nodes make themselves known.
+    pub(crate) fn nodes(&self) -> PathBuf {
+        self.folder.join("nodes")
+    }
+
     /// Makes the folder of a certificate, for its owner alone, and removes what a killed process has left in it. `file` is a
     /// file in it.
     ///
@@ -122,14 +132,19 @@ impl Draft {
     ///
     /// # Errors
     /// The cause, with the path.
-    pub fn install(mut self) -> Result<(), String> {
+    pub fn install(self) -> Result<(), String> {
+        let path = self.path.clone();
+        self.install_at(&path)
+    }
+
+    /// The same at another path of its folder.
+    fn install_at(mut self, path: &Path) -> Result<(), String> {
         let installed = self.file.sync_all().and_then(|()| {
-            fs::rename(&self.temporary, &self.path)?;
+            fs::rename(&self.temporary, path)?;
             self.is_done = true;
-            let folder = self.path.parent().unwrap_or(Path::new("."));
-            File::open(folder)?.sync_all()
+            sync_folder_of(path)
         });
-        installed.map_err(|error| told(&self.path, &error))
+        installed.map_err(|error| told(path, &error))
     }
 }
 
@@ -141,7 +156,55 @@ impl Drop for Draft {
     }
 }
 
-fn make_folder(folder: &Path, mode: u32) -> Result<(), String> {
+/// Puts a new key and its chain in the place of the earlier ones. If this process is killed meanwhile, [`finish_pair`] does the rest.
+///
+/// # Errors
+/// The cause, with the path.
+pub fn install_pair(key: Draft, chain: Draft) -> Result<(), String> {
+    let paths = (key.path.clone(), chain.path.clone());
+    key.install_at(&next(&paths.0))?;
+    chain.install_at(&next(&paths.1))?;
+    finish_pair(&paths.0, &paths.1)
+}
+
+/// Whether a pair was written whole, and not put in its place.
+pub fn is_pair_unfinished(chain: &Path) -> bool {
+    next(chain).exists()
+}
+
+/// Puts a pair in its place that was written whole. Only the owner of its lock may do this.
+///
+/// # Errors
+/// The cause, with the path.
+pub fn finish_pair(key: &Path, chain: &Path) -> Result<(), String> {
+    let (next_key, next_chain) = (next(key), next(chain));
+    if !next_chain.exists() {
+        // A key without its chain is of no use.
+        let _ = fs::remove_file(&next_key);
+        return Ok(());
+    }
+    match fs::rename(&next_key, key) {
+        // It is in its place already.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        renamed => renamed.map_err(|error| told(key, &error))?,
+    }
+    let renamed = fs::rename(&next_chain, chain).and_then(|()| sync_folder_of(chain));
+    renamed.map_err(|error| told(chain, &error))
+}
+
+/// Where a file waits until the other one of its pair is written too.
+fn next(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".next");
+    path.with_file_name(name)
+}
+
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+pub(crate) fn make_folder(folder: &Path, mode: u32) -> Result<(), String> {
     if folder.is_dir() {
         return Ok(());
     }
@@ -212,6 +275,38 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
         let mode = fs::metadata(&path).expect("a file").mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_pair_is_whole_wherever_its_writer_was_killed() {
+        for step in 0..4 {
+            let folder = tempfile::tempdir().expect("a folder");
+            let [key, chain] = ["key.pem", "chain.pem"].map(|name| folder.path().join(name));
+            let draft = |path: &Path, text: &str| {
+                let mut draft = Draft::new(path, 0o600).expect("a draft");
+                draft.write(text.as_bytes()).expect("written");
+                draft
+            };
+            install_pair(draft(&key, "old"), draft(&chain, "old")).expect("installed");
+            // The steps of a process that is killed after one of them.
+            draft(&key, "new").install_at(&next(&key)).expect("written");
+            if step > 0 {
+                let written = draft(&chain, "new").install_at(&next(&chain));
+                written.expect("written");
+            }
+            if step > 1 {
+                fs::rename(next(&key), &key).expect("renamed");
+            }
+            if step > 2 {
+                fs::rename(next(&chain), &chain).expect("renamed");
+            }
+            assert_eq!(is_pair_unfinished(&chain), step == 1 || step == 2);
+            finish_pair(&key, &chain).expect("finished");
+            let texts = [&key, &chain].map(|path| fs::read_to_string(path).expect("a file"));
+            let expected = if step == 0 { "old" } else { "new" };
+            assert_eq!(texts, [expected, expected], "{step}");
+            assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2);
+        }
     }
 
     #[test]

@@ -9,12 +9,15 @@
 //! to the folder of certificates, and from there they are used as all changed files are. What does not succeed is tried again,
 //! later each time. Nodes that share the folder take turns by a lock for each certificate.
 
+mod challenges;
 mod dns;
 mod process;
 mod times;
+mod wanted;
 
 use std::{
     cell::RefCell,
+    fs,
     os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
     rc::Rc,
@@ -22,11 +25,11 @@ use std::{
 };
 
 use weir_acme::{
-    AcmeOrder, ChallengeAnswer, Draft, FromAcme, Issued, Lock, Proof, State, Store, ToAcme,
-    is_issued,
+    AcmeOrder, Draft, FromAcme, Issued, Lock, Proof, State, Store, ToAcme, finish_pair,
+    install_pair, is_issued, is_pair_unfinished,
 };
 use weir_config::{Acme, Config, Issuer, Protocol};
-use weir_control::{CertificateOrder, CertificateOrders, Challenges, GivenChallenge, ToGateway};
+use weir_control::{CertificateOrder, CertificateOrders, ToGateway};
 use weir_keeper::{Order, Product};
 use weir_sys::{
     identity::Identity,
@@ -35,11 +38,14 @@ use weir_sys::{
 };
 
 use self::{
+    challenges::Answers,
     dns::Records,
     process::Running,
     times::{
-        ASK_AT_LEAST, ASK_EVERY, LOCK_LIFE, LOOK_EVERY, ORDER_LIMIT, SHORT, SLACK, next_look, pause,
+        AGAIN, ASK_AT_LEAST, ASK_EVERY, LOCK_LIFE, LOCK_RENEWAL, LOOK_EVERY, MOST_ORDERS,
+        MOST_REFUSED, ORDER_LIMIT, SHORT, SLACK, next_look, pause,
     },
+    wanted::{Advice, OpenOrder, Wanted},
 };
 use super::keeper::Keeper;
 
@@ -56,12 +62,16 @@ pub(super) struct Orders {
     authority: Option<Authority>,
     wanted: Vec<Wanted>,
     next_order: u32,
-    challenges: Vec<Placed>,
+    answers: Answers,
     records: Records,
-    /// The number of the last message to the gateway.
-    message: u32,
-    /// The generation and gateway that know `message`.
-    told: Option<(u32, Option<u32>, u32)>,
+    /// When the configuration came into force (seconds since 1970).
+    served_at: i64,
+    /// The account that the process knows.
+    account: Option<String>,
+    /// Held while an account is made.
+    account_lock: Option<Lock>,
+    /// When locks are renewed.
+    renew_at: Instant,
 }
 
 /// Where certificates are ordered.
@@ -77,58 +87,6 @@ struct Authority {
     command: Option<Rc<dns::Command>>,
 }
 
-/// A certificate that is wanted.
-#[derive(Debug)]
-struct Wanted {
-    name: String,
-    names: Vec<String>,
-    chain: PathBuf,
-    key: PathBuf,
-    due: Instant,
-    /// What became of the last orders, also those of before the start.
-    state: State,
-    /// When it is to be renewed (seconds since 1970); 0: it is not there.
-    renew_at: i64,
-    /// Orders since the manager's start that were successful, and that were not.
-    done: u64,
-    failed: u64,
-    order: Option<OpenOrder>,
-    advice: Advice,
-}
-
-/// When the authority says that a certificate should be renewed (ARI).
-#[derive(Debug, Default)]
-struct Advice {
-    /// The number of the question.
-    number: u32,
-    /// For the certificate that is known by this.
-    of: (Vec<u8>, Vec<u8>),
-    /// Seconds since 1970; `None`: it has not said.
-    renew_at: Option<i64>,
-    /// When to ask again; `None`: now.
-    ask_at: Option<Instant>,
-}
-
-/// An order that is under way.
-#[derive(Debug)]
-struct OpenOrder {
-    number: u32,
-    key: Draft,
-    lock: Lock,
-    /// It is given up then.
-    until: Instant,
-}
-
-/// An answer to a challenge.
-#[derive(Debug)]
-struct Placed {
-    order: u32,
-    number: u32,
-    /// The message to the gateway that has it.
-    message: u32,
-    answer: ChallengeAnswer,
-}
-
 impl Orders {
     pub(super) fn new(keeper: Rc<RefCell<Keeper>>, now: Instant) -> Orders {
         Orders {
@@ -140,10 +98,12 @@ impl Orders {
             authority: None,
             wanted: Vec::new(),
             next_order: 1,
-            challenges: Vec::new(),
+            answers: Answers::default(),
             records: Records::default(),
-            message: 0,
-            told: None,
+            served_at: 0,
+            account: None,
+            account_lock: None,
+            renew_at: now,
         }
     }
 
@@ -159,6 +119,7 @@ impl Orders {
             return;
         }
         self.generation = generation;
+        self.served_at = weir_acme::now();
         self.who.clone_from(who);
         let before = std::mem::take(&mut self.wanted);
         let mut before: Vec<Wanted> = before.into_iter().collect();
@@ -227,6 +188,10 @@ impl Orders {
                 })
             }),
         });
+        let store = Store::at(folder);
+        let is_wanted = !self.wanted.is_empty();
+        self.answers
+            .share(is_wanted.then_some((&store, &**folder)), now);
         if changed {
             // Orders of another authority are given up.
             let orders = self.wanted.iter_mut().filter_map(|one| one.order.take());
@@ -253,7 +218,12 @@ impl Orders {
             Some(_) => due,
             None => due.max(self.starts_at),
         });
-        due.into_iter().chain(self.records.deadline(now)).min()
+        let renew_at = self.has_locks().then_some(self.renew_at);
+        due.into_iter()
+            .chain(self.records.deadline(now))
+            .chain(self.answers.deadline())
+            .chain(renew_at)
+            .min()
     }
 
     /// Starts the process and orders what is due. Returns what a gateway must know, if that is not this one's knowledge.
@@ -262,6 +232,10 @@ impl Orders {
         now: Instant,
         (generation, gateway): (u32, Option<u32>),
     ) -> Option<ToGateway> {
+        for number in self.answers.tick(now) {
+            self.tell(&ToAcme::Placed(number));
+        }
+        self.renew_locks(now);
         let outcomes = self.records.tick(now);
         self.records_are_set(outcomes);
         for index in 0..self.wanted.len() {
@@ -279,26 +253,31 @@ impl Orders {
                 _ => {}
             }
         }
-        let state = (generation, gateway, self.message);
-        // A new gateway knows nothing, and needs nothing if there is nothing.
-        if self.told == Some(state) || (self.challenges.is_empty() && self.told.is_none()) {
-            return None;
+        self.answers.message(generation, gateway)
+    }
+
+    fn has_locks(&self) -> bool {
+        self.account_lock.is_some() || self.wanted.iter().any(|one| one.order.is_some())
+    }
+
+    /// Keeps the locks of orders that are under way.
+    fn renew_locks(&mut self, now: Instant) {
+        if now < self.renew_at {
+            return;
         }
-        self.told = Some(state);
-        let list = self.challenges.iter().map(|one| GivenChallenge {
-            name: one.answer.name.clone(),
-            token: one.answer.token.clone(),
-            text: one.answer.text.clone(),
-            certificate: one.answer.certificate.clone(),
-        });
-        let challenges = Challenges {
-            list: list.collect(),
-        };
-        let file = memory::file(c"challenges", &challenges.encode()).ok()?;
-        Some(ToGateway::Challenges {
-            number: self.message,
-            file,
-        })
+        self.renew_at = now + LOCK_RENEWAL;
+        let orders = self.wanted.iter().filter_map(|one| one.order.as_ref());
+        let locks = orders.map(|order| &order.lock);
+        for lock in locks.chain(&self.account_lock) {
+            match lock.renew() {
+                Ok(true) => {}
+                Ok(false) => log::warn!(
+                    "a lock in the folder of certificates was lost, because it could not be renewed in time; another node may \
+                     order the same certificate"
+                ),
+                Err(error) => log::error!("a lock cannot be renewed: {error}"),
+            }
+        }
     }
 
     /// TXT records are in place, or cannot be.
@@ -313,52 +292,35 @@ impl Orders {
 
     /// The gateway has the answers of this message.
     pub(super) fn are_set(&mut self, message: u32) {
-        let placed: Vec<u32> = self
-            .challenges
-            .iter()
-            .filter(|one| one.message <= message)
-            .map(|one| one.number)
-            .collect();
-        for number in placed {
-            self.tell(&ToAcme::Placed(number));
-        }
+        self.answers.are_set(message, Instant::now());
     }
 
     /// Orders a certificate if it is time.
     fn look(&mut self, index: usize, now: Instant) {
         let one = &mut self.wanted[index];
-        let issued = Issued::read(&one.chain);
-        let usable = issued.as_ref();
-        let usable = usable.filter(|issued| is_issued(issued, &one.names) && one.key.exists());
-        if usable.is_none() {
-            one.renew_at = 0;
-        }
-        if let Some(issued) = usable {
-            if one.advice.of != issued.known_by {
-                one.advice = Advice {
-                    of: issued.known_by.clone(),
-                    ..Advice::default()
-                };
-            }
-            one.renew_at = issued.renew_as_advised(one.advice.renew_at);
-            if weir_acme::now() < one.renew_at {
-                one.due = next_look(one.renew_at, now);
-                self.ask(index, now);
-                return;
-            }
-        }
-        let replaces = issued.map(|issued| issued.known_by);
-        if !self.runs(now) {
-            let one = &mut self.wanted[index];
-            one.due = now + SHORT;
+        one.read_state();
+        let is_unfinished = is_pair_unfinished(&one.chain);
+        if !is_unfinished && !one.is_due() {
+            one.due = next_look(one.renew_at, now);
+            self.ask(index, now);
             return;
         }
-        let ordered = self.order(index, replaces, now);
+        let pause = one.pause(self.served_at).filter(|_| !is_unfinished);
+        if let Some(pause) = pause {
+            one.due = now + pause.min(LOOK_EVERY);
+            return;
+        }
+        let open = self.wanted.iter().filter(|one| one.order.is_some());
+        if open.count() >= MOST_ORDERS || !self.runs(now) {
+            self.wanted[index].due = now + SHORT;
+            return;
+        }
+        let ordered = self.order(index, now);
         let one = &mut self.wanted[index];
         match ordered {
             Ok(true) => {}
-            // Another node orders it.
-            Ok(false) => one.due = now + SHORT,
+            // Another node orders it, or has it ordered meanwhile.
+            Ok(false) => one.due = now + AGAIN,
             Err(cause) => {
                 log::error!("[certificate.{}] cannot be ordered: {cause}", one.name);
                 one.due = now + LOOK_EVERY;
@@ -419,23 +381,54 @@ impl Orders {
         one.due = now;
     }
 
-    fn order(
-        &mut self,
-        index: usize,
-        replaces: Option<(Vec<u8>, Vec<u8>)>,
-        now: Instant,
-    ) -> Result<bool, String> {
+    /// Gives the process the account of all nodes. Returns false while another node makes it.
+    fn has_account(&mut self) -> Result<bool, String> {
+        let Some(authority) = &self.authority else {
+            return Ok(false);
+        };
+        let read = || fs::read_to_string(&authority.account).ok();
+        let mut kept = read();
+        if kept.is_none() && self.account_lock.is_none() {
+            let name = authority.account.file_stem().unwrap_or_default();
+            let name = format!("account-{}", name.to_string_lossy());
+            self.account_lock = Lock::take(&authority.store, &name, LOCK_LIFE)?;
+            if self.account_lock.is_none() {
+                return Ok(false);
+            }
+            kept = read();
+        }
+        if kept.is_some() {
+            self.account_lock = None;
+        }
+        if kept != self.account {
+            self.introduce();
+        }
+        Ok(true)
+    }
+
+    /// Orders a certificate. Returns false if another node does it, or has done it.
+    fn order(&mut self, index: usize, now: Instant) -> Result<bool, String> {
+        if !self.has_account()? {
+            return Ok(false);
+        }
         let Some(authority) = &self.authority else {
             return Ok(false);
         };
         let one = &mut self.wanted[index];
         let folder = one.chain.parent().and_then(Path::file_name);
         let folder = folder.unwrap_or_default().to_string_lossy();
-        let lock = Lock::take(&authority.store, &folder, ORDER_LIMIT + LOCK_LIFE)?;
+        let lock = Lock::take(&authority.store, &folder, LOCK_LIFE)?;
         let Some(lock) = lock else {
             return Ok(false);
         };
         authority.store.make_folder_of(&one.chain)?;
+        finish_pair(&one.key, &one.chain)?;
+        // Another node may just have had the lock.
+        one.read_state();
+        if !one.is_due() || one.pause(self.served_at).is_some() {
+            return Ok(false);
+        }
+        let replaces = Issued::read(&one.chain).map(|issued| issued.known_by);
         let key = Draft::new(&one.key, 0o600)?;
         let file = key.file().try_clone().map_err(|error| error.to_string())?;
         let csr = self.keeper.borrow_mut().make(Order {
@@ -505,10 +498,14 @@ impl Orders {
                             draft.write(text.as_bytes())?;
                             draft.install()
                         });
-                    if let Err(error) = kept {
-                        log::error!("the account of the authority cannot be kept: {error}");
+                    match kept {
+                        Ok(()) => self.account = Some(text),
+                        Err(error) => {
+                            log::error!("the account of the authority cannot be kept: {error}");
+                        }
                     }
                 }
+                self.account_lock = None;
             }
             FromAcme::Challenge {
                 order,
@@ -527,13 +524,7 @@ impl Orders {
                 if let Some(record) = &answer.record {
                     self.set_record((order, number), record, &answer.name);
                 } else {
-                    self.message = self.message.wrapping_add(1);
-                    self.challenges.push(Placed {
-                        order,
-                        number,
-                        message: self.message,
-                        answer,
-                    });
+                    self.answers.put((order, number), answer);
                 }
             }
             FromAcme::Persistent { order, records } => self.persistent(order, records),
@@ -597,10 +588,10 @@ impl Orders {
     /// Removes the answers to an order's challenges.
     fn forget_challenges(&mut self, order: u32) {
         self.records.forget(order);
-        let before = self.challenges.len();
-        self.challenges.retain(|one| one.order != order);
-        if self.challenges.len() != before {
-            self.message = self.message.wrapping_add(1);
+        self.answers.forget(order);
+        let others = self.wanted.iter().filter_map(|one| one.order.as_ref());
+        if others.filter(|other| other.number != order).count() == 0 {
+            self.account_lock = None;
         }
     }
 
@@ -620,17 +611,17 @@ impl Orders {
         let Some(OpenOrder { key, lock, .. }) = one.order.take() else {
             return Ok(());
         };
-        key.install()?;
-        draft.install()?;
-        drop(lock);
+        install_pair(key, draft)?;
         one.done += 1;
         one.renew_at = issued.renew_at();
         one.due = now + SHORT.min(next_look(one.renew_at, now) - now);
         one.state = State {
             records: std::mem::take(&mut one.state.records),
+            at: weir_acme::now(),
             ..State::default()
         };
         one.write_state();
+        drop(lock);
         log::info!(
             "[certificate.{}]: the authority has signed it, for {}; it is renewed at two thirds of its life",
             one.name,
@@ -646,7 +637,8 @@ impl Orders {
         let Some(one) = wanted.find(|one| one.order.as_ref().is_some_and(is_it)) else {
             return;
         };
-        one.order = None;
+        // Its lock ends when the others can read what has become of it.
+        let _order = one.order.take();
         one.failed += 1;
         let failures = one.state.failures;
         let pause = match &self.authority {
@@ -660,6 +652,11 @@ impl Orders {
         };
         one.due = now + pause;
         let at = weir_acme::now();
+        if is_refused {
+            one.state.refused.push(at);
+            let excess = one.state.refused.len().saturating_sub(MOST_REFUSED);
+            one.state.refused.drain(..excess);
+        }
         one.state = State {
             error: Some(cause.clone()),
             at,
@@ -703,8 +700,11 @@ impl Orders {
         for one in std::mem::take(&mut self.wanted) {
             if let Some(order) = one.order {
                 self.records.forget(order.number);
+                self.answers.forget(order.number);
             }
         }
+        self.answers.share(None, now);
+        self.account_lock = None;
         self.records.tick(now);
         if let Some(running) = &self.running
             && let Err(error) = kill(running.pid)
@@ -740,19 +740,5 @@ impl Orders {
             );
         }
         true
-    }
-}
-
-impl Wanted {
-    /// Whether it is for a name with a star, which only DNS can prove.
-    fn has_star(&self) -> bool {
-        self.names.iter().any(|name| name.starts_with('*'))
-    }
-
-    /// Writes what became of the last orders beside the chain.
-    fn write_state(&self) {
-        if let Err(error) = self.state.write(&self.chain) {
-            log::error!("{error}");
-        }
     }
 }

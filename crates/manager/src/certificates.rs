@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir_acme::Store;
+use weir_acme::{Store, is_pair_unfinished};
 use weir_config::{Certificate, Config, Issuer};
 use weir_control::{GivenCertificate, TlsFiles, ToGateway};
 use weir_sys::memory;
@@ -438,6 +438,13 @@ impl Installed {
 
     /// One from an authority cannot be used, perhaps because a node was killed between its files: a new one is ordered.
     fn order_again(&self, refused: &Refused) {
+        if is_pair_unfinished(&self.chain) || is_recent(&self.chain) {
+            log::warn!(
+                "{}; a node may be replacing it, so it is looked at again",
+                self.said(refused)
+            );
+            return;
+        }
         log::error!("{}; a new one is ordered", self.said(refused));
         if let Err(error) = std::fs::remove_file(&self.chain) {
             log::error!("{}: {error}", self.chain.display());
@@ -524,6 +531,12 @@ fn open_file(path: &Path) -> Result<File, String> {
     }
 }
 
+/// Whether a file was changed lately.
+fn is_recent(path: &Path) -> bool {
+    let changed = std::fs::metadata(path).and_then(|metadata| metadata.modified());
+    changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < RECENT))
+}
+
 fn stamp(path: &Path) -> Option<Stamp> {
     let found = std::fs::metadata(path).ok()?;
     Some((
@@ -562,6 +575,9 @@ fn authorities(config: &Config, problems: &mut Vec<Problem>) -> BTreeMap<PathBuf
     }
     authorities
 }
+
+/// A file that was changed within this time may be one of a pair that is being replaced.
+const RECENT: Duration = Duration::from_secs(10);
 
 /// How often files are looked at: a change is used within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(400);

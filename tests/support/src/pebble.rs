@@ -173,6 +173,8 @@ impl Pebble {
             .arg(self.folder.path().join("pebble.json"))
             .args(["-dnsserver", &self.dns.0.to_string()])
             .env("PEBBLE_VA_NOSLEEP", "1")
+            // Each order proves its names.
+            .env("PEBBLE_AUTHZREUSE", "0")
             .env("PEBBLE_WFE_NONCEREJECT", self.habits.nonces.to_string())
             .stdout(log())
             .stderr(log())

@@ -90,13 +90,15 @@ impl Orders {
                 None
             }
         };
+        let account = fs::read_to_string(&authority.account).ok();
         let message = ToAcme::Authority {
             directory: settings.directory.clone(),
             email: settings.email.clone(),
             ca,
-            account: fs::read_to_string(&authority.account).ok(),
+            account: account.clone(),
             elsewhere: elsewhere(settings),
         };
+        self.account = account;
         self.tell(&message);
     }
 

@@ -35,8 +35,23 @@ pub(super) const ORDER_LIMIT: Duration = Duration::from_secs(180);
 /// The process for certificates has given the order up for so long.
 pub(super) const SLACK: Duration = Duration::from_secs(60);
 
-/// The lock of an order ends later than the order.
-pub(super) const LOCK_LIFE: Duration = Duration::from_secs(60);
+/// The lock of a node that was killed ends after this time.
+pub(super) const LOCK_LIFE: Duration = Duration::from_secs(30);
+
+/// How often a node renews its locks.
+pub(super) const LOCK_RENEWAL: Duration = Duration::from_secs(5);
+
+/// Orders of this node that are under way at once.
+pub(super) const MOST_ORDERS: usize = 20;
+
+/// After this time it is looked again what another node does with an order.
+pub(super) const AGAIN: Duration = Duration::from_secs(2);
+
+/// The authority may refuse a certificate so often
+pub(super) const MOST_REFUSED: usize = 4;
+
+/// in this time, whatever is restarted and reloaded (seconds). Let's Encrypt allows five times an hour.
+pub(super) const REFUSED_SPAN: i64 = 3600;
 
 /// The pause after an authority was not reached for the first time, and before a look at what another node does.
 pub(super) const SHORT: Duration = Duration::from_secs(5);

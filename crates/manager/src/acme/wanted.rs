@@ -1,0 +1,122 @@
+//! A certificate that is wanted: whether it is due, and what became of its orders.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use weir_acme::{Draft, Issued, Lock, State, is_issued};
+
+use super::times::{LONGEST, MOST_REFUSED, REFUSED_SPAN};
+
+/// A certificate that is wanted.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) name: String,
+    pub(super) names: Vec<String>,
+    pub(super) chain: PathBuf,
+    pub(super) key: PathBuf,
+    pub(super) due: Instant,
+    /// What became of the last orders, also those of before the start.
+    pub(super) state: State,
+    /// When it is to be renewed (seconds since 1970); 0: it is not there.
+    pub(super) renew_at: i64,
+    /// Orders since the manager's start that were successful, and that were not.
+    pub(super) done: u64,
+    pub(super) failed: u64,
+    pub(super) order: Option<OpenOrder>,
+    pub(super) advice: Advice,
+}
+
+/// When the authority says that a certificate should be renewed (ARI).
+#[derive(Debug, Default)]
+pub(super) struct Advice {
+    /// The number of the question.
+    pub(super) number: u32,
+    /// For the certificate that is known by this.
+    pub(super) of: (Vec<u8>, Vec<u8>),
+    /// Seconds since 1970; `None`: it has not said.
+    pub(super) renew_at: Option<i64>,
+    /// When to ask again; `None`: now.
+    pub(super) ask_at: Option<Instant>,
+}
+
+/// An order that is under way.
+#[derive(Debug)]
+pub(super) struct OpenOrder {
+    pub(super) number: u32,
+    pub(super) key: Draft,
+    pub(super) lock: Lock,
+    /// It is given up then.
+    pub(super) until: Instant,
+}
+
+impl Wanted {
+    /// Whether it is for a name with a star, which only DNS can prove.
+    pub(super) fn has_star(&self) -> bool {
+        self.names.iter().any(|name| name.starts_with('*'))
+    }
+
+    /// Whether it must be ordered: it is not there, or is to be renewed.
+    pub(super) fn is_due(&mut self) -> bool {
+        let issued = Issued::read(&self.chain);
+        let issued = issued.filter(|issued| is_issued(issued, &self.names) && self.key.exists());
+        let Some(issued) = issued else {
+            self.renew_at = 0;
+            return true;
+        };
+        if self.advice.of != issued.known_by {
+            self.advice = Advice {
+                of: issued.known_by.clone(),
+                ..Advice::default()
+            };
+        }
+        self.renew_at = match self.advice.renew_at {
+            Some(at) => issued.renew_as_advised(Some(at)),
+            None => issued.renew_with(Some(&self.state)),
+        };
+        weir_acme::now() >= self.renew_at
+    }
+
+    /// Reads what became of the last orders, also of those of other nodes.
+    pub(super) fn read_state(&mut self) {
+        if let Some(state) = State::read(&self.chain)
+            && state.at >= self.state.at
+        {
+            self.state = state;
+        }
+    }
+
+    /// How long to wait because orders have failed, of this node or another one. A start and a reload try again at once, but not if the
+    /// authority has refused too often of late.
+    pub(super) fn pause(&self, served_at: i64) -> Option<Duration> {
+        let now = weir_acme::now();
+        let State {
+            error,
+            at,
+            next,
+            refused,
+            ..
+        } = &self.state;
+        let mut until = 0;
+        if error.is_some() && *at > served_at {
+            until = *next;
+        }
+        let lately = refused
+            .iter()
+            .filter(|at| (now - REFUSED_SPAN..=now).contains(*at));
+        if lately.count() >= MOST_REFUSED {
+            until = until.max(refused[0] + REFUSED_SPAN);
+        }
+        // Clocks of nodes may differ.
+        let pause = u64::try_from(until - now).ok().filter(|left| *left > 0)?;
+        Some(Duration::from_secs(pause).min(LONGEST))
+    }
+
+    /// Writes what became of the last orders beside the chain.
+    pub(super) fn write_state(&self) {
+        if let Err(error) = self.state.write(&self.chain) {
+            log::error!("{error}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Several nodes that share one folder of certificates: one order for all of them, also if nodes are killed.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, atomic::Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use weir_test::pebble::{Habits, Pebble};
+use weir_test::{Setup, Weir, free_address, wait_for, wait_until};
+
+use crate::acme::{Gate, certificates, got};
+
+/// Nodes that run, by process id, and where they listen without TLS.
+type Running = Arc<Mutex<Vec<(u32, SocketAddr)>>>;
+
+/// Three nodes with one folder and one authority.
+struct Fleet {
+    pebble: Pebble,
+    store: TempDir,
+    nodes: Vec<Node>,
+    /// Leads the authority to nodes.
+    gate: Gate,
+    running: Running,
+}
+
+struct Node {
+    setup: Setup,
+    plain: SocketAddr,
+    weir: Option<Weir>,
+}
+
+impl Fleet {
+    /// `route` says to which of the running nodes the authority's connections go, by the process id of the node that orders.
+    fn start(
+        habits: Habits,
+        route: impl Fn(Vec<(u32, SocketAddr)>, Option<u32>) -> Vec<SocketAddr> + Send + 'static,
+    ) -> Fleet {
+        let store = TempDir::with_prefix("weir-test-").expect("a temporary folder");
+        let folder = store.path().join("certificates");
+        let running = Running::default();
+        let (nodes, lock) = (running.clone(), folder.join("locks/shop.example"));
+        let gate = Gate::new(free_address().ip(), move || {
+            let nodes = wait_for("three nodes", || {
+                let nodes = nodes.lock().expect("a lock").clone();
+                (nodes.len() >= 3).then_some(nodes)
+            });
+            route(nodes, owner(&lock))
+        });
+        let ports = (gate.address.port(), 1);
+        let mut pebble = Pebble::new(gate.address.ip(), ports, habits);
+        pebble.come();
+        let node = |_| {
+            let plain = free_address();
+            let setup = Setup::new()
+                .file("index.html", "public\n")
+                .listen("tls = true")
+                .site("hosts = [\"shop.example\"]\ntls = \"auto\"")
+                .more(&format!("[listen.plain]\naddress = \"{plain}\""))
+                .more(&format!("[tls]\ncertificates = \"{}\"", folder.display()))
+                .more(&pebble.toml())
+                .more("challenge = \"http-01\"");
+            Node {
+                setup,
+                plain,
+                weir: None,
+            }
+        };
+        let nodes: Vec<Node> = (0..3).map(node).collect();
+        let mut fleet = Fleet {
+            pebble,
+            store,
+            nodes,
+            gate,
+            running,
+        };
+        (0..3).for_each(|index| fleet.run(index));
+        fleet
+    }
+
+    /// Starts a node.
+    fn run(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        let weir = node.setup.start();
+        let mut running = self.running.lock().expect("a lock");
+        running.push((weir.pid(), node.plain));
+        node.weir = Some(weir);
+    }
+
+    /// Kills a node.
+    fn kill(&mut self, index: usize) {
+        if let Some(mut weir) = self.nodes[index].weir.take() {
+            let mut running = self.running.lock().expect("a lock");
+            running.retain(|(pid, _)| *pid != weir.pid());
+            weir.kill();
+        }
+    }
+
+    fn weirs(&self) -> impl Iterator<Item = &Weir> {
+        self.nodes.iter().filter_map(|node| node.weir.as_ref())
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.store.path().join("certificates").join(below)
+    }
+
+    /// How often the authority has written this.
+    fn count(&self, words: &str) -> usize {
+        self.pebble.log().matches(words).count()
+    }
+
+    fn all_serve(&self) {
+        let root = self.pebble.root();
+        for weir in self.weirs() {
+            wait_until("the certificate on each node", || {
+                got(weir, &root, "shop.example", "/") == "public\n"
+            });
+            assert_eq!(certificates(weir)["last_error"], serde_json::Value::Null);
+        }
+    }
+}
+
+/// The process id in a lock.
+fn owner(lock: &Path) -> Option<u32> {
+    let text = fs::read_to_string(lock).ok()?;
+    text.split_whitespace().nth(2)?.parse().ok()
+}
+
+#[test]
+fn three_nodes_make_one_order_and_any_of_them_answers_the_authority() {
+    // The authority never asks the node that has ordered.
+    let fleet = Fleet::start(Habits::default(), |nodes, owner| {
+        let others = nodes.iter().filter(|(pid, _)| Some(*pid) != owner);
+        others.map(|(_, plain)| *plain).collect()
+    });
+    fleet.all_serve();
+    assert!(fleet.gate.taken.load(Relaxed) > 0);
+    assert_eq!(fleet.count("Added order"), 1);
+    assert_eq!(fleet.count("Issued certificate serial"), 1);
+    // One account for all.
+    let accounts = fs::read_dir(fleet.path("accounts")).expect("accounts");
+    assert_eq!(accounts.count(), 1);
+    assert_eq!(fleet.count("There are now 2 accounts"), 0);
+    wait_until("no locks and no answers", || {
+        ["locks", "challenges"]
+            .iter()
+            .all(|name| fs::read_dir(fleet.path(name)).is_ok_and(|files| files.count() == 0))
+    });
+}
+
+#[test]
+fn the_order_of_a_node_that_is_killed_is_made_by_another_one() {
+    let mut fleet = Fleet::start(Habits::default(), |nodes, _| {
+        nodes.iter().map(|(_, plain)| *plain).collect()
+    });
+    // Not before all nodes run, so the first order may have been quick.
+    fleet.all_serve();
+    fleet.gate.is_shut.store(true, Relaxed);
+    let before = (fleet.gate.taken.load(Relaxed), fleet.count("Added order"));
+    let chain = fleet.path("shop.example/chain.pem");
+    let first = fs::read(&chain).expect("a chain");
+    let past = ("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z");
+    fleet.pebble.advise(&chain, past);
+    for weir in fleet.weirs() {
+        weir.signal(rustix::process::Signal::HUP);
+    }
+    wait_until("the order", || fleet.gate.taken.load(Relaxed) > before.0);
+    let pid = owner(&fleet.path("locks/shop.example")).expect("a lock");
+    let is_owner = |node: &Node| node.weir.as_ref().is_some_and(|weir| weir.pid() == pid);
+    let index = fleet.nodes.iter().position(is_owner).expect("its owner");
+    fleet.kill(index);
+    fleet.gate.is_shut.store(false, Relaxed);
+    fleet.run(index);
+    wait_until("another certificate", || {
+        fs::read(&chain).expect("a chain") != first
+    });
+    fleet.all_serve();
+    // The killed node's order, and the one that was made for it.
+    assert_eq!(fleet.count("Added order") - before.1, 2);
+    assert_eq!(fleet.count("Issued certificate serial"), 2);
+}
+
+#[test]
+#[ignore = "minutes: make conformance"]
+fn nodes_that_are_killed_at_random_lose_no_certificate_and_make_few_orders() {
+    let habits = Habits {
+        life: 90,
+        ..Habits::default()
+    };
+    let mut fleet = Fleet::start(habits, |nodes, _| {
+        nodes.iter().map(|(_, plain)| *plain).collect()
+    });
+    fleet.all_serve();
+    let (begin, mut kills) = (Instant::now(), 0);
+    let mut random = 7_u64;
+    while begin.elapsed() < Duration::from_secs(240) {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let index = (random >> 33) as usize % 3;
+        fleet.kill(index);
+        kills += 1;
+        std::thread::sleep(Duration::from_millis((random >> 40) % 3000));
+        fleet.run(index);
+        std::thread::sleep(Duration::from_millis((random >> 20) % 8000));
+    }
+    // A pause after a failure may be left.
+    fleet.run_until_served();
+    let (orders, seconds) = (fleet.count("Added order"), begin.elapsed().as_secs());
+    // A certificate is renewed each minute; the order of a killed node is made anew.
+    let most = seconds as usize / 55 + 2 + kills;
+    println!("{orders} orders in {seconds} s with {kills} kills");
+    assert!(orders <= most, "{orders} orders, {most} at most");
+}
+
+impl Fleet {
+    /// Waits until each node serves a certificate that is valid.
+    fn run_until_served(&self) {
+        let root = self.pebble.root();
+        for weir in self.weirs() {
+            weir_test::wait_within(Duration::from_secs(900), "the certificate", || {
+                got(weir, &root, "shop.example", "/") == "public\n"
+            });
+        }
+    }
+}
