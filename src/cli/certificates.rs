@@ -4,13 +4,14 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
+    time::{Duration, Instant},
 };
 
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use weir_acme::{Issued, State};
-use weir_config::{Certificate, Issuer, is_local_name, read};
+use weir_acme::{Issued, State, Store};
+use weir_config::{Certificate, Config, Issuer, is_local_name, read};
 use weir_observe::console;
 use weir_tools::command::{Source, print, refuse};
 
@@ -24,8 +25,12 @@ pub struct CertificatesArgs {
     pub config: Option<PathBuf>,
 
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "new_account_key")]
     pub json: bool,
+
+    /// Give the account at the authority a new key, for example because somebody may know the old one. Needs a running weir
+    #[arg(long)]
+    pub new_account_key: bool,
 }
 
 /// A certificate and where it comes from.
@@ -45,6 +50,9 @@ pub fn main(args: &CertificatesArgs) -> ExitCode {
     let usual = ["weir.toml", "/etc/weir/weir.toml"].map(PathBuf::from);
     let config = args.config.clone();
     let config = config.or_else(|| usual.into_iter().find(|file| file.exists()));
+    if args.new_account_key {
+        return new_account_key(config.as_deref());
+    }
     let list = match config {
         Some(file) => of_config(&file),
         None => Ok(own_certificates().map_or_else(Vec::new, |folder| of_folder(&folder))),
@@ -67,11 +75,80 @@ pub fn main(args: &CertificatesArgs) -> ExitCode {
     }
 }
 
-fn of_config(file: &Path) -> Result<Vec<Listed>, ExitCode> {
+/// Asks the running weir for another key of the account, and waits for it.
+fn new_account_key(file: Option<&Path>) -> ExitCode {
+    let account = match file {
+        Some(file) => match configuration(file) {
+            Ok(config) => Store::at(&config.tls.certificates).account(&config.tls.acme.directory),
+            Err(code) => return code,
+        },
+        None => match own_certificates() {
+            Some(folder) => account_in(&folder),
+            None => {
+                console::say_error(
+                    "there is no folder of certificates",
+                    "name the configuration: -c FILE",
+                );
+                return ExitCode::from(EX_UNAVAILABLE);
+            }
+        },
+    };
+    if !account.is_file() {
+        let hint = "weir makes one with its first order at the authority";
+        console::say_error(&format!("there is no account: {}", account.display()), hint);
+        return ExitCode::from(EX_UNAVAILABLE);
+    }
+    let request = Store::key_request(&account);
+    if let Err(error) = fs::write(&request, "") {
+        let hint = "run this as the user who starts weir";
+        console::say_error(&format!("{}: {error}", request.display()), hint);
+        return ExitCode::from(EX_UNAVAILABLE);
+    }
+    let begin = Instant::now();
+    loop {
+        match fs::read_to_string(&request) {
+            Err(_) => return print("the account has a new key\n"),
+            Ok(cause) if !cause.is_empty() => {
+                let _ = fs::remove_file(&request);
+                let hint = "the account has its old key; try again later";
+                console::say_error(
+                    &format!("the authority has not changed the key: {cause}"),
+                    hint,
+                );
+                return ExitCode::from(EX_UNAVAILABLE);
+            }
+            Ok(_) if begin.elapsed() > LIMIT => {
+                let _ = fs::remove_file(&request);
+                let hint = "start weir; if it runs, an order may be under way";
+                console::say_error(
+                    &format!("no weir has answered for {} s", LIMIT.as_secs()),
+                    hint,
+                );
+                return ExitCode::from(EX_UNAVAILABLE);
+            }
+            Ok(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+/// The account in the folder of `weir serve FOLDER`, which has one authority.
+fn account_in(folder: &Path) -> PathBuf {
+    let accounts = folder.join("accounts");
+    let files = fs::read_dir(&accounts).into_iter().flatten().flatten();
+    let mut files = files.map(|entry| entry.path());
+    let account = files.find(|path| path.extension().is_some_and(|kind| kind == "json"));
+    account.unwrap_or(accounts)
+}
+
+fn configuration(file: &Path) -> Result<Config, ExitCode> {
     let source = Source::of_file(file)?;
     let checked = read(&source.name, &source.text, &source.environment);
-    let checked = checked.map_err(|wrong| refuse(&wrong))?;
-    let challenge = checked.config.tls.acme.challenge.as_deref();
+    Ok(checked.map_err(|wrong| refuse(&wrong))?.config)
+}
+
+fn of_config(file: &Path) -> Result<Vec<Listed>, ExitCode> {
+    let config = configuration(file)?;
+    let challenge = config.tls.acme.challenge.as_deref();
     let by_record = challenge == Some("dns-persist-01");
     let listed = |certificate: Certificate| Listed {
         by_record,
@@ -80,12 +157,7 @@ fn of_config(file: &Path) -> Result<Vec<Listed>, ExitCode> {
         name: certificate.name,
         chain: certificate.chain,
     };
-    Ok(checked
-        .config
-        .certificates
-        .into_iter()
-        .map(listed)
-        .collect())
+    Ok(config.certificates.into_iter().map(listed).collect())
 }
 
 /// The certificates in a folder that weir writes.
@@ -223,3 +295,6 @@ fn date(seconds: i64) -> String {
     let time = Timestamp::from_second(seconds);
     time.map(|time| time.to_string()).unwrap_or_default()
 }
+
+/// How long to wait for a new key: an order may come first.
+const LIMIT: Duration = Duration::from_secs(60);

@@ -262,6 +262,33 @@ impl Gate {
         Gate::new(to.ip(), move || vec![to])
     }
 
+    /// Shuts it, and has the certificate renewed. Returns the chain when the authority is in the middle of the order: it waits for a
+    /// text.
+    pub fn stop_an_order<'w>(
+        &self,
+        pebble: &Pebble,
+        chain: &Path,
+        weirs: impl IntoIterator<Item = &'w Weir> + Clone,
+    ) -> Vec<u8> {
+        self.is_shut.store(true, Relaxed);
+        let before = self.taken.load(Relaxed);
+        loop {
+            let first = fs::read(chain).expect("a chain");
+            pebble.advise(chain, ("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z"));
+            for weir in weirs.clone() {
+                weir.signal(rustix::process::Signal::HUP);
+            }
+            // One of a hundred orders is signed without a new proof, whatever Pebble was told.
+            let is_tried = || self.taken.load(Relaxed) > before;
+            wait_until("the next order", || {
+                is_tried() || fs::read(chain).expect("a chain") != first
+            });
+            if is_tried() {
+                return first;
+            }
+        }
+    }
+
     /// One that leads to the first of these addresses that can be reached.
     pub fn new(ip: IpAddr, route: impl Fn() -> Vec<SocketAddr> + Send + 'static) -> Gate {
         let listener = TcpListener::bind((ip, 0)).expect("a listener");
@@ -307,13 +334,7 @@ fn an_authority_that_dies_in_the_middle_of_an_order_changes_nothing_for_visitors
     let (weir, mut pebble, store) = site.start();
     let chain = file(&store, "shop.example/chain.pem");
     wait_until("the certificate", || chain.exists());
-    let first = fs::read(&chain).expect("a chain");
-    gate.is_shut.store(true, Relaxed);
-    let before = gate.taken.load(Relaxed);
-    pebble.advise(&chain, ("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z"));
-    weir.signal(rustix::process::Signal::HUP);
-    // An order is in the middle: the authority waits for the text.
-    wait_until("the next order", || gate.taken.load(Relaxed) > before);
+    let first = gate.stop_an_order(&pebble, &chain, [&weir]);
     pebble.go();
     weir.wait_for_error(&["no certificate from the authority", "tried again"]);
     assert_eq!(fs::read(&chain).expect("a chain"), first);
@@ -480,4 +501,36 @@ fn an_address_and_a_name_without_a_dot_get_certificates_of_an_own_authority() {
             });
         }
     }
+}
+
+#[test]
+fn the_account_gets_a_new_key_and_orders_go_on_with_it() {
+    let (weir, pebble, store) = Site::new("[\"shop.example\"]", Habits::default()).start();
+    let chain = file(&store, "shop.example/chain.pem");
+    wait_until("the certificate", || chain.exists());
+    let folder = fs::read_dir(file(&store, "accounts")).expect("accounts");
+    let account = folder.flatten().next().expect("an account").path();
+    let kept = || -> Value {
+        let text = fs::read_to_string(&account).expect("an account");
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let before = kept();
+    let output = Command::new(program())
+        .args(["certificates", "--new-account-key", "-c"])
+        .arg(weir.folder().join("weir.toml"))
+        .output()
+        .expect("weir");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stdout, b"the account has a new key\n");
+    assert_eq!(kept()["id"], before["id"]);
+    assert_ne!(kept()["key_pkcs8"], before["key_pkcs8"]);
+    // The new key is the right one for the next order.
+    let first = fs::read(&chain).expect("a chain");
+    pebble.advise(&chain, ("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z"));
+    weir.signal(rustix::process::Signal::HUP);
+    wait_until("another certificate", || {
+        fs::read(&chain).expect("a chain") != first
+    });
+    assert_eq!(kept()["id"], before["id"]);
+    assert!(!pebble.log().contains("There are now 2 accounts"));
 }

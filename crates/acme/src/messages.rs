@@ -35,6 +35,8 @@ pub enum ToAcme {
     },
     /// Get a certificate.
     Order(AcmeOrder),
+    /// Give the account another key (RFC 8555 §7.3.5). Answered with [`FromAcme::Account`] or [`FromAcme::KeyNotChanged`].
+    ChangeKey,
     /// The answer to the challenge with this number is in place.
     Placed(u32),
     /// It cannot be put in place.
@@ -85,6 +87,8 @@ pub enum FromAcme {
     Ready,
     /// The account, with its key, to be kept.
     Account(String),
+    /// The account keeps its key, for this reason.
+    KeyNotChanged(String),
     /// The answer to a challenge is to be put in place, which [`ToAcme::Placed`] confirms.
     Challenge {
         /// The order.

@@ -137,6 +137,15 @@ fn serve(control: &OwnedFd) -> Result<(), String> {
                     let desk = desk.clone();
                     tokio::task::spawn_local(async move { desk.get(order).await });
                 }
+                ToAcme::ChangeKey => {
+                    let desk = desk.clone();
+                    tokio::task::spawn_local(async move {
+                        desk.tell(&match desk.change_key().await {
+                            Ok(kept) => FromAcme::Account(kept),
+                            Err(failure) => FromAcme::KeyNotChanged(failure.message),
+                        });
+                    });
+                }
                 ToAcme::WhenToRenew { number, known_by } => {
                     let desk = desk.clone();
                     tokio::task::spawn_local(async move {
@@ -312,6 +321,25 @@ impl Desk {
         };
         *account = Some(made.clone());
         Ok(made)
+    }
+
+    /// Gives the account another key. Returns the account, as it is to be kept.
+    async fn change_key(&self) -> Result<String, Failure> {
+        let authority = self.authority.borrow().clone();
+        let authority = authority.ok_or_else(|| refused("no authority is known".into()))?;
+        // It is there from now on.
+        self.account(&authority).await?;
+        let mut account = authority.account.lock().await;
+        let Some(known) = &mut *account else {
+            return Err(refused("there is no account".into()));
+        };
+        let credentials = patiently!(known.update_key())?;
+        let kept = serde_json::to_string(&credentials).map_err(|error| Failure {
+            message: error.to_string(),
+            is_refused: false,
+        })?;
+        *authority.kept.borrow_mut() = Some(kept.clone());
+        Ok(kept)
     }
 
     async fn order(&self, order: AcmeOrder) -> Result<String, Failure> {

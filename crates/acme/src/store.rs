@@ -61,6 +61,19 @@ impl Store {
         self.folder.join("locks")
     }
 
+    /// The file of the account at the authority with this directory.
+    pub fn account(&self, directory: &str) -> PathBuf {
+        let digest = weir_tls::sha256(directory.as_bytes());
+        let digits = digest[..8].iter().map(|byte| format!("{byte:02x}"));
+        let name: String = digits.chain([".json".to_owned()]).collect();
+        self.folder.join("accounts").join(name)
+    }
+
+    /// The file that asks for another key of an account. The node that answers removes it, or writes why there is none.
+    pub fn key_request(account: &Path) -> PathBuf {
+        account.with_extension("new-key")
+    }
+
     /// The folder of answers to challenges.
     pub(crate) fn challenges(&self) -> PathBuf {
         self.folder.join("challenges")

@@ -9,6 +9,7 @@
 //! to the folder of certificates, and from there they are used as all changed files are. What does not succeed is tried again,
 //! later each time. Nodes that share the folder take turns by a lock for each certificate.
 
+mod account_key;
 mod challenges;
 mod dns;
 mod process;
@@ -38,6 +39,7 @@ use weir_sys::{
 };
 
 use self::{
+    account_key::KeyChange,
     challenges::Answers,
     dns::Records,
     process::Running,
@@ -72,6 +74,7 @@ pub(super) struct Orders {
     account_lock: Option<Lock>,
     /// When locks are renewed.
     renew_at: Instant,
+    key_change: KeyChange,
 }
 
 /// Where certificates are ordered.
@@ -104,6 +107,7 @@ impl Orders {
             account: None,
             account_lock: None,
             renew_at: now,
+            key_change: KeyChange::at(now),
         }
     }
 
@@ -157,11 +161,6 @@ impl Orders {
         }
         let settings = &config.tls.acme;
         let folder = &config.tls.certificates;
-        let digest = weir_tls::sha256(settings.directory.as_bytes());
-        let digits: String = digest[..8]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
         let has_plain = (config.listeners.iter())
             .any(|one| one.tls.is_none() && one.protocol == Protocol::Http);
         let proof = match settings.challenge.as_deref() {
@@ -178,7 +177,7 @@ impl Orders {
         self.authority = Some(Authority {
             settings: settings.clone(),
             store: Store::at(folder),
-            account: folder.join("accounts").join(format!("{digits}.json")),
+            account: Store::at(folder).account(&settings.directory),
             proof,
             command: (!settings.dns_command.is_empty()).then(|| {
                 Rc::new(dns::Command {
@@ -223,6 +222,7 @@ impl Orders {
             .chain(self.records.deadline(now))
             .chain(self.answers.deadline())
             .chain(renew_at)
+            .chain(self.key_change_at())
             .min()
     }
 
@@ -236,6 +236,7 @@ impl Orders {
             self.tell(&ToAcme::Placed(number));
         }
         self.renew_locks(now);
+        self.change_key(now);
         let outcomes = self.records.tick(now);
         self.records_are_set(outcomes);
         for index in 0..self.wanted.len() {
@@ -311,7 +312,7 @@ impl Orders {
             return;
         }
         let open = self.wanted.iter().filter(|one| one.order.is_some());
-        if open.count() >= MOST_ORDERS || !self.runs(now) {
+        if open.count() >= MOST_ORDERS || self.key_change.is_under_way() || !self.runs(now) {
             self.wanted[index].due = now + SHORT;
             return;
         }
@@ -386,13 +387,11 @@ impl Orders {
         let Some(authority) = &self.authority else {
             return Ok(false);
         };
-        let read = || fs::read_to_string(&authority.account).ok();
+        let path = authority.account.clone();
+        let read = || fs::read_to_string(&path).ok();
         let mut kept = read();
         if kept.is_none() && self.account_lock.is_none() {
-            let name = authority.account.file_stem().unwrap_or_default();
-            let name = format!("account-{}", name.to_string_lossy());
-            self.account_lock = Lock::take(&authority.store, &name, LOCK_LIFE)?;
-            if self.account_lock.is_none() {
+            if !self.lock_account()? {
                 return Ok(false);
             }
             kept = read();
@@ -487,6 +486,7 @@ impl Orders {
                     .iter_mut()
                     .for_each(|one| one.due = one.due.min(now));
             }
+            FromAcme::KeyNotChanged(cause) => self.key_is_changed(Err(cause)),
             FromAcme::Unfit(cause) => log::error!("the process for certificates: {cause}"),
             FromAcme::Account(text) => {
                 if let Some(authority) = &self.authority {
@@ -505,6 +505,7 @@ impl Orders {
                         }
                     }
                 }
+                self.key_is_changed(Ok(()));
                 self.account_lock = None;
             }
             FromAcme::Challenge {
@@ -727,6 +728,7 @@ impl Orders {
             return true;
         }
         log::error!("the process for certificates died: {exit}; it starts again when it is needed");
+        self.key_is_changed(Err("the process for certificates died".into()));
         let orders: Vec<u32> = self
             .wanted
             .iter()
