@@ -37,7 +37,10 @@ impl Store {
             ));
         }
         make_folder(&store.authority(), 0o755)?;
-        make_folder(&store.locks(), 0o700)?;
+        for shared in [store.locks(), store.challenges(), store.nodes()] {
+            make_folder(&shared, 0o700)?;
+            remove_drafts(&shared);
+        }
         Ok(store)
     }
 

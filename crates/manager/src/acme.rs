@@ -356,6 +356,8 @@ impl Orders {
         let Some(one) = wanted.find(|one| one.advice.number == number) else {
             return;
         };
+        // Another node may have written of a failure meanwhile.
+        one.read_state();
         let mut random = [0; 4];
         let _ = weir_tls::random(&mut random);
         let span = end.saturating_sub(start).clamp(0, i64::from(u32::MAX));
@@ -618,7 +620,7 @@ impl Orders {
         one.due = now + SHORT.min(next_look(one.renew_at, now) - now);
         one.state = State {
             records: std::mem::take(&mut one.state.records),
-            at: weir_acme::now(),
+            at: weir_acme::now().max(one.state.at),
             ..State::default()
         };
         one.write_state();
@@ -660,7 +662,7 @@ impl Orders {
         }
         one.state = State {
             error: Some(cause.clone()),
-            at,
+            at: at.max(one.state.at),
             next: at + pause.as_secs() as i64,
             failures: failures.saturating_add(1),
             ..std::mem::take(&mut one.state)

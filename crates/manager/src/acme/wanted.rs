@@ -78,7 +78,8 @@ impl Wanted {
         weir_acme::now() >= self.renew_at
     }
 
-    /// Reads what became of the last orders, also of those of other nodes.
+    /// Reads what became of the last orders, also of those of other nodes. Each time that is written is later than the one before,
+    /// whatever the clocks of nodes say.
     pub(super) fn read_state(&mut self) {
         if let Some(state) = State::read(&self.chain)
             && state.at >= self.state.at
@@ -118,5 +119,45 @@ impl Wanted {
         if let Err(error) = self.state.write(&self.chain) {
             log::error!("{error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_tries_again_at_once_but_not_when_the_authority_has_refused_too_often() {
+        let now = weir_acme::now();
+        let mut wanted = Wanted {
+            name: "shop.example".into(),
+            names: vec!["shop.example".into()],
+            chain: PathBuf::new(),
+            key: PathBuf::new(),
+            due: Instant::now(),
+            state: State {
+                error: Some("no".into()),
+                at: now - 10,
+                next: now + 600,
+                refused: vec![now - 40, now - 30, now - 20],
+                ..State::default()
+            },
+            renew_at: 0,
+            done: 0,
+            failed: 0,
+            order: None,
+            advice: Advice::default(),
+        };
+        let seconds = |wanted: &Wanted, served_at| wanted.pause(served_at).map(|it| it.as_secs());
+        // Started after the failure, and before it: another node has failed.
+        assert_eq!(seconds(&wanted, now), None);
+        assert!(seconds(&wanted, now - 20).is_some_and(|pause| (590..=600).contains(&pause)));
+        wanted.state.refused.push(now - 10);
+        assert!(seconds(&wanted, now).is_some_and(|pause| (3550..=3560).contains(&pause)));
+        wanted.state.refused[0] = now - 3700;
+        assert_eq!(seconds(&wanted, now), None);
+        // The clock of another node is wrong.
+        wanted.state.next = now + 1_000_000;
+        assert_eq!(seconds(&wanted, now - 20), Some(6 * 3600));
     }
 }
