@@ -95,13 +95,13 @@ fn new_account_key(file: Option<&Path>) -> ExitCode {
     };
     if !account.is_file() {
         let hint = "weir makes one with its first order at the authority";
-        console::say_error(&format!("there is no account: {}", account.display()), hint);
+        console::say_error(format!("there is no account: {}", account.display()), hint);
         return ExitCode::from(EX_UNAVAILABLE);
     }
     let request = Store::key_request(&account);
     if let Err(error) = fs::write(&request, "") {
         let hint = "run this as the user who starts weir";
-        console::say_error(&format!("{}: {error}", request.display()), hint);
+        console::say_error(format!("{}: {error}", request.display()), hint);
         return ExitCode::from(EX_UNAVAILABLE);
     }
     let begin = Instant::now();
@@ -112,7 +112,7 @@ fn new_account_key(file: Option<&Path>) -> ExitCode {
                 let _ = fs::remove_file(&request);
                 let hint = "the account has its old key; try again later";
                 console::say_error(
-                    &format!("the authority has not changed the key: {cause}"),
+                    format!("the authority has not changed the key: {cause}"),
                     hint,
                 );
                 return ExitCode::from(EX_UNAVAILABLE);
@@ -121,7 +121,7 @@ fn new_account_key(file: Option<&Path>) -> ExitCode {
                 let _ = fs::remove_file(&request);
                 let hint = "start weir; if it runs, an order may be under way";
                 console::say_error(
-                    &format!("no weir has answered for {} s", LIMIT.as_secs()),
+                    format!("no weir has answered for {} s", LIMIT.as_secs()),
                     hint,
                 );
                 return ExitCode::from(EX_UNAVAILABLE);

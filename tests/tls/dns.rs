@@ -101,9 +101,9 @@ fn a_command_that_takes_too_long_is_killed_and_its_record_is_removed_before_weir
         calls.display()
     );
     let command =
-        format!("dns_command = [\"sh\", \"-c\", \"{script}\", \"txt\"]\ndns_timeout = \"100ms\"");
+        format!("dns_command = [\"sh\", \"-c\", \"{script}\", \"txt\"]\ndns_timeout = \"3s\"");
     let (mut weir, _pebble, _store) = site.with(|setup| setup.more(&command)).start();
-    weir.wait_for_error(&["dns_command sh add", "it was killed after 100ms"]);
+    weir.wait_for_error(&["dns_command sh add", "it was killed after 3s"]);
     weir.stop();
     let called = fs::read_to_string(&calls).expect("calls");
     let count = |action: &str| {

@@ -29,7 +29,16 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         let failed = state.as_ref().and_then(|state| state.error.clone());
         let issued = Issued::read(chain);
         let issued = issued.filter(|issued| is_issued(issued, &auto.names));
+        let acme = &case.config.tls.acme;
+        let has_star = auto.names.iter().any(|name| name.starts_with('*'));
+        let is_by_dns = match acme.challenge.as_deref() {
+            Some(challenge) => challenge.starts_with("dns-"),
+            None => has_star,
+        };
         let mend = match auto.issuer {
+            Issuer::Acme if is_by_dns => {
+                "look into the error log, which has the output of dns_command; for dns-persist-01, `weir certificates` prints the record that must be there"
+            }
             Issuer::Acme => {
                 "check that the names lead to this machine, and that ports 80 and 443 are open; the error log has each attempt"
             }
