@@ -10,7 +10,7 @@ set -eu
 
 cargo=${CARGO:-cargo}
 export WEIR_CONFORMANCE=1
-"$cargo" test --locked --package weir --test tls -- --ignored --nocapture nodes::
+"$cargo" test --locked --package weir --test tls -- --nocapture nodes::
 for program in tls front; do
     "$cargo" test --locked --package weir --test "$program" http2 -- --test-threads 1 --nocapture
 done
