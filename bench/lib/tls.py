@@ -48,11 +48,15 @@ class Tls(pairs.Pair):
                     both.write(file.read())
         return Shared(backend, own.ca, *files, bundle)
 
-    def start(self, name, shared, context):
+    def serve(self, name, shared, context):
+        """A server that runs."""
         isolation = str(name != ALONE).lower()
         settings = context.settings._replace(threads=context.options.threads or pairs.EQUAL,
                                              tls=peers.Tls(shared.certificate, shared.key, shared.bundle, self.http2, isolation))
-        server = peers.start("weir" if name == ALONE else name, settings, shared.backend, context.new_folder(name))
+        return peers.start("weir" if name == ALONE else name, settings, shared.backend, context.new_folder(name))
+
+    def start(self, name, shared, context):
+        server = self.serve(name, shared, context)
         side = pairs.Side(server.tree, lambda: self.load(server, shared, context), server.stop)
         return pairs.warm(side, lambda: None)
 
@@ -62,6 +66,11 @@ class Tls(pairs.Pair):
 
     def behind(self, shared):
         return shared.tree
+
+    def running(self, name, shared, context):
+        """As that of works.Work."""
+        side = self.start(name, shared, context)
+        return works.Running({"gateway": side.tree, "workers": shared.tree}, side.load, side.stop)
 
 
 class Handshakes(Tls):

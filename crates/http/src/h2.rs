@@ -18,6 +18,7 @@ mod file;
 mod head;
 mod limits;
 mod memory;
+mod output;
 mod ready;
 mod send;
 mod stream;
@@ -135,7 +136,7 @@ impl<X: Front> Connection<X> {
         let may_read = self.unread.may_grow();
         self.shared.begin_turn(may_read);
         self.streams.begin_turn(cx.waker());
-        let ending = self.rounds();
+        let ending = self.rounds().or_else(|| self.send());
         self.shared.note_write(self.front.state());
         if let Some(ending) = ending {
             return self.end(cx, ending);
@@ -226,9 +227,21 @@ impl<X: Front> Connection<X> {
             let _ = ping.poll_pong(cx);
         }
         if !self.shared.is_blocked() {
-            // The kernel has all that `h2` had.
-            for slot in self.streams.take_over() {
-                self.finish(slot, true);
+            self.streams.all_is_written();
+        }
+        None
+    }
+
+    /// Gives the kernel what the turn has made. Returns how the connection ends, if it does.
+    fn send(&mut self) -> Option<Ending> {
+        let waker = self.streams.sending_waker();
+        match self.shared.poll_send(&mut Context::from_waker(&waker)) {
+            Poll::Pending => {}
+            Poll::Ready(Err(_)) => return Some(Ending::Closed),
+            Poll::Ready(Ok(())) => {
+                let written = self.streams.take_written();
+                written.iter().for_each(|slot| self.finish(*slot, true));
+                self.streams.give_back_written(written);
             }
         }
         None

@@ -28,6 +28,8 @@ pub(super) struct Streams<R> {
     sending: Vec<u32>,
     /// Those whose answers `h2` has completely.
     over: Vec<u32>,
+    /// Those of which `h2` has written everything.
+    written: Vec<u32>,
     /// Counts frames that were sent.
     frames: u64,
     /// Priorities that came before their streams.
@@ -56,6 +58,7 @@ impl<R: Receipt> Streams<R> {
             ready: Vec::new(),
             sending: Vec::new(),
             over: Vec::new(),
+            written: Vec::new(),
             frames: 0,
             priorities: VecDeque::new(),
         }
@@ -78,6 +81,7 @@ impl<R: Receipt> Streams<R> {
             self.ready = Vec::new();
             self.sending = Vec::new();
             self.over = Vec::new();
+            self.written = Vec::new();
             self.priorities = VecDeque::new();
             self.list.rest();
         }
@@ -86,6 +90,11 @@ impl<R: Receipt> Streams<R> {
     /// Wakes the connection when it can read or write.
     pub(super) fn wire_waker(&self) -> Waker {
         self.wire.0.is_polled();
+        self.wire.1.clone()
+    }
+
+    /// The same for what is sent when the turn ends: whether it was woken before is still to be looked at.
+    pub(super) fn sending_waker(&self) -> Waker {
         self.wire.1.clone()
     }
 
@@ -128,12 +137,13 @@ impl<R: Receipt> Streams<R> {
         self.free.push(slot);
         self.sending.retain(|other| *other != slot);
         self.over.retain(|other| *other != slot);
+        self.written.retain(|other| *other != slot);
         Some(stream)
     }
 
     /// Takes all streams out. Returns the states of their requests.
     pub(super) fn clear(&mut self) -> impl Iterator<Item = Rc<RequestState>> + use<R> {
-        (self.free, self.sending, self.over) = Default::default();
+        (self.free, self.sending, self.over, self.written) = Default::default();
         let slots = std::mem::take(&mut self.slots);
         let streams = slots.into_iter().filter_map(|slot| slot.stream);
         streams.map(|stream| stream.finish(false))
@@ -213,9 +223,21 @@ impl<R: Receipt> Streams<R> {
         }
     }
 
-    /// Takes the streams of which [`Self::is_over`] was said.
-    pub(super) fn take_over(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.over)
+    /// `h2` has written all that it had.
+    pub(super) fn all_is_written(&mut self) {
+        self.written.append(&mut self.over);
+    }
+
+    /// Takes the streams whose answers `h2` has written. The list may be given back, so that it need not grow again.
+    pub(super) fn take_written(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.written)
+    }
+
+    pub(super) fn give_back_written(&mut self, mut list: Vec<u32>) {
+        if !self.is_empty() {
+            list.clear();
+            self.written = list;
+        }
     }
 
     /// Lets the stream send a frame whose turn it is. Returns it, and what it did; `None`: none can send now. `run`: the

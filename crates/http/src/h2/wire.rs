@@ -2,7 +2,7 @@
 //! is read in one turn, and takes PRIORITY_UPDATE frames (RFC 9218 §7.1), which `h2` ignores.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     io::{self, IoSlice},
     os::fd::AsFd,
     pin::Pin,
@@ -14,7 +14,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use weir_net::Socket;
 use weir_observe::clock::{self, NEVER};
 
-use super::limits::{Counter, Kind, Limits, SMALL_DATA};
+use super::{
+    limits::{Counter, Kind, Limits, SMALL_DATA},
+    output::Output,
+};
 use crate::{ConnState, buffers};
 
 /// The bytes with which a connection of HTTP/2 begins (RFC 9113 §3.4).
@@ -28,14 +31,13 @@ pub(super) struct Wire(pub(super) Rc<Shared>);
 #[derive(Debug)]
 pub(super) struct Shared {
     inner: RefCell<Inner>,
-    /// The kernel did not take all that was to be written.
-    is_blocked: Cell<bool>,
 }
 
 #[derive(Debug)]
 struct Inner {
     /// `None` once it was taken.
     socket: Option<Socket>,
+    output: Output,
     /// Bytes that were read before `h2` wanted them; the first `used` of them are used.
     ahead: Vec<u8>,
     used: usize,
@@ -89,6 +91,7 @@ impl Shared {
         Shared {
             inner: RefCell::new(Inner {
                 socket: Some(socket),
+                output: Output::default(),
                 ahead,
                 used: 0,
                 incoming: Frames {
@@ -110,7 +113,6 @@ impl Shared {
                 received_at: now,
                 incomplete_since: now,
             }),
-            is_blocked: Cell::new(false),
         }
     }
 
@@ -134,7 +136,17 @@ impl Shared {
 
     /// Whether the kernel takes no more now.
     pub(super) fn is_blocked(&self) -> bool {
-        self.is_blocked.get()
+        self.inner.borrow().output.is_blocked()
+    }
+
+    /// Gives the kernel what `h2` has written. `Pending`: it does not take everything now.
+    pub(super) fn poll_send(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let inner = &mut *self.inner.borrow_mut();
+        match &mut inner.socket {
+            Some(_) if inner.output.is_empty() => Poll::Ready(Ok(())),
+            Some(socket) => inner.output.send(cx, socket),
+            None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
     }
 
     /// What the client did too often. Then nothing more is read.
@@ -164,8 +176,9 @@ impl Shared {
 
     /// Notes in the connection's state whether a write waits for the client.
     pub(super) fn note_write(&self, state: &ConnState) {
-        if let Some(socket) = &self.inner.borrow().socket {
-            state.note_write(self.is_blocked.get(), socket);
+        let inner = self.inner.borrow();
+        if let Some(socket) = &inner.socket {
+            state.note_write(inner.output.is_blocked(), socket);
         }
     }
 
@@ -186,20 +199,6 @@ impl Shared {
 
     pub(super) fn take_socket(&self) -> Option<Socket> {
         self.inner.borrow_mut().socket.take()
-    }
-
-    fn wrote(&self, slices: &[IoSlice<'_>], written: &Poll<io::Result<usize>>) {
-        self.is_blocked.set(written.is_pending());
-        let Poll::Ready(Ok(count)) = written else {
-            return;
-        };
-        let mut left = *count;
-        let mut inner = self.inner.borrow_mut();
-        for slice in slices {
-            let part = &slice[..slice.len().min(left)];
-            left -= part.len();
-            inner.sent(part);
-        }
     }
 }
 
@@ -331,6 +330,20 @@ impl Inner {
         self.counted(kind);
     }
 
+    fn write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let Some(socket) = &mut self.socket else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        let count = ready!(self.output.write(cx, socket, slices))?;
+        let mut left = count;
+        for slice in slices {
+            let part = &slice[..slice.len().min(left)];
+            left -= part.len();
+            self.sent(part);
+        }
+        Poll::Ready(Ok(count))
+    }
+
     fn sent(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if let Some(payload) = self.outgoing.payload(&mut bytes) {
@@ -410,27 +423,13 @@ impl AsyncRead for Wire {
     }
 }
 
-impl Wire {
-    fn with_socket<T>(
-        &self,
-        act: impl FnOnce(Pin<&mut Socket>) -> Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        match &mut self.0.inner.borrow_mut().socket {
-            Some(socket) => act(Pin::new(socket)),
-            None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
-        }
-    }
-}
-
 impl AsyncWrite for Wire {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = self.with_socket(|socket| socket.poll_write(cx, bytes));
-        self.0.wrote(&[IoSlice::new(bytes)], &written);
-        written
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -438,24 +437,24 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = self.with_socket(|socket| socket.poll_write_vectored(cx, slices));
-        self.0.wrote(slices, &written);
-        written
+        self.0.inner.borrow_mut().write(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
+    /// The carrier sends when the turn ends ([`Shared::poll_send`]); `h2` would send each frame.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = self.with_socket(|socket| socket.poll_flush(cx));
-        self.0.is_blocked.set(flushed.is_pending());
-        flushed
+        match self.0.is_blocked() {
+            true => self.0.poll_send(cx),
+            false => Poll::Ready(Ok(())),
+        }
     }
 
     /// The carrier shuts the socket down.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_flush(cx)
+        self.0.poll_send(cx)
     }
 }
 
@@ -523,6 +522,7 @@ mod tests {
         };
         Inner {
             socket: None,
+            output: Output::default(),
             ahead: Vec::new(),
             used: 0,
             incoming: Frames::default(),
