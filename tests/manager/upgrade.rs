@@ -192,6 +192,9 @@ fn a_new_weir_that_does_not_come_up_changes_nothing_and_the_reason_is_told() {
     refused("crashes", &["SIGSEGV"]);
     break_weir(&bin, "#!/bin/sh\necho wait >&2\nexec sleep 100\n");
     refused("hangs", &["within 3s", "upgrade_timeout", "wait"]);
+    // What it prints does not keep the old one from its other work, or from giving the new one up.
+    break_weir(&bin, "#!/bin/sh\nexec yes 'a line without end' >&2\n");
+    refused("prints without end", &["within 3s", "a line without end"]);
     break_weir(&bin, "no program");
     refused("is no program", &["ended before it served"]);
     fs::remove_file(bin.join("weir")).unwrap();

@@ -34,6 +34,7 @@ pub mod memory;
 mod notify;
 mod oom;
 mod output;
+mod output_tail;
 mod owners;
 mod php;
 mod pid_file;

@@ -7,8 +7,8 @@ use std::{
     collections::VecDeque,
     ffi::OsString,
     fs::File,
-    io::{self, Read},
-    os::fd::{AsFd, BorrowedFd},
+    io,
+    os::fd::BorrowedFd,
     path::PathBuf,
     rc::Rc,
     time::{Duration, Instant},
@@ -16,7 +16,7 @@ use std::{
 
 use weir_sys::process::{Exit, Spawn, kill};
 
-use crate::plan::find_program;
+use crate::{output_tail::OutputTail, plan::find_program};
 
 /// All records that are wanted, and the command that runs.
 #[derive(Debug, Default)]
@@ -74,9 +74,7 @@ struct Job {
 struct Running {
     job: Job,
     pid: u32,
-    output: Option<File>,
-    /// The end of what it has printed.
-    said: Vec<u8>,
+    output: OutputTail,
     until: Instant,
     is_killed: bool,
 }
@@ -146,7 +144,7 @@ impl Records {
 
     /// What the command prints.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.running.as_ref()?.output.as_ref()?.as_fd())
+        self.running.as_ref()?.output.descriptor()
     }
 
     /// Starts the next command, and kills one that takes too long. Returns challenges whose records are in place, or cannot be.
@@ -169,8 +167,7 @@ impl Records {
                         until: now + job.command.limit,
                         job,
                         pid,
-                        output: Some(output),
-                        said: Vec::new(),
+                        output,
                         is_killed: false,
                     });
                 }
@@ -192,7 +189,7 @@ impl Records {
         self.read();
         let Running {
             job,
-            said,
+            output,
             is_killed,
             ..
         } = self.running.take()?;
@@ -205,8 +202,7 @@ impl Records {
                     true => format!("it was killed after {:?}", job.command.limit),
                     false => format!("it failed: {exit}"),
                 };
-                let said = String::from_utf8_lossy(&said);
-                let said = said.trim().replace(char::is_control, " ");
+                let said = output.text().replace(char::is_control, " ");
                 Err(match said.is_empty() {
                     true => format!("{how}, and printed nothing"),
                     false => format!("{how}; it printed: {said}"),
@@ -240,26 +236,8 @@ impl Records {
 
     /// Reads what the command prints, so that it does not wait.
     fn read(&mut self) {
-        let Some(running) = &mut self.running else {
-            return;
-        };
-        let mut bytes = [0; 4096];
-        // A command that prints without end does not hold up the manager.
-        for _ in 0..16 {
-            let Some(output) = &mut running.output else {
-                return;
-            };
-            match output.read(&mut bytes) {
-                Ok(0) => running.output = None,
-                Ok(length) => {
-                    running.said.extend(&bytes[..length]);
-                    let excess = running.said.len().saturating_sub(MOST_SAID);
-                    running.said.drain(..excess);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(_) => running.output = None,
-            }
+        if let Some(running) = &mut self.running {
+            running.output.read();
         }
     }
 }
@@ -274,16 +252,14 @@ impl Job {
 }
 
 /// Starts a command. Returns its process and what it prints.
-fn start(job: &Job) -> Result<(u32, File), String> {
+fn start(job: &Job) -> Result<(u32, OutputTail), String> {
     let told = |error: io::Error| format!("it cannot be started: {error}");
     let words = &job.command.words;
     let program = find_program(&words[0], None)?;
-    let (output, stdout) = io::pipe().map_err(told)?;
-    let output = std::os::fd::OwnedFd::from(output);
-    weir_sys::listener::set_waiting(&output, false).map_err(told)?;
+    let (output, stdout) = OutputTail::new(MOST_SAID).map_err(told)?;
     let stderr = stdout.try_clone().map_err(told)?;
     let stdin = File::open("/dev/null").map_err(told)?;
-    let mut spawn = Spawn::new(program, stdin.into(), stdout.into(), stderr.into());
+    let mut spawn = Spawn::new(program, stdin.into(), stdout, stderr);
     let own = [job.action(), &job.name, &job.value];
     let arguments = words[1..].iter().map(String::as_str).chain(own);
     spawn.arguments = arguments.map(OsString::from).collect();
@@ -296,7 +272,7 @@ fn start(job: &Job) -> Result<(u32, File), String> {
     let pid = spawn
         .start()
         .map_err(|error| format!("it cannot be started: {error}"))?;
-    Ok((pid, output.into()))
+    Ok((pid, output))
 }
 
 /// Variables of systemd for weir alone.

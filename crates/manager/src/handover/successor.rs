@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    io::{self, PipeReader, Read},
+    io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
@@ -14,7 +14,7 @@ use weir_sys::{
 };
 
 use super::{ToPredecessor, ToSuccessor, receive, send};
-use crate::{gateway::is_full, program::Program};
+use crate::{gateway::is_full, output_tail::OutputTail, program::Program};
 
 /// The new weir while it starts, and after it has taken over.
 #[derive(Debug)]
@@ -24,8 +24,7 @@ pub(crate) struct Successor {
     channel: Option<OwnedFd>,
     queue: VecDeque<(ToSuccessor, Option<OwnedFd>)>,
     /// Its standard error until it has proved to be a weir that takes over.
-    output: Option<PipeReader>,
-    said: Vec<u8>,
+    output: OutputTail,
     /// Its version; `None`: it has not said it yet.
     version: Option<String>,
     /// When it is given up.
@@ -55,9 +54,7 @@ impl Successor {
     ) -> Result<Self, String> {
         let text = |error: io::Error| error.to_string();
         let (ours, theirs) = message::pair().map_err(text)?;
-        let (output, stderr) = io::pipe().map_err(text)?;
-        weir_sys::listener::set_waiting(&output.try_clone().map_err(text)?.into(), false)
-            .map_err(text)?;
+        let (output, stderr) = OutputTail::new(MOST_OUTPUT).map_err(text)?;
         let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(text)?;
         let mut arguments = program.arguments.iter().cloned();
         let spawn = Spawn {
@@ -66,7 +63,7 @@ impl Successor {
             environment: program.environment(),
             open_files: Some(open_files),
             outlives_us: true,
-            ..Spawn::new(&program.path, theirs, stdout, stderr.into())
+            ..Spawn::new(&program.path, theirs, stdout, stderr)
         };
         let shown = program.path.display();
         let pid = spawn
@@ -76,8 +73,7 @@ impl Successor {
             pid,
             channel: Some(ours),
             queue: VecDeque::new(),
-            output: Some(output),
-            said: Vec::new(),
+            output,
             version: None,
             until: Instant::now() + limit,
             limit,
@@ -106,13 +102,13 @@ impl Successor {
     /// Looks how its start goes; `None`: it goes on.
     pub(crate) fn look(&mut self, now: Instant) -> Option<Outcome> {
         self.flush();
-        self.read_output();
+        self.output.read();
         while let Some(message) = self.next() {
             match message {
                 ToPredecessor::Hello { version } => {
                     self.version = Some(version);
                     // Its messages go to our standard error from now on.
-                    self.output = None;
+                    self.output.close();
                 }
                 ToPredecessor::Ready => return Some(Outcome::Ready),
                 ToPredecessor::Failed(cause) => return Some(Outcome::Failed(cause)),
@@ -121,7 +117,7 @@ impl Successor {
         }
         if let Some(exit) = self.exit {
             // What it said last.
-            self.read_output();
+            self.output.read();
             let cause = format!("the new weir ended before it served: {exit}");
             return Some(Outcome::Failed(self.with_output(cause)));
         }
@@ -159,9 +155,7 @@ impl Successor {
     /// The descriptors to wait for.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let channel = self.channel.as_ref().map(AsFd::as_fd);
-        channel
-            .into_iter()
-            .chain(self.output.as_ref().map(AsFd::as_fd))
+        channel.into_iter().chain(self.output.descriptor())
     }
 
     /// When [`look`](Self::look) has something to do.
@@ -188,25 +182,8 @@ impl Successor {
         }
     }
 
-    fn read_output(&mut self) {
-        let mut buffer = [0; 4096];
-        while let Some(output) = &mut self.output {
-            match output.read(&mut buffer) {
-                Ok(0) => self.output = None,
-                Ok(length) => {
-                    self.said.extend(&buffer[..length]);
-                    let extra = self.said.len().saturating_sub(MOST_OUTPUT);
-                    self.said.drain(..extra);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return,
-            }
-        }
-    }
-
     fn with_output(&self, cause: String) -> String {
-        let said = String::from_utf8_lossy(&self.said);
-        match said.trim() {
+        match &*self.output.text() {
             "" => cause,
             said => format!("{cause}; it said:\n{said}"),
         }
