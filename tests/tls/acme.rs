@@ -17,17 +17,22 @@ use weir_test::weir::program;
 use weir_test::{Setup, Weir, goes_on_as_root, php, wait_until};
 
 /// A site with `tls = "auto"`, its authority, and its folder of certificates.
-pub struct Site {
-    setup: Setup,
+pub struct AcmeSite {
+    pub setup: Setup,
     pub pebble: Pebble,
     pub store: TempDir,
     /// Where weir listens without TLS.
     plain: SocketAddr,
 }
 
-impl Site {
+impl AcmeSite {
     /// With these `hosts`; `ADDRESS` stands for weir's own. The authority does not run yet.
-    pub fn new(hosts: &str, habits: Habits) -> Site {
+    pub fn new(hosts: &str, habits: Habits) -> AcmeSite {
+        AcmeSite::with_site(&format!("hosts = {hosts}\ntls = \"auto\""), habits)
+    }
+
+    /// With these lines for the site.
+    pub fn with_site(lines: &str, habits: Habits) -> AcmeSite {
         let setup = Setup::new();
         let tls = setup.address();
         let port = 20_000 + tls.port() % 10_000;
@@ -35,18 +40,18 @@ impl Site {
         let ports = (plain.port(), tls.port());
         let pebble = Pebble::new(tls.ip(), ports, habits);
         let store = TempDir::with_prefix("weir-test-").expect("a temporary folder");
-        let hosts = hosts.replace("ADDRESS", &tls.ip().to_string());
+        let lines = lines.replace("ADDRESS", &tls.ip().to_string());
         let setup = setup
             .file("index.html", "public\n")
             .listen("tls = true")
-            .site(&format!("hosts = {hosts}\ntls = \"auto\""))
+            .site(&lines)
             .more(&format!("[listen.plain]\naddress = \"{plain}\""))
             .more(&format!(
                 "[tls]\ncertificates = \"{}/certificates\"",
                 store.path().display()
             ))
             .more(&pebble.toml());
-        Site {
+        AcmeSite {
             setup,
             pebble,
             store,
@@ -54,7 +59,7 @@ impl Site {
         }
     }
 
-    pub fn with(mut self, change: impl FnOnce(Setup) -> Setup) -> Site {
+    pub fn with(mut self, change: impl FnOnce(Setup) -> Setup) -> AcmeSite {
         self.setup = change(self.setup);
         self
     }
@@ -65,7 +70,7 @@ impl Site {
         self.start_alone()
     }
 
-    fn start_alone(self) -> (Weir, Pebble, TempDir) {
+    pub fn start_alone(self) -> (Weir, Pebble, TempDir) {
         (self.setup.start(), self.pebble, self.store)
     }
 }
@@ -105,7 +110,7 @@ pub fn certificates(weir: &Weir) -> Value {
     said["certificates"][0].clone()
 }
 
-fn file(store: &TempDir, below: &str) -> PathBuf {
+pub fn file(store: &TempDir, below: &str) -> PathBuf {
     store.path().join("certificates").join(below)
 }
 
@@ -115,7 +120,7 @@ fn a_site_gets_its_certificate_by_http_01_although_half_of_the_nonces_are_refuse
         nonces: 50,
         ..Habits::default()
     };
-    let site = Site::new("[\"shop.example\", \"www.shop.example\"]", habits).with(|setup| {
+    let site = AcmeSite::new("[\"shop.example\", \"www.shop.example\"]", habits).with(|setup| {
         setup
             .more("challenge = \"http-01\"")
             .file("tls.php", "<?php echo $_SERVER['SSL_TLS_SNI'];")
@@ -150,7 +155,7 @@ fn a_site_gets_a_short_certificate_by_tls_alpn_01_for_an_account_that_the_author
         only_known: true,
         ..Habits::default()
     };
-    let site = Site::new("[\"shop.example\"]", habits).with(|setup| {
+    let site = AcmeSite::new("[\"shop.example\"]", habits).with(|setup| {
         let key = setup.folder().join("eab.key");
         fs::write(&key, Pebble::KEY.1).expect("a key");
         setup.more(&format!(
@@ -174,7 +179,7 @@ fn a_site_gets_a_short_certificate_by_tls_alpn_01_for_an_account_that_the_author
 
 #[test]
 fn an_authority_that_is_away_is_asked_again_and_others_are_served_meanwhile() {
-    let site = Site::new("[\"shop.example\"]", Habits::default()).with(|setup| {
+    let site = AcmeSite::new("[\"shop.example\"]", Habits::default()).with(|setup| {
         let root = setup.root().display().to_string();
         setup.more(&format!(
             "[site.local]\nhosts = [\"shop.test\"]\nroot = \"{root}\"\ntls = \"auto\""
@@ -207,7 +212,7 @@ fn an_authority_that_is_away_is_asked_again_and_others_are_served_meanwhile() {
 
 #[test]
 fn an_authority_that_is_away_is_seen_in_status_metrics_and_doctor() {
-    let site = Site::new("[\"shop.example\"]", Habits::default()).with(Setup::window);
+    let site = AcmeSite::new("[\"shop.example\"]", Habits::default()).with(Setup::window);
     let (weir, mut pebble, _store) = site.start_alone();
     weir.wait_for_error(&["no certificate from the authority"]);
     let metric = |name: &str| {
@@ -327,7 +332,7 @@ impl Gate {
 
 #[test]
 fn an_authority_that_dies_in_the_middle_of_an_order_changes_nothing_for_visitors() {
-    let site = Site::new("[\"shop.example\"]", Habits::default())
+    let site = AcmeSite::new("[\"shop.example\"]", Habits::default())
         .with(|setup| setup.more("challenge = \"http-01\""));
     let gate = Gate::before(site.plain);
     site.pebble.try_texts_at(gate.address.port());
@@ -350,7 +355,7 @@ fn an_authority_that_dies_in_the_middle_of_an_order_changes_nothing_for_visitors
 
 #[test]
 fn a_renewal_names_the_certificate_that_it_replaces() {
-    let (weir, pebble, store) = Site::new("[\"shop.example\"]", Habits::default()).start();
+    let (weir, pebble, store) = AcmeSite::new("[\"shop.example\"]", Habits::default()).start();
     let chain = file(&store, "shop.example/chain.pem");
     wait_until("the certificate", || chain.exists());
     pebble.advise(&chain, ("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z"));
@@ -362,7 +367,7 @@ fn a_renewal_names_the_certificate_that_it_replaces() {
 
 #[test]
 fn an_account_and_a_certificate_outlive_a_restart() {
-    let site = Site::new("[\"shop.example\"]", Habits::default());
+    let site = AcmeSite::new("[\"shop.example\"]", Habits::default());
     let toml = site.setup.toml();
     let (mut weir, pebble, store) = site.start();
     let root = pebble.root();
@@ -399,7 +404,7 @@ fn a_certificate_is_renewed_at_two_thirds_of_its_life_also_by_an_authority_that_
         life: 45,
         ..Habits::default()
     };
-    let (weir, mut pebble, store) = Site::new("[\"shop.example\"]", habits).start();
+    let (weir, mut pebble, store) = AcmeSite::new("[\"shop.example\"]", habits).start();
     let chain = file(&store, "shop.example/chain.pem");
     wait_until("the certificate", || chain.exists());
     pebble.go();
@@ -420,7 +425,7 @@ fn the_process_for_certificates_has_a_user_of_its_own_and_no_key_of_a_server() {
     if !goes_on_as_root() {
         return;
     }
-    let (weir, pebble, store) = Site::new("[\"shop.example\"]", Habits::default()).start();
+    let (weir, pebble, store) = AcmeSite::new("[\"shop.example\"]", Habits::default()).start();
     let root = pebble.root();
     wait_until("the certificate", || {
         got(&weir, &root, "shop.example", "/") == "public\n"
@@ -457,7 +462,7 @@ fn the_process_for_certificates_has_a_user_of_its_own_and_no_key_of_a_server() {
 
 #[test]
 fn a_certificate_is_renewed_when_the_authority_says_so() {
-    let (weir, pebble, store) = Site::new("[\"shop.example\"]", Habits::default()).start();
+    let (weir, pebble, store) = AcmeSite::new("[\"shop.example\"]", Habits::default()).start();
     let chain = file(&store, "shop.example/chain.pem");
     wait_until("the certificate", || chain.exists());
     let first = fs::read(&chain).expect("a chain");
@@ -479,7 +484,7 @@ fn the_other_proof_is_tried_at_once_when_the_first_does_not_succeed() {
         misses_texts: true,
         ..Habits::default()
     };
-    let (weir, pebble, _store) = Site::new("[\"shop.example\"]", habits).start();
+    let (weir, pebble, _store) = AcmeSite::new("[\"shop.example\"]", habits).start();
     let root = pebble.root();
     weir.wait_for_error(&["no certificate from the authority", "tried again in 5 s"]);
     wait_until("the certificate", || {
@@ -490,7 +495,7 @@ fn the_other_proof_is_tried_at_once_when_the_first_does_not_succeed() {
 #[test]
 fn an_address_and_a_name_without_a_dot_get_certificates_of_an_own_authority() {
     for challenge in ["http-01", "tls-alpn-01"] {
-        let site = Site::new("[\"ADDRESS\", \"intranet\"]", Habits::default());
+        let site = AcmeSite::new("[\"ADDRESS\", \"intranet\"]", Habits::default());
         let (weir, pebble, _store) = site
             .with(|setup| setup.more(&format!("challenge = \"{challenge}\"\nlocal_names = true")))
             .start();
@@ -505,7 +510,7 @@ fn an_address_and_a_name_without_a_dot_get_certificates_of_an_own_authority() {
 
 #[test]
 fn the_account_gets_a_new_key_and_orders_go_on_with_it() {
-    let (weir, pebble, store) = Site::new("[\"shop.example\"]", Habits::default()).start();
+    let (weir, pebble, store) = AcmeSite::new("[\"shop.example\"]", Habits::default()).start();
     let chain = file(&store, "shop.example/chain.pem");
     wait_until("the certificate", || chain.exists());
     let folder = fs::read_dir(file(&store, "accounts")).expect("accounts");

@@ -9,12 +9,21 @@ use tempfile::TempDir;
 use weir_test::pebble::Habits;
 use weir_test::wait_until;
 
-use crate::acme::{Site, certificates, got};
+use crate::acme::{AcmeSite, certificates, got};
 
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("examples/dns")
         .join(name)
+}
+
+/// A `dns_command` that writes its arguments to a file, a line for each call, and then does this. Returns the file and the line of
+/// `[tls.acme]`.
+fn recording(site: &AcmeSite, then: &str) -> (PathBuf, String) {
+    let calls = site.store.path().join("calls");
+    let script = format!("echo \\\"$@\\\" >> {}; {then}", calls.display());
+    let line = format!("dns_command = [\"sh\", \"-c\", \"{script}\", \"txt\"]");
+    (calls, line)
 }
 
 /// The TXT records of a name.
@@ -31,7 +40,7 @@ fn records(server: SocketAddr, name: &str) -> Vec<String> {
 
 #[test]
 fn a_name_with_a_star_is_proved_by_a_command_that_calls_an_api() {
-    let site = Site::new("[\"shop.example\", \"*.shop.example\"]", Habits::default());
+    let site = AcmeSite::new("[\"shop.example\", \"*.shop.example\"]", Habits::default());
     let command = format!(
         "dns_command = [\"env\", \"DNS_API=http://{}\", \"{}\"]\ndns_wait = \"0\"",
         site.pebble.name_api(),
@@ -60,15 +69,9 @@ fn a_name_with_a_star_is_proved_by_a_command_that_calls_an_api() {
 
 #[test]
 fn a_command_that_fails_is_in_the_log_with_its_output_and_its_record_is_removed() {
-    let site = Site::new("[\"*.shop.example\"]", Habits::default());
-    let calls = site.store.path().join("calls");
-    let script = format!(
-        "echo \\\"$@\\\" >> {}; echo no such zone; exit 3",
-        calls.display()
-    );
-    let command = format!(
-        "challenge = \"dns-01\"\ndns_command = [\"sh\", \"-c\", \"{script}\", \"txt\"]\ndns_wait = \"0\""
-    );
+    let site = AcmeSite::new("[\"*.shop.example\"]", Habits::default());
+    let (calls, command) = recording(&site, "echo no such zone; exit 3");
+    let command = format!("challenge = \"dns-01\"\n{command}\ndns_wait = \"0\"");
     let (weir, _pebble, _store) = site.with(|setup| setup.more(&command)).start();
     weir.wait_for_error(&[
         "[certificate.*.shop.example]",
@@ -94,14 +97,9 @@ fn a_command_that_fails_is_in_the_log_with_its_output_and_its_record_is_removed(
 
 #[test]
 fn a_command_that_takes_too_long_is_killed_and_its_record_is_removed_before_weir_ends() {
-    let site = Site::new("[\"*.shop.example\"]", Habits::default());
-    let calls = site.store.path().join("calls");
-    let script = format!(
-        "echo \\\"$@\\\" >> {}; [ $1 = remove ] || sleep 1000",
-        calls.display()
-    );
-    let command =
-        format!("dns_command = [\"sh\", \"-c\", \"{script}\", \"txt\"]\ndns_timeout = \"3s\"");
+    let site = AcmeSite::new("[\"*.shop.example\"]", Habits::default());
+    let (calls, command) = recording(&site, "[ $1 = remove ] || sleep 1000");
+    let command = format!("{command}\ndns_timeout = \"3s\"");
     let (mut weir, _pebble, _store) = site.with(|setup| setup.more(&command)).start();
     weir.wait_for_error(&["dns_command sh add", "it was killed after 3s"]);
     weir.stop();
@@ -116,7 +114,7 @@ fn a_command_that_takes_too_long_is_killed_and_its_record_is_removed_before_weir
 
 #[test]
 fn a_record_that_the_operator_has_set_once_proves_a_name() {
-    let site = Site::new("[\"shop.example\", \"*.shop.example\"]", Habits::default())
+    let site = AcmeSite::new("[\"shop.example\", \"*.shop.example\"]", Habits::default())
         .with(|setup| setup.more("challenge = \"dns-persist-01\""));
     let (weir, pebble, _store) = site.start();
     weir.wait_for_error(&[
@@ -194,7 +192,7 @@ impl Drop for Bind {
 #[test]
 fn a_name_is_proved_by_an_update_of_a_real_name_server() {
     let bind = Bind::start();
-    let mut site = Site::new("[\"*.shop.example\"]", Habits::default());
+    let mut site = AcmeSite::new("[\"*.shop.example\"]", Habits::default());
     site.pebble.ask_names_of(bind.address);
     let command = format!(
         "challenge = \"dns-01\"\ndns_wait = \"0\"\n\
