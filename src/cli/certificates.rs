@@ -43,6 +43,8 @@ struct Listed {
     wanted: Vec<String>,
     /// Its names are proved by records that the operator sets.
     by_record: bool,
+    /// It was got on demand, and is not in the configuration.
+    on_demand: bool,
 }
 
 /// Runs `weir certificates`.
@@ -152,12 +154,27 @@ fn of_config(file: &Path) -> Result<Vec<Listed>, ExitCode> {
     let by_record = challenge == Some("dns-persist-01");
     let listed = |certificate: Certificate| Listed {
         by_record,
+        on_demand: false,
         issuer: certificate.auto.as_ref().map(|auto| auto.issuer),
         wanted: certificate.auto.map(|auto| auto.names).unwrap_or_default(),
         name: certificate.name,
         chain: certificate.chain,
     };
-    Ok(config.certificates.into_iter().map(listed).collect())
+    let names = match config.demand() {
+        Some(_) => Store::at(&config.tls.certificates).demanded_names(config.tls.acme.ask_max),
+        None => Vec::new(),
+    };
+    let demanded = names.into_iter().map(|name| Listed {
+        chain: Store::at(&config.tls.certificates).demanded(&name),
+        issuer: Some(Issuer::Acme),
+        wanted: vec![name.clone()],
+        name,
+        by_record: false,
+        on_demand: true,
+    });
+    let demanded: Vec<Listed> = demanded.collect();
+    let all = config.certificates.into_iter().map(listed);
+    Ok(all.chain(demanded).collect())
 }
 
 /// The certificates in a folder that weir writes.
@@ -173,6 +190,7 @@ fn of_folder(folder: &Path) -> Vec<Listed> {
             }),
             wanted: Vec::new(),
             by_record: false,
+            on_demand: false,
         })
         .filter(|listed| listed.chain.exists())
         .collect();
@@ -222,6 +240,9 @@ impl Listed {
                     "renewed",
                     &match self.issuer {
                         Some(Issuer::Local) => format!("by weir's local CA, at {at}"),
+                        Some(Issuer::Acme) if self.on_demand => {
+                            format!("by ACME, at {at}, if `ask` allows it")
+                        }
                         Some(Issuer::Acme) => format!("by ACME, at {at}"),
                         None => {
                             "by whoever writes its files; weir uses changed files within a second"
@@ -254,6 +275,7 @@ impl Listed {
         let mut value = json!({
             "name": self.name,
             "file": self.chain,
+            "on_demand": self.on_demand,
             "renewed_by": match self.issuer {
                 Some(Issuer::Local) => "local CA",
                 Some(Issuer::Acme) => "ACME",

@@ -14,6 +14,7 @@ mod local_ca;
 mod many;
 mod names;
 mod nodes;
+mod on_demand;
 mod tickets;
 mod upgrade;
 

@@ -5,6 +5,7 @@
 //! CERTIFICATES/
 //! ├── local-ca/    root.pem, key.pem: the authority for names that no public one signs
 //! ├── NAME/        chain.pem, key.pem, meta.json: the certificate of a site, and the last error; NAME is its first host
+//! ├── on-demand/   NAME/ for each certificate on demand
 //! ├── accounts/    accounts at authorities, with their keys
 //! ├── challenges/  answers to challenges of authorities, which all nodes give
 //! ├── nodes/       which nodes there are
@@ -17,6 +18,7 @@
 //! Nothing here reads the private key of a server.
 #![forbid(unsafe_code)]
 
+mod ask;
 mod http;
 mod issued;
 mod lock;

@@ -33,6 +33,15 @@ pub enum ToAcme {
         /// [`crate::Issued::known_by`]
         known_by: (Vec<u8>, Vec<u8>),
     },
+    /// Ask the application at this URL. Answered with [`FromAcme::Answered`].
+    Ask {
+        /// The manager's number.
+        number: u32,
+        /// The whole URL.
+        url: String,
+        /// It may take so long, ms.
+        limit: u64,
+    },
     /// Get a certificate.
     Order(AcmeOrder),
     /// Give the account another key (RFC 8555 §7.3.5). Answered with [`FromAcme::Account`] or [`FromAcme::KeyNotChanged`].
@@ -131,6 +140,13 @@ pub enum FromAcme {
         end: i64,
         /// The question should be repeated in so many seconds.
         again: u64,
+    },
+    /// The status of the application's answer, or why there is none.
+    Answered {
+        /// As in the question.
+        number: u32,
+        /// The status (RFC 9110 §15).
+        status: Result<u16, String>,
     },
     /// It ends, for this reason.
     Unfit(String),

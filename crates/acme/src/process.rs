@@ -30,6 +30,7 @@ use weir_sys::{
 };
 
 use crate::{
+    ask::ask,
     http::{Client, Issuers},
     messages::{AcmeOrder, ChallengeAnswer, FromAcme, Proof, ToAcme, receive, send},
 };
@@ -132,6 +133,13 @@ fn serve(control: &OwnedFd) -> Result<(), String> {
                         issuers: Issuers::default(),
                     };
                     *desk.authority.borrow_mut() = Some(Rc::new(authority));
+                }
+                ToAcme::Ask { number, url, limit } => {
+                    let desk = desk.clone();
+                    tokio::task::spawn_local(async move {
+                        let status = ask(&url, Duration::from_millis(limit)).await;
+                        desk.tell(&FromAcme::Answered { number, status });
+                    });
                 }
                 ToAcme::Order(order) => {
                     let desk = desk.clone();

@@ -37,7 +37,12 @@ impl Store {
             ));
         }
         make_folder(&store.authority(), 0o755)?;
-        for shared in [store.locks(), store.challenges(), store.nodes()] {
+        for shared in [
+            store.locks(),
+            store.challenges(),
+            store.nodes(),
+            store.on_demand(),
+        ] {
             make_folder(&shared, 0o700)?;
             remove_drafts(&shared);
         }
@@ -57,6 +62,68 @@ impl Store {
     /// The key of the local authority.
     pub fn root_key(&self) -> PathBuf {
         self.authority().join("key.pem")
+    }
+
+    /// The chain of a certificate on demand. `name` has no slash.
+    pub fn demanded(&self, name: &str) -> PathBuf {
+        self.on_demand().join(name).join("chain.pem")
+    }
+
+    /// The names of certificates on demand that are there, `most` of them, in their order.
+    pub fn demanded_names(&self, most: usize) -> Vec<String> {
+        let entries = fs::read_dir(self.on_demand())
+            .into_iter()
+            .flatten()
+            .flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> = names.filter(|name| self.demanded(name).exists()).collect();
+        names.sort_unstable();
+        names.truncate(most);
+        names
+    }
+
+    /// Removes what is known of names on demand that have no certificate, if it is older than `age`: so clients that ask for many
+    /// names do not fill the folder.
+    pub fn forget_failures(&self, age: Duration) {
+        let entries = fs::read_dir(self.on_demand())
+            .into_iter()
+            .flatten()
+            .flatten();
+        for entry in entries {
+            let path = entry.path();
+            let files = fs::read_dir(&path).into_iter().flatten().flatten();
+            let mut files: Vec<PathBuf> = files.map(|file| file.path()).collect();
+            let is_old = |path: &PathBuf| {
+                let changed = fs::metadata(path).and_then(|metadata| metadata.modified());
+                let old =
+                    changed.map(|at| SystemTime::now().duration_since(at).unwrap_or_default());
+                old.is_ok_and(|old| old > age)
+            };
+            let is_pair = |path: &PathBuf| {
+                path.extension()
+                    .is_some_and(|kind| kind == "pem" || kind == "next")
+            };
+            if !is_old(&path) || files.iter().any(is_pair) || !files.iter().all(is_old) {
+                continue;
+            }
+            files.drain(..).for_each(|file| drop(fs::remove_file(file)));
+            let _ = fs::remove_dir(path);
+        }
+    }
+
+    /// Removes a certificate on demand.
+    pub fn forget_demanded(&self, name: &str) {
+        let chain = self.demanded(name);
+        let folder = chain.parent().unwrap_or(&self.folder);
+        for file in ["chain.pem", "key.pem", "meta.json"] {
+            let _ = fs::remove_file(folder.join(file));
+        }
+        let _ = fs::remove_dir(folder);
+    }
+
+    /// The folder of certificates on demand.
+    fn on_demand(&self) -> PathBuf {
+        self.folder.join("on-demand")
     }
 
     /// The folder of locks.

@@ -1,5 +1,6 @@
 //! `GET /status` as text for people, in 80 columns: problems first, then pools, sites, calls and listeners.
 
+mod certificates;
 mod egress;
 
 use std::fmt::Write;
@@ -132,20 +133,7 @@ fn head(out: &mut Sheet, status: &Value, troubles: usize) {
             count("failed"),
         );
     }
-    let certificates = list(&status["certificates"]);
-    let first = certificates
-        .iter()
-        .filter(|one| one["expires_in"].is_i64())
-        .min_by_key(|one| one["expires_in"].as_i64());
-    if let Some(first) = first {
-        let line = format!(
-            "{}, first expires {} in {}",
-            certificates.len(),
-            text(&first["name"]),
-            span(&first["expires_in"]),
-        );
-        out.wrap("certificates ", &line);
-    }
+    certificates::show(out, status);
     compression(out, &status["compression"]);
     reactors(out, &status["reactors"]);
     let processes = &status["processes"];

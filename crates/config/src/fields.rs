@@ -64,8 +64,8 @@ fields! {
     }
     Tls { min_version in only_tls13, key_isolation, certificates }
     Acme {
-        email, directory, ca_file, challenge, dns_command, dns_timeout, dns_wait, local_names, profile, eab_key_id,
-        eab_key_file,
+        email, directory, ca_file, challenge, dns_command, dns_timeout, dns_wait, local_names, ask, ask_timeout, ask_wait,
+        ask_keep, ask_rate, ask_order_rate, ask_max, profile, eab_key_id, eab_key_file,
     }
     Certificate { chain, key }
     FastCgi { status_only, on_worker_failure in answers_failures, proxy_status, allowed_clients }

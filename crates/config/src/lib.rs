@@ -59,7 +59,7 @@ pub use print::to_toml;
 pub use reference::reference;
 pub use settings::default_hide_files;
 pub use template::{Piece, Template, TlsVariable, Variable};
-pub use tls::{LOCAL_DOMAINS, LOCAL_NETWORKS, is_local_name};
+pub use tls::{LOCAL_DOMAINS, LOCAL_NETWORKS, is_local_name, is_public_name};
 
 use document::Document;
 use sink::Sink;

@@ -296,6 +296,13 @@ pub struct Site {
     pub routes: Vec<Route>,
 }
 
+impl Site {
+    /// Whether names that lead to it get certificates on demand, if `ask` allows them.
+    pub fn is_on_demand(&self) -> bool {
+        self.is_auto && self.hosts.is_empty()
+    }
+}
+
 /// `[[site.NAME.route]]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {

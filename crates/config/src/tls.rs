@@ -13,7 +13,7 @@ use crate::{
     sink::Sink,
 };
 
-pub use self::local::{LOCAL_DOMAINS, LOCAL_NETWORKS, is_local_name};
+pub use self::local::{LOCAL_DOMAINS, LOCAL_NETWORKS, is_local_name, is_public_name};
 
 /// The certificates. Also fills in what listeners and sites say of TLS.
 pub(crate) fn certificates(
@@ -45,7 +45,7 @@ pub(crate) fn certificates(
         acme: document.acme.fields(None),
         ..document.tls.fields(None)
     };
-    for (tables, site) in document.sites.iter().zip(sites) {
+    for (tables, site) in document.sites.iter().zip(&mut *sites) {
         of_site(&tables.site.entries, site, listeners, &names, sink);
         let mut listens = site.listen.iter().filter_map(|index| listeners.get(*index));
         if site.is_auto && listens.any(|listener| listener.tls.is_some()) {
@@ -55,6 +55,7 @@ pub(crate) fn certificates(
         site.https_redirect = auto::redirect(&tables.site, site, listeners, sink);
     }
     auto::proofs(&document.acme, &tls.acme, sink);
+    auto::demand(&document.acme, (&tls.acme, &*sites), sink);
     for (key, other) in [
         ("eab_key_id", "eab_key_file"),
         ("eab_key_file", "eab_key_id"),

@@ -6,10 +6,10 @@
 use weir_sys::{identity::Identity, process::Exit, socket_owners::Owner};
 
 use super::{
-    Action, BadMessage, CallSource, CertificateOrder, CertificateOrders, Challenges, DrainStatus,
-    EgressFiles, GivenCertificate, GivenChallenge, Health, Jail, ManagerCounts, OldGeneration,
-    ProcessUse, Reactors, Source, TicketSecrets, TlsFiles, ToGateway, ToManager, WorkerRequest,
-    WorkerTotals,
+    Action, BadMessage, CallSource, CertificateOrder, CertificateOrders, Challenges, DemandReport,
+    DrainStatus, EgressFiles, GivenCertificate, GivenChallenge, Health, Jail, ManagerCounts,
+    OldGeneration, ProcessUse, Reactors, Source, TicketSecrets, TlsFiles, ToGateway, ToManager,
+    WorkerRequest, WorkerTotals,
     wire::{Field, Message, Reader, Writer, fields, messages, nested},
 };
 
@@ -55,6 +55,7 @@ messages! {
     84 => TicketKeys(keys),
     85 => Challenges { number; file },
     86 => CertificateOrders(; file),
+    87 => CertificateRefused { name, pause },
     75 => Former { id, later, found },
     76 => ManagerLog(log),
 }
@@ -80,6 +81,7 @@ messages! {
     75 => FindFormer { id, whose },
     76 => KeeperSilent,
     77 => ChallengesSet(number),
+    78 => WantCertificate(name),
 }
 
 messages! {
@@ -129,12 +131,15 @@ fields! {
     WorkerTotals { active, idle, requests, slow }
     EgressFiles { roots, files, env, users, socket }
     GivenCertificate { index, key, chain }
-    TlsFiles { authorities, certificates }
+    TlsFiles { authorities, certificates, gone }
     TicketSecrets { keys }
     GivenChallenge { name, token, text, certificate }
     Challenges { list }
-    CertificateOrder { name, renew_at, done, failed, failures, error, failed_at, next }
-    CertificateOrders { list }
+    CertificateOrder { name, on_demand, renew_at, done, failed, failures, error, failed_at, next }
+    CertificateOrders { list, demand }
+    DemandReport {
+        kept, most, pending, allowed, refused, unanswered, limited, done, failed, lapsed, first_end, error,
+    }
 }
 
 impl<F> ToGateway<F> {

@@ -38,8 +38,8 @@ pub use name_files::NameFiles;
 pub use operator_actions::{ActionResult, OperatorActions};
 pub use outbox::ManagerHandle;
 pub use tls::{
-    CertificateOrder, CertificateOrders, Challenges, GivenCertificate, GivenChallenge,
-    TicketSecrets, TlsFiles, TlsGiven,
+    CertificateOrder, CertificateOrders, Challenges, DemandReport, GivenCertificate,
+    GivenChallenge, TicketSecrets, TlsFiles, TlsGiven,
 };
 
 /// The source of a call.
@@ -299,6 +299,13 @@ pub enum ToGateway<F = OwnedFd> {
     /// What becomes of certificates that are ordered, in the form of [`CertificateOrders::encode`]; part of the answer to
     /// [`ToManager::Measure`].
     CertificateOrders(F),
+    /// There is no certificate on demand for this name, and it is not to be wanted again for so many seconds.
+    CertificateRefused {
+        /// The name.
+        name: String,
+        /// Seconds.
+        pause: u32,
+    },
     /// Checks that the gateway runs. Answered with [`ToManager::Alive`].
     Ping,
     /// Accept nothing more, finish running requests, then send `Drained`.
@@ -436,6 +443,9 @@ pub enum ToManager {
     KeeperSilent,
     /// The answers of [`ToGateway::Challenges`] are in force.
     ChallengesSet(u32),
+    /// Clients ask for this host name in handshakes, and it has no certificate. Answered with [`ToGateway::Certificates`] or
+    /// [`ToGateway::CertificateRefused`].
+    WantCertificate(String),
     /// The answer to [`ToGateway::Ping`].
     Alive {
         /// How long the slowest thread has not reported progress, ms. Waiting threads report several times a second.

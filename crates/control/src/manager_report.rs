@@ -15,7 +15,10 @@ use weir_observe::{
     metrics::{Metric, Page},
 };
 
-use crate::{CertificateOrder, ManagerCounts, ManagerHandle, OldGeneration, ProcessUse, ToManager};
+use crate::{
+    CertificateOrder, CertificateOrders, DemandReport, ManagerCounts, ManagerHandle, OldGeneration,
+    ProcessUse, ToManager,
+};
 
 /// Asks the manager for reports, and keeps the last one.
 #[derive(Debug, Default)]
@@ -39,6 +42,8 @@ pub struct ManagerReport {
     pub logs: Vec<Health>,
     /// What becomes of certificates that are ordered.
     pub orders: Arc<[CertificateOrder]>,
+    /// What becomes of certificates on demand; `None`: there are none.
+    pub demand: Option<DemandReport>,
     /// Collects the earlier configurations and the logs until the manager says that the report is complete.
     partial: (Vec<OldGeneration>, Vec<Health>),
     pub last_reload: Option<LastReload>,
@@ -120,8 +125,10 @@ impl ManagerReports {
     }
 
     /// The manager reports what becomes of certificates.
-    pub fn orders(&self, orders: Vec<CertificateOrder>) {
-        self.last().orders = orders.into();
+    pub fn orders(&self, orders: CertificateOrders) {
+        let mut last = self.last();
+        last.orders = orders.list.into();
+        last.demand = orders.demand;
     }
 
     /// The manager reports the last reload.
@@ -170,7 +177,8 @@ impl ManagerReport {
         for log in &self.logs {
             log.put_metrics(page);
         }
-        for order in &*self.orders {
+        // Those on demand are counted together: there may be very many.
+        for order in self.orders.iter().filter(|order| !order.on_demand) {
             let results = [("done", order.done), ("failed", order.failed)];
             for (result, count) in results {
                 let labels = [order.name.as_str(), result];
@@ -178,6 +186,9 @@ impl ManagerReport {
             }
             let failures = f64::from(order.failures);
             page.put(Metric::CertificateFailures, &[&order.name], failures);
+        }
+        if let Some(demand) = &self.demand {
+            demand.put_metrics(page);
         }
         page.put(Metric::Reloads, &["done"], counts.reloads as f64);
         page.put(Metric::Reloads, &["failed"], counts.failed_reloads as f64);
@@ -218,6 +229,48 @@ impl ManagerReport {
     /// The earlier configurations that are finishing, for the admin interface.
     pub fn old_generations(&self) -> Vec<Value> {
         self.old.iter().map(old_generation).collect()
+    }
+}
+
+impl DemandReport {
+    fn put_metrics(&self, page: &mut Page) {
+        let mut put = |metric, labels: &[&str], count: u64| page.put(metric, labels, count as f64);
+        put(Metric::DemandCertificates, &[], self.kept);
+        put(Metric::DemandCertificatesLimit, &[], self.most);
+        put(Metric::DemandPending, &[], self.pending);
+        for (result, count) in [
+            ("allowed", self.allowed),
+            ("refused", self.refused),
+            ("unanswered", self.unanswered),
+            ("limited", self.limited),
+        ] {
+            put(Metric::DemandNames, &[result], count);
+        }
+        for (result, count) in [("done", self.done), ("failed", self.failed)] {
+            put(Metric::DemandOrders, &[result], count);
+        }
+        put(Metric::DemandLapsed, &[], self.lapsed);
+        if self.first_end > 0 {
+            put(Metric::DemandExpiry, &[], self.first_end);
+        }
+    }
+
+    /// For the admin interface; `now`: seconds since 1970.
+    pub fn status(&self, now: i64) -> Value {
+        json!({
+            "certificates": self.kept,
+            "max": self.most,
+            "pending": self.pending,
+            "allowed": self.allowed,
+            "refused": self.refused,
+            "unanswered": self.unanswered,
+            "limited": self.limited,
+            "orders_done": self.done,
+            "orders_failed": self.failed,
+            "lapsed": self.lapsed,
+            "first_expires_in": i64::try_from(self.first_end).ok().filter(|end| *end > 0).map(|end| end - now),
+            "last_error": self.error,
+        })
     }
 }
 

@@ -156,6 +156,8 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
             .prop_map(|(listener, socket)| ToGateway::EgressListener { listener, socket }),
         any::<u8>().prop_map(ToGateway::EgressFiles),
         any::<u8>().prop_map(ToGateway::CertificateOrders),
+        (".*", any::<u32>())
+            .prop_map(|(name, pause)| ToGateway::CertificateRefused { name, pause }),
         Just(ToGateway::Start),
         Just(ToGateway::Ping),
         addresses().prop_map(|(name, addresses)| ToGateway::Addresses { name, addresses }),
@@ -285,6 +287,7 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
         Just(ToManager::Drained),
         Just(ToManager::KeeperSilent),
         any::<u32>().prop_map(ToManager::ChallengesSet),
+        ".*".prop_map(ToManager::WantCertificate),
         Just(ToManager::Measure),
         (
             any::<u32>(),

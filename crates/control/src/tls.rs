@@ -22,12 +22,14 @@ pub struct TlsFiles {
     pub authorities: BTreeMap<PathBuf, Vec<Vec<u8>>>,
     /// The certificates.
     pub certificates: Vec<GivenCertificate>,
+    /// Indices of those that are not used any more.
+    pub gone: Vec<u32>,
 }
 
 /// A certificate whose key the keeper has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenCertificate {
-    /// Index into `Config::certificates`.
+    /// Index into `Config::certificates`; those that were got on demand have the numbers behind.
     pub index: u32,
     /// The keeper's number of its key.
     pub key: u32,
@@ -74,8 +76,38 @@ pub struct GivenChallenge {
 /// What becomes of all certificates that are ordered from an authority.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct CertificateOrders {
-    /// One for each certificate.
+    /// One for each certificate of the configuration, and those on demand whose last order has failed.
     pub list: Vec<CertificateOrder>,
+    /// Those on demand.
+    pub demand: Option<DemandReport>,
+}
+
+/// What becomes of certificates on demand. Counts are those since the manager's start.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct DemandReport {
+    /// Certificates that are there.
+    pub kept: u64,
+    /// As many there may be.
+    pub most: u64,
+    /// Names that are asked for or ordered at the moment.
+    pub pending: u64,
+    /// Names that the application allowed.
+    pub allowed: u64,
+    /// Names that the application refused.
+    pub refused: u64,
+    /// Questions that the application did not answer.
+    pub unanswered: u64,
+    /// Names that were refused because of a limit.
+    pub limited: u64,
+    /// Orders that were successful, and that were not.
+    pub done: u64,
+    pub failed: u64,
+    /// Certificates that ended because the application refused to renew them, or nobody could.
+    pub lapsed: u64,
+    /// When the first of them expires (seconds since 1970); 0: there is none.
+    pub first_end: u64,
+    /// Why the last question was not answered.
+    pub error: Option<String>,
 }
 
 /// The orders of a certificate. Times are seconds since 1970.
@@ -83,6 +115,8 @@ pub struct CertificateOrders {
 pub struct CertificateOrder {
     /// Of the certificate.
     pub name: String,
+    /// It was got on demand, and is not in the configuration.
+    pub on_demand: bool,
     /// When it is to be renewed; 0: there is no certificate yet.
     pub renew_at: u64,
     /// Orders that were successful since the manager's start.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use weir_config::{Certificate, Issuer};
+use weir_config::{AutoCertificate, Certificate, Issuer};
 use weir_control::{CertificateOrder, CertificateOrders, ManagerReport};
 use weir_observe::metrics::{Metric, Page};
 use weir_sys::memory;
@@ -20,14 +20,17 @@ pub(super) fn set_orders(gateway: &Gateway, file: &OwnedFd) {
         .map_err(|error| error.to_string())
         .and_then(|bytes| CertificateOrders::decode(&bytes).map_err(|error| error.to_string()));
     match orders {
-        Ok(orders) => gateway.reports.orders(orders.list),
+        Ok(orders) => gateway.reports.orders(orders),
         Err(error) => log::error!("the manager's report of certificates cannot be read: {error}"),
     }
 }
 
 /// Adds the metrics of validity; those of orders are the manager's ([`ManagerReport::put_metrics`]).
 pub(super) fn put_metrics(page: &mut Page, gateway: &Gateway, uses: Option<&ManagerReport>) {
-    each(gateway, uses, |certificate, validity, renew_at, _| {
+    each(gateway, uses, |certificate, validity, renew_at, order| {
+        if order.is_some_and(|order| order.on_demand) {
+            return;
+        }
         let mut put = |metric, at: Option<i64>| {
             if let Some(at) = at {
                 page.put(metric, &[&certificate.name], at as f64);
@@ -49,6 +52,7 @@ pub(super) fn status(gateway: &Gateway, uses: Option<&ManagerReport>) -> Vec<Val
         list.push(json!({
             "name": certificate.name,
             "expires_in": validity.map(|(_, to)| to - now),
+            "on_demand": order.is_some_and(|order| order.on_demand),
             "renewed_by": match issuer {
                 Some(Issuer::Local) => "local CA",
                 Some(Issuer::Acme) => "ACME",
@@ -88,4 +92,26 @@ fn each(
         });
         see(certificate, validity, renew_at, order);
     }
+    let demanded = uses.iter().flat_map(|uses| uses.orders.iter());
+    for order in demanded.filter(|order| order.on_demand) {
+        let names = vec![order.name.clone()];
+        let certificate = Certificate {
+            name: order.name.clone(),
+            auto: Some(AutoCertificate {
+                names,
+                issuer: Issuer::Acme,
+            }),
+            ..Certificate::default()
+        };
+        let renew_at = i64::try_from(order.renew_at).ok().filter(|at| *at > 0);
+        let validity = table.validity_of(&order.name);
+        see(&certificate, validity, renew_at, Some(order));
+    }
+}
+
+/// Certificates on demand, for the status. `None`: there are none.
+pub(super) fn demand_status(uses: Option<&ManagerReport>) -> Option<Value> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |now| now.as_secs() as i64);
+    Some(uses?.demand.as_ref()?.status(now))
 }

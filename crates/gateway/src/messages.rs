@@ -3,6 +3,7 @@
 use std::{
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
 };
 
 use weir_control::{PoolUse, ToGateway, ToManager};
@@ -82,6 +83,15 @@ fn perform(gateway: &'static Gateway, message: ToGateway) {
         ToGateway::LastReload { ago, done, text } => gateway.reports.last_reload(ago, done, text),
         ToGateway::CertificateOrders(file) => certificates::set_orders(gateway, &file),
         ToGateway::Certificates(file) => tls::change(gateway, &file),
+        ToGateway::CertificateRefused { name, pause } => {
+            let demand = gateway
+                .tls
+                .as_ref()
+                .and_then(|server| server.demand.as_ref());
+            if let Some(demand) = demand {
+                demand.refuse(&name, Duration::from_secs(pause.into()));
+            }
+        }
         ToGateway::Challenges { number, file } => tls::set_challenges(gateway, number, &file),
         ToGateway::TicketKeys(secrets) => {
             if let Some(server) = &gateway.tls {

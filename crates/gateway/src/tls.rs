@@ -8,7 +8,7 @@ use weir_fcgi::client::Params;
 use weir_observe::access_log::Tls;
 use weir_sys::memory;
 use weir_tls::{
-    Challenge, Choice, ClientAuthority, Entry, Listener, Pair, Server, Signers, Sites,
+    Challenge, Choice, ClientAuthority, Demand, Entry, Listener, Pair, Server, Signers, Sites,
     x509::{Malformed, Parsed},
 };
 
@@ -58,6 +58,7 @@ pub(super) fn server(
         http2: listener.http2 == Http2::Tls,
     });
     let manager = manager.clone();
+    let told = manager.clone();
     let on_silence = move || manager.tell(ToManager::KeeperSilent);
     let signers = Arc::new(Signers::new(usize::from(reactors), on_silence));
     for (reactor, socket) in given.signers {
@@ -67,7 +68,7 @@ pub(super) fn server(
         router: router.clone(),
         choices,
     };
-    let server = Server::new(
+    let mut server = Server::new(
         config.tls.only_tls13,
         &authorities,
         listeners.collect(),
@@ -75,16 +76,22 @@ pub(super) fn server(
         signers,
     )?;
     server.tickets.set(&given.tickets.keys);
+    server.demand = demand(config, told);
     let mut entries = remote(&server, given.files.certificates)?;
     for (index, chain, key) in given.pairs {
-        let certificate = config
-            .certificates
-            .get(index as usize)
-            .ok_or("a certificate too many")?;
+        let certificate = config.certificates.get(index as usize);
         entries.push(own(index, certificate, &chain, &key)?);
     }
-    server.change(entries);
+    server.change(entries, &[]);
     Ok(Some(Arc::new(server)))
+}
+
+/// The names that handshakes wait for, if certificates are got on demand.
+fn demand(config: &Config, manager: ManagerHandle) -> Option<Demand> {
+    let rules = config.demand()?;
+    let tell = move |name: &str| manager.tell(ToManager::WantCertificate(name.to_owned()));
+    let rate = (rules.rate.interval(), rules.rate.burst);
+    Some(Demand::new(config.tls.acme.ask_wait, rate, tell))
 }
 
 /// The ways of asking clients for a certificate, and what each site says.
@@ -110,6 +117,7 @@ fn choices(
         choices.push(Choice {
             certificate: site.certificate,
             authority,
+            on_demand: site.is_on_demand(),
         });
     }
     Ok((authorities, choices))
@@ -141,17 +149,18 @@ fn remote(server: &Server, given: Vec<GivenCertificate>) -> Result<Vec<Entry>, S
 /// A certificate whose key this gateway has.
 fn own(
     index: u32,
-    certificate: &Certificate,
+    certificate: Option<&Certificate>,
     chain: &std::os::fd::OwnedFd,
     key: &std::os::fd::OwnedFd,
 ) -> Result<Entry, String> {
-    let place = |in_key: bool| match in_key {
-        true => format!(
+    let place = |in_key: bool| match (certificate, in_key) {
+        (None, _) => "a certificate on demand".to_owned(),
+        (Some(certificate), true) => format!(
             "[certificate.{}] key: {}",
             certificate.name,
             certificate.key_file().display()
         ),
-        false => format!(
+        (Some(certificate), false) => format!(
             "[certificate.{}] chain: {}",
             certificate.name,
             certificate.chain.display()
@@ -177,9 +186,12 @@ pub(super) fn change(gateway: &Gateway, file: &std::os::fd::OwnedFd) {
     let changed = memory::read(file.as_fd(), TlsFiles::MAX_ENCODED)
         .map_err(|error| error.to_string())
         .and_then(|bytes| TlsFiles::decode(&bytes).map_err(|error| error.to_string()))
-        .and_then(|files| remote(server, files.certificates));
+        .and_then(|files| Ok((remote(server, files.certificates)?, files.gone)));
     match changed {
-        Ok(entries) => server.change(entries),
+        Ok((entries, gone)) => {
+            let gone: Vec<usize> = gone.into_iter().map(|index| index as usize).collect();
+            server.change(entries, &gone);
+        }
         Err(error) => log::error!("changed certificates cannot be used: {error}"),
     }
 }
@@ -215,9 +227,9 @@ pub(super) fn change_own(
     key: &std::os::fd::OwnedFd,
 ) {
     let certificate = gateway.config.certificates.get(index as usize);
-    if let (Some(server), Some(certificate)) = (&gateway.tls, certificate) {
+    if let Some(server) = &gateway.tls {
         match own(index, certificate, chain, key) {
-            Ok(entry) => server.change(vec![entry]),
+            Ok(entry) => server.change(vec![entry], &[]),
             Err(error) => log::warn!("{error}; the earlier certificate stays in use"),
         }
     }

@@ -65,6 +65,7 @@ impl Window for View {
                 json!({ "full": full, "resumed": resumed, "failed": failed })
             }),
             "certificates": certificates::status(gateway, uses.as_ref()),
+            "on_demand": certificates::demand_status(uses.as_ref()),
             "compression": self.compression(),
             "reactors": {
                 "running": gateway.reactors.running(),

@@ -271,6 +271,11 @@ impl ConnState {
         self.wake();
     }
 
+    /// Whether it is to be closed to make room for others.
+    pub(crate) fn is_unwanted(&self) -> bool {
+        self.is_unwanted.get()
+    }
+
     /// Whether the connection, on which nothing has come, is to be closed.
     pub(crate) fn is_over(&self, is_draining: bool, now: u64) -> bool {
         if !self.is_idle() {

@@ -12,7 +12,7 @@ use http::StatusCode;
 use tokio::io::AsyncWriteExt;
 use weir_net::{Failed, LINGER, Socket, linger};
 use weir_observe::clock;
-use weir_tls::Broken;
+use weir_tls::{Broken, Session};
 
 use crate::Front;
 
@@ -21,6 +21,8 @@ pub struct Handshake<X> {
     front: X,
     /// `None` once it is over.
     socket: Option<Socket>,
+    /// It waits for a certificate on demand, which has a limit of its own.
+    waits: bool,
     /// The end of a connection that cannot go on.
     closing: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
@@ -31,6 +33,7 @@ impl<X: Front> Handshake<X> {
         Handshake {
             front,
             socket: Some(socket),
+            waits: false,
             closing: None,
         }
     }
@@ -46,11 +49,26 @@ impl<X: Front> Handshake<X> {
         };
         let now = clock::now();
         if state.overdue(now) {
+            if !self.waits {
+                self.front
+                    .handshake_failed("it took longer than header_timeout");
+                return Poll::Ready(());
+            }
             self.front
-                .handshake_failed("it took longer than header_timeout");
-            return Poll::Ready(());
+                .handshake_failed("it took longer than ask_wait to get a certificate on demand");
+            socket.refuse_handshake(cx);
+            return self.linger(cx);
         }
-        match socket.poll_handshake(cx) {
+        let shaken = socket.poll_handshake(cx);
+        let waits = socket.tls().and_then(Session::waits);
+        if self.waits != waits.is_some() {
+            self.waits = waits.is_some();
+            let limit = waits.unwrap_or(state.timeouts.header);
+            state.wake_at(clock::deadline(limit));
+        }
+        match shaken {
+            // The manager finishes what it has begun, also for the clients of a gateway that drains.
+            Poll::Pending if self.waits && !state.is_unwanted() => Poll::Pending,
             // One that is closed for others, or because the gateway ends.
             Poll::Pending if state.is_over(self.front.is_draining(), now) => Poll::Ready(()),
             Poll::Pending => Poll::Pending,
@@ -73,15 +91,19 @@ impl<X: Front> Handshake<X> {
                         return Poll::Ready(());
                     }
                 }
-                // The client reads the alert, also if it has sent more already.
-                let socket = self.socket.take();
-                self.close(cx, async move {
-                    if let Some(socket) = socket {
-                        linger(socket).await;
-                    }
-                })
+                self.linger(cx)
             }
         }
+    }
+
+    /// Ends the connection. The client reads the alert, also if it has sent more already.
+    fn linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let socket = self.socket.take();
+        self.close(cx, async move {
+            if let Some(socket) = socket {
+                linger(socket).await;
+            }
+        })
     }
 
     /// Ends the connection with this.

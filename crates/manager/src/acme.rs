@@ -11,6 +11,7 @@
 
 mod account_key;
 mod challenges;
+mod demand;
 mod dns;
 mod process;
 mod times;
@@ -38,9 +39,11 @@ use weir_sys::{
     process::{Exit, kill},
 };
 
+pub(super) use self::demand::{Demanded, in_folder};
 use self::{
     account_key::KeyChange,
     challenges::Answers,
+    demand::Demand,
     dns::Records,
     process::Running,
     times::{
@@ -66,6 +69,7 @@ pub(super) struct Orders {
     next_order: u32,
     answers: Answers,
     records: Records,
+    demand: Demand,
     /// When the configuration came into force (seconds since 1970).
     served_at: i64,
     /// The account that the process knows.
@@ -103,6 +107,7 @@ impl Orders {
             next_order: 1,
             answers: Answers::default(),
             records: Records::default(),
+            demand: Demand::new(now),
             served_at: 0,
             account: None,
             account_lock: None,
@@ -132,9 +137,9 @@ impl Orders {
             let Some(auto) = auto.filter(|auto| auto.issuer == Issuer::Acme) else {
                 continue;
             };
-            let same = before
-                .iter()
-                .position(|one| one.chain == certificate.chain && one.names == auto.names);
+            let same = before.iter().position(|one| {
+                one.demand.is_none() && one.chain == certificate.chain && one.names == auto.names
+            });
             self.wanted.push(match same {
                 Some(index) => Wanted {
                     due: now,
@@ -149,13 +154,16 @@ impl Orders {
                     due: now,
                     state: State::read(&certificate.chain).unwrap_or_default(),
                     renew_at: 0,
+                    not_after: 0,
                     done: 0,
                     failed: 0,
                     order: None,
                     advice: Advice::default(),
+                    demand: None,
                 },
             });
         }
+        self.serve_demand(config, &mut before, now);
         for order in before.into_iter().filter_map(|one| one.order) {
             self.forget_challenges(order.number);
         }
@@ -188,7 +196,7 @@ impl Orders {
             }),
         });
         let store = Store::at(folder);
-        let is_wanted = !self.wanted.is_empty();
+        let is_wanted = !self.wanted.is_empty() || config.demand().is_some();
         self.answers
             .share(is_wanted.then_some((&store, &**folder)), now);
         if changed {
@@ -223,6 +231,7 @@ impl Orders {
             .chain(self.answers.deadline())
             .chain(renew_at)
             .chain(self.key_change_at())
+            .chain(self.demand.deadline(now))
             .min()
     }
 
@@ -237,6 +246,7 @@ impl Orders {
         }
         self.renew_locks(now);
         self.change_key(now);
+        self.tick_demand(now);
         let outcomes = self.records.tick(now);
         self.records_are_set(outcomes);
         for index in 0..self.wanted.len() {
@@ -303,12 +313,16 @@ impl Orders {
         let is_unfinished = is_pair_unfinished(&one.chain);
         if !is_unfinished && !one.is_due() {
             one.due = next_look(one.renew_at, now);
+            self.is_there(index, false);
             self.ask(index, now);
             return;
         }
         let pause = one.pause(self.served_at).filter(|_| !is_unfinished);
         if let Some(pause) = pause {
             one.due = now + pause.min(LOOK_EVERY);
+            return self.give_up(index, pause, now);
+        }
+        if !is_unfinished && !self.is_allowed(index, now) {
             return;
         }
         let open = self.wanted.iter().filter(|one| one.order.is_some());
@@ -325,6 +339,7 @@ impl Orders {
             Err(cause) => {
                 log::error!("[certificate.{}] cannot be ordered: {cause}", one.name);
                 one.due = now + LOOK_EVERY;
+                self.give_up(index, LOOK_EVERY, now);
             }
         }
     }
@@ -547,6 +562,7 @@ impl Orders {
                 end,
                 again,
             } => self.advised(number, (start, end), again, now),
+            FromAcme::Answered { number, status } => self.answered(number, status, now),
         }
     }
 
@@ -600,11 +616,13 @@ impl Orders {
 
     fn obtained(&mut self, number: u32, chain: &[u8], now: Instant) -> Result<(), String> {
         self.forget_challenges(number);
-        let mut wanted = self.wanted.iter_mut();
         let is_it = |order: &OpenOrder| order.number == number;
-        let Some(one) = wanted.find(|one| one.order.as_ref().is_some_and(is_it)) else {
+        let mut wanted = self.wanted.iter();
+        let index = wanted.position(|one| one.order.as_ref().is_some_and(is_it));
+        let Some(index) = index else {
             return Ok(());
         };
+        let one = &mut self.wanted[index];
         let issued = Issued::of(chain).ok_or("the authority sent no certificate")?;
         if !is_issued(&issued, &one.names) {
             return Err("the authority sent a certificate for other names".into());
@@ -630,16 +648,23 @@ impl Orders {
             one.name,
             one.names.join(", ")
         );
+        one.not_after = issued.not_after;
+        if one.demand.is_some() {
+            self.count_demanded(true);
+            self.is_there(index, true);
+        }
         Ok(())
     }
 
     fn failed(&mut self, number: u32, (cause, is_refused): (String, bool), now: Instant) {
         self.forget_challenges(number);
-        let mut wanted = self.wanted.iter_mut();
         let is_it = |order: &OpenOrder| order.number == number;
-        let Some(one) = wanted.find(|one| one.order.as_ref().is_some_and(is_it)) else {
+        let mut wanted = self.wanted.iter();
+        let index = wanted.position(|one| one.order.as_ref().is_some_and(is_it));
+        let Some(index) = index else {
             return;
         };
+        let one = &mut self.wanted[index];
         // Its lock ends when the others can read what has become of it.
         let _order = one.order.take();
         one.failed += 1;
@@ -673,16 +698,25 @@ impl Orders {
             one.name,
             pause.as_secs()
         );
+        if one.demand.is_some() {
+            self.count_demanded(false);
+            self.give_up(index, pause, now);
+        }
     }
 
     /// What became of all orders, for the admin interface. `None`: nothing is ordered.
     pub(super) fn report(&self) -> Option<ToGateway> {
-        if self.wanted.is_empty() {
+        let demand = self.demand_report();
+        if self.wanted.is_empty() && demand.is_none() {
             return None;
         }
         let positive = |seconds: i64| u64::try_from(seconds).unwrap_or(0);
-        let list = self.wanted.iter().map(|one| CertificateOrder {
+        let of_file = self.wanted.iter().filter(|one| one.demand.is_none());
+        let failing = |one: &&Wanted| one.demand.is_some() && one.state.error.is_some();
+        let failing = self.wanted.iter().filter(failing).take(MOST_FAILING);
+        let list = of_file.chain(failing).map(|one| CertificateOrder {
             name: one.name.clone(),
+            on_demand: one.demand.is_some(),
             renew_at: positive(one.renew_at),
             done: one.done,
             failed: one.failed,
@@ -693,6 +727,7 @@ impl Orders {
         });
         let orders = CertificateOrders {
             list: list.collect(),
+            demand,
         };
         let file = memory::file(c"orders", &orders.encode()).ok()?;
         Some(ToGateway::CertificateOrders(file))
@@ -700,6 +735,7 @@ impl Orders {
 
     /// Gives all orders up, because weir stops. Returns whether the process is gone, and TXT records too.
     pub(super) fn stop(&mut self, now: Instant) -> bool {
+        self.stop_demand();
         for one in std::mem::take(&mut self.wanted) {
             if let Some(order) = one.order {
                 self.records.forget(order.number);
@@ -726,6 +762,7 @@ impl Orders {
         if self.running.take_if(|running| running.pid == pid).is_none() {
             return false;
         }
+        self.demand.ask_again();
         if self.wanted.is_empty() {
             return true;
         }
@@ -746,3 +783,6 @@ impl Orders {
         true
     }
 }
+
+/// Certificates on demand whose last order has failed that operators see, at most.
+const MOST_FAILING: usize = 100;

@@ -21,6 +21,7 @@ use weir_sys::memory;
 use weir_tls::ClientAuthority;
 
 use super::{
+    acme::{Demanded, in_folder},
     keeper::{Held, HeldKey, Keeper, Refused},
     local_ca::LocalCertificates,
     plan::{Plan, Problem, find_program},
@@ -34,6 +35,10 @@ pub(super) struct Certificates {
     is_isolated: bool,
     reactors: u16,
     list: Vec<Installed>,
+    /// Places in `list` of certificates on demand, by name: behind those of the configuration. `None`: there are none.
+    demanded: Option<HashMap<String, usize>>,
+    /// Places in `list` that are free again.
+    free: Vec<usize>,
     /// Those of `list` that weir's local authority signs.
     local: Option<LocalCertificates>,
     /// The certificates in the files of `client_ca`.
@@ -114,17 +119,31 @@ impl Certificates {
                 .iter()
                 .map(|one| Installed::new(one, &before))
                 .collect(),
+            demanded: None,
+            free: Vec::new(),
             local,
             authorities,
             look_at: now,
             keeper_starts: starts,
             ticket_turns: keeper.borrow().tickets.turns(),
         };
+        let mut demanded = config.demand().map(|_| HashMap::new());
+        for (name, chain, key) in in_folder(config) {
+            if let Some(demanded) = &mut demanded {
+                demanded.insert(name.clone(), certificates.list.len());
+                let one = Installed::of_files((&name, &chain, &key), &before);
+                certificates.list.push(one);
+            }
+        }
+        certificates.demanded = demanded;
         let ordered = |index: usize| {
-            let auto = config.certificates[index].auto.as_ref();
+            let Some(certificate) = config.certificates.get(index) else {
+                return true;
+            };
+            let auto = certificate.auto.as_ref();
             auto.is_some_and(|auto| auto.issuer == Issuer::Acme)
         };
-        if (0..certificates.list.len()).any(ordered) {
+        if certificates.demanded.is_some() || (0..certificates.list.len()).any(ordered) {
             Store::open(&config.tls.certificates).map_err(unwritable)?;
             if let Some(program) = config.tls.acme.dns_command.first()
                 && let Err(cause) = find_program(program, None)
@@ -225,6 +244,7 @@ impl Certificates {
         let mut files = TlsFiles {
             authorities,
             certificates: Vec::new(),
+            gone: Vec::new(),
         };
         let mut messages = Vec::new();
         for index in indices {
@@ -381,6 +401,76 @@ impl Certificates {
         })
     }
 
+    /// Something has become of a name on demand. Returns what the gateway must know.
+    pub(super) fn demanded(&mut self, what: &Demanded) -> Vec<ToGateway> {
+        let Some(known) = &mut self.demanded else {
+            return Vec::new();
+        };
+        match what {
+            Demanded::Refused { name, pause } => vec![ToGateway::CertificateRefused {
+                name: name.clone(),
+                pause: u32::try_from(pause.as_secs()).unwrap_or(u32::MAX),
+            }],
+            Demanded::Gone { name } => {
+                let Some(index) = known.remove(name) else {
+                    return Vec::new();
+                };
+                self.list[index] =
+                    Installed::of_files(("", Path::new(""), Path::new("")), &HashMap::new());
+                self.free.push(index);
+                self.without(index)
+            }
+            Demanded::Ready { name, chain, key } => {
+                let index = known.get(name).copied();
+                let index = index.or_else(|| self.free.pop());
+                let index = index.unwrap_or(self.list.len());
+                known.insert(name.clone(), index);
+                if index == self.list.len() {
+                    self.list
+                        .push(Installed::of_files((name, chain, key), &HashMap::new()));
+                } else if self.list[index].chain != *chain {
+                    self.list[index] = Installed::of_files((name, chain, key), &HashMap::new());
+                }
+                self.use_demanded(index)
+            }
+        }
+    }
+
+    /// Gives the gateway a certificate on demand, which may be new.
+    fn use_demanded(&mut self, index: usize) -> Vec<ToGateway> {
+        if self.list[index].files.is_none() || self.list[index].has_changed() {
+            let loaded = self.load(&[index]);
+            let loaded = loaded.map(|mut results| results.pop().unwrap_or(Ok(())));
+            match loaded {
+                Ok(Ok(())) => {}
+                // The look at files tells it, if it stays so.
+                Ok(Err(refused)) => log::warn!("{}", self.list[index].said(&refused)),
+                Err(cause) => log::error!("the keeper cannot be given a private key: {cause}"),
+            }
+        }
+        self.given(&[index], BTreeMap::new())
+            .unwrap_or_else(|error| {
+                log::error!("the gateway cannot be given a certificate on demand: {error}");
+                Vec::new()
+            })
+    }
+
+    /// The message that a certificate is not used any more.
+    fn without(&self, index: usize) -> Vec<ToGateway> {
+        let files = TlsFiles {
+            gone: vec![index as u32],
+            ..TlsFiles::default()
+        };
+        let encoded = memory::file(c"certificates", &files.encode());
+        match encoded {
+            Ok(file) => vec![ToGateway::Certificates(file)],
+            Err(error) => {
+                log::error!("the gateway cannot be told of a certificate that has ended: {error}");
+                Vec::new()
+            }
+        }
+    }
+
     /// The gateway says that the keeper does not answer.
     pub(super) fn replace_keeper(&self, now: Instant) {
         self.keeper.borrow_mut().replace(now);
@@ -395,10 +485,15 @@ impl Installed {
     /// As in `before`, if its files are the same; otherwise still to be read.
     fn new(certificate: &Certificate, before: &ByFiles<'_>) -> Installed {
         let Certificate { name, chain, .. } = certificate;
+        Installed::of_files((name, chain, certificate.key_file()), before)
+    }
+
+    /// The same with this name, in the files of chain and key.
+    fn of_files((name, chain, key): (&str, &Path, &Path), before: &ByFiles<'_>) -> Installed {
         let fresh = Installed {
-            name: name.clone(),
-            chain: chain.clone(),
-            key: certificate.key_file().clone(),
+            name: name.to_owned(),
+            chain: chain.to_owned(),
+            key: key.to_owned(),
             files: None,
             held: None,
             before: None,
@@ -409,7 +504,7 @@ impl Installed {
         match before.filter(is_same) {
             None => fresh,
             Some(old) => Installed {
-                name: name.clone(),
+                name: name.to_owned(),
                 bad: None,
                 ..(*old).clone()
             },

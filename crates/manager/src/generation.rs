@@ -34,6 +34,7 @@ use weir_sys::{
 
 use super::{
     Failure, Loaded,
+    acme::Demanded,
     addresses::Addresses,
     certificates::Certificates,
     egress,
@@ -120,6 +121,8 @@ pub(super) enum Event {
     Hangs,
     /// Its gateway has the answers to challenges up to this message.
     ChallengesSet(u32),
+    /// Its gateway wants a certificate for a name.
+    WantCertificate(String),
 }
 
 /// What a generation shares with the one before it.
@@ -236,6 +239,19 @@ impl Generation {
             });
         }
         Ok(())
+    }
+
+    /// Something has become of a name on demand.
+    pub(super) fn demanded(&mut self, what: &Demanded) {
+        let Some(certificates) = &mut self.certificates else {
+            return;
+        };
+        let messages = certificates.demanded(what);
+        // One that is not there yet gets all certificates when it starts.
+        if self.gateway.pid().is_some() {
+            (messages.into_iter()).for_each(|message| self.gateway.send(message));
+            self.gateway.flush();
+        }
     }
 
     /// Whether it serves requests, and is not finishing.
@@ -465,6 +481,9 @@ impl Generation {
                     self.gateway.is_alive(now, silent);
                 }
                 ToManager::ChallengesSet(number) => self.events.push(Event::ChallengesSet(number)),
+                ToManager::WantCertificate(name) => {
+                    self.events.push(Event::WantCertificate(name));
+                }
                 ToManager::KeeperSilent => {
                     if let Some(certificates) = &self.certificates {
                         certificates.replace_keeper(now);

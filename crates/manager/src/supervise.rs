@@ -357,8 +357,16 @@ impl Manager<'_> {
         Ok(news)
     }
 
-    /// Orders certificates that are due, and tells the gateway what proves their names.
+    /// Orders certificates that are due, and tells the gateways what proves their names, and what became of names on demand.
     fn order_certificates(&mut self, now: Instant) {
+        self.order_what_is_due(now);
+        for what in self.orders.demanded() {
+            self.generations_mut()
+                .for_each(|generation| generation.demanded(&what));
+        }
+    }
+
+    fn order_what_is_due(&mut self, now: Instant) {
         self.orders.hear(now);
         if self.stopping != Stopping::No {
             self.orders.stop(now);
@@ -530,6 +538,7 @@ impl Manager<'_> {
             }
             Event::Failed(cause) => self.fail(Failure::internal(cause)),
             Event::ChallengesSet(number) => self.orders.are_set(number),
+            Event::WantCertificate(name) => self.orders.demand(&name, Instant::now()),
             Event::Act { id, action } => self.act(id, action),
             Event::Measure => {
                 let now = Instant::now();

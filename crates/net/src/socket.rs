@@ -55,6 +55,13 @@ impl Socket {
         }
     }
 
+    /// Ends a handshake that waits for a certificate: the client is told that there is none.
+    pub fn refuse_handshake(&mut self, cx: &mut Context<'_>) {
+        if let Socket::Tls(tls) = self {
+            tls.refuse(cx);
+        }
+    }
+
     /// Waits until the handshake of TLS is over.
     ///
     /// # Errors

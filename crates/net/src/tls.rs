@@ -53,8 +53,31 @@ impl TlsSocket {
         (self.inner, self.session)
     }
 
+    /// Tells the client of a handshake that waits for a certificate that there is none, if the kernel takes it at once.
+    pub(crate) fn refuse(&mut self, cx: &mut Context<'_>) {
+        self.session.refuse();
+        let _ = self.poll_send(cx);
+    }
+
     pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.session.info().is_none() {
+            if self.session.waits().is_some() {
+                let is_there = self.session.look_for_certificate(cx.waker());
+                // The bytes that have come meanwhile.
+                let gone_on = is_there.and_then(|is_there| match is_there {
+                    true => self.session.receive(&[], &mut []),
+                    false => Ok(0),
+                });
+                match gone_on {
+                    Ok(_) if self.session.waits().is_none() => {
+                        let _ = self.poll_send(cx)?;
+                        continue;
+                    }
+                    // A client that leaves is noticed.
+                    Ok(_) => {}
+                    Err(broken) => return Poll::Ready(Err(self.broken(cx, broken))),
+                }
+            }
             match ready!(self.poll_receive(cx, &mut []))? {
                 Received::Some(_) => {}
                 Received::End => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),

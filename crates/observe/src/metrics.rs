@@ -409,6 +409,27 @@ rows! {
         CertificateFailures Gauge "weir_certificate_failures" ["certificate"]
             "Orders that failed since the last successful one; above 0, the authority is away or refuses. weir tries again until it succeeds."
             "`challenge`"
+        DemandCertificates Gauge "weir_on_demand_certificates" []
+            "Certificates that were got on demand."
+            "`ask`"
+        DemandCertificatesLimit Gauge "weir_on_demand_certificates_limit" []
+            "Maximum of them. At the limit, new names are refused."
+            "`ask_max`"
+        DemandPending Gauge "weir_on_demand_pending" []
+            "Names about which the application is asked, or whose certificate is ordered, at the moment."
+            "`ask_rate`, `ask_order_rate`"
+        DemandNames Counter "weir_on_demand_names_total" ["result"]
+            "Names of handshakes without a certificate: `allowed` or `refused` by the application, `unanswered` by it, `limited` by a rate or limit."
+            "`ask`, `ask_rate`, `ask_order_rate`, `ask_max`"
+        DemandOrders Counter "weir_on_demand_orders_total" ["result"]
+            "Orders of certificates on demand: `done`, `failed`."
+            "`challenge`"
+        DemandLapsed Counter "weir_on_demand_lapsed_total" []
+            "Certificates on demand that expired, because the application refused their renewal or the authority did."
+            "`ask`"
+        DemandExpiry Gauge "weir_on_demand_expiry_timestamp_seconds" []
+            "When the first of them expires (seconds since 1970)."
+            "`ask`"
         CompressedAnswers Counter "weir_compression_answers_total" ["coding"]
             "Answers that weir has compressed, by coding: `zstd`, `br`, `gzip`. Precompressed files do not count."
             "`compress`, `compress_types`, `compress_min_size`"

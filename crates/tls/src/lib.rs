@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod challenges;
+mod demand;
 mod kind;
 mod pair;
 mod server;
@@ -25,6 +26,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
 pub use self::{
     challenges::{Challenge, Challenges},
+    demand::Demand,
     kind::{KeyKind, may_sign},
     pair::Pair,
     server::{Choice, ClientAuthority, Counts, Listener, Server, Sites},

@@ -28,7 +28,8 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 
 use crate::{
-    Challenges, Entry, Signers, Table, TicketKeys, challenges::PROOF, provider, tickets::Ticketer,
+    Challenges, Demand, Entry, Signers, Table, TicketKeys, challenges::PROOF, provider,
+    tickets::Ticketer,
 };
 
 /// What all connections share.
@@ -47,6 +48,8 @@ pub struct Server {
     /// What proves to authorities that names lead here.
     pub challenges: Challenges,
     proving: Arc<ServerConfig>,
+    /// Handshakes that wait for a certificate. `None`: none is got on demand.
+    pub demand: Option<Demand>,
     /// Handshakes so far.
     pub counts: Counts,
 }
@@ -77,6 +80,8 @@ pub struct Choice {
     /// How clients are asked for a certificate: an index into the authorities that [`Server::new`] got. `None`: they are
     /// not.
     pub authority: Option<usize>,
+    /// If no certificate has the name, one is got for it.
+    pub on_demand: bool,
 }
 
 /// A way of asking clients for a certificate.
@@ -101,6 +106,15 @@ impl Counts {
     pub fn get(&self) -> [u64; 3] {
         [&self.full, &self.resumed, &self.failed].map(|count| count.load(Relaxed))
     }
+}
+
+/// Whether a handshake can go on.
+pub(crate) enum Fit {
+    Chosen(Chosen),
+    /// It may wait: a certificate is got on demand.
+    Later,
+    /// No certificate fits.
+    None,
 }
 
 /// What a handshake goes on with.
@@ -160,14 +174,18 @@ impl Server {
             signers,
             challenges: Challenges::default(),
             proving: proving()?,
+            demand: None,
             counts: Counts::default(),
         })
     }
 
-    /// Puts certificates in force. Others stay.
-    pub fn change(&self, entries: Vec<Entry>) {
-        let next = self.table().with(entries);
+    /// Puts certificates in force, and those with the indices `gone` out of it. Others stay.
+    pub fn change(&self, entries: Vec<Entry>, gone: &[usize]) {
+        let next = self.table().with(entries, gone);
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        if let Some(demand) = &self.demand {
+            demand.wake_all();
+        }
     }
 
     /// The certificates that are in force.
@@ -178,8 +196,35 @@ impl Server {
             .clone()
     }
 
-    /// What a handshake on `listener` goes on with, at the address `local`. `None`: no certificate fits.
+    /// What a handshake on `listener` goes on with, at the address `local`. `waits`: it may wait for a certificate on demand.
     pub(crate) fn choose(
+        &self,
+        (listener, local): (u16, Option<IpAddr>),
+        hello: &ClientHello<'_>,
+        waits: bool,
+    ) -> Fit {
+        let name = hello.server_name().map(host_of);
+        if waits && self.demand.is_some() && self.is_demanded(listener, name, hello) {
+            return Fit::Later;
+        }
+        match self.choose_now(listener, local, hello) {
+            Some(chosen) => Fit::Chosen(chosen),
+            None => Fit::None,
+        }
+    }
+
+    /// Whether there is no certificate for the name of a handshake, and one may be got.
+    fn is_demanded(&self, listener: u16, name: Option<&str>, hello: &ClientHello<'_>) -> bool {
+        let Some(name) = name.filter(|_| !self.challenges.is_asked(hello)) else {
+            return false;
+        };
+        let choice = self.sites.choice(listener, Some(name));
+        choice.on_demand
+            && choice.certificate.is_none()
+            && self.table().find(name, hello.signature_schemes()).is_none()
+    }
+
+    fn choose_now(
         &self,
         listener: u16,
         local: Option<IpAddr>,

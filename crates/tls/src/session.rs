@@ -4,6 +4,7 @@
 //!        first bytes            ClientHello whole           Finished
 //!  New ──────────────► Hello ─────────────────────► Open ─────────────► Open, with Info
 //!    └─ letters ─► Plain   └─ no certificate ─► Failed ◄─ any error ──┘
+//!                          └─ one is got on demand ─► Waiting ─► Open or Failed
 //! ```
 //! A connection that has sent nothing costs no buffer. One that is idle has what rustls needs to go on, and no more than
 //! 4 KiB of buffer ([`Session::rest`]).
@@ -13,18 +14,21 @@ use std::{
     io::{self, IoSlice, Read, Write},
     net::IpAddr,
     sync::{Arc, atomic::Ordering::Relaxed},
+    task::Waker,
+    time::Duration,
 };
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use rustls::{
     CipherSuite, HandshakeKind, ProtocolVersion, ServerConnection,
-    server::{AcceptedAlert, Acceptor},
+    server::{Accepted, AcceptedAlert, Acceptor},
     sign::CertifiedKey,
 };
 
 use crate::{
     Server,
-    server::{Chosen, HTTP2, host_of, with_certificate},
+    demand::Verdict,
+    server::{Chosen, Fit, HTTP2, host_of, with_certificate},
     x509::Parsed,
 };
 
@@ -56,11 +60,32 @@ pub struct Session {
 enum State {
     New,
     Hello(Acceptor),
+    /// There is no certificate yet.
+    Waiting(Box<Waiting>),
     Open(ServerConnection),
     /// The client does not speak TLS: what is written is sent as it is.
     Plain,
     /// The handshake failed: these bytes are still to be sent.
     Failed(Vec<u8>),
+}
+
+/// A handshake that waits for a certificate on demand.
+struct Waiting {
+    /// The whole ClientHello; taken when it goes on.
+    accepted: Option<Accepted>,
+    /// The name that it asks for.
+    name: Box<str>,
+    /// Its number there.
+    number: u64,
+    server: Arc<Server>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(demand) = &self.server.demand {
+            demand.forget(&self.name, self.number);
+        }
+    }
 }
 
 /// What is known of a connection after its handshake.
@@ -162,7 +187,7 @@ impl Session {
                 true => self.info.is_some(),
                 false => filled == out.len(),
             };
-            if is_full || rest.is_empty() || self.has_ended {
+            if is_full || rest.is_empty() || self.has_ended || self.waits().is_some() {
                 break;
             }
             let before = rest.len();
@@ -186,6 +211,12 @@ impl Session {
         }
         if !rest.is_empty() && !self.has_ended {
             self.pending = rest.to_vec();
+        }
+        if self.waits().is_some() && self.pending.len() > MOST_BYTES {
+            self.fail(Vec::new());
+            return Err(Broken::Tls(
+                "the client sends more than a handshake has".into(),
+            ));
         }
         Ok(filled)
     }
@@ -261,14 +292,38 @@ impl Session {
                     .map_err(|error| Broken::Tls(error.to_string()))?;
                 self.go_on()
             }
+            State::Waiting(_) => Ok(()),
             State::Plain | State::Failed(_) => Err(Broken::Tls("the handshake has failed".into())),
         }
     }
 
     /// The ClientHello is whole.
-    fn accept(&mut self, accepted: rustls::server::Accepted) -> Result<(), Broken> {
-        let hello = accepted.client_hello();
-        let Some(chosen) = self.server.choose(self.listener, self.local, &hello) else {
+    fn accept(&mut self, accepted: Accepted) -> Result<(), Broken> {
+        let fit = {
+            let hello = accepted.client_hello();
+            let place = (self.listener, self.local);
+            self.server.choose(place, &hello, true)
+        };
+        if matches!(fit, Fit::Later)
+            && let Some(demand) = &self.server.demand
+        {
+            let hello = accepted.client_hello();
+            let name = hello.server_name().map(host_of).unwrap_or_default();
+            self.state = State::Waiting(Box::new(Waiting {
+                name: name.into(),
+                accepted: Some(accepted),
+                number: demand.number(),
+                server: self.server.clone(),
+            }));
+            return Ok(());
+        }
+        self.go_on_with(accepted, fit)
+    }
+
+    /// The ClientHello is whole, and it is known which certificate is for it.
+    fn go_on_with(&mut self, accepted: Accepted, fit: Fit) -> Result<(), Broken> {
+        let Fit::Chosen(chosen) = fit else {
+            let hello = accepted.client_hello();
             let name = hello.server_name().map(str::to_owned);
             self.fail(UNRECOGNIZED_NAME.to_vec());
             return Err(Broken::UnknownName(name));
@@ -286,6 +341,47 @@ impl Session {
         }
         // The bytes behind the ClientHello.
         self.go_on()
+    }
+
+    /// How long the handshake may wait for a certificate; `None`: it does not wait for one.
+    pub fn waits(&self) -> Option<Duration> {
+        match self.state {
+            State::Waiting(_) => self.server.demand.as_ref().map(|demand| demand.limit),
+            _ => None,
+        }
+    }
+
+    /// Gives up a handshake that waits for a certificate. What [`Session::send`] has is to be sent then.
+    pub fn refuse(&mut self) {
+        if matches!(self.state, State::Waiting(_)) {
+            self.fail(UNRECOGNIZED_NAME.to_vec());
+        }
+    }
+
+    /// Goes on with a handshake that waits for a certificate, if there is one now. Returns false if there is none: `waker` is
+    /// woken when this may have changed.
+    ///
+    /// # Errors
+    /// If there will be none.
+    pub fn look_for_certificate(&mut self, waker: &Waker) -> Result<bool, Broken> {
+        let State::Waiting(waiting) = &mut self.state else {
+            return Ok(true);
+        };
+        let verdict = match &self.server.demand {
+            Some(demand) => demand.ask(&waiting.name, waiting.number, waker),
+            None => Verdict::Refused,
+        };
+        let Some(accepted) = waiting.accepted.take() else {
+            return Ok(false);
+        };
+        let place = (self.listener, self.local);
+        let waits = verdict == Verdict::Wait;
+        let fit = self.server.choose(place, &accepted.client_hello(), waits);
+        if matches!(fit, Fit::Later) {
+            waiting.accepted = Some(accepted);
+            return Ok(false);
+        }
+        self.go_on_with(accepted, fit).map(|()| true)
     }
 
     /// Processes what rustls has read.

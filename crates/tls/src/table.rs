@@ -45,9 +45,14 @@ enum Few {
 }
 
 impl Table {
-    /// This table with other certificates in the place of some.
-    pub fn with(&self, changed: Vec<Entry>) -> Table {
+    /// This table with other certificates in the place of some, and without those with the indices `gone`.
+    pub fn with(&self, changed: Vec<Entry>, gone: &[usize]) -> Table {
         let mut certificates = self.certificates.clone();
+        for index in gone {
+            if let Some(certificate) = certificates.get_mut(*index) {
+                *certificate = None;
+            }
+        }
         for Entry { index, chain, key } in changed {
             if certificates.len() <= index {
                 certificates.resize(index + 1, None);
@@ -100,6 +105,15 @@ impl Table {
     /// From when and until when the certificate with this index is valid (seconds since 1970).
     pub fn validity(&self, index: usize) -> Option<(i64, i64)> {
         *self.validity.get(index)?
+    }
+
+    /// The same of the first certificate for exactly this host (in lower case).
+    pub fn validity_of(&self, host: &str) -> Option<(i64, i64)> {
+        let index = match self.names.get(host)? {
+            Few::One(one) => *one,
+            Few::More(more) => *more.first()?,
+        };
+        self.validity(index as usize)
     }
 
     /// The certificate for a host (in lower case), exact before wildcard; of several, the first that can sign with one of

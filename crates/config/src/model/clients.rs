@@ -61,6 +61,13 @@ pub struct Rate {
     pub burst: u32,
 }
 
+impl Rate {
+    /// One may come in this time on average.
+    pub fn interval(&self) -> Duration {
+        self.period / self.count.max(1)
+    }
+}
+
 /// Writes the rate as in weir.toml.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,6 +2,8 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
+use super::Rate;
+
 /// `[tls]`: what all listeners with `tls` have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
@@ -34,12 +36,48 @@ pub struct Acme {
     pub dns_wait: Duration,
     /// The authority signs local names and addresses too, so there is no local CA.
     pub local_names: bool,
+    /// The URL that says for which names certificates may be got on demand; the name is added at its end.
+    pub ask: Option<String>,
+    /// How long it may take to answer.
+    pub ask_timeout: Duration,
+    /// How long a handshake waits for a certificate.
+    pub ask_wait: Duration,
+    /// How long answers are kept.
+    pub ask_keep: Duration,
+    /// How often it is asked about a new name.
+    pub ask_rate: Option<Rate>,
+    /// How often a certificate is ordered for a new name.
+    pub ask_order_rate: Option<Rate>,
+    /// Maximum number of certificates on demand.
+    pub ask_max: usize,
     /// The kind of certificate, as the authority names it.
     pub profile: Option<String>,
     /// The number of the key of the account elsewhere (EAB).
     pub eab_key_id: Option<String>,
     /// The file of that key.
     pub eab_key_file: Option<PathBuf>,
+}
+
+/// How certificates are got on demand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demand<'a> {
+    /// [`Acme::ask`]
+    pub ask: &'a str,
+    /// [`Acme::ask_rate`]
+    pub rate: Rate,
+    /// [`Acme::ask_order_rate`]
+    pub order_rate: Rate,
+}
+
+impl Acme {
+    /// How certificates are got on demand; `None`: they are not.
+    pub fn demand(&self) -> Option<Demand<'_>> {
+        Some(Demand {
+            ask: self.ask.as_deref()?,
+            rate: self.ask_rate?,
+            order_rate: self.ask_order_rate?,
+        })
+    }
 }
 
 impl Default for Tls {
@@ -82,7 +120,13 @@ impl super::Config {
     /// Whether certificates are ordered from the authority of `[tls.acme]`.
     pub fn tls_is_ordered(&self) -> bool {
         let mut autos = self.certificates.iter().filter_map(|one| one.auto.as_ref());
-        autos.any(|auto| auto.issuer == Issuer::Acme)
+        autos.any(|auto| auto.issuer == Issuer::Acme) || self.demand().is_some()
+    }
+
+    /// How certificates are got on demand; `None`: they are not, or no site wants them.
+    pub fn demand(&self) -> Option<Demand<'_>> {
+        let is_wanted = self.sites.iter().any(super::Site::is_on_demand);
+        self.tls.acme.demand().filter(|_| is_wanted)
     }
 }
 

@@ -43,6 +43,22 @@ pub(super) const ACME: &[Row] = &[
     key(&[Acme], "local_names", Kind::Bool, Value("false"),
         "The authority signs local names too (`*.internal`, names without a dot, private addresses), as one of your own may do. Otherwise weir's local CA \
          signs these."),
+    key(&[Acme], "ask", Kind::Text, Absent("no certificates on demand"),
+        "URL that says for which other host names certificates may be got on demand, for sites with `tls = \"auto\"` and without `hosts`. weir adds the \
+         name at its end and asks it (GET) at the first handshake: 200 means yes, everything else no.").called(&["on_demand_tls", "permission"]),
+    key(&[Acme], "ask_timeout", Kind::Duration { zero: false }, Value("\"5s\""),
+        "How long `ask` may take to answer. Later it means no."),
+    key(&[Acme], "ask_wait", Kind::Duration { zero: false }, Value("\"30s\""),
+        "How long a handshake waits for a certificate on demand. Then the client is refused; the order goes on."),
+    key(&[Acme], "ask_keep", Kind::Duration { zero: false }, Value("\"5m\""),
+        "How long answers of `ask` are kept, yes and no."),
+    key(&[Acme], "ask_rate", Kind::Rate, Value("\"10/s burst 50\""),
+        "How often weir asks about a new name. Names beyond it are refused."),
+    key(&[Acme], "ask_order_rate", Kind::Rate, Value("\"60/h burst 100\""),
+        "How often weir orders a certificate for a new name. Names beyond it are refused. Let's Encrypt allows an account 300 orders in three hours; several \
+         nodes share that.").called(&["interval", "burst"]),
+    key(&[Acme], "ask_max", Kind::Count { min: 1, max: 100_000 }, Value("10000"),
+        "Maximum number of certificates on demand. At the limit, new names are refused until others have ended."),
     key(&[Acme], "profile", Kind::Text, Absent("the authority's usual kind"),
         "Kind of certificate, as the authority names it: Let's Encrypt has `\"tlsserver\"` and `\"shortlived\"` (six days)."),
     key(&[Acme], "eab_key_id", Kind::Text, Absent("none"),

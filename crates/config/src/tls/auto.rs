@@ -25,9 +25,10 @@ pub(super) fn certificate(
 ) {
     let entries = &table.entries;
     if site.hosts.is_empty() {
-        if !entries.is_written("hosts") || entries.entry("hosts").is_some() {
+        let is_none = !entries.is_written("hosts") || entries.entry("hosts").is_some();
+        if tls.acme.ask.is_none() && is_none {
             let message = "`tls = \"auto\"` needs `hosts`: the names that the certificate is for";
-            let hint = "add hosts = [\"shop.test\"]";
+            let hint = "add hosts = [\"shop.test\"]; or `ask` in [tls.acme], which says for which other names certificates may be got on demand";
             sink.error(entries.span("tls"), message, hint);
         }
         return;
@@ -106,6 +107,58 @@ pub(super) fn proofs(entries: &Entries, acme: &Acme, sink: &mut Sink) {
         let message = "`dns_command` has no effect with this `challenge`";
         let hint = "write challenge = \"dns-01\", or remove one of them";
         sink.warning(entries.span("dns_command"), message, hint);
+    }
+}
+
+/// What `[tls.acme]` says of certificates on demand.
+pub(super) fn demand(entries: &Entries, (acme, sites): (&Acme, &[Site]), sink: &mut Sink) {
+    let Some(ask) = &acme.ask else {
+        let others = [
+            "ask_timeout",
+            "ask_wait",
+            "ask_keep",
+            "ask_rate",
+            "ask_order_rate",
+            "ask_max",
+        ];
+        for key in others {
+            if let Some(entry) = entries.entry(key) {
+                let message = format!("`{key}` has no effect without `ask`");
+                let hint = "add ask = \"http://127.0.0.1:8080/may?domain=\", or remove it";
+                sink.warning(entry.key.clone(), message, hint);
+            }
+        }
+        return;
+    };
+    let rest = ask
+        .strip_prefix("http://")
+        .or_else(|| ask.strip_prefix("https://"));
+    let is_url = rest.is_some_and(|rest| {
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let fits = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'#' | b'"' | b'<' | b'>');
+        !authority.is_empty()
+            && !authority.contains(['?', '@'])
+            && rest.contains('/')
+            && [authority, path].iter().all(|part| part.bytes().all(fits))
+    });
+    if !is_url {
+        let message = format!("{ask:?} is no URL to which a name can be added");
+        let hint = "write it as in ask = \"http://127.0.0.1:8080/may?domain=\"";
+        sink.error(entries.span("ask"), message, hint);
+    }
+    for (key, rate) in [
+        ("ask_rate", acme.ask_rate),
+        ("ask_order_rate", acme.ask_order_rate),
+    ] {
+        if rate.is_none() {
+            let message = format!("`{key}` needs a rate: anybody may ask for names");
+            sink.error(entries.span(key), message, "for example \"10/s burst 50\"");
+        }
+    }
+    if !sites.iter().any(Site::is_on_demand) {
+        let message = "`ask` has no effect: no site gets certificates on demand";
+        let hint = "write tls = \"auto\" in a site without `hosts`";
+        sink.warning_of_whole(entries.span("ask"), message, hint);
     }
 }
 

@@ -52,9 +52,76 @@ pub fn is_local_name(name: &str) -> bool {
     })
 }
 
+/// Whether a public authority may sign for a name (in lower case): a host name with a dot, without a star, and no address. This
+/// is also what makes a name fit to be a part of a path and of a URL.
+pub fn is_public_name(name: &str) -> bool {
+    let is_label = |label: &str| {
+        let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        (1..=63).contains(&label.len())
+            && label.bytes().all(fits)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let Some((_, last)) = name.rsplit_once('.') else {
+        return false;
+    };
+    name.len() <= 253
+        && name.split('.').all(is_label)
+        && last.bytes().any(|byte| byte.is_ascii_lowercase())
+        && !RESERVED.contains(&last)
+        && !is_local_name(name)
+}
+
+/// Domains of the highest level that are never in the public DNS (RFC 6761, RFC 7686, RFC 9476), besides [`LOCAL_DOMAINS`].
+/// `example` is left to tests and documentation.
+const RESERVED: &[&str] = &["invalid", "onion", "alt", "arpa"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_host_names_can_be_signed_by_public_authorities() {
+        let long = format!("{}.example", "a".repeat(64));
+        let longer = format!("{}example", "a.".repeat(130));
+        for name in [
+            "shop.example",
+            "a.b-c.example",
+            "xn--bcher-kva.example",
+            "1.example",
+        ] {
+            assert!(is_public_name(name), "{name}");
+        }
+        for name in [
+            "",
+            ".",
+            "shop",
+            "shop.",
+            ".example",
+            "a..example",
+            "*.shop.example",
+            "-a.example",
+            "a-.example",
+            "a_b.example",
+            "Shop.example",
+            "shop.test",
+            "shop.localhost",
+            "192.0.2.1",
+            "1.2.3",
+            "2001:db8::1",
+            "[::1]",
+            "../../etc/passwd.example",
+            "a.example/b",
+            "a b.example",
+            "a%2e.example",
+            "1.2.0.192.in-addr.arpa",
+            "x.onion",
+            &long,
+            &longer,
+        ] {
+            assert!(!is_public_name(name), "{name}");
+        }
+    }
 
     #[test]
     fn names_that_no_public_authority_signs_are_local() {

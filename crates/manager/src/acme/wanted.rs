@@ -7,6 +7,7 @@ use std::{
 
 use weir_acme::{Draft, Issued, Lock, State, is_issued};
 
+use super::demand::OnDemand;
 use super::times::{LONGEST, MOST_REFUSED, REFUSED_SPAN};
 
 /// A certificate that is wanted.
@@ -21,11 +22,15 @@ pub(super) struct Wanted {
     pub(super) state: State,
     /// When it is to be renewed (seconds since 1970); 0: it is not there.
     pub(super) renew_at: i64,
+    /// When the certificate that is there expires (seconds since 1970); 0: it is not there.
+    pub(super) not_after: i64,
     /// Orders since the manager's start that were successful, and that were not.
     pub(super) done: u64,
     pub(super) failed: u64,
     pub(super) order: Option<OpenOrder>,
     pub(super) advice: Advice,
+    /// It is not in the configuration, but was got on demand.
+    pub(super) demand: Option<OnDemand>,
 }
 
 /// When the authority says that a certificate should be renewed (ARI).
@@ -62,9 +67,10 @@ impl Wanted {
         let issued = Issued::read(&self.chain);
         let issued = issued.filter(|issued| is_issued(issued, &self.names) && self.key.exists());
         let Some(issued) = issued else {
-            self.renew_at = 0;
+            (self.renew_at, self.not_after) = (0, 0);
             return true;
         };
+        self.not_after = issued.not_after;
         if self.advice.of != issued.known_by {
             self.advice = Advice {
                 of: issued.known_by.clone(),
@@ -143,10 +149,12 @@ mod tests {
                 ..State::default()
             },
             renew_at: 0,
+            not_after: 0,
             done: 0,
             failed: 0,
             order: None,
             advice: Advice::default(),
+            demand: None,
         };
         let seconds = |wanted: &Wanted, served_at| wanted.pause(served_at).map(|it| it.as_secs());
         // Started after the failure, and before it: another node has failed.

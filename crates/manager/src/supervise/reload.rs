@@ -22,6 +22,7 @@ impl Manager<'_> {
         | Event::FindFormer { .. }
         | Event::Restarts
         | Event::Hangs
+        | Event::WantCertificate(_)
         | Event::ChallengesSet(_) = event
         {
             // It has no contact with operators yet.
@@ -37,6 +38,7 @@ impl Manager<'_> {
             | Event::FindFormer { .. }
             | Event::Restarts
             | Event::Hangs
+            | Event::WantCertificate(_)
             | Event::ChallengesSet(_) => {}
             Event::Ready => {
                 self.counts.reloads += 1;
