@@ -12,7 +12,7 @@ use weir_test::{Setup, Weir, free_address, wait_for, wait_until, wait_within};
 
 use crate::acme::{Gate, certificates, got};
 
-/// Nodes that run, by process id, and where they listen without TLS.
+/// Nodes that run, by process id, and where the authority tries names.
 type Running = Arc<Mutex<Vec<(u32, SocketAddr)>>>;
 
 /// Three nodes with one folder and one authority.
@@ -27,14 +27,15 @@ struct Fleet {
 
 struct Node {
     setup: Setup,
-    plain: SocketAddr,
+    /// Where the authority tries names.
+    tried: SocketAddr,
     weir: Option<Weir>,
 }
 
 impl Fleet {
     /// `route` says to which of the running nodes the authority's connections go, by the process id of the node that orders.
     fn start(
-        habits: Habits,
+        (habits, challenge): (Habits, &str),
         route: impl Fn(Vec<(u32, SocketAddr)>, Option<u32>) -> Vec<SocketAddr> + Send + 'static,
     ) -> Fleet {
         let store = TempDir::with_prefix("weir-test-").expect("a temporary folder");
@@ -48,7 +49,11 @@ impl Fleet {
             });
             route(nodes, owner(&lock))
         });
-        let ports = (gate.address.port(), 1);
+        let by_tls = challenge == "tls-alpn-01";
+        let ports = match by_tls {
+            true => (1, gate.address.port()),
+            false => (gate.address.port(), 1),
+        };
         let mut pebble = Pebble::new(gate.address.ip(), ports, habits);
         pebble.come();
         let node = |_| {
@@ -60,10 +65,10 @@ impl Fleet {
                 .more(&format!("[listen.plain]\naddress = \"{plain}\""))
                 .more(&format!("[tls]\ncertificates = \"{}\"", folder.display()))
                 .more(&pebble.toml())
-                .more("challenge = \"http-01\"");
+                .more(&format!("challenge = \"{challenge}\""));
             Node {
+                tried: if by_tls { setup.address() } else { plain },
                 setup,
-                plain,
                 weir: None,
             }
         };
@@ -84,7 +89,7 @@ impl Fleet {
         let node = &mut self.nodes[index];
         let weir = node.setup.start();
         let mut running = self.running.lock().expect("a lock");
-        running.push((weir.pid(), node.plain));
+        running.push((weir.pid(), node.tried));
         node.weir = Some(weir);
     }
 
@@ -129,10 +134,19 @@ fn owner(lock: &Path) -> Option<u32> {
 
 #[test]
 fn three_nodes_make_one_order_and_any_of_them_answers_the_authority() {
+    one_order_for_three_nodes("http-01");
+}
+
+#[test]
+fn any_of_three_nodes_has_the_certificate_that_proves_a_name_by_tls_alpn_01() {
+    one_order_for_three_nodes("tls-alpn-01");
+}
+
+fn one_order_for_three_nodes(challenge: &str) {
     // The authority never asks the node that has ordered.
-    let fleet = Fleet::start(Habits::default(), |nodes, owner| {
+    let fleet = Fleet::start((Habits::default(), challenge), |nodes, owner| {
         let others = nodes.iter().filter(|(pid, _)| Some(*pid) != owner);
-        others.map(|(_, plain)| *plain).collect()
+        others.map(|(_, tried)| *tried).collect()
     });
     fleet.all_serve();
     assert!(fleet.gate.taken.load(Relaxed) > 0);
@@ -151,8 +165,8 @@ fn three_nodes_make_one_order_and_any_of_them_answers_the_authority() {
 
 #[test]
 fn the_order_of_a_node_that_is_killed_is_made_by_another_one() {
-    let mut fleet = Fleet::start(Habits::default(), |nodes, _| {
-        nodes.iter().map(|(_, plain)| *plain).collect()
+    let mut fleet = Fleet::start((Habits::default(), "http-01"), |nodes, _| {
+        nodes.iter().map(|(_, tried)| *tried).collect()
     });
     // Not before all nodes run, so the first order may have been quick.
     fleet.all_serve();
@@ -182,8 +196,8 @@ fn nodes_that_are_killed_at_random_lose_no_certificate_and_make_few_orders() {
         life: 90,
         ..Habits::default()
     };
-    let mut fleet = Fleet::start(habits, |nodes, _| {
-        nodes.iter().map(|(_, plain)| *plain).collect()
+    let mut fleet = Fleet::start((habits, "http-01"), |nodes, _| {
+        nodes.iter().map(|(_, tried)| *tried).collect()
     });
     fleet.all_serve();
     let (begin, mut kills) = (Instant::now(), 0);
