@@ -8,10 +8,13 @@ mod listen_fds;
 mod old;
 mod ordinary_user;
 mod php;
+mod process_one;
 mod residue;
+mod service_manager;
 mod stuck;
 mod support;
 mod upgrade;
+mod upgrade_races;
 mod versions;
 
 use std::{

@@ -7,7 +7,7 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,8 @@ pub(crate) struct Anchor {
     /// The weir in charge.
     main: u32,
     code: Option<u8>,
+    /// Its process has ended.
+    has_ended: bool,
 }
 
 /// From the weir in charge.
@@ -60,6 +62,7 @@ impl Anchor {
             channel: Some(ours),
             main,
             code: None,
+            has_ended: false,
         };
         Ok((anchor, theirs))
     }
@@ -98,6 +101,7 @@ impl Anchor {
     /// A process has ended.
     pub(crate) fn exited(&mut self, pid: u32, exit: Exit) {
         if pid == self.main {
+            self.has_ended = true;
             self.code.get_or_insert(match exit {
                 Exit::Code(code) => u8::try_from(code).unwrap_or(crate::EX_SOFTWARE),
                 Exit::Signal(_) => crate::EX_SOFTWARE,
@@ -116,9 +120,12 @@ impl Anchor {
             }
             self.take(signals);
         }
-        // Its exit comes a moment after the end of its channel.
-        if self.code.is_none() {
-            let _ = poll::readable(&[signals.as_fd()], Some(LAST_WORDS));
+        // Its exit comes a moment after the end of its channel. Whoever waits for this process may expect that nothing runs
+        // after it.
+        let until = Instant::now() + LAST_WORDS;
+        while !self.has_ended && Instant::now() < until {
+            let left = until.saturating_duration_since(Instant::now());
+            let _ = poll::readable(&[signals.as_fd()], Some(left));
             self.take(signals);
         }
         self.code.unwrap_or(crate::EX_SOFTWARE)

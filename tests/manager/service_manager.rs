@@ -1,0 +1,157 @@
+//! weir under a service manager, whose part the test plays: what systemd is told (sd_notify(3)), in order; and whether systemd
+//! accepts the unit that weir comes with.
+
+use std::{os::unix::net::UnixDatagram, process::Child};
+
+use weir_test::{
+    LIMIT,
+    process::wait,
+    versions::{NEXT, break_weir, installed, replace},
+};
+
+use super::*;
+
+/// A weir that was started with NOTIFY_SOCKET, and the socket.
+struct Service {
+    child: Child,
+    socket: UnixDatagram,
+    admin: String,
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Service {
+    fn start(site: &Setup) -> Service {
+        let file = site.write_toml();
+        let path = site.path("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        let stderr = fs::File::create(site.path("log/stderr")).unwrap();
+        let child = Command::new(site.path("bin/weir"))
+            .args(["serve", "-c"])
+            .arg(file)
+            .env("NOTIFY_SOCKET", path)
+            .stdin(Stdio::null())
+            .stderr(stderr)
+            .spawn()
+            .unwrap();
+        let admin = format!("--admin=unix:{}/admin.sock", site.folder().display());
+        Service {
+            child,
+            socket,
+            admin,
+        }
+    }
+
+    /// The next message, without the lines of STATUS.
+    fn next(&self) -> Vec<String> {
+        let mut buffer = [0; 1024];
+        let length = self.socket.recv(&mut buffer).expect("a message");
+        let message = String::from_utf8_lossy(&buffer[..length]).into_owned();
+        let lines = message.lines().filter(|line| !line.starts_with("STATUS="));
+        lines.map(str::to_owned).collect()
+    }
+
+    /// The next messages are these; `MONOTONIC_USEC` is checked and left out.
+    #[track_caller]
+    fn expect(&self, what: &str, messages: &[&[&str]]) {
+        for message in messages {
+            let mut lines = self.next();
+            lines.retain(|line| match line.strip_prefix("MONOTONIC_USEC=") {
+                None => true,
+                Some(micros) => {
+                    // systemd compares it with its own CLOCK_MONOTONIC, which is the machine's.
+                    let uptime = fs::read_to_string("/proc/uptime").unwrap();
+                    let uptime: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+                    let told = micros.parse::<f64>().expect("a number") / 1e6;
+                    assert!(
+                        (uptime - 60.0..=uptime + 1.0).contains(&told),
+                        "{what}: {told}, {uptime}"
+                    );
+                    false
+                }
+            });
+            assert_eq!(lines, *message, "{what}");
+        }
+    }
+
+    fn command(&self, word: &str) -> bool {
+        let mut command = Command::new(program());
+        let output = command.args([word, &self.admin]).output().unwrap();
+        output.status.success()
+    }
+}
+
+#[test]
+fn a_service_manager_is_told_of_start_reload_upgrade_and_stop_in_order() {
+    let site = installed(site_without_pool().window());
+    let mut service = Service::start(&site);
+    let first = format!("MAINPID={}", service.child.id());
+    service.expect("start", &[&["READY=1", &first]]);
+    assert!(service.command("reload"));
+    service.expect("reload", &[&["RELOADING=1"], &["READY=1", &first]]);
+    let file = site.path("weir.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{text}\n[sever]\n")).unwrap();
+    assert!(!service.command("reload"));
+    service.expect("a wrong reload", &[&["RELOADING=1"], &["READY=1", &first]]);
+    fs::write(&file, &text).unwrap();
+    break_weir(&site.path("bin"), "#!/bin/sh\nexit 1\n");
+    assert!(!service.command("upgrade"));
+    service.expect(
+        "a failed upgrade",
+        &[&["RELOADING=1"], &["READY=1", &first]],
+    );
+    replace(&site.path("bin"), NEXT);
+    assert!(service.command("upgrade"));
+    service.expect("upgrade", &[&["RELOADING=1"]]);
+    // The old one names the new one, which then speaks for itself.
+    let told = service.next();
+    let [pid, ready] = &told[..] else {
+        panic!("{told:?}");
+    };
+    let main: u32 = pid
+        .strip_prefix("MAINPID=")
+        .expect("a process")
+        .parse()
+        .unwrap();
+    assert_eq!(ready, "READY=1");
+    let second = format!("MAINPID={main}");
+    assert_ne!(second, first);
+    service.expect("the new one", &[&["READY=1", &second]]);
+    let status = wait(&mut service.child, LIMIT).expect("the old one ends");
+    assert_eq!(status.code(), Some(0));
+    assert!(service.command("reload"));
+    service.expect("reload", &[&["RELOADING=1"], &["READY=1", &second]]);
+    signal(main, Signal::TERM);
+    service.expect("stop", &[&["STOPPING=1"]]);
+    wait_until("it ends", || !is_alive(main));
+}
+
+#[test]
+fn systemd_accepts_the_unit_that_weir_comes_with() {
+    let unit = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/weir.service");
+    let text = fs::read_to_string(unit).unwrap();
+    assert!(text.contains("/usr/local/bin/weir "));
+    let setup = Setup::new();
+    let own = setup.path("weir.service");
+    // It must name a program that is here.
+    let text = text.replace("/usr/local/bin/weir ", &format!("{} ", program()));
+    fs::write(&own, text).unwrap();
+    let output = Command::new("systemd-analyze")
+        .arg("verify")
+        .arg(&own)
+        .output()
+        .expect("systemd-analyze; setup/install.sh test installs it");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let about: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("weir.service"))
+        .collect();
+    assert!(output.status.success() && about.is_empty(), "{said}");
+}
