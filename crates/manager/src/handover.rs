@@ -4,6 +4,7 @@
 //! the old weir (successor.rs)                      the new weir (predecessor.rs)
 //! starts it, sends Hello, sockets, keys, Start ──► reads and checks its configuration, loads PHP, starts its gateway
 //!     serves as before                         ◄── Hello
+//!     sends lists of compiled scripts          ──► compiles them
 //!                                              ◄── Ready: its gateway serves; both accept connections now
 //! drains as at a reload, gives up pid file and
 //! names of sockets, sends Yours                ──► is in charge: pid file, certificates, service manager
@@ -22,6 +23,7 @@
 
 mod anchor;
 mod predecessor;
+mod scripts;
 mod successor;
 
 use std::{
@@ -40,6 +42,7 @@ use weir_sys::message;
 
 pub(super) use anchor::{Anchor, ToAnchor};
 pub(super) use predecessor::{Predecessor, Said};
+pub(super) use scripts::{Handed, HandedLists, Listing, ScriptList};
 pub(super) use successor::{Outcome, Successor};
 
 /// Number of this protocol. Raise it if a version must not take over from an older one.
@@ -79,7 +82,12 @@ pub(super) enum ToSuccessor {
         /// Last known addresses of servers' names.
         #[serde(default)]
         addresses: BTreeMap<String, Vec<IpAddr>>,
+        /// Pools whose lists of scripts follow.
+        #[serde(default)]
+        lists: Vec<String>,
     },
+    /// The scripts that a pool's PHP has compiled. The descriptor is the list; without one, there is none.
+    Scripts(ScriptList),
     /// The new one is in charge.
     Yours,
     /// What the old one still finishes.

@@ -42,6 +42,7 @@ use weir_sys::{
 
 use super::{
     gateway::is_full,
+    handover::HandedLists,
     oom::OomKills,
     output::{OutputLog, Outputs},
     slow_log::{SlowLog, SlowSocket},
@@ -121,6 +122,8 @@ pub(super) struct Masters {
     last: u32,
     /// The kernel's kills, for all generations.
     pub(super) oom: Rc<OomKills>,
+    /// Lists of scripts from the weir before this one.
+    pub(super) handed: HandedLists,
 }
 
 #[derive(Debug)]

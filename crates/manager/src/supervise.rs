@@ -79,7 +79,7 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
     let loaded = Loaded::parse(&start, start.text.clone())?;
     let plan = make_plan(&loaded, inherited)?;
     let warnings = plan_warnings(&loaded, &plan);
-    let masters = Masters::default();
+    let mut masters = Masters::default();
     let addresses = Rc::new(Addresses::default());
     let keeper = Rc::new(RefCell::new(Keeper::new(now)));
     let given_sockets = std::mem::take(&mut start.origin.sockets);
@@ -93,6 +93,7 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
         before = given.sockets.clone();
         number = given.generations.wrapping_add(1);
         declines = given.declines;
+        masters.handed.promise(std::mem::take(&mut given.lists));
     }
     let shared = Shared {
         keeper: &keeper,
@@ -389,6 +390,7 @@ impl Manager<'_> {
     /// Passes the masters' reports to all generations: after a reload, a kept master serves two of them.
     fn hear_masters(&mut self, now: Instant, news: &[MasterEvent]) {
         for news in news {
+            self.hand_lists(news);
             self.each(|generation, masters| {
                 generation.hear_master(now, news, masters);
                 Vec::new()

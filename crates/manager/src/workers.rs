@@ -407,6 +407,15 @@ impl Pools {
         }
     }
 
+    /// The masters of PHP that are in use.
+    pub(super) fn current_masters(&self) -> Vec<MasterId> {
+        let current = |pool: &Pool| match &pool.kind {
+            Kind::Php(php) => php.current(),
+            Kind::Command(_) => None,
+        };
+        self.list.iter().filter_map(current).collect()
+    }
+
     /// Restarts a pool beside its old workers; `asked` is told when that is done.
     pub(super) fn renew(&mut self, name: &str, asked: u32, now: Instant, masters: &mut Masters) {
         match self.list.iter_mut().find(|pool| pool.name == name) {
@@ -635,7 +644,7 @@ impl Pools {
 }
 
 /// The next worker's number: unique across all configurations.
-fn next_number() -> u32 {
+pub(super) fn next_number() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     static LAST: AtomicU32 = AtomicU32::new(0);
     LAST.fetch_add(1, Relaxed).wrapping_add(1)

@@ -89,6 +89,30 @@ fn a_pool_that_changed_is_warmed_before_it_takes_over_and_no_request_is_lost() {
 }
 
 #[test]
+fn an_upgrade_compiles_the_scripts_that_the_earlier_weir_had_in_opcache() {
+    let site = php_site("max_children = 2").window();
+    old_script(&site.path("root/cache.php"), CACHE);
+    let script = |n: usize| site.path(&format!("root/n{n}.php"));
+    (0..20).for_each(|n| old_script(&script(n), &format!("<?php echo 'n', {n};")));
+    let weir = site.start();
+    (0..20).for_each(|n| drop(weir.get(&format!("/n{n}.php")).expect(200)));
+    // Each time from the one before, which has run none of them.
+    for _ in 0..2 {
+        let before = weir.get("/who.php");
+        let output = weir.command(&["upgrade"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let cache = weir.get("/cache.php").text();
+        for n in 0..20 {
+            assert!(cache.contains(script(n).to_str().unwrap()), "{n}: {cache}");
+        }
+        assert_ne!(
+            number(&weir.get("/who.php"), "master"),
+            number(&before, "master")
+        );
+    }
+}
+
+#[test]
 fn a_pool_whose_php_cannot_be_loaded_ends_the_reload_and_the_old_one_goes_on() {
     let site = php_site("max_children = 1");
     let weir = site.start();

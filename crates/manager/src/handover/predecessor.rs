@@ -12,7 +12,7 @@ use std::{
 use weir_control::OldGeneration;
 use weir_sys::{daemon, poll, version::version};
 
-use super::{HANDOVER, SocketPlace, ToPredecessor, ToSuccessor, receive, send};
+use super::{HANDOVER, ScriptList, SocketPlace, ToPredecessor, ToSuccessor, receive, send};
 use crate::{
     Failure,
     listen::Sockets,
@@ -45,15 +45,19 @@ pub(crate) struct Given {
     pub(crate) declines: bool,
     pub(crate) generations: u32,
     pub(crate) addresses: BTreeMap<String, Vec<IpAddr>>,
+    /// Pools whose lists of scripts follow.
+    pub(crate) lists: Vec<String>,
 }
 
 /// What it says later.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Said {
     /// This weir is in charge.
     Yours,
     /// A reload was asked for.
     Reload,
+    /// The scripts that a pool's PHP has compiled.
+    Scripts(ScriptList, Option<OwnedFd>),
     /// It has ended before this weir was in charge.
     Gone,
 }
@@ -163,6 +167,9 @@ impl Predecessor {
             match receive::<ToSuccessor>(channel.as_fd()) {
                 Ok(Some((ToSuccessor::Yours, _))) => return Some(Said::Yours),
                 Ok(Some((ToSuccessor::Reload, _))) => return Some(Said::Reload),
+                Ok(Some((ToSuccessor::Scripts(list), file))) => {
+                    return Some(Said::Scripts(list, file));
+                }
                 Ok(Some((ToSuccessor::Report { old, workers }, _))) => {
                     self.old = old.into_iter().map(OldGeneration::from).collect();
                     self.workers = workers;
@@ -253,13 +260,18 @@ impl Received {
                 declines,
                 generations,
                 addresses,
+                lists,
             } => {
+                self.given.lists = lists;
                 self.given.declines = declines;
                 self.given.generations = generations;
                 self.given.addresses = addresses;
                 return Ok(true);
             }
-            ToSuccessor::Yours | ToSuccessor::Report { .. } | ToSuccessor::Reload => {
+            ToSuccessor::Yours
+            | ToSuccessor::Report { .. }
+            | ToSuccessor::Scripts(_)
+            | ToSuccessor::Reload => {
                 return Err("it sent a message too early".into());
             }
         }

@@ -12,8 +12,10 @@ use super::{LAST_WORDS, Manager, Reload, Requester, Stopping, say_lines};
 use crate::{
     Failure,
     handover::{
-        Anchor, Finishing, HANDOVER, Outcome, Said, Successor, ToAnchor, ToPredecessor, ToSuccessor,
+        Anchor, Finishing, HANDOVER, Listing, Outcome, Said, Successor, ToAnchor, ToPredecessor,
+        ToSuccessor,
     },
+    php::MasterEvent,
     pid_file::PidFile,
 };
 
@@ -22,6 +24,8 @@ use crate::{
 pub(super) struct Roles {
     /// The new weir that starts, and those who asked for it.
     pub(super) starting: Option<(Successor, Vec<Requester>)>,
+    /// Lists of scripts that are written for it.
+    listings: Vec<Listing>,
     /// The new weir that is in charge. This one only finishes.
     pub(super) in_charge: Option<Successor>,
     /// When it last got a report.
@@ -82,7 +86,7 @@ impl Manager<'_> {
     }
 
     /// Gives the new weir what it needs before it starts.
-    fn hand(&self, successor: &mut Successor) -> std::io::Result<()> {
+    fn hand(&mut self, successor: &mut Successor) -> std::io::Result<()> {
         let hello = ToSuccessor::Hello {
             handover: HANDOVER,
             version: weir_sys::version::version().to_owned(),
@@ -110,13 +114,27 @@ impl Manager<'_> {
         if let Some(watched) = &self.roles.watched {
             successor.tell(ToSuccessor::Anchor, Some(watched.try_clone()?));
         }
+        let sources = self.current.pools.current_masters();
+        let listings = Listing::begin(sources, &mut self.masters);
         let start = ToSuccessor::Start {
+            lists: listings.iter().map(|one| one.list.pool.clone()).collect(),
             declines: self.declines,
             generations: self.generations,
             addresses: self.addresses.all(),
         };
         successor.tell(start, None);
+        self.roles.listings = listings;
         Ok(())
+    }
+
+    /// Hands lists of scripts over that are complete now.
+    pub(super) fn hand_lists(&mut self, news: &MasterEvent) {
+        let ended = Listing::take_ended(&mut self.roles.listings, news);
+        if let Some((successor, _)) = &mut self.roles.starting {
+            for (list, file) in ended {
+                successor.tell(ToSuccessor::Scripts(list), file);
+            }
+        }
     }
 
     /// Looks after a new weir that starts, or that is in charge.
@@ -125,6 +143,7 @@ impl Manager<'_> {
             && let Some(outcome) = successor.look(now)
             && let Some((successor, askers)) = self.roles.starting.take()
         {
+            Listing::end_all(&mut self.roles.listings, &mut self.masters);
             match outcome {
                 Outcome::Ready => self.hand_over(successor, &askers, now),
                 Outcome::Failed(cause) => {
@@ -243,6 +262,7 @@ impl Manager<'_> {
     /// Ends a new weir that starts, because this one stops.
     pub(super) fn abandon_upgrade(&mut self) {
         if let Some((successor, askers)) = self.roles.starting.take() {
+            Listing::end_all(&mut self.roles.listings, &mut self.masters);
             successor.kill();
             self.answer(&askers, false, "weir is stopping");
         }
@@ -299,6 +319,7 @@ impl Manager<'_> {
                 Said::Yours if !self.is_in_charge => self.take_charge(),
                 Said::Yours => {}
                 Said::Reload => self.reload(Reload::Keep, None),
+                Said::Scripts(list, file) => self.masters.handed.put(list, file),
                 Said::Gone => {
                     let cause = "the weir that started this one has ended";
                     self.fail(Failure::internal(cause));
@@ -319,6 +340,7 @@ impl Manager<'_> {
     /// The old weir has given up its role: this one is in charge.
     fn take_charge(&mut self) {
         self.is_in_charge = true;
+        self.masters.handed.clear();
         let Some(predecessor) = &mut self.predecessor else {
             return;
         };

@@ -3,6 +3,7 @@
 //! ```text
 //! due ──► Boot ── ready ──► List ── the old master's scripts ──► Warm ── compiled ──► current
 //!          └─ fails: again later, or the old one continues           (List and Warm only if there is an old one)
+//!              └─ Handed ── the list of an earlier weir ──► Warm        (after an upgrade)
 //! ```
 //!
 //! Until the new master is `current`, the old one forks workers. After that the gateway replaces the workers; the old
@@ -22,6 +23,7 @@ use weir_sys::{memory, process::Exit};
 use super::{Context, Kind, Pool, about_pool, next_number};
 use crate::{
     gateway::{Lifetime, back_off, describe_pause},
+    handover::Handed,
     php::{Logs, MasterId, Masters, Report, Spec, Task},
 };
 
@@ -94,6 +96,8 @@ enum Stage {
         number: u32,
         list: OwnedFd,
     },
+    /// The list of an earlier weir is still to come.
+    Handed,
     /// A process of the new master compiles them.
     Warm { number: u32 },
 }
@@ -208,7 +212,7 @@ impl Php {
             return false;
         };
         match &next.stage {
-            Stage::Boot => false,
+            Stage::Boot | Stage::Handed => false,
             Stage::List { by, number: n, .. } => (*by, *n) == (master, number),
             Stage::Warm { number: n } => (next.master, *n) == (master, number),
         }
@@ -287,6 +291,11 @@ impl Pool {
         }
         if php.next.as_ref().is_some_and(|next| next.until <= now) {
             return self.stage_is_over(true, context);
+        }
+        let waits = |next: &&Renewal| matches!(next.stage, Stage::Handed);
+        let has_come = |next: &Renewal| !context.masters.handed.is_late(&next.spec.pool);
+        if php.next.as_ref().filter(waits).is_some_and(has_come) {
+            return self.stage_is_over(false, context);
         }
         let overdue = |(_, until): &&(MasterId, Instant)| *until <= now;
         let overdue: Vec<MasterId> = php.old.iter().filter(overdue).map(|(id, _)| *id).collect();
@@ -384,20 +393,39 @@ impl Pool {
                 return self.give_up(cause, now, news);
             }
             Stage::Boot => {
-                let Some(list) = list_scripts(source, &next.spec, masters) else {
-                    return self.renewed(now, news);
+                let begun = match list_scripts(source, &next.spec, masters) {
+                    Some(stage) => Some(stage),
+                    None => match masters.handed.take(&next.spec) {
+                        Handed::Nothing => None,
+                        Handed::Later => Some(Stage::Handed),
+                        Handed::Here(before, list) => warm(next, &before, list, masters),
+                    },
                 };
-                (list, LIST_LIMIT)
+                let limit = match &begun {
+                    Some(Stage::Warm { .. }) => WARM_LIMIT,
+                    _ => LIST_LIMIT,
+                };
+                match begun {
+                    Some(stage) => (stage, limit),
+                    None => return self.renewed(now, news),
+                }
+            }
+            Stage::Handed => {
+                let warms = match masters.handed.take(&next.spec) {
+                    Handed::Here(before, list) => warm(next, &before, list, masters),
+                    Handed::Nothing | Handed::Later => None,
+                };
+                match warms {
+                    Some(stage) => (stage, WARM_LIMIT),
+                    None => return self.renewed(now, news),
+                }
             }
             Stage::List { by, list, .. } if !failed => {
-                let before = masters.spec(by).map_or(&[][..], |spec| &spec.roots);
-                let moves = next.spec.moves(before);
-                if !memory::len(&list).is_ok_and(|len| (1..=MAX_LIST).contains(&len)) {
-                    return self.renewed(now, news);
+                let before = masters.spec(by).map(|spec| spec.roots.clone());
+                match warm(next, &before.unwrap_or_default(), list, masters) {
+                    Some(stage) => (stage, WARM_LIMIT),
+                    None => return self.renewed(now, news),
                 }
-                let number = next_number();
-                masters.fork(next.master, number, Task::Warm(&moves), vec![list]);
-                (Stage::Warm { number }, WARM_LIMIT)
             }
             Stage::List { by, number, .. } => {
                 masters.kill(by, number);
@@ -596,6 +624,22 @@ fn list_scripts(source: Option<MasterId>, spec: &Spec, masters: &mut Masters) ->
     let number = next_number();
     masters.fork(by, number, Task::List, vec![list.try_clone().ok()?]);
     Some(Stage::List { by, number, list })
+}
+
+/// Has the new master compile the scripts of a list, whose roots were these; `None`: there are none.
+fn warm(
+    next: &Renewal,
+    before: &[(String, PathBuf)],
+    list: OwnedFd,
+    masters: &mut Masters,
+) -> Option<Stage> {
+    if !memory::len(&list).is_ok_and(|len| (1..=MAX_LIST).contains(&len)) {
+        return None;
+    }
+    let moves = next.spec.moves(before);
+    let number = next_number();
+    masters.fork(next.master, number, Task::Warm(&moves), vec![list]);
+    Some(Stage::Warm { number })
 }
 
 fn done(id: u32, done: bool, text: &str) -> ToGateway {
