@@ -23,7 +23,7 @@ all: build
 build: php
 	$(CARGO) build --locked --release
 
-# weir-php, for every PHP that can be embedded here.
+# weir-php, for every PHP that has headers here.
 php:
 	@$(MAKE) --no-print-directory -C php CARGO_TARGET_DIR=$(abspath $(TARGET))
 

@@ -76,7 +76,7 @@ static void print_modules(void)
 
 static void print_version(void)
 {
-	php_printf("PHP %s (%s) (built: %s %s)\nCopyright (c) The PHP Group\n%s", PHP_VERSION, sapi_module.name, __DATE__,
+	php_printf("PHP %s (%s) (built: %s %s)\nCopyright (c) The PHP Group\n%s", engine_version(), sapi_module.name, __DATE__,
 		   __TIME__, get_zend_version());
 }
 

@@ -16,35 +16,43 @@
 #include "zend_signal.h"
 
 #include "disabled.h"
+#include "host.h"
 #include "say.h"
 #include "sapi.h"
 
-#define STRING_OF(number) #number
-#define NAME_OF(number) STRING_OF(number)
-/* The version in paths: "8.2". */
-#define BRANCH NAME_OF(PHP_MAJOR_VERSION) "." NAME_OF(PHP_MINOR_VERSION)
-
 /* Debian has separate settings for each SAPI. weir uses those of PHP-FPM, because it replaces PHP-FPM. */
-#define FPM_FOLDER "/etc/php/" BRANCH "/fpm"
+#define OWN_FOLDER "/etc/php/" PHP_BRANCH "/"
+#define FPM_FOLDER OWN_FOLDER "fpm"
 #define SCANNED FPM_FOLDER "/conf.d"
 
 /* From main/php_ini.c. No header declares them. */
 extern char *php_ini_opened_path, *php_ini_scanned_path, *php_ini_scanned_files;
 
 /*
- * Whether the loader found the library that this program was built for. The structures of another version differ, and
- * nothing would work. The library reports "Zend Engine v4.2.30" for PHP 8.2.30 after its start.
+ * Extensions and a function that are compiled into php, php-cgi and PHP's embed library, but not into php-fpm. Scripts must
+ * not find them here, because they would not find them in PHP-FPM. If php.ini loads such an extension, it is there.
  */
-static bool is_the_right_library(char *error, size_t size)
+static const char *const NOT_IN_FPM[] = {"pcntl", "readline"};
+static const char FUNCTION_NOT_IN_FPM[] = "chroot";
+
+static int (*register_built_in)(void);
+
+static int register_those_of_fpm(void)
 {
-	static const char wanted[] = "Zend Engine v4." NAME_OF(PHP_MINOR_VERSION) ".";
-	const char *version = get_zend_version();
-	if (strncmp(version, wanted, sizeof wanted - 1) == 0) {
-		return true;
+	int result = register_built_in();
+	for (size_t at = 0; at < sizeof NOT_IN_FPM / sizeof *NOT_IN_FPM; at++) {
+		const char *name = NOT_IN_FPM[at];
+		zend_module_entry *module = zend_hash_str_find_ptr(&module_registry, name, strlen(name));
+		if (module) {
+			/* Its start has not run yet, so it has no constants, classes and settings. */
+			if (module->functions) {
+				zend_unregister_functions(module->functions, -1, CG(function_table));
+			}
+			zend_hash_str_del(&module_registry, name, strlen(name));
+		}
 	}
-	snprintf(error, size, "this is weir-php for PHP " BRANCH ", but the libphp that was loaded is another: %.40s",
-		 version);
-	return false;
+	zend_hash_str_del(CG(function_table), FUNCTION_NOT_IN_FPM, sizeof FUNCTION_NOT_IN_FPM - 1);
+	return result;
 }
 
 /* Writes "name=value" as a line of php.ini. A value that is not a plain word gets quotes. */
@@ -120,19 +128,22 @@ static char *own_php_ini(void)
 	return text;
 }
 
-/* Whether Debian's settings for PHP-FPM exist. */
+/* Whether this PHP is Debian's for another SAPI, and Debian's settings for PHP-FPM exist. php-fpm uses them itself. */
 static bool has_own_folder(void)
 {
 	struct stat about;
-	return stat(FPM_FOLDER, &about) == 0 && S_ISDIR(about.st_mode);
+	return !host_is_fpm() && stat(FPM_FOLDER, &about) == 0 && S_ISDIR(about.st_mode) && host_contains(OWN_FOLDER);
 }
+
+static bool use_own_folder;
 
 /* Folders to scan for more settings; NULL: PHP's default. */
 static char *scanned_folders;
 
 static bool start_php(const struct pool_config *config)
 {
-	bool own = has_own_folder();
+	use_own_folder = has_own_folder();
+	bool own = use_own_folder;
 	char *asked = getenv("PHP_INI_SCAN_DIR");
 	asked = asked ? take_text(asked, strlen(asked)) : NULL;
 	if (config->php_ini) {
@@ -154,29 +165,47 @@ static bool start_php(const struct pool_config *config)
 		} else {
 			unsetenv("PHP_INI_SCAN_DIR");
 		}
+	} else if (asked) {
+		/* PHP's own is in the environment, which will be erased. */
+		php_ini_scanned_path = asked;
 	}
 	return started;
 }
 
 bool engine_start(const struct pool_config *config, char *error, size_t size)
 {
+	if (!host_check(error, size)) {
+		return false;
+	}
 	signal(SIGPIPE, SIG_IGN);
+	if (!host_is_fpm()) {
+		register_built_in = php_register_internal_extensions_func;
+		php_register_internal_extensions_func = register_those_of_fpm;
+	}
 	zend_signal_startup();
 	sapi_startup(&weir_sapi);
 	disabled_start(config);
+	weir_sapi.executable_location = host_binary();
 	weir_sapi.php_ini_ignore = config->no_ini;
 	weir_sapi.ini_entries = start_settings(config);
 	if (!start_php(config)) {
-		snprintf(error, size, "PHP " PHP_VERSION " does not start; see its messages above");
+		snprintf(error, size, "PHP " PHP_BRANCH " does not start; see its messages above");
 		return false;
 	}
-	return is_the_right_library(error, size);
+	return true;
+}
+
+const char *engine_version(void)
+{
+	zend_constant *constant = zend_hash_str_find_ptr(EG(zend_constants), "PHP_VERSION", sizeof "PHP_VERSION" - 1);
+	return constant && Z_TYPE(constant->value) == IS_STRING ? Z_STRVAL(constant->value) : PHP_VERSION;
 }
 
 const char *engine_inputs(void)
 {
-	const char *first = PG(expose_php) ? PHP_VERSION " exposed" : PHP_VERSION;
-	char *text = take_text(first, strlen(first));
+	const char *version = engine_version();
+	char *text = take_memory(strlen(version) + sizeof " exposed");
+	sprintf(text, "%s%s", version, PG(expose_php) ? " exposed" : "");
 	const char *scanned = scanned_folders ? scanned_folders : php_ini_scanned_path;
 	const char *paths[] = {php_ini_opened_path, scanned, php_ini_scanned_files};
 	for (size_t at = 0; at < sizeof paths / sizeof *paths; at++) {
@@ -220,7 +249,7 @@ static const char *change(const char *name, const char *text)
 
 void engine_name_folders(void)
 {
-	if (!has_own_folder()) {
+	if (!use_own_folder) {
 		return;
 	}
 	built_in_folder = change("PHP_CONFIG_FILE_PATH", FPM_FOLDER);

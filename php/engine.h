@@ -18,6 +18,9 @@ void engine_name_folders(void);
 /* Prints phpinfo() with the configuration folder that is used. `what`: see php_print_info(). */
 void engine_print_info(int what);
 
+/* PHP's version, such as "8.2.30". It may be newer than the headers that this was compiled with. Call it after the start. */
+const char *engine_version(void);
+
 /*
  * PHP's version, such as "8.2.30", then one line for each file and folder that php.ini was read from, if PHP reports
  * it. The text shows whether a new start of PHP would read other files.

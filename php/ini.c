@@ -21,11 +21,14 @@
 
 static void disable_classes(const char *names)
 {
+	/* PHP 8.5 has no such setting any more, so this is not called there. */
+#if PHP_VERSION_ID < 80500
 	char *copy = estrdup(names), *rest = NULL;
 	for (char *name = strtok_r(copy, " ,", &rest); name; name = strtok_r(NULL, " ,", &rest)) {
 		zend_disable_class(name, strlen(name));
 	}
 	efree(copy);
+#endif
 }
 
 /* Sets a value permanently. Returns false if PHP does not know the setting. */

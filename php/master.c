@@ -28,6 +28,7 @@
 #include "control.h"
 #include "engine.h"
 #include "environment.h"
+#include "host.h"
 #include "ini.h"
 #include "opcache.h"
 #include "protocol.h"
@@ -76,6 +77,9 @@ static void remember(uint32_t number, pid_t pid, int orders)
 
 /* ---- in the child ---- */
 
+/* PHP's own work after a fork; PHP 8.2 and older have none. From main/php_main.h, which no header of 8.2 declares. */
+extern void php_child_init(void) __attribute__((weak));
+
 /* Detaches a child from the master: closes its channel and pipes, resets signals. The child dies with the master. */
 static void become_child(pid_t master)
 {
@@ -94,6 +98,9 @@ static void become_child(pid_t master)
 	}
 	close(null_device);
 	sigprocmask(SIG_SETMASK, &mask_of_children, NULL);
+	if (php_child_init) {
+		php_child_init();
+	}
 	confine_worker(&config);
 }
 
@@ -322,28 +329,27 @@ static char *ready_text(const char *inputs)
 /* Whether the manager has the same protocol number and version. If not, reports to it both files and what to do. */
 static bool agree(void)
 {
-	char own[PATH_MAX], why[2 * PATH_MAX + 512], theirs[32] = "an unknown version";
+	char why[2 * PATH_MAX + 512], theirs[32] = "an unknown version";
 	bool same_protocol = config.protocol == protocol_number();
 	const char *version = config.weir_version ? config.weir_version : "unknown";
 	if (same_protocol && !strcmp(version, weir_version())) {
 		return true;
 	}
-	ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
-	own[length > 0 ? length : 0] = '\0';
+	const char *own = host_file();
 	if (config.protocol) {
 		snprintf(theirs, sizeof theirs, "%u", config.protocol);
 	}
 	if (same_protocol) {
 		snprintf(why, sizeof why,
 			 "weir-php is version %s (%s), weir is version %s (%s): install both from one build, then run `weir upgrade`",
-			 weir_version(), *own ? own : "weir-php", version, config.weir ? config.weir : "weir");
+			 weir_version(), own, version, config.weir ? config.weir : "weir");
 		tell_failed(channel, why);
 		return false;
 	}
 	snprintf(why, sizeof why,
 		 "weir and weir-php are from different builds: %s uses protocol %u, %s uses protocol %s; install both from one "
 		 "build (in weir's source: make, make install; for a weir that runs from there: make php), then run `weir upgrade`",
-		 *own ? own : "weir-php", protocol_number(), config.weir ? config.weir : "weir", theirs);
+		 own, protocol_number(), config.weir ? config.weir : "weir", theirs);
 	tell_failed(channel, why);
 	return false;
 }

@@ -369,6 +369,7 @@ PHP_INI_END()
 static PHP_MINIT_FUNCTION(weir)
 {
 	(void)type;
+	EG(current_module)->version = engine_version();
 	REGISTER_INI_ENTRIES();
 	disabled_add_for_pool();
 	engine_name_folders();

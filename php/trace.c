@@ -217,6 +217,23 @@ static void at_safe_point(zend_execute_data *frame)
 	}
 }
 
+/*
+ * Whether PHP can be asked to stop at a safe point. In PHP 8.5.0 to 8.5.6 the virtual machine with tail calls and the
+ * tracing JIT may crash then; there, the memory of the running script is read instead, as it is if PHP does not stop.
+ */
+static bool may_interrupt(void)
+{
+#if PHP_VERSION_ID >= 80500 && PHP_VERSION_ID < 80600
+	/* weir-php may run in a newer PHP than it was compiled with, within 8.5. */
+	bool is_affected = php_version_id() <= 80506;
+	const char *jit = zend_ini_string_ex("opcache.jit", sizeof "opcache.jit" - 1, 0, NULL);
+	bool has_jit = jit && *jit && strcmp(jit, "disable") != 0 && strcmp(jit, "off") != 0 && strcmp(jit, "0") != 0;
+	return !is_affected || (zend_vm_kind() != ZEND_VM_KIND_TAILCALL && !has_jit);
+#else
+	return true;
+#endif
+}
+
 static void interrupt(void)
 {
 #if PHP_VERSION_ID >= 80200
@@ -258,9 +275,11 @@ void trace_write(void)
 		return;
 	}
 	atomic_store(&request, REQUEST_OPEN);
-	interrupt();
-	if (wait_for_safe_point()) {
-		return;
+	if (may_interrupt()) {
+		interrupt();
+		if (wait_for_safe_point()) {
+			return;
+		}
 	}
 	if (take_request()) {
 		send_trace();

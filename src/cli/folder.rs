@@ -185,8 +185,8 @@ fn folder_php() -> Result<FolderRuntime, ExitCode> {
     match ThisMachine.program("php-cgi") {
         Some(path) => Ok(FolderRuntime::Cgi(path.display().to_string())),
         None => Err(refuse_config(
-            "the folder has PHP scripts, but no PHP was found: neither weir-php beside weir nor php-cgi in PATH",
-            "install PHP for embedding (Debian: libphp-embed, php-dev) and run `make`, or install php-cgi",
+            "the folder has PHP scripts, but no PHP was found: neither weir-php beside weir with a php-fpm for it, nor php-cgi in PATH",
+            "install PHP and its headers (Debian: php-fpm, php-dev) and run `make`, or install php-cgi",
         )),
     }
 }

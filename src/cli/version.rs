@@ -3,8 +3,7 @@
 use std::{
     fmt::Write,
     io::Read,
-    path::Path,
-    process::{Command, Stdio},
+    process::Stdio,
     time::{Duration, Instant},
 };
 
@@ -14,17 +13,17 @@ use weir_machine::php;
 pub(super) fn text() -> String {
     let mut text = format!("{}\n", first_line());
     let found = php::all();
-    for (version, program) in &found {
-        let whole = whole_version(program).unwrap_or_else(|| version.clone());
-        let other = match php::check_build(program) {
+    for program in &found {
+        let whole = whole_version(program).unwrap_or_else(|| program.version.clone());
+        let other = match php::check_build(program.file()) {
             Ok(()) => "",
             Err(_) => ", from another build: this weir cannot use it",
         };
-        let _ = writeln!(text, "PHP {whole} ({}{other})", program.display());
+        let _ = writeln!(text, "PHP {whole} ({}{other})", program.shown());
     }
     if found.is_empty() {
         text.push_str(
-            "no PHP built in: weir-php was not found beside weir (build it with: make php)\n",
+            "no PHP: weir-php, or a php-fpm, php-cgi or php for it, was not found (build weir-php with: make php)\n",
         );
     }
     text
@@ -40,8 +39,9 @@ fn first_line() -> String {
 }
 
 /// The version that `weir-php -v` prints: `8.2.29`. `None` if it does not, or takes too long.
-fn whole_version(program: &Path) -> Option<String> {
-    let mut child = Command::new(program)
+fn whole_version(program: &php::Program) -> Option<String> {
+    let mut child = program
+        .command(std::env::vars_os().collect())
         .arg("-v")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -20,7 +20,7 @@ struct Machine {
     place: Place,
 }
 
-/// `$1`: the program; `$2`: where it belongs; `$3`: weir-php. Debian's scripts look for processes by program, and other
+/// `$1`: the program; `$2`: where it belongs; `$3`: weir-php's object. Debian's scripts look for processes by program, and other
 /// tests run the same programs: so these are copies.
 const MOUNTS: &str = "set -e
 mount --make-rprivate / 2>/dev/null || true
@@ -37,9 +37,10 @@ impl Machine {
     fn with(program: &Path) -> Self {
         let place = Place::new();
         let weir = Path::new(weir_test::weir::program());
-        let php = weir
-            .with_file_name("../php")
-            .join(format!("weir-php{}", version()));
+        let files = fs::read_dir(weir.with_file_name("../php")).unwrap();
+        let is_object = |path: &PathBuf| path.extension().is_some_and(|end| end == "so");
+        let mut files = files.flatten().map(|file| file.path());
+        let php = files.find(is_object).expect("`make php` builds it");
         let mut keeper = Command::new("unshare")
             .args(["--mount", "sh", "-c", MOUNTS, "sh"])
             .args([program, PHP_FPM.as_path(), &php])

@@ -27,7 +27,7 @@ fn all_that_root_is_promised_an_ordinary_user_is_promised_too() {
     };
     let tests = copy(&std::env::current_exe().unwrap(), "tests");
     let weir = copy(program().as_ref(), "weir");
-    for php in php_programs() {
+    for php in php_files() {
         copy(&php, php.file_name().unwrap().to_str().unwrap());
     }
     fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();

@@ -2,6 +2,7 @@
 //! replaced.
 
 mod builds;
+mod hosts;
 mod life;
 mod reload;
 mod rights;

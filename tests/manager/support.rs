@@ -112,8 +112,24 @@ pub fn id(user: &str) -> u32 {
     text.trim().parse().unwrap()
 }
 
-/// The programs of weir's own PHP, from the build or beside the tested weir.
-pub fn php_programs() -> Vec<PathBuf> {
+/// The object of weir's own PHP, which is loaded into PHP programs.
+pub fn php_object() -> PathBuf {
+    let mut files = php_files().into_iter();
+    let is_object = |path: &PathBuf| path.extension().is_some_and(|end| end == "so");
+    files.find(is_object).expect("`make php` builds it")
+}
+
+/// weir's own PHP as a program that is linked with PHP's library.
+pub fn php_program() -> PathBuf {
+    let mut files = php_files().into_iter();
+    let is_program = |path: &PathBuf| path.to_string_lossy().contains("/weir-php8.");
+    files
+        .find(is_program)
+        .expect("`make php` builds it where libphp-embed is installed")
+}
+
+/// The files of weir's own PHP, from the build or beside the tested weir.
+pub fn php_files() -> Vec<PathBuf> {
     let own = Path::new(program()).parent().unwrap().to_owned();
     let built = own.parent().unwrap().join("php");
     let files = [own, built]
@@ -122,7 +138,7 @@ pub fn php_programs() -> Vec<PathBuf> {
     let files = files.flatten().flatten().map(|file| file.path());
     let is_php = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        name.starts_with("weir-php")
+        name.starts_with("weir-php") && !name.ends_with(".new")
     };
     let programs: Vec<PathBuf> = files.filter(is_php).collect();
     assert!(!programs.is_empty(), "`make php` builds them");

@@ -91,7 +91,9 @@ fn the_version_is_the_packages() {
         .expect("PHP")
         .split('.')
         .count();
-    assert!(numbers >= 3 && place.contains("weir-php"), "{said}");
+    let place_is_known =
+        place.contains("/php-fpm") && place.contains(" with ") && place.contains("weir-php-API");
+    assert!(numbers >= 3 && place_is_known, "{said}");
     assert_eq!(text(&weir(&["-V"]).stdout), said);
 }
 

@@ -154,7 +154,7 @@ fn children_of_a_worker_do_not_hold_its_request() {
             "child.php",
             "<?php
             file_put_contents($_GET['child'], (string)proc_get_status(proc_open(['sleep', '600'], [], $pipes))['pid']);
-            if (isset($_GET['die'])) posix_kill(getmypid(), SIGKILL);
+            if (isset($_GET['die'])) posix_kill(getmypid(), 9);
             echo getmypid();",
         )
         .file(
@@ -164,7 +164,7 @@ fn children_of_a_worker_do_not_hold_its_request() {
             $child = $c->fork();
             if ($child == 0) { while (true) $c->sleep(600); }
             file_put_contents($_GET['child'], (string)$child);
-            if (isset($_GET['die'])) posix_kill(getmypid(), SIGKILL);
+            if (isset($_GET['die'])) posix_kill(getmypid(), 9);
             echo getmypid();",
         )
         .start();

@@ -108,7 +108,7 @@ fn what_crashes_again_and_again_is_refused_by_its_path_named_and_tried_again() {
         .file(
             "index.php",
             "<?php if (str_starts_with($_SERVER['REQUEST_URI'], '/bad') && !file_exists(__DIR__ . '/mended')) { \
-             posix_kill(getmypid(), SIGSEGV); sleep(60); } echo 'page';",
+             posix_kill(getmypid(), 11); sleep(60); } echo 'page';",
         );
     let weir = setup.start();
     for _ in 0..4 {

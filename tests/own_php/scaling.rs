@@ -238,7 +238,7 @@ fn a_pool_of_a_command_scales_as_well() {
 #[test]
 fn a_pool_whose_workers_die_at_once_is_not_tried_in_a_hurry() {
     let weir = setup("pm = \"static\"\nmax_children = 4\nqueue.timeout = \"1s\"\n")
-        .file("dies.php", "<?php posix_kill(getmypid(), SIGKILL);")
+        .file("dies.php", "<?php posix_kill(getmypid(), 9);")
         .start();
     wait_for_workers(&weir, 4);
     let mut died = 0;

@@ -215,7 +215,7 @@ fn difference(theirs: &str, ours: &str) -> String {
 }
 
 /// The newest installed php-fpm.
-fn newest_fpm() -> PathBuf {
+pub fn newest_fpm() -> PathBuf {
     let found = fs::read_dir("/usr/sbin").unwrap().flatten();
     let mut found: Vec<PathBuf> = found
         .map(|entry| entry.path())

@@ -60,10 +60,13 @@ fn functions_classes_and_settings() {
     for script in [
         "<?php var_export(get_extension_funcs('cgi-fcgi')); var_export(extension_loaded('cgi-fcgi'));",
         "<?php foreach (get_extension_funcs('cgi-fcgi') as $f) echo new ReflectionFunction($f);",
-        // The embed library has more functions built in than Debian's php-fpm.
-        "<?php $a = get_defined_functions()['internal']; sort($a);
-         $a = array_filter($a, fn($f) => !str_starts_with($f, 'pcntl_') && $f !== 'chroot');
-         echo implode(\"\\n\", $a);",
+        "<?php $a = get_defined_functions()['internal']; sort($a); echo implode(\"\\n\", $a);",
+        "<?php $a = get_loaded_extensions(); sort($a); echo implode(\"\\n\", $a);",
+        "<?php $a = get_defined_constants(true); unset($a['user']); ksort($a);
+         echo implode(' ', array_map(fn($name) => \"$name: \" . implode(' ', array_keys($a[$name])) . \"\\n\", array_keys($a)));",
+        // PHP_BINARY is the program that runs.
+        "<?php $a = get_defined_constants(true)['Core']; if ($a['PHP_BINARY'] !== '' && !is_executable($a['PHP_BINARY'])) echo 'no program';
+         unset($a['PHP_BINARY']); foreach ($a as $name => $value) echo \"$name=\", var_export($value, true), \"\\n\";",
         "<?php $a = get_declared_classes(); sort($a); echo implode(\"\\n\", $a);",
         "<?php var_export(ini_get_all());",
         "<?php echo PHP_SAPI, php_sapi_name(), PHP_OS, php_ini_scanned_files(), php_ini_loaded_file();",

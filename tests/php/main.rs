@@ -3,6 +3,7 @@
 mod answers;
 mod disabled;
 mod fpm;
+mod hosts;
 mod ini;
 mod life;
 mod like_fpm;

@@ -6,6 +6,7 @@
 use std::{
     cell::RefCell,
     collections::VecDeque,
+    ffi::OsString,
     fs,
     io::{BufRead, BufReader, Read, Write},
     os::{
@@ -26,8 +27,71 @@ pub fn kill(pid: u32) {
     weir_sys::process::kill(pid).unwrap();
 }
 
-/// The program, built from the current sources.
-pub fn program() -> PathBuf {
+/// The kinds of PHP that weir-php runs in. `WEIR_TEST_HOST` names the one to test: `fpm` (if it is not set), `cgi`, `cli`, or
+/// `embed` for the program that is linked with PHP's library.
+pub fn host() -> String {
+    std::env::var("WEIR_TEST_HOST").unwrap_or_else(|_| "fpm".into())
+}
+
+/// The PHP program that weir-php is loaded into.
+pub fn executable() -> PathBuf {
+    let version = version();
+    match host().as_str() {
+        "fpm" => format!("/usr/sbin/php-fpm{version}").into(),
+        "cgi" => format!("/usr/bin/php-cgi{version}").into(),
+        "cli" => format!("/usr/bin/php{version}").into(),
+        "embed" => built("weir-php", &version),
+        other => panic!("WEIR_TEST_HOST={other}: fpm, cgi, cli or embed"),
+    }
+}
+
+/// Starts weir-php: a program and its first arguments.
+pub fn program() -> Vec<OsString> {
+    match host().as_str() {
+        "embed" => vec![executable().into()],
+        _ => preloaded(&executable(), &object(), ""),
+    }
+}
+
+/// Starts a PHP program with weir-php's object. `before`: LD_PRELOAD of who starts it.
+pub fn preloaded(executable: &Path, object: &Path, before: &str) -> Vec<OsString> {
+    let mut preload = object.as_os_str().to_owned();
+    if !before.is_empty() {
+        preload.push(":");
+        preload.push(before);
+    }
+    let mut variable = OsString::from("LD_PRELOAD=");
+    variable.push(preload);
+    vec![
+        "/usr/bin/env".into(),
+        variable,
+        format!("WEIR_PHP_PRELOAD={before}").into(),
+        executable.into(),
+        "--weir-php".into(),
+    ]
+}
+
+/// A command of these words.
+pub fn command(words: &[OsString]) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+/// The object that is loaded into PHP programs.
+pub fn object() -> PathBuf {
+    built("weir-php-API", "-NTS.so")
+}
+
+/// `8.2`: the newest PHP-FPM, with which answers are compared.
+pub fn version() -> String {
+    let path = super::fpm::newest_fpm();
+    let name = path.file_name().unwrap().to_string_lossy();
+    name.strip_prefix("php-fpm").unwrap().to_owned()
+}
+
+/// A file of weir-php, built from the current sources.
+fn built(begin: &str, end: &str) -> PathBuf {
     static BUILT: Once = Once::new();
     let folder = Path::new(weir_test::weir::program())
         .ancestors()
@@ -45,10 +109,9 @@ pub fn program() -> PathBuf {
     let names = fs::read_dir(&folder).unwrap().flatten();
     let mut programs: Vec<PathBuf> = names
         .map(|entry| entry.path())
-        .filter(|path| path.extension().is_none_or(|end| end != "new"))
         .filter(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with("weir-php")
+            name.starts_with(begin) && name.ends_with(end)
         })
         .collect();
     programs.sort();
@@ -106,6 +169,13 @@ impl Scripts {
             .with("define", "display_errors=0")
             .with("define", "html_errors=0")
     }
+}
+
+/// Settings with which scripts may call functions of C: neither PHP-FPM nor weir-php has pcntl_fork().
+pub fn calling_c(site: &Scripts) -> Config {
+    site.config()
+        .with("define", "extension=ffi")
+        .with("define", "ffi.enable=1")
 }
 
 /// The version of the protocol: PROTOCOL of crates/machine/src/php.rs.
@@ -192,7 +262,7 @@ impl Master {
     pub fn start_alone_with_slow_log(config: &Config) -> (Master, OwnedFd) {
         let (ours, theirs) = message::pair().unwrap();
         let mut command = Command::new("bash");
-        command.args(["-c", CLOSE_AND_EXEC]).arg(program());
+        command.args(["-c", CLOSE_AND_EXEC]).args(program());
         let master = Master::launch_by(command, config, &[theirs]);
         assert!(matches!(master.told(), Told::Ready(_)));
         (master, ours)
@@ -208,7 +278,7 @@ impl Master {
 
     /// Starts a master, and does not wait.
     pub fn launch(config: &Config, attached: &[OwnedFd]) -> Master {
-        Master::launch_by(Command::new(program()), config, attached)
+        Master::launch_by(self::command(&program()), config, attached)
     }
 
     /// Starts a master through another program, which then executes it.

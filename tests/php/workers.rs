@@ -113,10 +113,7 @@ fn an_order_to_stop_does_not_wake_a_script_that_sleeps() {
 #[test]
 fn a_worker_that_crashes_is_told_with_its_signal_and_the_others_serve_on() {
     let site = Scripts::new();
-    site.script(
-        "crash.php",
-        "<?php posix_kill(posix_getpid(), SIGSEGV); echo 1;",
-    );
+    site.script("crash.php", "<?php posix_kill(posix_getpid(), 11); echo 1;");
     site.script("a.php", "<?php echo 1;");
     let config = site.config().with("define", "extension=posix");
     let master = Master::start(&config);
@@ -195,21 +192,24 @@ fn a_process_that_a_script_forks_never_speaks_to_the_gateway() {
         define('PARENT', getmypid());
         echo 'before ';
         $how = $_GET['how'];
-        $pid = pcntl_fork();
+        $c = FFI::cdef('int fork(void); int waitpid(int, int *, int); int execl(const char *, ...);');
+        $pid = $c->fork();
         if ($pid === 0) {
             echo str_repeat('child ', 100000); error_log('of the child'); flush();
             file_get_contents('php://input'); fastcgi_finish_request(); fpm_get_status();
             if ($how === 'exit') exit(7);
             if ($how === 'return') return;
             if ($how === 'error') nothing();
-            if ($how === 'kill') posix_kill(getmypid(), SIGKILL);
+            if ($how === 'kill') posix_kill(getmypid(), 9);
             if ($how === 'limit') { set_time_limit(1); while (true); }
-            if ($how === 'exec') pcntl_exec('/bin/sh', ['-c', 'exit 9']);
+            if ($how === 'exec') $c->execl('/bin/sh', 'sh', '-c', 'exit 9', null);
         }
-        pcntl_waitpid($pid, $status);
-        echo pcntl_wifexited($status) ? pcntl_wexitstatus($status) : -pcntl_wtermsig($status), ' ';",
+        $status = FFI::new('int');
+        $c->waitpid($pid, FFI::addr($status), 0);
+        $status = $status->cdata;
+        echo $status & 127 ? -($status & 127) : $status >> 8, ' ';",
     );
-    let config = site.config().with("define", "extension=posix");
+    let config = calling_c(&site).with("define", "extension=posix");
     let master = Master::start(&config);
     let mut worker = master.worker();
     for (how, status) in [
@@ -227,7 +227,7 @@ fn a_process_that_a_script_forks_never_speaks_to_the_gateway() {
     // A process that continues to run does not keep the stream open.
     site.script(
         "b.php",
-        "<?php if (pcntl_fork() === 0) { sleep(60); exit; } echo 'parent';",
+        "<?php if (FFI::cdef('int fork(void);')->fork() === 0) { sleep(60); exit; } echo 'parent';",
     );
     assert_eq!(worker.get(&site, "/b.php").body(), "parent");
     master.signal(&worker, 9);
@@ -239,7 +239,7 @@ fn a_process_that_a_script_forks_never_speaks_to_the_gateway() {
             let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
             let name = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
             let folder = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
-            (name == program() && folder == site.path("")).then_some(pid)
+            (name == executable() && folder == site.path("")).then_some(pid)
         });
     children.for_each(kill);
 }
@@ -442,7 +442,7 @@ fn scripts_run_in_a_chroot_and_without_capabilities() {
     setpriv
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .args(["--inh-caps=+sys_chroot", "--ambient-caps=+sys_chroot"])
-        .arg(program());
+        .args(program());
     let master = Master::launch_by(setpriv, &config, &[]);
     let told = master.told();
     assert!(matches!(told, Told::Ready(_)), "{told:?}");
@@ -547,7 +547,7 @@ fn a_worker_is_made_fast_and_many_can_be() {
 #[test]
 fn the_program_says_what_php_is() {
     let said = |arguments: &[&str]| {
-        let mut child = Command::new(program())
+        let mut child = command(&program())
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -418,12 +418,15 @@ fn php(entries: &Entries, env: &Environment, sink: &mut Sink) -> Php {
         let is_number = |part: Option<&str>| {
             part.is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
         };
-        if !(is_number(parts.next()) && is_number(parts.next()) && parts.next().is_none()) {
+        let is_version =
+            is_number(parts.next()) && is_number(parts.next()) && parts.next().is_none();
+        if !is_version && !version.starts_with('/') {
             let message = format!("{version:?} is not a PHP version");
             sink.error(
                 entry.span.clone(),
                 message,
-                "write the major and minor version: php = \"8.2\"",
+                "write the major and minor version, php = \"8.2\", or the path of a PHP program: \
+                 php = \"/opt/php/sbin/php-fpm\"",
             );
         }
     }

@@ -32,7 +32,7 @@ pub trait Machine {
     }
     /// The path of a program: a path is used as it is, a name is looked up in PATH.
     fn program(&self, name: &str) -> Option<PathBuf>;
-    /// Checks that there is a PHP for weir's own workers, of this version (`8.2`) if one is given.
+    /// Checks that there is a PHP for weir's own workers, of this version (`8.2`) or in this file if one is given.
     ///
     /// # Errors
     /// The problem, and how to solve it.

@@ -628,7 +628,7 @@ pub struct Command {
 /// `runtime = "php"`
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Php {
-    /// Major and minor version, `8.2`. `None`: the newest installed.
+    /// Major and minor version, `8.2`, or the path of a PHP program. `None`: the newest installed.
     pub version: Option<String>,
     /// php.ini, or its folder. `None`: PHP's default.
     pub ini: Option<PathBuf>,

@@ -1,7 +1,7 @@
 //! PHP's own output: `weir-php`, which is PHP, answers `-v`, `-i` and `-m`, and reports problems in php.ini.
 
 use std::{
-    fs,
+    env, fs,
     os::unix::process::CommandExt,
     process::{Command, ExitCode, Stdio},
 };
@@ -71,8 +71,8 @@ fn usual_user() -> (u32, u32) {
 /// `weir-php` with the settings of the command line.
 fn command(version: (u32, u32), arguments: &Arguments) -> Result<Command, (String, String)> {
     let (major, minor) = version;
-    let (_, program) = weir_machine::php::find(Some(&format!("{major}.{minor}")))?;
-    let mut command = Command::new(&program);
+    let program = weir_machine::php::find(Some(&format!("{major}.{minor}")))?;
+    let mut command = program.command(env::vars_os().collect());
     if arguments.no_php_ini {
         command.arg("-n");
     }
@@ -87,8 +87,8 @@ fn command(version: (u32, u32), arguments: &Arguments) -> Result<Command, (Strin
 
 /// The newest PHP: among those that weir can run, otherwise among those with a configuration.
 pub(super) fn newest() -> Option<(u32, u32)> {
-    if let Ok((version, _)) = weir_machine::php::find(None) {
-        return parse(&version);
+    if let Ok(program) = weir_machine::php::find(None) {
+        return parse(&program.version);
     }
     let entries = fs::read_dir("/etc/php").into_iter().flatten().flatten();
     let configured = entries.filter(|entry| entry.path().join("fpm/php-fpm.conf").exists());

@@ -1,4 +1,10 @@
-//! Finds the program of a PHP version: `weir-php8.2`, beside weir or in the folders of an installation.
+//! Finds PHP for weir's own workers: a PHP program that is installed (php-fpm, php-cgi or php), and weir-php's object for
+//! it, `weir-php-API20220829-NTS.so`, which is beside weir or in the folders of an installation. If there is none:
+//! `weir-php8.2`, a program that is linked with PHP's embed library.
+
+mod elf;
+mod host;
+mod program;
 
 use std::{
     fs,
@@ -9,12 +15,18 @@ use std::{
 
 use weir_sys::version::version;
 
-/// The program for a version of PHP (`8.2`); `None`: for the newest one. Returns the version, too.
+pub use host::apparmor_profile;
+pub use program::Program;
+
+/// The program for a version of PHP (`8.2`), or for a file: `/opt/php/sbin/php-fpm`. `None`: for the newest version.
 ///
 /// # Errors
 /// What is wrong, and how to fix it.
-pub fn find(wanted: Option<&str>) -> Result<(String, PathBuf), (String, String)> {
-    find_in(&folders(), wanted)
+pub fn find(wanted: Option<&str>) -> Result<Program, (String, String)> {
+    match wanted.filter(|wanted| wanted.starts_with('/')) {
+        Some(path) => at(&folders(), Path::new(path)),
+        None => find_in(&folders(), &host_folders(), wanted),
+    }
 }
 
 /// Version of the protocol between weir and weir-php: the messages between the manager and a master
@@ -115,34 +127,38 @@ const MOST_READ: u64 = 64 << 20;
 const MEND_BUILD: &str = "install both from one build (in weir's source: `make`, `make install`; for a weir that runs from \
                           there: `make php`), and run `weir upgrade` if it runs";
 
-/// The programs of all versions of PHP, the oldest first, with their versions (`8.2`).
-pub fn all() -> Vec<(String, PathBuf)> {
-    let found = all_in(&folders()).into_iter();
-    found
-        .map(|(version, path)| (version.to_string(), path))
-        .collect()
+/// The programs of all versions of PHP, the oldest first.
+pub fn all() -> Vec<Program> {
+    Search::new(&folders(), &host_folders()).programs()
 }
 
 fn find_in(
     folders: &[PathBuf],
+    host_folders: &[PathBuf],
     wanted: Option<&str>,
-) -> Result<(String, PathBuf), (String, String)> {
-    let mut found = all_in(folders);
-    let names: Vec<String> = found
-        .iter()
-        .map(|(version, _)| version.to_string())
-        .collect();
+) -> Result<Program, (String, String)> {
+    let mut search = Search::new(folders, host_folders);
+    let mut found = search.programs();
+    let names: Vec<String> = found.iter().map(|found| found.version.clone()).collect();
     let chosen = match wanted {
         None => found.pop(),
-        Some(wanted) => found
-            .into_iter()
-            .find(|(version, _)| version.to_string() == wanted),
+        Some(wanted) => found.into_iter().find(|found| found.version == wanted),
     };
-    if let Some((version, path)) = chosen {
-        return Ok((version.to_string(), path));
+    if let Some(program) = chosen {
+        return Ok(program);
     }
-    let package = format!("libphp{}-embed", wanted.unwrap_or_default());
-    let mend = format!("install PHP for embedding (Debian: {package}) and run `make`");
+    search.refused.retain(|(version, _)| {
+        wanted.is_none_or(|wanted| version.is_none_or(|version| version.to_string() == wanted))
+    });
+    if let Some((_, why)) = search.refused.first() {
+        return Err((
+            format!("{} cannot be used: {why}", asked_for(wanted)),
+            "use a php-fpm, php-cgi or php without that, or name one: php = \"/usr/sbin/php-fpm8.2\"".into(),
+        ));
+    }
+    let package = format!("php{}-fpm", wanted.unwrap_or_default());
+    let mend =
+        format!("install PHP (Debian: {package}), and PHP's headers (php-dev) to run `make`");
     Err(match (wanted, names.is_empty()) {
         (Some(wanted), false) => (
             format!(
@@ -151,33 +167,214 @@ fn find_in(
             ),
             format!("use one of those, or {mend}"),
         ),
-        (wanted, _) => {
-            let asked = wanted.map_or("PHP".to_owned(), |wanted| format!("PHP {wanted}"));
-            let name = format!("weir-php{}", wanted.unwrap_or("8.2"));
+        (wanted, _) if search.objects.is_empty() => {
             let places: Vec<String> = folders.iter().map(|f| f.display().to_string()).collect();
             (
                 format!(
-                    "{asked} is configured, but its program ({name}) was not found in {}",
+                    "{} is configured, but weir-php (weir-php-API…-NTS.so) was not found in {}",
+                    asked_for(wanted),
                     places.join(", ")
                 ),
                 mend,
             )
         }
+        (wanted, _) => {
+            let places: Vec<String> = host_folders
+                .iter()
+                .map(|f| f.display().to_string())
+                .collect();
+            (
+                format!(
+                    "{} is configured, but no php-fpm, php-cgi or php of it was found in {}",
+                    asked_for(wanted),
+                    places.join(", ")
+                ),
+                format!("{mend}; or name the program: php = \"/opt/php/sbin/php-fpm\""),
+            )
+        }
     })
 }
 
-/// The programs in these folders by version. If several folders have a version, the first folder counts.
-fn all_in(folders: &[PathBuf]) -> Vec<(Version, PathBuf)> {
-    let mut found: Vec<(Version, PathBuf)> = Vec::new();
-    for folder in folders {
-        for (version, path) in programs(folder) {
-            if found.iter().all(|(other, _)| *other != version) {
-                found.push((version, path));
+fn asked_for(wanted: Option<&str>) -> String {
+    wanted.map_or("PHP".to_owned(), |wanted| format!("PHP {wanted}"))
+}
+
+/// The PHP in this file.
+fn at(folders: &[PathBuf], path: &Path) -> Result<Program, (String, String)> {
+    let shown = path.display();
+    let no = |why: String, mend: &str| Err((format!("{shown} {why}"), mend.to_owned()));
+    if let Err(error) = fs::metadata(path) {
+        return no(format!("cannot be used as PHP: {error}"), MEND_PATH);
+    }
+    if let Some(version) = own_version(path) {
+        return Ok(Program {
+            version: version.to_string(),
+            path: path.to_owned(),
+            object: None,
+        });
+    }
+    let Some(host) = host::at(path) else {
+        return no(
+            "is no PHP program: its file has no text like API20220829,NTS".into(),
+            MEND_PATH,
+        );
+    };
+    if !host.is_plain {
+        return no(
+            format!("is PHP {} {}", host.version, OTHER_BUILD),
+            MEND_PATH,
+        );
+    }
+    let objects = objects(folders);
+    let Some((_, object)) = objects.iter().find(|(build, _)| *build == host.build) else {
+        let name = format!("{OBJECT}{}{SO}", host.build);
+        return no(
+            format!(
+                "is PHP {}, and weir-php for it ({name}) was not found",
+                host.version
+            ),
+            "build it with the headers of this PHP: make php PHP_CONFIGS=/opt/php/bin/php-config",
+        );
+    };
+    match host::obstacle(path, &host, object) {
+        Some(why) => no(format!("cannot be used: {why}"), MEND_PATH),
+        None => Ok(Program {
+            version: host.version.to_string(),
+            path: path.to_owned(),
+            object: Some(object.clone()),
+        }),
+    }
+}
+
+/// A search for all programs.
+struct Search<'a> {
+    folders: &'a [PathBuf],
+    host_folders: &'a [PathBuf],
+    /// The objects of weir-php: the build that they are for, and the path.
+    objects: Vec<(String, PathBuf)>,
+    /// What was found and cannot be used, and why; the version, if it is known.
+    refused: Vec<(Option<Version>, String)>,
+}
+
+impl<'a> Search<'a> {
+    fn new(folders: &'a [PathBuf], host_folders: &'a [PathBuf]) -> Self {
+        Self {
+            folders,
+            host_folders,
+            objects: objects(folders),
+            refused: Vec::new(),
+        }
+    }
+
+    /// One program for each version, the oldest first.
+    fn programs(&mut self) -> Vec<Program> {
+        let mut found: Vec<(Version, Program)> = Vec::new();
+        for (build, object) in self.objects.clone() {
+            if let Some((version, path)) = self.host_of(&build, &object) {
+                let program = Program {
+                    version: version.to_string(),
+                    path,
+                    object: Some(object),
+                };
+                found.push((version, program));
             }
+        }
+        for (version, path) in programs_in(self.folders) {
+            if found.iter().all(|(other, _)| *other != version) {
+                let program = Program {
+                    version: version.to_string(),
+                    path,
+                    object: None,
+                };
+                found.push((version, program));
+            }
+        }
+        found.sort_by_key(|(version, _)| *version);
+        found.into_iter().map(|(_, program)| program).collect()
+    }
+
+    /// The first program that this object can be loaded into.
+    fn host_of(&mut self, build: &str, object: &Path) -> Option<(Version, PathBuf)> {
+        if !program::can_be_preloaded(object) {
+            let why = format!(
+                "the loader takes no path with a space, a colon or a dollar sign: {}",
+                object.display()
+            );
+            self.refused.push((None, why));
+            return None;
+        }
+        for path in candidates(self.host_folders, build) {
+            let Some(host) = host::at(&path).filter(|host| host.build == build) else {
+                continue;
+            };
+            match host::obstacle(&path, &host, object) {
+                None => return Some((host.version, path)),
+                Some(why) => self
+                    .refused
+                    .push((Some(host.version), format!("{}: {why}", path.display()))),
+            }
+        }
+        None
+    }
+}
+
+/// Paths where a PHP of this build may be: php-fpm in all folders, then php-cgi, then php.
+fn candidates(folders: &[PathBuf], build: &str) -> Vec<PathBuf> {
+    let api = build.strip_prefix("API").and_then(|rest| rest.get(..8));
+    let known = APIS.iter().find(|(number, _)| Some(*number) == api);
+    let mut names = Vec::new();
+    for kind in ["php-fpm", "php-cgi", "php"] {
+        if let Some((_, version)) = known {
+            names.push(format!("{kind}{version}"));
+            // Where weir has taken the name of php-fpm (dpkg-divert(1)).
+            names.push(format!("{kind}{version}.distrib"));
+            names.push(format!("{kind}{}", version.replace('.', "")));
+        }
+        names.push(kind.to_owned());
+    }
+    let in_folders = |name: String| folders.iter().map(move |folder| folder.join(&name));
+    names.into_iter().flat_map(in_folders).collect()
+}
+
+/// The objects in these folders, with the build that they are for. If several folders have one, the first counts.
+fn objects(folders: &[PathBuf]) -> Vec<(String, PathBuf)> {
+    let mut found: Vec<(String, PathBuf)> = Vec::new();
+    for entry in folders.iter().flat_map(fs::read_dir).flatten().flatten() {
+        let name = entry.file_name();
+        let build = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(OBJECT)?.strip_suffix(SO));
+        if let Some(build) = build
+            && found.iter().all(|(other, _)| other != build)
+        {
+            found.push((build.to_owned(), entry.path()));
         }
     }
     found.sort();
     found
+}
+
+/// The programs that are linked with PHP's library, by version. If several folders have a version, the first counts.
+fn programs_in(folders: &[PathBuf]) -> Vec<(Version, PathBuf)> {
+    let mut found: Vec<(Version, PathBuf)> = Vec::new();
+    for entry in folders.iter().flat_map(fs::read_dir).flatten().flatten() {
+        let path = entry.path();
+        let Some(version) = own_version(&path) else {
+            continue;
+        };
+        let runs = fs::metadata(&path)
+            .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0);
+        if runs && found.iter().all(|(other, _)| *other != version) {
+            found.push((version, path));
+        }
+    }
+    found
+}
+
+/// The version in the name of a weir-php that is a program: `weir-php8.2`.
+fn own_version(path: &Path) -> Option<Version> {
+    let name = path.file_name()?.to_str()?;
+    Version::parse(name.strip_prefix("weir-php")?)
 }
 
 /// Major and minor version.
@@ -213,19 +410,38 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-fn programs(folder: &Path) -> Vec<(Version, PathBuf)> {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return Vec::new();
-    };
-    let program = |entry: fs::DirEntry| {
-        let name = entry.file_name();
-        let version = Version::parse(name.to_str()?.strip_prefix("weir-php")?)?;
-        let metadata = fs::metadata(entry.path()).ok()?;
-        let runs = metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
-        runs.then(|| (version, entry.path()))
-    };
-    entries.flatten().filter_map(program).collect()
+/// Folders with PHP programs, in this order. A PHP in another folder must be named in the configuration.
+fn host_folders() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = HOST_FOLDERS.map(PathBuf::from).into();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    for folder in std::env::split_paths(&path).filter(|folder| folder.is_absolute()) {
+        if !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    folders
 }
+
+/// Distributions' folders come first: /usr/local has what was built by hand, or the only PHP, as in PHP's images.
+const HOST_FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
+
+/// The numbers of PHP's API, and the versions that have them. Names of programs have the version.
+const APIS: [(&str, &str); 5] = [
+    ("20210902", "8.1"),
+    ("20220829", "8.2"),
+    ("20230831", "8.3"),
+    ("20240924", "8.4"),
+    ("20250925", "8.5"),
+];
+
+/// What the names of objects begin and end with.
+const OBJECT: &str = "weir-php-";
+const SO: &str = ".so";
+
+const OTHER_BUILD: &str = "as a thread-safe or debug build, which weir-php does not support";
+
+const MEND_PATH: &str = "name the program of a PHP that is installed, php = \"/usr/sbin/php-fpm8.2\", or only its version, \
+                         php = \"8.2\"";
 
 #[cfg(test)]
 mod tests {
@@ -275,12 +491,12 @@ mod tests {
     fn the_newest_or_the_one_asked_for_is_found_and_others_are_named() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let paths = [folders[0].path().to_owned(), folders[1].path().to_owned()];
-        let (cause, mend) = find_in(&paths, None).unwrap_err();
-        assert!(cause.contains("its program ("), "{cause}");
+        let (cause, mend) = find_in(&paths, &[], None).unwrap_err();
         assert!(
-            mend.contains("libphp-embed") && mend.contains("make"),
-            "{mend}"
+            cause.contains("weir-php (weir-php-API…-NTS.so) was not found in /"),
+            "{cause}"
         );
+        assert!(mend.contains("php-fpm") && mend.contains("make"), "{mend}");
         let program = |folder: usize, name: &str, mode: u32| {
             let path = paths[folder].join(name);
             fs::write(&path, "").unwrap();
@@ -293,12 +509,111 @@ mod tests {
         program(0, "weir-php9.0", 0o644);
         program(0, "weir-phpx", 0o755);
         assert_ne!(old, first);
-        assert_eq!(find_in(&paths, None), Ok(("8.10".into(), new)));
-        assert_eq!(find_in(&paths, Some("8.3")), Ok(("8.3".into(), first)));
-        let (cause, _) = find_in(&paths, Some("8.2")).unwrap_err();
+        let found = |wanted| {
+            let found = find_in(&paths, &[], wanted).unwrap();
+            (found.version, found.path, found.object)
+        };
+        assert_eq!(found(None), ("8.10".into(), new, None));
+        assert_eq!(found(Some("8.3")), ("8.3".into(), first, None));
+        let (cause, _) = find_in(&paths, &[], Some("8.2")).unwrap_err();
         assert_eq!(
             cause,
             "PHP 8.2 is configured, but only these are installed: 8.3, 8.10"
         );
+    }
+
+    /// A file that looks like PHP 8.2: a program, with PHP's texts after it.
+    fn php_like(path: &Path, build: &str) {
+        let mut bytes = fs::read("/bin/sh").unwrap();
+        bytes.extend(format!("\0X-Powered-By: PHP/8.2.7\0{build}\0").bytes());
+        fs::write(path, bytes).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn php_fpm_comes_before_php_cgi_and_that_before_php() {
+        let (own, hosts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folders = [own.path().to_owned()];
+        let places = [hosts.path().join("none"), hosts.path().to_owned()];
+        let object = own.path().join("weir-php-API20220829-NTS.so");
+        // No PHP symbols are wanted by it, so every program has enough.
+        fs::copy("/bin/sh", &object).unwrap();
+        let (cause, mend) = find_in(&folders, &places, Some("8.2")).unwrap_err();
+        assert!(
+            cause.contains("no php-fpm, php-cgi or php of it"),
+            "{cause}"
+        );
+        assert!(mend.contains("php = \"/opt"), "{mend}");
+        let found = || find_in(&folders, &places, Some("8.2")).unwrap().path;
+        for name in [
+            "php",
+            "php8.2",
+            "php-cgi",
+            "php-cgi8.2",
+            "php-fpm",
+            "php-fpm8.2.distrib",
+        ] {
+            let path = hosts.path().join(name);
+            php_like(&path, "API20220829,NTS");
+            assert_eq!(found(), path);
+        }
+        // A weir in the place of php-fpm, another build, another version.
+        let path = hosts.path().join("php-fpm8.2");
+        fs::copy("/bin/sh", &path).unwrap();
+        assert_eq!(found(), hosts.path().join("php-fpm8.2.distrib"));
+        for build in ["API20220829,TS", "API20220829,NTS,debug", "API20230831,NTS"] {
+            php_like(&path, build);
+            assert_eq!(found(), hosts.path().join("php-fpm8.2.distrib"), "{build}");
+        }
+        php_like(&path, "API20220829,NTS");
+        assert_eq!(found(), path);
+        let program = at(&folders, &path).unwrap();
+        assert_eq!(
+            (program.version.as_str(), program.object),
+            ("8.2", Some(object))
+        );
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_used_is_named_with_the_reason() {
+        let (own, hosts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folders = [own.path().to_owned()];
+        let path = hosts.path().join("php-fpm");
+        let refused = || at(&folders, &path).unwrap_err().0;
+        assert!(refused().contains("No such file"), "{}", refused());
+        fs::write(&path, "#!/bin/sh\n").unwrap();
+        assert!(refused().contains("is no PHP program"), "{}", refused());
+        php_like(&path, "API20220829,TS");
+        assert!(
+            refused().contains("is PHP 8.2 as a thread-safe"),
+            "{}",
+            refused()
+        );
+        php_like(&path, "API20220829,NTS");
+        let missing = "weir-php for it (weir-php-API20220829-NTS.so) was not found";
+        assert!(refused().contains(missing), "{}", refused());
+        let object = own.path().join("weir-php-API20220829-NTS.so");
+        fs::copy("/bin/sh", &object).unwrap();
+        assert!(at(&folders, &path).is_ok());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
+        assert!(refused().contains("(mode 4755)"), "{}", refused());
+        let places = [hosts.path().to_owned()];
+        let (cause, _) = find_in(&folders, &places, Some("8.2")).unwrap_err();
+        assert!(
+            cause.contains("php-fpm: it runs with the rights"),
+            "{cause}"
+        );
+        let (cause, _) = find_in(&folders, &places, Some("8.3")).unwrap_err();
+        assert!(cause.contains("no php-fpm, php-cgi or php"), "{cause}");
+    }
+
+    #[test]
+    fn an_object_at_a_path_that_the_loader_does_not_take_is_refused() {
+        let own = tempfile::tempdir().unwrap();
+        let folders = [own.path().join("a folder")];
+        fs::create_dir(&folders[0]).unwrap();
+        fs::write(folders[0].join("weir-php-API20220829-NTS.so"), "").unwrap();
+        let (cause, _) = find_in(&folders, &[], None).unwrap_err();
+        assert!(cause.contains("no path with a space"), "{cause}");
     }
 }

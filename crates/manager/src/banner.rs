@@ -78,7 +78,7 @@ fn log_place(target: &LogTarget) -> String {
 fn php(pool: &Pool) -> String {
     let program = match &pool.runtime {
         Runtime::Php(php) => match weir_machine::php::find(php.version.as_deref()) {
-            Ok((version, _)) => version,
+            Ok(found) => found.version,
             Err(_) => "weir's own".into(),
         },
         Runtime::Command(command) => command.argv.first().cloned().unwrap_or_default(),

@@ -27,6 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weir_machine::php::Program;
 use weir_observe::{
     error_log::{self, About, Format, tell},
     events::Stream,
@@ -57,8 +58,8 @@ pub(super) use wire::{Report, Task};
 pub(super) struct Spec {
     /// The pool's name.
     pub(super) pool: String,
-    /// `weir-php8.2`, with its path.
-    pub(super) program: PathBuf,
+    /// The PHP program with weir-php's object, or weir-php itself.
+    pub(super) program: Program,
     /// The environment with which PHP is started; `config` has the environment of scripts.
     pub(super) environment: Vec<(OsString, OsString)>,
     /// Its user; `None`: ours.
@@ -156,14 +157,14 @@ impl Masters {
         let (outputs, [stdout, stderr]) = Outputs::pipes(spec.identity.as_ref()).map_err(text)?;
         let (slow, slow_end) = SlowSocket::pair().map_err(text)?;
         let spawn = Spawn {
-            program: spec.program.clone(),
+            program: spec.program.path.clone(),
             name: Some(match error_log::format() {
                 Format::Weir => format!("weir-php: pool {}", spec.pool).into(),
                 // The name that users of PHP-FPM look for in process lists.
                 Format::Fpm => format!("php-fpm: pool {}", spec.pool).into(),
             }),
-            arguments: Vec::new(),
-            environment: spec.environment.clone(),
+            arguments: spec.program.arguments(),
+            environment: spec.program.environment(spec.environment.clone()),
             identity: spec.identity.clone(),
             chroot: None,
             may_chroot: spec.chroot.is_some(),
@@ -454,7 +455,7 @@ impl Master {
                 }) if protocol != Some(weir_machine::php::PROTOCOL)
                     || build.as_deref() != Some(version::version()) =>
                 {
-                    let program = &self.spec.program;
+                    let program = self.spec.program.file();
                     let (cause, mend) =
                         weir_machine::php::other_build(program, protocol, build.as_deref());
                     news.push(MasterEvent {
@@ -474,7 +475,7 @@ impl Master {
                         && self.inputs.is_none()
                     {
                         self.version = (version.clone(), *exposed);
-                        let program = &self.spec.program;
+                        let program = &self.spec.program.path;
                         self.inputs = Some(Inputs::of(program, self.pid, inputs, libraries));
                     }
                     news.push(MasterEvent {

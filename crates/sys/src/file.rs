@@ -301,6 +301,11 @@ pub fn has_access_list(path: &Path) -> bool {
     fs::getxattr(path, ACL_NAME, &mut [0_u8; 0]).is_ok_and(|length| length > 0)
 }
 
+/// Whether a program gets capabilities when it is executed (capabilities(7), "File capabilities").
+pub fn has_capabilities(path: &Path) -> bool {
+    fs::getxattr(path, c"security.capability", &mut [0_u8; 0]).is_ok_and(|length| length > 0)
+}
+
 /// Free space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {

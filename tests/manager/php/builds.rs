@@ -10,8 +10,8 @@ use super::*;
 
 const SPEAKS: &[u8] = b"weir-php speaks protocol ";
 
-/// weir and its PHP in a separate folder, where weir finds no other PHP: the folder, weir, and the path of its PHP.
-fn install(site: &Setup) -> (PathBuf, PathBuf) {
+/// weir and its PHP in a separate folder, where weir finds no other PHP: weir, and the path of its copy of `php`.
+fn install(site: &Setup, php: &Path) -> (PathBuf, PathBuf) {
     let bin = folder(site, "bin");
     let weir = bin.join("weir");
     if fs::hard_link(program(), &weir).is_err() {
@@ -19,7 +19,6 @@ fn install(site: &Setup) -> (PathBuf, PathBuf) {
         let copied = Command::new("cp").arg(program()).arg(&weir).status();
         assert!(copied.unwrap().success());
     }
-    let php = php_programs().pop().unwrap();
     (weir, bin.join(php.file_name().unwrap()))
 }
 
@@ -29,10 +28,10 @@ fn write_program(path: &Path, bytes: &[u8]) {
     mode(path, 0o755);
 }
 
-/// The program with a changed text: `words` replace the start of the text that names its protocol, and `number` what
+/// The file with a changed text: `words` replace the start of the text that names its protocol, and `number` what
 /// follows that text.
-fn saying(number: &[u8], words: &[u8]) -> Vec<u8> {
-    let mut bytes = fs::read(php_programs().pop().unwrap()).unwrap();
+fn saying(php: &Path, number: &[u8], words: &[u8]) -> Vec<u8> {
+    let mut bytes = fs::read(php).unwrap();
     let found = bytes.windows(SPEAKS.len()).position(|at| at == SPEAKS);
     let at = found.expect("weir-php names what it speaks");
     bytes[at..at + words.len()].copy_from_slice(words);
@@ -41,9 +40,9 @@ fn saying(number: &[u8], words: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The program as if it were of another version.
-fn of_version(version: &str) -> Vec<u8> {
-    let mut bytes = fs::read(php_programs().pop().unwrap()).unwrap();
+/// The file as if it were of another version.
+fn of_version(php: &Path, version: &str) -> Vec<u8> {
+    let mut bytes = fs::read(php).unwrap();
     let words = format!(
         "weir-php was built as version {}",
         env!("CARGO_PKG_VERSION")
@@ -72,7 +71,7 @@ fn says(weir: &Path, what: &str, site: &Setup) -> (bool, String) {
 #[test]
 fn a_weir_php_of_another_build_is_refused_at_the_start_and_both_files_are_named() {
     let site = php_site("max_children = 1");
-    let (weir, php) = install(&site);
+    let (weir, php) = install(&site, &php_object());
     let names = |said: &str, spoken: &str| {
         for part in [
             "are from different builds",
@@ -85,9 +84,9 @@ fn a_weir_php_of_another_build_is_refused_at_the_start_and_both_files_are_named(
         }
     };
     for (bytes, spoken) in [
-        (saying(b"7", SPEAKS), "7"),
+        (saying(&php_object(), b"7", SPEAKS), "7"),
         (
-            saying(b"1", b"weir-php of long ago spok"),
+            saying(&php_object(), b"1", b"weir-php of long ago spok"),
             "an unknown version",
         ),
     ] {
@@ -106,9 +105,9 @@ fn a_weir_php_of_another_build_is_refused_at_the_start_and_both_files_are_named(
 #[test]
 fn a_weir_php_of_another_version_is_refused_by_name_also_with_the_same_protocol() {
     let site = php_site("max_children = 1");
-    let (weir, php) = install(&site);
+    let (weir, php) = install(&site, &php_object());
     let own = env!("CARGO_PKG_VERSION");
-    write_program(&php, &of_version("0.0.7-x"));
+    write_program(&php, &of_version(&php_object(), "0.0.7-x"));
     let (status, said) = site.clone().program(&weir).start_in_vain();
     assert_eq!(status.code(), Some(78), "{said}");
     let (weir_shown, shown) = (weir.display(), php.display());
@@ -119,10 +118,12 @@ fn a_weir_php_of_another_version_is_refused_by_name_also_with_the_same_protocol(
     let (fine, said) = says(&weir, "check", &site);
     assert!(!fine && said.contains(&both), "{said}");
     // A script: the program itself finds it out.
+    fs::remove_file(&php).unwrap();
+    let php = php.with_file_name(php_program().file_name().unwrap());
     let real = php.with_file_name("real-php");
     let script = format!("#!/bin/sh\nexec {}\n", real.display());
     write_program(&php, script.as_bytes());
-    write_program(&real, &of_version("0.0.7"));
+    write_program(&real, &of_version(&php_program(), "0.0.7"));
     let mut running = site.program(&weir).start();
     let said = running.log_line("PHP cannot be started: weir-php");
     running.kill();
@@ -134,11 +135,11 @@ fn a_weir_php_of_another_version_is_refused_by_name_also_with_the_same_protocol(
 #[test]
 fn a_script_that_starts_a_weir_php_of_another_build_is_found_out_by_the_first_message() {
     let site = php_site("max_children = 1");
-    let (weir, php) = install(&site);
+    let (weir, php) = install(&site, &php_program());
     let real = php.with_file_name("real-php");
     let script = format!("#!/bin/sh\nexec {}\n", real.display());
     write_program(&php, script.as_bytes());
-    write_program(&real, &saying(b"7", SPEAKS));
+    write_program(&real, &saying(&php_program(), b"7", SPEAKS));
     let site = site.program(&weir);
     let mut running = site.start();
     let said = running.log_line("PHP cannot be started: weir and");
@@ -152,7 +153,7 @@ fn a_script_that_starts_a_weir_php_of_another_build_is_found_out_by_the_first_me
         assert!(said.contains(part), "no {part:?} in {said}");
     }
     // A PHP of the same build may be started like this.
-    write_program(&real, &saying(b"", SPEAKS));
+    write_program(&real, &saying(&php_program(), b"", SPEAKS));
     let weir = site.start();
     let answer = weir.get_until("/hello.php", |answer| answer.status == 200);
     assert_eq!(answer.text(), "hello");

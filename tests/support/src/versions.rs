@@ -54,7 +54,7 @@ pub fn break_weir(folder: &Path, content: &str) {
     fs::rename(new, folder.join("weir")).expect("rename");
 }
 
-/// From the build, or beside the tested weir.
+/// The object that is loaded into PHP programs, from the build or beside the tested weir.
 fn weir_php() -> PathBuf {
     let own = Path::new(program()).parent().expect("a folder");
     let built = own.parent().expect("a target folder").join("php");
@@ -64,7 +64,7 @@ fn weir_php() -> PathBuf {
     let files = files.flatten().flatten().map(|file| file.path());
     let is_php = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("weir-php")
+        name.starts_with("weir-php-API") && name.ends_with(".so")
     };
     let newest = files.filter(is_php).max();
     newest.expect("`make php` builds it")

@@ -13,7 +13,8 @@ pub(super) const POOL: &[Row] = &[
         "`\"php\"`: weir's own PHP workers. `\"command\"`: weir starts the workers, any FastCGI program. `\"servers\"`: \
          workers that run elsewhere, for example PHP-FPM.").begins("Runtime"),
     key(&[Pool], "php", Kind::Text, Absent("the newest installed"),
-        "PHP version, one of those that `weir-php` was built for (php): `\"8.2\"`.").called(&["php_version"]).only(&["php"]),
+        "PHP version: `\"8.2\"`, or the path of a PHP program: `\"/opt/php/sbin/php-fpm\"` (php). For a version, weir uses the first \
+         one of `php-fpm8.2`, `php-cgi8.2` and `php8.2` that is installed, with weir-php loaded into it.").called(&["php_version"]).only(&["php"]),
     key(&[Pool], "php_ini", Kind::Path, Absent("PHP's own place: /etc/php/VERSION/fpm on Debian"),
         "Path of php.ini, or of its folder (php).").only(&["php"]),
     key(&[Pool], "no_php_ini", Kind::Bool, Value("false"),

@@ -100,11 +100,11 @@ impl<'a> Pools<'a> {
             );
         }
         let program = match weir_machine::php::find(php.version.as_deref()) {
-            Ok((_, path)) => {
-                if let Err((cause, mend)) = weir_machine::php::check_build(&path) {
+            Ok(program) => {
+                if let Err((cause, mend)) = weir_machine::php::check_build(program.file()) {
                     self.problem(name, "runtime", cause, &mend);
                 }
-                path
+                program
             }
             Err((cause, mend)) => {
                 let key = if php.version.is_some() {

@@ -274,7 +274,7 @@ impl Pool {
                 });
             }
             Err(error) => {
-                let cause = format!("{} cannot be started: {error}", spec.program.display());
+                let cause = format!("{} cannot be started: {error}", spec.program.path.display());
                 self.renewal_failed(cause, asked, context.now, context.news);
             }
         }
@@ -487,9 +487,14 @@ impl Pool {
             false => format!("; its message: {words}"),
         };
         if let Some(next) = php.next.as_mut().filter(|next| next.master == id) {
-            let died = || format!("it ended before PHP was loaded: {exit}");
-            let cause = next.failed.take().unwrap_or_else(died);
-            return self.give_up(cause + &said, now, context.news);
+            let cause = match (next.failed.take(), &next.spec.program.object) {
+                (Some(cause), _) => cause + &said,
+                (None, Some(object)) if NOT_LOADED.contains(&exit) => {
+                    not_loaded(&next.spec.program.path, object, words)
+                }
+                (None, _) => format!("it ended before PHP was loaded: {exit}{said}"),
+            };
+            return self.give_up(cause, now, context.news);
         }
         php.old.retain(|(old, _)| *old != id);
         if php.current != Some(id) {
@@ -642,6 +647,29 @@ fn warm(
     Some(Stage::Warm { number })
 }
 
+/// Why a PHP program has ended without weir-php in it.
+fn not_loaded(program: &Path, object: &Path, words: &str) -> String {
+    let loader = words.split(" / ").find(|line| {
+        ["ld.so: ", "symbol lookup error", "error while loading"]
+            .iter()
+            .any(|text| line.contains(text))
+    });
+    let said = loader.map_or(String::new(), |line| {
+        format!("; the loader's message: {line}")
+    });
+    let profile = match weir_machine::php::apparmor_profile(program) {
+        Some(name) => {
+            format!("; the AppArmor profile {name} is enforced for it and may forbid that")
+        }
+        None => String::new(),
+    };
+    format!(
+        "{} has run without weir-php, and has ended: {} was not loaded (LD_PRELOAD, ld.so(8)){said}{profile}",
+        program.display(),
+        object.display()
+    )
+}
+
 fn done(id: u32, done: bool, text: &str) -> ToGateway {
     ToGateway::ActionDone {
         id,
@@ -649,6 +677,10 @@ fn done(id: u32, done: bool, text: &str) -> ToGateway {
         text: text.to_owned(),
     }
 }
+
+/// How a PHP program ends if weir-php was not loaded into it: php-fpm, php-cgi and php refuse weir's argument, and the loader
+/// ends a program if a symbol is missing. weir-php itself never ends like this before PHP is loaded.
+const NOT_LOADED: [Exit; 3] = [Exit::Code(64), Exit::Code(1), Exit::Code(127)];
 
 /// A master that has not loaded PHP after this time counts as failed.
 const BOOT_LIMIT: Duration = Duration::from_secs(30);
@@ -677,13 +709,18 @@ const MAX_ASKED: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_machine::php::Program;
     use weir_sys::limits::OpenFiles;
 
     fn spec(chroot: Option<&str>, roots: &[(&str, &str)]) -> Spec {
         let named = |(site, path): &(&str, &str)| ((*site).to_owned(), PathBuf::from(path));
         Spec {
             pool: "a".into(),
-            program: "/bin/false".into(),
+            program: Program {
+                version: "8.2".into(),
+                path: "/bin/false".into(),
+                object: None,
+            },
             environment: Vec::new(),
             identity: None,
             chroot: chroot.map(PathBuf::from),
@@ -695,6 +732,19 @@ mod tests {
             roots: roots.iter().map(named).collect(),
             watch: false,
         }
+    }
+
+    #[test]
+    fn a_program_without_weir_php_is_described_by_the_loader_s_line() {
+        let words = "ERROR: ld.so: object '/w.so' from LD_PRELOAD cannot be preloaded: ignored. / Usage: php";
+        let said = not_loaded(Path::new("/bin/php"), Path::new("/w.so"), words);
+        assert!(
+            said.starts_with("/bin/php has run without weir-php, and has ended: /w.so was not"),
+            "{said}"
+        );
+        assert!(said.ends_with("; the loader's message: ERROR: ld.so: object '/w.so' from LD_PRELOAD cannot be preloaded: ignored."), "{said}");
+        let said = not_loaded(Path::new("/bin/php"), Path::new("/w.so"), "Usage: php");
+        assert!(said.ends_with("ld.so(8))"), "{said}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! PHP's information about itself: its settings from `weir-php -i`, run as the pool's user with the pool's php.ini.
+//! PHP's information about itself: its settings from `-i` of weir-php, run as the pool's user with the pool's php.ini.
 //!
 //! The pool's own `php_value` and the like are not included: they are set for each request.
 
@@ -79,14 +79,14 @@ impl Php {
 pub(super) fn ask(config: &Config, people: &People) -> Vec<Option<Result<Php, String>>> {
     let ask = |(index, pool): (usize, &weir_config::Pool)| {
         let php = pool.php()?;
-        let (_, program) = match weir_machine::php::find(php.version.as_deref()) {
+        let program = match weir_machine::php::find(php.version.as_deref()) {
             Ok(found) => found,
             Err((cause, _)) => return Some(Err(cause)),
         };
-        if let Err((cause, mend)) = weir_machine::php::check_build(&program) {
+        if let Err((cause, mend)) = weir_machine::php::check_build(program.file()) {
             return Some(Err(format!("{cause}; {mend}")));
         }
-        let mut command = Command::new(&program);
+        let mut command = program.command(Vec::new());
         if php.no_ini {
             command.arg("-n");
         }
@@ -97,7 +97,7 @@ pub(super) fn ask(config: &Config, people: &People) -> Vec<Option<Result<Php, St
             command.arg("-d").arg(format!("{name}={value}"));
         }
         let who = people.pools.get(index).and_then(Option::as_ref);
-        Some(run(command.arg("-i"), who).map_err(|error| format!("{}: {error}", program.display())))
+        Some(run(command.arg("-i"), who).map_err(|error| format!("{}: {error}", program.shown())))
     };
     config.pools.iter().enumerate().map(ask).collect()
 }
@@ -125,13 +125,11 @@ pub(super) fn troubles(
             // Another user may start weir.
             Err(error) if error.contains(NOT_ASKED) => continue,
             Err(error) => {
-                let hint = "weir-php8.2 needs PHP's embed library (Debian: libphp8.2-embed); `weir-php8.2 -v` says more";
-                let hint = hint.replace("8.2", settings.version.as_deref().unwrap_or("8.2"));
                 push(
                     Severity::Error,
                     "runtime",
                     format!("PHP cannot be loaded: {error}"),
-                    hint,
+                    "`weir --version` names the PHP programs that weir can use; `weir fpm -v` runs one".into(),
                 );
                 continue;
             }
@@ -171,7 +169,6 @@ pub(super) fn troubles(
 /// Never as root, because extensions named in php.ini are loaded.
 fn run(command: &mut Command, who: Option<&Who>) -> Result<Php, String> {
     command
-        .env_clear()
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -7,6 +7,7 @@ use std::{
 };
 
 use weir_config::{Pool, Workers};
+use weir_machine::php::Program;
 
 use super::{
     Notes,
@@ -210,29 +211,9 @@ fn time_zones(pool: &Pool, chroot: &Path, php: Option<&Php>, notes: &mut Notes) 
 /// PHP itself: whether its user may run it, and its messages.
 fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes) {
     let Some(php) = pool.php() else { return };
-    if let Ok((_, program)) = weir_machine::php::find(php.version.as_deref())
-        && let Access::No(barrier) = may(who, None, &program, Need::Execute)
+    if let Ok(program) = weir_machine::php::find(php.version.as_deref())
+        && !may_start(pool, &program, who, notes)
     {
-        notes.breaks(
-            format!(
-                "[pool.{}] {} cannot run {}: {barrier}",
-                pool.name,
-                who.name,
-                program.display()
-            ),
-            "PHP runs as the pool's user from its start: no worker starts",
-            barrier.mend(who),
-        );
-        return;
-    }
-    if let Ok((_, program)) = weir_machine::php::find(php.version.as_deref())
-        && let Err((cause, mend)) = weir_machine::php::check_build(&program)
-    {
-        notes.breaks(
-            format!("[pool.{}] {cause}", pool.name),
-            "weir does not start with such a file: requests would fail and end their workers",
-            mend,
-        );
         return;
     }
     let fixed = case.php_setting(index, "opcache.validate_timestamps");
@@ -258,7 +239,7 @@ fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes)
                 notes.warn(
                     format!("[pool.{}] PHP says: {complaint}", pool.name),
                     "PHP starts without the parts that it could not load",
-                    "correct the file in the message; weir-php -i shows the settings in force",
+                    "correct the file in the message; weir fpm -i shows the settings in force",
                 );
             }
         }
@@ -267,10 +248,59 @@ fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes)
                 "[pool.{}] PHP's settings could not be read: {error}",
                 pool.name
             ),
-            "check that weir-php is installed and runs: weir-php8.2 -v",
+            "check that PHP and weir-php are installed and run: weir fpm -v",
         ),
         None => {}
     }
+}
+
+/// Whether PHP may be started as the pool's user, as far as its files tell.
+fn may_start(pool: &Pool, program: &Program, who: &Who, notes: &mut Notes) -> bool {
+    let object = program.object.as_deref().map(|object| (object, Need::Read));
+    for (file, need) in [(program.path.as_path(), Need::Execute)]
+        .into_iter()
+        .chain(object)
+    {
+        if let Access::No(barrier) = may(who, None, file, need) {
+            let what = if need == Need::Read { "read" } else { "run" };
+            notes.breaks(
+                format!(
+                    "[pool.{}] {} cannot {what} {}: {barrier}",
+                    pool.name,
+                    who.name,
+                    file.display()
+                ),
+                "PHP runs as the pool's user from its start: no worker starts",
+                barrier.mend(who),
+            );
+            return false;
+        }
+    }
+    if let Err((cause, mend)) = weir_machine::php::check_build(program.file()) {
+        notes.breaks(
+            format!("[pool.{}] {cause}", pool.name),
+            "weir does not start with such a file: requests would fail and end their workers",
+            mend,
+        );
+        return false;
+    }
+    if let Some(object) = &program.object
+        && let Some(profile) = weir_machine::php::apparmor_profile(&program.path)
+    {
+        notes.warn(
+            format!(
+                "[pool.{}] the AppArmor profile {profile} is enforced for {}",
+                pool.name,
+                program.path.display()
+            ),
+            "if the profile forbids PHP to read weir-php, PHP does not start",
+            format!(
+                "allow it in the profile: {} mr, (then apparmor_parser -r)",
+                object.display()
+            ),
+        );
+    }
+    true
 }
 
 /// The processes of a pool, and their user.

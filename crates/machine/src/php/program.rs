@@ -1,0 +1,149 @@
+//! The program that runs a pool's scripts, and how it is started.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::{ffi::OsStrExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// A PHP program with weir-php's object, or a weir-php that is linked with PHP's library.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Major and minor version of PHP: `8.2`.
+    pub version: String,
+    /// The file that is executed.
+    pub path: PathBuf,
+    /// The object that is loaded into it; `None`: it is weir-php itself.
+    pub object: Option<PathBuf>,
+}
+
+impl Program {
+    /// The file that was built with weir: the object, or the program.
+    pub fn file(&self) -> &Path {
+        self.object.as_deref().unwrap_or(&self.path)
+    }
+
+    /// The arguments that come before all others.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let first = self.object.iter().map(|_| ARGUMENT.into());
+        first.collect()
+    }
+
+    /// The environment to start it with. `environment`: what it would be for any other program. weir-php restores
+    /// LD_PRELOAD before anything else runs.
+    pub fn environment(
+        &self,
+        mut environment: Vec<(OsString, OsString)>,
+    ) -> Vec<(OsString, OsString)> {
+        let Some(object) = &self.object else {
+            return environment;
+        };
+        let before = environment
+            .iter()
+            .position(|(name, _)| name == PRELOAD)
+            .map(|at| environment.swap_remove(at).1)
+            .unwrap_or_default();
+        // With one of these, a php-cgi without the object would run a script, and not look at its arguments.
+        environment.retain(|(name, _)| name != VARIABLE && !OF_CGI.iter().any(|own| name == own));
+        let mut preload = object.clone().into_os_string();
+        if !before.is_empty() {
+            preload.push(":");
+            preload.push(&before);
+        }
+        environment.push((PRELOAD.into(), preload));
+        environment.push((VARIABLE.into(), before));
+        environment
+    }
+
+    /// Runs it on the command line, with this environment and no other.
+    pub fn command(&self, environment: Vec<(OsString, OsString)>) -> Command {
+        let mut command = Command::new(&self.path);
+        command
+            .arg0("weir-php")
+            .args(self.arguments())
+            .env_clear()
+            .envs(self.environment(environment));
+        command
+    }
+
+    /// For messages: the program, and the object in it.
+    pub fn shown(&self) -> String {
+        match &self.object {
+            Some(object) => format!("{} with {}", self.path.display(), object.display()),
+            None => self.path.display().to_string(),
+        }
+    }
+}
+
+/// Whether the loader can find an object at this path: LD_PRELOAD has no quotes (ld.so(8)).
+pub(super) fn can_be_preloaded(object: &Path) -> bool {
+    let path: &OsStr = object.as_os_str();
+    object.is_absolute() && !path.as_bytes().iter().any(|byte| b" :$".contains(byte))
+}
+
+/// The loader loads the objects in this variable before the program's own libraries (ld.so(8)).
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// Has the value of LD_PRELOAD that weir was started with; php/preload.c has the same name.
+const VARIABLE: &str = "WEIR_PHP_PRELOAD";
+
+/// weir-php's object acts only with this argument, and PHP's own programs refuse it; php/preload.c has the same text.
+const ARGUMENT: &str = "--weir-php";
+
+/// The variables by which php-cgi knows that a web server has started it.
+const OF_CGI: [&str; 4] = [
+    "SERVER_SOFTWARE",
+    "SERVER_NAME",
+    "GATEWAY_INTERFACE",
+    "REQUEST_METHOD",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_have_the_same_names() {
+        let source = include_str!("../../../../php/preload.c");
+        assert!(source.contains(&format!("#define VARIABLE \"{VARIABLE}\"")));
+        assert!(source.contains(&format!("#define ARGUMENT \"{ARGUMENT}\"")));
+    }
+
+    #[test]
+    fn the_operator_s_own_preload_stays_behind_ours() {
+        let program = |object: Option<&str>| Program {
+            version: "8.2".into(),
+            path: "/usr/sbin/php-fpm8.2".into(),
+            object: object.map(PathBuf::from),
+        };
+        let of = |object: Option<&str>, own: &[(&str, &str)]| {
+            let own = own.iter().map(|(name, value)| (name.into(), value.into()));
+            let mut all = program(object).environment(own.collect());
+            all.sort();
+            let text = |(name, value): &(OsString, OsString)| {
+                format!("{}={}", name.display(), value.display())
+            };
+            all.iter().map(text).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            of(None, &[("A", "1"), ("LD_PRELOAD", "j")]),
+            "A=1 LD_PRELOAD=j"
+        );
+        assert_eq!(
+            of(Some("/o"), &[("A", "1")]),
+            "A=1 LD_PRELOAD=/o WEIR_PHP_PRELOAD="
+        );
+        assert_eq!(
+            of(
+                Some("/o"),
+                &[("LD_PRELOAD", "j"), ("REQUEST_METHOD", "GET")]
+            ),
+            "LD_PRELOAD=/o:j WEIR_PHP_PRELOAD=j"
+        );
+        assert!(can_be_preloaded(Path::new("/usr/lib/weir/a.so")));
+        for no in ["/a b/a.so", "/a:b/a.so", "/$LIB/a.so", "a.so"] {
+            assert!(!can_be_preloaded(Path::new(no)), "{no}");
+        }
+    }
+}
