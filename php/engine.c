@@ -37,18 +37,32 @@ static const char FUNCTION_NOT_IN_FPM[] = "chroot";
 
 static int (*register_built_in)(void);
 
+/*
+ * Takes an extension away before its start, when it has functions, but no constants, classes and settings yet. The numbers of
+ * extensions must stay without a gap: PHP uses their count as the size of tables, and as the next number.
+ */
+static void take_away(zend_module_entry *gone)
+{
+	int number = gone->module_number;
+	if (gone->functions) {
+		zend_unregister_functions(gone->functions, -1, CG(function_table));
+	}
+	zend_hash_str_del(&module_registry, gone->name, strlen(gone->name));
+	zend_module_entry *module;
+	ZEND_HASH_FOREACH_PTR(&module_registry, module) {
+		if (module->module_number > number) {
+			module->module_number--;
+		}
+	} ZEND_HASH_FOREACH_END();
+}
+
 static int register_those_of_fpm(void)
 {
 	int result = register_built_in();
 	for (size_t at = 0; at < sizeof NOT_IN_FPM / sizeof *NOT_IN_FPM; at++) {
-		const char *name = NOT_IN_FPM[at];
-		zend_module_entry *module = zend_hash_str_find_ptr(&module_registry, name, strlen(name));
+		zend_module_entry *module = zend_hash_str_find_ptr(&module_registry, NOT_IN_FPM[at], strlen(NOT_IN_FPM[at]));
 		if (module) {
-			/* Its start has not run yet, so it has no constants, classes and settings. */
-			if (module->functions) {
-				zend_unregister_functions(module->functions, -1, CG(function_table));
-			}
-			zend_hash_str_del(&module_registry, name, strlen(name));
+			take_away(module);
 		}
 	}
 	zend_hash_str_del(CG(function_table), FUNCTION_NOT_IN_FPM, sizeof FUNCTION_NOT_IN_FPM - 1);

@@ -54,9 +54,19 @@ step "weir-php" make --no-print-directory php
 # The real binary against real programs. All are compiled first, so that no processor waits while another links. They run one
 # after another, because some measure time.
 step "programs of the tests" "$cargo" test --locked --package weir --test '*' --no-run --quiet
+# PHP-FPM first, then the other programs that weir-php may run in: the same tests.
+php_hosts() {
+    for host in cgi cli embed; do
+        echo "=== weir-php in $host"
+        export WEIR_TEST_HOST="$host"
+        tests php || return 1
+    done
+    unset WEIR_TEST_HOST
+}
 for program in tidy front tls fastcgi queue own_php egress operators applications fpm manager php; do
     step "tests with real programs, $program" tests "$program"
 done
+step "tests of weir-php in other PHP programs" php_hosts
 echo
 while read -r test; do
     echo "=== UNSTEADY: $test failed beside others and passed alone. Find the cause."

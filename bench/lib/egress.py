@@ -35,7 +35,7 @@ HAPROXY = Way("haproxy")
 class Egress:
     """Calls of some kind. `ways`: in which each server is measured."""
 
-    programs = ("nginx", "haproxy", "openssl", "ip", "php-fpm", "php-cgi", "php-config", "libphp", "php-curl")
+    programs = ("nginx", "haproxy", "openssl", "ip", "php-fpm", "php-cgi", "php-config", "php-curl")
     ways = (READY, WEIR, PUBLISHED, TUNED, HAPROXY)
 
     def __init__(self, key, title):

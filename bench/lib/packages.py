@@ -29,7 +29,6 @@ PACKAGES = {
     "openssl": "openssl",
     "ip": "iproute2",
     "php-config": "php-dev",
-    "libphp": "libphp-embed",
     "mariadbd": "mariadb-server-core",
     "mariadb-install-db": "mariadb-server-core",
     # Named together with the web server and PHP that it accepts, so that apt chooses nothing larger.
@@ -39,7 +38,6 @@ PACKAGES = {
 ELSEWHERE = {
     "php-curl": "/usr/lib/php/[0-9]*/curl.so",
     "mod_php": "/usr/lib/apache2/modules/libphp*.so",
-    "libphp": "/usr/lib/libphp*.so",
     "wordpress": "/usr/share/wordpress/wp-login.php",
     "mariadbd": "/usr/sbin/mariadbd",
 }
@@ -97,7 +95,7 @@ def build(weir=None):
     result = subprocess.run(argv, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
     if result.returncode:
         raise Missing("cargo build --release failed")
-    # weir-php, for each PHP that can be embedded here. If a weir of this repository is given, it finds this weir-php
+    # weir-php, for each PHP that has headers here. If a weir of this repository is given, it finds this weir-php
     # too, and must not find one of an older source.
     if find("php-config"):
         if subprocess.run(["make", "--no-print-directory", "-C", f"{REPOSITORY}/php"], stdout=sys.stderr).returncode:

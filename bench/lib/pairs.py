@@ -5,7 +5,7 @@ import argparse
 import collections
 import os
 
-from . import egress, measure, peers, processes, works
+from . import backends, egress, load, measure, peers, processes, stacks, works
 from .sidecars import Sidecar
 
 NAMES = ("weir", "nginx")
@@ -118,6 +118,44 @@ class Calls(Pair):
         return shared.origins.tree
 
 
+class Nobody(stacks.Part):
+    """No processes behind the servers."""
+
+    def __init__(self):
+        super().__init__(list)
+
+    def stop(self):
+        pass
+
+
+class Computing(Pair):
+    """A script that only computes, with one PHP worker in each: weir's own, and PHP-FPM's behind nginx. The CPU time is that of PHP's
+    processes alone."""
+
+    programs = ("php-fpm", "php-config", "nginx")
+    path, mark = "/compute.php", "computed "
+    pool = backends.Pool("static", 1, 1, 1, 1)
+
+    def __init__(self, name, title):
+        super().__init__(f"pair-{name}", None, title)
+
+    def begin(self, context):
+        return Nobody()
+
+    def start(self, name, shared, context):
+        stack = stacks.Stack(name, context.settings, self.pool, context.new_folder(name))
+        turn = lambda: load.clients(context.settings.programs, stack.url(self.path), 1, SECONDS, contains=self.mark)
+
+        def check():
+            processes.wait_for(lambda: stack.get(self.path)[0] == 200, 20, f"{name} does not answer {self.path}", stack.server.tree)
+            context.same_settings.check(name, stack.get)
+
+        return warm(Side(stack.workers, turn, stack.stop), check)
+
+    def behind(self, shared):
+        return shared
+
+
 def warm(side, check):
     """The side, after a check and a first turn that does not count."""
     try:
@@ -134,6 +172,7 @@ EQUAL = 1
 
 WORKS = {pair.key: pair for pair in (
     *(Front(name, threads) for threads in (EQUAL, 0) for name in ("fastcgi-64", "fastcgi-4", "static-1k", "static-100k", "static-100m")),
+    Computing("php-compute", "A script of arrays, calls, strings and regular expressions, one PHP worker each"),
     Calls("egress-near", "Calls through the sidecar alone, 16 kept callers"),
     Calls("egress-rate", "5,000 calls a second of 1 KB through the sidecar"),
 )}

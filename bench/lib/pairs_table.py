@@ -27,6 +27,7 @@ ASKED = (
     ("pair-h2-static", CPU, 1.0, True),
     ("pair-h2-fastcgi", CPU, 0.9, True),
     ("pair-compress", CPU, 0.7, True),
+    ("pair-php-compute", CPU, 1.0, True),
     ("pair-egress-near", CPU, 0.85, True),
     ("pair-egress-rate", CPU, 0.85, True),
 )

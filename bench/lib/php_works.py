@@ -27,8 +27,8 @@ class Nothing:
 class PhpWork:
     """A script, a pool, a load, and the stacks that are compared."""
 
-    # The files that weir-php is built from are among them.
-    programs = ("php-fpm", "php-cgi", "php-config", "libphp")
+    # PHP's headers, which weir-php is built with, are among them.
+    programs = ("php-fpm", "php-cgi", "php-config")
     path = "/line.php"
     expected = php.LINE
     fallback = ""
