@@ -49,7 +49,7 @@ fields! {
         max_connections_per_address, trusted, forwarded_by, untrusted_forwarded in passes_untrusted,
         max_rate_clients, max_waiting_passwords, spool_dir, max_spool, compress_threads, compress_memory, compress_cache, http2_memory,
         server_software, admin, admin_tcp, admin_token_file,
-        ready_saturation, ready_stalled, site_histograms, process_priority in priority, resolver, process_max,
+        ready_saturation, ready_stalled, site_histograms, process_priority in priority, resolver, process_max, php_starts,
         emergency_restart_threshold, emergency_restart_interval,
     }
     Listener {
@@ -84,9 +84,9 @@ fields! {
         ping_response, access_log, access_format, access_suppress_path,
     }
     Php {
-        php in version, php_ini in ini, no_php_ini in no_ini, php_define in define, watch_root,
+        php in version, php_ini in ini, no_php_ini in no_ini, php_define in define, opcache_memory, watch_root,
         request_slowlog_timeout in slowlog_timeout, request_slowlog_trace_depth in slowlog_depth, slowlog,
-        process_dumpable in dumpable, apparmor_hat,
+        process_dumpable in dumpable, apparmor_hat, master_idle_timeout in idle_timeout,
     }
     Workers {
         max_children, self_call_workers, worker_memory, max_spawn_rate, crash_limit, crash_window, crash_pause,

@@ -140,6 +140,8 @@ pub struct Server {
     pub priority: Option<i32>,
     /// Maximum number of workers of all pools together. 0: only each pool's own limit.
     pub process_max: usize,
+    /// How many pools may load PHP at the same time. 0: one for each core, at least 2.
+    pub php_starts: usize,
     /// If this many workers of a pool die by SIGSEGV or SIGBUS within `emergency_restart_interval`, the pool is
     /// restarted. 0: never.
     pub emergency_restart_threshold: usize,
@@ -636,6 +638,8 @@ pub struct Php {
     pub no_ini: bool,
     /// PHP settings that override php.ini, including those that PHP reads only at its start.
     pub define: Vec<(String, String)>,
+    /// OPcache's shared memory, bytes; only whole megabytes count. 0: what php.ini says.
+    pub opcache_memory: u64,
     /// `php_value`, `php_flag`, `php_admin_value` and `php_admin_flag`, in this order.
     pub settings: Vec<PhpSetting>,
     /// Restart the pool when a symlink on the way to a site's root changes.
@@ -650,6 +654,8 @@ pub struct Php {
     pub dumpable: bool,
     /// AppArmor hat of the pool's processes.
     pub apparmor_hat: Option<String>,
+    /// A pool without workers for this time ends its PHP (on demand). Zero: never.
+    pub idle_timeout: Duration,
     /// Number, user and environment of the workers.
     pub workers: Workers,
 }

@@ -420,6 +420,8 @@ fn php(php: &Php, row: &Row) -> Printed {
         "php_flag" => settings(false, true),
         "php_admin_value" => settings(true, false),
         "php_admin_flag" => settings(true, true),
+        "master_idle_timeout" if php.workers.pm != Pm::OnDemand => Foreign,
+        "opcache_memory" if php.opcache_memory == 0 => Absent,
         "max_memory" if php.workers.max_memory == 0 => Absent,
         "max_memory" => field(&php.workers, row),
         _ => match field(php, row) {

@@ -306,6 +306,12 @@ impl Masters {
         }
     }
 
+    /// How many of them load PHP now.
+    pub(super) fn are_loading(&self) -> usize {
+        let loads = |master: &&Master| master.channel.is_some() && master.inputs.is_none();
+        self.list.iter().filter(loads).count()
+    }
+
     /// Ends all masters except those in `used`, with all their workers.
     pub(super) fn keep_only(&mut self, used: &[MasterId], now: Instant) {
         for master in &mut self.list {

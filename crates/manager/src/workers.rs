@@ -21,6 +21,7 @@ mod command;
 mod crashes;
 mod master;
 mod memory_left;
+mod on_demand;
 mod php;
 mod pool;
 mod quota;
@@ -44,7 +45,8 @@ use weir_sys::process::Exit;
 
 use self::{
     crashes::Crashes,
-    master::{EarlierMaster, Php},
+    master::{EarlierMaster, MasterRules, Php},
+    on_demand::OnDemand,
     quota::Quota,
     worker::{Claim, Link, Started, Worker},
 };
@@ -67,6 +69,8 @@ pub(super) struct Pools {
     process_max: usize,
     /// Whether it was logged that this limit is reached.
     process_max_told: bool,
+    /// How many masters may load PHP at the same time.
+    php_starts: usize,
     stopping: Stopping,
     /// When to measure memory; `None`: no pool depends on it.
     look: Option<Instant>,
@@ -127,6 +131,8 @@ struct Context<'c> {
     masters: &'c mut Masters,
     /// Messages for the gateway.
     news: &'c mut Vec<ToGateway>,
+    /// How many masters may load PHP at the same time.
+    php_starts: usize,
 }
 
 #[derive(Debug)]
@@ -166,7 +172,16 @@ impl Pools {
                         .and_then(|pools| pools.master_of(&settings.name));
                     let is_same = |id: &MasterId| before.keep && masters.does(*id, &spec);
                     let same = last.filter(is_same);
-                    let grace = config.server.shutdown_timeout;
+                    let rules = MasterRules {
+                        grace: config.server.shutdown_timeout,
+                        on_demand: (workers.pm == Pm::OnDemand).then(|| {
+                            OnDemand::new(
+                                settings
+                                    .php()
+                                    .map_or(Duration::ZERO, |php| php.idle_timeout),
+                            )
+                        }),
+                    };
                     let slow = SlowLog::open(&settings.name, settings.php()?, &plan.groups);
                     let slow = slow.map_err(note);
                     let logs = Logs {
@@ -179,7 +194,7 @@ impl Pools {
                         last,
                         version: version.unwrap_or_default(),
                     };
-                    Kind::Php(Box::new(Php::new(spec, logs, earlier, grace, now)))
+                    Kind::Php(Box::new(Php::new(spec, logs, earlier, rules, now)))
                 }
             };
             Some(Pool {
@@ -218,6 +233,10 @@ impl Pools {
             list,
             process_max: config.server.process_max,
             process_max_told: false,
+            php_starts: match config.server.php_starts {
+                0 => std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)),
+                starts => starts,
+            },
             stopping: Stopping::No,
             news: Vec::new(),
         })
@@ -230,9 +249,14 @@ impl Pools {
                 now,
                 masters,
                 news: &mut self.news,
+                php_starts: self.php_starts,
             };
-            for pool in &mut self.list {
-                pool.tick_master(&mut context);
+            for asked in [true, false] {
+                for pool in &mut self.list {
+                    if pool.is_asked() == asked {
+                        pool.tick_master(&mut context);
+                    }
+                }
             }
             self.start_wanted(now, masters);
             for pool in &mut self.list {
@@ -401,6 +425,7 @@ impl Pools {
             now,
             masters,
             news: &mut self.news,
+            php_starts: self.php_starts,
         };
         for pool in &mut self.list {
             pool.hear(news, stopping, &mut context);
@@ -424,6 +449,7 @@ impl Pools {
                     now,
                     masters,
                     news: &mut self.news,
+                    php_starts: self.php_starts,
                 };
                 pool.renew(Some(asked), &mut context);
             }
@@ -623,6 +649,7 @@ impl Pools {
             now,
             masters,
             news: &mut self.news,
+            php_starts: self.php_starts,
         };
         for pool in &mut self.list {
             while pool.may_start(now) {

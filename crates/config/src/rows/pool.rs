@@ -29,6 +29,8 @@ pub(super) const POOL: &[Row] = &[
         "The same for on/off settings (php).").only(&["php"]),
     key(&[Pool], "php_define", Kind::PhpIni, Absent("none"),
         "PHP settings that replace those of php.ini, as with `php -d`; also settings that PHP reads only at its start, such as `opcache.memory_consumption` (php).").only(&["php"]),
+    key(&[Pool], "opcache_memory", Kind::Size { min: 8 << 20, max: 1 << 40 }, Absent("`opcache.memory_consumption` of php.ini, 128M without it"),
+        "Memory for OPcache, which all workers of the pool share: `\"64M\"`, whole megabytes. It is taken when PHP is loaded (php).").only(&["php"]),
     key(&[Pool], "watch_root", Kind::Bool, Value("false"),
         "Restart the pool within a second when a symbolic link in the path of a site's root changes. Old workers finish their requests (php).").only(&["php"]),
     key(&[Pool], "command", Kind::Program, Absent("required with `runtime = \"command\"`"),
@@ -68,6 +70,9 @@ pub(super) const POOL: &[Row] = &[
          after `max_requests`, `max_memory` or a crash do not count.").only(&["php", "command"]),
     key(&[Pool], "process_idle_timeout", Kind::Duration { zero: false }, Value("\"10s\""),
         "A worker that is free for this time is stopped (ondemand, auto). `auto` waits longer if stopped workers were soon needed again.").only(&["php", "command"]),
+    key(&[Pool], "master_idle_timeout", Kind::Duration { zero: true }, Value("\"1m\""),
+        "A pool that has had no worker for this time ends its PHP, with OPcache's memory. The next request loads PHP again. \
+         `\"0\"`: never (php with ondemand).").only(&["php"]),
     key(&[Pool], "max_requests", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
         "A worker is replaced after this number of requests (php, command). 0: never.").called(&["PHP_FCGI_MAX_REQUESTS"]).only(&["php", "command"]),
     key(&[Pool], "max_memory", Kind::Size { min: 1, max: SIZE_MAX }, Absent("none"),

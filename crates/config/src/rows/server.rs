@@ -100,6 +100,8 @@ pub(super) const SERVER: &[Row] = &[
          wait behind its own workers for a processor."),
     key(&[Server], "process_max", Kind::Count { min: 0, max: 1_000_000 }, Value("0"),
         "Maximum number of workers of all pools together. 0: only the limits of the pools.").called(&["process.max"]),
+    key(&[Server], "php_starts", Kind::Count { min: 0, max: 100_000 }, Value("0"),
+        "How many pools may load PHP at the same time. Pools with waiting requests go first. 0: one for each core, at least 2."),
     key(&[Server], "emergency_restart_threshold", Kind::Count { min: 0, max: 100_000 }, Value("0"),
         "A pool is restarted when this many of its workers end with SIGSEGV or SIGBUS within `emergency_restart_interval`, \
          because its shared memory may be damaged. 0: never."),

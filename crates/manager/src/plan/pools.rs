@@ -358,6 +358,11 @@ fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Ve
     for (name, value) in &php.define {
         fields.push(("define", format!("{name}={value}").into()));
     }
+    if php.opcache_memory > 0 {
+        let megabytes = php.opcache_memory >> 20;
+        let setting = format!("opcache.memory_consumption={megabytes}");
+        fields.push(("define", setting.into()));
+    }
     for setting in &php.settings {
         let who = if setting.admin { "admin" } else { "user" };
         let (name, value) = (&setting.name, &setting.value);

@@ -20,7 +20,7 @@ use weir_control::ToGateway;
 use weir_observe::{error_log::tell, events};
 use weir_sys::{memory, process::Exit};
 
-use super::{Context, Kind, Pool, about_pool, next_number};
+use super::{Context, Kind, Pool, about_pool, next_number, on_demand::OnDemand};
 use crate::{
     gateway::{Lifetime, back_off, describe_pause},
     handover::Handed,
@@ -38,8 +38,12 @@ pub(super) struct Php {
     next: Option<Renewal>,
     /// Masters whose last workers are finishing, with the time when they are killed.
     old: Vec<(MasterId, Instant)>,
-    /// When to start a master; `None` while there is one.
+    /// When to start a master; `None` while there is one, and while a pool on demand is cold.
     due: Option<Instant>,
+    /// The start that is due waits until fewer masters load PHP.
+    waits_for_turn: bool,
+    /// `None`: the pool always has a master.
+    pub(super) on_demand: Option<OnDemand>,
     /// Number of masters in a row that died before they forked a worker, or could not load PHP.
     failures: u32,
     /// Whether the present master has forked a worker.
@@ -58,6 +62,14 @@ pub(super) struct Php {
     look: Option<Instant>,
     /// How long the workers of an old master may take to finish.
     grace: Duration,
+}
+
+/// What the configuration says about a pool's masters.
+pub(super) struct MasterRules {
+    /// How long the workers of an old master may take to finish.
+    pub(super) grace: Duration,
+    /// Whether PHP is loaded only when it is needed.
+    pub(super) on_demand: Option<OnDemand>,
 }
 
 /// Whether the pool belongs to a configuration on trial.
@@ -113,12 +125,13 @@ pub(super) struct EarlierMaster {
 }
 
 impl Php {
-    /// A pool whose master is the earlier one, or is started now and warmed up with the scripts of that.
+    /// A pool whose master is the earlier one, or is started now and warmed up with the scripts of that. A pool on demand
+    /// without an earlier master is cold.
     pub(super) fn new(
         spec: Rc<Spec>,
         logs: Logs,
         earlier: EarlierMaster,
-        grace: Duration,
+        rules: MasterRules,
         now: Instant,
     ) -> Self {
         let EarlierMaster {
@@ -126,6 +139,7 @@ impl Php {
             last,
             version,
         } = earlier;
+        let is_cold = rules.on_demand.is_some() && last.is_none();
         Self {
             version,
             look: spec.watch.then_some(now + LOOK),
@@ -134,7 +148,9 @@ impl Php {
             current: same,
             next: None,
             old: Vec::new(),
-            due: same.is_none().then_some(now),
+            due: (same.is_none() && !is_cold).then_some(now),
+            waits_for_turn: false,
+            on_demand: rules.on_demand,
             failures: 0,
             has_forked: false,
             was_short: false,
@@ -142,12 +158,24 @@ impl Php {
             warm_from: last,
             again: None,
             trial: Trial::Over,
-            grace,
+            grace: rules.grace,
         }
     }
 
-    pub(super) fn is_ready(&self) -> bool {
+    /// Whether it can fork workers.
+    pub(super) fn has_master(&self) -> bool {
         self.current.is_some()
+    }
+
+    /// Whether a master is being prepared, or a start is due or has failed.
+    pub(super) fn is_starting(&self) -> bool {
+        self.next.is_some() || self.due.is_some() || matches!(self.trial, Trial::Failed(_))
+    }
+
+    /// Its master ends when no other generation needs it.
+    pub(super) fn forget_master(&mut self) {
+        self.current = None;
+        self.again = None;
     }
 
     pub(super) fn current(&self) -> Option<MasterId> {
@@ -165,8 +193,11 @@ impl Php {
         let look = self.look.filter(|_| self.may_look());
         let old = self.old.iter().map(|(_, until)| *until).min();
         let again = self.may_begin_again().then_some(self.since);
-        let times = [self.due, stage, look, old, again];
-        times.into_iter().flatten().min()
+        // If it waits for its turn, the end of another start wakes the manager.
+        let begins = [self.due, again].map(|time| time.filter(|_| !self.waits_for_turn));
+        let idle = self.on_demand.as_ref().and_then(OnDemand::deadline);
+        let times = [stage, look, old, idle];
+        times.into_iter().chain(begins).flatten().min()
     }
 
     /// From now on a failed master is not retried, but reported ([`failure`](Self::failure)).
@@ -228,6 +259,10 @@ impl Pool {
             context.news.extend(asked.map(|id| done(id, true, text)));
             return context.news.push(self.ready());
         };
+        if php.is_cold() {
+            let text = "no process to restart: the next request loads PHP";
+            return context.news.extend(asked.map(|id| done(id, true, text)));
+        }
         if php.next.is_some() {
             let again = php.again.get_or_insert_default();
             match again.len() < MAX_ASKED {
@@ -244,6 +279,7 @@ impl Pool {
     /// As [`renew`](Self::renew), at the next tick.
     pub(super) fn renew_soon(&mut self, news: &mut Vec<ToGateway>) {
         match &mut self.kind {
+            Kind::Php(php) if php.is_cold() => {}
             Kind::Php(php) => {
                 php.again.get_or_insert_default();
             }
@@ -259,6 +295,14 @@ impl Pool {
         let Kind::Php(php) = &mut self.kind else {
             return;
         };
+        php.waits_for_turn = context.masters.are_loading() >= context.php_starts;
+        if php.waits_for_turn {
+            match php.current {
+                Some(_) => php.again.get_or_insert_default().extend(asked),
+                None => php.due = Some(context.now),
+            }
+            return;
+        }
         php.due = None;
         let spec = Rc::new(php.spec.renewed());
         match context.masters.start(&spec, &php.logs) {
@@ -283,10 +327,21 @@ impl Pool {
     /// Starts a master if one is due, gives up stages that take too long, and checks the sites' roots.
     pub(super) fn tick_master(&mut self, context: &mut Context<'_>) {
         let now = context.now;
+        self.cool_down(now);
+        let may_stay_cold = self.may_stay_cold();
+        let is_asked = self.is_asked();
         let Kind::Php(php) = &mut self.kind else {
             return;
         };
+        if php.is_cold() && is_asked {
+            return self.begin(Vec::new(), context);
+        }
         if php.due.is_some_and(|due| due <= now) {
+            if may_stay_cold && php.warm_from.is_none() {
+                php.due = None;
+                php.waits_for_turn = false;
+                return;
+            }
             return self.begin(Vec::new(), context);
         }
         if php.next.as_ref().is_some_and(|next| next.until <= now) {
@@ -376,7 +431,9 @@ impl Pool {
     /// The new master has finished a stage, or has `failed` to do so in time. If warming up fails, the restart
     /// continues without it.
     fn stage_is_over(&mut self, failed: bool, context: &mut Context<'_>) {
-        let Context { now, masters, news } = context;
+        let Context {
+            now, masters, news, ..
+        } = context;
         let now = *now;
         let Kind::Php(php) = &mut self.kind else {
             return;
@@ -450,6 +507,7 @@ impl Pool {
         let Some(next) = php.next.take() else {
             return;
         };
+        let was_cold = php.on_demand.is_some() && php.current.is_none() && self.generation > 0;
         if let Some(before) = php.current.replace(next.master) {
             php.old.push((before, now + php.grace));
             php.failures = 0;
@@ -459,7 +517,8 @@ impl Pool {
         php.version = next.version;
         php.since = now;
         php.warm_from = None;
-        self.generation += 1;
+        // No worker is to be replaced then.
+        self.generation += u32::from(!was_cold);
         self.down = false;
         let text = format!(
             "PHP {} is loaded: new workers replace the old ones",

@@ -43,6 +43,7 @@ impl Pool {
         self.workers.iter().filter(is_new).count()
     }
 
+    /// Whether the gateway may request workers.
     pub(super) fn is_ready(&self) -> bool {
         match &self.kind {
             Kind::Command(_) => true,
@@ -70,14 +71,24 @@ impl Pool {
         }
     }
 
+    /// Whether workers can be started now.
+    fn can_start(&self) -> bool {
+        match &self.kind {
+            Kind::Command(_) => true,
+            Kind::Php(php) => php.has_master(),
+        }
+    }
+
     pub(super) fn may_start(&self, now: Instant) -> bool {
-        self.is_ready()
+        self.can_start()
             && self.processes() < self.quota.most
             && self.quota.due().is_some_and(|due| due <= now)
     }
 
     pub(super) fn start(&mut self, context: &mut Context<'_>) {
-        let Context { now, masters, news } = context;
+        let Context {
+            now, masters, news, ..
+        } = context;
         let now = *now;
         self.quota.start(now);
         let number = next_number();
@@ -283,7 +294,7 @@ impl Pool {
             let look = worker.next_look().filter(|_| !stopping);
             [worker.until, look, worker.forked_by()]
         });
-        let start = match self.is_ready() && self.processes() < self.quota.most && !stopping {
+        let start = match self.can_start() && self.processes() < self.quota.most && !stopping {
             true => self.quota.due(),
             false => None,
         };

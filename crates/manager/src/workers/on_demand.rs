@@ -1,0 +1,89 @@
+//! PHP that is loaded when it is needed: a pool with `pm = "ondemand"` has no process before its first request, and none
+//! after it was idle for a while. So a machine can have thousands of pools of which few are used.
+//!
+//! ```text
+//! cold ── a worker is requested ──► the master loads PHP ──► warm ── no worker for `master_idle_timeout` ──► cold
+//! ```
+//!
+//! The gateway sees no difference: it may request workers of a cold pool, and gets them when PHP is loaded.
+//!
+//! Loading PHP takes a processor for some 10 ms and more, so only some masters do it at the same time (`php_starts` of
+//! `[server]`). Pools that are asked for workers go first.
+
+use std::time::{Duration, Instant};
+
+use super::{Kind, Pool, master::Php};
+
+/// What a pool on demand has besides its master.
+#[derive(Debug)]
+pub(super) struct OnDemand {
+    /// A master that has had no worker for this time ends. `None`: it stays.
+    limit: Option<Duration>,
+    /// Since when it has had none.
+    idle_since: Option<Instant>,
+}
+
+impl OnDemand {
+    /// `limit`: zero for no limit.
+    pub(super) fn new(limit: Duration) -> Self {
+        Self {
+            limit: (!limit.is_zero()).then_some(limit),
+            idle_since: None,
+        }
+    }
+
+    /// When the master ends, if it gets no worker before.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        Some(self.idle_since? + self.limit?)
+    }
+}
+
+impl Php {
+    /// Whether it has no master, and gets one when a worker is requested.
+    pub(super) fn is_cold(&self) -> bool {
+        self.on_demand.is_some() && !self.has_master() && !self.is_starting()
+    }
+
+    /// Whether workers may be requested: now, or as soon as PHP is loaded for them.
+    pub(super) fn is_ready(&self) -> bool {
+        self.has_master() || self.is_cold()
+    }
+}
+
+impl Pool {
+    /// Whether workers are wanted that only a master can fork which is not there.
+    pub(super) fn is_asked(&self) -> bool {
+        self.quota.wanted > 0 && matches!(&self.kind, Kind::Php(php) if !php.has_master())
+    }
+
+    /// Whether the master that is due is not needed yet: a pool on demand waits for a request.
+    pub(super) fn may_stay_cold(&self) -> bool {
+        let Kind::Php(php) = &self.kind else {
+            return false;
+        };
+        // A gateway that knows that the pool is down requests nothing.
+        php.on_demand.is_some() && self.quota.wanted == 0 && !self.down
+    }
+
+    /// Ends a master that has had no worker for long enough.
+    pub(super) fn cool_down(&mut self, now: Instant) {
+        let is_used = !self.workers.is_empty() || self.quota.wanted > 0;
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        let is_used = is_used || !php.has_master() || php.is_starting();
+        let Some(on_demand) = &mut php.on_demand else {
+            return;
+        };
+        if is_used {
+            on_demand.idle_since = None;
+            return;
+        }
+        on_demand.idle_since.get_or_insert(now);
+        if on_demand.deadline().is_some_and(|until| until <= now) {
+            on_demand.idle_since = None;
+            php.forget_master();
+            log::info!(pool = self.name.as_str(); "no worker for master_idle_timeout: PHP ends until the next request");
+        }
+    }
+}

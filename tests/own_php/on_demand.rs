@@ -1,0 +1,175 @@
+//! Pools that load PHP at their first request and end it when nobody asks any more.
+
+use std::fs;
+
+use rustix::process::Signal;
+use weir_test::process::signal;
+use weir_test::{Setup, Weir, php, wait_until};
+
+use super::{masters, pid, pool_status, setup, workers};
+
+/// Pools named `p0`, `p1`, … with these lines, each with a site of its name.
+fn pools(setup: Setup, count: usize, lines: &str) -> Setup {
+    let root = setup.root();
+    (0..count).fold(setup, |setup, number| {
+        setup.more(&format!(
+            "[pool.p{number}]\nruntime = \"php\"\n{}{lines}\n\
+             [site.p{number}]\nhosts = [\"p{number}\"]\nroot = \"{}\"\npool = \"p{number}\"\n",
+            php::identity(),
+            root.display()
+        ))
+    })
+}
+
+/// Asks the site with this name; the status.
+fn ask(weir: &Weir, host: &str) -> u16 {
+    weir.request("GET", "/pid.php", &[("Host", host)], b"")
+        .status
+}
+
+fn none_runs(weir: &Weir) {
+    wait_until("no process of PHP is left", || {
+        masters(weir).is_empty() && workers(weir).is_empty()
+    });
+}
+
+const QUICK: &str =
+    "pm = \"ondemand\"\nprocess_idle_timeout = \"200ms\"\nmaster_idle_timeout = \"200ms\"\n";
+
+#[test]
+fn php_is_loaded_at_the_first_request_and_ended_when_nobody_asks() {
+    let weir = setup(QUICK).window().start();
+    assert!(masters(&weir).is_empty() && workers(&weir).is_empty());
+    let first = pid(&weir);
+    none_runs(&weir);
+    // And again, as often as somebody asks.
+    let second = pid(&weir);
+    assert_ne!(first, second);
+    none_runs(&weir);
+    weir.wait_for_error(&["app", "PHP ends until the next request"]);
+    assert_eq!(pool_status(&weir)["workers"]["started"], 2);
+}
+
+#[test]
+fn a_master_stays_for_ever_if_the_time_is_zero() {
+    let lines =
+        "pm = \"ondemand\"\nprocess_idle_timeout = \"100ms\"\nmaster_idle_timeout = \"0\"\n";
+    let weir = setup(lines).start();
+    pid(&weir);
+    wait_until("no worker is left", || workers(&weir).is_empty());
+    let master = masters(&weir);
+    assert_eq!(master.len(), 1);
+    pid(&weir);
+    wait_until("no worker is left", || workers(&weir).is_empty());
+    assert_eq!(masters(&weir), master);
+}
+
+#[test]
+fn only_pools_that_are_asked_have_processes() {
+    let weir = pools(
+        setup("pm = \"static\"\nmax_children = 1\n"),
+        50,
+        "pm = \"ondemand\"\n",
+    )
+    .start();
+    pid(&weir);
+    for host in ["p7", "p31"] {
+        assert_eq!(ask(&weir, host), 200);
+    }
+    assert_eq!(masters(&weir).len(), 3);
+}
+
+#[test]
+fn pools_that_are_asked_load_php_before_those_that_only_start() {
+    let first = setup(QUICK).server("php_starts = 1");
+    let weir = pools(first, 30, "pm = \"static\"\nmax_children = 1\n").start();
+    // It is the first of the configuration, and nevertheless the last if nobody asks.
+    pid(&weir);
+    let loaded = masters(&weir).len();
+    assert!(loaded < 31, "all were loaded before it");
+    for number in [0, 29] {
+        assert_eq!(ask(&weir, &format!("p{number}")), 200);
+    }
+    wait_until("all are loaded, one after another", || {
+        (0..30).all(|number| ask(&weir, &format!("p{number}")) == 200)
+    });
+}
+
+#[test]
+fn many_pools_that_are_asked_at_once_all_answer() {
+    let first = setup("pm = \"ondemand\"\n").server("php_starts = 2");
+    let weir = pools(first, 24, "pm = \"ondemand\"\nmax_children = 1\n").start();
+    std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..24)
+            .map(|number| (&weir, format!("p{number}")))
+            .map(|(weir, host)| scope.spawn(move || ask(weir, &host)))
+            .collect();
+        for asked in asking {
+            assert_eq!(asked.join().unwrap(), 200);
+        }
+    });
+}
+
+#[test]
+fn php_that_cannot_be_loaded_is_said_at_the_first_request_and_tried_again() {
+    let ini = "php_define = { \"opcache.preload\" = \"PRELOAD\", \"opcache.preload_user\" = \"www-data\" }\n";
+    let setup = setup("");
+    let preload = setup.root().join("preload.php");
+    let weir = setup
+        .pool(&format!(
+            "{QUICK}{}",
+            ini.replace("PRELOAD", preload.to_str().unwrap())
+        ))
+        .start();
+    let answer = weir.get("/pid.php");
+    assert_eq!(answer.status, 503, "{answer:?}");
+    weir.wait_for_error(&["app", "PHP cannot be started", "preload"]);
+    fs::write(&preload, "<?php").unwrap();
+    weir_test::weir::mode(&preload, 0o644);
+    weir.get_until("/pid.php", |answer| answer.status == 200);
+    none_runs(&weir);
+}
+
+#[test]
+fn a_master_that_dies_is_started_again_by_the_next_request() {
+    let weir = setup("pm = \"ondemand\"\nprocess_idle_timeout = \"100ms\"\n").start();
+    pid(&weir);
+    wait_until("no worker is left", || workers(&weir).is_empty());
+    signal(masters(&weir)[0].pid, Signal::KILL);
+    weir.wait_for_error(&["app", "the pool's PHP master died"]);
+    none_runs(&weir);
+    pid(&weir);
+    // Also while it works.
+    let master = masters(&weir).remove(0);
+    signal(master.pid, Signal::KILL);
+    weir.get_until("/pid.php", |answer| answer.status == 200);
+}
+
+#[test]
+fn reloads_and_restarts_start_nothing_that_nobody_uses() {
+    let site = pools(
+        setup("pm = \"ondemand\"\n").window(),
+        5,
+        "pm = \"ondemand\"\n",
+    );
+    let weir = site.start();
+    assert_eq!(ask(&weir, "p3"), 200);
+    let before = masters(&weir);
+    assert_eq!(before.len(), 1);
+    weir.signal(Signal::HUP);
+    weir.wait_for_error(&["reloaded: the new configuration serves"]);
+    assert_eq!(
+        masters(&weir),
+        before,
+        "the master was kept, and no other one started"
+    );
+    let restart = weir.command(&["pool", "p1", "restart"]).output().unwrap();
+    let said = String::from_utf8_lossy(&restart.stdout);
+    assert!(
+        restart.status.success() && said.contains("no process to restart"),
+        "{restart:?}"
+    );
+    assert_eq!(masters(&weir), before);
+    assert_eq!(ask(&weir, "p1"), 200);
+    assert_eq!(masters(&weir).len(), 2);
+}
