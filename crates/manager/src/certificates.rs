@@ -1,8 +1,10 @@
 //! The certificates of a generation: given to the keeper and to gateways, and given anew when their files change.
 //!
 //! The manager opens the files with its own rights and reads none of them: the keeper does, and tells the chain, which is
-//! public. With `key_isolation = false` the gateway gets the open files instead. Files are looked at several times a
-//! second. A pair that does not fit together is nearly always half written, so it is tried again before anybody is told.
+//! public. With `key_isolation = false` the gateway gets the open files instead. Files that have changed ([`changes`]) are looked
+//! at several times a second. A pair that does not fit together is nearly always half written, so it is tried again before anybody is told.
+
+mod changes;
 
 use std::{
     cell::RefCell,
@@ -20,6 +22,7 @@ use weir_control::{GivenCertificate, TlsFiles, ToGateway};
 use weir_sys::memory;
 use weir_tls::ClientAuthority;
 
+use self::changes::{Changes, Files};
 use super::{
     acme::{Demanded, in_folder},
     keeper::{Held, HeldKey, Keeper, Refused},
@@ -44,6 +47,7 @@ pub(super) struct Certificates {
     /// The certificates in the files of `client_ca`.
     authorities: BTreeMap<PathBuf, Vec<Vec<u8>>>,
     look_at: Instant,
+    changes: Changes,
     /// [`Keeper::starts`] and [`Tickets::turns`](super::keeper::Tickets::turns) that the gateway knows of.
     keeper_starts: u64,
     ticket_turns: u64,
@@ -124,6 +128,7 @@ impl Certificates {
             local,
             authorities,
             look_at: now,
+            changes: Changes::default(),
             keeper_starts: starts,
             ticket_turns: keeper.borrow().tickets.turns(),
         };
@@ -136,6 +141,10 @@ impl Certificates {
             }
         }
         certificates.demanded = demanded;
+        let list = &certificates.list;
+        certificates
+            .changes
+            .begin(list.len() as u32, &files_of(list));
         let ordered = |index: usize| {
             let Some(certificate) = config.certificates.get(index) else {
                 return true;
@@ -322,7 +331,7 @@ impl Certificates {
         }
         if looks && now >= self.look_at {
             self.look_at = now
-                + match self.list.len() {
+                + match self.changes.unwatched() {
                     0..=MANY => LOOK_EVERY,
                     _ => LOOK_AT_MANY_EVERY,
                 };
@@ -366,11 +375,18 @@ impl Certificates {
 
     /// Gives the gateway the certificates whose files have changed.
     fn look(&mut self) -> Vec<ToGateway> {
-        let list = self.list.iter().enumerate();
-        let changed = list.filter_map(|(index, one)| one.has_changed().then_some(index));
-        let changed: Vec<usize> = changed.collect();
+        let list = &self.list;
+        let changed = self.changes.take(list.len() as u32, &files_of(list));
+        let changed = changed.into_iter();
+        let changed = changed.map(|number| number as usize);
+        let changed: Vec<usize> = changed
+            .filter(|index| self.list[*index].has_changed())
+            .collect();
         if changed.is_empty() {
             return Vec::new();
+        }
+        for index in &changed {
+            self.changes.look_again(*index as u32);
         }
         let stamps: Vec<Option<Stamps>> = changed
             .iter()
@@ -438,6 +454,7 @@ impl Certificates {
 
     /// Gives the gateway a certificate on demand, which may be new.
     fn use_demanded(&mut self, index: usize) -> Vec<ToGateway> {
+        self.changes.watch_one(index as u32, &files_of(&self.list));
         if self.list[index].files.is_none() || self.list[index].has_changed() {
             let loaded = self.load(&[index]);
             let loaded = loaded.map(|mut results| results.pop().unwrap_or(Ok(())));
@@ -604,6 +621,14 @@ impl Installed {
     }
 }
 
+/// The files of each certificate.
+fn files_of<'l>(list: &'l [Installed]) -> impl Fn(u32) -> Files<'l> {
+    move |number| {
+        let one = &list[number as usize];
+        [&*one.chain, &*one.key]
+    }
+}
+
 /// Opens a file, and nothing else that could be at this path.
 fn open_file(path: &Path) -> Result<File, String> {
     /// Opening a pipe does not wait for its writer.
@@ -677,6 +702,6 @@ const RECENT: Duration = Duration::from_secs(10);
 /// How often files are looked at: a change is used within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(400);
 
-/// The same with more than [`MANY`] certificates, because each look costs two system calls for each of them.
+/// The same if more than [`MANY`] certificates are looked at each time, because that costs two system calls for each of them.
 const LOOK_AT_MANY_EVERY: Duration = Duration::from_millis(900);
 const MANY: usize = 1000;

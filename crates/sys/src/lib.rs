@@ -10,6 +10,7 @@ pub mod epoll;
 pub mod file;
 pub mod glob;
 pub mod identity;
+pub mod inotify;
 pub mod limits;
 pub mod listener;
 pub mod log_file;
