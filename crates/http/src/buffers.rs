@@ -1,17 +1,31 @@
 //! Buffers that all connections of a reactor share.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 thread_local! {
     /// What a connection reads goes through this buffer. What cannot be used at once is copied.
     static INPUT: RefCell<Box<[u8]>> = RefCell::new(vec![0; INPUT_SIZE].into_boxed_slice());
+    /// How often clients' sockets were read.
+    static READS: Cell<u64> = const { Cell::new(0) };
     /// Buffers for output that are not in use.
     static OUTPUT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Reads into the shared buffer. `read` must not use it again.
 pub(crate) fn with_input<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
+    count_read();
     INPUT.with_borrow_mut(|input| read(input))
+}
+
+/// How often this reactor has read from clients. What was looked up since the last read is as new as if each request of that
+/// read had looked it up.
+pub fn reads() -> u64 {
+    READS.get()
+}
+
+/// A carrier reads, and does not use [`with_input`].
+pub(crate) fn count_read() {
+    READS.set(READS.get() + 1);
 }
 
 /// An empty buffer for output.

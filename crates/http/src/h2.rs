@@ -165,9 +165,8 @@ impl<X: Front> Connection<X> {
         if let Some(ending) = self.overdue(now) {
             return Some(ending);
         }
-        let mut requests = TURN_REQUESTS;
         for _ in 0..TURN_ROUNDS {
-            if let Some(ending) = self.read_and_write(&mut requests, now) {
+            if let Some(ending) = self.read_and_write(now) {
                 return Some(ending);
             }
             if let Some(kind) = self.shared.exceeded() {
@@ -188,7 +187,7 @@ impl<X: Front> Connection<X> {
     }
 
     /// Lets `h2` read and write, and begins the requests that have come.
-    fn read_and_write(&mut self, requests: &mut u32, now: u64) -> Option<Ending> {
+    fn read_and_write(&mut self, now: u64) -> Option<Ending> {
         let waker = self.streams.wire_waker();
         let cx = &mut Context::from_waker(&waker);
         if let State::Handshake(handshake) = &mut self.state {
@@ -205,22 +204,11 @@ impl<X: Front> Connection<X> {
             let State::Open(open) = &mut self.state else {
                 return None;
             };
-            if *requests == 0 {
-                // Others have their turn before more requests begin.
-                self.streams.wake_wire();
-                match open.poll_closed(cx) {
-                    Poll::Pending => break,
-                    Poll::Ready(closed) => return Some(self.closed(closed.err())),
-                }
-            }
             match open.poll_accept(cx) {
                 Poll::Pending => break,
                 Poll::Ready(None) => return Some(self.closed(None)),
                 Poll::Ready(Some(Err(error))) => return Some(self.closed(Some(error))),
-                Poll::Ready(Some(Ok((request, respond)))) => {
-                    *requests -= 1;
-                    self.begin(request, respond, now);
-                }
+                Poll::Ready(Some(Ok((request, respond)))) => self.begin(request, respond, now),
             }
         }
         if let Some(ping) = &mut self.ping {
@@ -584,9 +572,6 @@ fn after(since: u64, time: Duration) -> u64 {
         (since, time) => since.saturating_add(time),
     }
 }
-
-/// Requests that a connection may begin in one turn.
-const TURN_REQUESTS: u32 = 16;
 
 /// How often a turn reads and writes.
 const TURN_ROUNDS: usize = 16;

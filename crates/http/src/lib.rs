@@ -39,6 +39,7 @@ use weir_net::Socket;
 use self::request::MAX_INTERIM;
 pub use self::{
     body::{Body, Part, Reply, Stream, Truncated, Tunnel, Tunnelled},
+    buffers::reads,
     conn::{ConnState, Phase, REST_AFTER, Timeouts, spare_from},
     fields::Fields,
     head::{Head, Target},

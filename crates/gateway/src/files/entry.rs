@@ -1,6 +1,7 @@
 //! A file as it was when it was opened.
 
 use std::{
+    cell::Cell,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     rc::Rc,
@@ -32,6 +33,8 @@ pub struct FileEntry {
     settled: bool,
     /// It is a script, by its name or by its first bytes.
     source: bool,
+    /// The turn and the read after which it was found to be current.
+    current_at: Cell<(u64, u64)>,
     /// Its compressed forms in memory, as far as this entry knows them.
     pub(crate) forms: KnownForms,
 }
@@ -189,6 +192,7 @@ impl From<LoadedFile> for FileEntry {
             negotiable,
             settled,
             source,
+            current_at: Cell::default(),
             forms: KnownForms::default(),
         }
     }
@@ -229,12 +233,21 @@ impl FileEntry {
         chosen.unwrap_or(&self.identity)
     }
 
-    /// Whether the names still lead to the opened files, unchanged. One system call per file.
-    pub fn is_current(&self, root: BorrowedFd<'_>) -> bool {
+    /// Whether the names still lead to the opened files, unchanged. One system call per file, for all requests that came with
+    /// the same read in this turn, which began at `now`.
+    pub fn is_current(&self, root: BorrowedFd<'_>, now: u64) -> bool {
+        let read = (now, weir_http::reads());
+        if self.current_at.get() == read {
+            return true;
+        }
         let is_same = |one: &Representation| {
             file::stat_at(root, &one.path).is_ok_and(|stat| stat == one.stat)
         };
-        is_same(&self.identity) && self.variants.iter().all(is_same)
+        let is_current = is_same(&self.identity) && self.variants.iter().all(is_same);
+        if is_current {
+            self.current_at.set(read);
+        }
+        is_current
     }
 
     /// Whether no new variant has appeared; false if that cannot be checked without waiting.

@@ -343,12 +343,15 @@ fn a_time_in_the_future_or_before_1970_is_not_passed_on() {
 fn a_file_that_was_replaced_is_sent_as_it_was_opened() {
     let made = Made::new(&[b'a'; 100_000], Some(MODIFIED));
     let reply = get(&made.entry, &[]);
+    let root = file::open_dir(made.dir.path()).unwrap();
+    assert!(made.entry.is_current(root.as_fd(), 1));
     let path = made.dir.path().join("file.txt");
     fs::write(path.with_extension("new"), vec![b'b'; 100_000]).unwrap();
     fs::rename(path.with_extension("new"), path).unwrap();
     assert_eq!(bytes(&reply), [b'a'; 100_000]);
-    let root = file::open_dir(made.dir.path()).unwrap();
-    assert!(!made.entry.is_current(root.as_fd()));
+    // In the same turn, without a read in between, nobody looks again.
+    assert!(made.entry.is_current(root.as_fd(), 1));
+    assert!(!made.entry.is_current(root.as_fd(), 2));
 }
 
 proptest! {

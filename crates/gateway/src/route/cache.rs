@@ -6,7 +6,7 @@
 //! |---|---|
 //! | the folder that a root leads to | 1 s ([`ROOT_AGE`]) |
 //! | "this script exists" and what it is, "this folder exists" | 1 s ([`KNOWN_AGE`]); that something does *not* exist is never cached |
-//! | a file: contents, length, type, validators | 0 s: one stat for each request, which finds what it needs in memory, since the descriptor stays open; that also means that its inode cannot become another file |
+//! | a file: contents, length, type, validators | 0 s: one stat for each request, or for those that came with one read, which finds what it needs in memory, since the descriptor stays open; that also means that its inode cannot become another file |
 //! | that there is no new `.br`, `.zst`, `.gz` beside it | 1 s; existing ones are checked like the file |
 //!
 //! Of roots on file systems behind a network or another process (NFS, SMB, FUSE), nothing is cached: there even a stat may

@@ -112,7 +112,7 @@ impl Lookup for OnReactor<'_> {
         let kept = files.get(space.id, path, now)?;
         let (slot, look) = (kept.slot, kept.look_for_variants);
         let entry = kept.entry.clone();
-        if !entry.is_current(root.fd()) {
+        if !entry.is_current(root.fd(), now) {
             files.remove(space.id, path);
             return None;
         }

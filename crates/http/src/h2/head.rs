@@ -1,5 +1,7 @@
 //! Heads: of requests as the exchange gets them, and of answers as `h2` sends them.
 
+use std::sync::LazyLock;
+
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header, request,
 };
@@ -75,6 +77,7 @@ pub(super) fn response(status: StatusCode, fields: &Fields, length: Option<u64>)
     let mut head = Response::new(());
     *head.status_mut() = status;
     let headers = head.headers_mut();
+    headers.reserve(USUAL_FIELDS);
     put(headers, fields, length.is_some());
     if let Some(length) = length {
         headers.insert(header::CONTENT_LENGTH, length.into());
@@ -102,8 +105,9 @@ pub(super) fn trailers(fields: &Fields) -> HeaderMap {
 
 /// Adds the fields that are not about the connection (RFC 9113 §8.2.2).
 fn put(headers: &mut HeaderMap, fields: &Fields, without_length: bool) {
-    for (name, value) in fields.iter() {
-        let is_left_out = match Name::of(name) {
+    for (text, value) in fields.iter() {
+        let name = Name::of(text);
+        let is_left_out = match name {
             Some(
                 Name::Connection
                 | Name::KeepAlive
@@ -117,14 +121,24 @@ fn put(headers: &mut HeaderMap, fields: &Fields, without_length: bool) {
         if is_left_out {
             continue;
         }
+        let known = name.and_then(|name| NAMES[name as usize].clone());
+        let name = known.or_else(|| HeaderName::from_bytes(text).ok());
         // Fields of an answer were checked when they were added.
-        if let (Ok(name), Ok(value)) =
-            (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
-        {
+        if let (Some(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
             headers.append(name, value);
         }
     }
 }
+
+/// The well-known names as `h2` has them, in their order.
+static NAMES: LazyLock<Vec<Option<HeaderName>>> = LazyLock::new(|| {
+    let names = Name::ALL.iter();
+    let names = names.map(|name| HeaderName::from_bytes(name.as_str().as_bytes()));
+    names.map(Result::ok).collect()
+});
+
+/// For so many fields an answer has room from the beginning.
+const USUAL_FIELDS: usize = 12;
 
 const TOO_LARGE: Refused = Refused {
     status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -212,6 +226,14 @@ mod tests {
             assert_eq!(read(&uri, &fields).unwrap_err().status, 431);
         }
         read("/", &[("x", "y"); 10]).unwrap();
+    }
+
+    #[test]
+    fn well_known_names_are_those_of_http() {
+        for name in Name::ALL {
+            let known = NAMES[*name as usize].as_ref().unwrap();
+            assert!(known.as_str().eq_ignore_ascii_case(name.as_str()));
+        }
     }
 
     #[test]

@@ -60,6 +60,8 @@ struct Inner {
     budget: usize,
     /// Frames that may still begin in this turn.
     frames: u32,
+    /// Requests that may still come in this turn.
+    requests: u32,
     /// DATA came in this turn.
     has_data: bool,
     received_at: u64,
@@ -109,6 +111,7 @@ impl Shared {
                 goodbye: Vec::new(),
                 budget: TURN_BYTES,
                 frames: TURN_FRAMES,
+                requests: TURN_REQUESTS,
                 has_data: false,
                 received_at: now,
                 incomplete_since: now,
@@ -121,6 +124,7 @@ impl Shared {
         let mut inner = self.inner.borrow_mut();
         inner.budget = if may_read { TURN_BYTES } else { 0 };
         inner.frames = TURN_FRAMES;
+        inner.requests = TURN_REQUESTS;
         inner.has_data = false;
     }
 
@@ -236,7 +240,11 @@ impl Inner {
             false => self.budget.saturating_sub(taken),
         };
         buf.set_filled(before + taken);
-        Poll::Ready(Ok(()))
+        match taken {
+            // It would look like the end.
+            0 => Poll::Pending,
+            _ => Poll::Ready(Ok(())),
+        }
     }
 
     fn read_socket(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -244,6 +252,7 @@ impl Inner {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
         if socket.tls().is_none() {
+            buffers::count_read();
             return Pin::new(socket).poll_read(cx, buf);
         }
         // TLS would fill the whole buffer with zeros first, so that an idle connection holds all pages of it.
@@ -256,15 +265,22 @@ impl Inner {
         })
     }
 
+    /// Whether a frame is next, and belongs to another turn. Frames behind the last request do not: they may reset it, and
+    /// then it is not begun.
+    fn is_enough(&self, bytes: &[u8]) -> bool {
+        let is_request = || !self.is_in_head && bytes.get(3).is_none_or(|kind| *kind == HEADERS);
+        self.incoming.is_between() && (self.frames == 0 || (self.requests == 0 && is_request()))
+    }
+
     /// Counts the frames that begin. Returns how many of the bytes belong to this turn: those before the first frame that
     /// is too many for it.
     fn received(&mut self, all: &[u8]) -> usize {
         let mut bytes = all;
         while !bytes.is_empty() {
+            if self.is_enough(bytes) {
+                break;
+            }
             if self.incoming.is_between() {
-                if self.frames == 0 {
-                    break;
-                }
                 self.frames -= 1;
             }
             if let Some(payload) = self.incoming.payload(&mut bytes) {
@@ -303,6 +319,9 @@ impl Inner {
         let kind = match head.kind {
             DATA if head.length < SMALL_DATA && !has(END_STREAM) => Kind::Small,
             HEADERS | CONTINUATION => {
+                if head.kind == HEADERS {
+                    self.requests = self.requests.saturating_sub(1);
+                }
                 let is_whole = has(END_HEADERS);
                 let is_usual = is_whole && head.kind == HEADERS;
                 self.is_in_head = !is_whole;
@@ -483,6 +502,11 @@ pub(super) const TURN_BYTES: usize = 256 * 1024;
 /// Frames that may begin in one turn: those of a client that sends many small ones cost more than their bytes.
 pub(super) const TURN_FRAMES: u32 = 64;
 
+/// Requests, or trailers, that may come in one turn: others have their turn before more requests begin. `h2` keeps, as long as
+/// the connection lives, the memory for as many as it once had at the same time (about 1 KB each), and most are answered in
+/// their turn.
+pub(super) const TURN_REQUESTS: u32 = 8;
+
 /// WINDOW_UPDATE frames that a client may send besides those that the limit counts: at first, for each request, and for
 /// each DATA frame that weir sends and that is not small.
 const EXPLAINED_AT_FIRST: u32 = 16;
@@ -536,6 +560,7 @@ mod tests {
             goodbye: Vec::new(),
             budget: TURN_BYTES,
             frames: u32::MAX,
+            requests: u32::MAX,
             has_data: false,
             received_at: 7,
             incomplete_since: NEVER,
@@ -601,6 +626,14 @@ mod tests {
         (inner.budget, inner.frames) = (TURN_BYTES, 100);
         assert_eq!(read(&mut inner, 1000), Some(ping.repeat(7)));
         assert!(inner.ahead.is_empty());
+        // If a read ends with the last frame of a turn, the next one is no end of the stream.
+        inner.frames = 2;
+        inner.ahead = bytes.clone();
+        assert_eq!(read(&mut inner, 2 * ping.len()), Some(ping.repeat(2)));
+        assert_eq!(read(&mut inner, 1000), None);
+        assert_eq!(inner.budget, 0);
+        (inner.budget, inner.frames) = (TURN_BYTES, 100);
+        assert_eq!(read(&mut inner, 1000), Some(ping.repeat(8)));
         // A long frame is no more than one, in however many parts it comes.
         inner.frames = 1;
         inner.ahead = frame(DATA, 0, &[0; 3000]);
@@ -610,6 +643,22 @@ mod tests {
                 .sum::<usize>(),
             3009
         );
+    }
+
+    #[test]
+    fn a_turn_takes_so_many_requests_and_what_is_behind_them() {
+        let mut inner = inner(100);
+        inner.requests = 2;
+        let reset = frame(RST_STREAM, 0, b"1234");
+        let usual = frame(HEADERS, END_HEADERS, b"abc");
+        let (begin, end) = (
+            frame(HEADERS, 0, b"a"),
+            frame(CONTINUATION, END_HEADERS, b"bc"),
+        );
+        let bytes = [&usual[..], &begin, &end, &reset, &usual].concat();
+        assert_eq!(inner.received(&bytes), bytes.len() - usual.len());
+        inner.requests = 1;
+        assert_eq!(inner.received(&usual), usual.len());
     }
 
     #[test]
