@@ -9,6 +9,7 @@ mod files;
 mod http;
 mod http2;
 mod http2_reloads;
+mod http3;
 mod keeper;
 mod local_ca;
 mod many;

@@ -55,7 +55,7 @@ fields! {
     Listener {
         backlog, ipv6only, owner, group, mode, acl_users, acl_groups, max_head, max_headers, header_timeout,
         body_timeout, idle_timeout, send_timeout, max_requests_per_connection, proxy_protocol,
-        http2,
+        http2, http3,
     }
     Http2Limits {
         http2_max_streams in streams, http2_max_resets in resets, http2_max_pings in pings,

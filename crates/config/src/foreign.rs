@@ -54,7 +54,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ),
     (
         "http3 quic",
-        "HTTP/3 is not built yet: clients use HTTP/1.1, or HTTP/2 and HTTP/3 to a proxy in front",
+        "write http3 = true in a [listen.NAME] with tls = true",
     ),
     (
         "proxy_pass proxypass proxypassreverse proxypassmatch reverse_proxy proxy grpc_pass uwsgi_pass scgi_pass \

@@ -233,6 +233,8 @@ pub struct Listener {
     pub proxy_protocol: bool,
     /// Whether clients may use HTTP/2.
     pub http2: Http2,
+    /// Clients may use HTTP/3, on the same port over UDP.
+    pub http3: bool,
     /// What they may do then.
     pub http2_limits: Http2Limits,
 }

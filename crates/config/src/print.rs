@@ -164,7 +164,7 @@ fn http(config: &Config, listener: &Listener, row: &Row) -> Printed {
         "max_head" | "max_headers" | "header_timeout" | "idle_timeout" | "send_timeout" => {
             field(listener, row)
         }
-        "body_timeout" | "max_requests_per_connection" | "proxy_protocol" | "http2" => {
+        "body_timeout" | "max_requests_per_connection" | "proxy_protocol" | "http2" | "http3" => {
             field(listener, row)
         }
         _ => match socket(listener, row) {

@@ -8,7 +8,9 @@ use std::time::Duration;
 use crate::{
     document::{Document, Named},
     entries::Entries,
-    model::{Certificate, ClientAuth, Hsts, Http2, Listener, ListenerTls, Protocol, Site, Tls},
+    model::{
+        Address, Certificate, ClientAuth, Hsts, Http2, Listener, ListenerTls, Protocol, Site, Tls,
+    },
     scalar::{self, Checked, wrong},
     sink::Sink,
 };
@@ -30,10 +32,11 @@ pub(crate) fn certificates(
         listener.tls = of_listener(name, entries, (&names, has_auto), sink);
         if listener.protocol != Protocol::Http {
             listener.tls = None;
-            listener.http2 = Http2::Off;
+            (listener.http2, listener.http3) = (Http2::Off, false);
             continue;
         }
         listener.http2 = http2(listener, entries, sink);
+        listener.http3 = listener.http3 && http3(listener, entries, sink);
     }
     let certificate = |Named { name, entries }: &Named| Certificate {
         name: name.clone(),
@@ -154,6 +157,27 @@ fn http2(listener: &Listener, entries: &Entries, sink: &mut Sink) -> Http2 {
     };
     sink.error(entries.span("http2"), message, hint);
     Http2::Off
+}
+
+/// Whether a listener that says so can take HTTP/3.
+fn http3(listener: &Listener, entries: &Entries, sink: &mut Sink) -> bool {
+    let (message, hint) = match &listener.address {
+        Address::Unix(_) => (
+            "`http3 = true` needs an address with a port: QUIC has no unix sockets",
+            "write address = \"0.0.0.0:443\", or remove http3",
+        ),
+        _ if !entries.bool("tls") => (
+            "`http3 = true` needs `tls = true`",
+            "write tls = true: HTTP/3 is always encrypted",
+        ),
+        _ if listener.proxy_protocol => (
+            "`http3 = true` and `proxy_protocol = true` exclude each other: over UDP no proxy says whose connection it is",
+            "remove one of them",
+        ),
+        _ => return listener.tls.is_some(),
+    };
+    sink.error(entries.span("http3"), message, hint);
+    false
 }
 
 fn of_site(

@@ -56,6 +56,10 @@ messages! {
     85 => Challenges { number; file },
     86 => CertificateOrders(; file),
     87 => CertificateRefused { name, pause },
+    88 => Quic { gateway, secret },
+    89 => Datagrams { listener, reactor; socket },
+    90 => Inbox { reactor; socket },
+    91 => Outbox { gateway, reactor; socket },
     75 => Former { id, later, found },
     76 => ManagerLog(log),
 }

@@ -39,7 +39,7 @@ pub use operator_actions::{ActionResult, OperatorActions};
 pub use outbox::ManagerHandle;
 pub use tls::{
     CertificateOrder, CertificateOrders, Challenges, DemandReport, GivenCertificate,
-    GivenChallenge, TicketSecrets, TlsFiles, TlsGiven,
+    GivenChallenge, QuicGiven, TicketSecrets, TlsFiles, TlsGiven,
 };
 
 /// The source of a call.
@@ -141,6 +141,38 @@ pub enum ToGateway<F = OwnedFd> {
     },
     /// The keys of session tickets. At run time: they have changed.
     TicketKeys(TicketSecrets),
+    /// The secret of the IDs of QUIC's connections, which all gateways share.
+    Quic {
+        /// The number of this gateway; later ones have higher numbers.
+        gateway: u32,
+        /// One key.
+        secret: TicketSecrets,
+    },
+    /// A UDP socket for QUIC.
+    Datagrams {
+        /// Index into `Config::listeners`.
+        listener: u16,
+        /// The reactor that reads it.
+        reactor: u16,
+        /// The socket, non-blocking.
+        socket: F,
+    },
+    /// The inbox of a reactor: datagrams that others have received for its connections.
+    Inbox {
+        /// The reactor.
+        reactor: u16,
+        /// An end of a pair.
+        socket: F,
+    },
+    /// The other end of an inbox, of this gateway or an earlier one.
+    Outbox {
+        /// The number of that gateway.
+        gateway: u32,
+        /// Its reactor.
+        reactor: u16,
+        /// The other end.
+        socket: F,
+    },
     /// The answers to challenges of authorities, in the form of [`Challenges::encode`]: all that are in force. Answered with
     /// [`ToManager::ChallengesSet`].
     Challenges {

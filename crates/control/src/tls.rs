@@ -13,6 +13,21 @@ pub struct TlsGiven {
     pub signers: Vec<(u16, OwnedFd)>,
     /// The keys of tickets.
     pub tickets: TicketSecrets,
+    /// What HTTP/3 needs.
+    pub quic: QuicGiven,
+}
+
+/// What a gateway gets for QUIC; empty if no listener has HTTP/3.
+#[derive(Debug, Default)]
+pub struct QuicGiven {
+    /// The number of this gateway, and the secret of the IDs of connections.
+    pub secret: Option<(u32, TicketSecrets)>,
+    /// UDP sockets: index into `Config::listeners`, reactor, socket.
+    pub sockets: Vec<(u16, u16, OwnedFd)>,
+    /// The inboxes of this gateway, by reactor.
+    pub inboxes: Vec<(u16, OwnedFd)>,
+    /// Those of this and earlier gateways, by gateway and reactor.
+    pub outboxes: Vec<(u32, u16, OwnedFd)>,
 }
 
 /// Certificates whose keys the keeper has, and the authorities of clients.

@@ -49,6 +49,21 @@ pub(super) struct Seat {
     place: Option<ConnectionPermit>,
 }
 
+impl Seat {
+    /// Of a connection that was just registered.
+    pub(super) fn new(registered: Registered, place: ConnectionPermit) -> Seat {
+        Seat {
+            _registered: registered,
+            place: Some(place),
+        }
+    }
+
+    /// Takes the place for another seat.
+    pub(super) fn take_place(&mut self) -> Option<ConnectionPermit> {
+        self.place.take()
+    }
+}
+
 /// Accepts connections on `fd` until the gateway drains. Runs on the reactor `home`.
 ///
 /// # Errors
@@ -314,10 +329,7 @@ impl Terms {
         }
         let registered = Registered::new(conn.clone());
         let slot = registered.slot();
-        let seat = Seat {
-            _registered: registered,
-            place: Some(place),
-        };
+        let seat = Seat::new(registered, place);
         let front = Seated::new(gateway, conn, seat);
         // Four kinds of task: a task is as large as the largest future in it.
         let task = match &settings.protocol {

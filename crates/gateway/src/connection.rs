@@ -7,7 +7,7 @@ use weir_config::{Http2, Listener, Protocol};
 use weir_http::{
     Begun, ConnState, Front, Phase, Request, Timeouts, Tunnelled, fastcgi,
     h1::{self, Limits},
-    h2,
+    h2, h3,
 };
 use weir_net::Socket;
 
@@ -15,7 +15,7 @@ use super::{
     Gateway,
     accept::{self, Seat},
     conn::Conn,
-    exchange, fastcgi_front,
+    exchange, fastcgi_front, quic,
     record::Record,
 };
 
@@ -54,9 +54,21 @@ impl Seated {
 
 /// Serves `socket` by HTTP/2, which its client has chosen. `ahead`: bytes that were read from it.
 pub(super) fn http2(front: Seated, socket: Socket, ahead: Vec<u8>) -> h2::Connection<Seated> {
-    let listener = front.listener();
+    let limits = stream_limits(front.listener());
+    let memory = &front.gateway.http2_memory;
+    h2::Connection::new(front, socket, ahead, limits, memory)
+}
+
+/// Serves `quic`, which carries HTTP/3.
+pub(super) fn http3(front: Seated, quic: weir_net::quic::Connection) -> h3::Connection<Seated> {
+    let limits = stream_limits(front.listener());
+    h3::Connection::new(front, quic, limits)
+}
+
+/// The limits of connections with several requests.
+fn stream_limits(listener: &Listener) -> h2::Limits {
     let (heads, limits) = (limits(listener), &listener.http2_limits);
-    let limits = h2::Limits {
+    h2::Limits {
         head: heads.head,
         fields: heads.fields,
         streams: limits.streams,
@@ -67,9 +79,7 @@ pub(super) fn http2(front: Seated, socket: Socket, ahead: Vec<u8>) -> h2::Connec
         stream_window: limits.stream_window,
         window: limits.window,
         ping: limits.ping,
-    };
-    let memory = &front.gateway.http2_memory;
-    h2::Connection::new(front, socket, ahead, limits, memory)
+    }
 }
 
 /// The limits of a listener's messages.
@@ -141,6 +151,12 @@ impl Front for Seated {
         }
     }
 
+    fn connected(&mut self, quic: weir_net::quic::Connection) {
+        if let Some(seat) = &mut self.seat {
+            quic::connected(self.gateway, &self.conn, seat, quic);
+        }
+    }
+
     fn handshake_failed(&self, why: &str) {
         let (listener, from) = (self.listener_name(), self.conn.endpoints.remote_addr());
         match why {
@@ -168,7 +184,11 @@ impl Front for Seated {
     fn limit_exceeded(&self, what: &str) {
         let (listener, from) = (self.listener_name(), self.conn.endpoints.remote_addr());
         log::warn!(
-            "closed an HTTP/2 connection: its client exceeded {what} of [listen.{listener}], from {from}"
+            "closed an {} connection: its client exceeded {what} of [listen.{listener}], from {from}",
+            match &self.conn.endpoints.tls {
+                Some(info) if info.http3 => "HTTP/3",
+                _ => "HTTP/2",
+            }
         );
     }
 }

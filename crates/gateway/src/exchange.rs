@@ -245,6 +245,9 @@ fn check_head(record: &Record) -> Result<(), Refusal> {
         (None, _) if head.version == Version::HTTP_11 => {
             return bad("an HTTP/1.1 request without Host");
         }
+        (None, _) if head.version == Version::HTTP_3 => {
+            return bad("an HTTP/3 request without :authority and Host");
+        }
         (None, _) if head.version == Version::HTTP_2 => {
             return bad("an HTTP/2 request without :authority and Host");
         }
@@ -590,6 +593,7 @@ fn respond(
                 .insert(name.as_str(), &rendered(value, &record));
         }
     }
+    https::add_alt_svc(reply, conn, &record);
     if let Some(rate) = record.rate_fields() {
         rate.add_to(&mut reply.headers);
     }

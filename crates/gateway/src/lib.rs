@@ -47,6 +47,7 @@ mod params;
 mod policy;
 mod pool_log;
 mod proxied;
+mod quic;
 mod rates;
 mod reactors;
 mod read_ahead;
@@ -128,6 +129,8 @@ pub(crate) struct Gateway {
     pub(crate) router: Arc<Router>,
     /// What connections with TLS share; `None`: no listener has TLS.
     pub(crate) tls: Option<Arc<weir_tls::Server>>,
+    /// What reactors need for HTTP/3, until they start.
+    quic: quic::Quic,
     pub(crate) pools: Vec<&'static PoolHandle>,
     /// The policies of requests from each listener, in the configuration's order; for HTTP the router has them.
     pub(crate) listener_policies: Vec<Policy>,
@@ -406,6 +409,8 @@ impl Gateway {
         } = surroundings;
         let chroot = reach.chroot.clone();
         let router = Arc::new(Router::with_reach(&config, reach)?);
+        let mut tls = tls;
+        let quic = quic::Quic::new(tls.as_mut().map(|given| std::mem::take(&mut given.quic)))?;
         let tls = tls::server(&config, tls, &router, (reactors.most, &manager))?;
         let tally = Arc::new(Tally::new(
             reactors.most,
@@ -495,6 +500,7 @@ impl Gateway {
                 .filter(|most| *most < u64::MAX),
             router,
             tls,
+            quic,
             pools,
             listener_policies,
             config,
@@ -628,6 +634,7 @@ fn start_reactor(
         blocks::collect_here();
         let pulse = gateway.pulses.add(Thread::Reactor(home));
         spawn_local(accept::take_in(gateway, home, mailbox));
+        quic::start(gateway, home);
         for (listener, socket) in sockets {
             if gateway.is_agent_check(listener) {
                 agent_check::start(gateway, listener, socket);

@@ -14,12 +14,12 @@
 //! `h2` refuses what RFC 9113 calls malformed, and limits some of what attackers do; [`wire`] counts the rest. Connections stay
 //! on their reactor, because their compression state cannot move.
 
-mod file;
-mod head;
-mod limits;
-mod memory;
+pub(crate) mod file;
+pub(crate) mod head;
+pub(crate) mod limits;
+pub(crate) mod memory;
 mod output;
-mod ready;
+pub(crate) mod ready;
 mod send;
 mod stream;
 mod streams;
@@ -40,6 +40,7 @@ use h2::{
     Ping, PingPong, Reason, RecvStream,
     server::{self, Handshake, SendResponse},
 };
+use http::Version;
 use tokio::io::AsyncWrite;
 use weir_http1::Name;
 use weir_net::{LINGER, Socket, linger};
@@ -274,7 +275,7 @@ impl<X: Front> Connection<X> {
         };
         let (parts, body) = request.into_parts();
         let id = respond.stream_id().as_u32();
-        let head = match head::request(parts, &self.limits) {
+        let head = match head::request(parts, Version::HTTP_2, &self.limits) {
             Ok(head) => head,
             Err(refused) => {
                 self.front

@@ -24,6 +24,7 @@ pub mod fastcgi;
 mod fields;
 pub mod h1;
 pub mod h2;
+pub mod h3;
 mod head;
 mod priority;
 mod request;
@@ -139,6 +140,9 @@ pub trait Front: Unpin {
 
     /// The handshake of TLS is over: serves the connection from now on.
     fn secured(&mut self, _socket: Socket) {}
+
+    /// The handshake of QUIC is over: serves the connection from now on.
+    fn connected(&mut self, _quic: weir_net::quic::Connection) {}
 
     /// The handshake of TLS has failed. `why`: empty if the client has left.
     fn handshake_failed(&self, _why: &str) {}

@@ -244,6 +244,11 @@ impl Certificates {
         Ok(messages)
     }
 
+    /// The messages for QUIC, for a gateway that starts with so many reactors that read UDP sockets.
+    pub(super) fn quic(&self, reactors: u16) -> Result<Vec<ToGateway>, String> {
+        self.keeper.borrow_mut().quic.messages(reactors)
+    }
+
     /// The messages with these certificates.
     fn given(
         &self,

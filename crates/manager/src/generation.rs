@@ -222,6 +222,13 @@ impl Generation {
         let mut messages = messages().map_err(|error| error.to_string())?;
         if let Some(certificates) = &mut self.certificates {
             messages.extend(certificates.messages()?);
+            let acceptors = self.plan.reactors.acceptors();
+            let datagrams = self.sockets.datagram_messages(acceptors);
+            let datagrams = datagrams.map_err(|error| error.to_string())?;
+            if !datagrams.is_empty() {
+                messages.extend(datagrams);
+                messages.extend(certificates.quic(acceptors)?);
+            }
         }
         messages.push(ToGateway::Start);
         let priority = self.loaded.config.server.priority;

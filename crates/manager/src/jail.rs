@@ -120,6 +120,29 @@ fn receive(channel: &Channel, parent: u32) -> Result<Received, String> {
                 tls.signers.push((reactor, socket));
             }
             ToGateway::TicketKeys(keys) => given.tls.get_or_insert_default().tickets = keys,
+            ToGateway::Quic { gateway, secret } => {
+                given.tls.get_or_insert_default().quic.secret = Some((gateway, secret));
+            }
+            ToGateway::Datagrams {
+                listener,
+                reactor,
+                socket,
+            } => {
+                let quic = &mut given.tls.get_or_insert_default().quic;
+                quic.sockets.push((listener, reactor, socket));
+            }
+            ToGateway::Inbox { reactor, socket } => {
+                let quic = &mut given.tls.get_or_insert_default().quic;
+                quic.inboxes.push((reactor, socket));
+            }
+            ToGateway::Outbox {
+                gateway,
+                reactor,
+                socket,
+            } => {
+                let quic = &mut given.tls.get_or_insert_default().quic;
+                quic.outboxes.push((gateway, reactor, socket));
+            }
             ToGateway::Stop => {
                 return Err("the manager stopped this gateway before it was ready".into());
             }

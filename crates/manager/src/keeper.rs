@@ -24,7 +24,10 @@ use weir_sys::{
     version,
 };
 
-use super::gateway::{Lifetime, describe_pause};
+use super::{
+    gateway::{Lifetime, describe_pause},
+    quic::Quic,
+};
 
 /// The keeper, and the keys of session tickets, which all gateways share.
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub(super) struct Keeper {
     /// Keys that nothing uses any more.
     unused: Rc<RefCell<Vec<u32>>>,
     pub(super) tickets: Tickets,
+    /// What gateways share for QUIC.
+    pub(super) quic: Quic,
 }
 
 #[derive(Debug)]
@@ -89,6 +94,7 @@ impl Keeper {
             next_key: 1,
             unused: Rc::default(),
             tickets: Tickets::new(now),
+            quic: Quic::default(),
         }
     }
 

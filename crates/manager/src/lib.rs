@@ -40,6 +40,7 @@ mod php;
 mod pid_file;
 mod plan;
 mod program;
+mod quic;
 mod slow_log;
 mod supervise;
 mod window;

@@ -44,6 +44,8 @@ struct Bound {
     address: Address,
     ipv6only: bool,
     sockets: Vec<Rc<OwnedFd>>,
+    /// UDP sockets for QUIC on the same port.
+    datagrams: Vec<Rc<OwnedFd>>,
     /// Identity of the unix socket's path, if we have created it.
     name: Option<Name>,
     /// The service manager has made them: their path and rights are its own.
@@ -69,6 +71,8 @@ struct Requested<'a> {
     backlog_key: String,
     /// Number of acceptors; each has its own TCP socket.
     acceptors: u16,
+    /// Each has a UDP socket, too.
+    has_datagrams: bool,
 }
 
 impl Sockets {
@@ -86,6 +90,7 @@ impl Sockets {
                 key: format!("listen.{}.address", listener.name),
                 backlog_key: format!("listen.{}.backlog", listener.name),
                 acceptors: plan.reactors.acceptors(),
+                has_datagrams: listener.http3,
             };
             match Bound::bind(&wanted, before) {
                 Ok(entry) => bound.entries.push(entry),
@@ -105,6 +110,7 @@ impl Sockets {
                     // Any free thread accepts the next caller: there are few callers, and they keep
                     // their connections.
                     acceptors: 1,
+                    has_datagrams: false,
                 };
                 match Bound::bind(&wanted, before) {
                     Ok(entry) => bound.egress.push(entry),
@@ -127,6 +133,7 @@ impl Sockets {
                 key: "egress.socket".to_owned(),
                 backlog_key: "egress.socket".to_owned(),
                 acceptors: 1,
+                has_datagrams: false,
             };
             match Bound::bind(&wanted, before) {
                 Ok(entry) => bound.egress.push(entry),
@@ -164,6 +171,7 @@ impl Sockets {
                     address: place.address.clone().into(),
                     ipv6only: place.ipv6only,
                     sockets: vec![Rc::new(socket)],
+                    datagrams: Vec::new(),
                     name: place.name,
                     given: place.given,
                     label: None,
@@ -194,6 +202,7 @@ impl Sockets {
                     address,
                     ipv6only: false,
                     sockets: vec![socket],
+                    datagrams: Vec::new(),
                     name: None,
                     given: true,
                     label: Some(label),
@@ -265,6 +274,21 @@ impl Sockets {
         Ok(messages)
     }
 
+    /// The messages for the gateway: the UDP sockets of each of the reactors that accept.
+    pub(super) fn datagram_messages(&self, acceptors: u16) -> io::Result<Vec<ToGateway>> {
+        let mut messages = Vec::new();
+        for (listener, entry) in (0..).zip(&self.entries) {
+            for (index, socket) in entry.datagrams.iter().enumerate() {
+                messages.push(ToGateway::Datagrams {
+                    listener,
+                    reactor: (index % usize::from(acceptors)) as u16,
+                    socket: socket.try_clone()?,
+                });
+            }
+        }
+        Ok(messages)
+    }
+
     /// The messages for the gateway: the sockets for outgoing calls.
     pub(super) fn egress_messages(&self) -> io::Result<Vec<ToGateway>> {
         let mut messages = Vec::new();
@@ -315,6 +339,7 @@ impl Sockets {
     pub(super) fn close(&mut self) {
         for entry in self.entries.iter_mut().chain(&mut self.egress) {
             entry.sockets.clear();
+            entry.datagrams.clear();
         }
     }
 
@@ -429,10 +454,15 @@ impl Bound {
             Address::Unix(path) => listener::change_rights(path, wanted.rights)
                 .map_err(|error| unix_problem(wanted, path, error))?,
         }
+        let datagrams = match wanted.has_datagrams {
+            true => datagrams(wanted, &sockets, kept)?,
+            false => Vec::new(),
+        };
         Ok(Self {
             address: wanted.address.clone(),
             ipv6only: wanted.ipv6only,
             sockets,
+            datagrams,
             name,
             given,
             label: None,
@@ -451,6 +481,51 @@ impl Bound {
             unix => unix.clone(),
         }
     }
+}
+
+/// The UDP sockets beside these TCP sockets: those that there are, and new ones for those that are missing.
+fn datagrams(
+    wanted: &Requested<'_>,
+    sockets: &[Rc<OwnedFd>],
+    kept: Option<&Bound>,
+) -> Result<Vec<Rc<OwnedFd>>, Problem> {
+    let mut datagrams = kept.map_or_else(Vec::new, |kept| kept.datagrams.clone());
+    let Address::Tcp(address) = *wanted.address else {
+        return Ok(datagrams);
+    };
+    let at = sockets
+        .first()
+        .and_then(|socket| listener::tcp_address(socket).ok());
+    let at = at.unwrap_or(address);
+    let missing = usize::from(wanted.acceptors).saturating_sub(datagrams.len());
+    // A weir that this one replaces may have sockets there.
+    let bind = |alone| listener::udp(at, wanted.ipv6only, missing, alone);
+    let new = bind(datagrams.is_empty())
+        .or_else(
+            |error| match kept.is_some() && error.kind() == io::ErrorKind::AddrInUse {
+                true => bind(false),
+                false => Err(error),
+            },
+        )
+        .map_err(|error| {
+            let (cause, mend) = match error.kind() {
+                io::ErrorKind::AddrInUse => (
+                    "this UDP port is already used by another program".to_owned(),
+                    format!(
+                        "stop that program, use another port, or write http3 = false; `ss -lunp 'sport = :{}'` shows the program",
+                        at.port()
+                    ),
+                ),
+                io::ErrorKind::PermissionDenied => (
+                    "only root can use a UDP port below 1024".to_owned(),
+                    "start weir as root, give it CAP_NET_BIND_SERVICE, or use a port of 1024 or higher".to_owned(),
+                ),
+                _ => (error.to_string(), "use another address".to_owned()),
+            };
+            Problem::new(wanted.key.as_str(), format!("{at} over UDP: {cause}"), mend)
+        })?;
+    datagrams.extend(new.into_iter().map(Rc::new));
+    Ok(datagrams)
 }
 
 /// Where a socket is bound; `None`: at no address that a listener can have.

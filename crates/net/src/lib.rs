@@ -5,6 +5,7 @@ mod drain;
 mod linger;
 mod listening;
 mod open_file;
+pub mod quic;
 mod send_file;
 mod socket;
 mod thread;

@@ -91,6 +91,53 @@ pub fn tcp(
     Ok(sockets)
 }
 
+/// UDP sockets for `address`, `count` of them among which the kernel distributes datagrams by their addresses (`SO_REUSEPORT`),
+/// non-blocking, close-on-exec. `alone` as in [`tcp`].
+///
+/// # Errors
+/// Those of [`tcp`].
+pub fn udp(
+    address: SocketAddr,
+    ipv6only: bool,
+    count: usize,
+    alone: bool,
+) -> io::Result<Vec<OwnedFd>> {
+    let mut sockets = Vec::with_capacity(count);
+    for index in 0..count {
+        let socket = udp_socket(address, ipv6only)?;
+        // In the order that is explained in `tcp`.
+        let first_alone = alone && index == 0;
+        if !first_alone {
+            sockopt::set_socket_reuseport(&socket, true)?;
+        }
+        net::bind(&socket, &address)?;
+        if first_alone {
+            sockopt::set_socket_reuseport(&socket, true)?;
+        }
+        // The kernel cuts them to net.core.rmem_max and wmem_max.
+        let _ = sockopt::set_socket_recv_buffer_size(&socket, UDP_BUFFER);
+        let _ = sockopt::set_socket_send_buffer_size(&socket, UDP_BUFFER);
+        sockets.push(socket);
+    }
+    Ok(sockets)
+}
+
+fn udp_socket(address: SocketAddr, ipv6only: bool) -> io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP))?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, ipv6only)?;
+    }
+    Ok(socket)
+}
+
+/// Bytes that the kernel keeps of datagrams that were not read, or not sent, if it is allowed to.
+const UDP_BUFFER: usize = 4 << 20;
+
 /// Whether [`tcp`] could bind there now, without sharing. Nobody can connect meanwhile: the socket does not listen.
 ///
 /// # Errors

@@ -12,6 +12,7 @@ mod challenges;
 mod demand;
 mod kind;
 mod pair;
+pub mod quic;
 mod server;
 mod session;
 mod signers;

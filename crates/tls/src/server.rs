@@ -63,8 +63,19 @@ pub struct Listener {
     pub http2: bool,
 }
 
-/// The same settings: for clients that prefer AES, and for those that prefer ChaCha20; each without and with HTTP/2.
-type Offers = [[Arc<ServerConfig>; 2]; 2];
+/// The same settings: for clients that prefer AES, and for those that prefer ChaCha20; each by [`Carrying`].
+type Offers = [[Arc<ServerConfig>; 3]; 2];
+
+/// What a connection may carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Carrying {
+    /// HTTP/1.
+    Http1,
+    /// HTTP/2 or HTTP/1.
+    Http2,
+    /// HTTP/3, over QUIC.
+    Http3,
+}
 
 /// What the sites say of a name.
 pub trait Sites: Send + Sync {
@@ -230,15 +241,30 @@ impl Server {
         local: Option<IpAddr>,
         hello: &ClientHello<'_>,
     ) -> Option<Chosen> {
-        let name = hello.server_name().map(host_of);
-        let schemes = hello.signature_schemes();
         if self.challenges.is_asked(hello) {
+            let name = hello.server_name().map(host_of);
             return Some(Chosen {
                 config: self.proving.clone(),
                 certificate: self.challenges.certificate(name?)?,
                 authority: None,
             });
         }
+        let carrying = match self.listeners.get(usize::from(listener))?.http2 {
+            false => Carrying::Http1,
+            true => Carrying::Http2,
+        };
+        self.choose_for((listener, carrying), local, hello)
+    }
+
+    /// As [`Self::choose`], of a connection that may carry this, without proofs for authorities.
+    pub(crate) fn choose_for(
+        &self,
+        (listener, carrying): (u16, Carrying),
+        local: Option<IpAddr>,
+        hello: &ClientHello<'_>,
+    ) -> Option<Chosen> {
+        let name = hello.server_name().map(host_of);
+        let schemes = hello.signature_schemes();
         let choice = self.sites.choice(listener, name);
         let table = self.table();
         let of_site = choice.certificate.and_then(|index| table.get(index));
@@ -255,9 +281,8 @@ impl Server {
             None => &self.usual,
         };
         Some(Chosen {
-            config: offers[usize::from(prefers_chacha20(hello.cipher_suites()))]
-                [usize::from(listener.http2)]
-            .clone(),
+            config: offers[usize::from(prefers_chacha20(hello.cipher_suites()))][carrying as usize]
+                .clone(),
             certificate,
             authority: choice.authority,
         })
@@ -332,7 +357,7 @@ fn offers_in_order(
     versions: &[&'static SupportedProtocolVersion],
     (authority, chacha20): (Option<&ClientAuthority>, bool),
     tickets: &Arc<TicketKeys>,
-) -> Result<[Arc<ServerConfig>; 2], String> {
+) -> Result<[Arc<ServerConfig>; 3], String> {
     let builder = ServerConfig::builder_with_provider(ordered(chacha20))
         .with_protocol_versions(versions)
         .map_err(|error| format!("TLS is not available: {error}"))?;
@@ -347,7 +372,7 @@ fn offers_in_order(
         keys: tickets.clone(),
         binding: binding(authority),
     });
-    Ok([&PROTOCOLS[1..], &PROTOCOLS].map(|protocols| {
+    Ok([&PROTOCOLS[1..], &PROTOCOLS, &[HTTP3]].map(|protocols| {
         let mut config = config.clone();
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         Arc::new(config)
@@ -430,3 +455,6 @@ const PROTOCOLS: [&[u8]; 3] = [HTTP2, b"http/1.1", b"http/1.0"];
 /// HTTP/2 over TLS (RFC 9113 §3.1). What RFC 9113 §9.2 forbids, rustls does not have: it has TLS 1.2 and 1.3 without
 /// compression and renegotiation, and only ciphers with ephemeral keys that authenticate what they encrypt.
 pub(crate) const HTTP2: &[u8] = b"h2";
+
+/// HTTP/3 (RFC 9114 §3.1).
+pub(crate) const HTTP3: &[u8] = b"h3";

@@ -20,7 +20,7 @@ use std::{
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use rustls::{
-    CipherSuite, HandshakeKind, ProtocolVersion, ServerConnection,
+    CipherSuite, CommonState, HandshakeKind, ProtocolVersion, ServerConnection,
     server::{Accepted, AcceptedAlert, Acceptor},
     sign::CertifiedKey,
 };
@@ -28,7 +28,7 @@ use rustls::{
 use crate::{
     Server,
     demand::Verdict,
-    server::{Chosen, Fit, HTTP2, host_of, with_certificate},
+    server::{Chosen, Fit, HTTP2, HTTP3, host_of, with_certificate},
     x509::Parsed,
 };
 
@@ -99,6 +99,8 @@ pub struct Info {
     pub server_name: Option<Box<str>>,
     /// The client speaks HTTP/2 (ALPN).
     pub http2: bool,
+    /// It speaks HTTP/3, over QUIC.
+    pub http3: bool,
     /// The client had a ticket.
     pub resumed: bool,
     /// How it was asked for a certificate ([`crate::Choice::authority`]).
@@ -401,7 +403,7 @@ impl Session {
             return Err(Broken::Tls(error.to_string()));
         }
         if self.info.is_none() && !connection.is_handshaking() {
-            let info = Info::of(connection, self.authority);
+            let info = Info::of(connection, connection.server_name(), self.authority);
             let counts = &self.server.counts;
             let count = match info.resumed {
                 true => &counts.resumed,
@@ -541,7 +543,12 @@ impl Read for NothingYet {
 }
 
 impl Info {
-    fn of(connection: &ServerConnection, authority: Option<usize>) -> Info {
+    /// `name`: what the client asked for.
+    pub(crate) fn of(
+        connection: &CommonState,
+        name: Option<&str>,
+        authority: Option<usize>,
+    ) -> Info {
         let client = connection.peer_certificates().and_then(<[_]>::first);
         let suite = connection
             .negotiated_cipher_suite()
@@ -552,8 +559,9 @@ impl Info {
                 _ => "TLSv1.3",
             },
             cipher: suite.map_or("", cipher),
-            server_name: connection.server_name().map(|name| host_of(name).into()),
+            server_name: name.map(|name| host_of(name).into()),
             http2: connection.alpn_protocol() == Some(HTTP2),
+            http3: connection.alpn_protocol() == Some(HTTP3),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
             authority,
             client: client
@@ -602,6 +610,6 @@ const UNRECOGNIZED_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
 /// The alert illegal_parameter, fatal, as a record (RFC 8446 §6.2).
 const ILLEGAL_PARAMETER: &[u8] = &[21, 3, 3, 0, 2, 2, 47];
 /// What a client may send before its handshake is over, bytes: a first message of 16 KB, as BoringSSL allows, and the rest.
-const MOST_BYTES: usize = 24 * 1024;
+pub(crate) const MOST_BYTES: usize = 24 * 1024;
 /// The same if it is asked for a certificate.
 const MOST_WITH_CERTIFICATE: usize = 128 * 1024;

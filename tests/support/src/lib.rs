@@ -18,6 +18,7 @@ pub mod front;
 pub mod h2;
 pub mod http;
 pub mod http2;
+pub mod http3;
 pub mod oddity;
 pub mod origin;
 pub mod pebble;

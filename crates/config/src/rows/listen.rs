@@ -52,6 +52,10 @@ pub(super) const LISTEN: &[Row] = &[
         "HTTP/2. `true`: clients choose it in the handshake of TLS (ALPN). `\"clear\"`: without TLS, for clients that begin with its preface \
          (prior knowledge). In both cases all others get HTTP/1.")
         .called(&["http2_on", "h2", "h2c", "Protocols"]).only(&["http"]),
+    key(&[Listen], "http3", Kind::Bool, Value("false"),
+        "HTTP/3 (QUIC) on the same port over UDP. Needs `tls`. Answers over TCP tell clients of it (`Alt-Svc`). The limits `http2_max_streams`, \
+         `http2_max_resets`, `http2_max_small_frames`, `http2_stream_window`, `http2_window` and `http2_ping` apply to it, too.")
+        .called(&["h3", "http3_on", "quic"]).only(&["http"]),
     key(&[Listen], "http2_max_streams", Kind::Count { min: 1, max: 10_000 }, Value("128"),
         "Maximum number of requests at the same time on one HTTP/2 connection; more are reset with REFUSED_STREAM.")
         .called(&["http2_max_concurrent_streams", "H2MaxSessionStreams", "tune_h2_fe_max_concurrent_streams"]).only(&["http"]),

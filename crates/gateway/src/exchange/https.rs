@@ -1,9 +1,11 @@
-//! What a site wants of TLS: requests without it are redirected, and browsers are told to come back with it (HSTS).
+//! What a site wants of TLS: requests without it are redirected, and browsers are told to come back with it (HSTS), and by HTTP/3
+//! (Alt-Svc).
 
 use http::StatusCode;
 use weir_http::Reply;
 
 use crate::{
+    conn::Conn,
     record::Record,
     refusal::Refusal,
     route::{Rules, Site},
@@ -38,3 +40,25 @@ pub(super) fn add_hsts(reply: &mut Reply, rules: &Rules, record: &Record) {
         let _ = (reply.headers).insert("Strict-Transport-Security", hsts.as_bytes());
     }
 }
+
+/// Tells clients that the listener takes HTTP/3 (RFC 7838): those that came over TLS and TCP.
+#[inline]
+pub(super) fn add_alt_svc(reply: &mut Reply, conn: &Conn, record: &Record) {
+    let listener = record
+        .gateway
+        .config
+        .listeners
+        .get(usize::from(conn.listener));
+    if listener.is_some_and(|listener| listener.http3)
+        && conn.endpoints.tls.as_ref().is_some_and(|info| !info.http3)
+        && !(reply.headers.iter()).any(|(name, _)| name.eq_ignore_ascii_case(b"alt-svc"))
+    {
+        let port = conn.endpoints.server_port;
+        let value = format!("h3=\":{port}\"; ma={ALT_SVC_AGE}");
+        // The value is a valid one.
+        let _ = (reply.headers).insert("Alt-Svc", value.as_bytes());
+    }
+}
+
+/// For how long clients may remember that, seconds.
+const ALT_SVC_AGE: u32 = 86_400;

@@ -15,7 +15,7 @@ use weir_net::OpenFile;
 
 /// A part of a file that is being sent.
 #[derive(Debug)]
-pub(super) struct FileRead {
+pub(crate) struct FileRead {
     file: Rc<OpenFile>,
     offset: u64,
     len: u64,
@@ -27,7 +27,7 @@ pub(super) struct FileRead {
 
 impl FileRead {
     /// `len` bytes of `file`, from `offset` on.
-    pub(super) fn new(file: Rc<OpenFile>, offset: u64, len: u64) -> FileRead {
+    pub(crate) fn new(file: Rc<OpenFile>, offset: u64, len: u64) -> FileRead {
         FileRead {
             file,
             offset,
@@ -38,7 +38,7 @@ impl FileRead {
     }
 
     /// How many bytes are still to be read.
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
@@ -47,7 +47,7 @@ impl FileRead {
     /// # Errors
     ///
     /// As read(2); `UnexpectedEof` if the file is shorter than it was.
-    pub(super) fn poll_read(
+    pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
         most: usize,

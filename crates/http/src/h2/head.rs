@@ -12,15 +12,19 @@ use crate::{Fields, Head, Target, date, h1::target::spelled};
 
 /// Why a head does not become a request.
 #[derive(Debug)]
-pub(super) struct Refused {
-    pub(super) status: StatusCode,
+pub(crate) struct Refused {
+    pub(crate) status: StatusCode,
     /// One word for the logs.
-    pub(super) reason: &'static str,
-    pub(super) why: &'static str,
+    pub(crate) reason: &'static str,
+    pub(crate) why: &'static str,
 }
 
-/// The head of a request. Pseudo-header fields and names were checked by `h2` (RFC 9113 §8.2, §8.3).
-pub(super) fn request(parts: request::Parts, limits: &Limits) -> Result<Box<Head>, Refused> {
+/// The head of a request. Pseudo-header fields and names were checked before (RFC 9113 §8.2, §8.3; RFC 9114 §4.2, §4.3).
+pub(crate) fn request(
+    parts: request::Parts,
+    version: Version,
+    limits: &Limits,
+) -> Result<Box<Head>, Refused> {
     let uri = parts.uri.into_parts();
     let path = uri
         .path_and_query
@@ -39,7 +43,7 @@ pub(super) fn request(parts: request::Parts, limits: &Limits) -> Result<Box<Head
     let spelled = spelled(path.as_bytes()).ok_or(TOO_LARGE)?;
     let mut head = Head::spare();
     head.method = parts.method;
-    head.version = Version::HTTP_2;
+    head.version = version;
     head.fields.begin(path.as_bytes());
     head.target = match is_path && head.method != Method::CONNECT {
         true => Target::received(0..path.len(), spelled.text, spelled.path),
@@ -73,7 +77,7 @@ pub(super) fn request(parts: request::Parts, limits: &Limits) -> Result<Box<Head
 }
 
 /// The head of an answer. `length`: that of its body, if the head says it.
-pub(super) fn response(status: StatusCode, fields: &Fields, length: Option<u64>) -> Response<()> {
+pub(crate) fn response(status: StatusCode, fields: &Fields, length: Option<u64>) -> Response<()> {
     let mut head = Response::new(());
     *head.status_mut() = status;
     let headers = head.headers_mut();
@@ -89,7 +93,7 @@ pub(super) fn response(status: StatusCode, fields: &Fields, length: Option<u64>)
 }
 
 /// The head of an interim answer.
-pub(super) fn interim(status: StatusCode, fields: &Fields) -> Response<()> {
+pub(crate) fn interim(status: StatusCode, fields: &Fields) -> Response<()> {
     let mut head = Response::new(());
     *head.status_mut() = status;
     put(head.headers_mut(), fields, true);
@@ -97,7 +101,7 @@ pub(super) fn interim(status: StatusCode, fields: &Fields) -> Response<()> {
 }
 
 /// Fields behind a body.
-pub(super) fn trailers(fields: &Fields) -> HeaderMap {
+pub(crate) fn trailers(fields: &Fields) -> HeaderMap {
     let mut headers = HeaderMap::new();
     put(&mut headers, fields, true);
     headers
@@ -140,7 +144,7 @@ static NAMES: LazyLock<Vec<Option<HeaderName>>> = LazyLock::new(|| {
 /// For so many fields an answer has room from the beginning.
 const USUAL_FIELDS: usize = 12;
 
-const TOO_LARGE: Refused = Refused {
+pub(crate) const TOO_LARGE: Refused = Refused {
     status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
     reason: "head_too_large",
     why: "the head is larger than max_head, or has more fields than max_headers",
@@ -178,7 +182,8 @@ mod tests {
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        super::request(request.body(()).unwrap().into_parts().0, &LIMITS)
+        let parts = request.body(()).unwrap().into_parts().0;
+        super::request(parts, Version::HTTP_2, &LIMITS)
     }
 
     fn values<'h>(head: &'h Head, name: &str) -> Vec<&'h str> {

@@ -30,7 +30,7 @@ pub struct Limits {
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Reset,
     Ping,
     Settings,
@@ -41,7 +41,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// The option that limits it.
-    pub(super) fn option(self) -> &'static str {
+    pub(crate) fn option(self) -> &'static str {
         match self {
             Kind::Reset => "http2_max_resets",
             Kind::Ping => "http2_max_pings",
@@ -52,7 +52,7 @@ impl Kind {
 }
 
 /// The options that limit what `h2` has refused by itself. `goodbye`: its last words to the client.
-pub(super) fn of_h2(goodbye: &[u8]) -> &'static str {
+pub(crate) fn of_h2(goodbye: &[u8]) -> &'static str {
     let known = [
         ("too_many_resets", "http2_max_resets"),
         ("too_many_internal_resets", "http2_max_resets"),
@@ -71,7 +71,7 @@ pub(super) fn of_h2(goodbye: &[u8]) -> &'static str {
 
 /// Counts events of each kind: so many at once, and so many again in each [`WINDOW`].
 #[derive(Debug)]
-pub(super) struct Counter {
+pub(crate) struct Counter {
     most: [u32; 4],
     /// How many are left, in units of 1 / [`WINDOW`] of an event.
     left: [u64; 4],
@@ -80,7 +80,7 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    pub(super) fn new(limits: &Limits, now: u64) -> Counter {
+    pub(crate) fn new(limits: &Limits, now: u64) -> Counter {
         let most = [
             limits.resets,
             limits.pings,
@@ -95,7 +95,7 @@ impl Counter {
     }
 
     /// Counts one event. False: there were too many.
-    pub(super) fn count(&mut self, kind: Kind, now: u64) -> bool {
+    pub(crate) fn count(&mut self, kind: Kind, now: u64) -> bool {
         let since = now.saturating_sub(self.at).min(WINDOW);
         if since > 0 {
             self.at = now;
@@ -114,7 +114,7 @@ impl Counter {
 pub const WINDOW: u64 = 10_000_000;
 
 /// DATA frames with fewer bytes are small.
-pub(super) const SMALL_DATA: u32 = 64;
+pub(crate) const SMALL_DATA: u32 = 64;
 
 #[cfg(test)]
 mod tests {

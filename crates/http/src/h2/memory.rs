@@ -15,7 +15,7 @@ pub struct Memory {
 
 /// What one connection holds.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(crate) struct Share {
     memory: &'static Memory,
     bytes: u64,
 }
@@ -37,12 +37,12 @@ impl Memory {
 
 impl Share {
     /// Of a connection that holds nothing.
-    pub(super) fn of(memory: &'static Memory) -> Share {
+    pub(crate) fn of(memory: &'static Memory) -> Share {
         Share { memory, bytes: 0 }
     }
 
     /// The connection now holds so many bytes.
-    pub(super) fn set(&mut self, bytes: u64) {
+    pub(crate) fn set(&mut self, bytes: u64) {
         // Wraps around if it becomes less.
         let more = bytes.wrapping_sub(self.bytes);
         self.memory.held.fetch_add(more, Relaxed);
@@ -50,12 +50,12 @@ impl Share {
     }
 
     /// Whether it holds anything.
-    pub(super) fn is_some(&self) -> bool {
+    pub(crate) fn is_some(&self) -> bool {
         self.bytes > 0
     }
 
     /// Whether the connection may take more.
-    pub(super) fn may_grow(&self) -> bool {
+    pub(crate) fn may_grow(&self) -> bool {
         self.bytes <= ALWAYS || self.memory.held() <= self.memory.most
     }
 }
@@ -67,4 +67,4 @@ impl Drop for Share {
 }
 
 /// What a connection may hold even if the memory is full: as much as HTTP/2 allows when a connection begins, bytes.
-pub(super) const ALWAYS: u64 = 64 * 1024;
+pub(crate) const ALWAYS: u64 = 64 * 1024;

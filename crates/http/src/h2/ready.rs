@@ -13,7 +13,7 @@ use std::{
 
 /// The slots that were woken.
 #[derive(Debug, Default)]
-pub(super) struct ReadyList {
+pub(crate) struct ReadyList {
     slots: Mutex<Vec<u32>>,
     /// The task of the connection.
     task: OnceLock<Waker>,
@@ -23,7 +23,7 @@ pub(super) struct ReadyList {
 
 /// Wakes one slot.
 #[derive(Debug)]
-pub(super) struct SlotWaker {
+pub(crate) struct SlotWaker {
     list: Arc<ReadyList>,
     slot: u32,
     is_listed: AtomicBool,
@@ -31,20 +31,20 @@ pub(super) struct SlotWaker {
 
 impl ReadyList {
     /// A turn of the connection begins.
-    pub(super) fn begin(&self, task: &Waker) {
+    pub(crate) fn begin(&self, task: &Waker) {
         self.task.get_or_init(|| task.clone());
         self.is_running.store(true, SeqCst);
     }
 
     /// The turn ends: from now on, wakers wake the task. True: something has come between the last look and now.
     #[must_use]
-    pub(super) fn end(&self, wire: &SlotWaker) -> bool {
+    pub(crate) fn end(&self, wire: &SlotWaker) -> bool {
         self.is_running.store(false, SeqCst);
         wire.is_woken() || !self.slots().is_empty()
     }
 
     /// Gives up the space of the list, if it is empty.
-    pub(super) fn rest(&self) {
+    pub(crate) fn rest(&self) {
         let mut slots = self.slots();
         if slots.is_empty() {
             *slots = Vec::new();
@@ -52,7 +52,7 @@ impl ReadyList {
     }
 
     /// Takes the slots that were woken.
-    pub(super) fn take(&self, into: &mut Vec<u32>) {
+    pub(crate) fn take(&self, into: &mut Vec<u32>) {
         std::mem::swap(into, &mut *self.slots());
     }
 
@@ -68,7 +68,7 @@ impl ReadyList {
 }
 
 impl SlotWaker {
-    pub(super) fn new(list: &Arc<ReadyList>, slot: u32) -> Arc<SlotWaker> {
+    pub(crate) fn new(list: &Arc<ReadyList>, slot: u32) -> Arc<SlotWaker> {
         Arc::new(SlotWaker {
             list: list.clone(),
             slot,
@@ -77,17 +77,17 @@ impl SlotWaker {
     }
 
     /// The connection's own waker, which is not in the list.
-    pub(super) fn of_wire(list: &Arc<ReadyList>) -> Arc<SlotWaker> {
+    pub(crate) fn of_wire(list: &Arc<ReadyList>) -> Arc<SlotWaker> {
         SlotWaker::new(list, WIRE)
     }
 
     /// Whether it was woken since it was polled.
-    pub(super) fn is_woken(&self) -> bool {
+    pub(crate) fn is_woken(&self) -> bool {
         self.is_listed.load(SeqCst)
     }
 
     /// The slot is being polled: the next wake lists it again.
-    pub(super) fn is_polled(&self) {
+    pub(crate) fn is_polled(&self) {
         self.is_listed.store(false, SeqCst);
     }
 }

@@ -1,0 +1,659 @@
+//! The carrier of HTTP/3 (RFC 9114): one task for each connection of QUIC, and a state machine for each of its streams.
+//!
+//! ```text
+//!        Connected        head          answer             QUIC has its end          the client has all of it
+//! Handshake ───► stream: ─────► Steps ────────► Sending ────────────────────► is over ───────────────────────► closed
+//!                                 └──── reset by the client, or the connection ends ───────────────────────────────┘
+//! ```
+//! In each turn of its task the connection receives and sends (`weir_net::quic`), begins the requests that came, polls the streams that
+//! were woken, and gives the bodies of answers to QUIC: one frame at a time, most urgent first ([`crate::Priority`]), and only a little
+//! more than the congestion window takes. So a stream whose client does not read holds neither memory nor other streams. The body of a
+//! request is read when its steps ask for it; only then the client may send more.
+//!
+//! HTTP/3 itself, without I/O: [`frames`], [`control`], [`qpack`], [`receive`] and [`head`]. Heads are compressed without a dynamic table.
+
+mod control;
+mod frames;
+mod handshake;
+mod head;
+mod qpack;
+mod receive;
+mod send;
+mod stream;
+mod streams;
+mod tables;
+
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::Method;
+use quinn_proto::{ConnectionError, Dir, Event, StreamEvent, StreamId, VarInt};
+use weir_http1::Name;
+use weir_net::quic;
+use weir_observe::clock::{self, NEVER};
+
+pub use self::handshake::Handshake;
+use self::{
+    control::{Controls, MAX_FIELD_SECTION_SIZE, OneWay},
+    frames::{
+        EXCESSIVE_LOAD, GENERAL_PROTOCOL_ERROR, GOAWAY, MESSAGE_ERROR, NO_ERROR, REQUEST_REJECTED,
+        SETTINGS, Wrong, put_head, put_varint,
+    },
+    qpack::FIELD,
+    send::{Out, Turn, reset},
+    stream::{Polled, Stage, Stream},
+    streams::Streams,
+};
+use crate::{
+    Begun, Front, Phase, Priority, Request, RequestBody, RequestState,
+    conn::FIRST_REQUEST,
+    h2::{
+        Limits,
+        head::TOO_LARGE,
+        limits::{Counter, Kind},
+    },
+};
+
+/// A connection: a future that ends with it.
+pub struct Connection<X: Front> {
+    front: X,
+    limits: Limits,
+    quic: quic::Connection,
+    streams: Streams<X::Receipt>,
+    controls: Controls,
+    one_ways: Vec<(StreamId, OneWay)>,
+    /// weir's own stream with settings.
+    control: Option<StreamId>,
+    control_out: Out,
+    counter: Counter,
+    exceeded: Option<Kind>,
+    /// The stream that the client opens next.
+    next: u64,
+    /// When the client was told that the connection takes no more requests; 0: not yet.
+    leaving_since: u64,
+    /// From which stream on requests are refused.
+    refused_from: u64,
+    /// When something last came, and when the client was last asked whether it is there.
+    heard_at: u64,
+    pinged_at: u64,
+}
+
+/// How a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// It has ended; whether the client has closed it without an error.
+    Closed(bool),
+    /// The client is told this.
+    Told(Wrong),
+}
+
+impl<X: Front> Connection<X> {
+    /// Serves `quic`, whose handshake is over.
+    pub fn new(front: X, quic: quic::Connection, limits: Limits) -> Self {
+        let now = clock::now();
+        Connection {
+            front,
+            quic,
+            streams: Streams::new(),
+            controls: Controls::default(),
+            one_ways: Vec::new(),
+            control: None,
+            control_out: Out::default(),
+            counter: Counter::new(&limits, now),
+            exceeded: None,
+            next: 0,
+            leaving_since: 0,
+            refused_from: u64::MAX,
+            heard_at: now,
+            pinged_at: now,
+            limits,
+        }
+    }
+
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.front.state().remember_waker(cx.waker());
+        self.streams.begin_turn(cx.waker());
+        if let Some(ending) = self.rounds() {
+            self.end(ending);
+            return Poll::Ready(());
+        }
+        self.plan();
+        if self.front.state().phase() == Phase::Resting {
+            self.streams.rest();
+            self.quic.rest();
+        }
+        if self.streams.end_turn() {
+            // After all others have had theirs, and the reactor has looked at its sockets. It says so when it is polled first.
+            let _ = pin!(tokio::task::yield_now()).poll(cx);
+        }
+        Poll::Pending
+    }
+
+    /// Works until there is nothing to do. Returns how the connection ends, if it does.
+    fn rounds(&mut self) -> Option<Ending> {
+        let now = clock::now();
+        if self.control.is_none()
+            && let Err(wrong) = self.greet()
+        {
+            return Some(Ending::Told(wrong));
+        }
+        let mut requests = TURN_REQUESTS;
+        for _ in 0..TURN_ROUNDS {
+            if let Some(ending) = self.overdue(now) {
+                return Some(ending);
+            }
+            let waker = self.streams.wire_waker();
+            let is_long = self.quic.drive(&mut Context::from_waker(&waker));
+            if self.quic.take_heard() {
+                self.heard_at = now;
+            }
+            let events = self.events(now, &mut requests);
+            let ready = events.and_then(|()| self.poll_ready(now));
+            let mut has_news = match ready {
+                Ok(has_news) => has_news,
+                Err(ending) => return Some(ending),
+            };
+            if let Some(kind) = self.exceeded {
+                self.front.limit_exceeded(kind.option());
+                return Some(Ending::Told(Wrong {
+                    code: EXCESSIVE_LOAD,
+                    why: "too much that costs nothing",
+                }));
+            }
+            has_news |= self.send_bodies();
+            if let Some(control) = self.control {
+                self.control_out.flush(self.quic.proto(), control);
+            }
+            if !has_news && !is_long {
+                // What was sent since the last drive.
+                let waker = self.streams.wire_waker();
+                self.quic.drive(&mut Context::from_waker(&waker));
+                if !self.quic.has_events() {
+                    return None;
+                }
+            }
+            if is_long {
+                break;
+            }
+        }
+        self.streams.wake_wire();
+        None
+    }
+
+    /// Opens weir's own stream, and says the settings.
+    fn greet(&mut self) -> Result<(), Wrong> {
+        let control = self.quic.proto().streams().open(Dir::Uni).ok_or(Wrong {
+            code: GENERAL_PROTOCOL_ERROR,
+            why: "the client allows no stream for settings",
+        })?;
+        let mut settings = Vec::new();
+        put_varint(&mut settings, MAX_FIELD_SECTION_SIZE);
+        put_varint(&mut settings, self.most());
+        let mut bytes = vec![CONTROL];
+        put_head(&mut bytes, SETTINGS, settings.len());
+        bytes.extend_from_slice(&settings);
+        self.control_out.push(bytes);
+        let _ = self
+            .quic
+            .proto()
+            .send_stream(control)
+            .set_priority(FIRST_OF_ALL);
+        self.control = Some(control);
+        Ok(())
+    }
+
+    /// How large a head may be. A client that keeps to this never has a head refused because of its size.
+    fn most(&self) -> u64 {
+        u64::from(self.limits.head) + u64::from(self.limits.fields) * FIELD
+    }
+
+    /// Does what QUIC has said.
+    fn events(&mut self, now: u64, requests: &mut u32) -> Result<(), Ending> {
+        while let Some(event) = self.quic.next_event() {
+            match event {
+                Event::ConnectionLost { reason } => {
+                    return Err(Ending::Closed(is_peaceful(&reason)));
+                }
+                Event::Stream(StreamEvent::Readable { id } | StreamEvent::Writable { id })
+                    if id.dir() == Dir::Bi =>
+                {
+                    self.streams.wake_id(id)
+                }
+                Event::Stream(StreamEvent::Readable { id }) => self.read_one_way(id)?,
+                Event::Stream(StreamEvent::Stopped { id, .. }) => self.streams.wake_id(id),
+                Event::Stream(StreamEvent::Finished { id }) => {
+                    if let Some(slot) = self.streams.slot_of(id) {
+                        self.finish(slot, true);
+                    }
+                }
+                Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => {
+                    while let Some(id) = self.quic.proto().streams().accept(Dir::Uni) {
+                        self.one_ways.push((id, OneWay::new()));
+                        self.read_one_way(id)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        while *requests > 0 {
+            let Some(id) = self.quic.proto().streams().accept(Dir::Bi) else {
+                return Ok(());
+            };
+            *requests -= 1;
+            self.open(id, now);
+        }
+        // Others have their turn before more requests begin.
+        self.streams.wake_wire();
+        Ok(())
+    }
+
+    /// The client has opened a stream.
+    fn open(&mut self, id: StreamId, now: u64) {
+        self.next = self.next.max(u64::from(id) + REQUEST_STEP);
+        if u64::from(id) >= self.refused_from {
+            let proto = self.quic.proto();
+            // The client may send it again over another connection (RFC 9114 §5.2).
+            reset(proto, id, REQUEST_REJECTED);
+            let code = VarInt::from_u64(REQUEST_REJECTED).unwrap_or_default();
+            let _ = proto.recv_stream(id).stop(code);
+            return;
+        }
+        self.front.state().received();
+        self.streams.add(Stream::new(id, now));
+    }
+
+    /// Reads a stream of one direction.
+    fn read_one_way(&mut self, id: StreamId) -> Result<(), Ending> {
+        let Some(at) = self.one_ways.iter().position(|(other, _)| *other == id) else {
+            return Ok(());
+        };
+        let mut events = Vec::new();
+        loop {
+            let (proto, stream) = (self.quic.proto(), &mut self.one_ways[at].1);
+            match receive::read(proto, id) {
+                Ok(Some(bytes)) => stream
+                    .read(bytes, &mut self.controls, &mut events)
+                    .map_err(Ending::Told)?,
+                Err(quinn_proto::ReadError::Blocked) => break,
+                Ok(None) | Err(quinn_proto::ReadError::Reset(_)) => {
+                    stream.end().map_err(Ending::Told)?;
+                    self.one_ways.swap_remove(at);
+                    break;
+                }
+            }
+            for event in events.drain(..) {
+                match event {
+                    control::Event::Priority(id, priority) => {
+                        // One that would come much later is not remembered.
+                        self.streams.set_priority(id, priority, self.quic.proto());
+                    }
+                    control::Event::Small => self.count(Kind::Small),
+                    control::Event::Stop => {
+                        let code = VarInt::from_u64(frames::STREAM_CREATION_ERROR);
+                        let proto = self.quic.proto();
+                        let _ = proto.recv_stream(id).stop(code.unwrap_or_default());
+                        self.one_ways.swap_remove(at);
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        for event in events {
+            if let control::Event::Small = event {
+                self.count(Kind::Small);
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, kind: Kind) {
+        if !self.counter.count(kind, clock::now()) {
+            self.exceeded.get_or_insert(kind);
+        }
+    }
+
+    /// Polls the streams that were woken. Returns whether QUIC may have something to send.
+    fn poll_ready(&mut self, now: u64) -> Result<bool, Ending> {
+        let ready = self.streams.take_ready(now);
+        let has_news = !ready.is_empty();
+        for slot in &ready {
+            self.poll_stream(*slot, now)?;
+        }
+        self.streams.give_back(ready);
+        Ok(has_news)
+    }
+
+    fn poll_stream(&mut self, slot: u32, now: u64) -> Result<(), Ending> {
+        let (mut is_last, most) = (false, self.most());
+        let polled = (self.streams).poll(slot, (now, most), self.quic.proto(), &mut is_last);
+        let small = self.streams.get(slot);
+        for _ in 0..small.map_or(0, |stream| stream.receiving.take_small()) {
+            self.count(Kind::Small);
+        }
+        match polled {
+            Polled::Waits | Polled::Over => {}
+            Polled::Sends => self.streams.sends(slot),
+            Polled::Reset => {
+                self.count(Kind::Reset);
+                self.finish(slot, false);
+            }
+            Polled::Closed(code) => {
+                self.reset(slot, code);
+                self.finish(slot, false);
+            }
+            Polled::Wrong(wrong) => return Err(Ending::Told(wrong)),
+            Polled::TooLarge => self.refuse(slot, &TOO_LARGE),
+            Polled::Head(block) => self.begin(slot, &block, now)?,
+        }
+        if is_last {
+            self.leave(now);
+        }
+        Ok(())
+    }
+
+    /// The head of a request is whole.
+    fn begin(&mut self, slot: u32, block: &[u8], now: u64) -> Result<(), Ending> {
+        let parts = match receive::decode(block, self.most()) {
+            Err(receive::Failed::Connection(wrong)) => return Err(Ending::Told(wrong)),
+            Err(_) => {
+                self.refuse(slot, &TOO_LARGE);
+                return Ok(());
+            }
+            Ok(fields) => head::parts(fields),
+        };
+        let read = parts.and_then(|parts| Ok((head::declared(&parts)?, parts)));
+        let Ok((declared, parts)) = read else {
+            self.reset(slot, MESSAGE_ERROR);
+            self.finish(slot, false);
+            return Ok(());
+        };
+        let head = match head::request(parts, &self.limits) {
+            Ok(head) => head,
+            Err(refused) => {
+                self.refuse(slot, &refused);
+                return Ok(());
+            }
+        };
+        let Some(stream) = self.streams.get(slot) else {
+            return Ok(());
+        };
+        stream.receiving.declare(declared);
+        // Nearly always the end comes with the head.
+        let proto = self.quic.proto();
+        let has_body = match stream.receiving.look_ahead(proto, stream.id) {
+            Ok(has_body) => has_body,
+            Err(failed) => {
+                return self.failed(slot, failed);
+            }
+        };
+        self.front.state().begin_request();
+        let request = stream.request.clone();
+        let expect = head.fields.get(Name::Expect).unwrap_or_default();
+        stream.awaits_consent = has_body && expect.eq_ignore_ascii_case(b"100-continue");
+        stream.is_head = head.method == Method::HEAD;
+        // A frame that came before says it better.
+        if stream.priority == Priority::default()
+            && let Some(field) = head.fields.get(Name::Priority)
+        {
+            stream.priority = Priority::of(field);
+        }
+        let started = stream.since;
+        let body = match has_body {
+            true => RequestBody::new(&request, declared),
+            false => RequestBody::none(),
+        };
+        let begun = self.front.begin(Request {
+            head,
+            params: None,
+            body,
+            started,
+            state: request,
+        });
+        let mut is_last = false;
+        let Some(stream) = self.streams.get(slot) else {
+            return Ok(());
+        };
+        let is_open = match begun {
+            Begun::Steps(steps) => {
+                stream.stage = Stage::Steps(steps);
+                true
+            }
+            Begun::Answered(answer) => stream.answer(answer, self.quic.proto(), &mut is_last),
+        };
+        match is_open {
+            true => self.streams.wake(slot),
+            false => self.finish(slot, false),
+        }
+        if is_last {
+            self.leave(now);
+        }
+        Ok(())
+    }
+
+    /// What has come behind a head is wrong.
+    fn failed(&mut self, slot: u32, failed: receive::Failed) -> Result<(), Ending> {
+        match Polled::from(failed) {
+            Polled::Wrong(wrong) => return Err(Ending::Told(wrong)),
+            Polled::Closed(code) => self.reset(slot, code),
+            Polled::TooLarge => self.reset(slot, EXCESSIVE_LOAD),
+            _ => self.count(Kind::Reset),
+        }
+        self.finish(slot, false);
+        Ok(())
+    }
+
+    /// Answers a head that does not become a request.
+    fn refuse(&mut self, slot: u32, refused: &crate::h2::head::Refused) {
+        self.front.state().begin_request();
+        self.front
+            .refused(refused.status, refused.reason, refused.why);
+        if let Some(stream) = self.streams.get(slot)
+            && stream.refuse(refused.status, self.quic.proto()) != Polled::Waits
+        {
+            self.finish(slot, false);
+        }
+    }
+
+    /// Tells the client why it gets nothing more of a stream.
+    fn reset(&mut self, slot: u32, code: u64) {
+        if code == NO_ERROR {
+            return;
+        }
+        if let Some(stream) = self.streams.get(slot) {
+            let id = stream.id;
+            reset(self.quic.proto(), id, code);
+            stream.receiving.stop(self.quic.proto(), id, code);
+        }
+    }
+
+    /// Gives bodies of answers to QUIC. Returns whether it has got anything.
+    fn send_bodies(&mut self) -> bool {
+        // QUIC keeps what it sends until the client has it. Beyond that it gets little, so that what is urgent overtakes the rest.
+        let window = self.quic.proto().congestion_state().window();
+        let window = window.saturating_add(AHEAD).min(MOST_UNACKED);
+        self.quic.proto().set_send_window(window);
+        let mut has_news = false;
+        for _ in 0..FRAMES_AT_ONCE {
+            let next = (self.streams).send_next(self.quic.proto(), self.front.state());
+            let Some((slot, turn)) = next else {
+                break;
+            };
+            has_news = true;
+            if turn == Turn::Closed {
+                self.finish(slot, false);
+            }
+        }
+        has_news
+    }
+
+    /// Frees a stream. `is_sent`: the client has its answer.
+    fn finish(&mut self, slot: u32, is_sent: bool) {
+        let Some(stream) = self.streams.remove(slot) else {
+            return;
+        };
+        if self.streams.is_empty() {
+            self.front.state().rest();
+        }
+        stream.finish(self.quic.proto(), is_sent).give_back();
+    }
+
+    /// Tells the client that the connection takes no more requests (GOAWAY), in two steps (RFC 9114 §5.2): those that are on
+    /// their way are still served.
+    fn leave(&mut self, now: u64) {
+        if self.leaving_since == 0 {
+            self.leaving_since = now;
+            self.say_goaway(LAST_REQUEST);
+        }
+    }
+
+    fn say_goaway(&mut self, id: u64) {
+        let mut payload = Vec::new();
+        put_varint(&mut payload, id);
+        let mut bytes = Vec::new();
+        put_head(&mut bytes, GOAWAY, payload.len());
+        bytes.extend_from_slice(&payload);
+        self.control_out.push(bytes);
+        self.streams.wake_wire();
+    }
+
+    /// Whether requests that come now are refused: the client was told long ago.
+    fn is_closed_to_new(&mut self, now: u64) -> bool {
+        let is_closed =
+            self.leaving_since > 0 && now.saturating_sub(self.leaving_since) >= FIRST_REQUEST;
+        if is_closed && self.refused_from == u64::MAX {
+            self.refused_from = self.next;
+            self.say_goaway(self.next);
+        }
+        is_closed
+    }
+
+    /// Whether one of the connection's times is over.
+    fn overdue(&mut self, now: u64) -> Option<Ending> {
+        let bye = Wrong {
+            code: NO_ERROR,
+            why: "",
+        };
+        let header = self.front.state().timeouts.header;
+        if now >= after(self.streams.oldest_head(), header) {
+            let before = now.saturating_sub(header.as_micros() as u64);
+            for slot in self.streams.late_heads(before) {
+                self.refuse(slot, &TOO_LATE);
+            }
+        }
+        let is_draining = self.front.is_draining();
+        let is_closed = self.is_closed_to_new(now);
+        let state = self.front.state();
+        if self.streams.is_empty() {
+            let is_done = is_closed
+                || now >= self.idle_deadline()
+                || (self.leaving_since == 0 && state.is_over(is_draining, now));
+            if is_done {
+                return Some(Ending::Told(bye));
+            }
+        } else if now >= self.ping_deadline() {
+            // If it does not answer, QUIC gives it up after its own time.
+            self.pinged_at = now;
+            self.quic.proto().ping();
+        }
+        if is_draining {
+            self.leave(now);
+        }
+        None
+    }
+
+    /// Plans when the task is woken at the latest.
+    fn plan(&self) {
+        let state = self.front.state();
+        let mut next = after(self.streams.oldest_head(), state.timeouts.header);
+        next = next.min(match self.streams.is_empty() {
+            true => self.idle_deadline(),
+            false => self.ping_deadline().min(self.streams.wakes_at()),
+        });
+        if self.leaving_since > 0 && self.refused_from == u64::MAX {
+            next = next.min(self.leaving_since + FIRST_REQUEST);
+        }
+        state.wake_at(next);
+    }
+
+    fn idle_deadline(&self) -> u64 {
+        let state = self.front.state();
+        state
+            .timeouts
+            .idle_until(state.requests(), state.idle_since())
+    }
+
+    /// When a client is asked whether it is there.
+    fn ping_deadline(&self) -> u64 {
+        after(self.heard_at.max(self.pinged_at), self.limits.ping)
+    }
+
+    fn end(&mut self, ending: Ending) {
+        let is_peaceful = ending == Ending::Closed(true);
+        // Tells the steps of all requests that the client has left.
+        (self.streams.clear(is_peaceful)).for_each(RequestState::give_back);
+        self.front.state().wake_at(NEVER);
+        if let Ending::Told(wrong) = ending {
+            self.quic.close(wrong.code, wrong.why);
+        }
+    }
+}
+
+impl<X: Front> Future for Connection<X> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        clock::frozen(|| this.turn(cx))
+    }
+}
+
+/// Whether the client has closed the connection because it needs it no more: it has all that it has not refused.
+fn is_peaceful(reason: &ConnectionError) -> bool {
+    match reason {
+        ConnectionError::ApplicationClosed(close) => {
+            matches!(close.error_code.into_inner(), 0 | NO_ERROR)
+        }
+        _ => false,
+    }
+}
+
+/// `time` after `since`; [`NEVER`] if there is no such time.
+fn after(since: u64, time: Duration) -> u64 {
+    match (since, time.as_micros() as u64) {
+        (NEVER, _) | (_, 0) => NEVER,
+        (since, time) => since.saturating_add(time),
+    }
+}
+
+const TOO_LATE: crate::h2::head::Refused = crate::h2::head::Refused {
+    status: http::StatusCode::REQUEST_TIMEOUT,
+    reason: "head_timeout",
+    why: "the head took longer than header_timeout",
+};
+
+/// The kind of weir's own stream (RFC 9114 §6.2.1).
+const CONTROL: u8 = 0;
+
+/// The priority of that stream for QUIC.
+const FIRST_OF_ALL: i32 = 100;
+
+/// The highest number of a stream of requests, and how far these are apart (RFC 9000 §2.1).
+const LAST_REQUEST: u64 = (1 << 62) - 4;
+const REQUEST_STEP: u64 = 4;
+
+/// Requests that a connection may begin in one turn.
+const TURN_REQUESTS: u32 = 16;
+
+/// How often a turn receives and sends.
+const TURN_ROUNDS: usize = 16;
+
+/// Frames with parts of answers that QUIC gets before it sends them.
+const FRAMES_AT_ONCE: usize = 8;
+
+/// What QUIC gets beyond the congestion window, bytes, and what it may keep at most until clients have it.
+const AHEAD: u64 = 64 * 1024;
+const MOST_UNACKED: u64 = 8 * 1024 * 1024;

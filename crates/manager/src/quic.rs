@@ -1,0 +1,92 @@
+//! What gateways share for QUIC: the secret of the IDs of connections, and the inboxes by which datagrams reach the gateway whose
+//! connection they belong to.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    time::Duration,
+};
+
+use weir_control::{TicketSecrets, ToGateway};
+use weir_sys::{message, poll};
+
+/// What gateways share.
+#[derive(Debug, Default)]
+pub(super) struct Quic {
+    /// Empty before the first gateway that needs it.
+    secret: TicketSecrets,
+    /// The number of the last gateway. Numbers are not used again.
+    last: u32,
+    /// By gateway and reactor: the end of its inbox that others send to.
+    outboxes: Vec<(u32, u16, OwnedFd)>,
+}
+
+impl Quic {
+    /// The messages for a gateway that starts with so many reactors that read UDP sockets.
+    ///
+    /// # Errors
+    /// If there are no random numbers, or no descriptors.
+    pub(super) fn messages(&mut self, reactors: u16) -> Result<Vec<ToGateway>, String> {
+        if self.secret.keys.is_empty() {
+            let mut secret = vec![0; weir_tls::quic::SECRET];
+            weir_tls::random(&mut secret)?;
+            self.secret.keys.push(secret);
+        }
+        self.forget_ended();
+        self.last += 1;
+        let gateway = self.last;
+        let mut messages = vec![ToGateway::Quic {
+            gateway,
+            secret: self.secret.clone(),
+        }];
+        let pairs = (0..reactors).map(|reactor| Ok((reactor, message::pair()?)));
+        let pairs: io::Result<Vec<_>> = pairs.collect();
+        let told = |error: io::Error| format!("inboxes of QUIC: {error}");
+        for (reactor, (socket, other)) in pairs.map_err(told)? {
+            messages.push(ToGateway::Inbox { reactor, socket });
+            self.outboxes.push((gateway, reactor, other));
+        }
+        for (gateway, reactor, socket) in &self.outboxes {
+            messages.push(ToGateway::Outbox {
+                gateway: *gateway,
+                reactor: *reactor,
+                socket: socket.try_clone().map_err(told)?,
+            });
+        }
+        Ok(messages)
+    }
+
+    /// Closes the inboxes of gateways that have ended.
+    fn forget_ended(&mut self) {
+        let has_ended = |socket: &OwnedFd| {
+            // Nothing is ever sent to this end: it is readable when the other one is closed.
+            poll::readable(&[socket.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
+        };
+        self.outboxes.retain(|(_, _, socket)| !has_ended(socket));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_gets_the_inboxes_of_those_that_live() {
+        let mut quic = Quic::default();
+        let mut numbers = |kept: &mut Vec<ToGateway>| {
+            let messages = quic.messages(2).unwrap();
+            let of = |message: &ToGateway| match message {
+                ToGateway::Outbox { gateway, .. } => Some(*gateway),
+                _ => None,
+            };
+            let numbers: Vec<u32> = messages.iter().filter_map(of).collect();
+            kept.extend(messages);
+            numbers
+        };
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        assert_eq!(numbers(&mut first), [1, 1]);
+        assert_eq!(numbers(&mut second), [1, 1, 2, 2]);
+        drop(first);
+        assert_eq!(numbers(&mut second), [2, 2, 3, 3]);
+    }
+}
