@@ -6,7 +6,6 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use weir_test::browser::Browser;
 use weir_test::http2::{
     DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, INITIAL_WINDOW, TlsClient, block, frame,
     h2spec,
@@ -14,6 +13,7 @@ use weir_test::http2::{
 use weir_test::process::{anonymous, expect_growth};
 use weir_test::{Responder, Setup, Weir, wait_until};
 
+use crate::browser::{self, ANY_CERTIFICATE, PROTOCOL, page};
 use crate::{Tls, curl, s_client};
 
 fn params(weir: &Weir, authority: &crate::Authority, words: &[&str]) -> Value {
@@ -238,22 +238,15 @@ fn nghttp_and_h2load_are_content() {
 fn a_browser_uses_it_and_uploads() {
     let echo = "<?php header('Content-Type: text/plain'); echo $_SERVER['SERVER_PROTOCOL'], ' ',\n\
                 strlen(file_get_contents('php://input'));";
-    let page = "<!doctype html><title>page</title><script>\n\
-        fetch('/echo.php', { method: 'POST', body: new Blob([new Uint8Array(3000000)]) })\n\
-        .then(answer => answer.text()).then(text => { window.answer = text; });</script>";
+    let upload = "fetch('/echo.php', { method: 'POST', body: new Blob([new Uint8Array(3000000)]) })\n\
+        .then(answer => answer.text()).then(text => { window.answer = text; });";
     let (weir, _) = Tls::new()
         .with_php()
-        .with(|setup| setup.file("echo.php", echo).file("page.html", page))
+        .with(|setup| setup.file("echo.php", echo).file("page.html", page(upload)))
         .start();
-    let address = weir.address();
-    let url = format!("https://main.test:{}/page.html", address.port());
-    let map = format!("--host-resolver-rules=MAP main.test {}", address.ip());
-    let arguments = ["--ignore-certificate-errors", &map];
-    let mut browser = Browser::open_with(weir.folder(), &url, &arguments);
-    browser.wait_until("window.answer !== undefined");
+    let mut browser = browser::open(&weir, "/page.html", &[ANY_CERTIFICATE]);
     assert_eq!(browser.run("window.answer"), "HTTP/2.0 3000000");
-    let protocol = "performance.getEntriesByType('navigation')[0].nextHopProtocol";
-    assert_eq!(browser.run(protocol), "h2");
+    assert_eq!(browser.run(PROTOCOL), "h2");
 }
 
 /// What a connection holds that was idle for a while: after so many answers one after the other, so many at once.
@@ -338,23 +331,19 @@ fn an_idle_connection_of_http1_costs_less() {
 fn a_browser_decodes_what_weir_compresses() {
     let script = "<?php header('Content-Type: text/plain; charset=utf-8');\n\
         for ($i = 0; $i < 20000; $i++) { echo \"line $i \u{e4}\\n\"; }";
-    let page = "<!doctype html><title>page</title><script>\n\
-        fetch('/long.php').then(async answer => {\n\
+    let read = "fetch('/long.php').then(async answer => {\n\
         const lines = (await answer.text()).split('\\n');\n\
-        window.answer = [answer.headers.get('content-encoding'), lines.length, lines[19999]].join(' '); });</script>";
+        window.answer = [answer.headers.get('content-encoding'), lines.length, lines[19999]].join(' '); });";
     let (weir, _) = Tls::new()
         .with_php()
         .with(|setup| {
-            let setup = setup.file("long.php", script).file("page.html", page);
+            let setup = setup
+                .file("long.php", script)
+                .file("page.html", page(read));
             setup.site("compress = true")
         })
         .start();
-    let address = weir.address();
-    let url = format!("https://main.test:{}/page.html", address.port());
-    let map = format!("--host-resolver-rules=MAP main.test {}", address.ip());
-    let arguments = ["--ignore-certificate-errors", &map];
-    let mut browser = Browser::open_with(weir.folder(), &url, &arguments);
-    browser.wait_until("window.answer !== undefined");
+    let mut browser = browser::open(&weir, "/page.html", &[ANY_CERTIFICATE]);
     assert_eq!(browser.run("window.answer"), "zstd 20001 line 19999 \u{e4}");
 }
 

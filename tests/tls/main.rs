@@ -2,6 +2,7 @@
 //! keys; with curl and openssl as clients.
 
 mod acme;
+mod browser;
 mod clients;
 mod conformance;
 mod dns;
