@@ -28,6 +28,8 @@ pub struct Connection {
     timer_at: Option<Instant>,
     /// What the socket did not take.
     unsent: Option<(Transmit, Vec<u8>)>,
+    /// What was sent to an address of which nobody knows yet whether it is the client's, bytes; `None`: it is.
+    unvalidated: Option<u64>,
     /// What has happened and was not asked for.
     events: VecDeque<Event>,
     /// Something has come since that was asked.
@@ -46,6 +48,7 @@ impl Connection {
         endpoint: Rc<Inner>,
         (handle, mailbox): (ConnectionHandle, Rc<Mailbox>),
         proto: quinn_proto::Connection,
+        is_validated: bool,
     ) -> Connection {
         Connection {
             endpoint,
@@ -55,6 +58,7 @@ impl Connection {
             timer: None,
             timer_at: None,
             unsent: None,
+            unvalidated: (!is_validated).then_some(0),
             events: VecDeque::new(),
             has_heard: false,
             is_drained: false,
@@ -116,28 +120,58 @@ impl Connection {
 
     /// Sends. True: there is more.
     fn transmit(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        // The client has answered with keys that went to its address.
+        if !self.proto.is_handshaking() {
+            self.unvalidated = None;
+        }
         if let Some((transmit, bytes)) = self.unsent.take()
-            && !self.endpoint.try_send(&transmit, &bytes)
+            && !self.send(cx, &transmit, &bytes)
         {
             self.unsent = Some((transmit, bytes));
-            self.endpoint.wake_when_writable(cx.waker());
             return false;
         }
         OUT.with_borrow_mut(|out| {
             for _ in 0..SENDS {
                 out.clear();
-                let segments = self.endpoint.segments();
+                let segments = match self.unvalidated {
+                    // Each is looked at by itself.
+                    Some(_) => 1,
+                    None => self.endpoint.segments(),
+                };
                 let Some(transmit) = self.proto.poll_transmit(now, segments, out) else {
                     return false;
                 };
-                if !self.endpoint.try_send(&transmit, out) {
+                if !self.send(cx, &transmit, out) {
                     self.unsent = Some((transmit, out.clone()));
-                    self.endpoint.wake_when_writable(cx.waker());
                     return false;
                 }
             }
             true
         })
+    }
+
+    /// Sends this. False: not now.
+    fn send(&mut self, cx: &Context<'_>, transmit: &Transmit, bytes: &[u8]) -> bool {
+        if !self.may_send(bytes.len()) {
+            return false;
+        }
+        let is_sent = self.endpoint.try_send(transmit, bytes);
+        match &mut self.unvalidated {
+            _ if !is_sent => self.endpoint.wake_when_writable(cx.waker()),
+            Some(sent) => *sent += bytes.len() as u64,
+            None => {}
+        }
+        is_sent
+    }
+
+    /// An address that is not validated gets at most three times what came from it (RFC 9000 §8.1). quinn would let one datagram more
+    /// go, if less than that is left.
+    fn may_send(&self, size: usize) -> bool {
+        let Some(sent) = self.unvalidated else {
+            return true;
+        };
+        let received = FIRST_DATAGRAM + self.proto.stats().udp_rx.bytes;
+        sent + size as u64 <= 3 * received
     }
 
     /// True: a time has come.
@@ -208,7 +242,9 @@ impl Drop for Connection {
         OUT.with_borrow_mut(|out| {
             out.clear();
             // One that does not get this gets a stateless reset to its next packet.
-            if let Some(transmit) = self.proto.poll_transmit(Instant::now(), 1, out) {
+            if let Some(transmit) = self.proto.poll_transmit(Instant::now(), 1, out)
+                && self.may_send(out.len())
+            {
                 self.endpoint.try_send(&transmit, out);
             }
         });
@@ -221,6 +257,9 @@ impl fmt::Debug for Connection {
         f.debug_struct("Connection").finish_non_exhaustive()
     }
 }
+
+/// The least size of a client's first datagram (RFC 9000 §14.1), which quinn does not count with those that come later.
+const FIRST_DATAGRAM: u64 = 1200;
 
 /// How often a turn receives and sends, and how many calls of it send.
 const ROUNDS: usize = 8;

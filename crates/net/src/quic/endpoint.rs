@@ -183,6 +183,7 @@ impl Arrival {
     /// Accepts it. `None`: what it sent was wrong.
     pub fn accept(mut self) -> Option<Connection> {
         let incoming = self.incoming.take()?;
+        let is_validated = incoming.remote_address_validated();
         let endpoint = &self.endpoint;
         let mut server = endpoint.server.clone();
         server.crypto = Arc::new(endpoint.handshakes.at(incoming.local_ip()));
@@ -200,6 +201,7 @@ impl Arrival {
                     endpoint.clone(),
                     (handle, mailbox),
                     connection,
+                    is_validated,
                 ))
             }
             Err(error) => {
