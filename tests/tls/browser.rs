@@ -23,5 +23,4 @@ pub(crate) fn open(weir: &Weir, path: &str, arguments: &[&str]) -> Browser {
 pub(crate) const ANY_CERTIFICATE: &str = "--ignore-certificate-errors";
 
 /// What a page knows of the protocol that it came by.
-pub(crate) const PROTOCOL: &str =
-    "performance.getEntriesByType('navigation')[0].nextHopProtocol";
+pub(crate) const PROTOCOL: &str = "performance.getEntriesByType('navigation')[0].nextHopProtocol";

@@ -1,4 +1,4 @@
-//! What scanners of TLS find: sslyze with Mozilla's profiles, and testssl.sh.
+//! What scanners of TLS find: sslyze with Mozilla's profiles, and testssl.sh; and h3i, which sends what no client of HTTP/3 should.
 
 use std::env;
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use serde_json::Value;
 use weir_test::{Weir, written};
 
 use crate::Tls;
+use crate::http3_checks::site;
 
 /// A weir on 127.0.0.1 for `main.test`, whose site sends the fields that scanners of sites look for.
 fn scanned() -> (Weir, weir_test::authority::Authority) {
@@ -15,12 +16,17 @@ fn scanned() -> (Weir, weir_test::authority::Authority) {
     Tls::new().with(|setup| setup.site(fields)).start()
 }
 
-/// A program of setup/python/requirements.txt.
-fn python(program: &str) -> PathBuf {
+/// Cargo's target folder.
+fn target() -> PathBuf {
     let tests = env::current_exe().expect("the path of the tests");
     // target/debug/deps/TEST
     let target = tests.ancestors().nth(3).expect("a target folder");
-    target.join("python/bin").join(program)
+    target.to_owned()
+}
+
+/// A program of setup/python/requirements.txt.
+pub(crate) fn python(program: &str) -> PathBuf {
+    target().join("python/bin").join(program)
 }
 
 #[test]
@@ -79,4 +85,23 @@ fn testssl_finds_nothing_above_low() {
     };
     let bad: Vec<&Value> = found.iter().filter(is_bad).collect();
     assert!(bad.is_empty(), "{bad:#?}\n{text}");
+}
+
+/// Its client is built with BoringSSL, which takes minutes, so only `make conformance` runs it.
+#[test]
+fn h3i_finds_nothing() {
+    if env::var_os("WEIR_CONFORMANCE").is_none() {
+        return;
+    }
+    let (responder, weir, _, _) = site(4, "");
+    let output = Command::new(target().join("h3i/debug/weir-h3i"))
+        .args([&weir.address().to_string(), "main.test"])
+        .output()
+        .expect("weir-h3i; setup/conformance.sh builds it");
+    let said = String::from_utf8_lossy(&output.stdout);
+    eprintln!("{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{errors}");
+    // Of all its requests for a script one is whole.
+    assert_eq!(responder.uris().len(), 1);
 }

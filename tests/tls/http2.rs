@@ -337,9 +337,7 @@ fn a_browser_decodes_what_weir_compresses() {
     let (weir, _) = Tls::new()
         .with_php()
         .with(|setup| {
-            let setup = setup
-                .file("long.php", script)
-                .file("page.html", page(read));
+            let setup = setup.file("long.php", script).file("page.html", page(read));
             setup.site("compress = true")
         })
         .start();

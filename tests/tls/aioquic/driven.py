@@ -1,0 +1,59 @@
+"""Checks in which the test acts between the client's steps: the client says a word, and waits until the test says one.
+
+    python driven.py ADDRESS NAME CA CHECK
+"""
+
+import sys
+
+import client as c
+from client import Target
+from expect import connect, equal, still_serves
+
+CHECKS = {}
+
+
+def driven(function):
+    CHECKS[function.__name__] = function
+    return function
+
+
+def tell(word):
+    """Says a word, and waits for one."""
+    print(word, flush=True)
+    assert sys.stdin.readline(), "the test has ended"
+
+
+@driven
+def a_reset_leaves_the_queue(target):
+    connection = connect(target)
+    first = connection.request("GET", "/wait.php?first")
+    connection.flush()
+    tell("the first runs")
+    second = connection.request("GET", "/wait.php?second")
+    third = connection.request("GET", "/wait.php?third")
+    connection.flush()
+    tell("two wait")
+    connection.quic.reset_stream(second, c.REQUEST_CANCELLED)
+    connection.quic.stop_stream(second, c.REQUEST_CANCELLED)
+    connection.flush()
+    tell("one waits")
+    for stream in (first, third):
+        answer = connection.answer(stream)
+        equal((answer.status, answer.text()), (200, "done"))
+    # All of a connection that is closed leave it, too.
+    connection.request("GET", "/wait.php?fourth")
+    connection.request("GET", "/wait.php?fifth")
+    connection.flush()
+    tell("it is ended with requests")
+    connection.close()
+    tell("it is ended")
+
+
+def main():
+    address, name, ca, check = sys.argv[1:]
+    CHECKS[check](Target(address, name, ca))
+    print("fine", flush=True)
+
+
+if __name__ == "__main__":
+    main()
