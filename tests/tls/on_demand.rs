@@ -20,6 +20,7 @@ use weir_test::{Setup, Weir, free_address, php, wait_until, wait_within};
 use crate::acme::{AcmeSite, file, got};
 
 /// An application that is asked about names.
+#[derive(Clone)]
 struct Application {
     address: SocketAddr,
     /// The names that it was asked about, in order.
@@ -42,37 +43,46 @@ impl Application {
             is_silent: Arc::default(),
             refusal: Arc::new(AtomicUsize::new(403)),
         };
-        let asked = application.asked.clone();
-        let allows = application.allows.clone();
-        let (is_silent, refusal) = (application.is_silent.clone(), application.refusal.clone());
+        let other = application.clone();
         thread::spawn(move || {
-            let mut held = Vec::new();
-            for mut client in listener.incoming().flatten() {
-                let mut line = String::new();
-                let read = BufReader::new(&client).read_line(&mut line);
-                let target = line.split(' ').nth(1).unwrap_or_default();
-                let Some(name) = target.strip_prefix("/may?domain=").filter(|_| read.is_ok())
-                else {
-                    continue;
-                };
-                asked.lock().expect("a lock").push(name.to_owned());
-                if is_silent.load(Relaxed) {
-                    held.push(client);
-                    continue;
-                }
-                let is_allowed = name.ends_with(*allows.lock().expect("a lock"));
-                let status = if is_allowed {
-                    200
-                } else {
-                    refusal.load(Relaxed)
-                };
-                let answer = format!(
-                    "HTTP/1.1 {status} x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-                );
-                let _ = client.write_all(answer.as_bytes());
+            for client in listener.incoming().flatten() {
+                let other = other.clone();
+                thread::spawn(move || other.answer(client));
             }
         });
         application
+    }
+
+    fn answer(&self, mut client: TcpStream) {
+        let mut line = String::new();
+        let read = BufReader::new(&client).read_line(&mut line);
+        let target = line.split(' ').nth(1).unwrap_or_default();
+        let Some(name) = target.strip_prefix("/may?domain=").filter(|_| read.is_ok()) else {
+            return;
+        };
+        self.asked.lock().expect("a lock").push(name.to_owned());
+        while self.is_silent.load(Relaxed) {
+            thread::sleep(Duration::from_millis(20));
+        }
+        let is_allowed = name.ends_with(*self.allows.lock().expect("a lock"));
+        let status = match is_allowed {
+            true => 200,
+            false => self.refusal.load(Relaxed),
+        };
+        let answer = match name.split('.').next() {
+            Some("nothing") => String::new(),
+            Some("garbage") => "\0\u{1}garbage\r\n\r\n".repeat(100),
+            Some("endless") => {
+                // A head without an end, until the other side has enough.
+                let _ = client.write_all(b"HTTP/1.1 200 x\r\n");
+                while client.write_all(&[b'x'; 4096]).is_ok() {}
+                return;
+            }
+            _ => {
+                format!("HTTP/1.1 {status} x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            }
+        };
+        let _ = client.write_all(answer.as_bytes());
     }
 
     fn asked(&self, name: &str) -> usize {
@@ -348,6 +358,75 @@ fn fifty_clients_at_once_make_one_question_and_one_order() {
             assert_eq!(client.join().expect("a client"), "public\n");
         }
     });
+    assert_eq!((application.asked(name), orders(&pebble)), (1, 1));
+}
+
+#[test]
+fn an_application_that_sends_something_else_means_no() {
+    let (site, application) = site("ask_timeout = \"3s\"", Habits::default());
+    let (weir, pebble, _store) = site.start();
+    for kind in ["nothing", "garbage", "endless"] {
+        let name = format!("{kind}.customer.example");
+        assert!(is_unrecognized(&weir, &name), "{kind}");
+        assert_eq!(application.asked(&name), 1, "{kind}");
+    }
+    assert_eq!(
+        metric(&weir, "weir_on_demand_names_total{result=\"unanswered\"}"),
+        Some(3.0)
+    );
+    assert_eq!(orders(&pebble), 0);
+    let root = pebble.root();
+    assert_eq!(got(&weir, &root, "a.customer.example", "/"), "public\n");
+}
+
+#[test]
+fn a_handshake_that_waits_outlives_a_reload_and_the_process_that_asks() {
+    let (site, application) = site(
+        "ask_timeout = \"50s\"\nask_wait = \"55s\"",
+        Habits::default(),
+    );
+    let (weir, pebble, _store) = site.start();
+    let (root, name) = (pebble.root(), "a.customer.example");
+    application.is_silent.store(true, Relaxed);
+    thread::scope(|scope| {
+        let client = scope.spawn(|| got(&weir, &root, name, "/"));
+        wait_until("the question", || application.asked(name) == 1);
+        let output = weir.command(&["reload"]).output().expect("weir reload");
+        assert!(output.status.success(), "{output:?}");
+        let processes = weir.processes();
+        let acme = processes
+            .iter()
+            .find(|process| process.name.contains("acme"));
+        let acme = acme.expect("the process for certificates").pid;
+        weir_test::process::signal(acme, rustix::process::Signal::KILL);
+        wait_until("the question, again", || application.asked(name) == 2);
+        application.is_silent.store(false, Relaxed);
+        assert_eq!(client.join().expect("a client"), "public\n");
+    });
+    assert_eq!(orders(&pebble), 1);
+    assert_eq!(got(&weir, &root, name, "/"), "public\n");
+}
+
+#[test]
+fn a_gateway_that_has_the_keys_itself_gets_certificates_on_demand_too() {
+    let application = Application::start();
+    let store = tempfile::TempDir::with_prefix("weir-test-").expect("a temporary folder");
+    let folder = store.path().join("certificates");
+    let plain = free_address();
+    let mut pebble = Pebble::new(plain.ip(), (plain.port(), 1), Habits::default());
+    pebble.come();
+    let lines = format!("challenge = \"http-01\"\n{}", application.lines());
+    let setup = node(&folder, &pebble, plain, &lines);
+    let text = setup.toml();
+    let text = text.replace("[tls]\n", "[tls]\nkey_isolation = false\n");
+    let mut weir = setup.start_toml(&text);
+    let (root, name) = (pebble.root(), "a.customer.example");
+    assert_eq!(got(&weir, &root, name, "/"), "public\n");
+    // Also after a restart.
+    weir.stop();
+    drop(weir);
+    let weir = setup.start_toml(&text);
+    assert_eq!(got(&weir, &root, name, "/"), "public\n");
     assert_eq!((application.asked(name), orders(&pebble)), (1, 1));
 }
 

@@ -23,6 +23,8 @@ pub struct Handshake<X> {
     socket: Option<Socket>,
     /// It waits for a certificate on demand, which has a limit of its own.
     waits: bool,
+    /// It has waited for one.
+    has_waited: bool,
     /// The end of a connection that cannot go on.
     closing: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
@@ -34,6 +36,7 @@ impl<X: Front> Handshake<X> {
             front,
             socket: Some(socket),
             waits: false,
+            has_waited: false,
             closing: None,
         }
     }
@@ -63,12 +66,13 @@ impl<X: Front> Handshake<X> {
         let waits = socket.tls().and_then(Session::waits);
         if self.waits != waits.is_some() {
             self.waits = waits.is_some();
+            self.has_waited = true;
             let limit = waits.unwrap_or(state.timeouts.header);
             state.wake_at(clock::deadline(limit));
         }
         match shaken {
-            // The manager finishes what it has begun, also for the clients of a gateway that drains.
-            Poll::Pending if self.waits && !state.is_unwanted() => Poll::Pending,
+            // The manager finishes what it has begun, also for the clients of a gateway that drains. Its deadline goes on.
+            Poll::Pending if self.has_waited && !state.is_unwanted() => Poll::Pending,
             // One that is closed for others, or because the gateway ends.
             Poll::Pending if state.is_over(self.front.is_draining(), now) => Poll::Ready(()),
             Poll::Pending => Poll::Pending,

@@ -98,7 +98,8 @@ impl Certificates {
         let authorities = authorities(config, &mut problems);
         let is_isolated = config.tls.key_isolation;
         // It also makes the keys of certificates.
-        let makes_keys = config.certificates.iter().any(|one| one.auto.is_some());
+        let makes_keys =
+            config.certificates.iter().any(|one| one.auto.is_some()) || config.demand().is_some();
         if (is_isolated || makes_keys)
             && let Err(cause) = keeper.borrow_mut().ensure(&plan.keeper, now)
         {
