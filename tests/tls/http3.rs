@@ -52,11 +52,12 @@ fn files_scripts_and_logs_are_as_over_other_wires() {
     assert_eq!(http3.get(&host, "/nowhere").status, 404);
     let other = http3.get(&format!("other.test:{port}"), "/");
     assert_eq!(other.status, 421);
-    let long = Request::get(format!("https://{host}/")).header("x", "y".repeat(60_000));
-    assert_eq!(
-        http3.request(long.body(()).unwrap(), &[]).unwrap().status,
-        431
-    );
+    let mut many = Request::get(format!("https://{host}/"));
+    for _ in 0..150 {
+        many = many.header("x", "y");
+    }
+    let refused = http3.request(many.body(()).unwrap(), &[]).unwrap();
+    assert_eq!(refused.status, 431);
     assert_eq!(http3.get(&host, "/").status, 200);
     let unknown = client
         .connect(weir.address(), "unknown.test")
@@ -141,7 +142,6 @@ fn a_reload_keeps_connections_and_running_answers() {
     assert_eq!(got, large.len());
     wait_until("the old gateway ends", || !gateway.runs());
     assert!(http3.has_ended());
-    assert!(http3.end().contains("closed by peer"), "an end with words");
     assert_eq!(later.get("main.test", "/").status, 200);
 }
 
