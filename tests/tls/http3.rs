@@ -1,11 +1,16 @@
 //! HTTP/3: the same site over QUIC, and connections that live through reloads and changed ports.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use http::Request;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use weir_test::http3::Http3Client;
-use weir_test::{Responder, wait_until};
+use weir_test::versions::{NEXT, installed};
+use weir_test::{Responder, Weir, wait_until};
 
+use crate::http2_reloads::Seen;
+use crate::upgrade::{End, upgrade};
 use crate::{Tls, curl};
 
 fn with_http3() -> Tls {
@@ -143,6 +148,77 @@ fn a_reload_keeps_connections_and_running_answers() {
     wait_until("the old gateway ends", || !gateway.runs());
     assert!(http3.has_ended());
     assert_eq!(later.get("main.test", "/").status, 200);
+}
+
+#[test]
+fn an_upgrade_keeps_connections_and_running_answers() {
+    let large = vec![b'x'; 5_000_000];
+    let (weir, authority) = with_http3()
+        .with(|setup| {
+            std::fs::write(setup.root().join("large.bin"), &large).unwrap();
+            installed(setup.window())
+        })
+        .start();
+    let client = Http3Client::new(&authority);
+    let mut http3 = client.connect(weir.address(), "main.test").unwrap();
+    let mut download = http3.begin_get("main.test", "/large.bin").unwrap();
+    let mut got = http3.part(&mut download).unwrap().unwrap().len();
+    upgrade(&weir, NEXT);
+    let mut later = client.connect(weir.address(), "main.test").unwrap();
+    assert_eq!(later.get("main.test", "/").status, 200);
+    while let Some(part) = http3.part(&mut download).unwrap() {
+        got += part.len();
+    }
+    assert_eq!(got, large.len());
+}
+
+/// Sends requests over one connection after the other, until it is over.
+fn load_http3(weir: &Weir, client: &Http3Client, seen: &Seen) {
+    while !seen.is_over.load(Relaxed) {
+        let mut http3 = client.connect(weir.address(), "main.test").unwrap();
+        while !seen.is_over.load(Relaxed) {
+            let request = Request::get("https://main.test/").body(()).unwrap();
+            // The server takes no more over this connection.
+            let Ok(exchange) = http3.begin(request) else {
+                break;
+            };
+            match http3.end_request(exchange) {
+                Ok(answer) if answer.body == b"main\n" => seen.answered.fetch_add(1, Relaxed),
+                // It was not begun, so that it may be sent again (RFC 9114 §4.1.1).
+                Err(error) if error.contains("H3_REQUEST_REJECTED") => break,
+                other => {
+                    eprintln!("{other:?}");
+                    seen.failed.fetch_add(1, Relaxed)
+                }
+            };
+        }
+    }
+}
+
+#[test]
+fn reloads_under_load_fail_no_request() {
+    let reloads = match std::env::var("WEIR_CONFORMANCE") {
+        Ok(_) => 200,
+        Err(_) => 5,
+    };
+    let (weir, authority) = with_http3().start();
+    let client = Http3Client::new(&authority);
+    let seen = Seen::default();
+    std::thread::scope(|scope| {
+        let _end = End(&seen);
+        for _ in 0..2 {
+            scope.spawn(|| load_http3(&weir, &client, &seen));
+        }
+        for _ in 0..reloads {
+            let (gateway, answered) = (weir.gateway(), seen.answered.load(Relaxed));
+            weir.signal(Signal::HUP);
+            wait_until("another gateway", || !gateway.runs());
+            wait_until("more answers", || {
+                seen.answered.load(Relaxed) > answered + 20
+            });
+        }
+    });
+    assert_eq!(seen.failed.load(Relaxed), 0);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn ask_front(path: &Path, params: &Params, seen: &Seen, answered: &AtomicU64) {
 }
 
 /// Ends the load, also when the test fails.
-struct End<'a>(&'a Seen);
+pub struct End<'a>(pub &'a Seen);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
@@ -72,7 +72,8 @@ impl Drop for End<'_> {
     }
 }
 
-fn upgrade(weir: &Weir, version: &str) {
+/// Lets a weir of this version take over.
+pub fn upgrade(weir: &Weir, version: &str) {
     replace(&weir.path("bin"), version);
     let output = weir.command(&["upgrade"]).output().expect("weir upgrade");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();

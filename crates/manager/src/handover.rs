@@ -60,6 +60,12 @@ pub(super) enum ToSuccessor {
     },
     /// A listening socket.
     Socket(SocketPlace),
+    /// A UDP socket of the same listener, for QUIC.
+    Datagrams(SocketPlace),
+    /// The secret of the IDs of QUIC's connections, and the number of the last gateway.
+    Quic { secret: Vec<Vec<u8>>, last: u32 },
+    /// The inbox of a gateway that still finishes: the end that others send to.
+    Inbox { gateway: u32, reactor: u16 },
     /// The unix socket of the admin interface: its path, and device and inode of that.
     Admin {
         path: PathBuf,

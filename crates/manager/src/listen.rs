@@ -229,6 +229,31 @@ impl Sockets {
         }
     }
 
+    /// The UDP sockets of the weir before this one.
+    pub(super) fn take_over_datagrams(&mut self, list: Vec<(SocketPlace, OwnedFd)>) {
+        for (place, socket) in list {
+            let address = Address::from(place.address);
+            if let Some(entry) = (self.entries.iter_mut()).find(|entry| entry.address == address) {
+                entry.datagrams.push(Rc::new(socket));
+            }
+        }
+    }
+
+    /// All UDP sockets, for another weir.
+    pub(super) fn datagram_places(&self) -> impl Iterator<Item = (SocketPlace, &OwnedFd)> {
+        self.entries.iter().flat_map(|entry| {
+            let place = SocketPlace {
+                egress: false,
+                address: entry.address.clone().into(),
+                ipv6only: entry.ipv6only,
+                name: None,
+                given: entry.given,
+            };
+            let sockets = entry.datagrams.iter();
+            sockets.map(move |socket| (place.clone(), &**socket))
+        })
+    }
+
     /// All sockets, for another weir.
     pub(super) fn places(&self) -> impl Iterator<Item = (SocketPlace, &OwnedFd)> {
         let of = |egress: bool| {

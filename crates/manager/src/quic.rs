@@ -21,7 +21,41 @@ pub(super) struct Quic {
     outboxes: Vec<(u32, u16, OwnedFd)>,
 }
 
+/// What the weir before this one gives.
+#[derive(Debug, Default)]
+pub(super) struct QuicHanded {
+    /// The secret, and the number of its last gateway.
+    pub(super) secret: Option<(Vec<Vec<u8>>, u32)>,
+    /// By gateway and reactor: the ends that others send to.
+    pub(super) inboxes: Vec<(u32, u16, OwnedFd)>,
+}
+
 impl Quic {
+    /// For another weir: the secret, and the number of the last gateway. `None`: no gateway needed it.
+    pub(super) fn shared(&self) -> Option<(Vec<Vec<u8>>, u32)> {
+        let keys = &self.secret.keys;
+        (!keys.is_empty()).then(|| (keys.clone(), self.last))
+    }
+
+    /// For another weir: the ends of inboxes that others send to.
+    pub(super) fn inboxes(&self) -> impl Iterator<Item = (u32, u16, &OwnedFd)> {
+        let all = self.outboxes.iter();
+        all.map(|(gateway, reactor, socket)| (*gateway, *reactor, socket))
+    }
+
+    /// Goes on with what the weir before this one has, so that its connections go on, too.
+    pub(super) fn take_over(&mut self, handed: QuicHanded) {
+        let Some((keys, last)) = handed.secret else {
+            return;
+        };
+        if keys.len() == 1 && keys[0].len() == weir_tls::quic::SECRET {
+            self.secret.keys = keys;
+            // It may start gateways until this one is in charge.
+            self.last = last.saturating_add(NUMBERS_APART);
+            self.outboxes = handed.inboxes;
+        }
+    }
+
     /// The messages for a gateway that starts with so many reactors that read UDP sockets.
     ///
     /// # Errors
@@ -66,9 +100,35 @@ impl Quic {
     }
 }
 
+/// How many gateways a weir may start after it has handed over, and before the next one is in charge.
+const NUMBERS_APART: u32 = 1 << 16;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_weir_goes_on_with_the_secret_and_later_numbers() {
+        let (mut old, mut new) = (Quic::default(), Quic::default());
+        assert_eq!(old.shared(), None);
+        let kept = old.messages(1).unwrap();
+        let inboxes = old.inboxes();
+        let inboxes = inboxes
+            .map(|(gateway, reactor, socket)| (gateway, reactor, socket.try_clone().unwrap()));
+        new.take_over(QuicHanded {
+            secret: old.shared(),
+            inboxes: inboxes.collect(),
+        });
+        let messages = new.messages(1).unwrap();
+        assert_eq!(new.secret, old.secret);
+        let of = |message: &ToGateway| match message {
+            ToGateway::Outbox { gateway, .. } => Some(*gateway),
+            _ => None,
+        };
+        let numbers: Vec<u32> = messages.iter().filter_map(of).collect();
+        assert_eq!(numbers, [1, NUMBERS_APART + 2]);
+        drop(kept);
+    }
 
     #[test]
     fn a_gateway_gets_the_inboxes_of_those_that_live() {

@@ -89,6 +89,10 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
         if let Some((keys, due)) = given.tickets.take() {
             keeper.borrow_mut().tickets.take_over(keys, due, now);
         }
+        keeper
+            .borrow_mut()
+            .quic
+            .take_over(std::mem::take(&mut given.quic));
         addresses.take_over(std::mem::take(&mut given.addresses));
         before = given.sockets.clone();
         number = given.generations.wrapping_add(1);

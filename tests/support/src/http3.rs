@@ -147,6 +147,16 @@ impl Http3 {
         Ok(Exchange { stream })
     }
 
+    /// Ends a request without a body, and returns its answer.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn end_request(&mut self, mut exchange: Exchange) -> Result<Answer, String> {
+        let ended = self.runtime.block_on(exchange.stream.finish());
+        ended.map_err(|error| error.to_string())?;
+        self.finish(exchange)
+    }
+
     /// Sends a GET, and returns when the head of its answer has come.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ use super::{HANDOVER, ScriptList, SocketPlace, ToPredecessor, ToSuccessor, recei
 use crate::{
     Failure,
     listen::Sockets,
+    quic::QuicHanded,
     window::{TakenUnix, Windows},
 };
 
@@ -41,6 +42,7 @@ pub(crate) struct Given {
     pub(crate) windows: Windows,
     pub(crate) pid_file: Option<(PathBuf, OwnedFd)>,
     pub(crate) tickets: Option<(Vec<Vec<u8>>, Duration)>,
+    pub(crate) quic: QuicHanded,
     pub(crate) anchor: Option<OwnedFd>,
     pub(crate) declines: bool,
     pub(crate) generations: u32,
@@ -67,6 +69,8 @@ pub(crate) enum Said {
 struct Received {
     version: Option<String>,
     sockets: Vec<(SocketPlace, OwnedFd)>,
+    /// UDP sockets of the same listeners.
+    datagrams: Vec<(SocketPlace, OwnedFd)>,
     admin: Option<TakenUnix>,
     admin_tcp: Option<(SocketAddr, OwnedFd)>,
     given: Given,
@@ -99,11 +103,13 @@ impl Predecessor {
         let Received {
             version: theirs,
             sockets,
+            datagrams,
             admin,
             admin_tcp,
             mut given,
         } = received;
         given.sockets = Sockets::taken_over(sockets);
+        given.sockets.take_over_datagrams(datagrams);
         given.windows = Windows::taken_over(admin, admin_tcp);
         let predecessor = Self {
             channel: Some(channel),
@@ -244,6 +250,14 @@ impl Received {
             _ if self.version.is_none() => return Err("it does not say its version first".into()),
             ToSuccessor::Socket(place) => {
                 self.sockets.push((place, attached.ok_or_else(missing)?));
+            }
+            ToSuccessor::Datagrams(place) => {
+                self.datagrams.push((place, attached.ok_or_else(missing)?));
+            }
+            ToSuccessor::Quic { secret, last } => self.given.quic.secret = Some((secret, last)),
+            ToSuccessor::Inbox { gateway, reactor } => {
+                let inbox = (gateway, reactor, attached.ok_or_else(missing)?);
+                self.given.quic.inboxes.push(inbox);
             }
             ToSuccessor::Admin { path, name } => {
                 self.admin = Some((path, name, attached.ok_or_else(missing)?));

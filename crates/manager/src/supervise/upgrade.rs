@@ -96,6 +96,16 @@ impl Manager<'_> {
         for (place, socket) in self.names.places() {
             successor.tell(ToSuccessor::Socket(place), Some(socket.try_clone()?));
         }
+        for (place, socket) in self.names.datagram_places() {
+            successor.tell(ToSuccessor::Datagrams(place), Some(socket.try_clone()?));
+        }
+        if let Some((secret, last)) = self.keeper.borrow().quic.shared() {
+            successor.tell(ToSuccessor::Quic { secret, last }, None);
+        }
+        for (gateway, reactor, socket) in self.keeper.borrow().quic.inboxes() {
+            let inbox = ToSuccessor::Inbox { gateway, reactor };
+            successor.tell(inbox, Some(socket.try_clone()?));
+        }
         let (admin, admin_tcp) = self.current.window.parts();
         if let Some((path, name, socket)) = admin {
             let path = path.to_owned();
