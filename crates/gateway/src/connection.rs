@@ -62,7 +62,8 @@ pub(super) fn http2(front: Seated, socket: Socket, ahead: Vec<u8>) -> h2::Connec
 /// Serves `quic`, which carries HTTP/3.
 pub(super) fn http3(front: Seated, quic: weir_net::quic::Connection) -> h3::Connection<Seated> {
     let limits = stream_limits(front.listener());
-    h3::Connection::new(front, quic, limits)
+    let memory = &front.gateway.http3_memory;
+    h3::Connection::new(front, quic, limits, memory)
 }
 
 /// The limits of connections with several requests.

@@ -143,6 +143,8 @@ pub(crate) struct Gateway {
     pub(crate) kept_files: KeptFiles,
     /// What clients of HTTP/2 have sent and nobody has read.
     pub(crate) http2_memory: weir_http::h2::Memory,
+    /// What clients of HTTP/3 may send before it is read.
+    pub(crate) http3_memory: weir_http::h2::Memory,
     /// Compressed answers since the start.
     pub(crate) compression_counts: compression::Counts,
     pub(crate) census: Census,
@@ -468,6 +470,7 @@ impl Gateway {
             ),
             kept_files: KeptFiles::new(server.compress_cache),
             http2_memory: weir_http::h2::Memory::new(server.http2_memory as u64),
+            http3_memory: weir_http::h2::Memory::new(server.http2_memory as u64),
             compression_counts: compression::Counts::default(),
             census: Census::new(
                 (server.max_connections, server.max_connections_per_address),

@@ -140,7 +140,8 @@ fn transport(listener: &Listener) -> TransportConfig {
         .max_concurrent_bidi_streams(limits.streams.into())
         .max_concurrent_uni_streams(ONE_WAY_STREAMS.into())
         .stream_receive_window(limits.stream_window.into())
-        .receive_window(VarInt::from_u32(limits.window.max(limits.stream_window)))
+        // It grows when bodies come: `http2_memory`.
+        .receive_window(VarInt::from_u64(h3::FIRST_WINDOW).unwrap_or_default())
         .datagram_receive_buffer_size(None)
         .send_fairness(false);
     transport

@@ -52,9 +52,10 @@ use crate::{
     Begun, Front, Phase, Priority, Request, RequestBody, RequestState,
     conn::FIRST_REQUEST,
     h2::{
-        Limits,
+        Limits, Memory,
         head::TOO_LARGE,
         limits::{Counter, Kind},
+        memory::Share,
     },
 };
 
@@ -80,6 +81,8 @@ pub struct Connection<X: Front> {
     /// When something last came, and when the client was last asked whether it is there.
     heard_at: u64,
     pinged_at: u64,
+    /// What the client may send of bodies that were not read, beyond what each client may send.
+    unread: Share,
 }
 
 /// How a connection ends.
@@ -92,8 +95,8 @@ enum Ending {
 }
 
 impl<X: Front> Connection<X> {
-    /// Serves `quic`, whose handshake is over.
-    pub fn new(front: X, quic: quic::Connection, limits: Limits) -> Self {
+    /// Serves `quic`, whose handshake is over. `memory`: of all connections.
+    pub fn new(front: X, quic: quic::Connection, limits: Limits, memory: &'static Memory) -> Self {
         let now = clock::now();
         Connection {
             front,
@@ -110,6 +113,7 @@ impl<X: Front> Connection<X> {
             refused_from: u64::MAX,
             heard_at: now,
             pinged_at: now,
+            unread: Share::of(memory),
             limits,
         }
     }
@@ -121,6 +125,7 @@ impl<X: Front> Connection<X> {
             self.end(ending);
             return Poll::Ready(());
         }
+        self.set_window();
         self.plan();
         if self.front.state().phase() == Phase::Resting {
             self.streams.rest();
@@ -182,6 +187,18 @@ impl<X: Front> Connection<X> {
         }
         self.streams.wake_wire();
         None
+    }
+
+    /// Lets a client with bodies send more of them before they are read, if there is memory for that. All others may send as much
+    /// as QUIC allowed at first. It stays so until the connection ends, because what was allowed cannot be taken back.
+    fn set_window(&mut self) {
+        let window = u64::from(self.limits.window.max(self.limits.stream_window));
+        if !self.unread.is_some() && self.unread.has_room(window) && self.streams.has_bodies() {
+            self.unread.set(window);
+            let allowed = VarInt::from_u64(window).unwrap_or_default();
+            self.quic.proto().set_receive_window(allowed);
+            self.streams.wake_wire();
+        }
     }
 
     /// Opens weir's own stream, and says the settings.
@@ -297,6 +314,7 @@ impl<X: Front> Connection<X> {
                         let proto = self.quic.proto();
                         let _ = proto.recv_stream(id).stop(code.unwrap_or_default());
                         self.one_ways.swap_remove(at);
+                        self.count(Kind::Small);
                         return Ok(());
                     }
                 }
@@ -335,6 +353,14 @@ impl<X: Front> Connection<X> {
             self.count(Kind::Small);
         }
         match polled {
+            Polled::Waits if self.streams.partial_heads() > self.most() * MOST_PARTIAL => {
+                self.front
+                    .limit_exceeded("max_head (in heads that are not whole)");
+                return Err(Ending::Told(Wrong {
+                    code: EXCESSIVE_LOAD,
+                    why: "too much in heads that are not whole",
+                }));
+            }
             Polled::Waits | Polled::Over => {}
             Polled::Sends => self.streams.sends(slot),
             Polled::Reset => {
@@ -653,6 +679,12 @@ const TURN_ROUNDS: usize = 16;
 
 /// Frames with parts of answers that QUIC gets before it sends them.
 const FRAMES_AT_ONCE: usize = 8;
+
+/// What a client may send of all bodies before they are read, if there is no memory for more, bytes.
+pub const FIRST_WINDOW: u64 = 64 * 1024;
+
+/// What the heads that have not come whole may have together, in largest heads.
+const MOST_PARTIAL: u64 = 4;
 
 /// What QUIC gets beyond the congestion window, bytes, and what it may keep at most until clients have it.
 const AHEAD: u64 = 64 * 1024;

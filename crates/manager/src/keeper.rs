@@ -26,7 +26,7 @@ use weir_sys::{
 
 use super::{
     gateway::{Lifetime, describe_pause},
-    quic::Quic,
+    quic::{Quic, QuicHanded},
 };
 
 /// The keeper, and the keys of session tickets, which all gateways share.
@@ -96,6 +96,19 @@ impl Keeper {
             tickets: Tickets::new(now),
             quic: Quic::default(),
         }
+    }
+
+    /// Uses the keys of tickets, and when the next one is due, and what belongs to QUIC, of the weir before this one.
+    pub(super) fn take_over(
+        &mut self,
+        tickets: Option<(Vec<Vec<u8>>, Duration)>,
+        quic: QuicHanded,
+        now: Instant,
+    ) {
+        if let Some((keys, due)) = tickets {
+            self.tickets.take_over(keys, due, now);
+        }
+        self.quic.take_over(quic);
     }
 
     /// Starts it, if it does not run.

@@ -86,13 +86,8 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
     let (mut before, mut number) = (Sockets::of_service_manager(given_sockets), 1);
     let mut declines = false;
     if let Some(given) = predecessor.as_mut().map(Predecessor::given) {
-        if let Some((keys, due)) = given.tickets.take() {
-            keeper.borrow_mut().tickets.take_over(keys, due, now);
-        }
-        keeper
-            .borrow_mut()
-            .quic
-            .take_over(std::mem::take(&mut given.quic));
+        let quic = std::mem::take(&mut given.quic);
+        (keeper.borrow_mut()).take_over(given.tickets.take(), quic, now);
         addresses.take_over(std::mem::take(&mut given.addresses));
         before = given.sockets.clone();
         number = given.generations.wrapping_add(1);

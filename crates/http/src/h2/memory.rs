@@ -54,6 +54,11 @@ impl Share {
         self.bytes > 0
     }
 
+    /// Whether there is room for so many bytes, for all connections together.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.memory.held().saturating_add(bytes) <= self.memory.most
+    }
+
     /// Whether the connection may take more.
     pub(crate) fn may_grow(&self) -> bool {
         self.bytes <= ALWAYS || self.memory.held() <= self.memory.most

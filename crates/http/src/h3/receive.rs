@@ -87,6 +87,16 @@ impl Receiving {
         self.declared = length;
     }
 
+    /// Whether everything has come, or nothing more will.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Bytes of a head that has not come whole.
+    pub(super) fn partial_head(&self) -> usize {
+        self.head.len()
+    }
+
     /// How many small frames have come since the last call.
     pub(super) fn take_small(&mut self) -> u32 {
         std::mem::take(&mut self.small)

@@ -199,6 +199,19 @@ impl<R: Receipt> Streams<R> {
         heads.map(|stream| stream.since).min().unwrap_or(NEVER)
     }
 
+    /// Bytes of the heads that have not come whole.
+    pub(super) fn partial_heads(&self) -> u64 {
+        let streams = self.slots.iter().filter_map(|slot| slot.stream.as_ref());
+        let heads = streams.map(|stream| stream.receiving.partial_head() as u64);
+        heads.sum()
+    }
+
+    /// Whether there are requests whose bodies have not come whole.
+    pub(super) fn has_bodies(&self) -> bool {
+        let mut streams = self.slots.iter().filter_map(|slot| slot.stream.as_ref());
+        streams.any(|stream| matches!(stream.stage, Stage::Steps(_)) && !stream.receiving.is_over())
+    }
+
     /// The streams whose heads began before this time and have not come whole.
     pub(super) fn late_heads(&self, before: u64) -> Vec<u32> {
         let slots = (0..).zip(&self.slots);
