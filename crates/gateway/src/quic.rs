@@ -165,7 +165,10 @@ fn listen(gateway: &'static Gateway, (listener, home): (u16, u16), endpoint: &En
         loop {
             let arrival = endpoint.arrival().await;
             if gateway.drain.has_started() {
-                arrival.refuse();
+                // If another gateway follows, the client is not answered: it tries again soon, and reaches that one.
+                if !gateway.window_ends.has_started() {
+                    arrival.refuse();
+                }
                 continue;
             }
             if !arrival.is_validated() && HANDSHAKES.get() >= UNVALIDATED_HANDSHAKES {

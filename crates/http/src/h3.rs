@@ -348,12 +348,18 @@ impl<X: Front> Connection<X> {
     fn poll_stream(&mut self, slot: u32, now: u64) -> Result<(), Ending> {
         let (mut is_last, most) = (false, self.most());
         let polled = (self.streams).poll(slot, (now, most), self.quic.proto(), &mut is_last);
-        let small = self.streams.get(slot);
-        for _ in 0..small.map_or(0, |stream| stream.receiving.take_small()) {
+        let (mut small, mut is_partial) = (0, false);
+        if let Some(stream) = self.streams.get(slot) {
+            small = stream.receiving.take_small();
+            is_partial = stream.receiving.partial_head() > 0;
+        }
+        for _ in 0..small {
             self.count(Kind::Small);
         }
         match polled {
-            Polled::Waits if self.streams.partial_heads() > self.most() * MOST_PARTIAL => {
+            Polled::Waits
+                if is_partial && self.streams.partial_heads() > self.most() * MOST_PARTIAL =>
+            {
                 self.front
                     .limit_exceeded("max_head (in heads that are not whole)");
                 return Err(Ending::Told(Wrong {
