@@ -113,16 +113,18 @@ fn workers_that_cannot_be_forked_are_told_and_are_there_once_they_can() {
         return;
     }
     let user = 61_000 + std::process::id() % 4_000;
-    let setup = Setup::new().window().file(
+    let setup = Setup::new().window().file("a.php", "<?php echo 'a';").file(
         "gate.php",
         "<?php while (!file_exists(__DIR__ . '/gate')) { usleep(5000); clearstatcache(); } echo 'done';",
     );
     let weir = setup
         .pool(&format!(
-            "runtime = \"php\"\nuser = \"{user}\"\ngroup = \"nogroup\"\npm = \"ondemand\"\nmax_children = 2\n"
+            "runtime = \"php\"\nuser = \"{user}\"\ngroup = \"nogroup\"\npm = \"ondemand\"\nmax_children = 2\n\
+             process_idle_timeout = \"100ms\"\nmaster_idle_timeout = \"0\"\n"
         ))
         .start();
-    weir.wait_for_error(&["is loaded", "pool=app"]);
+    weir.get("/a.php").expect(200);
+    wait_until("only the master is left", || weir.workers().len() == 1);
     let group = fs::metadata(format!("/proc/{}", weir.workers()[0].pid))
         .expect("it")
         .gid();
