@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use rustix::process::Signal;
 use weir_test::authority::Authority;
 use weir_test::process::wait;
 use weir_test::{Gate, LIMIT, Responder, Weir, wait_until};
@@ -208,4 +209,17 @@ fn a_reset_takes_a_request_out_of_the_queue() {
     client.expect_end();
     let uris = responder.uris();
     assert!(!uris.iter().any(|uri| uri.ends_with("second")), "{uris:?}");
+}
+
+#[test]
+fn a_reload_says_goaway_and_finishes_what_runs() {
+    let (_responder, weir, authority, _) = site(4, "");
+    let mut client = Driven::start("a_reload_says_goaway", &weir, &authority);
+    client.expect("requests run");
+    let gateway = weir.gateway();
+    weir.signal(Signal::HUP);
+    weir.wait_for_error(&["reloaded: the new configuration serves"]);
+    client.go_on();
+    client.expect_end();
+    wait_until("the old gateway ends", || !gateway.runs());
 }

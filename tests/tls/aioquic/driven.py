@@ -49,6 +49,28 @@ def a_reset_leaves_the_queue(target):
     tell("it is ended")
 
 
+@driven
+def a_reload_says_goaway(target):
+    connection = connect(target)
+    still_serves(connection)
+    large = connection.request("GET", "/ten.bin")
+    answer = connection.answer_of(large)
+    connection.wait(lambda: len(answer.body) > 500_000, "the beginning of a large file")
+    connection.flush()
+    tell("requests run")
+    connection.wait(lambda: connection.goaways, "GOAWAY")
+    # Streams of a GOAWAY are the client's, and never more (RFC 9114 §5.2).
+    equal(len(connection.answer(large, limit=60).body), 10_000_000)
+    connection.wait(lambda: connection.ended, "the end of the connection", limit=60)
+    equal(connection.ended.error_code, c.NO_ERROR, "how it has ended")
+    equal([number % 4 for number in connection.goaways], [0] * len(connection.goaways), "the streams of GOAWAY")
+    equal(connection.goaways, sorted(connection.goaways, reverse=True), "the numbers of GOAWAY")
+    assert connection.goaways[-1] > large, f"{connection.goaways}, but stream {large} was served"
+    fresh = connect(target)
+    still_serves(fresh)
+    fresh.close()
+
+
 def main():
     address, name, ca, check = sys.argv[1:]
     CHECKS[check](Target(address, name, ca))
