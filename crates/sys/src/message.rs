@@ -77,11 +77,17 @@ pub fn receive(
     if !wait {
         flags |= RecvFlags::DONTWAIT;
     }
+    let mut was_reset = false;
     loop {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let slices = &mut [IoSliceMut::new(buffer)];
         let message = match net::recvmsg(end, slices, &mut control, flags) {
             Err(Errno::INTR) => continue,
+            // The other end was closed and had not read all. The kernel says so first, and then gives what it had sent.
+            Err(Errno::CONNRESET) if !was_reset => {
+                was_reset = true;
+                continue;
+            }
             Err(Errno::CONNRESET) => return Ok((0, Vec::new())),
             result => result?,
         };
@@ -132,6 +138,20 @@ mod tests {
         assert_eq!(receive(there.as_fd(), &mut buffer, true).unwrap().0, 0);
         let error = send(there.as_fd(), b"x", &[], true).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn what_was_sent_before_the_end_comes_although_the_sender_had_not_read_all() {
+        for wait in [false, true] {
+            let (ours, theirs) = pair().unwrap();
+            send(ours.as_fd(), b"nobody reads this", &[], false).unwrap();
+            send(theirs.as_fd(), b"the reason", &[], false).unwrap();
+            drop(theirs);
+            let mut buffer = [0; 100];
+            let (length, _) = receive(ours.as_fd(), &mut buffer, wait).unwrap();
+            assert_eq!(&buffer[..length], b"the reason");
+            assert_eq!(receive(ours.as_fd(), &mut buffer, wait).unwrap().0, 0);
+        }
     }
 
     #[test]

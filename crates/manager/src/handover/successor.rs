@@ -133,12 +133,7 @@ impl Successor {
     /// Its next message.
     pub(crate) fn next(&mut self) -> Option<ToPredecessor> {
         let channel = self.channel.as_ref()?.as_fd();
-        let mut received = receive(channel);
-        // It has ended and had not read all: the kernel says so first, and only then gives what it had sent.
-        if matches!(&received, Err(error) if error.kind() == io::ErrorKind::ConnectionReset) {
-            received = receive(channel);
-        }
-        match received {
+        match receive(channel) {
             Ok(Some((message, _))) => Some(message),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Ok(None) | Err(_) => {
