@@ -69,16 +69,7 @@ pub fn tcp(
     let mut sockets = Vec::with_capacity(count);
     for index in 0..count {
         let socket = tcp_socket(address, ipv6only)?;
-        // The kernel lets two programs of one user share a port if both set the option before bind. The first socket
-        // sets it afterwards: so it cannot join other programs' sockets, and our other sockets can join it.
-        let first_alone = alone && index == 0;
-        if !first_alone {
-            sockopt::set_socket_reuseport(&socket, true)?;
-        }
-        net::bind(&socket, &address)?;
-        if first_alone {
-            sockopt::set_socket_reuseport(&socket, true)?;
-        }
+        bind_shared(&socket, address, alone && index == 0)?;
         // Port 0 means any port: the others need the same one.
         if address.port() == 0 {
             address = SocketAddr::try_from(net::getsockname(&socket)?)?;
@@ -89,6 +80,21 @@ pub fn tcp(
         set_backlog(socket, backlog)?;
     }
     Ok(sockets)
+}
+
+/// Binds a socket to an address that others of ours have, too. `first_alone`: it is the first, and other programs may not have
+/// the address.
+fn bind_shared(socket: &OwnedFd, address: SocketAddr, first_alone: bool) -> io::Result<()> {
+    // The kernel lets two programs of one user share a port if both set the option before bind. The first socket
+    // sets it afterwards: so it cannot join other programs' sockets, and our other sockets can join it.
+    if !first_alone {
+        sockopt::set_socket_reuseport(socket, true)?;
+    }
+    net::bind(socket, &address)?;
+    if first_alone {
+        sockopt::set_socket_reuseport(socket, true)?;
+    }
+    Ok(())
 }
 
 /// UDP sockets for `address`, `count` of them among which the kernel distributes datagrams by their addresses (`SO_REUSEPORT`),
@@ -105,15 +111,7 @@ pub fn udp(
     let mut sockets = Vec::with_capacity(count);
     for index in 0..count {
         let socket = udp_socket(address, ipv6only)?;
-        // In the order that is explained in `tcp`.
-        let first_alone = alone && index == 0;
-        if !first_alone {
-            sockopt::set_socket_reuseport(&socket, true)?;
-        }
-        net::bind(&socket, &address)?;
-        if first_alone {
-            sockopt::set_socket_reuseport(&socket, true)?;
-        }
+        bind_shared(&socket, address, alone && index == 0)?;
         // The kernel cuts them to net.core.rmem_max and wmem_max.
         let _ = sockopt::set_socket_recv_buffer_size(&socket, UDP_BUFFER);
         let _ = sockopt::set_socket_send_buffer_size(&socket, UDP_BUFFER);
