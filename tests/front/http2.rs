@@ -132,6 +132,45 @@ fn a_large_file_arrives_whole_beside_small_ones() {
     assert_eq!(rest.reset, None);
 }
 
+/// The disk is read in larger parts than frames, so that some frames are shorter than their stream may send.
+#[test]
+fn a_large_file_that_is_not_in_memory_arrives_whole() {
+    let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at / 7) as u8).collect();
+    let setup = Setup::new().file("large.bin", &content);
+    let file = std::fs::File::open(setup.root().join("large.bin")).unwrap();
+    file.sync_all().unwrap();
+    // A file system in memory keeps it: there the next test finds the same defects.
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let weir = setup.listen(CLEAR).start();
+    let mut client = Http2::connect(weir.address(), &[]);
+    client.get(1, "/large.bin", &[]);
+    client.allow(0, 3_000_000).allow(1, 3_000_000);
+    let answer = client.answer(1);
+    assert_eq!(answer.reset, None);
+    assert!(answer.body == content, "{} bytes", answer.body.len());
+}
+
+#[test]
+fn a_file_that_becomes_shorter_ends_its_stream_alone() {
+    let (_responder, weir) = site();
+    let mut client = Http2::connect(weir.address(), &[]);
+    client.get(1, "/large.bin", &[]);
+    let mut got = 0;
+    while got < 65_535 {
+        got += client.expect(DATA).payload.len();
+    }
+    let path = weir.folder().join("root/large.bin");
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_len(100_000).unwrap();
+    client.allow(0, 3_000_000).allow(1, 3_000_000);
+    let answer = client.answer(1);
+    // What was not sent when the end was found is dropped with the stream.
+    assert!(got + answer.body.len() <= 100_000, "{}", answer.body.len());
+    assert_eq!(answer.reset, Some(INTERNAL_ERROR));
+    client.get(3, "/text.txt", &[]);
+    assert_eq!(client.answer(3).body, b"a text\n");
+}
+
 #[test]
 fn cookies_are_joined_and_a_body_s_parts_and_trailers_are_read() {
     let (_responder, weir) = site();

@@ -135,7 +135,9 @@ impl<R: Receipt> Sending<R> {
         if self.data.is_empty() {
             return self.finish();
         }
-        let data = self.data.split_to(allowed.min(wanted));
+        // A file may have given less: from the disk it comes in parts, and it may have become shorter.
+        let length = allowed.min(wanted).min(self.data.len());
+        let data = self.data.split_to(length);
         self.receipt.count(data.len() as u64);
         if self.data.is_empty() && self.file.is_none() && self.left == Some(0) {
             self.end = Some(End::Whole);
