@@ -13,6 +13,7 @@ load       load generators. Each has a time limit, and all return the same kind 
 idle       ten thousand idle clients with open connections
 measure    CPU time and memory during a load
 pairs      weir and nginx side by side, in many short turns
+php_pairs  the same with whole stacks: PHP, WordPress, applications that stay booted
 compression  pages and events that are compressed, in turns
 works      works with the same backend behind all servers; takes one sample of one work with one server
 php_works  works with whole stacks under load

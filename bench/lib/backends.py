@@ -39,16 +39,16 @@ class Responder:
 
 
 class Pool(collections.namedtuple("Pool", "pm workers start_servers min_spare max_spare backlog maxconn minconn "
-                                       "queue_timeout max_queue threads",
-                                  defaults=(4096, None, None, "60s", None, None))):
+                                       "queue_timeout max_queue threads worker",
+                                  defaults=(4096, None, None, "60s", None, None, None))):
     """The number of PHP workers, in PHP-FPM's terms, and how many requests may run and wait at once, in HAProxy's
-    terms. `backlog`: of PHP-FPM's socket. `threads`: of the server in front. None means the server's default; for
-    `maxconn` it means the number of workers."""
+    terms. `backlog`: of PHP-FPM's socket. `threads`: of the server in front. `worker`: weir's worker file. None means the
+    server's default; for `maxconn` it means the number of workers."""
 
     def values(self):
         """For templates."""
         said = {f"if_{name}": "#" if getattr(self, name) is None else ""
-                for name in ("workers", "maxconn", "minconn", "queue_timeout", "max_queue")}
+                for name in ("workers", "maxconn", "minconn", "queue_timeout", "max_queue", "worker")}
         values = {name: "" if value is None else value for name, value in self._asdict().items()}
         if not self.threads:
             del values["threads"]

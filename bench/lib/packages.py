@@ -32,12 +32,16 @@ PACKAGES = {
     "mariadbd": "mariadb-server-core",
     "mariadb-install-db": "mariadb-server-core",
     # Named together with the web server and PHP that it accepts, so that apt chooses nothing larger.
+    "symfony": "php-symfony-framework-bundle php-symfony-twig-bundle php-symfony-runtime",
+    "laravel": "php-laravel-framework",
     "wordpress": "wordpress wordpress-theme-twentytwentythree php-gd php-mysql php-fpm nginx-light",
 }
 # Files that are not programs in PATH.
 ELSEWHERE = {
     "php-curl": "/usr/lib/php/[0-9]*/curl.so",
     "mod_php": "/usr/lib/apache2/modules/libphp*.so",
+    "symfony": "/usr/share/php/Symfony/Bundle/TwigBundle/TwigBundle.php",
+    "laravel": "/usr/share/php/Illuminate/autoload.php",
     "wordpress": "/usr/share/wordpress/wp-login.php",
     "mariadbd": "/usr/sbin/mariadbd",
 }

@@ -1,5 +1,5 @@
-"""Two servers side by side, weir and nginx, in many short turns: the figure of a turn is divided by that of the turn beside it, so what
-slows the machine down for a while affects both. Both run all the time, the one that has no turn without a load."""
+"""Servers side by side, weir and nginx, in many short turns: the figure of a turn is divided by that of the turn beside it, so what
+slows the machine down for a while affects both. All run all the time, those that have no turn without a load."""
 
 import argparse
 import collections
@@ -13,14 +13,17 @@ NAMES = ("weir", "nginx")
 TURNS, SECONDS = 7, 1
 
 
-class Side(collections.namedtuple("Side", "tree load stop")):
-    """A running server: its processes, a function that loads it for one turn, and how it ends."""
+class Side(collections.namedtuple("Side", "tree load stop workers", defaults=(None,))):
+    """A running server: its processes, a function that loads it for one turn, and how it ends. `workers`: the processes behind it, if
+    each server has its own."""
 
 
 class Pair:
-    """A work in turns. `work`: the one of the same name, with one server at a time."""
+    """A work in turns. `work`: the one of the same name, with one server at a time. `names`: the first is compared with each of the
+    others. `turn_seconds`: the length of a turn."""
 
     peers = names = NAMES
+    turn_seconds = SECONDS
 
     def __init__(self, key, work, title):
         self.key, self.work, self.title = key, work, title
@@ -37,7 +40,7 @@ class Pair:
 
     def turns(self, shared, context, number):
         """All turns after one start of both servers."""
-        context = context._replace(options=argparse.Namespace(**{**vars(context.options), "seconds": SECONDS}))
+        context = context._replace(options=argparse.Namespace(**{**vars(context.options), "seconds": self.turn_seconds}))
         samples, sides = [], {}
         try:
             for name in self.names:
@@ -49,7 +52,8 @@ class Pair:
                     requests = result["requests"]
                     samples.append({"peer": name, "round": number, "machine": result["machine"], "pair": {
                         "turn": turn, "requests": requests, "errors": result["errors"],
-                        "us_per_request": result["gateway"]["total_us"] / requests if requests else None,
+                        "us_per_request": self.cost(result) / requests if requests else None,
+                        "workers_us": result["workers"]["total_us"] / requests if requests else None,
                         "per_second": result["rate"], "p50_ms": result.get("p50_ms"),
                         "mb_per_second": result["bytes"] / result["seconds"] / 1e6 if result["seconds"] else None}})
         finally:
@@ -58,7 +62,11 @@ class Pair:
         return samples
 
     def measured(self, side, shared):
-        return measure.measured(side.load, side.tree, self.behind(shared), [side.tree])
+        return measure.measured(side.load, side.tree, side.workers or self.behind(shared), [side.tree])
+
+    def cost(self, result):
+        """The CPU time of a turn that counts (microseconds)."""
+        return result["gateway"]["total_us"]
 
     def start(self, name, shared, context):
         """A Side that is warm."""

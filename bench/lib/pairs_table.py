@@ -2,13 +2,13 @@
 
 import statistics
 
-from . import compression, pairs, tls
+from . import compression, pairs, php_pairs, tls
 from .table import Figure
 
-WORKS = {**pairs.WORKS, **tls.WORKS, **compression.WORKS}
-CPU, RATE, BYTES = "us_per_request", "per_second", "mb_per_second"
+WORKS = {**pairs.WORKS, **tls.WORKS, **compression.WORKS, **php_pairs.WORKS}
+CPU, WORKERS, RATE, BYTES = "us_per_request", "workers_us", "per_second", "mb_per_second"
 
-# (pair, what is compared, its name, limit, at most?)
+# (pair, what is compared, limit, at most?), and the server that weir is compared with, if there are several.
 ASKED = (
     ("pair-fastcgi-64", CPU, 0.75, True),
     ("pair-fastcgi-4", CPU, 0.80, True),
@@ -28,10 +28,19 @@ ASKED = (
     ("pair-h2-fastcgi", CPU, 0.9, True),
     ("pair-compress", CPU, 0.7, True),
     ("pair-php-compute", CPU, 1.0, True),
+    ("pair-php", CPU, 0.45, True),
+    ("pair-php", RATE, 2.0, False),
+    ("pair-php-booted", WORKERS, 0.6, True),
+    ("pair-wordpress", WORKERS, 1.0, True),
+    ("pair-wordpress", RATE, 1.05, False),
+    ("pair-symfony", RATE, 2.5, False, php_pairs.CLASSIC),
+    ("pair-symfony", RATE, 3.0, False, "nginx"),
+    ("pair-laravel", RATE, 2.5, False, php_pairs.CLASSIC),
+    ("pair-laravel", RATE, 3.0, False, "nginx"),
     ("pair-egress-near", CPU, 0.85, True),
     ("pair-egress-rate", CPU, 0.85, True),
 )
-TEXT = {CPU: "CPU per request", RATE: "rate", BYTES: "throughput"}
+TEXT = {CPU: "CPU per request", WORKERS: "PHP's CPU per request", RATE: "rate", BYTES: "throughput"}
 
 
 def tables(samples):
@@ -42,37 +51,41 @@ def tables(samples):
     lines = ["### Pairs: weir ÷ nginx (or what the work names), the median of the turns (a quarter is below, a quarter above the range beside it)", "",
              "| work | turns | CPU per request | rate | throughput | failures: weir | the other |", "|---|--:|--:|--:|--:|--:|--:|"]
     for key in keys:
-        ratios = [of_turns(samples, key, field) for field in (CPU, RATE, BYTES)]
-        failures = [sum(sum(sample["pair"]["errors"].values()) for sample in samples if sample["work"] == key and sample["peer"] == name)
-                    for name in WORKS[key].names]
-        texts = [spread(values).text if values else "–" for values in ratios]
-        lines.append(f"| {key}: {WORKS[key].title} | {len(ratios[0])} | {' | '.join(texts)} | {failures[0]} | {failures[1]} |")
+        first, *others = WORKS[key].names
+        failures = {name: sum(sum(sample["pair"]["errors"].values()) for sample in samples if sample["work"] == key and sample["peer"] == name)
+                    for name in WORKS[key].names}
+        for other in others:
+            ratios = [of_turns(samples, key, field, other) for field in (CPU, RATE, BYTES)]
+            texts = [spread(values).text if values else "–" for values in ratios]
+            title = WORKS[key].title + (f"; ÷ {other}" if len(others) > 1 else "")
+            lines.append(f"| {key}: {title} | {len(ratios[0])} | {' | '.join(texts)} | {failures[first]} | {failures[other]} |")
     return "\n".join(lines) + "\n"
 
 
 def asked(samples):
     """(work, demand, Figure or None, limit, at most?), as table.asked."""
-    for key, field, limit, at_most in ASKED:
-        values = of_turns(samples, key, field)
-        text = f"{TEXT[field]}, weir ÷ {WORKS[key].names[1]}, {'at most' if at_most else 'at least'} {limit:g}"
+    for key, field, limit, at_most, *other in ASKED:
+        other = other[0] if other else WORKS[key].names[1]
+        values = of_turns(samples, key, field, other)
+        text = f"{TEXT[field]}, weir ÷ {other}, {'at most' if at_most else 'at least'} {limit:g}"
         yield key, text, spread(values) if values else None, limit, at_most
     added = [first - second for first, second in both_of_turns(samples, "pair-events", "p50_ms")]
     yield "pair-events", "time that compression adds to an event, at most 5 ms", spread(added) if added else None, 5, True
 
 
-def of_turns(samples, key, field):
-    """The ratio of each turn, the first server ÷ the second."""
-    return [first / second for first, second in both_of_turns(samples, key, field)]
+def of_turns(samples, key, field, other=None):
+    """The ratio of each turn, the first server ÷ the other (the second)."""
+    return [first / second for first, second in both_of_turns(samples, key, field, other)]
 
 
-def both_of_turns(samples, key, field):
-    """The figures of each turn, of the first server and of the second."""
+def both_of_turns(samples, key, field, other=None):
+    """The figures of each turn, of the first server and of the other (the second)."""
     turns = {}
     for sample in samples:
         if sample["work"] == key:
-            turns.setdefault((sample["round"], sample["pair"]["turn"]), {})[sample["peer"]] = sample["pair"][field]
-    first, second = WORKS[key].names
-    return [(turn[first], turn[second]) for turn in turns.values() if turn.get(first) and turn.get(second)]
+            turns.setdefault((sample["round"], sample["pair"]["turn"]), {})[sample["peer"]] = sample["pair"].get(field)
+    first, other = WORKS[key].names[0], other or WORKS[key].names[1]
+    return [(turn[first], turn[other]) for turn in turns.values() if turn.get(first) and turn.get(other)]
 
 
 def spread(values):

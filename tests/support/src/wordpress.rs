@@ -231,6 +231,14 @@ impl<'a> Browser<'a> {
         }
     }
 
+    /// A client that asks for a site of this name.
+    pub fn of_site(weir: &'a Weir, name: &str) -> Browser<'a> {
+        Browser {
+            host: name.to_owned(),
+            ..Browser::new(weir)
+        }
+    }
+
     /// Sends GET.
     #[track_caller]
     pub fn get(&mut self, path: &str) -> Response {

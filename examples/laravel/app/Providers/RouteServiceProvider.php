@@ -1,0 +1,18 @@
+<?php
+
+namespace App\Providers;
+
+use Illuminate\Foundation\Support\Providers\RouteServiceProvider as ServiceProvider;
+use Illuminate\Support\Facades\Route;
+
+/** Where routes are. */
+final class RouteServiceProvider extends ServiceProvider
+{
+    public function boot(): void
+    {
+        $this->routes(static function (): void {
+            Route::middleware('web')->group(base_path('routes/web.php'));
+            Route::middleware('api')->group(base_path('routes/api.php'));
+        });
+    }
+}
