@@ -26,6 +26,8 @@ enum told {
 	TOLD_EXITED = 4,
 	TOLD_FORK_FAILED = 5,
 	TOLD_WARNING = 6,
+	TOLD_BOOTED = 7,
+	TOLD_OPCACHE_IS_FULL = 8,
 };
 
 static void take_descriptors(struct msghdr *message, struct packet *packet)
@@ -141,4 +143,16 @@ void tell_fork_failed(int channel, uint32_t number, int error)
 	put_u32(body, number);
 	put_u32(body + 4, (uint32_t)error);
 	tell(channel, TOLD_FORK_FAILED, body, sizeof body);
+}
+
+void tell_booted(int channel, uint32_t number)
+{
+	unsigned char body[4];
+	put_u32(body, number);
+	tell(channel, TOLD_BOOTED, body, sizeof body);
+}
+
+void tell_opcache_is_full(int channel)
+{
+	tell(channel, TOLD_OPCACHE_IS_FULL, "", 0);
 }

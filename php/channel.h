@@ -35,5 +35,7 @@ void tell_forked(int channel, uint32_t number, pid_t pid);
 void tell_exited(int channel, uint32_t number, pid_t pid, int status);
 void tell_fork_failed(int channel, uint32_t number, int error);
 void tell_warning(int channel, const char *text);
+void tell_booted(int channel, uint32_t number);
+void tell_opcache_is_full(int channel);
 
 #endif

@@ -122,6 +122,10 @@ static bool take(struct pool_config *config, const struct field *field)
 		return add_text(&config->defines, &config->define_count, field);
 	} else if (is_key(field, "limit_extensions")) {
 		return add_text(&config->extensions, &config->extension_count, field);
+	} else if (is_key(field, "worker")) {
+		set_text(&config->worker, field);
+	} else if (is_key(field, "worker_script")) {
+		return add_text(&config->worker_scripts, &config->worker_script_count, field);
 	} else if (is_key(field, "ini")) {
 		return add_ini(config, field);
 	} else if (is_key(field, "trace_depth")) {

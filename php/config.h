@@ -47,6 +47,11 @@ struct pool_config {
 	/* Extensions of the scripts that may run; none: any. */
 	char **extensions;
 	size_t extension_count;
+	/* The script that keeps the application booted; NULL: each request runs its script. */
+	char *worker;
+	/* Names of scripts, below the document root, whose requests are for that application. */
+	char **worker_scripts;
+	size_t worker_script_count;
 	/* Maximum number of lines of a stack trace; 0: no limit. */
 	unsigned trace_depth;
 	/* Measure CPU and memory of each request. */

@@ -15,6 +15,7 @@
 #include "zend_constants.h"
 #include "zend_signal.h"
 
+#include "booted.h"
 #include "disabled.h"
 #include "host.h"
 #include "say.h"
@@ -199,6 +200,7 @@ bool engine_start(const struct pool_config *config, char *error, size_t size)
 	zend_signal_startup();
 	sapi_startup(&weir_sapi);
 	disabled_start(config);
+	booted_start(config);
 	weir_sapi.executable_location = host_binary();
 	weir_sapi.php_ini_ignore = config->no_ini;
 	weir_sapi.ini_entries = start_settings(config);

@@ -17,10 +17,15 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* Current folder of the process: the start folder, the folder in `entered`, or unknown because a script changed it. */
-enum place { PLACE_START, PLACE_ENTERED, PLACE_UNKNOWN };
+/*
+ * Current folder of the process: the start folder, the folder in `entered`, that of folder_keep(), or unknown because a
+ * script changed it.
+ */
+enum place { PLACE_START, PLACE_ENTERED, PLACE_KEPT, PLACE_UNKNOWN };
 
 static int start = -1;
+/* The folder of folder_keep(). */
+static int kept = -1;
 static enum place place;
 static char entered[PATH_MAX];
 static uint64_t entered_at;
@@ -105,4 +110,17 @@ void folder_enter(const char *script)
 	entered_at = now;
 	/* If the folder cannot be entered, the script runs in the current folder, as in PHP. */
 	place = real_chdir(entered) == 0 ? PLACE_ENTERED : PLACE_UNKNOWN;
+}
+
+void folder_keep(void)
+{
+	kept = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	place = kept >= 0 ? PLACE_KEPT : PLACE_UNKNOWN;
+}
+
+void folder_return(void)
+{
+	if (place != PLACE_KEPT && kept >= 0 && real_fchdir(kept) == 0) {
+		place = PLACE_KEPT;
+	}
 }

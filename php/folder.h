@@ -21,4 +21,10 @@ void folder_enter(const char *script);
 /* Changes back. */
 void folder_leave(void);
 
+/* Remembers the current folder. */
+void folder_keep(void);
+
+/* Changes to the remembered folder. */
+void folder_return(void);
+
 #endif

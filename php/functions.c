@@ -17,7 +17,7 @@
 #include "params.h"
 
 /* fastcgi_finish_request(): bool. Ends the response; the script continues. */
-static PHP_FUNCTION(fastcgi_finish_request)
+PHP_FUNCTION(fastcgi_finish_request)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
 	if (stream_ended()) {
@@ -31,7 +31,7 @@ static PHP_FUNCTION(fastcgi_finish_request)
 }
 
 /* apache_request_headers(): array, and getallheaders(). */
-static PHP_FUNCTION(apache_request_headers)
+PHP_FUNCTION(apache_request_headers)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
 	array_init(return_value);

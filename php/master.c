@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "booted.h"
 #include "bytes.h"
 #include "channel.h"
 #include "config.h"
@@ -50,6 +51,8 @@ static int child_signals;
 /* Opened before chroot, because the new root may not have one. */
 static int null_device;
 static sigset_t mask_of_children;
+/* Workers whose application stays booted report here (booted.h); -1: there are none. */
+static int reports[2] = {-1, -1};
 /* The text of READY. */
 static char *loaded;
 
@@ -93,6 +96,9 @@ static void become_child(pid_t master)
 		}
 	}
 	close(child_signals);
+	if (reports[0] >= 0) {
+		close(reports[0]);
+	}
 	if (dup2(null_device, channel) < 0) {
 		die(EXIT_SYSTEM, "weir-php: /dev/null: %s", strerror(errno));
 	}
@@ -119,6 +125,7 @@ static int run_child(enum child_kind kind, const struct packet *packet, int orde
 {
 	switch (kind) {
 	case CHILD_WORKER:
+		booted_report_to(reports[1], get_u32(packet->body));
 		return worker_run(&config, packet->descriptor, orders);
 	case CHILD_LIST:
 		return opcache_write_list(packet->descriptor);
@@ -236,6 +243,21 @@ static void obey(const struct packet *packet)
 		close(packet->descriptor);
 	}
 	close_both(packet->output);
+}
+
+/* Passes the reports of workers on to the manager, which checks the numbers. */
+static void pass_reports(void)
+{
+	struct booted_report some[64];
+	ssize_t length = read(reports[0], some, sizeof some);
+	/* Each report was written at once, and pipes keep such writes together. */
+	for (ssize_t at = 0; at < length / (ssize_t)sizeof *some; at++) {
+		if (some[at].kind == BOOTED) {
+			tell_booted(channel, some[at].number);
+		} else if (some[at].kind == OPCACHE_IS_FULL) {
+			tell_opcache_is_full(channel);
+		}
+	}
 }
 
 /* ---- exits ---- */
@@ -396,6 +418,12 @@ static bool configure(void)
 	return true;
 }
 
+/* Both ends do not wait: a worker gives its report up if the master does not read. */
+static bool open_reports(void)
+{
+	return !config.worker || pipe2(reports, O_CLOEXEC | O_NONBLOCK) == 0;
+}
+
 static bool watch_children(void)
 {
 	sigset_t wanted;
@@ -434,7 +462,7 @@ int master_run(int descriptor)
 	if (!configure()) {
 		return EXIT_INTERNAL;
 	}
-	if (!watch_children()) {
+	if (!open_reports() || !watch_children()) {
 		tell_failed(channel, strerror(errno));
 		return EXIT_SYSTEM;
 	}
@@ -444,10 +472,14 @@ int master_run(int descriptor)
 	struct pollfd events[] = {
 		{.fd = channel, .events = POLLIN},
 		{.fd = child_signals, .events = POLLIN},
+		{.fd = reports[0], .events = POLLIN},
 	};
 	for (;;) {
-		if (poll(events, 2, -1) < 0 && errno != EINTR) {
+		if (poll(events, sizeof events / sizeof *events, -1) < 0 && errno != EINTR) {
 			die(EXIT_SYSTEM, "weir-php: poll: %s", strerror(errno));
+		}
+		if (events[2].revents) {
+			pass_reports();
 		}
 		if (events[1].revents) {
 			reap();

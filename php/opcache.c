@@ -224,3 +224,36 @@ int opcache_compile_list(int list, const unsigned char *rewrites, size_t length)
 	engine_stop(false);
 	return EXIT_FINE;
 }
+
+/* ---- of applications that stay booted ---- */
+
+static void set_for_process(const char *name, const char *value)
+{
+	zend_string *setting = zend_string_init(name, strlen(name), 0);
+	/* Without OPcache the settings do not exist. */
+	zend_alter_ini_entry_chars(setting, value, strlen(value), ZEND_INI_SYSTEM, ZEND_INI_STAGE_ACTIVATE);
+	zend_string_release(setting);
+}
+
+void opcache_adapt(void)
+{
+	set_for_process("opcache.file_update_protection", "0");
+	set_for_process("opcache.revalidate_freq", "0");
+}
+
+bool opcache_waits(void)
+{
+	zval without_scripts, status;
+	bool waits = false;
+	char *path = SG(request_info).path_translated;
+	const char *allowed = zend_ini_string_ex("opcache.restrict_api", sizeof "opcache.restrict_api" - 1, 0, NULL);
+	SG(request_info).path_translated = (char *)(allowed ? allowed : "");
+	ZVAL_FALSE(&without_scripts);
+	if (call("opcache_get_status", &without_scripts, &status) && Z_TYPE(status) == IS_ARRAY) {
+		zval *pending = zend_hash_str_find(Z_ARRVAL(status), "restart_pending", sizeof "restart_pending" - 1);
+		waits = pending && Z_TYPE_P(pending) == IS_TRUE;
+	}
+	zval_ptr_dtor(&status);
+	SG(request_info).path_translated = path;
+	return waits;
+}

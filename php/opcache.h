@@ -8,6 +8,7 @@
 #ifndef WEIR_OPCACHE_H
 #define WEIR_OPCACHE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Writes the paths of the scripts in OPcache to the list. Returns the exit code of the process. */
@@ -18,5 +19,15 @@ int opcache_write_list(int list);
  * prefixes, each with a 16-bit length before it: if a path begins with the first prefix, the second replaces it.
  */
 int opcache_compile_list(int list, const unsigned char *rewrites, size_t length);
+
+/*
+ * For a process whose application stays booted. For OPcache such a process is one long request, and the time of its start
+ * is "now" as long as it lives: each file that is newer would be compiled again whenever it is used, and changes of others
+ * would not be noticed. Changes settings that depend on that time.
+ */
+void opcache_adapt(void);
+
+/* Whether OPcache waits until no process uses its memory, to clear it: after opcache_reset(), or because it is full. */
+bool opcache_waits(void);
 
 #endif

@@ -12,6 +12,7 @@
 #include "php_main.h"
 #include "php_variables.h"
 
+#include "booted.h"
 #include "disabled.h"
 #include "engine.h"
 #include "fastcgi.h"
@@ -45,7 +46,7 @@ extern void (*php_load_environment_variables)(zval *variables) __attribute__((we
 
 static size_t write_out(const char *bytes, size_t length)
 {
-	if (!serving) {
+	if (!serving || booted_is_outside()) {
 		ssize_t written = write(STDOUT_FILENO, bytes, length);
 		return written > 0 ? (size_t)written : 0;
 	}
@@ -243,7 +244,8 @@ static bool copy_of(zval *variables, zval *others)
 static void import_variables(zval *variables)
 {
 	zval *env = &PG(http_globals)[TRACK_VARS_ENV], *server = &PG(http_globals)[TRACK_VARS_SERVER];
-	if (copy_of(variables, env) || copy_of(variables, server)) {
+	/* In an application that stays booted, $_ENV is of its start. */
+	if (!booted_has_application() && (copy_of(variables, env) || copy_of(variables, server))) {
 		return;
 	}
 	import_process_environment(variables);
@@ -269,6 +271,9 @@ static void register_server_variables(zval *variables)
 		php_register_variable_safe("PHP_SELF", self, length, variables);
 	}
 	efree(self);
+	if (booted_has_application()) {
+		php_register_variable_safe("FRANKENPHP_WORKER", "1", 1, variables);
+	}
 }
 
 static void log_message(const char *message, int syslog_type)
@@ -281,7 +286,7 @@ static void log_message(const char *message, int syslog_type)
 
 static int activate(void)
 {
-	return serving ? ini_activate_for_script() : SUCCESS;
+	return serving && !booted_keeps_settings() ? ini_activate_for_script() : SUCCESS;
 }
 
 /* The whole response has been written; PHP has not freed its memory yet. */
@@ -374,6 +379,7 @@ static PHP_MINIT_FUNCTION(weir)
 	disabled_add_for_pool();
 	engine_name_folders();
 	session_watch();
+	booted_add_functions(module_number);
 	return SUCCESS;
 }
 

@@ -3,7 +3,6 @@
  */
 #include "worker.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "php.h"
@@ -13,6 +12,7 @@
 #include "php_main.h"
 #include "php_output.h"
 
+#include "booted.h"
 #include "control.h"
 #include "disabled.h"
 #include "engine.h"
@@ -22,45 +22,11 @@
 #include "log.h"
 #include "note.h"
 #include "params.h"
+#include "request.h"
 #include "sapi.h"
 #include "say.h"
 #include "script.h"
 #include "session.h"
-
-static uint64_t microseconds(const struct timeval *time)
-{
-	return (uint64_t)time->tv_sec * 1000000 + (uint64_t)time->tv_usec;
-}
-
-/*
- * CPU time of this process and its exited children, the user part of it, and the peak resident set of this process in
- * bytes.
- */
-static void measure(struct figures *figures)
-{
-	struct rusage usage, children;
-	getrusage(RUSAGE_SELF, &usage);
-	getrusage(RUSAGE_CHILDREN, &children);
-	figures->user_microseconds = microseconds(&usage.ru_utime) + microseconds(&children.ru_utime);
-	figures->cpu_microseconds = figures->user_microseconds + microseconds(&usage.ru_stime) +
-				    microseconds(&children.ru_stime);
-	figures->peak_resident = (uint64_t)usage.ru_maxrss * 1024;
-}
-
-/* Sets the CPU time to that since `before`. */
-static void subtract(struct figures *figures, const struct figures *before)
-{
-	figures->cpu_microseconds -= before->cpu_microseconds;
-	figures->user_microseconds -= before->user_microseconds;
-}
-
-static void refuse(int code, const char *text)
-{
-	zend_try {
-		SG(sapi_headers).http_response_code = code;
-		PUTS(text);
-	} zend_end_try();
-}
 
 /*
  * Whether code of the script may still run at the end of the request. It must then see the folder in which the worker
@@ -94,9 +60,9 @@ static void run_script(void)
 		}
 		zend_destroy_file_handle(&script);
 	} else if (errno == EACCES) {
-		refuse(403, "Access denied.\n");
+		request_refuse(403, "Access denied.\n");
 	} else {
-		refuse(404, "No input file specified.\n");
+		request_refuse(404, "No input file specified.\n");
 	}
 	efree(path);
 }
@@ -111,35 +77,24 @@ static void answer(const struct pool_config *config, const char *impossible)
 		zend_try {
 			log_event(MESSAGE_ERROR, "%s", impossible);
 		} zend_end_try();
-		refuse(500, "Internal Server Error.\n");
+		request_refuse(500, "Internal Server Error.\n");
 		return;
 	}
 	if (!path) {
 		zend_try {
 			log_event(MESSAGE_DEBUG, "Primary script unknown");
 		} zend_end_try();
-		refuse(404, "File not found.\n");
+		request_refuse(404, "File not found.\n");
 		return;
 	}
 	if (!script_is_allowed(config, path)) {
 		zend_try {
 			log_event(MESSAGE_NOTICE, "Access to the script '%s' has been denied (see security.limit_extensions)", path);
 		} zend_end_try();
-		refuse(403, "Access denied.\n");
+		request_refuse(403, "Access denied.\n");
 		return;
 	}
 	run_script();
-}
-
-/* If a script failed and nothing has been sent, sends the header of fastcgi.error_header. */
-static void mark_failure(void)
-{
-	char *line = sapi_settings.error_header;
-	if (EG(exit_status) != 255 || SG(headers_sent) || !line || !*line) {
-		return;
-	}
-	sapi_header_line header = {.line = line, .line_len = strlen(line)};
-	sapi_header_op(SAPI_HEADER_REPLACE, &header);
 }
 
 /* Reports that the worker is idle. Returns false if the worker must end instead. */
@@ -179,14 +134,14 @@ static bool serve_one(const struct pool_config *config)
 	session_after_start();
 	answer(config, impossible);
 	last_exit_status = EG(exit_status);
-	mark_failure();
+	request_mark_failure();
 	struct figures figures = {0};
 	if (config->figures) {
 		figures.peak_memory = zend_memory_peak_usage(1);
 	}
 	if (config->notes) {
-		measure(&figures);
-		subtract(&figures, &before);
+		request_measure(&figures);
+		request_subtract(&figures, &before);
 		note_request(config, &figures);
 	}
 	if (SG(request_info).path_translated) {
@@ -198,9 +153,9 @@ static bool serve_one(const struct pool_config *config)
 	disabled_clear();
 	SG(server_context) = NULL;
 	if (config->figures) {
-		measure(&figures);
+		request_measure(&figures);
 		struct figures until_now = figures;
-		subtract(&figures, &before);
+		request_subtract(&figures, &before);
 		before = until_now;
 	}
 	return leave_request(&figures);
@@ -214,6 +169,9 @@ int worker_run(const struct pool_config *config, int stream, int orders)
 	log_start(config);
 	folder_start();
 	control_start(config, orders);
+	if (config->worker) {
+		return booted_run(config);
+	}
 	zend_first_try {
 		/* A new worker is idle without a report: its first request may have arrived before the order to stop. */
 		if (!control_may_wait()) {

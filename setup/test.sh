@@ -63,7 +63,7 @@ php_hosts() {
     done
     unset WEIR_TEST_HOST
 }
-for program in tidy front tls fastcgi queue own_php egress operators applications fpm manager php; do
+for program in tidy front tls fastcgi queue own_php booted egress operators applications fpm manager php; do
     step "tests with real programs, $program" tests "$program"
 done
 step "tests of weir-php in other PHP programs" php_hosts

@@ -179,7 +179,7 @@ pub fn calling_c(site: &Scripts) -> Config {
 }
 
 /// The version of the protocol: PROTOCOL of crates/machine/src/php.rs.
-pub const PROTOCOL: &str = "4";
+pub const PROTOCOL: &str = "5";
 
 /// The content of the CONFIG message.
 #[derive(Clone, Default, Debug)]

@@ -397,7 +397,7 @@ fn runtime(
         return Runtime::Servers(servers::servers(name, entries, queue, sink));
     }
     if chosen.as_deref() == Some("php") {
-        return Runtime::Php(php(entries, env, sink));
+        return Runtime::Php(Box::new(php(entries, env, sink)));
     }
     let argv = entries.texts("command").unwrap_or_default();
     if chosen.is_some() && !entries.is_written("command") {
@@ -459,9 +459,25 @@ fn php(entries: &Entries, env: &Environment, sink: &mut Sink) -> Php {
             "for example request_slowlog_timeout = \"2s\"",
         );
     }
+    let mut workers = workers(entries, "auto", env, sink);
+    match &php.worker {
+        Some(_) => {
+            // The gateway counts for both, and a process ends at whichever comes first.
+            let limits = [workers.max_requests, php.worker_requests].into_iter();
+            workers.max_requests = limits.filter(|limit| *limit > 0).min().unwrap_or(0);
+        }
+        None => {
+            for key in ["worker_requests", "worker_boot_timeout"] {
+                if let Some(entry) = entries.entry(key) {
+                    let message = format!("`{key}` has no effect without `worker`");
+                    sink.warning(entry.key.clone(), message, "");
+                }
+            }
+        }
+    }
     Php {
         settings: settings.into_iter().flat_map(setting).collect(),
-        workers: workers(entries, "auto", env, sink),
+        workers,
         ..php
     }
 }

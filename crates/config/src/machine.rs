@@ -397,6 +397,14 @@ impl Pass<'_> {
                         "write the path of a php.ini, or of its folder",
                     );
                 }
+                if let Some(file) = &php.worker
+                    && !self.machine.exists(file)
+                {
+                    let message = format!("{} does not exist", file.display());
+                    let hint =
+                        "write the path of the script that calls frankenphp_handle_request()";
+                    self.error(&format!("{path}.worker"), message, hint);
+                }
                 if let Some(file) = &php.slowlog {
                     self.log_file(&format!("{path}.slowlog"), file);
                 }

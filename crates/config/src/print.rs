@@ -422,6 +422,7 @@ fn php(php: &Php, row: &Row) -> Printed {
         "php_admin_flag" => settings(true, true),
         "master_idle_timeout" if php.workers.pm != Pm::OnDemand => Foreign,
         "opcache_memory" if php.opcache_memory == 0 => Absent,
+        "worker_requests" | "worker_boot_timeout" if php.worker.is_none() => Foreign,
         "max_memory" if php.workers.max_memory == 0 => Absent,
         "max_memory" => field(&php.workers, row),
         _ => match field(php, row) {

@@ -80,6 +80,8 @@ pub(super) struct Spec {
     pub(super) roots: Vec<(String, PathBuf)>,
     /// Whether the pool is restarted when these change.
     pub(super) watch: bool,
+    /// How long a worker may take to boot its application. `None`: it has nothing to boot.
+    pub(super) boot_limit: Option<Duration>,
 }
 
 /// The logs for the output of a pool's processes and for its slow scripts.

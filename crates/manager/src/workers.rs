@@ -270,6 +270,7 @@ impl Pools {
         for pool in &mut self.list {
             pool.kill_overdue(now, masters);
             pool.end_stuck_masters(now, masters);
+            pool.end_stuck_boots(now, masters);
         }
     }
 

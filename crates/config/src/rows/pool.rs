@@ -31,6 +31,15 @@ pub(super) const POOL: &[Row] = &[
         "PHP settings that replace those of php.ini, as with `php -d`; also settings that PHP reads only at its start, such as `opcache.memory_consumption` (php).").only(&["php"]),
     key(&[Pool], "opcache_memory", Kind::Size { min: 8 << 20, max: 1 << 40 }, Absent("`opcache.memory_consumption` of php.ini, 128M without it"),
         "Memory for OPcache, which all workers of the pool share: `\"64M\"`, whole megabytes. It is taken when PHP is loaded (php).").only(&["php"]),
+    key(&[Pool], "worker", Kind::Path, Absent("none: each request starts the application anew"),
+        "Script that keeps the application booted: it runs once, up to `frankenphp_handle_request()`, and its function then answers \
+         the requests one after another: [booted.md](booted.md) (php).").only(&["php"]),
+    key(&[Pool], "worker_requests", Kind::Count { min: 0, max: u64::MAX }, Value("500"),
+        "With `worker`: a process is replaced after this number of requests, as with `max_requests`. The script finds the number in \
+         `MAX_REQUESTS`. 0: never (php).").only(&["php"]),
+    key(&[Pool], "worker_boot_timeout", Kind::Duration { zero: false }, Value("\"30s\""),
+        "With `worker`: a process that has not called `frankenphp_handle_request()` after this time is ended, and another one is \
+         tried later (php).").only(&["php"]),
     key(&[Pool], "watch_root", Kind::Bool, Value("false"),
         "Restart the pool within a second when a symbolic link in the path of a site's root changes. Old workers finish their requests (php).").only(&["php"]),
     key(&[Pool], "command", Kind::Program, Absent("required with `runtime = \"command\"`"),

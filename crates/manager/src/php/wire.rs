@@ -79,6 +79,13 @@ pub(crate) enum Report {
     },
     /// A warning for the operator.
     Warning(String),
+    /// A worker has booted its application, and waits for requests.
+    Booted {
+        /// Its number.
+        number: u32,
+    },
+    /// OPcache's memory must be cleared, which it cannot do while processes use it: the pool must be restarted.
+    OpcacheIsFull,
 }
 
 /// A library that a master has loaded.
@@ -197,6 +204,14 @@ impl Report {
                 })
             }
             6 => Ok(Self::Warning(text(body))),
+            7 => {
+                numbers(4)?;
+                Ok(Self::Booted { number: number(0) })
+            }
+            8 => {
+                numbers(0)?;
+                Ok(Self::OpcacheIsFull)
+            }
             _ => Err(BadReport),
         }
     }
@@ -334,11 +349,16 @@ mod tests {
         assert_eq!(exited(0), is(Exit::Code(11)));
         assert_eq!(exited(1), is(Exit::Signal(11)));
         assert_eq!(exited(2), Err(BadReport));
+        let booted = Report::decode(b"\x07\0\0\x01\x02");
+        assert_eq!(booted, Ok(Report::Booted { number: 258 }));
+        assert_eq!(Report::decode(b"\x08"), Ok(Report::OpcacheIsFull));
         for bad in [
             &b""[..],
             b"\x03",
             b"\x03\0\0\0\x07\0\0\0\x01x",
             b"\x07",
+            b"\x08x",
+            b"\x09",
             b"\0",
         ] {
             assert_eq!(Report::decode(bad), Err(BadReport), "{bad:?}");
@@ -348,7 +368,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_packet_makes_it_panic_or_keep_much(
-            kind in 0_u8..8,
+            kind in 0_u8..10,
             body in proptest::collection::vec(any::<u8>(), 0..2_000),
             times in 1_usize..50,
         ) {

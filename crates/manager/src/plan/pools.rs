@@ -126,6 +126,12 @@ impl<'a> Pools<'a> {
             config.push(("env", [name.as_bytes(), b"=", value.as_bytes()].concat()));
         }
         let sites = sites(self.config, id);
+        if let Some(worker) = &php.worker {
+            match booted_script(worker, workers.chroot.as_deref()) {
+                Ok(inside) => config.extend(booted(self.config, id, php, &inside)),
+                Err((cause, mend)) => self.problem(name, "worker", cause, mend),
+            }
+        }
         let open_files = self.open_files(name, workers);
         Some(Spec {
             pool: name.clone(),
@@ -140,6 +146,7 @@ impl<'a> Pools<'a> {
             roots: resolve(&sites),
             sites,
             watch: php.watch_root,
+            boot_limit: php.worker.is_some().then_some(php.worker_boot_timeout),
         })
     }
 
@@ -395,7 +402,8 @@ fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Ve
         };
         fields.push(("log_level", level.into()));
     }
-    if measures(pool, workers) {
+    // Of an application that stays booted, operators want to see what it keeps from request to request.
+    if measures(pool, workers) || php.worker.is_some() {
         fields.push(("figures", yes()));
     }
     // The line then has the values at the end of the script, as in PHP-FPM.
@@ -419,6 +427,74 @@ fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Ve
     if let Some(hat) = &php.apparmor_hat {
         fields.push(("apparmor_hat", hat.clone().into()));
     }
+    fields
+}
+
+/// The path of the script that keeps the application booted, as its process sees it.
+fn booted_script(worker: &Path, chroot: Option<&Path>) -> Result<PathBuf, (String, &'static str)> {
+    if let Err(error) = worker.metadata() {
+        return Err((
+            format!("{}: {error}", worker.display()),
+            "write the path of the script that calls frankenphp_handle_request()",
+        ));
+    }
+    match chroot.map(|chroot| worker.strip_prefix(chroot)) {
+        None => Ok(worker.to_owned()),
+        Some(Ok(inside)) => Ok(Path::new("/").join(inside)),
+        Some(Err(_)) => Err((
+            format!("{} is not inside of chroot", worker.display()),
+            "move it inside the chroot",
+        )),
+    }
+}
+
+/// What a master gets for an application that stays booted: the script, the variables that drivers of frameworks look
+/// for, and which scripts of requests mean the application.
+fn booted(config: &Config, id: PoolId, php: &Php, inside: &Path) -> Vec<(&'static str, Vec<u8>)> {
+    let mut fields = vec![("worker", inside.as_os_str().as_bytes().to_vec())];
+    let public = inside.parent().unwrap_or(Path::new("/"));
+    let base = public.parent().unwrap_or(Path::new("/"));
+    let requests = match php.workers.max_requests {
+        0 => i64::MAX.to_string(),
+        most => most.to_string(),
+    };
+    let variables: [(&str, &[u8]); 5] = [
+        ("APP_BASE_PATH", base.as_os_str().as_bytes()),
+        ("APP_PUBLIC_PATH", public.as_os_str().as_bytes()),
+        ("LARAVEL_OCTANE", b"1"),
+        ("MAX_REQUESTS", requests.as_bytes()),
+        ("FRANKENPHP_LOOP_MAX", requests.as_bytes()),
+    ];
+    let env = &php.workers.env;
+    for (name, value) in variables {
+        if env.iter().all(|(other, _)| other != name) {
+            fields.push(("env", [name.as_bytes(), b"=", value].concat()));
+        }
+    }
+    // OPcache would end, by SIGKILL, all processes that use its memory when that must be cleared, and these use it for as
+    // long as they live. weir restarts the pool instead.
+    fields.push(("define", b"opcache.force_restart_timeout=0".to_vec()));
+    let mut names = vec![b"/index.php".to_vec()];
+    if let Some(name) = inside.file_name() {
+        names.push([b"/", name.as_bytes()].concat());
+    }
+    let settings = config.sites.iter().flat_map(|site| {
+        let routes = site.routes.iter().map(|route| &route.settings);
+        std::iter::once(&site.settings).chain(routes)
+    });
+    for settings in settings.filter(|settings| settings.pool == Some(id)) {
+        let below = |root: &PathBuf| php.worker.as_ref()?.strip_prefix(root).ok();
+        if let Some(below) = settings.root.as_ref().and_then(below) {
+            names.push([b"/", below.as_os_str().as_bytes()].concat());
+        }
+        if let Some(fallback) = &settings.fallback {
+            let path = fallback.split('?').next().unwrap_or_default();
+            names.push(path.as_bytes().to_vec());
+        }
+    }
+    names.sort();
+    names.dedup();
+    fields.extend(names.into_iter().map(|name| ("worker_script", name)));
     fields
 }
 

@@ -419,6 +419,18 @@ impl Pool {
             Report::Warning(text) if is_next || php.current == Some(id) => {
                 tell!(warning, about_pool(&self.name), "{text}");
             }
+            Report::OpcacheIsFull if php.current == Some(id) && php.may_look() => {
+                let is_new = context.now.saturating_duration_since(php.since) < OPCACHE_PAUSE;
+                if php.spec.boot_limit.is_some() && php.again.is_none() && !is_new {
+                    tell!(
+                        warning,
+                        about_pool(&self.name),
+                        "OPcache must clear its memory, because of opcache_reset() or because it is full: the pool is \
+                         restarted, and its workers are replaced as they become free; if this happens often, set opcache_memory"
+                    );
+                    self.renew_soon(context.news);
+                }
+            }
             Report::Exited { number, .. } | Report::ForkFailed { number, .. }
                 if php.is_helper(id, *number) =>
             {
@@ -752,6 +764,9 @@ const LIST_LIMIT: Duration = Duration::from_secs(3);
 
 /// How long compiling them may take; the other scripts are compiled at their first request.
 const WARM_LIMIT: Duration = Duration::from_secs(10);
+
+/// A pool is restarted because of OPcache only when its master is at least this old.
+const OPCACHE_PAUSE: Duration = Duration::from_secs(5);
 
 /// Maximum size of the list of scripts, bytes: 4,000 paths of 4 KiB.
 const MAX_LIST: u64 = 16 << 20;

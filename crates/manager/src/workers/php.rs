@@ -1,16 +1,21 @@
 //! Workers of `runtime = "php"`: their pool's master forks them ([`crate::php`]). Each has one end of a
-//! stream, and the gateway gets the other end.
+//! stream, and the gateway gets the other end: at once, or when it has booted its application (`worker`). Until then it counts
+//! as starting, so that no request waits for a boot that fails.
 
 use std::{
     io,
     os::{fd::OwnedFd, unix::net::UnixStream},
+    time::{Duration, Instant},
 };
 
 use weir_control::ToGateway;
-use weir_observe::{error_log::tell, events};
+use weir_observe::{
+    error_log::tell,
+    events::{self, Ending},
+};
 use weir_sys::process::Exit;
 
-use super::{Claim, Context, Link, Pool, Started, Worker, about_pool, master::Php};
+use super::{Claim, Context, Link, Pool, Started, Worker, about, about_pool, master::Php};
 use crate::{
     output::Outputs,
     php::{MasterEvent, MasterEventKind, MasterId, Masters, Report, Task},
@@ -22,6 +27,8 @@ pub(super) struct Forked {
     pub(super) master: MasterId,
     /// The gateway's end, until the worker has started.
     pub(super) stream: Option<OwnedFd>,
+    /// How long it may boot its application; `None`: it does not, or has.
+    pub(super) boots: Option<Duration>,
 }
 
 impl Php {
@@ -46,6 +53,7 @@ impl Php {
             link: Link::Php(Forked {
                 master,
                 stream: Some(ours.into()),
+                boots: self.spec.boot_limit,
             }),
         })
     }
@@ -65,6 +73,11 @@ impl Pool {
                         php.has_forked = true;
                     }
                     self.worker_forked(index, *pid, stopping, context);
+                }
+            }
+            MasterEventKind::Report(Report::Booted { number }) => {
+                if let Some(index) = self.forked(id, *number) {
+                    self.worker_booted(index, stopping, context);
                 }
             }
             MasterEventKind::Report(report @ Report::Exited { number, exit }) => {
@@ -109,13 +122,62 @@ impl Pool {
         self.workers.iter().position(is_it)
     }
 
-    /// A worker has started: the gateway gets it.
+    /// A worker is there. If it has an application to boot, it gets its time for that.
     fn worker_forked(&mut self, index: usize, pid: u32, stopping: bool, context: &mut Context<'_>) {
         let worker = &mut self.workers[index];
         if worker.pid.is_some() {
             return;
         }
         worker.pid = Some(pid);
+        match &worker.link {
+            Link::Php(Forked { boots: Some(_), .. }) => worker.since = context.now,
+            _ => self.worker_started(index, pid, stopping, context),
+        }
+    }
+
+    /// A worker has booted its application.
+    fn worker_booted(&mut self, index: usize, stopping: bool, context: &mut Context<'_>) {
+        let worker = &mut self.workers[index];
+        let Link::Php(link) = &mut worker.link else {
+            return;
+        };
+        if let (Some(_), Some(pid)) = (link.boots.take(), worker.pid) {
+            self.worker_started(index, pid, stopping, context);
+        }
+    }
+
+    /// Kills workers that do not come to an end with their boot.
+    pub(super) fn end_stuck_boots(&mut self, now: Instant, masters: &mut Masters) {
+        for worker in &mut self.workers {
+            if worker.booted_by().is_none_or(|until| until > now) {
+                continue;
+            }
+            let Link::Php(Forked {
+                boots: Some(limit), ..
+            }) = &worker.link
+            else {
+                continue;
+            };
+            let (pid, seconds) = (worker.pid.unwrap_or_default(), limit.as_secs_f64());
+            tell!(
+                error,
+                about(&self.name, pid),
+                "the script of `worker` has not called frankenphp_handle_request() within {seconds} s: its process is killed; \
+                 if it needs more time, set worker_boot_timeout"
+            );
+            worker.kill(Ending::Unasked, &self.name, masters);
+        }
+    }
+
+    /// A worker has started: the gateway gets it.
+    fn worker_started(
+        &mut self,
+        index: usize,
+        pid: u32,
+        stopping: bool,
+        context: &mut Context<'_>,
+    ) {
+        let worker = &mut self.workers[index];
         let Link::Php(link) = &mut worker.link else {
             return;
         };

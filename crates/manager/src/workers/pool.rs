@@ -150,6 +150,7 @@ impl Pool {
     ) {
         let worker = self.workers.remove(index);
         let pid = worker.pid.unwrap_or_default();
+        let was_booting = matches!(&worker.link, Link::Php(link) if link.boots.is_some());
         let lived = now.saturating_duration_since(worker.since);
         let proven = match &worker.link {
             Link::Command(link) => link.close(pid),
@@ -201,13 +202,22 @@ impl Pool {
             let cause = format!("its program ended before it accepted a connection: {exit}");
             self.look_whether_down(cause, news);
         }
+        if was_booting && why == Ending::Unasked {
+            let cause = format!(
+                "the script of `worker` ended before it called frankenphp_handle_request() ({exit}); its messages are above"
+            );
+            self.look_whether_down(cause, news);
+        }
     }
 
     /// Tells the gateway if the pool has no worker and gets none.
     pub(super) fn look_whether_down(&mut self, cause: String, news: &mut Vec<ToGateway>) {
-        // A PHP pool is down if it has no master; this is reported elsewhere.
-        let is_command = matches!(self.kind, Kind::Command(_));
-        if is_command && !self.down && self.workers.is_empty() && self.quota.wanted == 0 {
+        // Without a master a PHP pool is down, too; this is reported elsewhere.
+        let may_start = match &self.kind {
+            Kind::Command(_) => true,
+            Kind::Php(php) => php.spec.boot_limit.is_some() && php.has_master(),
+        };
+        if may_start && !self.down && self.workers.is_empty() && self.quota.wanted == 0 {
             tell!(
                 error,
                 about_pool(&self.name),
@@ -292,7 +302,7 @@ impl Pool {
     pub(super) fn deadline(&self, stopping: bool) -> Option<Instant> {
         let workers = self.workers.iter().flat_map(|worker| {
             let look = worker.next_look().filter(|_| !stopping);
-            [worker.until, look, worker.forked_by()]
+            [worker.until, look, worker.forked_by(), worker.booted_by()]
         });
         let start = match self.can_start() && self.processes() < self.quota.most && !stopping {
             true => self.quota.due(),

@@ -74,6 +74,20 @@ impl Worker {
         forks.then(|| self.since + FORK_LIMIT)
     }
 
+    /// The time by which it must have booted its application; `None`: it does not boot one, or is being ended.
+    pub(super) fn booted_by(&self) -> Option<Instant> {
+        match (&self.link, self.pid, self.until) {
+            (
+                Link::Php(Forked {
+                    boots: Some(limit), ..
+                }),
+                Some(_),
+                None,
+            ) => Some(self.since + *limit),
+            _ => None,
+        }
+    }
+
     /// Makes the next connection, unless one is pending.
     pub(super) fn reconnect(&mut self, now: Instant) {
         if let Link::Command(link) = &mut self.link

@@ -23,6 +23,7 @@ fn spec(chroot: Option<&str>, roots: &[(&str, &str)]) -> Spec {
         sites: Vec::new(),
         roots: roots.iter().map(named).collect(),
         watch: false,
+        boot_limit: None,
     }
 }
 

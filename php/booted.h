@@ -1,0 +1,65 @@
+/*
+ * An application that stays booted (`worker` of a pool): its script runs once, up to frankenphp_handle_request(). This
+ * function waits for a request, sets superglobals and all else that belongs to a request, calls the application's
+ * function, ends the request, and returns true; the script then calls it again. It returns false when the process is to
+ * end.
+ *
+ * Names and behaviour are those of FrankenPHP's worker mode, so that drivers of frameworks run unchanged.
+ */
+#ifndef WEIR_BOOTED_H
+#define WEIR_BOOTED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config.h"
+#include "php.h"
+
+/* What a worker reports to its master, through a pipe. */
+struct booted_report {
+	uint32_t number;
+	enum { BOOTED = 1, OPCACHE_IS_FULL = 2 } kind;
+};
+
+/* Stores the pool's settings. Call it before PHP starts. */
+void booted_start(const struct pool_config *config);
+
+/* Stores the pipe to the master, and the worker's number. Call it in a new worker. */
+void booted_report_to(int pipe, uint32_t number);
+
+/* Reports something. */
+void booted_report(int kind);
+
+/* Adds PHP's functions and constants for such applications, if the pool has one. Call it in MINIT. */
+void booted_add_functions(int module_number);
+
+/* Runs the application until its process is to end. Returns the exit code of the process. */
+int booted_run(const struct pool_config *config);
+
+/* frankenphp_handle_request(): waits for a request and has `function` answer it. Returns false if there are no more. */
+bool booted_handle_request(zend_fcall_info *function, zend_fcall_info_cache *cache);
+
+/* Whether the pool has such an application. */
+bool booted_has_application(void);
+
+/* Whether PHP's output belongs to no request, and goes to the log. */
+bool booted_is_outside(void);
+
+/* Whether the settings of the script's folder were applied at the boot. */
+bool booted_keeps_settings(void);
+
+/* ---- between two requests (booted_reset.c) ---- */
+
+/* Notes what the application has set during its boot, which becomes the state at the start of each request. */
+void booted_note_limits(void);
+
+/* Starts what belongs to a request. The parameters have arrived. Returns false after a fatal error. */
+bool booted_open_request(void);
+
+/* The request ends in a fatal error, and the process with it: what was registered at the boot is PHP's again. */
+void booted_give_up_request(void);
+
+/* Ends what belongs to a request, with its output. */
+void booted_close_request(void);
+
+#endif
