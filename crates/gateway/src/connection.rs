@@ -7,7 +7,7 @@ use weir_config::{Http2, Listener, Protocol};
 use weir_http::{
     Begun, ConnState, Front, Phase, Request, Timeouts, Tunnelled, fastcgi,
     h1::{self, Limits},
-    h2, h3,
+    h2, h3, multiplex,
 };
 use weir_net::Socket;
 
@@ -67,9 +67,9 @@ pub(super) fn http3(front: Seated, quic: weir_net::quic::Connection) -> h3::Conn
 }
 
 /// The limits of connections with several requests.
-fn stream_limits(listener: &Listener) -> h2::Limits {
+fn stream_limits(listener: &Listener) -> multiplex::Limits {
     let (heads, limits) = (limits(listener), &listener.http2_limits);
-    h2::Limits {
+    multiplex::Limits {
         head: heads.head,
         fields: heads.fields,
         streams: limits.streams,

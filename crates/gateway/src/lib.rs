@@ -142,9 +142,9 @@ pub(crate) struct Gateway {
     /// Compressed files.
     pub(crate) kept_files: KeptFiles,
     /// What clients of HTTP/2 have sent and nobody has read.
-    pub(crate) http2_memory: weir_http::h2::Memory,
+    pub(crate) http2_memory: weir_http::multiplex::Memory,
     /// What clients of HTTP/3 may send before it is read.
-    pub(crate) http3_memory: weir_http::h2::Memory,
+    pub(crate) http3_memory: weir_http::multiplex::Memory,
     /// Compressed answers since the start.
     pub(crate) compression_counts: compression::Counts,
     pub(crate) census: Census,
@@ -469,8 +469,8 @@ impl Gateway {
                 server.compress_memory,
             ),
             kept_files: KeptFiles::new(server.compress_cache),
-            http2_memory: weir_http::h2::Memory::new(server.http2_memory as u64),
-            http3_memory: weir_http::h2::Memory::new(server.http2_memory as u64),
+            http2_memory: weir_http::multiplex::Memory::new(server.http2_memory as u64),
+            http3_memory: weir_http::multiplex::Memory::new(server.http2_memory as u64),
             compression_counts: compression::Counts::default(),
             census: Census::new(
                 (server.max_connections, server.max_connections_per_address),

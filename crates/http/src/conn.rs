@@ -210,6 +210,11 @@ impl ConnState {
         self.head_started.get()
     }
 
+    /// Until when it may be idle.
+    pub(crate) fn idle_deadline(&self) -> u64 {
+        self.timeouts.idle_until(self.requests(), self.idle_since())
+    }
+
     /// Whether the connection has no request.
     pub fn is_idle(&self) -> bool {
         matches!(self.phase(), Phase::Idle | Phase::Resting)
@@ -315,10 +320,15 @@ impl Timeouts {
             0 => self.header,
             _ => self.idle,
         };
-        match limit.as_micros() as u64 {
-            0 => NEVER,
-            limit => since.saturating_add(limit),
-        }
+        after(since, limit)
+    }
+}
+
+/// `time` after `since`; [`NEVER`] if there is no such time.
+pub(crate) fn after(since: u64, time: Duration) -> u64 {
+    match (since, time.as_micros() as u64) {
+        (NEVER, _) | (_, 0) => NEVER,
+        (since, time) => since.saturating_add(time),
     }
 }
 

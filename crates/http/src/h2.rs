@@ -7,19 +7,14 @@
 //!                              └──── reset by the client, or the connection ends ────────────────────────────┘
 //! ```
 //! In each turn of its task the connection reads and writes (`h2`), begins the requests that came, polls the streams that were
-//! woken ([`ready`]), and gives the bodies of answers to `h2`: one frame at a time, most urgent first ([`crate::Priority`]), and
+//! woken ([`crate::multiplex`]), and gives the bodies of answers to `h2`: one frame at a time, most urgent first ([`crate::Priority`]), and
 //! only while the kernel takes them. So `h2` never has more than a few frames, and a stream whose client does not read holds
 //! neither memory nor other streams. The body of a request is read when its steps ask for it; only then the client may send more.
 //!
 //! `h2` refuses what RFC 9113 calls malformed, and limits some of what attackers do; [`wire`] counts the rest. Connections stay
 //! on their reactor, because their compression state cannot move.
 
-pub(crate) mod file;
-pub(crate) mod head;
-pub(crate) mod limits;
-pub(crate) mod memory;
 mod output;
-pub(crate) mod ready;
 mod send;
 mod stream;
 mod streams;
@@ -32,7 +27,6 @@ use std::{
     pin::{Pin, pin},
     rc::Rc,
     task::{Context, Poll, Waker},
-    time::Duration,
 };
 
 use bytes::Bytes;
@@ -47,15 +41,15 @@ use weir_net::{LINGER, Socket, linger};
 use weir_observe::clock::{self, NEVER};
 
 pub(crate) use self::wire::PREFACE;
-pub use self::{limits::Limits, memory::Memory};
 use self::{
-    memory::Share,
     stream::{Polled, Stage, Stream},
     streams::Streams,
     wire::{Shared, Wire},
 };
 use crate::{
-    Begun, Front, Phase, Priority, Request, RequestBody, RequestState, conn::FIRST_REQUEST,
+    Begun, Front, Phase, Priority, Request, RequestBody, RequestState,
+    conn::{FIRST_REQUEST, after},
+    multiplex::{Limits, Memory, head, memory::Share, slots::Turn},
 };
 
 /// A connection: a future that ends with it.
@@ -136,7 +130,7 @@ impl<X: Front> Connection<X> {
         }
         let may_read = self.unread.may_grow();
         self.shared.begin_turn(may_read);
-        self.streams.begin_turn(cx.waker());
+        self.streams.slots.begin_turn(cx.waker());
         let ending = self.rounds().or_else(|| self.send());
         self.shared.note_write(self.front.state());
         if let Some(ending) = ending {
@@ -154,7 +148,7 @@ impl<X: Front> Connection<X> {
             self.shared.rest();
             self.streams.rest();
         }
-        if self.streams.end_turn() {
+        if self.streams.slots.end_turn() {
             another_turn(cx);
         }
         Poll::Pending
@@ -183,13 +177,13 @@ impl<X: Front> Connection<X> {
                 return None;
             }
         }
-        self.streams.wake_wire();
+        self.streams.slots.wake_wire();
         None
     }
 
     /// Lets `h2` read and write, and begins the requests that have come.
     fn read_and_write(&mut self, now: u64) -> Option<Ending> {
-        let waker = self.streams.wire_waker();
+        let waker = self.streams.slots.wire_waker();
         let cx = &mut Context::from_waker(&waker);
         if let State::Handshake(handshake) = &mut self.state {
             match Pin::new(handshake).poll(cx) {
@@ -223,7 +217,7 @@ impl<X: Front> Connection<X> {
 
     /// Gives the kernel what the turn has made. Returns how the connection ends, if it does.
     fn send(&mut self) -> Option<Ending> {
-        let waker = self.streams.sending_waker();
+        let waker = self.streams.slots.sending_waker();
         match self.shared.poll_send(&mut Context::from_waker(&waker)) {
             Poll::Pending => {}
             Poll::Ready(Err(_)) => return Some(Ending::Closed),
@@ -245,8 +239,7 @@ impl<X: Front> Connection<X> {
         match self.shared.exceeded() {
             Some(kind) => self.front.limit_exceeded(kind.option()),
             None if error.reason() == Some(Reason::ENHANCE_YOUR_CALM) => {
-                self.front
-                    .limit_exceeded(limits::of_h2(&self.shared.goodbye()));
+                self.front.limit_exceeded(exceeded(&self.shared.goodbye()));
             }
             None => {}
         }
@@ -293,7 +286,7 @@ impl<X: Front> Connection<X> {
             true => RequestBody::new(&request, length),
             false => RequestBody::none(),
         };
-        let mut priority = self.streams.take_priority(id);
+        let mut priority = self.streams.slots.take_priority(id.into());
         if priority.is_none()
             && let Some(field) = head.fields.get(Name::Priority)
         {
@@ -311,7 +304,7 @@ impl<X: Front> Connection<X> {
             request: request.clone(),
             stage: Stage::New,
         };
-        let slot = self.streams.add(stream);
+        let slot = self.streams.slots.add(stream);
         // Its client may have reset it already: then it is not begun.
         if self.streams.is_reset(slot) {
             return self.finish(slot, false);
@@ -324,7 +317,7 @@ impl<X: Front> Connection<X> {
             state: request,
         });
         let mut is_last = false;
-        let is_open = match (begun, self.streams.get(slot)) {
+        let is_open = match (begun, self.streams.slots.get(slot)) {
             (Begun::Steps(steps), Some(stream)) => {
                 stream.stage = Stage::Steps(steps);
                 true
@@ -333,7 +326,7 @@ impl<X: Front> Connection<X> {
             (_, None) => false,
         };
         match is_open {
-            true => self.streams.wake(slot),
+            true => self.streams.slots.wake(slot),
             false => self.finish(slot, false),
         }
         if is_last {
@@ -343,20 +336,21 @@ impl<X: Front> Connection<X> {
 
     /// Polls the streams that were woken. Returns whether `h2` may have something to write.
     fn poll_ready(&mut self, now: u64) -> bool {
-        let mut has_news = false;
-        for slot in self.streams.take_ready(now) {
-            let mut is_last = false;
+        let ready = self.streams.slots.take_ready(now);
+        let has_news = !ready.is_empty();
+        for slot in &ready {
+            let (slot, mut is_last) = (*slot, false);
             match self.streams.poll(slot, now, &mut is_last) {
                 Polled::Waits => {}
-                Polled::Sends => self.streams.sends(slot),
+                Polled::Sends => self.streams.slots.sends(slot),
                 Polled::Over => self.streams.is_over(slot),
                 Polled::Closed => self.finish(slot, false),
             }
-            has_news = true;
             if is_last {
                 self.leave(now);
             }
         }
+        self.streams.slots.give_back(ready);
         has_news
     }
 
@@ -376,7 +370,7 @@ impl<X: Front> Connection<X> {
                 (before, frames) if before == slot => (slot, frames + 1),
                 _ => (slot, 1),
             };
-            if turn == send::Turn::Closed {
+            if turn == Turn::Closed {
                 self.finish(slot, false);
             }
         }
@@ -388,7 +382,7 @@ impl<X: Front> Connection<X> {
         let Some(stream) = self.streams.remove(slot) else {
             return;
         };
-        if self.streams.is_empty() {
+        if self.streams.slots.is_empty() {
             self.front.state().rest();
         }
         let request = stream.finish(is_sent);
@@ -396,7 +390,7 @@ impl<X: Front> Connection<X> {
     }
 
     fn rest_if_idle(&self) {
-        if self.streams.is_empty() {
+        if self.streams.slots.is_empty() {
             self.front.state().rest();
         }
     }
@@ -417,7 +411,7 @@ impl<X: Front> Connection<X> {
         {
             open.graceful_shutdown();
             self.leaving_since = now;
-            self.streams.wake_wire();
+            self.streams.slots.wake_wire();
         }
     }
 
@@ -441,9 +435,9 @@ impl<X: Front> Connection<X> {
             return Some(Ending::GoAway(Reason::ENHANCE_YOUR_CALM));
         }
         let is_draining = self.front.is_draining();
-        if self.streams.is_empty() {
+        if self.streams.slots.is_empty() {
             let is_done = self.is_closed_to_new(now)
-                || (now >= self.idle_deadline() && self.head_deadline() == NEVER)
+                || (now >= self.front.state().idle_deadline() && self.head_deadline() == NEVER)
                 || (self.leaving_since == 0 && state.is_over(is_draining, now));
             if is_done {
                 return Some(Ending::GoAway(Reason::NO_ERROR));
@@ -467,21 +461,14 @@ impl<X: Front> Connection<X> {
     /// Plans when the task is woken at the latest.
     fn plan(&self) {
         let mut next = self.head_deadline();
-        next = next.min(match self.streams.is_empty() {
-            true => self.idle_deadline(),
-            false => self.ping_deadline().min(self.streams.wakes_at()),
+        next = next.min(match self.streams.slots.is_empty() {
+            true => self.front.state().idle_deadline(),
+            false => self.ping_deadline().min(self.streams.slots.wakes_at()),
         });
-        if self.leaving_since > 0 && self.streams.is_empty() {
+        if self.leaving_since > 0 && self.streams.slots.is_empty() {
             next = next.min(self.leaving_since + FIRST_REQUEST);
         }
         self.front.state().wake_at(next);
-    }
-
-    fn idle_deadline(&self) -> u64 {
-        let state = self.front.state();
-        state
-            .timeouts
-            .idle_until(state.requests(), state.idle_since())
     }
 
     fn head_deadline(&self) -> u64 {
@@ -498,7 +485,9 @@ impl<X: Front> Connection<X> {
 
     fn end(&mut self, cx: &mut Context<'_>, ending: Ending) -> Poll<()> {
         // Tells the steps of all requests that the client has left.
-        self.streams.clear().for_each(RequestState::give_back);
+        for stream in self.streams.clear() {
+            stream.finish(false).give_back();
+        }
         self.unread.set(0);
         self.front.state().wake_at(NEVER);
         let shared = self.shared.clone();
@@ -566,12 +555,22 @@ fn another_turn(cx: &mut Context<'_>) {
     let _ = pin!(tokio::task::yield_now()).poll(cx);
 }
 
-/// `time` after `since`; [`NEVER`] if there is no such time.
-fn after(since: u64, time: Duration) -> u64 {
-    match (since, time.as_micros() as u64) {
-        (NEVER, _) | (_, 0) => NEVER,
-        (since, time) => since.saturating_add(time),
-    }
+/// The option that limits what `h2` has refused by itself. `goodbye`: its last words to the client.
+fn exceeded(goodbye: &[u8]) -> &'static str {
+    let known = [
+        ("too_many_resets", "http2_max_resets"),
+        ("too_many_internal_resets", "http2_max_resets"),
+        ("too_many_data_frames", "http2_max_small_frames"),
+        (
+            "too_many_continuations",
+            "max_head (in CONTINUATION frames)",
+        ),
+        ("header_list_way_too_large", "max_head, max_headers"),
+    ];
+    let found = known
+        .iter()
+        .find(|(words, _)| goodbye.ends_with(words.as_bytes()));
+    found.map_or("the limits of frames", |(_, option)| option)
 }
 
 /// How often a turn reads and writes.

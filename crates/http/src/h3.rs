@@ -27,10 +27,9 @@ use std::{
     future::Future,
     pin::{Pin, pin},
     task::{Context, Poll},
-    time::Duration,
 };
 
-use http::Method;
+use http::{Method, Version};
 use quinn_proto::{ConnectionError, Dir, Event, StreamEvent, StreamId, VarInt};
 use weir_http1::Name;
 use weir_net::quic;
@@ -44,18 +43,19 @@ use self::{
         SETTINGS, Wrong, put_head, put_varint,
     },
     qpack::FIELD,
-    send::{Out, Turn, reset},
+    send::{Out, reset},
     stream::{Polled, Stage, Stream},
     streams::Streams,
 };
 use crate::{
-    Begun, Front, Phase, Priority, Request, RequestBody, RequestState,
-    conn::FIRST_REQUEST,
-    h2::{
+    Begun, Front, Phase, Priority, Request, RequestBody,
+    conn::{FIRST_REQUEST, after},
+    multiplex::{
         Limits, Memory,
-        head::TOO_LARGE,
+        head::{Refused, TOO_LARGE, request},
         limits::{Counter, Kind},
         memory::Share,
+        slots::Turn,
     },
 };
 
@@ -120,7 +120,7 @@ impl<X: Front> Connection<X> {
 
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.front.state().remember_waker(cx.waker());
-        self.streams.begin_turn(cx.waker());
+        self.streams.slots.begin_turn(cx.waker());
         if let Some(ending) = self.rounds() {
             self.end(ending);
             return Poll::Ready(());
@@ -131,7 +131,7 @@ impl<X: Front> Connection<X> {
             self.streams.rest();
             self.quic.rest();
         }
-        if self.streams.end_turn() {
+        if self.streams.slots.end_turn() {
             // After all others have had theirs, and the reactor has looked at its sockets. It says so when it is polled first.
             let _ = pin!(tokio::task::yield_now()).poll(cx);
         }
@@ -151,7 +151,7 @@ impl<X: Front> Connection<X> {
             if let Some(ending) = self.overdue(now) {
                 return Some(ending);
             }
-            let waker = self.streams.wire_waker();
+            let waker = self.streams.slots.wire_waker();
             let is_long = self.quic.drive(&mut Context::from_waker(&waker));
             if self.quic.take_heard() {
                 self.heard_at = now;
@@ -175,7 +175,7 @@ impl<X: Front> Connection<X> {
             }
             if !has_news && !is_long {
                 // What was sent since the last drive.
-                let waker = self.streams.wire_waker();
+                let waker = self.streams.slots.wire_waker();
                 self.quic.drive(&mut Context::from_waker(&waker));
                 if !self.quic.has_events() {
                     return None;
@@ -185,7 +185,7 @@ impl<X: Front> Connection<X> {
                 break;
             }
         }
-        self.streams.wake_wire();
+        self.streams.slots.wake_wire();
         None
     }
 
@@ -197,7 +197,7 @@ impl<X: Front> Connection<X> {
             self.unread.set(window);
             let allowed = VarInt::from_u64(window).unwrap_or_default();
             self.quic.proto().set_receive_window(allowed);
-            self.streams.wake_wire();
+            self.streams.slots.wake_wire();
         }
     }
 
@@ -264,7 +264,7 @@ impl<X: Front> Connection<X> {
             self.open(id, now);
         }
         // Others have their turn before more requests begin.
-        self.streams.wake_wire();
+        self.streams.slots.wake_wire();
         Ok(())
     }
 
@@ -336,12 +336,12 @@ impl<X: Front> Connection<X> {
 
     /// Polls the streams that were woken. Returns whether QUIC may have something to send.
     fn poll_ready(&mut self, now: u64) -> Result<bool, Ending> {
-        let ready = self.streams.take_ready(now);
+        let ready = self.streams.slots.take_ready(now);
         let has_news = !ready.is_empty();
         for slot in &ready {
             self.poll_stream(*slot, now)?;
         }
-        self.streams.give_back(ready);
+        self.streams.slots.give_back(ready);
         Ok(has_news)
     }
 
@@ -349,7 +349,7 @@ impl<X: Front> Connection<X> {
         let (mut is_last, most) = (false, self.most());
         let polled = (self.streams).poll(slot, (now, most), self.quic.proto(), &mut is_last);
         let (mut small, mut is_partial) = (0, false);
-        if let Some(stream) = self.streams.get(slot) {
+        if let Some(stream) = self.streams.slots.get(slot) {
             small = stream.receiving.take_small();
             is_partial = stream.receiving.partial_head() > 0;
         }
@@ -368,7 +368,7 @@ impl<X: Front> Connection<X> {
                 }));
             }
             Polled::Waits | Polled::Over => {}
-            Polled::Sends => self.streams.sends(slot),
+            Polled::Sends => self.streams.slots.sends(slot),
             Polled::Reset => {
                 self.count(Kind::Reset);
                 self.finish(slot, false);
@@ -403,14 +403,14 @@ impl<X: Front> Connection<X> {
             self.finish(slot, false);
             return Ok(());
         };
-        let head = match head::request(parts, &self.limits) {
+        let head = match request(parts, Version::HTTP_3, &self.limits) {
             Ok(head) => head,
             Err(refused) => {
                 self.refuse(slot, &refused);
                 return Ok(());
             }
         };
-        let Some(stream) = self.streams.get(slot) else {
+        let Some(stream) = self.streams.slots.get(slot) else {
             return Ok(());
         };
         stream.receiving.declare(declared);
@@ -446,7 +446,7 @@ impl<X: Front> Connection<X> {
             state: request,
         });
         let mut is_last = false;
-        let Some(stream) = self.streams.get(slot) else {
+        let Some(stream) = self.streams.slots.get(slot) else {
             return Ok(());
         };
         let is_open = match begun {
@@ -457,7 +457,7 @@ impl<X: Front> Connection<X> {
             Begun::Answered(answer) => stream.answer(answer, self.quic.proto(), &mut is_last),
         };
         match is_open {
-            true => self.streams.wake(slot),
+            true => self.streams.slots.wake(slot),
             false => self.finish(slot, false),
         }
         if is_last {
@@ -479,11 +479,11 @@ impl<X: Front> Connection<X> {
     }
 
     /// Answers a head that does not become a request.
-    fn refuse(&mut self, slot: u32, refused: &crate::h2::head::Refused) {
+    fn refuse(&mut self, slot: u32, refused: &Refused) {
         self.front.state().begin_request();
         self.front
             .refused(refused.status, refused.reason, refused.why);
-        if let Some(stream) = self.streams.get(slot)
+        if let Some(stream) = self.streams.slots.get(slot)
             && stream.refuse(refused.status, self.quic.proto()) != Polled::Waits
         {
             self.finish(slot, false);
@@ -495,7 +495,7 @@ impl<X: Front> Connection<X> {
         if code == NO_ERROR {
             return;
         }
-        if let Some(stream) = self.streams.get(slot) {
+        if let Some(stream) = self.streams.slots.get(slot) {
             let id = stream.id;
             reset(self.quic.proto(), id, code);
             stream.receiving.stop(self.quic.proto(), id, code);
@@ -527,7 +527,7 @@ impl<X: Front> Connection<X> {
         let Some(stream) = self.streams.remove(slot) else {
             return;
         };
-        if self.streams.is_empty() {
+        if self.streams.slots.is_empty() {
             self.front.state().rest();
         }
         stream.finish(self.quic.proto(), is_sent).give_back();
@@ -549,7 +549,7 @@ impl<X: Front> Connection<X> {
         put_head(&mut bytes, GOAWAY, payload.len());
         bytes.extend_from_slice(&payload);
         self.control_out.push(bytes);
-        self.streams.wake_wire();
+        self.streams.slots.wake_wire();
     }
 
     /// Whether requests that come now are refused: the client was told long ago.
@@ -579,9 +579,9 @@ impl<X: Front> Connection<X> {
         let is_draining = self.front.is_draining();
         let is_closed = self.is_closed_to_new(now);
         let state = self.front.state();
-        if self.streams.is_empty() {
+        if self.streams.slots.is_empty() {
             let is_done = is_closed
-                || now >= self.idle_deadline()
+                || now >= self.front.state().idle_deadline()
                 || (self.leaving_since == 0 && state.is_over(is_draining, now));
             if is_done {
                 return Some(Ending::Told(bye));
@@ -601,21 +601,14 @@ impl<X: Front> Connection<X> {
     fn plan(&self) {
         let state = self.front.state();
         let mut next = after(self.streams.oldest_head(), state.timeouts.header);
-        next = next.min(match self.streams.is_empty() {
-            true => self.idle_deadline(),
-            false => self.ping_deadline().min(self.streams.wakes_at()),
+        next = next.min(match self.streams.slots.is_empty() {
+            true => self.front.state().idle_deadline(),
+            false => self.ping_deadline().min(self.streams.slots.wakes_at()),
         });
         if self.leaving_since > 0 && self.refused_from == u64::MAX {
             next = next.min(self.leaving_since + FIRST_REQUEST);
         }
         state.wake_at(next);
-    }
-
-    fn idle_deadline(&self) -> u64 {
-        let state = self.front.state();
-        state
-            .timeouts
-            .idle_until(state.requests(), state.idle_since())
     }
 
     /// When a client is asked whether it is there.
@@ -626,7 +619,9 @@ impl<X: Front> Connection<X> {
     fn end(&mut self, ending: Ending) {
         let is_peaceful = ending == Ending::Closed(true);
         // Tells the steps of all requests that the client has left.
-        (self.streams.clear(is_peaceful)).for_each(RequestState::give_back);
+        for stream in self.streams.clear() {
+            stream.close(is_peaceful).give_back();
+        }
         self.front.state().wake_at(NEVER);
         if let Ending::Told(wrong) = ending {
             self.quic.close(wrong.code, wrong.why);
@@ -653,15 +648,7 @@ fn is_peaceful(reason: &ConnectionError) -> bool {
     }
 }
 
-/// `time` after `since`; [`NEVER`] if there is no such time.
-fn after(since: u64, time: Duration) -> u64 {
-    match (since, time.as_micros() as u64) {
-        (NEVER, _) | (_, 0) => NEVER,
-        (since, time) => since.saturating_add(time),
-    }
-}
-
-const TOO_LATE: crate::h2::head::Refused = crate::h2::head::Refused {
+const TOO_LATE: Refused = Refused {
     status: http::StatusCode::REQUEST_TIMEOUT,
     reason: "head_timeout",
     why: "the head took longer than header_timeout",

@@ -4,8 +4,8 @@
 //! wire ◄─► carrier: head ─► Request ─► the exchange, its steps ─► Answer: head, parts ─► carrier ─► wire
 //!                   body ─► RequestState ─► RequestBody
 //! ```
-//! A carrier reads requests from its wire and writes answers to it: [`h1`] is that of HTTP/1, [`h2`] that of HTTP/2,
-//! [`fastcgi`] that of web servers in front. It gives each [`Request`] to the exchange ([`Front::begin`]), which does not depend on the
+//! A carrier reads requests from its wire and writes answers to it: [`h1`] is that of HTTP/1, [`h2`] that of HTTP/2, [`h3`] that of
+//! HTTP/3, [`fastcgi`] that of web servers in front. It gives each [`Request`] to the exchange ([`Front::begin`]), which does not depend on the
 //! protocol. The exchange answers at once if it need not wait. For other requests the carrier gets steps, which it
 //! runs, and which it drops when the client has left. The body of an [`Answer`] is made of memory, parts of files, or a
 //! [`Stream`]. Until the answer is sent, both sides share the request's [`RequestState`]: the body as it arrives, interim
@@ -26,6 +26,7 @@ pub mod h1;
 pub mod h2;
 pub mod h3;
 mod head;
+pub mod multiplex;
 mod priority;
 mod request;
 pub mod tls;

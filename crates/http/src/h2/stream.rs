@@ -9,14 +9,14 @@ use bytes::Bytes;
 use h2::{Reason, RecvStream, server::SendResponse};
 use http::StatusCode;
 
-use super::{
-    head,
-    send::{Sending, Turn},
-};
+use super::send::Sending;
 use crate::{
-    Answer, Body, ConnState, Priority, Receipt, RequestState, Steps, request::MAX_INTERIM,
+    Answer, ConnState, Fields, Priority, Receipt, RequestState, Steps,
+    multiplex::{
+        answer, head,
+        slots::{Multiplexed, Turn},
+    },
 };
-use weir_http1::Name;
 
 /// A request that the exchange is processing or that is being answered.
 pub(super) struct Stream<R> {
@@ -99,27 +99,10 @@ impl<R: Receipt> Stream<R> {
         }
     }
 
-    /// When it is to be polled again, if nothing happens before.
-    pub(super) fn wakes_at(&self) -> u64 {
-        let wakes_at = self.request.wakes_at();
-        match &self.stage {
-            Stage::Sending(sending) => wakes_at.min(sending.stuck_by()),
-            _ => wakes_at,
-        }
-    }
-
-    /// Whether `h2` has all of the answer.
-    pub(super) fn is_over(&self) -> bool {
-        matches!(&self.stage, Stage::Sending(sending) if sending.is_over())
-    }
-
     /// Resets the stream if its client has allowed nothing for too long. Returns whether it did.
     pub(super) fn gives_up(&mut self, now: u64) -> bool {
         match &mut self.stage {
-            Stage::Sending(sending) if sending.is_stuck(now) => {
-                sending.give_up();
-                true
-            }
+            Stage::Sending(sending) => sending.gives_up(now),
             _ => false,
         }
     }
@@ -129,7 +112,7 @@ impl<R: Receipt> Stream<R> {
         if let Stage::Sending(sending) = self.stage
             && is_sent
         {
-            sending.receipt.sent();
+            sending.sent();
         }
         self.request
     }
@@ -150,58 +133,27 @@ impl<R: Receipt> Stream<R> {
 
     /// Begins to send the answer. `is_last` is set if the connection is to take no more requests. False: the stream is closed.
     pub(super) fn answer(&mut self, answer: Answer<R>, is_last: &mut bool) -> bool {
-        let Answer {
-            status,
-            headers,
-            body,
-            length,
-            keep,
-            receipt,
-        } = answer;
-        if let Body::Tunnel(_) = body {
+        let Some(start) = answer::start(answer, self.is_head, &mut self.priority) else {
             self.respond.send_reset(Reason::INTERNAL_ERROR);
             return false;
-        }
-        // A script that says `Connection: close` means a connection of its own. So does a request whose body was left.
-        *is_last |= !keep && !headers.has(Name::Connection);
-        if !matches!(body, Body::Stream(_)) {
+        };
+        *is_last |= start.is_last;
+        if !start.reads_request {
             // Nobody reads the rest of the request's body any more.
             self.body = None;
         }
-        if let Some(field) = headers.get(Name::Priority) {
-            self.priority.update(field);
-        }
-        let is_bodyless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        let length = match (self.is_head || is_bodyless, &body) {
-            // The length of the body that GET would get.
-            (true, Body::Empty) => headers.length(),
-            _ => body.len().or(length),
-        };
-        let said = length.filter(|_| status != StatusCode::NO_CONTENT);
-        let said = match status {
-            StatusCode::NOT_MODIFIED => headers.length(),
-            _ => said,
-        };
-        let is_over = self.is_head || is_bodyless || length == Some(0);
-        let head = head::response(status, &headers, said);
-        let Ok(stream) = self.respond.send_response(head, is_over) else {
+        let is_over = start.is_bodyless;
+        let Ok(stream) = self.respond.send_response(start.head, is_over) else {
             return false;
         };
-        let body = (body, length);
-        self.stage = Stage::Sending(Sending::new(stream, body, is_over, receipt));
+        self.stage = Stage::Sending(Sending::new(stream, start.body, is_over));
         true
     }
 
     /// Sends the interim answers that the steps have made.
     fn send_interim(&mut self) {
-        let Stage::Steps(_) = self.stage else {
-            return;
-        };
-        for interim in self.request.take_interim() {
-            self.interim += interim.fields.lines().len();
-            // 100 is sent by `poll_body`.
-            if interim.status != StatusCode::CONTINUE && self.interim <= MAX_INTERIM {
-                let head = head::interim(interim.status, &interim.fields);
+        if let Stage::Steps(_) = self.stage {
+            for head in answer::interim(&self.request, &mut self.interim) {
                 let _ = self.respond.send_informational(head);
             }
         }
@@ -237,9 +189,27 @@ impl<R: Receipt> Stream<R> {
         if std::mem::take(&mut self.awaits_consent)
             && let Stage::Steps(_) = self.stage
         {
-            let head = head::interim(StatusCode::CONTINUE, &crate::Fields::default());
+            let head = head::interim(StatusCode::CONTINUE, &Fields::default());
             let _ = self.respond.send_informational(head);
         }
         Poll::Pending
+    }
+}
+
+impl<R: Receipt> Multiplexed for Stream<R> {
+    fn order(&self) -> (u64, Priority) {
+        (self.id.into(), self.priority)
+    }
+
+    fn wakes_at(&self) -> u64 {
+        let wakes_at = self.request.wakes_at();
+        match &self.stage {
+            Stage::Sending(sending) => wakes_at.min(sending.stuck_by()),
+            _ => wakes_at,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(&self.stage, Stage::Sending(sending) if sending.is_over())
     }
 }

@@ -14,11 +14,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use weir_net::Socket;
 use weir_observe::clock::{self, NEVER};
 
-use super::{
-    limits::{Counter, Kind, Limits, SMALL_DATA},
-    output::Output,
+use super::output::Output;
+use crate::{
+    ConnState, buffers,
+    multiplex::limits::{Counter, Kind, Limits, SMALL_DATA},
 };
-use crate::{ConnState, buffers};
 
 /// The bytes with which a connection of HTTP/2 begins (RFC 9113 §3.4).
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

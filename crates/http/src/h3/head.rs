@@ -1,20 +1,12 @@
 //! Heads (RFC 9114 §4.2, §4.3): of requests as they become those of the exchange, and of answers as they are sent.
 
-use http::{
-    HeaderName, HeaderValue, Method, Response, StatusCode, Uri, Version, request, uri::PathAndQuery,
-};
+use http::{HeaderName, HeaderValue, Method, Response, Uri, Version, request, uri::PathAndQuery};
 
 use super::{
     frames::{HEADERS, put_head},
     qpack::{self, Field},
 };
-use crate::{
-    Fields, Head,
-    h2::{
-        Limits,
-        head::{self, Refused},
-    },
-};
+use crate::{Fields, multiplex::head};
 
 /// Why fields are no request: the stream is reset with H3_MESSAGE_ERROR.
 #[derive(Debug, PartialEq, Eq)]
@@ -101,11 +93,6 @@ fn field(name: &[u8], value: &[u8]) -> Result<(HeaderName, HeaderValue), Malform
     Ok((name, value))
 }
 
-/// The head of a request for the exchange.
-pub(super) fn request(parts: request::Parts, limits: &Limits) -> Result<Box<Head>, Refused> {
-    head::request(parts, Version::HTTP_3, limits)
-}
-
 /// The length that a head says. `Err`: it says no number, or several.
 pub(super) fn declared(parts: &request::Parts) -> Result<Option<u64>, Malformed> {
     let mut lengths = parts.headers.get_all(http::header::CONTENT_LENGTH).iter();
@@ -120,16 +107,6 @@ pub(super) fn declared(parts: &request::Parts) -> Result<Option<u64>, Malformed>
     }
 }
 
-/// The frame with the head of an answer. `length`: that of its body, if the head says it.
-pub(super) fn response(status: StatusCode, fields: &Fields, length: Option<u64>) -> Vec<u8> {
-    encoded(head::response(status, fields, length))
-}
-
-/// The frame with the head of an interim answer.
-pub(super) fn interim(status: StatusCode, fields: &Fields) -> Vec<u8> {
-    encoded(head::interim(status, fields))
-}
-
 /// The frame with fields behind a body.
 pub(super) fn trailers(fields: &Fields) -> Vec<u8> {
     let mut block = Vec::new();
@@ -140,7 +117,8 @@ pub(super) fn trailers(fields: &Fields) -> Vec<u8> {
     framed(&block)
 }
 
-fn encoded(head: Response<()>) -> Vec<u8> {
+/// The frame with the head of an answer.
+pub(super) fn encode(head: &Response<()>) -> Vec<u8> {
     let mut block = Vec::with_capacity(256);
     qpack::begin(&mut block);
     qpack::put(&mut block, b":status", head.status().as_str().as_bytes());

@@ -11,7 +11,7 @@ use super::{
     },
     head, qpack,
 };
-use crate::h2::limits::SMALL_DATA;
+use crate::multiplex::limits::SMALL_DATA;
 
 /// The client's side of a stream.
 #[derive(Debug)]

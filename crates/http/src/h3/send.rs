@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use bytes::Bytes;
@@ -13,7 +13,10 @@ use super::{
     frames::{DATA, INTERNAL, put_head},
     head,
 };
-use crate::{Body, ConnState, Fields, Part, Receipt, h2::file::FileRead};
+use crate::{
+    ConnState, Receipt,
+    multiplex::{body::Outgoing, slots::Turn},
+};
 
 /// Bytes that QUIC has not taken yet.
 #[derive(Debug, Default)]
@@ -58,55 +61,19 @@ impl Out {
 
 /// An answer whose head is in [`Out`].
 pub(super) struct Sending<R> {
-    body: Body,
-    /// Bytes of the body that are still to be taken from it, if the answer has a known length.
-    left: Option<u64>,
-    /// The next bytes.
-    data: Bytes,
-    file: Option<FileRead>,
-    /// The body gives no more parts.
-    end: Option<End>,
+    body: Outgoing<R>,
     /// QUIC has the end of the stream.
     is_over: bool,
-    trailers: Option<Fields>,
     /// When the client is given up that takes no more bytes.
     stuck_by: u64,
-    pub(super) receipt: R,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    Whole,
-    Truncated,
-}
-
-/// What a stream did in its turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// It has sent something, and may have more.
-    Sent,
-    /// It has nothing to send, or may not send.
-    Waits,
-    /// The stream is closed: it was reset by a side.
-    Closed,
 }
 
 impl<R: Receipt> Sending<R> {
-    /// `is_over`: the head is all.
-    pub(super) fn new((body, left): (Body, Option<u64>), is_over: bool, receipt: R) -> Sending<R> {
+    pub(super) fn new(body: Outgoing<R>) -> Sending<R> {
         Sending {
-            body: match is_over {
-                true => Body::Empty,
-                false => body,
-            },
-            left,
-            data: Bytes::new(),
-            file: None,
-            end: is_over.then_some(End::Whole),
+            body,
             is_over: false,
-            trailers: None,
             stuck_by: NEVER,
-            receipt,
         }
     }
 
@@ -122,20 +89,7 @@ impl<R: Receipt> Sending<R> {
 
     /// Whether there is something to send. Takes the next part of the body if there is none.
     pub(super) fn has_something(&mut self, cx: &mut Context<'_>, out: &Out) -> bool {
-        if self.is_over {
-            return false;
-        }
-        while out.is_empty() && self.data.is_empty() && self.file.is_none() && self.end.is_none() {
-            if self.poll_part(cx).is_pending() {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Whether the client took nothing for too long.
-    pub(super) fn is_stuck(&self, now: u64) -> bool {
-        now >= self.stuck_by
+        !self.is_over && (!out.is_empty() || self.body.poll_ready(cx).is_ready())
     }
 
     /// Sends one frame, if QUIC takes it.
@@ -152,14 +106,12 @@ impl<R: Receipt> Sending<R> {
         if !self.has_something(cx, out) {
             return Turn::Waits;
         }
-        if self.data.is_empty() && self.poll_file(cx).is_pending() {
+        let Poll::Ready(data) = self.body.poll_data(cx, QUANTUM) else {
             return Turn::Waits;
-        }
-        if self.data.is_empty() {
+        };
+        if data.is_empty() {
             return self.finish(quic, id, out);
         }
-        let data = self.data.split_to(self.data.len().min(QUANTUM));
-        self.receipt.count(data.len() as u64);
         let mut frame = Vec::with_capacity(8);
         put_head(&mut frame, DATA, data.len());
         out.push(frame);
@@ -167,12 +119,11 @@ impl<R: Receipt> Sending<R> {
         if let Some(turn) = self.flush((&mut *quic, id), out, state) {
             return turn;
         }
-        // The end goes with the last bytes.
-        if self.data.is_empty() && self.file.is_none() && self.left == Some(0) {
-            self.end = Some(End::Whole);
-            return self.finish(quic, id, out);
+        match self.body.is_whole() {
+            // The end goes with the last bytes.
+            true => self.finish(quic, id, out),
+            false => Turn::Sent,
         }
-        Turn::Sent
     }
 
     /// `None`: QUIC has all that was to be sent.
@@ -197,83 +148,31 @@ impl<R: Receipt> Sending<R> {
         }
     }
 
+    /// The client has all of the answer.
+    pub(super) fn sent(self) {
+        self.body.sent();
+    }
+
     /// Shows the end of the body.
     fn finish(&mut self, quic: &mut Connection, id: StreamId, out: &mut Out) -> Turn {
-        match (self.end, self.trailers.take()) {
-            (Some(End::Whole), Some(fields)) => {
+        match self.body.end() {
+            Some(Some(fields)) => {
                 out.push(head::trailers(&fields));
                 // The end follows in the next turn.
                 Turn::Sent
             }
-            (Some(End::Whole), None) => {
+            Some(None) => {
                 self.is_over = quic.send_stream(id).finish().is_ok();
                 match self.is_over {
                     true => Turn::Sent,
                     false => Turn::Closed,
                 }
             }
-            _ => {
-                self.receipt.truncated();
+            None => {
                 reset(quic, id, INTERNAL);
                 Turn::Closed
             }
         }
-    }
-
-    /// Reads from the file. If that fails, the body ends there.
-    fn poll_file(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(file) = &mut self.file else {
-            return Poll::Ready(());
-        };
-        match ready!(file.poll_read(cx, QUANTUM)) {
-            Ok(bytes) => {
-                self.data = bytes;
-                if file.len() == 0 {
-                    self.file = None;
-                }
-            }
-            Err(_) => {
-                self.file = None;
-                self.end = Some(End::Truncated);
-            }
-        }
-        Poll::Ready(())
-    }
-
-    /// Takes the next part of the body, or finds its end.
-    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.left == Some(0) {
-            self.end = Some(End::Whole);
-            return Poll::Ready(());
-        }
-        let mut part = match ready!(self.body.poll_part(cx)) {
-            Some(Ok(Part::Trailers(fields))) if self.left.is_none() => {
-                self.trailers = Some(fields);
-                self.end = Some(End::Whole);
-                return Poll::Ready(());
-            }
-            Some(Ok(part)) => part,
-            None if self.left.is_none() => {
-                self.end = Some(End::Whole);
-                return Poll::Ready(());
-            }
-            _ => {
-                self.end = Some(End::Truncated);
-                return Poll::Ready(());
-            }
-        };
-        if let Some(left) = &mut self.left {
-            // No byte beyond the announced length is sent.
-            part.truncate(*left);
-            *left -= part.len();
-        }
-        match part {
-            Part::Bytes(bytes) => self.data = bytes,
-            Part::File { len: 0, .. } => {}
-            Part::File { file, offset, len } => self.file = Some(FileRead::new(file, offset, len)),
-            Part::Trailers(_) => {}
-        }
-        Poll::Ready(())
     }
 }
 

@@ -7,16 +7,20 @@ use std::{
 
 use http::StatusCode;
 use quinn_proto::{Connection, StreamId};
-use weir_http1::Name;
 
 use super::{
     frames::{NO_ERROR, REQUEST_CANCELLED, Wrong},
     head,
     receive::{Failed, Got, Receiving},
-    send::{Flushed, Out, Sending, Turn, reset},
+    send::{Flushed, Out, Sending, reset},
 };
 use crate::{
-    Answer, Body, ConnState, Fields, Priority, Receipt, RequestState, Steps, request::MAX_INTERIM,
+    Answer, ConnState, Fields, Priority, Receipt, RequestState, Steps,
+    multiplex::{
+        answer,
+        head::{interim, response},
+        slots::{Multiplexed, Turn},
+    },
 };
 
 /// A request that comes, that the exchange is processing, or that is being answered.
@@ -154,23 +158,9 @@ impl<R: Receipt> Stream<R> {
         }
     }
 
-    /// When it is to be polled again, if nothing happens before.
-    pub(super) fn wakes_at(&self) -> u64 {
-        let wakes_at = self.request.wakes_at();
-        match &self.stage {
-            Stage::Sending(sending) => wakes_at.min(sending.stuck_by()),
-            _ => wakes_at,
-        }
-    }
-
-    /// Whether QUIC has all of the answer.
-    pub(super) fn is_over(&self) -> bool {
-        matches!(&self.stage, Stage::Sending(sending) if sending.is_over())
-    }
-
     /// Whether its client has taken nothing for too long.
     pub(super) fn is_stuck(&self, now: u64) -> bool {
-        matches!(&self.stage, Stage::Sending(sending) if sending.is_stuck(now))
+        matches!(&self.stage, Stage::Sending(sending) if now >= sending.stuck_by())
     }
 
     /// The end of the request. `is_sent`: the client has all of the answer. What is still open is reset.
@@ -189,7 +179,7 @@ impl<R: Receipt> Stream<R> {
             && sending.is_over()
             && is_sent
         {
-            sending.receipt.sent();
+            sending.sent();
         }
         self.request
     }
@@ -201,49 +191,25 @@ impl<R: Receipt> Stream<R> {
         quic: &mut Connection,
         is_last: &mut bool,
     ) -> bool {
-        let Answer {
-            status,
-            headers,
-            body,
-            length,
-            keep,
-            receipt,
-        } = answer;
-        if let Body::Tunnel(_) = body {
+        let Some(start) = answer::start(answer, self.is_head, &mut self.priority) else {
             return false;
-        }
-        // A script that says `Connection: close` means a connection of its own. So does a request whose body was left.
-        *is_last |= !keep && !headers.has(Name::Connection);
-        if !matches!(body, Body::Stream(_)) {
+        };
+        *is_last |= start.is_last;
+        if !start.reads_request {
             // Nobody reads the rest of the request's body any more.
             self.receiving.stop(quic, self.id, NO_ERROR);
         }
-        if let Some(field) = headers.get(Name::Priority) {
-            self.priority.update(field);
-        }
         self.set_priority(quic);
-        let is_bodyless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        let length = match (self.is_head || is_bodyless, &body) {
-            // The length of the body that GET would get.
-            (true, Body::Empty) => headers.length(),
-            _ => body.len().or(length),
-        };
-        let said = length.filter(|_| status != StatusCode::NO_CONTENT);
-        let said = match status {
-            StatusCode::NOT_MODIFIED => headers.length(),
-            _ => said,
-        };
-        let is_over = self.is_head || is_bodyless || length == Some(0);
-        self.out.push(head::response(status, &headers, said));
-        self.stage = Stage::Sending(Sending::new((body, length), is_over, receipt));
+        self.out.push(head::encode(&start.head));
+        self.stage = Stage::Sending(Sending::new(start.body));
         true
     }
 
     /// Answers a head that was refused, and ends the stream.
     pub(super) fn refuse(&mut self, status: StatusCode, quic: &mut Connection) -> Polled {
         self.receiving.stop(quic, self.id, NO_ERROR);
-        let frame = head::response(status, &Fields::default(), Some(0));
-        self.out.push(frame);
+        let head = response(status, &Fields::default(), Some(0));
+        self.out.push(head::encode(&head));
         self.stage = Stage::Refused;
         self.flush_refused(quic)
     }
@@ -267,19 +233,13 @@ impl<R: Receipt> Stream<R> {
 
     /// Sends the interim answers that the steps have made.
     fn send_interim(&mut self, quic: &mut Connection) {
-        let Stage::Steps(_) = self.stage else {
-            return;
-        };
-        for interim in self.request.take_interim() {
-            self.interim += interim.fields.lines().len();
-            // 100 is sent by `poll_body`.
-            if interim.status != StatusCode::CONTINUE && self.interim <= MAX_INTERIM {
-                self.out
-                    .push(head::interim(interim.status, &interim.fields));
+        if let Stage::Steps(_) = self.stage {
+            for head in answer::interim(&self.request, &mut self.interim) {
+                self.out.push(head::encode(&head));
             }
+            // What QUIC does not take now goes with the answer.
+            self.out.flush(quic, self.id);
         }
-        // What QUIC does not take now goes with the answer.
-        self.out.flush(quic, self.id);
     }
 
     /// Gives the steps what has come of the body, and the client as much room again. `Ready`: they have something to do.
@@ -310,11 +270,29 @@ impl<R: Receipt> Stream<R> {
         if std::mem::take(&mut self.awaits_consent)
             && let Stage::Steps(_) = self.stage
         {
-            let frame = head::interim(StatusCode::CONTINUE, &Fields::default());
-            self.out.push(frame);
+            let head = interim(StatusCode::CONTINUE, &Fields::default());
+            self.out.push(head::encode(&head));
             self.out.flush(quic, self.id);
         }
         Poll::Pending
+    }
+}
+
+impl<R: Receipt> Multiplexed for Stream<R> {
+    fn order(&self) -> (u64, Priority) {
+        (self.id.into(), self.priority)
+    }
+
+    fn wakes_at(&self) -> u64 {
+        let wakes_at = self.request.wakes_at();
+        match &self.stage {
+            Stage::Sending(sending) => wakes_at.min(sending.stuck_by()),
+            _ => wakes_at,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(&self.stage, Stage::Sending(sending) if sending.is_over())
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a client may do on a connection of HTTP/2. Frames that cost weir work and the client nearly nothing are counted.
+//! What a client may do on a connection of HTTP/2 or HTTP/3. Frames that cost weir work and the client nearly nothing are counted.
 
 use std::time::Duration;
 
@@ -49,24 +49,6 @@ impl Kind {
             Kind::Small => "http2_max_small_frames",
         }
     }
-}
-
-/// The options that limit what `h2` has refused by itself. `goodbye`: its last words to the client.
-pub(crate) fn of_h2(goodbye: &[u8]) -> &'static str {
-    let known = [
-        ("too_many_resets", "http2_max_resets"),
-        ("too_many_internal_resets", "http2_max_resets"),
-        ("too_many_data_frames", "http2_max_small_frames"),
-        (
-            "too_many_continuations",
-            "max_head (in CONTINUATION frames)",
-        ),
-        ("header_list_way_too_large", "max_head, max_headers"),
-    ];
-    let found = known
-        .iter()
-        .find(|(words, _)| goodbye.ends_with(words.as_bytes()));
-    found.map_or("the limits of frames", |(_, option)| option)
 }
 
 /// Counts events of each kind: so many at once, and so many again in each [`WINDOW`].

@@ -1,0 +1,16 @@
+//! What the wires share on which many requests use one connection: HTTP/2 ([`crate::h2`]) and HTTP/3 ([`crate::h3`]).
+//!
+//! [`slots`] has the streams of a connection, which of them were woken ([`ready`]), and whose turn it is to send. [`head`] has requests as
+//! the exchange gets them and answers as they are sent. [`answer`] begins an answer, [`body`] takes its body in pieces for frames.
+//! [`limits`] counts what costs a client nothing, [`memory`] what all connections hold of bodies that were not read.
+
+pub(crate) mod answer;
+pub(crate) mod body;
+mod file;
+pub(crate) mod head;
+pub(crate) mod limits;
+pub(crate) mod memory;
+mod ready;
+pub(crate) mod slots;
+
+pub use self::{limits::Limits, memory::Memory};

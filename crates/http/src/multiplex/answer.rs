@@ -1,0 +1,74 @@
+//! How an answer begins on a stream: its final head, and interim ones before it.
+
+use http::{Response, StatusCode};
+use weir_http1::Name;
+
+use super::{body::Outgoing, head};
+use crate::{Answer, Body, Priority, Receipt, RequestState, request::MAX_INTERIM};
+
+/// The begin of an answer.
+pub(crate) struct Start<R> {
+    pub(crate) head: Response<()>,
+    /// The head is all that is sent.
+    pub(crate) is_bodyless: bool,
+    pub(crate) body: Outgoing<R>,
+    /// The answer may still read the body of the request.
+    pub(crate) reads_request: bool,
+    /// The connection is to take no more requests.
+    pub(crate) is_last: bool,
+}
+
+/// Begins an answer. `is_head`: to a HEAD request. `priority` becomes what the answer says. `None`: streams cannot carry it.
+pub(crate) fn start<R: Receipt>(
+    answer: Answer<R>,
+    is_head: bool,
+    priority: &mut Priority,
+) -> Option<Start<R>> {
+    let Answer {
+        status,
+        headers,
+        body,
+        length,
+        keep,
+        receipt,
+    } = answer;
+    if let Body::Tunnel(_) = body {
+        return None;
+    }
+    if let Some(field) = headers.get(Name::Priority) {
+        priority.update(field);
+    }
+    let is_without = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let length = match (is_head || is_without, &body) {
+        // The length of the body that GET would get.
+        (true, Body::Empty) => headers.length(),
+        _ => body.len().or(length),
+    };
+    let said = match status {
+        StatusCode::NO_CONTENT => None,
+        StatusCode::NOT_MODIFIED => headers.length(),
+        _ => length,
+    };
+    let is_bodyless = is_head || is_without || length == Some(0);
+    Some(Start {
+        head: head::response(status, &headers, said),
+        is_bodyless,
+        reads_request: matches!(body, Body::Stream(_)),
+        // A script that says `Connection: close` means a connection of its own. So does a request whose body was left.
+        is_last: !keep && !headers.has(Name::Connection),
+        body: Outgoing::new(body, length, is_bodyless, receipt),
+    })
+}
+
+/// The heads of the interim answers that the steps have made. 100 is not among them: the wire sends it when the body is read.
+/// `sent`: bytes of all that there were.
+pub(crate) fn interim(
+    request: &RequestState,
+    sent: &mut usize,
+) -> impl Iterator<Item = Response<()>> {
+    request.take_interim().into_iter().filter_map(|interim| {
+        *sent += interim.fields.lines().len();
+        let is_sent = interim.status != StatusCode::CONTINUE && *sent <= MAX_INTERIM;
+        is_sent.then(|| head::interim(interim.status, &interim.fields))
+    })
+}
