@@ -12,8 +12,8 @@ use weir_test::{
 use super::*;
 
 /// A weir that was started with NOTIFY_SOCKET, and the socket.
-struct Service {
-    child: Child,
+pub struct Service {
+    pub child: Child,
     socket: UnixDatagram,
     admin: String,
 }
@@ -26,7 +26,7 @@ impl Drop for Service {
 }
 
 impl Service {
-    fn start(site: &Setup) -> Service {
+    pub fn start(site: &Setup) -> Service {
         let file = site.write_toml();
         let path = site.path("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
@@ -48,11 +48,31 @@ impl Service {
         }
     }
 
+    /// The next message, after these others.
+    #[track_caller]
+    fn message(&self, others: &str) -> String {
+        let mut buffer = [0; 1024];
+        let received = self.socket.recv(&mut buffer);
+        let length = received.unwrap_or_else(|error| panic!("{error} after: {others}"));
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    }
+
+    /// The next message with such a line.
+    #[track_caller]
+    pub fn hear(&self, wanted: impl Fn(&str) -> bool) -> String {
+        let mut others = String::new();
+        loop {
+            let message = self.message(&others);
+            if message.lines().any(&wanted) {
+                return message;
+            }
+            others += &message;
+        }
+    }
+
     /// The next message, without the lines of STATUS.
     fn next(&self) -> Vec<String> {
-        let mut buffer = [0; 1024];
-        let length = self.socket.recv(&mut buffer).expect("a message");
-        let message = String::from_utf8_lossy(&buffer[..length]).into_owned();
+        let message = self.message("");
         let lines = message.lines().filter(|line| !line.starts_with("STATUS="));
         lines.map(str::to_owned).collect()
     }
@@ -80,7 +100,7 @@ impl Service {
         }
     }
 
-    fn command(&self, word: &str) -> bool {
+    pub fn command(&self, word: &str) -> bool {
         let mut command = Command::new(program());
         let output = command.args([word, &self.admin]).output().unwrap();
         output.status.success()

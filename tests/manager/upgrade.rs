@@ -1,9 +1,6 @@
 //! A new program takes over from a running weir, or does not come up and changes nothing.
 
-use std::{
-    os::unix::net::UnixDatagram,
-    process::{Child, Output},
-};
+use std::process::Output;
 
 use weir_test::{
     LIMIT,
@@ -12,7 +9,7 @@ use weir_test::{
     wait_for,
 };
 
-use super::*;
+use super::{service_manager::Service, *};
 
 /// A site in whose folder `bin` weir runs and can be replaced.
 fn site() -> Setup {
@@ -247,48 +244,6 @@ fn only_one_upgrade_at_a_time_and_a_stop_ends_it() {
     assert!(said.contains("weir is stopping"), "{said}");
 }
 
-/// A weir that a service manager has started, which is told of its processes.
-struct Service {
-    child: Child,
-    socket: UnixDatagram,
-}
-
-impl Service {
-    fn start(site: &Setup) -> Service {
-        let file = site.write_toml();
-        let path = site.path("notify");
-        let socket = UnixDatagram::bind(&path).unwrap();
-        socket.set_read_timeout(Some(LIMIT)).unwrap();
-        let stderr = fs::File::create(site.path("log/stderr")).unwrap();
-        let child = Command::new(site.path("bin/weir"))
-            .args(["serve", "-c"])
-            .arg(file)
-            .env("NOTIFY_SOCKET", path)
-            .stdin(Stdio::null())
-            .stderr(stderr)
-            .spawn()
-            .unwrap();
-        Service { child, socket }
-    }
-
-    /// Waits for a message with this line.
-    fn hear(&self, wanted: impl Fn(&str) -> bool) -> String {
-        let mut all = String::new();
-        loop {
-            let mut buffer = [0; 1024];
-            let length = self
-                .socket
-                .recv(&mut buffer)
-                .unwrap_or_else(|_| panic!("only {all}"));
-            let message = String::from_utf8_lossy(&buffer[..length]).into_owned();
-            all += &message;
-            if message.lines().any(&wanted) {
-                return message;
-            }
-        }
-    }
-}
-
 #[test]
 fn the_service_manager_is_told_the_new_process_and_the_old_one_ends() {
     let site = site();
@@ -296,13 +251,7 @@ fn the_service_manager_is_told_the_new_process_and_the_old_one_ends() {
     let first = service.child.id();
     service.hear(|line| line == format!("MAINPID={first}"));
     replace(&site.path("bin"), NEXT);
-    let admin = format!("--admin=unix:{}/admin.sock", site.folder().display());
-    let output = Command::new(program())
-        .arg("upgrade")
-        .arg(&admin)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
+    assert!(service.command("upgrade"));
     service.hear(|line| line == "RELOADING=1");
     let message = service.hear(|line| line.starts_with("MAINPID="));
     assert!(message.contains("READY=1"), "{message}");

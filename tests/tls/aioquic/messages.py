@@ -8,7 +8,18 @@ import client as c
 from client import Connection, frame, prefixed, section
 from expect import check, connect, equal, expect_end, expect_refusal, forbidden, raw, still_serves
 
+
+def post_head(connection):
+    return frame(c.HEADERS, section(connection.head("POST", "/echo.php")))
+
+
+def expect_echo(connection, stream, length):
+    answer = connection.answer(stream)
+    assert answer.text().startswith(f"POST HTTP/3.0 length={length} body={length} "), answer
+
+
 # What must be ignored
+
 
 @check("unknown")
 def unknown_frames_and_streams_are_ignored(target):
@@ -19,11 +30,10 @@ def unknown_frames_and_streams_are_ignored(target):
     for kind in (grease, 0x54, 0x4D4D4D):
         stream = connection.own_stream(kind)
         connection.quic.send_stream_data(stream, os.urandom(2000), end_stream=kind == grease)
-    head = frame(c.HEADERS, section(connection.head("POST", "/echo.php")))
     between = frame(grease, b"") + frame(0x2F0F, b"y" * 5000)
-    data = between + head + between + frame(c.DATA, b"abc") + between + frame(c.DATA, b"") + frame(c.DATA, b"de") + between
-    answer = connection.answer(connection.bytes_on_request(data))
-    assert answer.text().startswith("POST HTTP/3.0 length=5 body=5 "), answer
+    body = frame(c.DATA, b"abc") + between + frame(c.DATA, b"") + frame(c.DATA, b"de")
+    data = between + post_head(connection) + between + body + between
+    expect_echo(connection, connection.bytes_on_request(data), 5)
     still_serves(connection)
     connection.close()
 
@@ -31,21 +41,19 @@ def unknown_frames_and_streams_are_ignored(target):
 @check("unknown")
 def frames_may_come_byte_by_byte(target):
     connection = raw(target)
-    data = frame(c.HEADERS, section(connection.head("POST", "/echo.php"))) + frame(c.DATA, b"abcde")
+    data = post_head(connection) + frame(c.DATA, b"abcde")
     stream = connection.quic.get_next_available_stream_id()
     for at in range(len(data)):
         connection.quic.send_stream_data(stream, data[at : at + 1], end_stream=at + 1 == len(data))
         connection.flush()
-    answer = connection.answer(stream)
-    assert answer.text().startswith("POST HTTP/3.0 length=5 body=5 "), answer
+    expect_echo(connection, stream, 5)
     connection.close()
 
 
 @check("unknown")
 def parts_of_a_request_may_come_in_the_wrong_order(target):
     connection = raw(target)
-    head = frame(c.HEADERS, section(connection.head("POST", "/echo.php")))
-    data = head + frame(c.DATA, b"a" * 3000)
+    data = post_head(connection) + frame(c.DATA, b"a" * 3000)
     stream = connection.quic.get_next_available_stream_id()
     parts = [(at, data[at : at + 500]) for at in range(0, len(data), 500)]
     connection.quic._get_or_create_stream_for_send(stream)
@@ -54,8 +62,7 @@ def parts_of_a_request_may_come_in_the_wrong_order(target):
         connection.send_raw(connection.packet(c.stream_frame(stream, part, at, is_last)))
         # And once more.
         connection.send_raw(connection.packet(c.stream_frame(stream, part, at, is_last)))
-    answer = connection.answer(stream)
-    assert answer.text().startswith("POST HTTP/3.0 length=3000 body=3000 "), answer
+    expect_echo(connection, stream, 3000)
     connection.close()
 
 
@@ -105,8 +112,7 @@ def frames_on_the_wrong_stream(target):
             data = frame(kind, payload)
 
             def send(one):
-                head = frame(c.HEADERS, section(one.head("POST", "/echo.php")))
-                one.bytes_on_request(data if where == "before" else head + data, is_last=False)
+                one.bytes_on_request(data if where == "before" else post_head(one) + data, is_last=False)
 
             forbidden(target, f"{name} on a request's stream, {where} HEADERS", unexpected, send)
     forbidden(target, "DATA before HEADERS", unexpected, lambda one: one.bytes_on_request(frame(c.DATA, b"abc")))
