@@ -82,7 +82,7 @@ bool booted_has_application(void)
 
 bool booted_is_outside(void)
 {
-	return booted_has_application() && !in_request && (!is_booted || is_over);
+	return booted_has_application() && !in_request;
 }
 
 bool booted_keeps_settings(void)
@@ -156,6 +156,7 @@ static bool begin_request(void)
 	owes_ready = true;
 	SG(server_context) = (void *)pool;
 	sapi_begin_request();
+	opcache_adapt();
 	folder_return();
 	script_find();
 	folder_return();
@@ -175,7 +176,8 @@ static void count_cost(void)
 {
 	last_figures = (struct figures){0};
 	if (pool->figures) {
-		last_figures.peak_memory = zend_memory_peak_usage(1);
+		/* Exact, and not in the large pieces that PHP takes: so that one sees what the application keeps. */
+		last_figures.peak_memory = zend_memory_peak_usage(0);
 	}
 	if (pool->notes) {
 		request_measure(&last_figures);
@@ -192,6 +194,7 @@ static void send_end(void)
 	stream_end();
 	stream_flush();
 	in_request = false;
+	SG(server_context) = NULL;
 }
 
 static void end_request(void)
@@ -204,6 +207,7 @@ static void end_request(void)
 		/* There was a fatal error. */
 		zend_bailout();
 	}
+	booted_open_gap();
 }
 
 /* ---- the loop ---- */
@@ -238,7 +242,9 @@ static void end_boot(void)
 static bool next_request(void)
 {
 	zend_unset_timeout();
-	if (!is_booted) {
+	if (is_booted) {
+		booted_close_gap();
+	} else {
 		end_boot();
 	}
 	look_at_opcache();
@@ -259,23 +265,13 @@ static bool next_request(void)
 		stream_stop();
 	}
 	is_over = stream_is_disowned() || !stream_next_request();
-	if (!is_over) {
+	if (is_over) {
+		/* The script may still do and say something. */
+		booted_open_gap();
+	} else {
 		control_has_request();
 	}
 	return !is_over;
-}
-
-/* What the application's function leaves when it has not returned. */
-static void settle_exception(void)
-{
-	if (!EG(exception)) {
-		return;
-	}
-	if (zend_is_unwind_exit(EG(exception)) || zend_is_graceful_exit(EG(exception))) {
-		zend_clear_exception();
-	} else {
-		zend_exception_error(EG(exception), E_ERROR);
-	}
 }
 
 bool booted_handle_request(zend_fcall_info *function, zend_fcall_info_cache *cache)
@@ -302,7 +298,7 @@ bool booted_handle_request(zend_fcall_info *function, zend_fcall_info_cache *cac
 		function->retval = &result;
 		function->param_count = 0;
 		zend_call_function(function, cache);
-		settle_exception();
+		booted_settle_exception();
 		zval_ptr_dtor(&result);
 		end_request();
 		return true;
@@ -347,7 +343,7 @@ static void begin_boot(void)
 	}
 	/* Its output goes to the log, without headers. */
 	SG(request_info).no_headers = 1;
-	opcache_adapt();
+	opcache_begin_boot();
 }
 
 static void run_script(void)

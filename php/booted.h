@@ -53,6 +53,9 @@ bool booted_keeps_settings(void);
 /* Notes what the application has set during its boot, which becomes the state at the start of each request. */
 void booted_note_limits(void);
 
+/* Reports an exception that nobody has caught. exit() is one, too, for PHP: it ends the request. */
+void booted_settle_exception(void);
+
 /* Starts what belongs to a request. The parameters have arrived. Returns false after a fatal error. */
 bool booted_open_request(void);
 
@@ -61,5 +64,12 @@ void booted_give_up_request(void);
 
 /* Ends what belongs to a request, with its output. */
 void booted_close_request(void);
+
+/*
+ * What the script does between two requests belongs to none: its output goes to the log, and a session that it starts ends
+ * before the next request.
+ */
+void booted_open_gap(void);
+void booted_close_gap(void);
 
 #endif

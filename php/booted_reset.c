@@ -198,7 +198,7 @@ static void forget_small_things(void)
 /* The functions of register_shutdown_function() that were registered at the boot. They run when the process ends. */
 static HashTable *shutdown_functions_of_boot;
 
-static void report_exception(void)
+void booted_settle_exception(void)
 {
 	if (!EG(exception)) {
 		return;
@@ -214,7 +214,7 @@ static void call_shutdown_functions(void)
 {
 	if (BG(user_shutdown_function_names)) {
 		php_call_shutdown_functions();
-		report_exception();
+		booted_settle_exception();
 		php_free_shutdown_functions();
 	}
 	BG(user_shutdown_function_names) = shutdown_functions_of_boot;
@@ -224,6 +224,37 @@ static void call_shutdown_functions(void)
 void booted_give_up_request(void)
 {
 	call_shutdown_functions();
+}
+
+/* ---- between requests ---- */
+
+void booted_open_gap(void)
+{
+	php_output_activate();
+	/* As after fastcgi_finish_request(). */
+	SG(headers_sent) = 1;
+	SG(request_info).no_headers = 1;
+}
+
+static void end_output(void)
+{
+	zend_try {
+		php_output_end_all();
+	} zend_end_try();
+	booted_settle_exception();
+	zend_try {
+		php_output_deactivate();
+	} zend_end_try();
+	booted_settle_exception();
+}
+
+void booted_close_gap(void)
+{
+	end_output();
+	if (PS(session_status) == php_session_active || PS(id)) {
+		end_session();
+	}
+	close_input();
 }
 
 /* ---- start and end ---- */
@@ -277,7 +308,7 @@ bool booted_open_request(void)
 	SG(sapi_started) = 1;
 	if (EG(exception)) {
 		/* As from a handler of sessions. */
-		report_exception();
+		booted_settle_exception();
 		opened = false;
 	}
 	if (PG(max_input_time) != -1) {
@@ -294,14 +325,11 @@ void booted_close_request(void)
 	zend_try {
 		php_output_end_all();
 	} zend_end_try();
-	report_exception();
+	booted_settle_exception();
 	call_of_filter(false);
 	end_session();
-	report_exception();
-	zend_try {
-		php_output_deactivate();
-	} zend_end_try();
-	report_exception();
+	booted_settle_exception();
+	end_output();
 	close_input();
 	if (SG(request_info).path_translated) {
 		efree(SG(request_info).path_translated);
@@ -314,5 +342,4 @@ void booted_close_request(void)
 	if (booted_keeps_settings()) {
 		restore_limits();
 	}
-	SG(server_context) = NULL;
 }

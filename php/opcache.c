@@ -235,10 +235,33 @@ static void set_for_process(const char *name, const char *value)
 	zend_string_release(setting);
 }
 
+/* opcache.file_update_protection of the pool, s, and the time of the boot, which is "now" for OPcache. */
+static zend_long protection;
+static time_t booted_at, adapted_at;
+
+void opcache_begin_boot(void)
+{
+	booted_at = (time_t)sapi_get_request_time();
+}
+
 void opcache_adapt(void)
 {
-	set_for_process("opcache.file_update_protection", "0");
-	set_for_process("opcache.revalidate_freq", "0");
+	static bool is_first = true;
+	if (is_first) {
+		protection = zend_ini_long("opcache.file_update_protection", sizeof "opcache.file_update_protection" - 1, 0);
+		set_for_process("opcache.revalidate_freq", "0");
+		is_first = false;
+	}
+	time_t now = time(NULL);
+	if (protection <= 0 || now == adapted_at) {
+		return;
+	}
+	adapted_at = now;
+	/* So many seconds before the boot as the protected time begins before now; 0 would be no protection. */
+	zend_long seconds = protection - (zend_long)(now - booted_at);
+	char text[24];
+	snprintf(text, sizeof text, ZEND_LONG_FMT, seconds ? seconds : 1);
+	set_for_process("opcache.file_update_protection", text);
 }
 
 bool opcache_waits(void)

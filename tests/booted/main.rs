@@ -1,6 +1,7 @@
 //! Applications that stay booted (`worker` of a pool of weir's own PHP): what belongs to a request, what stays, and what
 //! happens when the application or its process fails.
 
+mod life;
 mod requests;
 
 use weir_test::{Response, Setup, Weir, php};
@@ -28,10 +29,12 @@ fn booted(lines: &str, boot: &str, code: &str) -> Setup {
     site(lines, &script)
 }
 
-/// A site with this script as the application.
+/// A site with this script as the application. In `lines` SPOOL is a folder that its processes may write to.
 fn site(lines: &str, script: &str) -> Setup {
     let setup = Setup::new();
     let worker = setup.root().join("app.php");
+    let spool = setup.folder().join("spool").display().to_string();
+    let lines = lines.replace("SPOOL", &spool);
     setup
         .file("app.php", script)
         .site("fallback = \"/app.php\"")

@@ -203,8 +203,8 @@ impl PoolHandle {
         });
     }
 
-    /// No worker can be started, so no request waits for one. A program is tried again after the scaling's pauses,
-    /// PHP when its master is up, which [`ready`](Self::ready) reports.
+    /// No worker can be started, so no request waits for one. A program, or an application
+    /// that must boot, is tried again after the scaling's pauses, PHP when its master is up, which [`ready`](Self::ready) reports.
     pub(crate) fn down(&'static self, why: String) {
         let about = About {
             pool: Some(&self.settings.name),
@@ -215,7 +215,8 @@ impl PoolHandle {
             if let Some(scaling) = &mut state.scaling {
                 scaling.down = true;
                 scaling.down_because = why;
-                if self.settings.php().is_some() {
+                // A boot that fails is tried again, like a program.
+                if self.settings.php().is_some_and(|php| php.worker.is_none()) {
                     scaling.scaler.ready(now, false);
                 }
             }

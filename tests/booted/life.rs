@@ -1,0 +1,346 @@
+//! The life of a process: boot, requests, end.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+use weir_test::{Weir, wait_until};
+
+use super::{booted, site, text};
+
+const ONE: &str = "max_children = 1\n";
+
+/// The first pool in weir's status.
+fn pool(weir: &Weir) -> serde_json::Value {
+    weir.status()["pools"][0].clone()
+}
+
+#[test]
+fn the_boot_knows_the_variables_of_drivers_and_nothing_of_a_client() {
+    const BOOT: &str = "$server = $_SERVER; $first = [$_GET, $_POST, $_COOKIE, $_FILES];";
+    const CODE: &str = "'boot' => function () use ($server, $first) { echo json_encode([$server, $first]); },
+        'now' => function () { echo json_encode($_SERVER); },
+        'functions' => function () {
+            $names = ['handle_request', 'finish_request', 'request_headers', 'response_headers', 'log'];
+            foreach ($names as $name) { if (!function_exists(\"frankenphp_$name\") || !function_exists(\"weir_$name\")) { echo $name; } }
+            echo json_encode([PHP_SAPI, function_exists('headers_send'), function_exists('apache_response_headers'),
+                FRANKENPHP_LOG_LEVEL_WARN]);
+        },";
+    let lines = format!("{ONE}worker_requests = 77\nenv = {{ LARAVEL_OCTANE = \"2\" }}\n");
+    let setup = booted(&lines, BOOT, CODE);
+    let root = setup.root();
+    let weir = setup.start();
+    let json = |path: &str| -> serde_json::Value {
+        serde_json::from_str(&text(&weir, path)).expect("JSON")
+    };
+    let boot = json("/boot");
+    let server = &boot[0];
+    assert_eq!(boot[1], serde_json::json!([[], [], [], []]));
+    assert_eq!(server["FRANKENPHP_WORKER"], "1");
+    assert_eq!(server["QUERY_STRING"], "");
+    assert_eq!(server["REQUEST_METHOD"], "GET");
+    assert_eq!(server["APP_PUBLIC_PATH"], root.display().to_string());
+    let base = root.parent().unwrap().display().to_string();
+    assert_eq!(server["APP_BASE_PATH"], base);
+    assert_eq!(server["LARAVEL_OCTANE"], "2");
+    assert_eq!(server["MAX_REQUESTS"], "77");
+    assert_eq!(server["FRANKENPHP_LOOP_MAX"], "77");
+    for key in [
+        "HTTPS",
+        "PATH_INFO",
+        "PHP_AUTH_USER",
+        "HTTP_AUTHORIZATION",
+        "REMOTE_ADDR",
+        "HTTP_HOST",
+    ] {
+        assert!(server[key].is_null(), "{key}");
+    }
+    // Drivers add what the boot had to each request, so there must be nothing that a request would not have.
+    let now = json("/now");
+    assert_eq!(now["FRANKENPHP_WORKER"], "1");
+    for key in server.as_object().unwrap().keys() {
+        assert!(!now[key].is_null(), "{key}");
+    }
+    assert_eq!(text(&weir, "/functions"), "[\"fpm-fcgi\",true,true,4]");
+}
+
+#[test]
+fn without_worker_there_are_no_such_functions() {
+    let weir = weir_test::Setup::new()
+        .file("a.php", "<?php var_dump(function_exists('frankenphp_handle_request'), function_exists('headers_send'), $_SERVER['FRANKENPHP_WORKER'] ?? 0);")
+        .pool(&weir_test::php::own(1, ""))
+        .start();
+    let answer = weir.get("/a.php").expect(200).text();
+    assert_eq!(answer, "bool(false)\nbool(false)\nint(0)\n");
+}
+
+#[test]
+fn only_scripts_of_the_application_are_for_it() {
+    let lines = format!("{ONE}limit_extensions = [\".php\"]\n");
+    let weir = booted(&lines, "", "'index.php' => function () { echo 'index'; }, 'app.php/more' => function () { echo $_SERVER['PATH_INFO']; },")
+        .file("index.php", "<?php echo 'not this';")
+        .file("other.php", "<?php echo 'nor this';")
+        .start();
+    assert_eq!(text(&weir, "/index.php"), "index");
+    assert_eq!(text(&weir, "/app.php/more"), "/more");
+    assert_eq!(text(&weir, "/nothing.php"), "nothing named nothing.php");
+    let answer = weir.get("/other.php").expect(404).text();
+    assert_eq!(answer, "File not found.\n");
+    weir.wait_for_error(&["/other.php is not run", "/app.php", "which stays booted"]);
+    assert_eq!(text(&weir, "/count"), "4");
+}
+
+#[test]
+fn settings_for_one_request_are_refused() {
+    let setup = booted(ONE, "", "");
+    let weir = setup
+        .site("fallback = \"/app.php\"\nparams = { PHP_ADMIN_VALUE = \"memory_limit=1M\" }\n")
+        .start();
+    weir.get("/pid").expect(500);
+    weir.wait_for_error(&[
+        "PHP_ADMIN_VALUE cannot change",
+        "php_admin_value of [pool.app]",
+    ]);
+}
+
+#[test]
+fn a_process_is_replaced_after_worker_requests() {
+    let weir = booted(&format!("{ONE}worker_requests = 3\n"), "", "").start();
+    let pids: Vec<String> = (0..12).map(|_| text(&weir, "/pid")).collect();
+    for (index, pid) in pids.iter().enumerate() {
+        assert_eq!(pid, &pids[index / 3 * 3], "{pids:?}");
+    }
+    assert_eq!(
+        pids.iter().collect::<std::collections::BTreeSet<_>>().len(),
+        4
+    );
+}
+
+/// As the drivers of frameworks do it.
+#[test]
+fn a_script_that_ends_its_loop_by_itself_is_no_failure() {
+    const SCRIPT: &str = "<?php $most = 3;
+        while ($most-- && frankenphp_handle_request(function () { echo getmypid(); })) { }
+        usleep(20000);";
+    let weir = site(ONE, SCRIPT).window().start();
+    for _ in 0..10 {
+        text(&weir, "/");
+    }
+    let pool = pool(&weir);
+    assert_eq!(pool["workers"]["crashed"], 0, "{pool}");
+    assert_eq!(pool["workers"]["could_not_start"], 0, "{pool}");
+}
+
+#[test]
+fn the_client_has_its_answer_before_the_script_goes_on_and_the_process_is_not_free_before() {
+    const SCRIPT: &str = "<?php $spool = dirname(__DIR__) . '/spool';
+        while (frankenphp_handle_request(function () { echo getmypid(); })) {
+            touch(\"$spool/after\");
+            while (!file_exists(\"$spool/gate\")) { usleep(5000); clearstatcache(); }
+        }";
+    let weir = site("max_children = 2\n", SCRIPT).start();
+    let first = text(&weir, "/");
+    wait_until("the script goes on", || weir.scratch("after").exists());
+    // The other process answers, and then none is free.
+    assert_ne!(text(&weir, "/"), first);
+    let mut third = weir.client();
+    third.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(
+        third.quiet_for(Duration::from_millis(300)),
+        "the gap is waited for"
+    );
+    fs::write(weir.scratch("gate"), "").unwrap();
+    third.response().expect(200);
+}
+
+#[test]
+fn a_script_that_never_reaches_the_loop_is_said_and_tried_less_and_less_often() {
+    const BAD: &str = "<?php file_put_contents(__DIR__ . '/../spool/starts', '.', FILE_APPEND); throw new Exception('no database');";
+    let setup = site(ONE, BAD).window();
+    let weir = setup.clone().start();
+    weir.wait_for_error(&["app.php ended without a call of frankenphp_handle_request()"]);
+    weir.wait_for_error(&["no database"]);
+    weir.wait_for_error(&[
+        "the pool has no worker",
+        "frankenphp_handle_request",
+        "exit code",
+    ]);
+    let begun = Instant::now();
+    weir.get("/").expect(503).expect_reason("no_worker");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    wait_until("it is tried again", || weir.written("starts").len() >= 3);
+    let starts = weir.written("starts").len();
+    assert!(starts < 20, "{starts} starts");
+    weir_test::weir::write(
+        &weir.root().join("app.php"),
+        b"<?php while (frankenphp_handle_request(function () { echo 'mended'; })) {}",
+    );
+    assert_eq!(
+        weir.get_until("/", |answer| answer.status == 200).text(),
+        "mended"
+    );
+}
+
+#[test]
+fn a_boot_that_takes_too_long_is_ended() {
+    const SLOW: &str = "<?php if (!file_exists(__DIR__ . '/../spool/quick')) { sleep(600); }
+        while (frankenphp_handle_request(function () { echo 'there'; })) {}";
+    let weir = site(&format!("{ONE}worker_boot_timeout = \"300ms\"\n"), SLOW).start();
+    weir.wait_for_error(&[
+        "has not called frankenphp_handle_request() within 0.3 s",
+        "worker_boot_timeout",
+    ]);
+    fs::write(weir.scratch("quick"), "").unwrap();
+    assert_eq!(
+        weir.get_until("/", |answer| answer.status == 200).text(),
+        "there"
+    );
+}
+
+#[test]
+fn a_reload_boots_the_application_anew_and_lets_the_old_one_finish() {
+    let code =
+        "'wait' => function () { $spool = dirname(__DIR__) . '/spool'; touch(\"$spool/came\");
+        while (!file_exists(\"$spool/gate\")) { usleep(5000); clearstatcache(); } echo VERSION; },
+        'version' => function () { echo VERSION; },";
+    let setup = booted(ONE, "define('VERSION', 'one');", code);
+    let weir = setup.clone().start();
+    let mut waiting = weir.client();
+    waiting.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("it runs", || weir.scratch("came").exists());
+    let script = weir.root().join("app.php");
+    let text_of = fs::read_to_string(&script).unwrap();
+    weir_test::weir::write(
+        &script,
+        format!(
+            "{} error_log('cleaned up');",
+            text_of.replace("'one'", "'two'")
+        )
+        .as_bytes(),
+    );
+    weir.signal(Signal::HUP);
+    weir.log_line("reloaded: the new configuration serves");
+    assert_eq!(text(&weir, "/version"), "two");
+    fs::write(weir.scratch("gate"), "").unwrap();
+    assert_eq!(waiting.response().expect(200).text(), "one");
+}
+
+#[test]
+fn a_root_that_leads_elsewhere_boots_the_new_release() {
+    let setup = booted("", "", "");
+    let script = fs::read_to_string(setup.root().join("app.php")).unwrap();
+    for release in ["one", "two"] {
+        let code = script
+            .replace("$count = 0;", &format!("$count = '{release}';"))
+            .replace("$count++;", "");
+        let file = setup.path(&format!("releases/{release}/app.php"));
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, code).unwrap();
+    }
+    let (current, next) = (setup.path("current"), setup.path("next"));
+    symlink(setup.path("releases/one"), &current).unwrap();
+    let weir = setup
+        .site(&format!("root = \"{}\"\nfallback = \"/app.php\"", current.display()))
+        .pool(&format!(
+            "runtime = \"php\"\npm = \"static\"\nmax_children = 2\n{}worker = \"{}/app.php\"\nwatch_root = true\n",
+            weir_test::php::identity(),
+            current.display()
+        ))
+        .start();
+    assert_eq!(text(&weir, "/count"), "one");
+    symlink(weir.path("releases/two"), &next).unwrap();
+    fs::rename(&next, &current).unwrap();
+    weir.log_line("a site's root now leads to another folder");
+    // No request is lost meanwhile.
+    weir.get_until("/count", |answer| {
+        assert_eq!(answer.status, 200);
+        answer.text() == "two"
+    });
+}
+
+#[test]
+fn limits_of_requests_and_processes_hold() {
+    let lines = format!(
+        "{ONE}max_memory = \"150M\"\nrequest_terminate_timeout = \"1s\"\nrequest_slowlog_timeout = \"300ms\"\nphp_value = {{ memory_limit = \"1G\" }}\n"
+    );
+    let code = "'large' => function () { $x = str_repeat('x', 200 << 20); echo getmypid(); },
+        'slow' => function () { slow_function(); },";
+    let boot = "function slow_function() { sleep(60); }";
+    let weir = booted(&lines, boot, code).start();
+    let pid = text(&weir, "/pid");
+    assert_eq!(text(&weir, "/large"), pid);
+    let second = text(&weir, "/pid");
+    assert_ne!(second, pid);
+    weir.get("/slow").expect(504);
+    weir.wait_for_error(&["slow_function()", "app.php"]);
+    assert_ne!(text(&weir, "/pid"), second);
+}
+
+#[test]
+fn a_client_that_leaves_does_not_harm_the_process_that_ignores_it() {
+    let code = "'stream' => function () { touch(dirname(__DIR__) . '/spool/came');
+        for ($n = 0; $n < 200 && !connection_aborted(); $n++) { echo str_repeat('x', 1000); flush(); usleep(5000); } },";
+    let weir = booted(ONE, "ignore_user_abort(true);", code)
+        .site("fallback = \"/app.php\"\nbuffering = false")
+        .start();
+    let pid = text(&weir, "/pid");
+    let mut client = weir.client();
+    client.send("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("it runs", || weir.scratch("came").exists());
+    drop(client);
+    assert_eq!(text(&weir, "/pid"), pid);
+}
+
+#[test]
+fn a_process_that_is_killed_is_replaced() {
+    let weir = booted(ONE, "", "").start();
+    let weir_pid = text(&weir, "/pid");
+    weir_test::process::signal(weir_pid.parse().unwrap(), Signal::KILL);
+    let next = weir.get_until("/pid", |answer| answer.status == 200).text();
+    assert_ne!(next, weir_pid);
+}
+
+#[test]
+fn files_that_are_made_while_a_process_lives_are_kept_by_opcache() {
+    let code = "'make' => function () {
+            $file = dirname(__DIR__) . '/spool/made.php';
+            file_put_contents($file, '<?php return ' . $_GET['n'] . ';');
+            touch($file, time() - 1000 * (10 - $_GET['n']));
+        },
+        'use' => function () {
+            $file = dirname(__DIR__) . '/spool/made.php';
+            echo include $file, ' ', json_encode(opcache_is_script_cached(realpath($file)));
+        },
+        'new' => function () { touch(dirname(__DIR__) . '/spool/made.php'); },";
+    let weir = booted(ONE, "", code).start();
+    for n in 1..4 {
+        text(&weir, &format!("/make?n={n}"));
+        assert_eq!(text(&weir, "/use"), format!("{n} true"));
+    }
+    // One that has just changed is protected, as in any process, but not for ever.
+    text(&weir, "/new");
+    assert_eq!(text(&weir, "/use"), "3 false");
+    weir.get_until("/use", |answer| answer.text() == "3 true");
+}
+
+#[test]
+fn opcache_that_must_clear_its_memory_restarts_the_pool_once_and_kills_nobody() {
+    let code = "'reset' => function () { echo json_encode(opcache_reset()); },";
+    let weir = booted("max_children = 3\n", "", code).window().start();
+    weir.log_line("PHP");
+    let generation = pool(&weir)["generation"].as_u64().unwrap();
+    // A pool is not restarted again when it has just been.
+    wait_until("the pool is restarted", || {
+        weir.get("/reset").expect(200);
+        pool(&weir)["generation"].as_u64().unwrap() > generation
+    });
+    weir.wait_for_error(&["OPcache must clear its memory", "opcache_memory"]);
+    for _ in 0..30 {
+        weir.get("/count").expect(200);
+    }
+    assert!(!weir.stderr().contains("signal 9"), "{}", weir.stderr());
+    assert_eq!(pool(&weir)["workers"]["crashed"], 0);
+}
