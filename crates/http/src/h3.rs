@@ -12,6 +12,8 @@
 //!
 //! HTTP/3 itself, without I/O: [`frames`], [`control`], [`qpack`], [`receive`] and [`head`]. Heads are compressed without a dynamic table.
 
+#[cfg(any(test, feature = "checks"))]
+pub mod checks;
 mod control;
 mod frames;
 mod handshake;
@@ -48,7 +50,7 @@ use self::{
     streams::Streams,
 };
 use crate::{
-    Begun, Front, Phase, Priority, Request, RequestBody,
+    Begun, Front, Phase, Priority, Request, RequestBody, buffers,
     conn::{FIRST_REQUEST, after},
     multiplex::{
         Limits, Memory,
@@ -155,6 +157,7 @@ impl<X: Front> Connection<X> {
             let is_long = self.quic.drive(&mut Context::from_waker(&waker));
             if self.quic.take_heard() {
                 self.heard_at = now;
+                buffers::count_read();
             }
             let events = self.events(now, &mut requests);
             let ready = events.and_then(|()| self.poll_ready(now));

@@ -43,7 +43,7 @@ pub(super) enum OneWay {
 }
 
 /// What a client has said.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
     /// A stream of requests has another priority.
     Priority(u64, Priority),
@@ -117,6 +117,16 @@ impl OneWay {
                 begun.extend_from_slice(&bytes);
                 decoder(begun, events)
             }
+        }
+    }
+
+    /// Bytes that are kept of what has not come whole.
+    #[cfg(any(test, feature = "checks"))]
+    pub(super) fn kept(&self) -> usize {
+        match self {
+            OneWay::New(bytes) | OneWay::Decoder(bytes) => bytes.len(),
+            OneWay::Control { payload, .. } => payload.len(),
+            OneWay::Encoder | OneWay::Unknown => 0,
         }
     }
 
@@ -297,7 +307,7 @@ const EMPTY_TABLE: u8 = 0x20;
 pub(super) const MAX_FIELD_SECTION_SIZE: u64 = 6;
 
 /// Bytes of a control frame that is read, at most.
-const MOST_PAYLOAD: u64 = 1024;
+pub(super) const MOST_PAYLOAD: u64 = 1024;
 
 /// Bytes of an instruction, at most.
 const MOST_INSTRUCTION: usize = 10;

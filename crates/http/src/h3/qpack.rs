@@ -23,6 +23,10 @@ pub(super) fn decode(mut block: &[u8], most: u64) -> Result<Vec<Field>, Wrong> {
     if integer(bytes, 8)? != 0 {
         return Err(Wrong::Malformed);
     }
+    // So the base must not be before it (RFC 9204 §4.5.1.2).
+    if bytes.first().is_some_and(|base| base & NEGATIVE != 0) {
+        return Err(Wrong::Malformed);
+    }
     integer(bytes, 7)?;
     let (mut fields, mut size) = (Vec::new(), 0);
     while let Some(first) = bytes.first().copied() {
@@ -201,6 +205,9 @@ fn expand(text: &[u8], most: u64) -> Result<Vec<u8>, Wrong> {
     }
 }
 
+/// The sign of a base.
+const NEGATIVE: u8 = 0x80;
+
 const BYTES: u16 = 256;
 const NONE: u16 = u16::MAX;
 
@@ -248,6 +255,8 @@ mod tests {
             "",
             "00",
             "0100",
+            // A base before the first entry.
+            "0080 c1",
             // The dynamic table, and entries that are not there.
             "0000 80",
             "0000 10",

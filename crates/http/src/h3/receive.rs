@@ -110,28 +110,51 @@ impl Receiving {
         most: u64,
     ) -> Result<Got, Failed> {
         loop {
-            if self.pending.is_empty() {
-                if self.is_over {
-                    return Ok(Got::End);
-                }
-                match read(quic, id) {
-                    Ok(Some(bytes)) => self.pending = bytes,
-                    Ok(None) => {
-                        self.is_over = true;
-                        self.end()?;
-                        return Ok(Got::End);
-                    }
-                    Err(ReadError::Blocked) => return Ok(Got::Waits),
-                    Err(ReadError::Reset(_)) => {
-                        self.is_over = true;
-                        return Err(Failed::Reset);
-                    }
-                }
-            }
-            if let Some(got) = self.take(most)? {
+            if let Some(got) = self.next(most)? {
                 return Ok(got);
             }
+            if self.is_over {
+                return Ok(Got::End);
+            }
+            match read(quic, id) {
+                Ok(Some(bytes)) => self.pending = bytes,
+                Ok(None) => {
+                    self.is_over = true;
+                    self.end()?;
+                    return Ok(Got::End);
+                }
+                Err(ReadError::Blocked) => return Ok(Got::Waits),
+                Err(ReadError::Reset(_)) => {
+                    self.is_over = true;
+                    return Err(Failed::Reset);
+                }
+            }
         }
+    }
+
+    /// What is next in the pending bytes; `None`: all of them are used.
+    fn next(&mut self, most: u64) -> Result<Option<Got>, Failed> {
+        while !self.pending.is_empty() {
+            if let Some(got) = self.take(most)? {
+                return Ok(Some(got));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes bytes as if QUIC had them. Everything before them was used.
+    #[cfg(any(test, feature = "checks"))]
+    pub(super) fn feed(&mut self, bytes: Bytes, most: u64) -> Result<Option<Got>, Failed> {
+        if !bytes.is_empty() {
+            self.pending = bytes;
+        }
+        self.next(most)
+    }
+
+    /// Takes the end as if QUIC had it.
+    #[cfg(any(test, feature = "checks"))]
+    pub(super) fn feed_end(&mut self) -> Result<(), Failed> {
+        self.end()
     }
 
     /// Whether more than the head comes, as far as can be seen now.
