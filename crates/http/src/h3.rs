@@ -179,8 +179,14 @@ impl<X: Front> Connection<X> {
             if !has_news && !is_long {
                 // What was sent since the last drive.
                 let waker = self.streams.slots.wire_waker();
-                self.quic.drive(&mut Context::from_waker(&waker));
+                if self.quic.drive(&mut Context::from_waker(&waker)) {
+                    break;
+                }
                 if !self.quic.has_events() {
+                    // Others have their turn before more requests begin. Only now, because the drive forgets what woke it before.
+                    if requests == 0 {
+                        self.streams.slots.wake_wire();
+                    }
                     return None;
                 }
             }
@@ -266,8 +272,6 @@ impl<X: Front> Connection<X> {
             *requests -= 1;
             self.open(id, now);
         }
-        // Others have their turn before more requests begin.
-        self.streams.slots.wake_wire();
         Ok(())
     }
 

@@ -237,7 +237,7 @@ impl Drop for Connection {
             return;
         }
         if !self.proto.is_closed() {
-            self.close(0, "");
+            self.close(NO_ERROR, "");
         }
         OUT.with_borrow_mut(|out| {
             out.clear();
@@ -260,6 +260,9 @@ impl fmt::Debug for Connection {
 
 /// The least size of a client's first datagram (RFC 9000 §14.1), which quinn does not count with those that come later.
 const FIRST_DATAGRAM: u64 = 1200;
+
+/// The code of a connection that is not needed any more (RFC 9114 §8.1).
+const NO_ERROR: u64 = 0x100;
 
 /// How often a turn receives and sends, and how many calls of it send.
 const ROUNDS: usize = 8;
