@@ -64,6 +64,8 @@ pub(crate) struct ListenerCounts {
     /// Of these: closed at once, because the address had too many connections, or is not in `allowed_clients`.
     pub(crate) per_address: u64,
     pub(crate) not_allowed: u64,
+    /// Datagrams of QUIC that were read and dropped.
+    pub(crate) datagrams: u64,
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +73,7 @@ pub(super) struct ListenerTally {
     pub(super) accepted: AtomicU64,
     pub(super) per_address: AtomicU64,
     pub(super) not_allowed: AtomicU64,
+    pub(super) datagrams: AtomicU64,
 }
 
 /// A place in the [`Census`]. Dropping it frees the place.
@@ -141,6 +144,7 @@ impl Census {
             accepted: tally.accepted.load(Relaxed),
             per_address: tally.per_address.load(Relaxed),
             not_allowed: tally.not_allowed.load(Relaxed),
+            datagrams: tally.datagrams.load(Relaxed),
         }
     }
 

@@ -233,6 +233,11 @@ fn put_gateway(page: &mut Page, gateway: &Gateway) {
         for (reason, count) in refused {
             page.put(Metric::Refused, &[name, reason], count as f64);
         }
+        if let Some(by_kernel) = gateway.quic.dropped(index) {
+            for (reason, count) in [("buffer_full", by_kernel), ("busy", counts.datagrams)] {
+                page.put(Metric::DatagramsDropped, &[name, reason], count as f64);
+            }
+        }
     }
     let reactors = &gateway.reactors;
     page.put(Metric::Reactors, &[], reactors.running().into());

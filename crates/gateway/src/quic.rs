@@ -6,7 +6,7 @@
 use std::{
     cell::Cell,
     net::{IpAddr, SocketAddr},
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     rc::Rc,
     sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
     time::Duration,
@@ -20,6 +20,8 @@ use weir_net::quic::{
     Arrival, Connection, Endpoint, Handshakes, Ids, Outbox, Routes, Settings,
     quinn_proto::{IdleTimeout, TransportConfig, VarInt},
 };
+
+use weir_sys::socket::dropped;
 
 use super::{
     Gateway,
@@ -36,6 +38,8 @@ use super::{
 #[derive(Debug, Default)]
 pub(super) struct Quic {
     reactors: Mutex<Vec<OfReactor>>,
+    /// By listener: the same sockets, to ask the kernel what it dropped.
+    sockets: Vec<(u16, OwnedFd)>,
 }
 
 /// What a reactor needs.
@@ -76,11 +80,13 @@ impl Quic {
             sockets: Vec::new(),
         };
         let mut reactors: Vec<OfReactor> = given.inboxes.into_iter().map(of).collect();
+        let mut sockets = Vec::new();
         for (listener, reactor, socket) in given.sockets {
             let mut all = reactors.iter_mut();
             let of = all
                 .find(|of| of.reactor == reactor)
                 .ok_or("a UDP socket for a reactor without an inbox")?;
+            sockets.extend(socket.try_clone().ok().map(|socket| (listener, socket)));
             match of.sockets.iter_mut().find(|(other, _)| *other == listener) {
                 Some((_, sockets)) => sockets.push(socket),
                 None => of.sockets.push((listener, vec![socket])),
@@ -88,7 +94,17 @@ impl Quic {
         }
         Ok(Quic {
             reactors: Mutex::new(reactors),
+            sockets,
         })
+    }
+
+    /// Datagrams that the kernel dropped at a listener since its sockets were made, because weir did not read them in time. `None`:
+    /// it has no UDP sockets.
+    pub(super) fn dropped(&self, listener: usize) -> Option<u64> {
+        let sockets = self.sockets.iter();
+        let ours = sockets.filter(|(of, _)| usize::from(*of) == listener);
+        let counts = ours.map(|(_, socket)| u64::from(dropped(socket.as_fd()).unwrap_or_default()));
+        counts.reduce(|sum, count| sum + count)
     }
 
     fn take(&self, reactor: u16) -> Option<OfReactor> {
@@ -106,11 +122,13 @@ pub(super) fn start(gateway: &'static Gateway, home: u16) {
     let routes = Routes::new(of.ids, (of.gateway, home), of.outboxes);
     for (listener, sockets) in of.sockets {
         let settings = &gateway.config.listeners[usize::from(listener)];
+        let tally = &gateway.census.listeners[usize::from(listener)];
         let endpoint = Handshakes::new(server.clone(), listener).and_then(|handshakes| {
             let settings = Settings {
                 handshakes,
                 transport: transport(settings),
                 max_incoming: MAX_INCOMING,
+                dropped: &tally.datagrams,
             };
             let made = Endpoint::new(listener, sockets, &routes, settings);
             made.map_err(|error| error.to_string())

@@ -194,6 +194,7 @@ impl View {
                 "serves": serves,
                 "accepted": counts.accepted,
                 "refused": counts.per_address + counts.not_allowed,
+                "datagrams_dropped": self.0.quic.dropped(index).map(|kernel| kernel + counts.datagrams),
                 "queue": view.listeners.get(index).map(ListenerQueue::to_json),
             })
         };

@@ -6,7 +6,10 @@
 use std::{fs, str::FromStr};
 
 use weir_config::{Address, Config};
-use weir_sys::limits::{self, OpenFiles};
+use weir_sys::{
+    limits::{self, OpenFiles},
+    listener::{UDP_BUFFER, udp_buffer},
+};
 
 use crate::findings::{Finding, Severity};
 
@@ -27,6 +30,8 @@ pub struct Kernel {
     pub nr_open: Option<u64>,
     /// Limit of open files of this process.
     pub open_files: OpenFiles,
+    /// Bytes that it keeps for a UDP socket of ours until they are read.
+    pub udp_buffer: Option<usize>,
 }
 
 impl Kernel {
@@ -40,6 +45,7 @@ impl Kernel {
             file_max: sysctl("fs/file-max"),
             nr_open: sysctl("fs/nr_open"),
             open_files: limits::open_files(),
+            udp_buffer: udp_buffer().ok(),
         }
     }
 }
@@ -49,6 +55,7 @@ pub fn findings(config: &Config, kernel: &Kernel) -> Vec<Finding> {
     let mut found = backlogs(config, kernel);
     found.extend(open_files(config, kernel));
     found.extend(overflow(config, kernel));
+    found.extend(udp_buffers(config, kernel));
     found
 }
 
@@ -187,6 +194,30 @@ pub fn overflow(config: &Config, kernel: &Kernel) -> Vec<Finding> {
     found
 }
 
+/// Whether the kernel keeps enough of what comes over UDP while weir does something else.
+pub(crate) fn udp_buffers(config: &Config, kernel: &Kernel) -> Option<Finding> {
+    let listener = config.listeners.iter().find(|listener| listener.http3)?;
+    let (name, granted) = (&listener.name, kernel.udp_buffer?);
+    if granted >= UDP_BUFFER {
+        return Some(Finding::ok(format!(
+            "[listen.{name}] http3: the kernel keeps {granted} bytes of each UDP socket until they are read"
+        )));
+    }
+    Some(Finding::new(
+        Severity::Note,
+        format!(
+            "[listen.{name}] http3: the kernel keeps only {granted} bytes of each UDP socket until they are read, not {UDP_BUFFER} \
+             (net.core.rmem_max)"
+        ),
+        "in a burst it drops datagrams, so that clients of HTTP/3 wait until they have sent them again \
+         (weir_quic_dropped_datagrams_total)",
+        format!(
+            "{}, then restart weir; or start weir with the right to exceed it (as root, or with CAP_NET_ADMIN)",
+            set_sysctl("net.core.rmem_max", UDP_BUFFER)
+        ),
+    ))
+}
+
 /// How to change a setting of the kernel, now and for later boots.
 pub fn set_sysctl(name: &str, value: impl std::fmt::Display) -> String {
     format!(
@@ -250,6 +281,7 @@ mod tests {
             soft: 1024,
             hard: 524_288,
         },
+        udp_buffer: Some(UDP_BUFFER),
     };
 
     fn config(text: &str) -> Config {
@@ -347,6 +379,29 @@ mod tests {
     }
 
     #[test]
+    fn small_buffers_of_udp_matter_to_http3() {
+        let kernel = Kernel {
+            udp_buffer: Some(212_992),
+            ..WELL
+        };
+        assert_eq!(bad(TCP, kernel), [""; 0]);
+        let http3 = TCP.replace("backlog", "tls = true\nhttp3 = true\nbacklog");
+        let http3 = http3 + "[certificate.a]\nchain = \"/a.pem\"\n";
+        assert_eq!(bad(&http3, WELL), [""; 0]);
+        let [found] = &bad(&http3, kernel)[..] else {
+            panic!("one finding");
+        };
+        assert!(
+            found.starts_with("note: [listen.web] http3: ") && found.contains("212992 bytes"),
+            "{found}"
+        );
+        assert!(
+            found.contains("sysctl -w net.core.rmem_max=4194304"),
+            "{found}"
+        );
+    }
+
+    #[test]
     fn a_kernel_that_says_nothing_is_no_finding() {
         let kernel = Kernel {
             somaxconn: None,
@@ -355,6 +410,7 @@ mod tests {
             tcp_abort_on_overflow: None,
             file_max: None,
             nr_open: None,
+            udp_buffer: None,
             ..WELL
         };
         assert_eq!(bad(TCP, kernel), [""; 0]);

@@ -442,6 +442,9 @@ rows! {
         Refused Counter "weir_connections_refused_total" ["listener" "reason"]
             "Connections that were closed at once: `per_address`, `not_allowed`."
             "`max_connections_per_address`, `allowed_clients`"
+        DatagramsDropped Counter "weir_quic_dropped_datagrams_total" ["listener" "reason"]
+            "Datagrams of HTTP/3 that were dropped: `buffer_full` by the kernel since the listener's UDP sockets were made, because weir had not read those before (or because they were damaged); `busy` by weir, because a connection, another reactor or another gateway had too many that wait. Clients send their content again."
+            "`http3`, net.core.rmem_max"
     }
     "Reactors": {
         Reactors Gauge "weir_reactors" []

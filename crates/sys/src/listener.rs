@@ -112,12 +112,33 @@ pub fn udp(
     for index in 0..count {
         let socket = udp_socket(address, ipv6only)?;
         bind_shared(&socket, address, alone && index == 0)?;
-        // The kernel cuts them to net.core.rmem_max and wmem_max.
-        let _ = sockopt::set_socket_recv_buffer_size(&socket, UDP_BUFFER);
-        let _ = sockopt::set_socket_send_buffer_size(&socket, UDP_BUFFER);
+        set_udp_buffers(&socket);
         sockets.push(socket);
     }
     Ok(sockets)
+}
+
+/// Bytes of datagrams that the kernel keeps for a socket of [`udp`] until they are read, as this process may have them: at most
+/// [`UDP_BUFFER`].
+///
+/// # Errors
+/// As socket(2).
+pub fn udp_buffer() -> io::Result<usize> {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let socket = udp_socket(any, false)?;
+    set_udp_buffers(&socket);
+    // The kernel counts its own data, too, and says the double.
+    Ok(sockopt::socket_recv_buffer_size(&socket)? / 2)
+}
+
+fn set_udp_buffers(socket: &OwnedFd) {
+    // Beyond net.core.rmem_max and wmem_max if this process may (CAP_NET_ADMIN). Otherwise the kernel cuts them to these.
+    if sockopt::set_socket_recv_buffer_size_force(socket, UDP_BUFFER).is_err() {
+        let _ = sockopt::set_socket_recv_buffer_size(socket, UDP_BUFFER);
+    }
+    if sockopt::set_socket_send_buffer_size_force(socket, UDP_BUFFER).is_err() {
+        let _ = sockopt::set_socket_send_buffer_size(socket, UDP_BUFFER);
+    }
 }
 
 fn udp_socket(address: SocketAddr, ipv6only: bool) -> io::Result<OwnedFd> {
@@ -134,7 +155,7 @@ fn udp_socket(address: SocketAddr, ipv6only: bool) -> io::Result<OwnedFd> {
 }
 
 /// Bytes that the kernel keeps of datagrams that were not read, or not sent, if it is allowed to.
-const UDP_BUFFER: usize = 4 << 20;
+pub const UDP_BUFFER: usize = 4 << 20;
 
 /// Whether [`tcp`] could bind there now, without sharing. Nobody can connect meanwhile: the socket does not listen.
 ///

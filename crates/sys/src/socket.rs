@@ -98,6 +98,30 @@ pub fn peer_process(socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
     (status == 0 && pid != 0).then_some((pid, peer.uid))
 }
 
+/// Datagrams that the kernel dropped since the socket was made, because its buffer was full or they were damaged (`SO_MEMINFO`).
+///
+/// # Errors
+/// As getsockopt(2).
+pub fn dropped(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut counts = [0_u32; MEMINFO];
+    let mut length = size_of_val(&counts) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes into `counts`, which has as many, and for which any bytes will do.
+    checked(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            counts.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    })?;
+    Ok(counts[MEMINFO_DROPS])
+}
+
+/// The numbers of `SO_MEMINFO`, and which of them counts what was dropped (`SK_MEMINFO_DROPS`).
+const MEMINFO: usize = 9;
+const MEMINFO_DROPS: usize = 8;
+
 /// Bytes that were sent but not delivered (`SIOCOUTQ`). For TCP: bytes that the peer's kernel has not acknowledged.
 /// For a unix socket: a measure of the bytes that the peer has not read.
 ///
@@ -155,6 +179,21 @@ pub fn send_more(socket: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> io::Result<u
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn datagrams_beyond_the_buffer_are_counted() {
+        let receiver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert_eq!(dropped(receiver.as_fd()).unwrap(), 0);
+        sockopt::set_socket_recv_buffer_size(&receiver, 10_000).unwrap();
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..100 {
+            sender
+                .send_to(&[0; 1000], receiver.local_addr().unwrap())
+                .unwrap();
+        }
+        let dropped = dropped(receiver.as_fd()).unwrap();
+        assert!((50..100).contains(&dropped), "{dropped}");
+    }
     use std::{
         io::{Read, Write},
         net::{TcpListener, TcpStream},

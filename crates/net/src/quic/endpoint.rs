@@ -8,7 +8,10 @@ use std::{
     net::{IpAddr, SocketAddr, UdpSocket as StdSocket},
     os::fd::OwnedFd,
     rc::Rc,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     task::Waker,
     time::Instant,
 };
@@ -38,6 +41,8 @@ pub struct Settings {
     pub transport: TransportConfig,
     /// New connections that wait until they are accepted; more are dropped.
     pub max_incoming: usize,
+    /// Counts datagrams that were read and dropped, because whom they were for had too many.
+    pub dropped: &'static AtomicU64,
 }
 
 /// What the connections of an endpoint share.
@@ -55,6 +60,7 @@ pub(super) struct Inner {
     incoming: RefCell<VecDeque<Incoming>>,
     arrived: Notify,
     max_incoming: usize,
+    dropped: &'static AtomicU64,
 }
 
 struct Socket {
@@ -118,6 +124,7 @@ impl Endpoint {
             incoming: RefCell::default(),
             arrived: Notify::new(),
             max_incoming: settings.max_incoming,
+            dropped: settings.dropped,
         }));
         routes.add(listener, &endpoint);
         for other in others {
@@ -309,13 +316,16 @@ impl Inner {
             None => {}
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let mailboxes = self.mailboxes.borrow();
-                if let Some(Some(mailbox)) = mailboxes.get(handle.0) {
-                    mailbox.put(event);
+                if let Some(Some(mailbox)) = mailboxes.get(handle.0)
+                    && !mailbox.put(event)
+                {
+                    self.has_dropped();
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
                 let mut waiting = self.incoming.borrow_mut();
                 if waiting.len() >= self.max_incoming {
+                    self.has_dropped();
                     return self.proto.borrow_mut().ignore(incoming);
                 }
                 waiting.push_back(incoming);
@@ -323,6 +333,11 @@ impl Inner {
             }
             Some(DatagramEvent::Response(transmit)) => self.send(&transmit, &out),
         }
+    }
+
+    /// Counts a datagram that nobody takes.
+    pub(super) fn has_dropped(&self) {
+        self.dropped.fetch_add(1, Relaxed);
     }
 
     /// Sends an answer that no connection makes. If the socket takes nothing now, it is lost, as datagrams may be.
@@ -403,15 +418,20 @@ impl Socket {
 }
 
 impl Mailbox {
-    fn put(&self, event: ConnectionEvent) {
-        let mut events = self.events.borrow_mut();
-        // As if the network had lost it.
-        if events.len() < MOST_DATAGRAMS && !self.has_ended.get() {
-            events.push_back(event);
-            if let Some(waker) = &*self.waker.borrow() {
-                waker.wake_by_ref();
-            }
+    /// False: it has too many, and this one is dropped as if the network had lost it.
+    fn put(&self, event: ConnectionEvent) -> bool {
+        if self.has_ended.get() {
+            return true;
         }
+        let mut events = self.events.borrow_mut();
+        if events.len() >= MOST_DATAGRAMS {
+            return false;
+        }
+        events.push_back(event);
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+        true
     }
 
     pub(super) fn take(&self) -> Option<ConnectionEvent> {

@@ -105,7 +105,8 @@ impl Routes {
                     endpoint.handle(datagram);
                 }
                 // Datagrams may be lost; the client sends them again.
-                _ => {}
+                Err(_) => endpoint.has_dropped(),
+                Ok(()) => {}
             },
             // Only a later gateway knows whether it has that connection.
             None if place.gateway > self.gateway => {}
