@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
 use weir_test::weir::write;
-use weir_test::{Client, LIMIT, Responder, Setup, Weir, is_root, wait_until};
+use weir_test::{Client, LIMIT, Responder, Setup, Weir, small_disk, wait_until};
 
 /// A root with a text and a script, secret files beside the root, and a worker that wrong requests must not reach.
 fn guarded() -> (Weir, Responder) {
@@ -705,46 +705,6 @@ fn bytes_at_random() {
         assert!(said.is_empty() || said.starts_with(b"HTTP/1."), "{said:?}");
     }
     expect_next(&weir);
-}
-
-/// The words of a command that runs another command with one megabyte of disk at `folder`: a file system that
-/// disappears with the process. Where mounting is forbidden, as in many containers, the command limits the size of
-/// files instead.
-fn small_disk(folder: &str) -> Vec<String> {
-    let user = rustix::process::geteuid().as_raw();
-    let (sudo, back): (&[&str], _) = match is_root() {
-        true => (&[], String::new()),
-        false => (
-            &["sudo", "-n"],
-            format!("setpriv --reuid={user} --clear-groups "),
-        ),
-    };
-    let script = format!(
-        "mount --make-rprivate / 2>/dev/null; \
-         mount -t tmpfs -o size=1m,mode=1777 tmpfs \"$0\" && exec {back}\"$@\""
-    );
-    let unshare = [
-        "unshare",
-        "--mount",
-        "--propagation",
-        "unchanged",
-        "sh",
-        "-c",
-    ];
-    let words = |last: &[&str]| -> Vec<String> {
-        let all = sudo.iter().chain(&unshare).chain(last);
-        all.map(|word| word.to_string()).collect()
-    };
-    let trial = words(&[&script, folder, "true"]);
-    let allowed = std::process::Command::new(&trial[0])
-        .args(&trial[1..])
-        .output();
-    if allowed.is_ok_and(|output| output.status.success()) {
-        return words(&[&script, folder]);
-    }
-    // In blocks of 512 bytes, and without the signal that would end the process.
-    let limit = "trap '' XFSZ; ulimit -f 2048; exec \"$@\"";
-    ["sh", "-c", limit, "sh"].map(str::to_owned).to_vec()
 }
 
 /// Processor time of a process, in hundredths of a second (proc(5): utime and stime).

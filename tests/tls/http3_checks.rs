@@ -3,9 +3,11 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use weir_test::authority::Authority;
+use weir_test::http3::Http3Client;
 use weir_test::process::wait;
 use weir_test::{Gate, LIMIT, Responder, Weir, wait_until};
 
@@ -42,6 +44,16 @@ pub(crate) fn site(workers: usize, listen: &str) -> (Responder, Weir, Authority,
                         answer.stdout(hint);
                         answer.page("a page")
                     }
+                    "/fields.php" => {
+                        // What came, under other names.
+                        let fields = request.params.iter().filter_map(|(name, value)| {
+                            let name = name.strip_prefix("HTTP_")?.replace('_', "-");
+                            let name = name.to_ascii_lowercase();
+                            Some(format!("X-Of-{name}: {value}\r\n"))
+                        });
+                        answer.stdout(fields.collect::<String>());
+                        answer.page("fields")
+                    }
                     "/wait.php" => {
                         shut.pass();
                         answer.page("done")
@@ -59,7 +71,7 @@ pub(crate) fn site(workers: usize, listen: &str) -> (Responder, Weir, Authority,
             });
             let pool = one.pool(workers);
             responder = Some(one);
-            let scripts = ["echo", "back", "hint", "wait", "run"];
+            let scripts = ["echo", "back", "hint", "wait", "run", "fields"];
             let setup = scripts
                 .iter()
                 .fold(setup, |setup, name| setup.file(&format!("{name}.php"), ""));
@@ -209,6 +221,50 @@ fn a_reset_takes_a_request_out_of_the_queue() {
     client.expect_end();
     let uris = responder.uris();
     assert!(!uris.iter().any(|uri| uri.ends_with("second")), "{uris:?}");
+}
+
+#[test]
+fn a_head_that_does_not_come_is_answered_408() {
+    let (responder, weir, authority, _) = site(4, "header_timeout = \"1s\"");
+    check("late", &weir, &authority);
+    assert_eq!(responder.uris(), [""; 0]);
+}
+
+#[test]
+fn a_stop_finishes_what_runs_and_lets_nobody_in() {
+    for signal in [Signal::TERM, Signal::QUIT] {
+        let (_responder, mut weir, authority, gate) = site(4, "");
+        let mut client = Driven::start("a_stop_finishes_what_runs", &weir, &authority);
+        client.expect("a request runs");
+        wait_until("it runs", || queue(&weir).0 == 1);
+        weir.signal(signal);
+        client.go_on();
+        client.expect("GOAWAY has come");
+        let refused = Http3Client::new(&authority).connect(weir.address(), "main.test");
+        let refused = refused.err().expect("no connection");
+        assert!(refused.contains("refused to accept"), "{refused}");
+        gate.open();
+        client.go_on();
+        client.expect_end();
+        assert!(weir.wait_for_end().success());
+    }
+}
+
+#[test]
+fn a_stop_ends_at_its_deadline_and_says_so_to_clients() {
+    let (_responder, mut weir, authority, gate) = site(4, "");
+    let mut client = Driven::start("a_stop_has_a_deadline", &weir, &authority);
+    client.expect("a request runs");
+    wait_until("it runs", || queue(&weir).0 == 1);
+    let began = Instant::now();
+    weir.signal(Signal::QUIT);
+    client.go_on();
+    client.expect_end();
+    // The `shutdown_timeout` of the tests' weirs is 10 s.
+    assert!(began.elapsed() >= Duration::from_secs(9), "too early");
+    gate.open();
+    weir.wait_for_end();
+    assert_eq!(weir.logged("/wait.php?runs")["reason"], "stopped");
 }
 
 #[test]

@@ -14,6 +14,8 @@ mod http3;
 mod http3_attacks;
 mod http3_browser;
 mod http3_checks;
+mod http3_limits;
+mod http3_memory;
 mod keeper;
 mod local_ca;
 mod many;

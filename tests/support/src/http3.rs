@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use h3::client::{RequestStream, SendRequest};
@@ -14,7 +15,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, version};
 
-use crate::authority::Authority;
+use crate::authority::{Authority, Identity};
 
 /// A client that trusts an authority, and keeps tickets.
 #[derive(Debug, Clone)]
@@ -57,22 +58,39 @@ impl Answer {
 impl Http3Client {
     /// Trusts `authority`.
     pub fn new(authority: &Authority) -> Http3Client {
+        Http3Client::made(authority, None)
+    }
+
+    /// The same, which asks a silent server each second whether it is there.
+    pub fn with_pings(mut self) -> Http3Client {
+        let mut transport = transport();
+        transport.keep_alive_interval(Some(Duration::from_secs(1)));
+        self.0.transport_config(Arc::new(transport));
+        self
+    }
+
+    fn made(authority: &Authority, identity: Option<&Identity>) -> Http3Client {
         let mut roots = RootCertStore::empty();
         let certificate = CertificateDer::from_pem_file(authority.file()).expect("a certificate");
         roots.add(certificate).expect("an authority");
-        let mut config =
-            ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-                .with_protocol_versions(&[&version::TLS13])
-                .expect("versions")
-                .with_root_certificates(roots)
-                .with_no_client_auth();
+        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_protocol_versions(&[&version::TLS13])
+            .expect("versions")
+            .with_root_certificates(roots);
+        let mut config = match identity.map(Identity::load) {
+            None => config.with_no_client_auth(),
+            Some((chain, key)) => config.with_client_auth_cert(chain, key).expect("a pair"),
+        };
         config.alpn_protocols = vec![b"h3".to_vec()];
         let config = QuicClientConfig::try_from(config).expect("a configuration");
         let mut config = quinn::ClientConfig::new(Arc::new(config));
-        let mut transport = quinn::TransportConfig::default();
-        transport.max_idle_timeout(Some(IDLE.try_into().expect("a time")));
-        config.transport_config(Arc::new(transport));
+        config.transport_config(Arc::new(transport()));
         Http3Client(config)
+    }
+
+    /// The same with a certificate of its own.
+    pub fn with_identity(authority: &Authority, identity: &Identity) -> Http3Client {
+        Http3Client::made(authority, Some(identity))
     }
 
     /// Connects to `address` for `host`.
@@ -152,9 +170,17 @@ impl Http3 {
     /// # Errors
     /// Why there is none.
     pub fn end_request(&mut self, mut exchange: Exchange) -> Result<Answer, String> {
-        let ended = self.runtime.block_on(exchange.stream.finish());
-        ended.map_err(|error| error.to_string())?;
+        self.end_of(&mut exchange)?;
         self.finish(exchange)
+    }
+
+    /// Ends a request without a body.
+    ///
+    /// # Errors
+    /// Why it cannot be ended.
+    pub fn end_of(&mut self, exchange: &mut Exchange) -> Result<(), String> {
+        let ended = self.runtime.block_on(exchange.stream.finish());
+        ended.map_err(|error| error.to_string())
     }
 
     /// Sends a GET, and returns when the head of its answer has come.
@@ -211,6 +237,12 @@ impl Http3 {
         self.quic.close_reason().is_some()
     }
 
+    /// Ends the connection, and returns when the server was told so.
+    pub fn close(self) {
+        self.quic.close(NO_ERROR.into(), b"");
+        self.runtime.block_on(self.endpoint.wait_idle());
+    }
+
     /// Why the connection has ended. Waits for that.
     pub fn end(self) -> String {
         let reason = self.runtime.block_on(self.quic.closed());
@@ -219,5 +251,14 @@ impl Http3 {
     }
 }
 
+fn transport() -> quinn::TransportConfig {
+    let mut transport = quinn::TransportConfig::default();
+    transport.max_idle_timeout(Some(IDLE.try_into().expect("a time")));
+    transport
+}
+
+/// The code of a connection that is not needed any more (RFC 9114 §8.1).
+const NO_ERROR: u32 = 0x100;
+
 /// How long a connection of a test may be silent.
-const IDLE: std::time::Duration = std::time::Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(60);

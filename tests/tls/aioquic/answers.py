@@ -169,6 +169,42 @@ def urgent_answers_come_first(target):
     connection.close()
 
 
+@check("late")
+def a_head_that_does_not_come_is_answered_408(target):
+    connection = raw(target)
+    head = frame(c.HEADERS, section(connection.head("GET", "/text.txt")))
+    for begun in (head[:1], head[:10], head[:-1]):
+        stream = connection.bytes_on_request(begun, is_last=False)
+        equal(connection.answer(stream).status, 408, f"{len(begun)} of {len(head)} bytes")
+    still_serves(connection)
+    connection.close()
+
+
+@check("requests")
+def random_heads_are_understood_in_both_directions(target):
+    # aioquic compresses with ls-qpack: static table and Huffman's code. What weir has read comes back in fields of its answer.
+    connection = connect(target)
+    chance = random.Random(2)
+    visible = "".join(map(chr, range(0x21, 0x7F))) + "äß€𝄞 "
+    for turn in range(100):
+        fields = []
+        for number in range(chance.randrange(1, 12)):
+            letters = "".join(chance.choices("abcdefghijklmnopqrstuvwxyz0123456789-", k=chance.randrange(0, 20)))
+            value = "".join(chance.choices(visible, k=chance.randrange(0, 80))).strip()
+            fields.append((f"x-{number}-{letters}".encode(), value.encode()))
+        for name, value in ((b"accept", b"*/*"), (b"accept-language", b"de"), (b"user-agent", b"a client"), (b"priority", b"u=3")):
+            if chance.random() < 0.5:
+                fields.append((name, value))
+        stream = connection.quic.get_next_available_stream_id()
+        connection.h3.send_headers(stream, connection.head("GET", "/fields.php") + fields, end_stream=True)
+        answer = connection.answer(stream)
+        equal(answer.status, 200, f"turn {turn}, {fields}")
+        came = dict(answer.heads[-1])
+        for name, value in fields:
+            equal(came.get(b"x-of-" + name), value, f"turn {turn}, {name}")
+    connection.close()
+
+
 @check("alive")
 def others_are_served(target):
     connection = connect(target)

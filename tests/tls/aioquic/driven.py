@@ -71,6 +71,35 @@ def a_reload_says_goaway(target):
     fresh.close()
 
 
+@driven
+def a_stop_finishes_what_runs(target):
+    connection = connect(target)
+    idle = connect(target)
+    still_serves(idle)
+    running = connection.request("GET", "/wait.php?runs")
+    connection.flush()
+    tell("a request runs")
+    connection.wait(lambda: connection.goaways, "GOAWAY")
+    idle.wait(lambda: idle.ended, "the end of a connection without requests")
+    equal(idle.ended.error_code, c.NO_ERROR, "how it has ended")
+    tell("GOAWAY has come")
+    answer = connection.answer(running)
+    equal((answer.status, answer.text()), (200, "done"))
+    connection.wait(lambda: connection.ended, "the end of the connection")
+    equal(connection.ended.error_code, c.NO_ERROR, "how it has ended")
+
+
+@driven
+def a_stop_has_a_deadline(target):
+    connection = connect(target)
+    running = connection.request("GET", "/wait.php?runs")
+    connection.flush()
+    tell("a request runs")
+    connection.wait(lambda: connection.ended, "the end of the connection")
+    equal(connection.ended.error_code, c.NO_ERROR, "how it has ended")
+    assert not connection.answer_of(running).is_over, connection.answer_of(running)
+
+
 def main():
     address, name, ca, check = sys.argv[1:]
     CHECKS[check](Target(address, name, ca))
