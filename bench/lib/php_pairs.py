@@ -150,7 +150,7 @@ class Application(Stacks):
         return f"{shared.root}/{self.worker_file}"
 
     def front_controller(self, name):
-        return f"/{self.worker_file}" if self.is_booted(name) else "/index.php"
+        return "/index.php"
 
 
 class Laravel(Application):

@@ -1,6 +1,7 @@
 //! The real binary with whole applications, the recipes of the documentation, and what goes wrong on a machine.
 
 mod applications;
+mod booted;
 mod recipes;
 mod troubles;
 mod wordpress;

@@ -49,7 +49,7 @@ final class Worker
         $copy = $this->copy = clone $this->app;
         $this->use($copy);
         try {
-            $this->request = Request::createFromGlobals();
+            $this->request = Request::capture();
             $this->prepare($copy, $this->request);
             ob_start();
             $response = $copy->make(Kernel::class)->handle($this->request);
