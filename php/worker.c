@@ -28,13 +28,20 @@
 #include "script.h"
 #include "session.h"
 
+/* Whether a function of the script may be called with its output. php.ini's output_buffering alone has none. */
+static bool has_output_function(void)
+{
+	php_output_handler *handler = php_output_get_active_handler();
+	return php_output_get_level() > 1 || (handler && handler->flags & PHP_OUTPUT_HANDLER_USER);
+}
+
 /*
  * Whether code of the script may still run at the end of the request. It must then see the folder in which the worker
  * started.
  */
 static bool may_look_around(void)
 {
-	return BG(user_shutdown_function_names) || EG(objects_store).top > 1 || php_output_get_level() > 0 ||
+	return BG(user_shutdown_function_names) || EG(objects_store).top > 1 || has_output_function() ||
 	       Z_TYPE(SG(callback_func)) != IS_UNDEF || PS(session_status) == php_session_active;
 }
 

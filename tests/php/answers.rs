@@ -220,6 +220,8 @@ fn errors_and_ends_of_scripts() {
             "<?php exit('text');",
             "<?php exit(7);",
             "<?php ob_start(fn($b) => strtoupper($b)); echo 'shout'; exit;",
+            "<?php function g($b) { return $b . getcwd(); } ob_start('g'); echo 'in ';",
+            "<?php function g($b) { return $b . getcwd(); } ob_start('g'); ob_start(); echo 'in ';",
             "<?php ob_start(function ($b) { exit; }); echo 'x';",
             "<?php ob_start(function ($b) { throw new Exception('in handler'); }); echo 'x';",
             "<?php ob_start(); echo 'kept'; nothing();",
