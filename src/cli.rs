@@ -235,6 +235,9 @@ enum TypedCommand {
         /// Show only this pool
         #[arg(long, value_name = "NAME")]
         pool: Option<String>,
+        /// Show only this pool
+        #[arg(value_name = "POOL", conflicts_with = "pool")]
+        only: Option<String>,
         #[command(flatten)]
         window: WindowArgs,
     },
@@ -399,8 +402,12 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
             json,
             watch,
             pool,
+            only,
             window,
-        } => return Ok(Command::Ask(Request::Status { json, watch, pool }, window)),
+        } => {
+            let pool = pool.or(only);
+            return Ok(Command::Ask(Request::Status { json, watch, pool }, window));
+        }
         TypedCommand::Upgrade { window } => return Ok(Command::Ask(Request::Upgrade, window)),
         TypedCommand::Reload { window } => return Ok(Command::Ask(Request::Reload, window)),
         TypedCommand::Stop { now, window } => {

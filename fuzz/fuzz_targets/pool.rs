@@ -171,6 +171,7 @@ fn scaling(seed: u8) -> Scaling {
             _ => Mode::Auto {
                 start: number / 3,
                 cores: 1,
+                rests: seed & 4 != 0,
             },
         },
         max_children: number,

@@ -99,7 +99,7 @@ pub fn ask(asked: &Request, args: &WindowArgs) -> ExitCode {
         return watch(&place, pool.as_deref());
     }
     let (method, path) = match asked {
-        Request::Status { .. } => (Method::GET, "/status".to_owned()),
+        Request::Status { pool, .. } => (Method::GET, status_path(pool.as_deref())),
         Request::Reload => (Method::POST, "/reload".to_owned()),
         Request::Upgrade => (Method::POST, "/upgrade".to_owned()),
         Request::Stop { now: false } => (Method::POST, "/stop".to_owned()),
@@ -169,6 +169,11 @@ pub fn ask(asked: &Request, args: &WindowArgs) -> ExitCode {
                 weir_admin::client::Error::Refused(_) if matches!(asked, Request::Reload) => {
                     ("", EX_CONFIG)
                 }
+                weir_admin::client::Error::Refused(_)
+                    if matches!(asked, Request::Status { .. }) =>
+                {
+                    ("", EX_USAGE)
+                }
                 _ => ("", EX_SOFTWARE),
             };
             console::say_error(error.to_string(), hint);
@@ -218,6 +223,16 @@ fn reload_by_signal(place: &Endpoint, manager: u32) -> ExitCode {
     ExitCode::from(EX_SOFTWARE)
 }
 
+fn status_path(pool: Option<&str>) -> String {
+    match pool {
+        None => "/status".to_owned(),
+        Some(pool) => format!(
+            "/status?pool={}",
+            utf8_percent_encode(pool, NON_ALPHANUMERIC)
+        ),
+    }
+}
+
 /// The status, or the part about `pool`.
 fn status_of(status: &str, pool: Option<&str>) -> Result<serde_json::Value, ExitCode> {
     let mut status: serde_json::Value = serde_json::from_str(status).map_err(|error| {
@@ -244,7 +259,7 @@ fn watch(place: &Endpoint, pool: Option<&str>) -> ExitCode {
             true => Some(terminal::size(std::io::stdout()).unwrap_or(USUAL_SIZE)),
             false => None,
         };
-        let text = match weir_admin::client::ask(place, Method::GET, "/status") {
+        let text = match weir_admin::client::ask(place, Method::GET, &status_path(pool)) {
             Ok(status) => match (status_of(&status, pool), size) {
                 (Ok(status), Some((columns, rows))) => {
                     weir_admin::status_on_screen(&status, columns, rows)

@@ -173,3 +173,72 @@ fn reloads_and_restarts_start_nothing_that_nobody_uses() {
     assert_eq!(ask(&weir, "p1"), 200);
     assert_eq!(masters(&weir).len(), 2);
 }
+
+#[test]
+fn a_pool_with_auto_has_no_process_while_nobody_asks_if_it_says_so() {
+    let quick = QUICK.replace("ondemand", "auto") + "start_servers = 2\nmax_children = 4\n";
+    let weir = setup(&quick).window().start();
+    assert!(masters(&weir).is_empty() && workers(&weir).is_empty());
+    pid(&weir);
+    none_runs(&weir);
+    pid(&weir);
+    // While somebody asks, there are as many as `start_servers`.
+    wait_until("two workers are there", || {
+        pid(&weir);
+        workers(&weir).len() >= 2
+    });
+    none_runs(&weir);
+    weir.wait_for_error(&["app", "PHP ends until the next request"]);
+}
+
+#[test]
+fn a_pool_with_auto_stays_loaded_if_nothing_is_said() {
+    let weir = setup("pm = \"auto\"\nprocess_idle_timeout = \"100ms\"\n").start();
+    pid(&weir);
+    let before = masters(&weir);
+    assert_eq!(before.len(), 1);
+    wait_until("one worker is left", || workers(&weir).len() == 1);
+    assert_eq!(masters(&weir), before);
+}
+
+#[test]
+fn the_metrics_of_pools_that_nobody_uses_are_few_and_one_pool_can_be_asked_for() {
+    let weir = pools(
+        setup("pm = \"ondemand\"\n").window(),
+        100,
+        "pm = \"ondemand\"\n",
+    )
+    .start();
+    assert_eq!(ask(&weir, "p7"), 200);
+    let metrics = |path: &str| {
+        let (status, text) = weir.window_get(path);
+        assert_eq!(status, 200, "{text}");
+        weir.expect_sound_metrics(&text);
+        text
+    };
+    let all = metrics("/metrics");
+    assert!(all.contains("weir_pool_requests_total{pool=\"p8\"} 0"));
+    assert!(all.contains("weir_pool_request_duration_seconds_count{pool=\"p7\"} 1"));
+    assert!(!all.contains("_seconds_count{pool=\"p8\"}"));
+    assert!(!all.contains("weir_site_received_bytes_total{site=\"p8\"}"));
+    // A megabyte for a thousand of them.
+    assert!(all.len() < 100 * 1_000, "{} bytes", all.len());
+    let one = metrics("/metrics?pool=p8");
+    assert!(one.contains("_seconds_count{pool=\"p8\"} 0") && !one.contains("p7"));
+    for path in ["/metrics?pool=none", "/status?pool=none"] {
+        let (status, text) = weir.window_get(path);
+        assert!(
+            status == 404 && text.contains("app, p0, p1") && text.contains("and 51 more"),
+            "{text}"
+        );
+    }
+    let told = weir.command(&["status", "p7"]).output().unwrap();
+    let text = String::from_utf8_lossy(&told.stdout);
+    assert!(text.contains("p7") && !text.contains("p8"), "{text}");
+    let unknown = weir.command(&["status", "none"]).output().unwrap();
+    let text = String::from_utf8_lossy(&unknown.stderr);
+    assert!(
+        unknown.status.code() == Some(64) && text.contains("no such pool"),
+        "{unknown:?}"
+    );
+}

@@ -9,8 +9,10 @@ use super::page::Part;
 pub(super) enum Route {
     /// A file of the page.
     Page(Part),
-    Status,
-    Metrics,
+    /// Of this pool, or of all.
+    Status(Option<String>),
+    /// Of this pool, or of all.
+    Metrics(Option<String>),
     Healthy,
     Ready,
     Act(Action),
@@ -22,8 +24,8 @@ pub(super) enum Route {
 /// What is wrong with the query of an action.
 pub(super) fn route(path: &str, query: Option<&str>) -> Result<Option<Route>, String> {
     let route = match path {
-        "/status" => Route::Status,
-        "/metrics" => Route::Metrics,
+        "/status" => Route::Status(only(query)?),
+        "/metrics" => Route::Metrics(only(query)?),
         "/healthz" => Route::Healthy,
         "/readyz" => Route::Ready,
         "/reload" => Route::Act(Action::Reload),
@@ -41,6 +43,18 @@ pub(super) fn route(path: &str, query: Option<&str>) -> Result<Option<Route>, St
         },
     };
     Ok(Some(route))
+}
+
+/// `pool=NAME`. Other parameters are ignored: monitoring systems may add some.
+fn only(query: Option<&str>) -> Result<Option<String>, String> {
+    let pairs = query.into_iter().flat_map(|query| query.split('&'));
+    let Some(name) = pairs.filter_map(|pair| pair.strip_prefix("pool=")).next() else {
+        return Ok(None);
+    };
+    match percent_encoding::percent_decode_str(name).decode_utf8() {
+        Ok(name) if !name.is_empty() => Ok(Some(name.into_owned())),
+        _ => Err("pool= needs the name of a pool".into()),
+    }
 }
 
 fn of_pool(path: &str, query: Option<&str>) -> Result<Option<Route>, String> {
@@ -103,6 +117,12 @@ mod tests {
         let route = |path, query| route(path, query).unwrap();
         assert_eq!(route("/pool/shop/restart", None), restart("shop"));
         assert_eq!(route("/pool/a%2Fb/restart", None), restart("a/b"));
+        let status = |pool: Option<&str>| Some(Route::Status(pool.map(str::to_owned)));
+        assert_eq!(route("/status", None), status(None));
+        assert_eq!(
+            route("/status", Some("t=1&pool=a%2Fb")),
+            status(Some("a/b"))
+        );
         let stop = |action| Some(Route::Act(action));
         assert_eq!(route("/stop", Some("now")), stop(Action::StopNow));
         assert_eq!(route("/stop", Some("later")), stop(Action::Stop));
@@ -119,6 +139,13 @@ mod tests {
             "/page",
         ] {
             assert_eq!(route(unknown, None), None, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn a_pool_has_a_name() {
+        for wrong in ["pool=", "pool=%ff"] {
+            assert!(route("/metrics", Some(wrong)).is_err(), "{wrong}");
         }
     }
 

@@ -195,7 +195,7 @@ async fn answer(
     }
     let needs = match route {
         Route::Act(_) => Needs::Action,
-        Route::Status => Needs::Sight,
+        Route::Status(_) => Needs::Sight,
         _ => Needs::Nothing,
     };
     if let Err((status, why)) = access::check(transport, needs, &head.fields, token) {
@@ -214,16 +214,21 @@ async fn answer(
             }
             response
         }
-        Route::Status => {
+        Route::Status(pool) => {
             window.refresh().await;
-            let mut status = window.status();
+            let Some(mut status) = window.status(pool.as_deref()) else {
+                return no_pool(window);
+            };
             status["troubles"] = advice::as_json(&status);
             let status = format!("{status:#}\n");
             compressed(head, "application/json", status.into())
         }
-        Route::Metrics => {
+        Route::Metrics(pool) => {
             window.refresh().await;
-            compressed(head, metrics::TEXT_TYPE, window.metrics())
+            match window.metrics(pool.as_deref()) {
+                Some(text) => compressed(head, metrics::TEXT_TYPE, text),
+                None => no_pool(window),
+            }
         }
         Route::Healthy => plain(StatusCode::OK, "ok\n"),
         Route::Ready => match window.ready() {
@@ -241,6 +246,22 @@ async fn answer(
             }
         }
     }
+}
+
+fn no_pool(window: &dyn Window) -> Answer<()> {
+    let pools = window.pools();
+    let more = match pools.len().saturating_sub(SHOWN_POOLS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let text = match pools.get(..pools.len().min(SHOWN_POOLS)) {
+        None | Some([]) => "there is no such pool: this weir has none\n".to_owned(),
+        Some(shown) => format!(
+            "there is no such pool; its pools: {}{more}\n",
+            shown.join(", ")
+        ),
+    };
+    plain(StatusCode::NOT_FOUND, &text)
 }
 
 /// An answer that may be large; with gzip for clients that accept it.
@@ -290,6 +311,9 @@ fn respond(status: StatusCode, kind: &str, body: impl Into<Bytes>) -> Answer<()>
         receipt: (),
     }
 }
+
+/// How many names of pools a message shows.
+const SHOWN_POOLS: usize = 50;
 
 /// Shorter answers are not compressed, bytes.
 const WORTH_IT: usize = 1024;
@@ -342,12 +366,18 @@ mod tests {
             Box::pin(std::future::ready(()))
         }
 
-        fn status(&self) -> serde_json::Value {
-            serde_json::json!({ "state": "serving" })
+        fn status(&self, pool: Option<&str>) -> Option<serde_json::Value> {
+            pool.is_none_or(|pool| pool == "shop")
+                .then(|| serde_json::json!({ "state": "serving" }))
         }
 
-        fn metrics(&self) -> Vec<u8> {
-            b"weir_ready 1\n".to_vec()
+        fn metrics(&self, pool: Option<&str>) -> Option<Vec<u8>> {
+            pool.is_none_or(|pool| pool == "shop")
+                .then(|| b"weir_ready 1\n".to_vec())
+        }
+
+        fn pools(&self) -> Vec<String> {
+            vec!["shop".into()]
         }
 
         fn ready(&self) -> Result<(), String> {
@@ -391,6 +421,11 @@ mod tests {
         let ask = |method: &str, path: &str| ask_by(Transport::Unix, method, path).status.as_u16();
         assert_eq!(ask("GET", "/status"), 200);
         assert_eq!(ask("GET", "/metrics"), 200);
+        assert_eq!(ask("GET", "/status?pool=shop"), 200);
+        assert_eq!(ask("GET", "/metrics?pool=shop"), 200);
+        assert_eq!(ask("GET", "/status?pool=none"), 404);
+        assert_eq!(ask("GET", "/metrics?pool=none"), 404);
+        assert_eq!(ask("GET", "/metrics?pool="), 400);
         assert_eq!(ask("POST", "/status"), 405);
         assert_eq!(ask("GET", "/reload"), 405);
         assert_eq!(ask("PUT", "/reload"), 405);

@@ -499,6 +499,9 @@ fn workers(entries: &Entries, usual: &str, env: &Environment, sink: &mut Sink) -
     }
 }
 
+/// After this time without a worker a pool ends its PHP.
+const REST: &str = "master_idle_timeout";
+
 /// The values that PHP accepts for a switch.
 const SWITCHES: [&str; 10] = [
     "1", "0", "on", "off", "yes", "no", "true", "false", "none", "",
@@ -576,7 +579,8 @@ fn pm(pm: &str, max_children: usize, entries: &Entries, sink: &mut Sink) -> Pm {
                 let message = format!("more than `max_children` ({max_children})");
                 sink.error(entries.span("start_servers"), message, "");
             }
-            Pm::Auto { start }
+            let rests = entries.is_written(REST) && !entries.duration(REST).is_zero();
+            Pm::Auto { start, rests }
         }
         _ => Pm::Static,
     }

@@ -3,8 +3,9 @@
 
 use core::ops::Range;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::Path,
+    sync::LazyLock,
     time::Duration,
 };
 
@@ -180,18 +181,21 @@ impl Entries {
 
     /// The value from the file, or the row's default.
     pub(crate) fn value(&self, name: &str) -> Option<Value> {
-        if let Some(entry) = self.written.get(name) {
-            return Some(entry.value.clone());
+        self.value_of(rows::find(self.section, name)?)
+    }
+
+    fn value_of(&self, row: &'static Row) -> Option<Value> {
+        match self.written.get(row.name) {
+            Some(entry) => Some(entry.value.clone()),
+            None => default_of(row),
         }
-        let row = rows::find(self.section, name)?;
-        default_of(row)
     }
 
     /// As [`Self::value`], as a field of the model.
     pub(crate) fn get<T: Field + Default>(&self, name: &str) -> T {
         let mut field = T::default();
         if let Some(row) = rows::find(self.section, name) {
-            field.set(self.value(name), row);
+            field.set(self.value_of(row), row);
         }
         field
     }
@@ -204,7 +208,7 @@ impl Entries {
             if (base.is_none() || self.is_written(row.name))
                 && let Some(field) = fields.field_mut(row.name)
             {
-                field.set(self.value(row.name), row);
+                field.set(self.value_of(row), row);
             }
         }
         fields
@@ -380,8 +384,21 @@ fn dotted_pm(table: &DeTable<'_>, sink: &mut Sink) -> Vec<&'static str> {
     all
 }
 
+/// The row's default. It is parsed once: thousands of tables may need it.
+fn default_of(row: &'static Row) -> Option<Value> {
+    static PARSED: LazyLock<HashMap<(Section, &'static str), Value>> = LazyLock::new(|| {
+        let parsed = |row: &'static Row| {
+            let default = parsed_default(row)?;
+            Some(((*row.sections.first()?, row.name), default))
+        };
+        rows::all().filter_map(parsed).collect()
+    });
+    let section = row.sections.first()?;
+    PARSED.get(&(*section, row.name)).cloned()
+}
+
 /// The row's default, parsed like a value from the file.
-fn default_of(row: &Row) -> Option<Value> {
+fn parsed_default(row: &Row) -> Option<Value> {
     let RowDefault::Value(text) = row.default else {
         return None;
     };

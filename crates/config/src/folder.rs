@@ -408,7 +408,13 @@ mod tests {
         })));
         assert_eq!(config.sites[0].settings.fallback, None);
         let php = config.pools[0].php().unwrap();
-        assert_eq!(php.workers.pm, Pm::Auto { start: 1 });
+        assert_eq!(
+            php.workers.pm,
+            Pm::Auto {
+                start: 1,
+                rests: false
+            }
+        );
         assert_eq!(php.define, [("opcache.revalidate_freq".into(), "0".into())]);
     }
 

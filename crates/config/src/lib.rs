@@ -110,6 +110,7 @@ pub fn read(file_name: &str, text: &str, env: &Environment) -> Result<Checked, D
     let document = Document::read(root.get_ref(), &env.folder, &mut sink);
     let config = build::config(&document, env, &mut sink);
     let failed = sink.has_errors();
+    scalar::forget_compiled();
     let diagnostics = Diagnostics::new(file_name, shared, sink.into_found());
     match failed {
         true => Err(diagnostics),

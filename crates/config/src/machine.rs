@@ -125,6 +125,7 @@ pub fn check_environment(checked: &Checked, machine: &dyn Machine) -> Vec<Diagno
     pass.tls();
     pass.basic_auth();
     pass.logs();
+    scalar::forget_compiled();
     pass.found
 }
 

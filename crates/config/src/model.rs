@@ -138,6 +138,8 @@ pub struct Server {
     pub ready_stalled: Duration,
     /// `/metrics` contains the request durations of each site.
     pub site_histograms: bool,
+    /// Whether the metrics have histograms for each pool.
+    pub pool_histograms: bool,
     /// Nice value of the gateway. `None`: [`GATEWAY_FIRST`] lower than weir's own, if that is permitted.
     pub priority: Option<i32>,
     /// Maximum number of workers of all pools together. 0: only each pool's own limit.
@@ -652,7 +654,16 @@ pub enum Pm {
     Auto {
         /// Workers at the start, and the minimum.
         start: usize,
+        /// No workers without requests: `start` is the minimum in between.
+        rests: bool,
     },
+}
+
+impl Pm {
+    /// Whether a pool may have no workers, and then no PHP either.
+    pub fn may_be_cold(self) -> bool {
+        matches!(self, Self::OnDemand | Self::Auto { rests: true, .. })
+    }
 }
 
 /// Workers that weir runs itself: number, user and environment.

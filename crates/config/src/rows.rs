@@ -12,12 +12,14 @@ mod server;
 mod site;
 mod tls;
 
+use std::{collections::HashMap, sync::LazyLock};
+
 use crate::rows::Section::{
     Acme, Certificate, Egress, EgressHost, Listen, Log, Pool, Queue, Route, Server, Site, Tls,
 };
 
 /// A kind of table in weir.toml.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Section {
     Server,
     Listen,
@@ -365,13 +367,27 @@ const ALLOW_RULES: (&str, &str) = (
 
 /// The row of a key in a section.
 pub(crate) fn find(section: Section, name: &str) -> Option<&'static Row> {
-    all().find(|row| row.name == name && row.sections.contains(&section))
+    BY_NAME.get(&(section, name)).copied()
 }
 
 /// The rows of a section, in the order of the table.
 pub(crate) fn of(section: Section) -> impl Iterator<Item = &'static Row> {
-    all().filter(move |row| row.sections.contains(&section))
+    BY_SECTION[section as usize].iter().copied()
 }
+
+/// A configuration may have thousands of tables, so nothing is searched for each key.
+static BY_NAME: LazyLock<HashMap<(Section, &'static str), &'static Row>> = LazyLock::new(|| {
+    let of = |section| of(section).map(move |row| ((section, row.name), row));
+    Section::ALL.into_iter().flat_map(of).collect()
+});
+
+/// In the order of [`Section::ALL`].
+static BY_SECTION: LazyLock<[Vec<&'static Row>; 12]> = LazyLock::new(|| {
+    Section::ALL.map(|section| {
+        let rows = all();
+        rows.filter(|row| row.sections.contains(&section)).collect()
+    })
+});
 
 /// All rows.
 pub(crate) fn all() -> impl Iterator<Item = &'static Row> {

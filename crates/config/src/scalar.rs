@@ -5,6 +5,8 @@ use core::{
     time::Duration,
 };
 
+use std::{cell::RefCell, collections::HashMap};
+
 use crate::model::{Address, HostPattern};
 
 /// A problem, and what to write instead if that is known.
@@ -292,6 +294,33 @@ pub(crate) fn is_header_value(text: &str) -> bool {
 
 /// Compiles a regular expression to check it.
 pub(crate) fn regex(pattern: &str) -> Checked<regex::Regex> {
+    let known = COMPILED.with_borrow(|compiled| compiled.get(pattern).cloned());
+    if let Some(regex) = known {
+        return Ok(regex);
+    }
+    let regex = compile(pattern)?;
+    COMPILED.with_borrow_mut(|compiled| {
+        if compiled.len() < MAX_COMPILED {
+            compiled.insert(pattern.to_owned(), regex.clone());
+        }
+    });
+    Ok(regex)
+}
+
+/// Forgets the expressions that were compiled while a configuration was read.
+pub(crate) fn forget_compiled() {
+    COMPILED.take();
+}
+
+thread_local! {
+    /// The expressions of the configuration that is being read: many sites write the same ones.
+    static COMPILED: RefCell<HashMap<String, regex::Regex>> = RefCell::default();
+}
+
+/// Maximum number of these.
+const MAX_COMPILED: usize = 256;
+
+fn compile(pattern: &str) -> Checked<regex::Regex> {
     match regex::Regex::new(pattern) {
         Ok(regex) => Ok(regex),
         Err(regex::Error::CompiledTooBig(_)) => wrong(

@@ -11,7 +11,7 @@ use weir_observe::{
     log_sink,
     metrics::{Metric, Page},
 };
-use weir_pool::{Micros, ServerState, Stats};
+use weir_pool::{Micros, ScalerStats, ServerState, Stats};
 
 use super::{
     Gateway, certificates,
@@ -24,7 +24,10 @@ pub(super) fn page(gateway: &Gateway) -> Page {
     let mut page = Page::new();
     let uses = gateway.reports.latest();
     for (index, pool) in gateway.pools.iter().enumerate() {
-        put_pool(&mut page, gateway, (index, pool), uses.as_ref());
+        match is_used(pool) {
+            true => put_pool(&mut page, gateway, (index, pool), uses.as_ref()),
+            false => put_unused_pool(&mut page, pool),
+        }
     }
     let sites = gateway.config.sites.iter().enumerate();
     for (index, site) in sites {
@@ -41,6 +44,39 @@ pub(super) fn page(gateway: &Gateway) -> Page {
         uses.put_metrics(&mut page);
     }
     page
+}
+
+/// All metrics of the pool with this name, and no others; `None`: there is none.
+pub(super) fn page_of(gateway: &Gateway, name: &str) -> Option<Page> {
+    let mut pools = gateway.pools.iter().enumerate();
+    let (index, pool) = pools.find(|(_, pool)| pool.settings.name == name)?;
+    let mut page = Page::new();
+    let uses = gateway.reports.latest();
+    put_pool(&mut page, gateway, (index, pool), uses.as_ref());
+    Some(page)
+}
+
+/// Whether somebody has asked the pool for something, or it has had a worker. A machine may have a thousand pools of which
+/// few are used.
+fn is_used(pool: &PoolHandle) -> bool {
+    let (stats, scaling) = (pool.stats(), pool.scaling());
+    let started = |figures: &ScalerStats| figures.asked + figures.spawned > 0;
+    scaling.as_ref().is_none_or(started)
+        || stats.admitted + stats.readmitted + pool.refused_crashing() > 0
+        || shed(&stats).iter().sum::<u64>() > 0
+        || pool.is_lost()
+}
+
+/// What alerts and dashboards need of a pool that nobody has used.
+fn put_unused_pool(page: &mut Page, pool: &PoolHandle) {
+    let stats = pool.stats();
+    let name = [pool.settings.name.as_str()];
+    page.put(Metric::PoolUp, &name, flag(!pool.is_lost()));
+    page.put(Metric::PoolRequests, &name, 0.0);
+    page.put(Metric::QueueSeconds, &name, 0.0);
+    page.put(Metric::BusySeconds, &name, 0.0);
+    page.put(Metric::PoolQueue, &name, stats.waiting as f64);
+    page.put(Metric::PoolCapacity, &name, pool.capacity(&stats) as f64);
 }
 
 fn put_pool(
@@ -106,8 +142,10 @@ fn put_pool(
     }
     put_pool_labelled(page, pool, &stats, counts.left_running);
     put_servers(page, pool);
-    let times = [Metric::PoolWait, Metric::PoolService, Metric::PoolTotal];
-    counts.times.put_metrics(page, times, name);
+    if gateway.config.server.pool_histograms {
+        let times = [Metric::PoolWait, Metric::PoolService, Metric::PoolTotal];
+        counts.times.put_metrics(page, times, name);
+    }
 }
 
 /// The metrics of a pool with one more label.
@@ -185,7 +223,8 @@ pub(super) fn shed(stats: &Stats) -> [u64; SHED_REASONS.len()] {
 fn put_site(page: &mut Page, gateway: &Gateway, index: Option<usize>, name: &str) {
     let counts = gateway.tally.site(index);
     counts.put_metrics(page, name);
-    if gateway.config.server.site_histograms && has_pool(gateway, index) {
+    let is_used = counts.requests() > 0;
+    if is_used && gateway.config.server.site_histograms && has_pool(gateway, index) {
         let times = [Metric::SiteWait, Metric::SiteService, Metric::SiteTotal];
         counts.times.put_metrics(page, times, name);
     }

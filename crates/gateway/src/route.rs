@@ -268,6 +268,7 @@ impl Router {
                     .map_err(|e| format!("site.{}: {e}", site.name))?,
             );
         }
+        pattern::forget_compiled();
         Ok(Self {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             limits: CacheLimits::default(),

@@ -37,14 +37,26 @@ impl Window for View {
         Box::pin(async move { gateway.reports.refresh(&gateway.manager).await })
     }
 
-    fn status(&self) -> Value {
+    fn pools(&self) -> Vec<String> {
+        let pools = self.0.pools.iter();
+        pools.map(|pool| pool.settings.name.clone()).collect()
+    }
+
+    fn status(&self, only: Option<&str>) -> Option<Value> {
         let gateway = &self.0;
         let (uses, view) = (gateway.reports.latest(), gateway.look_at_kernel_queues());
         let mut logs = log_sink::health();
         logs.extend(uses.iter().flat_map(|uses| uses.logs.clone()));
-        let pools = (gateway.pools.iter().enumerate())
-            .map(|(index, pool)| pool_status(gateway, index, pool, uses.as_ref()));
-        json!({
+        let pools: Vec<Value> = (gateway.pools.iter().enumerate())
+            .filter(|(_, pool)| only.is_none_or(|only| pool.settings.name == only))
+            .map(|(index, pool)| pool_status(gateway, index, pool, uses.as_ref()))
+            .collect();
+        if only.is_some() && pools.is_empty() {
+            return None;
+        }
+        // Of one pool: nothing about sites, listeners and calls.
+        let all = only.is_none();
+        Some(json!({
             "version": weir_sys::version::version(),
             "manager_pid": weir_sys::process::parent(),
             "gateway_pid": std::process::id(),
@@ -91,21 +103,25 @@ impl Window for View {
                 "memory": gateway.spool_space.in_memory(),
                 "max": gateway.config.server.max_spool,
             },
-            "listeners": self.listeners(&view),
-            "sites": self.sites(),
-            "kernel": view.to_json(),
+            "listeners": all.then(|| self.listeners(&view)),
+            "sites": all.then(|| self.sites()),
+            "kernel": all.then(|| view.to_json()),
             "processes": uses.as_ref().map(ManagerReport::processes),
             "reloads": uses.as_ref().map(ManagerReport::reloads),
             "old_generations": uses.as_ref().map(ManagerReport::old_generations),
             "oom_kills": uses.as_ref().map(|uses| uses.counts.oom_kills),
             "manager_silent": gateway.manager_silent().map(|silent| silent.as_secs_f64()),
-            "pools": pools.collect::<Vec<_>>(),
-            "egress": gateway.egress.get().map(|egress| egress.status()),
-        })
+            "pools": pools,
+            "egress": gateway.egress.get().filter(|_| all).map(|egress| egress.status()),
+        }))
     }
 
-    fn metrics(&self) -> Vec<u8> {
-        figures::page(self.0).text()
+    fn metrics(&self, only: Option<&str>) -> Option<Vec<u8>> {
+        let page = match only {
+            None => figures::page(self.0),
+            Some(pool) => figures::page_of(self.0, pool)?,
+        };
+        Some(page.text())
     }
 
     fn ready(&self) -> Result<(), String> {

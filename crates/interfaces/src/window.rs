@@ -15,11 +15,16 @@ pub trait Window: Send + Sync {
     /// Requests a new measurement, if one is due. Returns soon.
     fn refresh(&self) -> Task<()>;
 
-    /// Pools, workers, queues and listeners as they are now (`GET /status`).
-    fn status(&self) -> serde_json::Value;
+    /// Pools, workers, queues and listeners as they are now (`GET /status`). `pool`: only this one, without sites,
+    /// listeners and calls; `None` if there is no such pool.
+    fn status(&self, pool: Option<&str>) -> Option<serde_json::Value>;
 
-    /// The metrics of [`weir_observe::metrics`] as text (`GET /metrics`).
-    fn metrics(&self) -> Vec<u8>;
+    /// The metrics of [`weir_observe::metrics`] as text (`GET /metrics`). `pool`: only those of this one; `None` if there
+    /// is no such pool.
+    fn metrics(&self, pool: Option<&str>) -> Option<Vec<u8>>;
+
+    /// The names of the pools.
+    fn pools(&self) -> Vec<String>;
 
     /// Whether it accepts requests and has workers for them (`GET /readyz`).
     ///

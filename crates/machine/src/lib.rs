@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod accounts;
 pub mod findings;
 pub mod limits;
 pub mod links;

@@ -4,6 +4,7 @@
 //! The configuration's text, which is long and comes from a file, is parsed without privileges.
 
 use std::{
+    collections::HashSet,
     ffi::OsStr,
     io,
     os::fd::AsFd,
@@ -266,17 +267,16 @@ fn check(heritage: &Heritage) -> Result<(), String> {
             )
         })?;
     }
-    let mut told = Vec::new();
+    let mut looked_at = HashSet::new();
     for site in &heritage.config.sites {
         let routes = site.routes.iter().map(|route| &route.settings);
         for root in std::iter::once(&site.settings)
             .chain(routes)
             .filter_map(|s| s.root.as_deref())
         {
-            if told.contains(&root) {
+            if !looked_at.insert(root) {
                 continue;
             }
-            told.push(root);
             if let Err(error) = look_into(heritage, root) {
                 let message = format!(
                     "[site.{}] root: the gateway's user cannot open {}: {error}; give it access \

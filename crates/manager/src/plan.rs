@@ -9,6 +9,7 @@ mod pools;
 pub(crate) use self::pools::find_program;
 
 use std::{
+    collections::HashMap,
     ffi::OsString,
     path::{Path, PathBuf},
     rc::Rc,
@@ -18,6 +19,7 @@ use weir_config::{Address, Config, Egress, Listener, Machine as _, PoolId, Setti
 use weir_control::{Jail, Reactors};
 use weir_machine::{
     ThisMachine, USUAL_USERS,
+    accounts::Accounts,
     findings::{Finding, Severity},
 };
 use weir_observe::error_log::{self, Format};
@@ -96,7 +98,7 @@ pub(super) struct Program {
 /// Makes the plan. `inherited` is the limit of open files with which weir was started: workers get the same.
 pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Problem>> {
     let mut problems = Vec::new();
-    let us = Us::look();
+    let us = Us::look(config);
     let gateway = gateway_identity(config, &us, &mut problems);
     let rights = config
         .listeners
@@ -117,6 +119,7 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         egress_socket: own_path.as_deref(),
         gateway: gateway.as_ref(),
         inherited,
+        programs: HashMap::new(),
         warnings: Vec::new(),
         problems: &mut problems,
     };
@@ -257,16 +260,21 @@ struct Us {
     root: bool,
     uid: u32,
     name: String,
+    accounts: Accounts,
 }
 
 impl Us {
-    fn look() -> Self {
+    fn look(config: &Config) -> Self {
         let (uid, _) = identity::current();
         let user = identity::user_by_id(uid).ok().flatten();
         Self {
             root: identity::is_root(),
             uid,
             name: user.map_or_else(|| uid.to_string(), |user| user.name),
+            accounts: match config.pools.len() > FEW_POOLS {
+                true => Accounts::read(),
+                false => Accounts::default(),
+            },
         }
     }
 
@@ -278,9 +286,9 @@ impl Us {
         group: Option<&str>,
         problems: &mut Vec<Problem>,
     ) -> Option<Identity> {
-        let uid = user.and_then(|name| known_user(key, name, problems));
+        let uid = user.and_then(|name| self.known_user(key, name, problems));
         let group = match group {
-            Some(name) => Some(known_group(key, name, problems)?),
+            Some(name) => Some(self.known_group(key, name, problems)?),
             None => None,
         };
         if !self.root {
@@ -307,7 +315,7 @@ impl Us {
             return None;
         }
         let name = user?;
-        let (cause, mend) = match identity::identity_of(name, group) {
+        let (cause, mend) = match self.accounts.identity_of(name, group) {
             Ok(Some(identity)) => return Some(identity),
             Ok(None) => (
                 format!("no user on this machine has the number {name}, so its group is not known"),
@@ -319,6 +327,35 @@ impl Us {
             ),
         };
         problems.push(Problem::new(key, cause, mend));
+        None
+    }
+
+    /// The number of a user; a number without a user stands for itself.
+    fn known_user(&self, key: &str, name: &str, problems: &mut Vec<Problem>) -> Option<u32> {
+        let cause = match self.accounts.uid(name) {
+            Ok(Some(uid)) => return Some(uid),
+            Ok(None) => format!("user \"{name}\" does not exist on this machine"),
+            Err(error) => format!("user \"{name}\" cannot be looked up: {error}"),
+        };
+        problems.push(Problem::new(
+            key,
+            cause,
+            format!("create it (useradd --system {name}), or use another"),
+        ));
+        None
+    }
+
+    fn known_group(&self, key: &str, name: &str, problems: &mut Vec<Problem>) -> Option<u32> {
+        let cause = match self.accounts.group(name) {
+            Ok(Some(gid)) => return Some(gid),
+            Ok(None) => format!("group \"{name}\" does not exist on this machine"),
+            Err(error) => format!("group \"{name}\" cannot be looked up: {error}"),
+        };
+        problems.push(Problem::new(
+            key,
+            cause,
+            format!("create it (groupadd --system {name}), or use another"),
+        ));
         None
     }
 }
@@ -351,46 +388,17 @@ fn gateway_identity(config: &Config, us: &Us, problems: &mut Vec<Problem>) -> Op
     us.identity(key, user.as_deref(), server.group.as_deref(), problems)
 }
 
-/// The number of a user; a number without a user stands for itself.
-fn known_user(key: &str, name: &str, problems: &mut Vec<Problem>) -> Option<u32> {
-    let cause = match identity::uid(name) {
-        Ok(Some(uid)) => return Some(uid),
-        Ok(None) => format!("user \"{name}\" does not exist on this machine"),
-        Err(error) => format!("user \"{name}\" cannot be looked up: {error}"),
-    };
-    problems.push(Problem::new(
-        key,
-        cause,
-        format!("create it (useradd --system {name}), or use another"),
-    ));
-    None
-}
-
-fn known_group(key: &str, name: &str, problems: &mut Vec<Problem>) -> Option<u32> {
-    let cause = match identity::group(name) {
-        Ok(Some(gid)) => return Some(gid),
-        Ok(None) => format!("group \"{name}\" does not exist on this machine"),
-        Err(error) => format!("group \"{name}\" cannot be looked up: {error}"),
-    };
-    problems.push(Problem::new(
-        key,
-        cause,
-        format!("create it (groupadd --system {name}), or use another"),
-    ));
-    None
-}
-
 fn listener_rights(listener: &Listener, us: &Us, problems: &mut Vec<Problem>) -> Rights {
     let table = format!("listen.{}", listener.name);
     let mut acl_users = Vec::new();
     for name in &listener.acl_users {
         let key = format!("{table}.acl_users");
-        acl_users.extend(known_user(&key, name, problems));
+        acl_users.extend(us.known_user(&key, name, problems));
     }
     let mut acl_groups = Vec::new();
     for name in &listener.acl_groups {
         let key = format!("{table}.acl_groups");
-        acl_groups.extend(known_group(&key, name, problems));
+        acl_groups.extend(us.known_group(&key, name, problems));
     }
     if !listener.acl_users.is_empty() || !listener.acl_groups.is_empty() {
         // As in PHP-FPM: the access control list says who may connect; owner and group stay ours.
@@ -420,8 +428,8 @@ fn socket_rights(
     problems: &mut Vec<Problem>,
 ) -> Rights {
     let key = format!("{table}.owner");
-    let uid = owner.and_then(|name| known_user(&key, name, problems));
-    let gid = group.and_then(|name| known_group(&format!("{table}.group"), name, problems));
+    let uid = owner.and_then(|name| us.known_user(&key, name, problems));
+    let gid = group.and_then(|name| us.known_group(&format!("{table}.group"), name, problems));
     if !us.root && uid.is_some_and(|uid| uid != us.uid) {
         problems.push(Problem::new(
             key,
@@ -579,6 +587,9 @@ fn all_settings(config: &Config) -> impl Iterator<Item = (&str, &Settings)> {
     })
 }
 
+/// With more pools, the files of users and groups are read once and not for each pool.
+const FEW_POOLS: usize = 16;
+
 /// Maximum number of reactors; more would have no use.
 const MAX_REACTORS: u16 = 256;
 
@@ -608,8 +619,20 @@ mod tests {
     #[test]
     fn unknown_users_and_groups_are_problems_with_their_name() {
         let mut problems = Vec::new();
-        assert!(known_user("server.user", "no-such-user", &mut problems).is_none());
-        assert!(known_group("server.group", "no-such-group", &mut problems).is_none());
+        let us = Us {
+            root: true,
+            uid: 0,
+            name: "root".into(),
+            accounts: Accounts::default(),
+        };
+        assert!(
+            us.known_user("server.user", "no-such-user", &mut problems)
+                .is_none()
+        );
+        assert!(
+            us.known_group("server.group", "no-such-group", &mut problems)
+                .is_none()
+        );
         assert!(
             problems[0]
                 .cause
@@ -628,6 +651,7 @@ mod tests {
             root: true,
             uid: 0,
             name: "root".into(),
+            accounts: Accounts::default(),
         };
         let mut problems = Vec::new();
         assert_eq!(
@@ -644,6 +668,7 @@ mod tests {
             root: false,
             uid,
             name: "somebody".into(),
+            accounts: Accounts::default(),
         };
         let mut problems = Vec::new();
         let own = uid.to_string();

@@ -269,7 +269,12 @@ impl Manager<'_> {
             self.each(|generation, masters| generation.hear(now, masters));
             self.each(|generation, masters| generation.tick(now, masters));
             self.heed_emergency();
+            let before = self.old.len();
             self.old.retain(|generation| !generation.is_gone());
+            if self.old.len() < before {
+                // With a thousand pools, a generation has megabytes.
+                weir_sys::memory::give_back();
+            }
             self.reload_again();
             self.end_masters(now);
         }

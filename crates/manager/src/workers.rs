@@ -174,7 +174,7 @@ impl Pools {
                     let same = last.filter(is_same);
                     let rules = MasterRules {
                         grace: config.server.shutdown_timeout,
-                        on_demand: (workers.pm == Pm::OnDemand).then(|| {
+                        on_demand: workers.pm.may_be_cold().then(|| {
                             OnDemand::new(
                                 settings
                                     .php()

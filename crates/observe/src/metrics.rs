@@ -652,8 +652,14 @@ many workers are missing. For autoscalers that read gauges and cannot query, `we
 `weir_pool_queue_seconds_per_second` are the same over the last ten seconds. A pool with `pm = \"auto\"` does not start workers that
 would not help. So set a `max_children` that its machine can take, or the first figure stays low.
 
-Answers are compressed for clients that send `Accept-Encoding: gzip`, as Prometheus does. Each site with a pool has three
-histograms. With hundreds of sites, `site_histograms = false` leaves them out.
+Answers are compressed for clients that send `Accept-Encoding: gzip`, as Prometheus does. Each pool has three histograms, and so
+has each site with a pool. With hundreds of them that are used, `pool_histograms = false` and `site_histograms = false` leave
+these out.
+
+A pool that nobody has asked since the gateway's start, and that has had no worker, has only `weir_pool_up`,
+`weir_pool_requests_total`, `weir_queue_seconds_total`, `weir_busy_seconds_total`, `weir_pool_queue_requests` and
+`weir_pool_capacity_requests`; a site without requests has only `weir_site_requests_total`. So a machine with a thousand pools has a
+short page if few of them are used. `GET /metrics?pool=NAME` returns all metrics of one pool, and nothing else.
 ";
 
 #[cfg(test)]

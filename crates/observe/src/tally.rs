@@ -215,6 +215,10 @@ impl SiteCounts {
         for (class, count) in classes.iter().zip(self.statuses).skip(1) {
             page.put(Metric::SiteRequests, &[name, class], count as f64);
         }
+        if self.requests() == 0 {
+            // A machine may have a thousand sites of which few are used.
+            return;
+        }
         page.put(Metric::SiteRateLimited, &[name], self.rate_limited as f64);
         page.put(Metric::SiteReceived, &[name], self.bytes_in as f64);
         page.put(Metric::SiteSent, &[name], self.bytes_out as f64);

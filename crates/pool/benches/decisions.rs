@@ -29,7 +29,7 @@ fn main() {
             min_spare: 2,
             max_spare: 20,
         },
-        Mode::Auto { start: 2, cores: 4 },
+        AUTO,
     );
     for (name, mode) in [
         ("dynamic", dynamic),
@@ -150,3 +150,9 @@ fn measure(name: &str, mut operation: impl FnMut(u64)) {
     }
     println!("{best:8.1} ns  {name}");
 }
+
+const AUTO: Mode = Mode::Auto {
+    start: 2,
+    cores: 4,
+    rests: false,
+};

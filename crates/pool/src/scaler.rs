@@ -2,6 +2,7 @@
 
 mod maintenance;
 mod renew;
+mod rest;
 
 use alloc::vec::Vec;
 
@@ -36,6 +37,8 @@ pub enum Mode {
         start: usize,
         /// Processors that this pool may use; 0 counts as 1.
         cores: usize,
+        /// None at first, and none again when all of them were idle for `idle_timeout`. `start` is the minimum in between.
+        rests: bool,
     },
 }
 
@@ -166,7 +169,7 @@ pub struct ScalerStats {
 /// | static | while fewer than `max_children` are there | never |
 /// | dynamic | for each request that waits, and while fewer than `min_spare` are idle | each second in which more than `max_spare` were idle |
 /// | ondemand | for each request that waits | after it was idle for `idle_timeout`, a few at a time |
-/// | auto | for each request that waits, and one ahead of the next, as long as more workers do more | after two were idle for `idle_timeout`, a few at a time, so that one stays ahead; never below `start` |
+/// | auto | for each request that waits, and one ahead of the next, as long as more workers do more | after two were idle for `idle_timeout`, a few at a time, so that one stays ahead; never below `start`, unless it rests and all were idle for that time |
 ///
 /// `auto` sets its own limit below `max_children`: by the effect of more workers and by idle processors, as
 /// `climb.rs` explains, and by memory. The memory limit is [`MemoryView::available`] in workers; under pressure it is
@@ -212,6 +215,8 @@ pub struct Scaler {
     patience: Patience,
     /// Since when there are more idle workers than `max_spare`, or since one has left.
     too_many_since: Option<Micros>,
+    /// `Auto` that rests: nobody asks for a worker, so none has to be there.
+    resting: bool,
     /// When the next outdated workers may leave; `None` if there are none.
     renew_at: Option<Micros>,
     at_max: bool,
@@ -242,6 +247,7 @@ impl Scaler {
             memory: Memory::new(),
             patience: Patience::new(),
             too_many_since: None,
+            resting: matches!(scaling.mode, Mode::Auto { rests: true, .. }),
             renew_at: None,
             at_max: false,
             at_memory: false,
@@ -262,6 +268,7 @@ impl Scaler {
         if scaling.mode != self.scaling.mode {
             self.climb = climb(&scaling);
             self.too_many_since = None;
+            self.resting &= matches!(scaling.mode, Mode::Auto { rests: true, .. });
         }
         self.scaling = scaling;
     }
@@ -379,6 +386,7 @@ impl Scaler {
         let view = pool.view();
         self.next = None;
         self.see_recovery(now, &view);
+        self.resting &= view.busy + view.queued == 0;
         if self.begins && self.ready {
             self.begin(&view);
         }
@@ -460,6 +468,7 @@ impl Scaler {
         self.begins = false;
         let start = match self.scaling.mode {
             Mode::Static => self.scaling.max_children,
+            Mode::Auto { .. } if self.resting => 0,
             Mode::Dynamic { start, .. } | Mode::Auto { start, .. } => start,
             Mode::OnDemand => 0,
         };
@@ -528,7 +537,8 @@ impl Scaler {
             Mode::Auto { start, .. } => {
                 let spare = usize::from(view.busy + waiting > 0);
                 let needed = (waiting + spare).saturating_sub(coming);
-                needed.max(start.saturating_sub(fresh + self.starting))
+                let least = if self.resting { 0 } else { start };
+                needed.max(least.saturating_sub(fresh + self.starting))
             }
         }
     }
@@ -633,29 +643,24 @@ impl Scaler {
                 let timeout = self.scaling.idle_timeout;
                 self.expired(now, pool, view, timeout)
             }
-            Mode::Auto { start, .. } => {
+            Mode::Auto { start, rests, .. } => {
+                let timeout = self.patience.stretch(self.scaling.idle_timeout);
+                if rests && view.busy + view.queued + self.starting == 0 {
+                    self.look_for_rest(now, pool, view, timeout);
+                }
                 let too_many = up.saturating_sub(start);
-                if too_many == 0 || view.free < 2 {
+                if !self.resting && (too_many == 0 || view.free < 2) {
                     return 0;
                 }
-                let timeout = self.patience.stretch(self.scaling.idle_timeout);
+                if self.resting {
+                    let leaving = self.expired(now, pool, view, timeout);
+                    return self.shrinks(now, up, leaving, coldest);
+                }
                 let expired = self.expired(now, pool, view, timeout);
                 expired.saturating_sub(1).min(too_many)
             }
         };
-        if count > 0 {
-            let left = up - count + self.starting;
-            if let Some(climb) = &mut self.climb {
-                climb.shrunk(left);
-            }
-            self.patience.sent_away(now, self.scaling.idle_timeout);
-            self.tell(Decision::Shrank {
-                by: count,
-                workers: left,
-                idle: now.since(coldest),
-            });
-        }
-        count
+        self.shrinks(now, up, count, coldest)
     }
 
     /// How many are idle for `timeout` or longer, and leave now. The next ones leave when these have ended, because the
@@ -751,7 +756,7 @@ fn bounded(mut scaling: Scaling) -> Scaling {
             *start = (*start).min(most);
             *min_spare = (*min_spare).min(most);
         }
-        Mode::Auto { start, cores } => {
+        Mode::Auto { start, cores, .. } => {
             *start = (*start).clamp(1, most.max(1));
             *cores = (*cores).clamp(1, MAX_WORKERS as usize);
         }
@@ -762,7 +767,7 @@ fn bounded(mut scaling: Scaling) -> Scaling {
 
 fn climb(scaling: &Scaling) -> Option<Climb> {
     match scaling.mode {
-        Mode::Auto { start, cores } => Some(Climb::new(start, cores)),
+        Mode::Auto { start, cores, .. } => Some(Climb::new(start, cores)),
         Mode::Static | Mode::Dynamic { .. } | Mode::OnDemand => None,
     }
 }

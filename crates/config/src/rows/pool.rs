@@ -81,7 +81,8 @@ pub(super) const POOL: &[Row] = &[
         "A worker that is free for this time is stopped (ondemand, auto). `auto` waits longer if stopped workers were soon needed again.").only(&["php", "command"]),
     key(&[Pool], "master_idle_timeout", Kind::Duration { zero: true }, Value("\"1m\""),
         "A pool that has had no worker for this time ends its PHP, with OPcache's memory. The next request loads PHP again. \
-         `\"0\"`: never (php with ondemand).").only(&["php"]),
+         `\"0\"`: never (php with ondemand). With `pm = \"auto\"`, only if it is written: then such a pool, too, has no process \
+         before its first request, and all its workers end when none of them had a request for `process_idle_timeout`.").only(&["php"]),
     key(&[Pool], "max_requests", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
         "A worker is replaced after this number of requests (php, command). 0: never.").called(&["PHP_FCGI_MAX_REQUESTS"]).only(&["php", "command"]),
     key(&[Pool], "max_memory", Kind::Size { min: 1, max: SIZE_MAX }, Absent("none"),

@@ -92,6 +92,8 @@ pub(super) const SERVER: &[Row] = &[
          expected waiting time in percent of `timeout`. A load balancer then sends requests elsewhere. 0: never."),
     key(&[Server], "ready_stalled", Kind::Duration { zero: true }, Value("\"10s\""),
         "`/readyz` answers 503 when a pool has its maximum of workers and each has been busy with the same request for this time. 0: never."),
+    key(&[Server], "pool_histograms", Kind::Bool, Value("true"),
+        "`/metrics` has three histograms for each pool that is used. With hundreds of them, `false` makes it much smaller."),
     key(&[Server], "site_histograms", Kind::Bool, Value("true"),
         "`/metrics` has three histograms for each site with a pool. With hundreds of sites, `false` makes it much smaller. The \
          histograms of pools stay."),

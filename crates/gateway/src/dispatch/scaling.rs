@@ -83,7 +83,11 @@ impl Scaling {
                 max_spare,
             },
             Pm::OnDemand => Mode::OnDemand,
-            Pm::Auto { start } => Mode::Auto { start, cores },
+            Pm::Auto { start, rests } => Mode::Auto {
+                start,
+                cores,
+                rests,
+            },
         };
         let mut scaler = Scaler::new(bounds(workers, mode));
         scaler.set_maintenance(Micros(clock::now()), as_fpm);

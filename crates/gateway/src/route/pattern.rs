@@ -3,6 +3,8 @@
 //! A path is bytes, not text. Expressions are compiled without Unicode classes, so that `.` matches bytes that are
 //! not UTF-8, too. Otherwise such bytes could bypass a rule.
 
+use std::{cell::RefCell, collections::HashMap};
+
 use regex::bytes::{Regex, RegexBuilder};
 use weir_config::{PathPattern, ValuePattern};
 
@@ -309,6 +311,39 @@ fn split_php(path: &[u8]) -> Option<(&[u8], &[u8])> {
 /// `dot_matches_newline` is set where a match forbids, so that a newline cannot bypass the rule, and not where a
 /// match runs a script.
 fn compile(pattern: &str, dot_matches_newline: bool) -> Result<Regex, String> {
+    let known = COMPILED.with_borrow(|known| {
+        known
+            .get(pattern)
+            .filter(|(newline, _)| *newline == dot_matches_newline)
+            .map(|(_, regex)| regex.clone())
+    });
+    if let Some(regex) = known {
+        return Ok(regex);
+    }
+    let regex = build(pattern, dot_matches_newline)?;
+    COMPILED.with_borrow_mut(|known| {
+        if known.len() < MAX_COMPILED {
+            known.insert(pattern.to_owned(), (dot_matches_newline, regex.clone()));
+        }
+    });
+    Ok(regex)
+}
+
+/// Forgets which expressions were compiled for the rules; they have their own references.
+pub(super) fn forget_compiled() {
+    COMPILED.take();
+}
+
+thread_local! {
+    /// The expressions of the configuration that is being compiled, and whether a dot matches a newline: many sites write
+    /// the same ones, and share them.
+    static COMPILED: RefCell<HashMap<String, (bool, Regex)>> = RefCell::default();
+}
+
+/// Maximum number of these.
+const MAX_COMPILED: usize = 256;
+
+fn build(pattern: &str, dot_matches_newline: bool) -> Result<Regex, String> {
     let build = |unicode| {
         RegexBuilder::new(pattern)
             .unicode(unicode)

@@ -77,7 +77,8 @@ pub(super) struct OpenRoot {
 pub(super) struct Roots {
     slash: Arc<OwnedFd>,
     reach: Reach,
-    all: Vec<Arc<Root>>,
+    /// By path, and whether links may lead out.
+    all: HashMap<(PathBuf, bool), Arc<Root>>,
 }
 
 impl Roots {
@@ -85,7 +86,7 @@ impl Roots {
         Ok(Self {
             slash: Arc::new(file::open_dir(Path::new("/"))?),
             reach,
-            all: Vec::new(),
+            all: HashMap::new(),
         })
     }
 
@@ -96,21 +97,21 @@ impl Roots {
     pub(super) fn root(&mut self, path: &Path, follow_symlinks: bool) -> Result<Arc<Root>, String> {
         let path =
             std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let same = |root: &&Arc<Root>| root.path == path && root.follow_symlinks == follow_symlinks;
-        if let Some(root) = self.all.iter().find(same) {
+        let key = (path, follow_symlinks);
+        if let Some(root) = self.all.get(&key) {
             return Ok(root.clone());
         }
-        let by = self.way_to(&path)?;
+        let by = self.way_to(&key.0)?;
         let root = Arc::new(Root {
             id: self.all.len(),
-            path,
+            path: key.0.clone(),
             follow_symlinks,
             by,
             is_remote: AtomicBool::new(true),
         });
         // Finds out the kind of its file system. For a root that is missing now, this happens at its first use.
         root.open(false).ok();
-        self.all.push(root.clone());
+        self.all.insert(key, root.clone());
         Ok(root)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     ffi::OsStr,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::StatusCode;
-use weir_config::{Address, Config, Pool, Runtime, Settings, Upstream, UpstreamServer};
+use weir_config::{Address, Config, Pool, PoolId, Runtime, Settings, Upstream, UpstreamServer};
 use weir_control::path_inside;
 
 use super::{
@@ -220,8 +220,11 @@ impl Rules {
 pub(super) struct Compiler<'c> {
     config: &'c Config,
     roots: Roots,
-    rules: Vec<&'static Rules>,
-    spaces: Vec<Space>,
+    /// By root and pool: only these can be equal.
+    rules: HashMap<(Option<PathBuf>, Option<PoolId>), Vec<&'static Rules>>,
+    /// By the number of their root.
+    spaces: HashMap<usize, Vec<Space>>,
+    next_space: usize,
     auths: Auths,
 }
 
@@ -230,8 +233,9 @@ impl<'c> Compiler<'c> {
         Self {
             config,
             roots,
-            rules: Vec::new(),
-            spaces: Vec::new(),
+            rules: HashMap::new(),
+            spaces: HashMap::new(),
+            next_space: 0,
             auths: Auths::default(),
         }
     }
@@ -241,11 +245,13 @@ impl<'c> Compiler<'c> {
     /// # Errors
     /// What cannot be compiled or reached, and where.
     pub(super) fn rules(&mut self, settings: &Settings) -> Result<&'static Rules, String> {
-        if let Some(rules) = self.rules.iter().find(|rules| rules.settings == *settings) {
+        let key = (settings.root.clone(), settings.pool);
+        let mut alike = self.rules.get(&key).into_iter().flatten();
+        if let Some(rules) = alike.find(|rules| rules.settings == *settings) {
             return Ok(rules);
         }
         let rules = Box::leak(Box::new(self.compile(settings)?));
-        self.rules.push(rules);
+        self.rules.entry(key).or_default().push(rules);
         Ok(rules)
     }
 
@@ -334,21 +340,19 @@ impl<'c> Compiler<'c> {
         prefix: &[u8],
     ) -> Result<Space, String> {
         let root = self.roots.root(folder, follow_symlinks)?;
-        let same = |space: &&Space| {
-            space.root.id == root.id
-                && space.presentation == *presentation
-                && *space.prefix == *prefix
-        };
-        if let Some(space) = self.spaces.iter().find(same) {
+        let same = |space: &&Space| space.presentation == *presentation && *space.prefix == *prefix;
+        let below = self.spaces.entry(root.id).or_default();
+        if let Some(space) = below.iter().find(same) {
             return Ok(space.clone());
         }
         let space = Space {
             root,
             presentation: presentation.clone(),
             prefix: prefix.into(),
-            id: self.spaces.len(),
+            id: self.next_space,
         };
-        self.spaces.push(space.clone());
+        self.next_space += 1;
+        below.push(space.clone());
         Ok(space)
     }
 }

@@ -287,6 +287,7 @@ mod tests {
             root,
             uid: 7,
             name: "we".to_owned(),
+            accounts: Default::default(),
         };
         let made = |users: &[Option<u32>], root| {
             let own = OwnSocket::new("/run/s".into(), users.iter().copied(), &us(root));

@@ -1,6 +1,7 @@
 //! What the workers of each pool are started with.
 
 use std::{
+    collections::HashMap,
     ffi::OsString,
     os::unix::{ffi::OsStrExt, fs::PermissionsExt},
     path::{Path, PathBuf},
@@ -29,9 +30,32 @@ pub(super) struct Pools<'a> {
     pub(super) egress_socket: Option<&'a Path>,
     /// The limit of open files with which weir was started: workers get the same.
     pub(super) inherited: OpenFiles,
+    /// The PHP programs that were already searched: a thousand pools may use the same one.
+    pub(super) programs: HashMap<Option<String>, FoundPhp>,
     /// Warnings.
     pub(super) warnings: Vec<String>,
     pub(super) problems: &'a mut Vec<Problem>,
+}
+
+/// A PHP program, or the problem with it: cause and fix.
+#[derive(Debug, Clone)]
+pub(super) struct FoundPhp {
+    program: Result<weir_machine::php::Program, (String, String)>,
+    /// What is wrong with the build of its weir-php.
+    other_build: Option<(String, String)>,
+}
+
+impl FoundPhp {
+    fn search(version: Option<&str>) -> Self {
+        let program = weir_machine::php::find(version);
+        let build = |program: &weir_machine::php::Program| {
+            weir_machine::php::check_build(program.file()).err()
+        };
+        Self {
+            other_build: program.as_ref().ok().and_then(build),
+            program,
+        }
+    }
 }
 
 impl<'a> Pools<'a> {
@@ -99,13 +123,14 @@ impl<'a> Pools<'a> {
                 "write the path of a php.ini, or of its folder",
             );
         }
-        let program = match weir_machine::php::find(php.version.as_deref()) {
-            Ok(program) => {
-                if let Err((cause, mend)) = weir_machine::php::check_build(program.file()) {
-                    self.problem(name, "runtime", cause, &mend);
-                }
-                program
-            }
+        let found = (self.programs.entry(php.version.clone()))
+            .or_insert_with(|| FoundPhp::search(php.version.as_deref()))
+            .clone();
+        if let Some((cause, mend)) = found.other_build {
+            self.problem(name, "runtime", cause, &mend);
+        }
+        let program = match found.program {
+            Ok(program) => program,
             Err((cause, mend)) => {
                 let key = if php.version.is_some() {
                     "php"
@@ -230,7 +255,7 @@ impl<'a> Pools<'a> {
         let uid = identity.map_or_else(|| identity::current().0, |identity| identity.uid);
         let by_number = workers.user.as_deref().and_then(identity::number);
         // As in PHP-FPM, a user that is configured by number has neither name nor home.
-        if let Ok(Some(user)) = identity::user_by_id(uid)
+        if let Ok(Some(user)) = self.us.accounts.user_by_id(uid)
             && by_number.is_none()
         {
             environment.push(("USER".into(), user.name.into()));
@@ -329,12 +354,16 @@ fn sites(config: &Config, pool: PoolId) -> Vec<(String, PathBuf)> {
     let mut sites = Vec::new();
     for site in &config.sites {
         let routes = site.routes.iter().enumerate();
-        let routes = routes.map(|(index, r)| (format!("{} {index}", site.name), &r.settings));
-        for (name, settings) in std::iter::once((site.name.clone(), &site.settings)).chain(routes) {
-            if let Some(root) = &settings.root
-                && settings.pool == Some(pool)
+        let routes = routes.map(|(index, route)| (Some(index), &route.settings));
+        for (route, settings) in std::iter::once((None, &site.settings)).chain(routes) {
+            if settings.pool == Some(pool)
+                && let Some(root) = &settings.root
                 && sites.iter().all(|(_, other)| other != root)
             {
+                let name = match route {
+                    None => site.name.clone(),
+                    Some(index) => format!("{} {index}", site.name),
+                };
                 sites.push((name, root.clone()));
             }
         }

@@ -9,6 +9,7 @@ pub(crate) fn auto(cores: u64) -> Mode {
     Mode::Auto {
         start: 2,
         cores: cores as usize,
+        rests: false,
     }
 }
 
@@ -372,7 +373,15 @@ fn nothing_is_withdrawn_below_the_start_and_memory_that_is_not_known_is_no_limit
     let plan = Plan {
         memory: memory(&[(0, 0)]),
         until: 20 * SECOND,
-        ..Plan::calm(4, Mode::Auto { start: 3, cores: 4 }, 20)
+        ..Plan::calm(
+            4,
+            Mode::Auto {
+                start: 3,
+                cores: 4,
+                rests: false,
+            },
+            20,
+        )
     };
     assert_eq!(run(&plan, 1).workers_at(plan.until), 3);
     let plan = Plan {
@@ -437,4 +446,56 @@ impl Outcome {
         let all = spent.iter().map(|(workers, span)| *workers as u64 * span);
         all.sum::<u64>() / (until - from)
     }
+}
+
+// A pool that rests
+
+/// Requests at 5 s and at 60 s. In between all workers end.
+#[test]
+fn a_pool_that_rests_has_workers_only_while_somebody_asks() {
+    for start in [1, 3] {
+        let mode = Mode::Auto {
+            start,
+            cores: 4,
+            rests: true,
+        };
+        let crowd = |at, until| {
+            Load::from(at * SECOND, Clients::Closed(6), 1_000, 20 * MILLISECOND)
+                .until(until * SECOND)
+        };
+        let plan = Plan {
+            loads: vec![crowd(5, 10), crowd(60, 62)],
+            until: 120 * SECOND,
+            ..Plan::calm(4, mode, 20)
+        };
+        let got = run(&plan, 1);
+        assert_eq!(got.workers_at(4 * SECOND), 0, "nobody has asked yet");
+        assert!(got.workers_at(9 * SECOND) >= 6);
+        // The time of `Plan::calm` is 10 s.
+        assert!(got.workers_at(18 * SECOND) >= start);
+        assert_eq!(got.workers_at(40 * SECOND), 0);
+        assert!(got.workers_at(61 * SECOND) >= 6);
+        assert!(got.longest_wait(60 * SECOND, 62 * SECOND) <= 2 * plan.fork);
+        assert_eq!(got.workers_at(plan.until), 0);
+    }
+}
+
+/// A worker whose request takes longer than the time after which idle ones leave is not idle, and neither is its pool.
+#[test]
+fn a_pool_with_a_request_does_not_rest() {
+    let mode = Mode::Auto {
+        start: 3,
+        cores: 4,
+        rests: true,
+    };
+    let plan = Plan {
+        loads: vec![Load::from(SECOND, Clients::Closed(1), 1_000, 60 * SECOND)],
+        until: 50 * SECOND,
+        ..Plan::calm(4, mode, 20)
+    };
+    let got = run(&plan, 1);
+    assert!(
+        got.workers_at(49 * SECOND) >= 3,
+        "as many as `start_servers`"
+    );
 }

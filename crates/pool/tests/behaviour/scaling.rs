@@ -85,7 +85,11 @@ fn a_reserve_does_not_keep_a_pool_from_growing() {
         DYNAMIC,
         Mode::OnDemand,
         crate::auto::auto(8),
-        Mode::Auto { start: 1, cores: 8 },
+        Mode::Auto {
+            start: 1,
+            cores: 8,
+            rests: false,
+        },
     ] {
         let calm = Plan::calm(8, mode, 8);
         let reserve = Reserve {
@@ -279,7 +283,15 @@ fn a_new_generation_that_dies_at_once_leaves_the_old_one_at_work() {
         (DYNAMIC, 8, 6),
         (DYNAMIC, 20, 8),
         (crate::auto::auto(8), 20, 7),
-        (Mode::Auto { start: 1, cores: 8 }, 20, 7),
+        (
+            Mode::Auto {
+                start: 1,
+                cores: 8,
+                rests: false,
+            },
+            20,
+            7,
+        ),
     ] {
         let plan = Plan {
             loads: vec![Load::from(0, Clients::Closed(6), 1_000, 50_000)],

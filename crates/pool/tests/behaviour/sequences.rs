@@ -184,7 +184,7 @@ proptest! {
     #[test]
     fn any_sequence_of_events_keeps_the_scaler_within_its_bounds(
         events in prop::collection::vec((0..16_u8, 0..40_u64), 1..300),
-        mode in 0..4_u8,
+        mode in 0..5_u8,
         max_children in 0..12_usize,
     ) {
         let scaling = |mode, max_children| Scaling {
@@ -192,7 +192,7 @@ proptest! {
                 0 => Mode::Static,
                 1 => Mode::Dynamic { start: 2, min_spare: 1, max_spare: 3 },
                 2 => Mode::OnDemand,
-                _ => Mode::Auto { start: 1, cores: 2 },
+                _ => Mode::Auto { start: 1, cores: 2, rests: mode == 4 },
             },
             max_children,
             max_spawn_rate: 8,

@@ -282,6 +282,7 @@ fn any_scaling(random: &mut Random, cores: u64) -> Scaling {
             _ => Mode::Auto {
                 start,
                 cores: cores as usize,
+                rests: one_of(&[0, 1]) == 1,
             },
         },
         max_children,

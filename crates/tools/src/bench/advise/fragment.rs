@@ -55,7 +55,7 @@ pub fn settings(advice: &Advice, pool: &Pool, listener: Option<&Listener>) -> Ve
                 ("min_spare_servers", min_spare),
                 ("max_spare_servers", max_spare),
             ],
-            Pm::Auto { start } => &[("start_servers", start)],
+            Pm::Auto { start, .. } => &[("start_servers", start)],
             Pm::Static | Pm::OnDemand => &[],
         };
         for (key, now) in lower {
