@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use serde_json::Value;
+use weir_test::http3::Http3Client;
 use weir_test::pebble::{Habits, Pebble};
 use weir_test::weir::program;
 use weir_test::{Setup, Weir, free_address, php, wait_until, wait_within};
@@ -147,6 +148,24 @@ fn listed(weir: &Weir, name: &str) -> Value {
     all.find(|one| one["name"] == name)
         .cloned()
         .unwrap_or_default()
+}
+
+#[test]
+fn http3_refuses_a_name_without_a_certificate_and_asks_for_none() {
+    let (site, application) = site("", Habits::default());
+    let site = site.with(|setup| setup.listen("http3 = true"));
+    let (weir, pebble, _store) = site.start();
+    let root = pebble.root();
+    let client = Http3Client::trusting(&root);
+    let name = "a.customer.example";
+    let refused = client.connect(weir.address(), name).err();
+    let refused = refused.expect("no certificate");
+    assert!(refused.contains("error 112"), "{refused}");
+    assert_eq!(application.asked(name), 0);
+    // TCP waits for it, and then it is there for both.
+    assert_eq!(got(&weir, &root, name, "/"), "public\n");
+    let mut http3 = client.connect(weir.address(), name).expect("a connection");
+    assert_eq!(http3.get(name, "/").text(), "public\n");
 }
 
 #[test]

@@ -74,6 +74,8 @@ pub struct Connection<X: Front> {
     control_out: Out,
     counter: Counter,
     exceeded: Option<Kind>,
+    /// Small frames of QUIC that have come.
+    small_frames: u64,
     /// The stream that the client opens next.
     next: u64,
     /// When the client was told that the connection takes no more requests; 0: not yet.
@@ -110,6 +112,7 @@ impl<X: Front> Connection<X> {
             control_out: Out::default(),
             counter: Counter::new(&limits, now),
             exceeded: None,
+            small_frames: 0,
             next: 0,
             leaving_since: 0,
             refused_from: u64::MAX,
@@ -158,6 +161,7 @@ impl<X: Front> Connection<X> {
             if self.quic.take_heard() {
                 self.heard_at = now;
                 buffers::count_read();
+                self.count_frames();
             }
             let events = self.events(now, &mut requests);
             let ready = events.and_then(|()| self.poll_ready(now));
@@ -333,6 +337,21 @@ impl<X: Front> Connection<X> {
             }
         }
         Ok(())
+    }
+
+    /// Counts frames of QUIC that cost weir work and the client nearly nothing.
+    fn count_frames(&mut self) {
+        let frames = self.quic.proto().stats().frame_rx;
+        let all = frames.ping
+            + frames.path_challenge
+            + frames.new_connection_id
+            + frames.retire_connection_id;
+        for _ in std::mem::replace(&mut self.small_frames, all)..all {
+            if self.exceeded.is_some() {
+                return;
+            }
+            self.count(Kind::Small);
+        }
     }
 
     fn count(&mut self, kind: Kind) {

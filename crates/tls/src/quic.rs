@@ -146,6 +146,8 @@ enum State {
         certificate: Option<Arc<CertifiedKey>>,
         authority: Option<usize>,
     },
+    /// It is over, and its tickets were taken: nothing more may come (RFC 9001 §6, RFC 8446 §4.6).
+    Done,
     Failed,
 }
 
@@ -247,15 +249,20 @@ fn choose(of: &Handshakes, message: &[u8]) -> Result<Chosen, (u8, String)> {
             "the client does not offer HTTP/3".into(),
         ));
     }
-    let carrying = (of.listener, Carrying::Http3);
-    let chosen = of.server.choose_for(carrying, of.local, &hello);
-    chosen.ok_or_else(|| {
+    let unknown = || {
         let name = hello.server_name().map(str::to_owned);
         (
             UNRECOGNIZED_NAME,
             crate::Broken::UnknownName(name).to_string(),
         )
-    })
+    };
+    // quinn-proto asks for what comes next only when the client sends something, so nobody could go on when the certificate has come.
+    if of.server.waits(of.listener, &hello) {
+        return Err(unknown());
+    }
+    let carrying = (of.listener, Carrying::Http3);
+    let chosen = of.server.choose_for(carrying, of.local, &hello);
+    chosen.ok_or_else(unknown)
 }
 
 impl crypto::Session for Session {
@@ -284,7 +291,8 @@ impl crypto::Session for Session {
     fn is_handshaking(&self) -> bool {
         match &self.state {
             State::Open { connection, .. } => connection.is_handshaking(),
-            _ => true,
+            State::Done => false,
+            State::Hello { .. } | State::Failed => true,
         }
     }
 
@@ -292,6 +300,7 @@ impl crypto::Session for Session {
         match self.state {
             State::Hello { .. } => self.hello(bytes)?,
             State::Open { .. } => self.open(bytes)?,
+            State::Done => return Err(self.fail(UNEXPECTED_MESSAGE, "the handshake is over")),
             State::Failed => return Err(self.fail(INTERNAL_ERROR, "the handshake has failed")),
         }
         let State::Open {
@@ -338,7 +347,14 @@ impl crypto::Session for Session {
         else {
             return None;
         };
-        let keys = match with_certificate(certificate, || connection.write_hs(out))? {
+        let Some(change) = with_certificate(certificate, || connection.write_hs(out)) else {
+            // Idle connections keep nothing of their handshakes.
+            if out.is_empty() && self.info.is_some() {
+                self.state = State::Done;
+            }
+            return None;
+        };
+        let keys = match change {
             KeyChange::Handshake { keys } => keys,
             KeyChange::OneRtt { keys, next } => {
                 self.next = Some(next);

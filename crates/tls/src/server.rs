@@ -214,14 +214,19 @@ impl Server {
         hello: &ClientHello<'_>,
         waits: bool,
     ) -> Fit {
-        let name = hello.server_name().map(host_of);
-        if waits && self.demand.is_some() && self.is_demanded(listener, name, hello) {
+        if waits && self.waits(listener, hello) {
             return Fit::Later;
         }
         match self.choose_now(listener, local, hello) {
             Some(chosen) => Fit::Chosen(chosen),
             None => Fit::None,
         }
+    }
+
+    /// Whether a handshake has to wait for a certificate on demand.
+    pub(crate) fn waits(&self, listener: u16, hello: &ClientHello<'_>) -> bool {
+        let name = hello.server_name().map(host_of);
+        self.demand.is_some() && self.is_demanded(listener, name, hello)
     }
 
     /// Whether there is no certificate for the name of a handshake, and one may be got.

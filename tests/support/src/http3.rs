@@ -1,6 +1,7 @@
 //! A client of HTTP/3, with the `quinn` and `h3` crates.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,11 @@ impl Answer {
 impl Http3Client {
     /// Trusts `authority`.
     pub fn new(authority: &Authority) -> Http3Client {
+        Http3Client::made(&authority.file(), None)
+    }
+
+    /// Trusts the authority whose certificate is in this file.
+    pub fn trusting(authority: &Path) -> Http3Client {
         Http3Client::made(authority, None)
     }
 
@@ -69,9 +75,9 @@ impl Http3Client {
         self
     }
 
-    fn made(authority: &Authority, identity: Option<&Identity>) -> Http3Client {
+    fn made(authority: &Path, identity: Option<&Identity>) -> Http3Client {
         let mut roots = RootCertStore::empty();
-        let certificate = CertificateDer::from_pem_file(authority.file()).expect("a certificate");
+        let certificate = CertificateDer::from_pem_file(authority).expect("a certificate");
         roots.add(certificate).expect("an authority");
         let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_protocol_versions(&[&version::TLS13])
@@ -90,7 +96,7 @@ impl Http3Client {
 
     /// The same with a certificate of its own.
     pub fn with_identity(authority: &Authority, identity: &Identity) -> Http3Client {
-        Http3Client::made(authority, Some(identity))
+        Http3Client::made(&authority.file(), Some(identity))
     }
 
     /// Connects to `address` for `host`.

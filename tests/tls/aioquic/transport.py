@@ -11,7 +11,7 @@ from aioquic.tls import AlertDescription, Epoch
 import client as c
 from attacks import Initials, sockets
 from client import Connection
-from expect import check, connect, equal, still_serves
+from expect import check, connect, equal, raw, still_serves
 
 # The first 0x100 codes after this are alerts of TLS (RFC 9001 §4.8).
 CRYPTO_ERROR = 0x100
@@ -38,6 +38,21 @@ def asked(target, data, seconds=1.0, most=1):
 
 def long_header(version, other, own, rest=b"", kind=0xC0):
     return bytes([kind]) + version.to_bytes(4, "big") + bytes([len(other)]) + other + bytes([len(own)]) + own + rest
+
+
+@check("transport")
+def floods_of_small_frames_end_the_connection(target):
+    for payload in (b"\x01" * 1000, (b"\x1a" + bytes(8)) * 100):
+        connection = raw(target)
+        still_serves(connection)
+        sent = 0
+        while sent < 10_000 and not connection.ended:
+            connection.send_raw(connection.packet(payload))
+            sent += 1000 if payload[0] == 1 else 100
+            connection.turn(0.01)
+        connection.wait(lambda: connection.ended, "the end of the connection")
+        equal(connection.ended.error_code, c.EXCESSIVE_LOAD, f"after {sent} frames")
+        assert sent > 1000, f"after {sent} frames"
 
 
 @check("transport")
