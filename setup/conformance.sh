@@ -5,18 +5,50 @@
 #
 #   setup/conformance.sh TARGET
 #
-# TARGET is cargo's target folder. It has the release build, whose start with 10,000 certificates is measured.
+# TARGET is cargo's target folder. It has the release build, whose start with 10,000 certificates is measured. A step that
+# fails does not keep the others from running; the last lines name it.
 set -eu
 
 cargo=${CARGO:-cargo}
+target=$1
 export WEIR_CONFORMANCE=1
-"$cargo" test --locked --package weir --test tls -- --nocapture nodes::
-for program in tls front; do
-    "$cargo" test --locked --package weir --test "$program" http2 -- --test-threads 1 --nocapture
-done
-"$cargo" test --locked --package weir --test tls http3 -- --test-threads 1 --nocapture
-"$cargo" test --locked --package weir --test tls upgrade -- --test-threads 1 --nocapture
-"$cargo" build --locked --manifest-path setup/h3i/Cargo.toml --target-dir "$1/h3i"
-WEIR_UNDER_TEST=$(realpath "$1/release/weir")
-export WEIR_UNDER_TEST
-"$cargo" test --locked --package weir --test tls -- --test-threads 1 --nocapture many:: conformance::
+
+. "$(dirname "$0")/steps.sh"
+
+failures=
+failed() {
+    failures="$failures
+=== FAILED: $1"
+}
+
+# tests PROGRAM FILTER...: these tests of a program one after another, because they measure time, with what they print.
+tests() {
+    program=$1
+    shift
+    "$cargo" test --locked --package weir --test "$program" -- --test-threads 1 --nocapture "$@"
+}
+
+# The same with the release build.
+tests_of_release() {
+    (
+        WEIR_UNDER_TEST=$(realpath "$target/release/weir")
+        export WEIR_UNDER_TEST
+        tests "$@"
+    )
+}
+
+started=$(date +%s)
+step "nodes that share certificates" tests tls nodes::
+step "HTTP/2 over TLS" tests tls http2
+step "HTTP/2 without TLS" tests front http2
+step "HTTP/3" tests tls http3
+step "upgrades" tests tls upgrade
+step "many certificates and handshakes" tests_of_release tls many::
+step "h3i is built" "$cargo" build --locked --manifest-path setup/h3i/Cargo.toml --target-dir "$target/h3i"
+step "scanners of TLS, h3i" tests_of_release tls conformance::
+echo
+if [ -n "$failures" ]; then
+    echo "${failures#?}" >&2
+    exit 1
+fi
+echo "=== all fine, $(($(date +%s) - started)) s"

@@ -5,18 +5,10 @@ set -eu
 cargo=${CARGO:-cargo}
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-auto}"
 
-step() {
-    name=$1
-    shift
-    echo
-    echo "=== $name: $*"
-    began=$(date +%s)
-    if "$@" </dev/null; then
-        echo "=== $name: fine, $(($(date +%s) - began)) s"
-    else
-        echo "=== $name: FAILED after $(($(date +%s) - began)) s" >&2
-        exit 1
-    fi
+. "$(dirname "$0")/steps.sh"
+
+failed() {
+    exit 1
 }
 
 # Runs a test program. Tests that fail beside others run once more, alone: these tests start hundreds of real programs, and
