@@ -100,6 +100,11 @@ static void note_calls_of(const zend_op_array *code)
 			const zval *name = RT_CONSTANT(opline, opline->op2);
 			zend_hash_str_add_empty_element(called_by_preloaded, Z_STRVAL_P(name), Z_STRLEN_P(name));
 		}
+#if PHP_VERSION_ID >= 80400
+		if (ZEND_OP_IS_FRAMELESS_ICALL(opline->opcode)) {
+			zend_hash_add_empty_element(called_by_preloaded, ZEND_FLF_FUNC(opline)->common.function_name);
+		}
+#endif
 	}
 #if PHP_VERSION_ID >= 80100
 	for (uint32_t at = 0; at < code->num_dynamic_func_defs; at++) {
@@ -149,12 +154,7 @@ static bool is_preloaded(const zend_string *function)
 	if (!function || !any) {
 		return any;
 	}
-#if PHP_VERSION_ID >= 80400
-	/* Such code may also have calls without a frame. */
-	return true;
-#else
 	return zend_hash_exists(called_by_preloaded, (zend_string *)function);
-#endif
 }
 
 static void hide_function(zend_string *name)

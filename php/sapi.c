@@ -364,8 +364,12 @@ PHP_INI_BEGIN()
 	SETTING_BOOL("cgi.nph", "0", PHP_INI_ALL, nph)
 	SETTING_BOOL("cgi.fix_pathinfo", "1", PHP_INI_SYSTEM, fix_pathinfo)
 	SETTING_BOOL("cgi.discard_path", "0", PHP_INI_SYSTEM, discard_path)
+#if PHP_VERSION_ID >= 80500
+	SETTING_BOOL("fastcgi.script_path_encoded", "1", PHP_INI_SYSTEM, script_path_encoded)
+#else
 	SETTING_BOOL("cgi.force_redirect", "1", PHP_INI_SYSTEM, force_redirect)
 	SETTING_TEXT("cgi.redirect_status_env", redirect_status_env)
+#endif
 	SETTING_BOOL("fastcgi.logging", "1", PHP_INI_SYSTEM, logging)
 	SETTING_TEXT("fastcgi.error_header", error_header)
 	SETTING_TEXT("fpm.config", fpm_config)

@@ -17,6 +17,7 @@ struct sapi_settings {
 	bool nph;
 	bool fix_pathinfo;
 	bool discard_path;
+	bool script_path_encoded;
 	bool logging;
 	char *error_header;
 	char *fpm_config;

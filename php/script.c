@@ -85,6 +85,39 @@ static void mend_proxy(struct search *search, const char *prefix)
 	params_measure("SCRIPT_FILENAME");
 }
 
+/*
+ * Since 8.5 PHP-FPM decodes the whole path that Apache's proxy sends, if fastcgi.script_path_encoded is switched off. Else,
+ * and before, it leaves it encoded.
+ */
+static bool path_stays_encoded(void)
+{
+#if PHP_VERSION_ID >= 80500
+	return sapi_settings.script_path_encoded;
+#else
+	return true;
+#endif
+}
+
+static void decode_path_of_proxy(struct search *search)
+{
+	if (search->from_proxy && !path_stays_encoded()) {
+		php_raw_url_decode(search->script_filename, strlen(search->script_filename));
+		params_measure("SCRIPT_FILENAME");
+	}
+}
+
+/* Whether PHP-FPM decodes the PATH_INFO that it takes from such a path: since 8.3.19 and 8.4.5. */
+static bool decodes_path_info(void)
+{
+#if PHP_VERSION_ID >= 80300
+	/* weir-php may run in another PHP than it was compiled with, of the same API. */
+	unsigned version = php_version_id();
+	return version >= 80405 || (version >= 80319 && version < 80400);
+#else
+	return false;
+#endif
+}
+
 /* ---- with cgi.fix_pathinfo ---- */
 
 /* Whether the path exists. The name of a file does not end with a slash. */
@@ -157,16 +190,20 @@ static bool cut_off(char *text, const char *ending)
 	return true;
 }
 
-/* Apache's proxy leaves the path-info in SCRIPT_NAME too. It is decoded there, but not in SCRIPT_FILENAME. */
-static void name_without_info(struct search *search, const char *info)
+/* Apache's proxy leaves the path-info in SCRIPT_NAME too, decoded. Sets PATH_INFO, and removes it there. */
+static char *take_info_of_proxy(struct search *search, const char *info)
 {
 	char *name = estrdup(search->name), *decoded = estrdup(info);
-	php_raw_url_decode(decoded, strlen(decoded));
+	if (path_stays_encoded()) {
+		php_raw_url_decode(decoded, strlen(decoded));
+	}
 	if (cut_off(name, info) || cut_off(name, decoded)) {
 		search->uri = search->name = REPLACE("SCRIPT_NAME", search->script_name, name);
 	}
+	char *set = params_set("PATH_INFO", decodes_path_info() ? decoded : info);
 	efree(decoded);
 	efree(name);
+	return set;
 }
 
 /* Sets PATH_INFO to the part after the file's name, if it is not already set so. */
@@ -187,7 +224,7 @@ static char *set_path_info(struct search *search, size_t file_length)
 	if (search->path_info) {
 		name_by_path_info(search, info);
 	} else if (search->from_proxy && search->name) {
-		name_without_info(search, info);
+		return take_info_of_proxy(search, info);
 	}
 	return params_set("PATH_INFO", info);
 }
@@ -292,6 +329,7 @@ static void find(struct search *search)
 	mend_iis(search);
 	mend_proxy(search, "proxy:fcgi://");
 	mend_proxy(search, "proxy:balancer://");
+	decode_path_of_proxy(search);
 	if (sapi_settings.fix_pathinfo) {
 		find_by_file(search);
 		return;

@@ -58,7 +58,11 @@ static bool holds(void)
 
 static void note_name(void)
 {
+#if PHP_VERSION_ID >= 80500
+	const char *name = PS(session_name) ? ZSTR_VAL(PS(session_name)) : NULL;
+#else
 	const char *name = PS(session_name);
+#endif
 	use.name[0] = 0;
 	if (PS(use_cookies) && name && strlen(name) <= LONGEST_SESSION_NAME) {
 		strcpy(use.name, name);

@@ -13,9 +13,11 @@
 #include <unistd.h>
 
 #include "php.h"
+#include "php_main.h"
 #include "SAPI.h"
 #include "zend_exceptions.h"
 #include "zend_execute.h"
+#include "zend_vm.h"
 #if PHP_VERSION_ID >= 80200
 #include "zend_atomic.h"
 #endif

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs at full length what `make test` runs in short: attacks of ten seconds each with the waiting times of others beside
 # them, many reloads and upgrades under load, very many certificates and handshakes, scanners of TLS, h3i, and nodes that
-# share certificates and are killed at random:
+# share certificates and are killed at random; and weir-php in other versions of PHP, which takes root:
 #
 #   setup/conformance.sh TARGET
 #
@@ -37,6 +37,14 @@ tests_of_release() {
     )
 }
 
+# The tests of weir-php with php-fpm and php-cgi of that PHP, side by side with the same php-fpm.
+tests_of_source() {
+    for host in fpm cgi; do
+        WEIR_TEST_PREFIX=$(realpath "$target/php-source/prefix") WEIR_TEST_HOST=$host \
+            "$cargo" test --locked --package weir --test php || return 1
+    done
+}
+
 started=$(date +%s)
 step "nodes that share certificates" tests tls nodes::
 step "HTTP/2 over TLS" tests tls http2
@@ -44,6 +52,10 @@ step "HTTP/2 without TLS" tests front http2
 step "HTTP/3" tests tls http3
 step "upgrades" tests tls upgrade
 step "many certificates and handshakes" tests_of_release tls many::
+step "PHP is built from source" setup/php-source.sh "$target/php-source"
+step "weir-php in a PHP that was built from source" tests_of_source
+step "weir-php in PHP 8.4" setup/debian.sh "$target" trixie 8.4
+step "weir-php in PHP 8.5" setup/debian.sh "$target" sid 8.5
 step "h3i is built" "$cargo" build --locked --manifest-path setup/h3i/Cargo.toml --target-dir "$target/h3i"
 step "scanners of TLS, h3i" tests_of_release tls conformance::
 echo

@@ -202,7 +202,8 @@ fn errors_and_ends_of_scripts() {
             "<?php echo $undefined; echo 1 / 0;",
             "<?php ini_set('memory_limit', '4M'); str_repeat('x', 10000000);",
             "<?php ini_set('memory_limit', '4M'); $a = []; while (true) $a[] = str_repeat('x', 10000);",
-            "<?php function f() { f(); } ini_set('memory_limit', '8M'); f();",
+            // Since 8.5 such a message has the stack in it, and PHP-FPM cuts it.
+            "<?php function f() { f(); } ini_set('fatal_error_backtraces', 0); ini_set('memory_limit', '8M'); f();",
             "<?php require 'none.php';",
             "<?php include 'none.php'; echo 1;",
             "<?php require 'broken.php';",

@@ -216,6 +216,9 @@ fn difference(theirs: &str, ours: &str) -> String {
 
 /// The newest installed php-fpm.
 pub fn newest_fpm() -> PathBuf {
+    if let Some(prefix) = prefix() {
+        return prefix.join("sbin/php-fpm");
+    }
     let found = fs::read_dir("/usr/sbin").unwrap().flatten();
     let mut found: Vec<PathBuf> = found
         .map(|entry| entry.path())

@@ -185,9 +185,7 @@ fn a_user_ini_is_believed_for_its_time() {
 #[test]
 fn settings_that_php_takes_only_at_its_start_are_taken_from_the_pool() {
     let site = Scripts::new();
-    let config = site
-        .config()
-        .with("define", "zend_extension=opcache")
+    let config = with_opcache(site.config())
         .with("ini", "admin opcache.memory_consumption=24")
         .with("ini", "admin extension=ctype.so");
     let master = Master::start(&config);

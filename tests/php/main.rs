@@ -7,6 +7,7 @@ mod hosts;
 mod ini;
 mod life;
 mod like_fpm;
+mod programs;
 mod stream;
 mod support;
 mod trace;

@@ -6,116 +6,26 @@
 use std::{
     cell::RefCell,
     collections::VecDeque,
-    ffi::OsString,
     fs,
     io::{BufRead, BufReader, Read, Write},
     os::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixStream,
     },
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex, Once},
+    sync::{Arc, Mutex},
 };
 
 use tempfile::TempDir;
 use weir_sys::{message, poll};
 
+pub use super::programs::*;
+
 pub use weir_test::{LIMIT, process::is_alive, wait_until};
 
 pub fn kill(pid: u32) {
     weir_sys::process::kill(pid).unwrap();
-}
-
-/// The kinds of PHP that weir-php runs in. `WEIR_TEST_HOST` names the one to test: `fpm` (if it is not set), `cgi`, `cli`, or
-/// `embed` for the program that is linked with PHP's library.
-pub fn host() -> String {
-    std::env::var("WEIR_TEST_HOST").unwrap_or_else(|_| "fpm".into())
-}
-
-/// The PHP program that weir-php is loaded into.
-pub fn executable() -> PathBuf {
-    let version = version();
-    match host().as_str() {
-        "fpm" => format!("/usr/sbin/php-fpm{version}").into(),
-        "cgi" => format!("/usr/bin/php-cgi{version}").into(),
-        "cli" => format!("/usr/bin/php{version}").into(),
-        "embed" => built("weir-php", &version),
-        other => panic!("WEIR_TEST_HOST={other}: fpm, cgi, cli or embed"),
-    }
-}
-
-/// Starts weir-php: a program and its first arguments.
-pub fn program() -> Vec<OsString> {
-    match host().as_str() {
-        "embed" => vec![executable().into()],
-        _ => preloaded(&executable(), &object(), ""),
-    }
-}
-
-/// Starts a PHP program with weir-php's object. `before`: LD_PRELOAD of who starts it.
-pub fn preloaded(executable: &Path, object: &Path, before: &str) -> Vec<OsString> {
-    let mut preload = object.as_os_str().to_owned();
-    if !before.is_empty() {
-        preload.push(":");
-        preload.push(before);
-    }
-    let mut variable = OsString::from("LD_PRELOAD=");
-    variable.push(preload);
-    vec![
-        "/usr/bin/env".into(),
-        variable,
-        format!("WEIR_PHP_PRELOAD={before}").into(),
-        executable.into(),
-        "--weir-php".into(),
-    ]
-}
-
-/// A command of these words.
-pub fn command(words: &[OsString]) -> Command {
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]);
-    command
-}
-
-/// The object that is loaded into PHP programs.
-pub fn object() -> PathBuf {
-    built("weir-php-API", "-NTS.so")
-}
-
-/// `8.2`: the newest PHP-FPM, with which answers are compared.
-pub fn version() -> String {
-    let path = super::fpm::newest_fpm();
-    let name = path.file_name().unwrap().to_string_lossy();
-    name.strip_prefix("php-fpm").unwrap().to_owned()
-}
-
-/// A file of weir-php, built from the current sources.
-fn built(begin: &str, end: &str) -> PathBuf {
-    static BUILT: Once = Once::new();
-    let folder = Path::new(weir_test::weir::program())
-        .ancestors()
-        .nth(2)
-        .unwrap()
-        .join("php");
-    BUILT.call_once(|| {
-        let built = Command::new("make")
-            .args(["-s", "-C", concat!(env!("CARGO_MANIFEST_DIR"), "/php")])
-            .arg(format!("OUT={}", folder.display()))
-            .status()
-            .unwrap();
-        assert!(built.success(), "php/ does not build");
-    });
-    let names = fs::read_dir(&folder).unwrap().flatten();
-    let mut programs: Vec<PathBuf> = names
-        .map(|entry| entry.path())
-        .filter(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with(begin) && name.ends_with(end)
-        })
-        .collect();
-    programs.sort();
-    programs.pop().expect("a weir-php was built")
 }
 
 /// The environment of the tested programs: few variables, the same for all.

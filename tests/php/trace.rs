@@ -124,11 +124,18 @@ fn callbacks_methods_includes_and_generators() {
         &format!("file_put_contents(__DIR__ . '/i.php', {site:?});\n{script}").replace("\\n", "\n"),
         plain,
     );
-    let expected = "sleep() /i.php(4) : eval()'d code:1\n\
-                    [INCLUDE_OR_EVAL]() /i.php:4\n\
-                    {closure}() /i.php:5\n\
-                    [INCLUDE_OR_EVAL]() /a.php:";
-    wait_until("it sleeps", || slow.trace().starts_with(expected));
+    // Since 8.4 a closure's name has its place.
+    let closure = match is_at_least("8.4") {
+        true => "{closure:/i.php:2}",
+        false => "{closure}",
+    };
+    let expected = format!(
+        "sleep() /i.php(4) : eval()'d code:1\n\
+         [INCLUDE_OR_EVAL]() /i.php:4\n\
+         {closure}() /i.php:5\n\
+         [INCLUDE_OR_EVAL]() /a.php:"
+    );
+    wait_until("it sleeps", || slow.trace().starts_with(&expected));
     let trace = slow.trace();
     let names: Vec<&str> = trace
         .lines()
@@ -139,7 +146,7 @@ fn callbacks_methods_includes_and_generators() {
         [
             "sleep",
             "[INCLUDE_OR_EVAL]",
-            "{closure}",
+            closure,
             "[INCLUDE_OR_EVAL]",
             "h",
             "s",
@@ -150,10 +157,10 @@ fn callbacks_methods_includes_and_generators() {
 
 #[test]
 fn a_script_in_a_long_function_of_php_or_behind_a_program() {
-    // Neither reaches a safe point: the memory is read without one.
+    // Neither reaches a safe point: the memory is read without one. With two arguments, preg_match() has no frame since 8.4.
     let sorting = "function f($a) { usort($a, 'cmp'); }\nfunction cmp($a, $b) { return $a <=> $b; }\n\
                    mark(); f(range(1, 100)); $x = str_repeat('a', 60);\n\
-                   ini_set('pcre.backtrack_limit', '1000000000'); ini_set('pcre.jit', '0'); preg_match('~^(a+)+$~', $x . 'b');";
+                   ini_set('pcre.backtrack_limit', '1000000000'); ini_set('pcre.jit', '0'); preg_match('~^(a+)+$~', $x . 'b', $found);";
     let slow = Slow::run(sorting, plain);
     wait_until("it is in the expression", || {
         slow.trace() == "preg_match() /a.php:6\n"

@@ -204,7 +204,7 @@ fn a_process_that_a_script_forks_never_speaks_to_the_gateway() {
             if ($how === 'limit') { set_time_limit(1); while (true); }
             if ($how === 'exec') $c->execl('/bin/sh', 'sh', '-c', 'exit 9', null);
         }
-        $status = FFI::new('int');
+        $status = $c->new('int');
         $c->waitpid($pid, FFI::addr($status), 0);
         $status = $status->cdata;
         echo $status & 127 ? -($status & 127) : $status >> 8, ' ';",
@@ -260,8 +260,7 @@ fn workers_share_opcache() {
 }
 
 fn opcache(site: &Scripts) -> Config {
-    site.config()
-        .with("define", "zend_extension=opcache")
+    with_opcache(site.config())
         .with("define", "opcache.file_update_protection=0")
         .with("define", "opcache.revalidate_freq=0")
 }

@@ -1,0 +1,62 @@
+#!/bin/sh
+# Runs the tests of weir-php in another Debian, with its PHP: setup/debian.sh TARGET SUITE PHP
+#
+#   setup/debian.sh target trixie 8.4
+#   setup/debian.sh target sid 8.5        PHP 8.5 comes from experimental, while sid has none
+#
+# TARGET is cargo's target folder. TARGET/SUITE gets the system: a folder in which the test program runs with chroot(1), so this
+# needs root. The program is compiled here; weir-php is compiled there.
+set -eu
+
+target=$(realpath "$1") suite=$2 php=$3
+root=$target/$suite
+source=$(realpath "$(dirname "$0")/..")
+cargo=${CARGO:-cargo}
+
+main() {
+    [ "$(id -u)" -eq 0 ] || {
+        echo "setup: another Debian takes root; run this as root" >&2
+        exit 1
+    }
+    [ -e "$root/installed" ] || install
+    program=$("$cargo" test --locked --package weir --test php --no-run --message-format=short 2>&1 |
+        sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
+    # What is mounted there is gone with the last process of the command.
+    unshare --mount --propagation private sh -c '
+        root=$1 source=$2 target=$3 program=$4
+        mkdir -p "$root$source" "$root$target" "$root/php"
+        mount --bind "$source" "$root$source"
+        mount --bind "$target" "$root$target"
+        # Objects for other versions of PHP are elsewhere.
+        mkdir -p "$target/php"
+        mount --bind "$root/php" "$root$target/php"
+        mount --bind /dev "$root/dev"
+        mount -t proc proc "$root/proc"
+        mount -t tmpfs tmpfs "$root/tmp"
+        cd "$source"
+        exec chroot "$root" env -i -C "$source" PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root CARGO_TARGET_DIR="$target" \
+            WEIR_TEST_HOST="${WEIR_TEST_HOST:-fpm}" "$program" --test-threads 2
+    ' sh "$root" "$source" "$target" "$(realpath "$program")"
+}
+
+install() {
+    echo "setup: installing Debian $suite with PHP $php"
+    rm -rf "$root"
+    # From where this system has its packages.
+    mirror=$(apt-get indextargets --format '$(ORIGIN) $(SUITE) $(REPO_URI)' 'Created-By: Packages' |
+        sed -n 's/^Debian [^ -]* //p' | head -n 1)
+    others=
+    [ "$suite" != sid ] || others="deb $mirror experimental main"
+    packages=gcc,make,libc6-dev,libjemalloc2,procps,libcap2-bin
+    for part in fpm cgi cli mbstring dev; do
+        packages=$packages,php$php-$part
+    done
+    # OPcache is part of PHP since 8.5.
+    [ "$php" != 8.4 ] || packages=$packages,php$php-opcache
+    # The lists of suites that change every day expire; a mirror may be older than that.
+    mmdebstrap --quiet --variant=minbase --aptopt='Acquire::Check-Valid-Until "false"' --include="$packages" \
+        "$suite" "$root" "deb $mirror $suite main" ${others:+"$others"}
+    touch "$root/installed"
+}
+
+main
