@@ -174,11 +174,8 @@ static bool begin_request(void)
 /* Notes the cost of the request. */
 static void count_cost(void)
 {
-	last_figures = (struct figures){0};
-	if (pool->figures) {
-		/* Exact, and not in the large pieces that PHP takes: so that one sees what the application keeps. */
-		last_figures.peak_memory = zend_memory_peak_usage(0);
-	}
+	/* Exact, and not in the large pieces that PHP takes: so that one sees what the application keeps. */
+	last_figures = (struct figures){.peak_memory = zend_memory_peak_usage(0)};
 	if (pool->notes) {
 		request_measure(&last_figures);
 		request_subtract(&last_figures, &figures_before);
@@ -186,13 +183,42 @@ static void count_cost(void)
 	}
 }
 
+/*
+ * What the script does between two requests must not keep the client waiting. But where it does nothing, the end of the
+ * response is better sent together with READY: one system call and one wakeup of the gateway less. So this looks at how
+ * long the script took the last times. If it takes longer now, another thread sends the end.
+ */
+#define SHORT_GAP_NS 200000
+#define SHORT_GAPS 4
+
+static uint64_t gap_began;
+static unsigned short_gaps;
+
+static uint64_t nanoseconds(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void note_gap(void)
+{
+	bool is_short = nanoseconds() - gap_began < SHORT_GAP_NS;
+	short_gaps = is_short ? short_gaps + 1 : 0;
+}
+
 /* After PHP has ended the request. */
 static void send_end(void)
 {
 	last_session = session_of_request();
 	log_end_request();
-	stream_end();
-	stream_flush();
+	gap_began = nanoseconds();
+	if (short_gaps >= SHORT_GAPS && !CG(unclean_shutdown)) {
+		stream_end_soon();
+	} else {
+		stream_end();
+		stream_flush();
+	}
 	in_request = false;
 	SG(server_context) = NULL;
 }
@@ -249,6 +275,9 @@ static bool next_request(void)
 	}
 	look_at_opcache();
 	bool may_wait = control_may_wait();
+	if (owes_ready) {
+		note_gap();
+	}
 	if (owes_ready && may_wait) {
 		if (pool->figures) {
 			struct figures now = last_figures;
@@ -261,6 +290,7 @@ static bool next_request(void)
 	}
 	owes_ready = false;
 	if (!may_wait) {
+		stream_flush();
 		/* The order to end may have come before the first request, which may already be here. */
 		stream_stop();
 	}
@@ -362,6 +392,7 @@ static void run_script(void)
 static void end_script(void)
 {
 	bool was_in_request = in_request;
+	stream_flush();
 	if (was_in_request) {
 		request_mark_failure();
 		count_cost();

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,8 +29,13 @@
 /* With this signal, sent to this thread only, the kernel reports that the process has used some CPU. */
 #define TICK (SIGRTMIN + 7)
 
+/* After this time the other thread looks for an end of a response that is still to be sent, ns. */
+#define LATE_END_NS 1000000
+
 static int orders, ticks, slow_log;
-static atomic_bool stopping, waiting;
+/* A timer; -1: there is none. */
+static int late = -1;
+static atomic_bool stopping, waiting, late_is_set;
 
 static void stop(void)
 {
@@ -65,6 +71,35 @@ static void hear_ticks(void)
 	}
 }
 
+static void set_late(void)
+{
+	struct itimerspec once = {.it_value.tv_nsec = LATE_END_NS};
+	atomic_store(&late_is_set, true);
+	timerfd_settime(late, 0, &once, NULL);
+}
+
+void control_send_end_soon(void)
+{
+	if (late < 0) {
+		stream_flush();
+	} else if (!atomic_load(&late_is_set)) {
+		set_late();
+	}
+}
+
+static void hear_late(void)
+{
+	uint64_t times;
+	if (read(late, &times, sizeof times) < 0) {
+		return;
+	}
+	/* First this: an end that comes after the look below sets the timer itself. */
+	atomic_store(&late_is_set, false);
+	if (stream_send_late_end()) {
+		set_late();
+	}
+}
+
 /* Asks the kernel for a signal to this thread after every QUIET_TICK_MS of CPU time of the process. */
 static bool start_ticks(void)
 {
@@ -92,10 +127,14 @@ static void *run(void *started)
 	struct pollfd events[] = {
 		{.fd = orders, .events = POLLIN},
 		{.fd = ticks, .events = POLLIN},
+		{.fd = late, .events = POLLIN},
 	};
 	for (;;) {
-		if (poll(events, 2, -1) < 0) {
+		if (poll(events, sizeof events / sizeof *events, -1) < 0) {
 			continue;
+		}
+		if (events[2].revents) {
+			hear_late();
 		}
 		if (events[1].revents) {
 			hear_ticks();
@@ -154,6 +193,10 @@ static void in_fork(void)
 	stream_disown();
 	close(orders);
 	close(ticks);
+	if (late >= 0) {
+		close(late);
+		late = -1;
+	}
 	if (slow_log >= 0) {
 		close(slow_log);
 	}
@@ -164,6 +207,9 @@ void control_start(const struct pool_config *config, int pipe)
 	orders = pipe;
 	take_signals();
 	slow_log = config->slow_log;
+	if (config->worker) {
+		late = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	}
 	trace_start(slow_log, config->trace_depth);
 	/* Static: the last thread that leaves the barrier uses it after the other thread has returned. */
 	static pthread_barrier_t started;

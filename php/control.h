@@ -22,6 +22,9 @@ void control_start(const struct pool_config *config, int orders);
  */
 bool control_may_wait(void);
 
+/* Has the other thread look for an end of a response that is not sent yet (stream_end_soon), a little later. */
+void control_send_end_soon(void);
+
 /* Call this when the worker has a request. */
 void control_has_request(void);
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "bytes.h"
+#include "control.h"
 #include "params.h"
 #include "say.h"
 
@@ -58,6 +60,28 @@ static struct {
 	size_t open_at;
 } stream;
 
+/*
+ * The end of a response that is still in the output buffer, so that it is sent together with READY. Another thread sends
+ * it if that takes too long (control.c). Until then the buffer is not PHP's: PHP's thread takes it back before it
+ * changes it.
+ */
+enum late_end { LATE_END_NONE, LATE_END_WAITS, LATE_END_IS_SENT };
+static _Atomic enum late_end late_end;
+static atomic_uint late_ends;
+
+/* Takes the output buffer back from the other thread. */
+static void own_output(void)
+{
+	enum late_end was = LATE_END_WAITS;
+	while (!atomic_compare_exchange_weak(&late_end, &was, LATE_END_NONE) && was != LATE_END_NONE) {
+		if (was == LATE_END_IS_SENT) {
+			/* It is in a short system call, which does not wait. */
+			sched_yield();
+		}
+		was = LATE_END_WAITS;
+	}
+}
+
 struct header {
 	unsigned char type;
 	uint16_t id;
@@ -82,6 +106,7 @@ void stream_stop(void)
 
 void stream_disown(void)
 {
+	atomic_store(&late_end, LATE_END_NONE);
 	stream.disowned = true;
 	stream.closed = true;
 	stream.out_end = 0;
@@ -456,6 +481,7 @@ static void close_record(void)
 
 bool stream_flush(void)
 {
+	own_output();
 	close_record();
 	if (stream.out_end == 0) {
 		return stream.disowned || !stream.closed;
@@ -500,6 +526,7 @@ bool stream_write(enum record_type type, const char *bytes, size_t length)
 	if (stream.closed) {
 		return false;
 	}
+	own_output();
 	if (stream.open_type != type) {
 		close_record();
 		if (OUT_SIZE - stream.out_end >= HEADER + length) {
@@ -522,6 +549,7 @@ bool stream_write(enum record_type type, const char *bytes, size_t length)
 /* Reserves room for a record with `content` bytes at the end of the buffer. */
 static unsigned char *append_record(enum record_type type, uint16_t id, size_t content)
 {
+	own_output();
 	close_record();
 	if (OUT_SIZE - stream.out_end < HEADER + content) {
 		stream_flush();
@@ -541,6 +569,39 @@ bool stream_end(void)
 	memset(append_record(RECORD_END_REQUEST, stream.id, 8), 0, 8);
 	stream.ended = true;
 	return true;
+}
+
+void stream_end_soon(void)
+{
+	if (stream_end() && !stream.closed) {
+		atomic_fetch_add(&late_ends, 1);
+		atomic_store(&late_end, LATE_END_WAITS);
+		control_send_end_soon();
+	}
+}
+
+bool stream_send_late_end(void)
+{
+	static unsigned last;
+	enum late_end waits = LATE_END_WAITS;
+	unsigned now = atomic_load(&late_ends);
+	if (atomic_load(&late_end) != LATE_END_WAITS) {
+		return false;
+	}
+	if (now != last) {
+		/* It may have been there for a moment only. */
+		last = now;
+		return true;
+	}
+	if (!atomic_compare_exchange_strong(&late_end, &waits, LATE_END_IS_SENT)) {
+		return false;
+	}
+	ssize_t sent = send(stream.descriptor, stream.out, stream.out_end, MSG_NOSIGNAL | MSG_DONTWAIT);
+	size_t left = sent > 0 ? stream.out_end - (size_t)sent : stream.out_end;
+	memmove(stream.out, stream.out + stream.out_end - left, left);
+	stream.out_end = left;
+	atomic_store(&late_end, left ? LATE_END_WAITS : LATE_END_NONE);
+	return left > 0;
 }
 
 bool stream_ended(void)

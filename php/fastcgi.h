@@ -71,6 +71,13 @@ bool stream_flush(void);
 /* Whether the client has disconnected. Checks the input that has arrived, and does not wait. */
 bool stream_client_gone(void);
 
+/*
+ * Ends the response, and sends the end together with the next output, but not much later: another thread calls the second
+ * function a little later, again and again until it returns false.
+ */
+void stream_end_soon(void);
+bool stream_send_late_end(void);
+
 /* Ends the response; returns true the first time. Later output is discarded. */
 bool stream_end(void);
 bool stream_ended(void);

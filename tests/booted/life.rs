@@ -206,7 +206,7 @@ fn a_reload_boots_the_application_anew_and_lets_the_old_one_finish() {
         "'wait' => function () { $spool = dirname(__DIR__) . '/spool'; touch(\"$spool/came\");
         while (!file_exists(\"$spool/gate\")) { usleep(5000); clearstatcache(); } echo VERSION; },
         'version' => function () { echo VERSION; },";
-    let setup = booted(ONE, "define('VERSION', 'one');", code);
+    let setup = booted("max_children = 2\n", "define('VERSION', 'one');", code);
     let weir = setup.clone().start();
     let mut waiting = weir.client();
     waiting.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -223,7 +223,7 @@ fn a_reload_boots_the_application_anew_and_lets_the_old_one_finish() {
     );
     weir.signal(Signal::HUP);
     weir.log_line("reloaded: the new configuration serves");
-    assert_eq!(text(&weir, "/version"), "two");
+    weir.get_until("/version", |answer| answer.text() == "two");
     fs::write(weir.scratch("gate"), "").unwrap();
     assert_eq!(waiting.response().expect(200).text(), "one");
 }
@@ -343,4 +343,25 @@ fn opcache_that_must_clear_its_memory_restarts_the_pool_once_and_kills_nobody() 
     }
     assert!(!weir.stderr().contains("signal 9"), "{}", weir.stderr());
     assert_eq!(pool(&weir)["workers"]["crashed"], 0);
+}
+
+#[test]
+fn weir_status_shows_what_a_process_keeps_from_request_to_request() {
+    let code = "'keep' => function () { static $kept = []; $kept[] = str_repeat('x', 1 << 20); },";
+    let weir = booted(ONE, "", code).window().start();
+    for _ in 0..30 {
+        text(&weir, "/keep");
+    }
+    // The last request's figures come when the process is free again.
+    let mut process = serde_json::Value::Null;
+    wait_until("the last request has ended", || {
+        process = pool(&weir)["processes"][0].clone();
+        process["state"] == "Idle" && process["requests"] == 30
+    });
+    let (memory, early) = (process["memory"].as_u64(), process["early_memory"].as_u64());
+    let grown = memory.unwrap() - early.unwrap();
+    assert!((19 << 20..22 << 20).contains(&grown), "{process}");
+    let shown = weir.command(&["status"]).output().unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("at first"), "{shown}");
 }

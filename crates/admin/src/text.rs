@@ -2,6 +2,7 @@
 
 mod certificates;
 mod egress;
+mod processes;
 
 use std::fmt::Write;
 
@@ -286,7 +287,7 @@ fn pool(out: &mut Sheet, pool: &Value) {
         let time = text(&decision["time"]);
         out.wrap("  ", &format!("{time} {}", text(&decision["what"])));
     }
-    processes(out, list(&pool["processes"]));
+    processes::put(out, list(&pool["processes"]));
 }
 
 fn pool_workers(out: &mut Sheet, pool: &Value) {
@@ -438,39 +439,6 @@ fn bad_check(check: &Value) -> String {
     match check["good"] == true || !check.is_object() {
         true => String::new(),
         false => format!("; checked: {}", text(&check["what"])),
-    }
-}
-
-fn processes(out: &mut Sheet, processes: &[Value]) {
-    if processes.is_empty() {
-        return;
-    }
-    let _ = writeln!(
-        out,
-        "  {:>8}  {:<9} {:>9}  {:>9}  running",
-        "pid", "state", "requests", "time"
-    );
-    // Busy ones first, those that run longest at the top; then the others.
-    let mut sorted: Vec<&Value> = processes.iter().collect();
-    sorted.sort_by(|one, other| {
-        let key = |process: &Value| (process["state"] != "Idle", process["time"].as_f64());
-        let (one, other) = (key(one), key(other));
-        other.partial_cmp(&one).unwrap_or(std::cmp::Ordering::Equal)
-    });
-    for process in sorted.iter().take(MOST_PROCESSES) {
-        let running = format!("{} {}", text(&process["method"]), text(&process["uri"]));
-        let line = format!(
-            "  {:>8}  {:<9} {:>9}  {:>9}  {running}",
-            text(&process["pid"]),
-            text(&process["state"]),
-            text(&process["requests"]),
-            span(&process["time"]),
-        );
-        out.line(&line);
-    }
-    if processes.len() > MOST_PROCESSES {
-        let more = processes.len() - MOST_PROCESSES;
-        let _ = writeln!(out, "  and {more} more: weir status --json");
     }
 }
 
@@ -646,9 +614,6 @@ const WIDEST: usize = 120;
 const SHORTEST: usize = 6;
 /// Maximum number of earlier configurations that are shown.
 const MOST_OLD: usize = 8;
-
-/// Maximum number of a pool's workers that are shown.
-const MOST_PROCESSES: usize = 24;
 
 #[cfg(test)]
 mod tests {

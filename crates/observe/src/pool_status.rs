@@ -55,6 +55,9 @@ pub struct WorkerStatus {
     pub started: SystemTime,
     /// Requests that it was given.
     pub requests: u64,
+    /// The most memory that one of its first requests used, the tenth if it has had so many; 0: not measured. An
+    /// application that stays booted and needs more and more keeps what it should not.
+    pub early_memory: u64,
     /// Its running or last request; empty before the first one.
     pub request: RequestStatus,
 }
@@ -121,6 +124,7 @@ impl WorkerStatus {
             "script": text(&request.script),
             "cpu_percent": request.cpu,
             "memory": request.memory,
+            "early_memory": self.early_memory,
         })
     }
 }
@@ -587,6 +591,7 @@ mod tests {
     fn status(uri: &[u8], query: &[u8]) -> PoolStatus {
         let started = UNIX_EPOCH + Duration::from_secs(1_795_189_940);
         let worker = |pid, stage, request| WorkerStatus {
+            early_memory: 0,
             pid,
             stage,
             started,

@@ -76,6 +76,8 @@ pub struct WorkerScore {
     duration: AtomicU64,
     /// CPU time, that of it which was not the kernel's, memory, resident set: as [`Cost`] has them.
     cost: [AtomicU64; 4],
+    /// The memory of the last of its first [`EARLY`] requests, bytes.
+    early_memory: AtomicU64,
     content_length: AtomicU64,
     /// Who has sent the request, if that may be a worker; 0: nobody.
     asker: AtomicU64,
@@ -105,6 +107,7 @@ struct Activity {
     begun: u64,
     duration: u64,
     cost: Cost,
+    early_memory: u64,
     content_length: u64,
     texts: [Vec<u8>; TEXTS],
 }
@@ -154,6 +157,7 @@ impl WorkerScore {
             }
             self.deadline.store(clock::NEVER, Relaxed);
             self.put_cost(Cost::default());
+            self.early_memory.store(0, Relaxed);
         });
     }
 
@@ -198,6 +202,9 @@ impl WorkerScore {
             let took = clock::now().saturating_sub(self.begun.load(Relaxed));
             self.duration.store(took, Relaxed);
             self.put_cost(cost);
+            if self.requests.load(Relaxed) <= EARLY {
+                self.early_memory.store(cost.memory, Relaxed);
+            }
         });
     }
 
@@ -231,6 +238,7 @@ impl WorkerScore {
             stage: activity.stage,
             started: UNIX_EPOCH + Duration::from_micros(activity.started),
             requests: activity.requests,
+            early_memory: activity.early_memory,
             request: RequestStatus {
                 duration,
                 method,
@@ -366,6 +374,7 @@ impl WorkerScore {
                 memory,
                 resident,
             },
+            early_memory: self.early_memory.load(Relaxed),
             content_length: self.content_length.load(Relaxed),
             texts,
         }
@@ -423,6 +432,9 @@ const TEXTS: usize = 5;
 /// Each text is cut to this many bytes.
 pub const LONGEST: usize = 1024;
 
+/// After so many requests an application has in memory what it keeps anyway.
+const EARLY: u64 = 10;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -469,6 +481,7 @@ mod tests {
         let last = score.status();
         assert_eq!((last.requests, last.stage), (1, Stage::Idle));
         assert_eq!(last.request.memory, 2_097_152);
+        assert_eq!(last.early_memory, 2_097_152);
         assert_eq!(last.request.script, b"/srv/a b.php");
 
         score.begin(&Facts::default(), 0);

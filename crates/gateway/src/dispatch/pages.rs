@@ -161,6 +161,7 @@ fn show(request: RequestStatus, workers: &mut Vec<WorkerStatus>, total: usize) {
         worker.request = request;
     } else if workers.len() < total {
         workers.push(WorkerStatus {
+            early_memory: 0,
             pid: std::process::id(),
             stage: Stage::Running,
             started: SystemTime::now(),

@@ -123,6 +123,7 @@ mod tests {
     #[test]
     fn the_script_that_most_workers_run_comes_first_and_the_longest_is_known() {
         let worker = |pid, script: &str, seconds| WorkerStatus {
+            early_memory: 0,
             pid,
             stage: Stage::Running,
             started: SystemTime::UNIX_EPOCH,

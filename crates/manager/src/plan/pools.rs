@@ -431,8 +431,7 @@ fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Ve
         };
         fields.push(("log_level", level.into()));
     }
-    // Of an application that stays booted, operators want to see what it keeps from request to request.
-    if measures(pool, workers) || php.worker.is_some() {
+    if measures(pool, workers) {
         fields.push(("figures", yes()));
     }
     // The line then has the values at the end of the script, as in PHP-FPM.
