@@ -1,5 +1,7 @@
 //! The keys that sites and routes share: the settings of a site, overridden by those of a route.
 
+use std::sync::LazyLock;
+
 use crate::{
     entries::Entries,
     model::{Alias, PathPattern, PoolId, Settings},
@@ -229,6 +231,11 @@ fn check(entries: &Entries, settings: &Settings, root_written: bool, sink: &mut 
 /// has no look-ahead, so the name is spelled out: any name that begins with a dot and is not `well-known`. The router
 /// recognizes these three expressions, in this order, and applies them to files, not to URLs.
 pub fn default_hide_files() -> Vec<String> {
+    DEFAULT_HIDE_FILES.clone()
+}
+
+/// Made once: thousands of sites may have it.
+static DEFAULT_HIDE_FILES: LazyLock<Vec<String>> = LazyLock::new(|| {
     const NAME: &str = "well-known";
     let mut pattern = String::from("[^/]");
     for character in NAME.chars().rev() {
@@ -244,7 +251,7 @@ pub fn default_hide_files() -> Vec<String> {
         r"(?s)^/.*/\.".to_owned(),
         r"(?i)(?:~|/#[^/]*#|\.(?:bak|old|orig|save|dist|inc|sw[nop]))$".to_owned(),
     ]
-}
+});
 
 #[cfg(test)]
 mod tests {

@@ -120,6 +120,7 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         gateway: gateway.as_ref(),
         inherited,
         programs: HashMap::new(),
+        sites: pools::sites(config),
         warnings: Vec::new(),
         problems: &mut problems,
     };

@@ -32,6 +32,8 @@ pub(super) struct Pools<'a> {
     pub(super) inherited: OpenFiles,
     /// The PHP programs that were already searched: a thousand pools may use the same one.
     pub(super) programs: HashMap<Option<String>, FoundPhp>,
+    /// For each pool that has no plan yet: see [`sites`].
+    pub(super) sites: Vec<Vec<(String, PathBuf)>>,
     /// Warnings.
     pub(super) warnings: Vec<String>,
     pub(super) problems: &'a mut Vec<Problem>,
@@ -150,7 +152,7 @@ impl<'a> Pools<'a> {
         for (name, value) in self.php_environment(workers, identity.as_ref(), reached) {
             config.push(("env", [name.as_bytes(), b"=", value.as_bytes()].concat()));
         }
-        let sites = sites(self.config, id);
+        let sites = std::mem::take(&mut self.sites[id.0]);
         if let Some(worker) = &php.worker {
             match booted_script(worker, workers.chroot.as_deref()) {
                 Ok(inside) => config.extend(booted(self.config, id, php, &inside)),
@@ -349,14 +351,15 @@ impl<'a> Pools<'a> {
     }
 }
 
-/// The roots of the sites whose scripts the pool runs, with the name of the site and the number of the route.
-fn sites(config: &Config, pool: PoolId) -> Vec<(String, PathBuf)> {
-    let mut sites = Vec::new();
+/// For each pool: the roots of the sites whose scripts it runs, with the name of the site and the number of the route.
+pub(super) fn sites(config: &Config) -> Vec<Vec<(String, PathBuf)>> {
+    let mut of_pools: Vec<Vec<(String, PathBuf)>> = vec![Vec::new(); config.pools.len()];
     for site in &config.sites {
         let routes = site.routes.iter().enumerate();
         let routes = routes.map(|(index, route)| (Some(index), &route.settings));
         for (route, settings) in std::iter::once((None, &site.settings)).chain(routes) {
-            if settings.pool == Some(pool)
+            let sites = settings.pool.and_then(|pool| of_pools.get_mut(pool.0));
+            if let Some(sites) = sites
                 && let Some(root) = &settings.root
                 && sites.iter().all(|(_, other)| other != root)
             {
@@ -368,7 +371,7 @@ fn sites(config: &Config, pool: PoolId) -> Vec<(String, PathBuf)> {
             }
         }
     }
-    sites
+    of_pools
 }
 
 /// The settings that a master gets for its pool.
