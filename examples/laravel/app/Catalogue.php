@@ -6,6 +6,7 @@ namespace App;
 final class Catalogue
 {
     private const KINDS = ['sluice', 'gate', 'float', 'gauge', 'grille', 'pump', 'valve', 'pipe'];
+    private const ON_A_PAGE = 12;
 
     /** @return array{number: int, name: string, price: int, text: string}|null */
     public function item(int $number): ?array
@@ -19,11 +20,12 @@ final class Catalogue
             'text' => "A <b>$kind</b> & what belongs to it: \"as good as new\", in size $number."];
     }
 
-    /** @return list<array{number: int, name: string, price: int, text: string}> whose names contain this text */
-    public function search(string $text): array
+    /** @return list<array{number: int, name: string, price: int, text: string}> a page of those whose names contain this text */
+    public function search(string $text, int $page = 1): array
     {
         $all = array_map($this->item(...), range(1, 40));
+        $found = array_filter($all, static fn ($item) => '' === $text || false !== stripos($item['name'], $text));
 
-        return array_values(array_filter($all, static fn ($item) => '' === $text || false !== stripos($item['name'], $text)));
+        return \array_slice($found, self::ON_A_PAGE * (max(1, $page) - 1), self::ON_A_PAGE);
     }
 }

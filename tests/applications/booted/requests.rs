@@ -88,6 +88,7 @@ fn pages(name: &str) -> Vec<Ask> {
         Ask::get(format!("/?name={name}"), 200),
         Ask::get("/", 200),
         Ask::get("/?q=gate", 200),
+        Ask::get("/?page=4", 200),
         Ask::get(format!("/?q=%3Cb%3E{name}&name=%22%26{name}"), 200),
         Ask::get("/item/3", 200),
         Ask::new("HEAD", "/item/4", 200),

@@ -22,7 +22,7 @@ final class Shop extends AbstractController
         $this->visitor->name ??= $request->query->get('name');
         $text = (string) $request->query->get('q');
 
-        return $this->render('list.html.twig', ['items' => $this->catalogue->search($text), 'text' => $text, 'visitor' => $this->visitor->name]);
+        return $this->render('list.html.twig', ['items' => $this->catalogue->search($text, $request->query->getInt('page', 1)), 'text' => $text, 'visitor' => $this->visitor->name]);
     }
 
     public function item(int $number): Response

@@ -23,7 +23,7 @@ final class Shop extends Controller
         $visitor->name ??= $request->query('name');
         $text = (string) $request->query('q');
 
-        return view('list', ['items' => $this->catalogue->search($text), 'text' => $text, 'visitor' => $visitor->name]);
+        return view('list', ['items' => $this->catalogue->search($text, (int) $request->query('page', '1')), 'text' => $text, 'visitor' => $visitor->name]);
     }
 
     public function item(int $number): View
