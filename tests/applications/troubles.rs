@@ -11,7 +11,7 @@ use serde_json::Value;
 use weir_test::browser::Browser;
 use weir_test::process::signal;
 use weir_test::weir::program;
-use weir_test::{Client, Gate, Responder, Setup, Weir, free_address, php, wait_for, wait_until};
+use weir_test::{Client, Responder, Setup, Weir, free_address, php, wait_for, wait_until};
 
 /// A pool of weir's own PHP.
 fn own_php(workers: usize, server: &str, pool: &str) -> Setup {
@@ -112,10 +112,7 @@ fn servers_that_stand_still_are_not_helped_by_more_workers() {
         .file("run.php", "")
         .window()
         .server("ready_stalled = \"1s\"\n");
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |_, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
         answer.page("done");
     });
     let weir = setup.pool(&responder.pool(2)).start();

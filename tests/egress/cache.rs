@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use weir_test::oddity::{Oddity, Talk};
-use weir_test::origin::{LARGE, Origin};
+use weir_test::origin::LARGE;
 use weir_test::sidecar::{Outward, Sidecar};
 use weir_test::weir::request;
 use weir_test::{Gate, Response, Setup, wait_for, wait_until};
+
+use crate::with_origin;
 
 /// An origin without TLS. A function makes its answers (head lines and body) from path and request. It counts the
 /// requests.
@@ -93,14 +95,8 @@ fn expect_logged(sidecar: &Sidecar, path: &str, how: &str) {
 
 #[test]
 fn what_is_kept_is_not_asked_for_again() {
-    let setup = Setup::new();
-    let outward = Outward::new();
-    let identity = outward.authority.server(&["DNS:api.test"]);
-    let origin = Origin::tls(setup.folder(), &identity);
-    let sidecar = outward
-        .name("api.test", origin.address())
-        .usual("cache = true")
-        .start_in(setup);
+    let (setup, outward, origin) = with_origin();
+    let sidecar = outward.usual("cache = true").start_in(setup);
     let kept = format!("/api.test:{}/kept", origin.address().port());
     let first = sidecar.get(&kept).expect(200);
     assert_eq!(
@@ -450,12 +446,8 @@ fn curl(sidecar: &Sidecar, url: &str, words: &[&str]) -> (String, Vec<u8>) {
 
 #[test]
 fn curl_gets_what_was_sent_compressed() {
-    let setup = Setup::new();
-    let outward = Outward::new();
-    let identity = outward.authority.server(&["DNS:api.test"]);
-    let origin = Origin::tls(setup.folder(), &identity);
+    let (setup, outward, origin) = with_origin();
     let sidecar = outward
-        .name("api.test", origin.address())
         .usual("compress = true\ncache = true")
         .start_in(setup);
     let api = format!("/api.test:{}", origin.address().port());

@@ -14,21 +14,19 @@ use weir_test::sidecar::{Outward, Sidecar};
 use weir_test::weir::{mode, write};
 use weir_test::{Setup, free_address, is_root, wait_until};
 
+use crate::with_origin;
+
 const TOKEN: &str = "a-token-of-the-test-0123456789";
 
 #[test]
 fn callers_over_tcp_say_the_token() {
-    let setup = Setup::new();
-    let outward = Outward::new();
-    let identity = outward.authority.server(&["DNS:api.test"]);
-    let origin = Origin::tls(setup.folder(), &identity);
+    let (setup, outward, origin) = with_origin();
     let token = setup.folder().join("token");
     write(&token, format!("{TOKEN}\n").as_bytes());
     mode(&token, 0o600);
     let socket = setup.folder().join("egress.sock");
     let host = format!("api.test:{}", origin.address().port());
     let sidecar = outward
-        .name("api.test", origin.address())
         .listen(&format!("unix:{}", socket.display()))
         .lines(&format!(
             "token_file = \"{}\"\nupgrade = [\"{host}\"]",
@@ -138,14 +136,8 @@ fn weir_shows_its_certificate_to_who_asks_for_one() {
 
 #[test]
 fn a_tunnel_can_be_refused() {
-    let setup = Setup::new();
-    let outward = Outward::new();
-    let identity = outward.authority.server(&["DNS:api.test"]);
-    let origin = Origin::tls(setup.folder(), &identity);
-    let sidecar = outward
-        .name("api.test", origin.address())
-        .lines("connect = false")
-        .start_in(setup);
+    let (setup, outward, origin) = with_origin();
+    let sidecar = outward.lines("connect = false").start_in(setup);
     let mut client = sidecar.client();
     let host = format!("api.test:{}", origin.address().port());
     client.send(format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n"));

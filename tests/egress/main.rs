@@ -15,3 +15,17 @@ mod ssrf;
 mod tls;
 mod together;
 mod trouble;
+
+use weir_test::Setup;
+use weir_test::origin::Origin;
+use weir_test::sidecar::Outward;
+
+/// A weir, before it starts, in which `api.test` is an origin with TLS.
+fn with_origin() -> (Setup, Outward, Origin) {
+    let setup = Setup::new();
+    let outward = Outward::new();
+    let identity = outward.authority.server(&["DNS:api.test"]);
+    let origin = Origin::tls(setup.folder(), &identity);
+    let outward = outward.name("api.test", origin.address());
+    (setup, outward, origin)
+}

@@ -15,10 +15,7 @@ use weir_test::{Gate, LIMIT, Responder, Setup, wait_until};
 /// A pool of `maxconn` whose worker waits at the gate and then prints the request's URI.
 fn gated(maxconn: usize, pool: &str, lines: &str) -> (Behind, Responder, Gate) {
     let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |request, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |request, answer| {
         answer.page(request.param("REQUEST_URI"));
     });
     let pool = format!("{}{pool}", responder.pool(maxconn));

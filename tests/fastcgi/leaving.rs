@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use weir_test::fcgi::{ABORT_REQUEST, record};
 use weir_test::front::{Behind, request};
 use weir_test::php::{self, Fpm, cgi_pool};
-use weir_test::{Client, Gate, Responder, Setup, Weir, wait_until};
+use weir_test::{Client, Responder, Setup, Weir, wait_until};
 
 /// Writes that it has started, begins to answer if asked to, and waits at the gate. Then it writes that it is done.
 const WAIT: &str = "<?php
@@ -244,10 +244,7 @@ fn who_closes_the_sending_side_has_left() {
 #[test]
 fn a_client_that_leaves_while_its_request_waits_again_is_not_run_again() {
     let setup = Setup::new().file("run.php", "");
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |request, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |request, answer| {
         // The first worker closes the connection instead of answering.
         if request.param("QUERY_STRING") != "dies" {
             answer.page("ran");

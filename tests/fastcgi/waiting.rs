@@ -17,10 +17,7 @@ fn gated(site: &str, queue: &str) -> (Weir, Responder, Gate) {
         .file("run.php", "")
         .file("text.txt", "a text")
         .file("errors/503.html", "come later");
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |request, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |request, answer| {
         let query = request.param("QUERY_STRING");
         if query.starts_with("early") {
             answer.stdout("Status: 103 Early Hints\r\nLink: </style.css>\r\n\r\n");

@@ -327,13 +327,7 @@ fn a_location_with_a_status_is_the_clients() {
 #[test]
 fn early_hints_come_before_the_answer() {
     let setup = Setup::new().file("run.php", "");
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |_, answer| {
-        answer.stdout("Status: 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n");
-        shut.pass();
-        answer.page("the page");
-    });
+    let (responder, gate) = Responder::hinting(setup.folder());
     let pool = responder.pool(1);
     let weir = setup.pool(&pool).start();
     let mut client = weir.client();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use weir_test::front::WebServer;
 use weir_test::weir::request;
-use weir_test::{Client, Gate, Responder, Setup, Weir, wait_until};
+use weir_test::{Client, Responder, Setup, Weir, wait_until};
 
 const GET: &str = "GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -92,11 +92,8 @@ fn connections_that_never_ask_anything_make_room_too() {
 
 #[test]
 fn where_no_connection_is_idle_newcomers_wait() {
-    let gate = Gate::default();
-    let shut = gate.clone();
     let setup = limited("max_connections = 2\nthreads = 1\n");
-    let responder = Responder::unix(setup.folder(), move |_, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
         answer.page("a page");
     });
     let pool = responder.pool(2);
@@ -203,11 +200,8 @@ fn a_reader_that_stops_is_cut_off_however_steady_it_was() {
 
 #[test]
 fn a_queue_of_four_hundred_addresses_that_is_full_harms_nobody_else() {
-    let gate = Gate::default();
-    let shut = gate.clone();
     let setup = limited("");
-    let responder = Responder::unix(setup.folder(), move |_, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
         answer.page("a page");
     });
     let pool = format!(

@@ -248,13 +248,7 @@ fn malformed_requests_are_refused_and_others_of_the_connection_served() {
 #[test]
 fn early_hints_come_before_the_answer_and_100_when_the_body_is_read() {
     let setup = Setup::new().file("run.php", "");
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |_, answer| {
-        answer.stdout("Status: 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n");
-        shut.pass();
-        answer.page("the page");
-    });
+    let (responder, gate) = Responder::hinting(setup.folder());
     let pool = responder.pool(1);
     let weir = setup.pool(&pool).listen(CLEAR).start();
     let mut client = Http2::connect(weir.address(), &[]);
@@ -311,23 +305,11 @@ fn gated(site: &str, listen: &str) -> (Responder, Weir, Gate) {
         .window()
         .site(site)
         .listen(&format!("{CLEAR}\n{listen}"));
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |_, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
         answer.page("done");
     });
     let pool = responder.pool(1);
     (responder, setup.pool(&pool).start(), gate)
-}
-
-fn queue(weir: &Weir) -> (u64, u64) {
-    let pool = &weir.status()["pools"][0];
-    let count = |value: &serde_json::Value| value.as_u64().unwrap_or(u64::MAX);
-    (
-        count(&pool["workers"]["busy"]),
-        count(&pool["queue"]["waiting"]),
-    )
 }
 
 #[test]
@@ -335,12 +317,12 @@ fn a_reset_takes_a_request_out_of_the_queue_and_others_stay() {
     let (responder, weir, gate) = gated("", "");
     let mut client = Http2::connect(weir.address(), &[]);
     client.get(1, "/run.php?first", &[]);
-    wait_until("the first runs", || queue(&weir) == (1, 0));
+    wait_until("the first runs", || weir.busy_and_waiting() == (1, 0));
     client.get(3, "/run.php?second", &[]);
     client.get(5, "/run.php?third", &[]);
-    wait_until("two wait", || queue(&weir) == (1, 2));
+    wait_until("two wait", || weir.busy_and_waiting() == (1, 2));
     client.frame(RST_STREAM, 0, 3, &CANCEL.to_be_bytes());
-    wait_until("one waits", || queue(&weir) == (1, 1));
+    wait_until("one waits", || weir.busy_and_waiting() == (1, 1));
     let line = weir.logged("/run.php?second");
     assert_eq!(line["reason"], "client_left");
     gate.open();
@@ -351,28 +333,25 @@ fn a_reset_takes_a_request_out_of_the_queue_and_others_stay() {
     let (responder, weir, gate) = gated("", "");
     let mut client = Http2::connect(weir.address(), &[]);
     client.get(1, "/run.php?first", &[]);
-    wait_until("the first runs", || queue(&weir) == (1, 0));
+    wait_until("the first runs", || weir.busy_and_waiting() == (1, 0));
     let head = block(&usual("GET", "/run.php?reset"));
     let both = [
         frame(HEADERS, END_HEADERS | END_STREAM, 3, &head),
         frame(RST_STREAM, 0, 3, &CANCEL.to_be_bytes()),
     ];
     client.raw(&both.concat()).get(5, "/run.php?waits", &[]);
-    wait_until("one waits", || queue(&weir) == (1, 1));
+    wait_until("one waits", || weir.busy_and_waiting() == (1, 1));
     drop(client);
-    wait_until("none waits", || queue(&weir) == (1, 0));
+    wait_until("none waits", || weir.busy_and_waiting() == (1, 0));
     gate.open();
-    wait_until("none runs", || queue(&weir) == (0, 0));
+    wait_until("none runs", || weir.busy_and_waiting() == (0, 0));
     assert_eq!(responder.uris(), ["/run.php?first"]);
 }
 
 #[test]
 fn a_reset_leaves_the_queue_within_ten_milliseconds() {
     let setup = Setup::new().file("run.php", "").window().listen(CLEAR);
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |_, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
         answer.page("done");
     });
     // One may wait.
@@ -384,9 +363,9 @@ queue.client_share = 100";
     let mut client = Http2::connect(weir.address(), &[]);
     let mut other = Http2::connect(weir.address(), &[]);
     client.get(1, "/run.php?runs", &[]);
-    wait_until("it runs", || queue(&weir) == (1, 0));
+    wait_until("it runs", || weir.busy_and_waiting() == (1, 0));
     client.get(3, "/run.php?waits", &[]);
-    wait_until("it waits", || queue(&weir) == (1, 1));
+    wait_until("it waits", || weir.busy_and_waiting() == (1, 1));
     other.get(1, "/run.php?refused", &[]);
     assert_eq!(other.answer(1).statuses, [0], "503");
     let mut waits = (&mut client, 3);
@@ -398,7 +377,7 @@ queue.client_share = 100";
         std::thread::sleep(Duration::from_millis(10));
         // If the other still waited, this one would be refused.
         next.0.get(next.1, "/run.php?takes-its-place", &[]);
-        wait_until("it waits", || queue(&weir) == (1, 1));
+        wait_until("it waits", || weir.busy_and_waiting() == (1, 1));
         *stream += 2;
         std::mem::swap(&mut waits, &mut next);
     }
@@ -421,7 +400,7 @@ fn many_streams_wait_at_once_and_a_connection_is_one() {
     for stream in 0..100 {
         client.get(1 + 2 * stream, "/run.php", &[]);
     }
-    wait_until("99 wait", || queue(&weir) == (1, 99));
+    wait_until("99 wait", || weir.busy_and_waiting() == (1, 99));
     let connections = &weir.status()["connections"];
     assert_eq!(connections["now"], 1, "{connections}");
     gate.open();
@@ -441,7 +420,7 @@ fn a_drain_says_goaway_and_finishes_what_runs() {
     idle.get(1, "/text.txt", &[]);
     assert_eq!(idle.answer(1).body, b"a text\n");
     client.get(1, "/run.php", &[]);
-    wait_until("it runs", || queue(&weir) == (1, 0));
+    wait_until("it runs", || weir.busy_and_waiting() == (1, 0));
     weir.signal(Signal::QUIT);
     let last = |client: &mut Http2| {
         let frame = client.expect(GOAWAY);
@@ -556,7 +535,7 @@ fn deadlines_close_what_does_not_go_on() {
     // A client that does not answer PING has left.
     let mut gone = Http2::connect(weir.address(), &[]);
     gone.get(1, "/run.php?gone", &[]);
-    wait_until("it runs", || queue(&weir) == (1, 0));
+    wait_until("it runs", || weir.busy_and_waiting() == (1, 0));
     let line = weir.logged("/run.php?gone");
     assert_eq!(line["reason"], "client_left");
     gate.open();

@@ -2,7 +2,7 @@
 
 use weir_test::http2::{DATA, END_STREAM, Http2, INITIAL_WINDOW};
 use weir_test::process::{anonymous, expect_growth};
-use weir_test::{Gate, Responder, Setup, wait_until};
+use weir_test::{Responder, Setup, wait_until};
 
 #[test]
 fn an_idle_connection_costs_little() {
@@ -32,11 +32,8 @@ fn an_idle_connection_costs_little() {
 #[test]
 fn requests_that_wait_cost_little() {
     const COUNT: u64 = 10;
-    let gate = Gate::default();
-    let shut = gate.clone();
     let setup = Setup::new().file("run.php", "").window();
-    let responder = Responder::unix(setup.folder(), move |_, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
         answer.page("done");
     });
     let pool = responder.pool(1) + "\nqueue.max_queue = 5000\nqueue.timeout = \"300s\"";

@@ -127,6 +127,17 @@ fn killing_the_manager_leaves_nothing_behind() {
     );
 }
 
+/// SIGTERM comes while the slow script runs; the script finishes.
+fn stop_while_a_script_runs(site: &Setup, weir: &Weir) {
+    let mut slow = weir.client();
+    slow.send("GET /slow.php HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    wait_until("the slow script runs", || {
+        site.path("root/started").exists()
+    });
+    weir.signal(Signal::TERM);
+    assert_eq!(slow.response().expect(200).text(), "slow done");
+}
+
 #[test]
 fn sigterm_finishes_what_runs_and_removes_socket_and_pid_file() {
     let site = with_unix_listener(cgi_site());
@@ -141,13 +152,7 @@ fn sigterm_finishes_what_runs_and_removes_socket_and_pid_file() {
     over_unix.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("hello"), "{answer}");
 
-    let mut slow = weir.client();
-    slow.send("GET /slow.php HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    wait_until("the slow script runs", || {
-        site.path("root/started").exists()
-    });
-    weir.signal(Signal::TERM);
-    assert_eq!(slow.response().expect(200).text(), "slow done");
+    stop_while_a_script_runs(&site, &weir);
     assert!(weir.wait_for_end().success());
     assert!(!socket.exists() && !pid_file.exists());
 }

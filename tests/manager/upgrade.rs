@@ -91,13 +91,7 @@ fn the_process_that_was_started_stays_passes_signals_on_and_ends_with_the_new_on
     // A rotation of the logs reaches the one in charge.
     weir.signal(Signal::USR1);
     weir.log_line("logs reopened");
-    let mut slow = weir.client();
-    slow.send("GET /slow.php HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    wait_until("the slow script runs", || {
-        site.path("root/started").exists()
-    });
-    weir.signal(Signal::TERM);
-    assert_eq!(slow.response().expect(200).text(), "slow done");
+    stop_while_a_script_runs(&site, &weir);
     assert_eq!(weir.wait_for_end().code(), Some(0));
     assert!(!is_alive(main));
     assert!(!socket.exists() && !pid_file.exists() && !site.path("admin.sock").exists());

@@ -9,9 +9,7 @@ use rustix::process::Signal;
 
 use weir_test::php::cgi_pool;
 use weir_test::weir::{expect_gone, program};
-use weir_test::{
-    Client, Gate, Responder, Setup, free_address, goes_on_as_root, process, wait_until,
-};
+use weir_test::{Client, Responder, Setup, free_address, goes_on_as_root, process, wait_until};
 
 fn weir(arguments: &[&str]) -> Output {
     let mut command = Command::new(program());
@@ -426,10 +424,7 @@ fn the_gateway_is_never_root() {
 fn sigterm_lets_what_runs_finish() {
     for which in [Signal::TERM, Signal::QUIT] {
         let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
-        let gate = Gate::default();
-        let shut = gate.clone();
-        let responder = Responder::unix(setup.folder(), move |_, answer| {
-            shut.pass();
+        let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
             answer.page("finished");
         });
         let pool = responder.pool(1);
@@ -457,10 +452,7 @@ fn sigterm_lets_what_runs_finish() {
 #[test]
 fn sigterm_finishes_what_runs_also_where_the_manager_has_not_heard_of_its_gateway() {
     let setup = Setup::new().file("run.php", "");
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |_, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
         answer.page("finished");
     });
     let pool = responder.pool(1);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use weir_test::php::cgi_pool;
-use weir_test::{Gate, Responder, Setup, wait_until};
+use weir_test::{Responder, Setup, wait_until};
 
 #[test]
 fn the_combined_format_is_what_everybody_reads() {
@@ -57,10 +57,7 @@ fn the_combined_format_is_what_everybody_reads() {
 #[test]
 fn the_json_format_has_every_field_of_the_contract() {
     let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |_, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
         answer.page("0123456789");
     });
     let pool = responder.pool(1);

@@ -26,10 +26,7 @@ struct Running {
 
 fn start(maxconn: usize, queue: &str, server: &str, token: bool) -> Running {
     let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |request, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |request, answer| {
         answer.page(request.param("REQUEST_URI"));
     });
     let tcp = free_address();
@@ -330,9 +327,8 @@ fn maxconn_is_set_while_it_runs_until_the_next_reload() {
     let mut clients: Vec<Client> = (0..3).map(|_| running.ask()).collect();
     wait_until("one runs and two wait", || {
         let status = running.weir.status();
-        status["pools"][0]["queue"]["waiting"] == 2
+        status["pools"][0]["queue"]["waiting"] == 2 && running.responder.running() == 1
     });
-    assert_eq!(running.responder.running(), 1);
     fine(&weir(&place, &["pool", "app", "set", "maxconn=3"]));
     wait_until("all run", || running.responder.running() == 3);
     for (arguments, why) in [

@@ -125,10 +125,7 @@ fn the_pages_are_laid_out_as_php_fpms() {
 
 /// A pool of one worker, which waits at the gate, with both pages.
 fn gated(setup: Setup, lines: &str) -> (Weir, Responder, Gate, SocketAddr) {
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |_, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
         answer.page("served");
     });
     let pool = format!(

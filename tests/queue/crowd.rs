@@ -23,10 +23,7 @@ fn ask_from(weir: &Weir, last: u8, query: &str) -> Client {
 /// A pool of four workers that wait at the gate, with this many requests from 127.0.0.2 in its queue.
 fn crowded(many: usize, queue: &str) -> (Weir, Responder, Gate, Vec<Client>) {
     let setup = Setup::new().file("run.php", "");
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |request, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |request, answer| {
         answer.page(request.param("REQUEST_URI"));
     });
     let pool = format!("{}{queue}", responder.pool(4));
@@ -58,13 +55,17 @@ fn turns_until_all_ten(responder: &Responder) -> usize {
 #[test]
 fn one_client_with_very_many_requests_does_not_stand_before_ten_with_one_each() {
     let (weir, responder, gate, _crowd) = crowded(300, "");
-    let mut others = ten(&weir);
+    expect_ten_soon(&weir, &responder, &gate);
+}
+
+/// Ten others come. Alone they would have needed ten turns.
+fn expect_ten_soon(weir: &Weir, responder: &Responder, gate: &Gate) {
+    let mut others = ten(weir);
     gate.open();
     for other in &mut others {
         other.response().expect(200);
     }
-    // Alone they would have needed ten turns.
-    let turns = turns_until_all_ten(&responder);
+    let turns = turns_until_all_ten(responder);
     assert!(turns <= 30, "{turns} turns: {:?}", responder.uris());
 }
 
@@ -72,13 +73,7 @@ fn one_client_with_very_many_requests_does_not_stand_before_ten_with_one_each() 
 fn a_queue_that_one_client_has_filled_has_room_for_ten_others() {
     let (weir, responder, gate, _crowd) =
         crowded(120, "queue.max_queue = 100\nqueue.timeout = \"60s\"\n");
-    let mut others = ten(&weir);
-    gate.open();
-    for other in &mut others {
-        other.response().expect(200);
-    }
-    let turns = turns_until_all_ten(&responder);
-    assert!(turns <= 30, "{turns} turns: {:?}", responder.uris());
+    expect_ten_soon(&weir, &responder, &gate);
 }
 
 #[test]

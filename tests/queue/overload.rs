@@ -8,10 +8,7 @@ use weir_test::{Client, Gate, LIMIT, Responder, Setup, Weir, wait_until};
 /// A pool of `maxconn` whose worker waits at the gate, with these lines for its queue.
 fn gated(maxconn: usize, queue: &str) -> (Weir, Responder, Gate) {
     let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |request, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |request, answer| {
         answer.page(request.param("REQUEST_URI"));
     });
     let pool = format!("{}{queue}", responder.pool(maxconn));
@@ -314,16 +311,7 @@ fn a_server_that_does_not_answer_costs_no_request() {
 #[test]
 fn several_servers_are_one_pool() {
     let setup = Setup::new().file("run.php", "");
-    let gate = Gate::default();
-    let servers: Vec<Responder> = (0..3)
-        .map(|number| {
-            let shut = gate.clone();
-            Responder::tcp(move |_, answer| {
-                shut.pass();
-                answer.page(number.to_string());
-            })
-        })
-        .collect();
+    let (servers, gate) = Responder::gated_servers(3);
     let names: Vec<String> = servers.iter().map(Responder::server).collect();
     let pool = format!("runtime = \"servers\"\nservers = {names:?}\nqueue.maxconn = 6\n");
     let weir = setup.pool(&pool).start();

@@ -259,10 +259,7 @@ fn a_request_that_is_refused_says_when_to_come_again() {
     let setup = Setup::new()
         .file("run.php", "")
         .file("errors/503.html", "<h1>Soon</h1>");
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |_, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
         answer.page("ran");
     });
     let pool = format!("{}queue.max_queue = 0\n", responder.pool(1));
@@ -365,10 +362,7 @@ fn what_a_request_is_worth_is_logged_and_traced() {
 /// One worker behind a gate that prints the request it got.
 fn gated(site: &str) -> (Weir, Responder, Gate) {
     let setup = Setup::new().file("run.php", "");
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |request, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |request, answer| {
         answer.page(request.param("QUERY_STRING"));
     });
     let setup = setup.server("threads = 1").window().site(site);
@@ -492,10 +486,7 @@ fn clients_are_told_apart_by_their_addresses() {
 #[test]
 fn clients_of_a_web_server_in_front_are_told_apart() {
     let setup = Setup::new().file("run.php", "");
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |request, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |request, answer| {
         answer.page(request.param("QUERY_STRING"));
     });
     let behind = Behind::start(setup.server("threads = 1"), &responder.pool(1), "");

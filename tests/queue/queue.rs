@@ -38,10 +38,7 @@ fn ask(weir: &Weir, query: &str, headers: &str) -> Client {
 #[test]
 fn a_local_redirect_of_a_long_script_waits_in_its_turn_and_for_its_own_time() {
     let setup = Setup::new().file("run.php", "");
-    let gate = Gate::default();
-    let shut = gate.clone();
-    let responder = Responder::unix(setup.folder(), move |request, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |request, answer| {
         match request.param("QUERY_STRING") {
             "first" => {
                 answer.stdout("Location: /run.php?second\r\n\r\n");

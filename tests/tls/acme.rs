@@ -100,14 +100,20 @@ fn insecurely_got(weir: &Weir, host: &str) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-pub fn certificates(weir: &Weir) -> Value {
+/// All certificates, as `weir certificates` shows them.
+pub fn listed(weir: &Weir) -> Vec<Value> {
     let output = Command::new(program())
         .args(["certificates", "--json", "-c"])
         .arg(weir.folder().join("weir.toml"))
         .output()
         .expect("weir");
     let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    said["certificates"][0].clone()
+    said["certificates"].as_array().expect("a list").clone()
+}
+
+/// The first of them.
+pub fn certificates(weir: &Weir) -> Value {
+    listed(weir)[0].clone()
 }
 
 pub fn file(store: &TempDir, below: &str) -> PathBuf {

@@ -17,6 +17,11 @@ fn with_http3() -> Tls {
     Tls::new().with(|setup| setup.listen("http3 = true"))
 }
 
+/// With a file of so many bytes.
+fn with_large(length: usize) -> Tls {
+    with_http3().with(|setup| setup.file("large.bin", vec![b'x'; length]))
+}
+
 #[test]
 fn files_scripts_and_logs_are_as_over_other_wires() {
     let (weir, authority) = with_http3().with_php().start();
@@ -101,13 +106,7 @@ fn bodies_come_whole_with_and_without_a_length() {
 
 #[test]
 fn a_client_that_pauses_gets_the_whole_answer() {
-    let large = vec![b'x'; 20_000_000];
-    let (weir, authority) = with_http3()
-        .with(|setup| {
-            std::fs::write(setup.root().join("large.bin"), &large).unwrap();
-            setup
-        })
-        .start();
+    let (weir, authority) = with_large(20_000_000).start();
     let client = Http3Client::new(&authority);
     let mut http3 = client.connect(weir.address(), "main.test").unwrap();
     let mut download = http3.begin_get("main.test", "/large.bin").unwrap();
@@ -117,18 +116,12 @@ fn a_client_that_pauses_gets_the_whole_answer() {
     while let Some(part) = http3.part(&mut download).unwrap() {
         got += part.len();
     }
-    assert_eq!(got, large.len());
+    assert_eq!(got, 20_000_000);
 }
 
 #[test]
 fn a_reload_keeps_connections_and_running_answers() {
-    let large = vec![b'x'; 20_000_000];
-    let (weir, authority) = with_http3()
-        .with(|setup| {
-            std::fs::write(setup.root().join("large.bin"), &large).unwrap();
-            setup
-        })
-        .start();
+    let (weir, authority) = with_large(20_000_000).start();
     let client = Http3Client::new(&authority);
     let mut http3 = client.connect(weir.address(), "main.test").unwrap();
     let mut download = http3.begin_get("main.test", "/large.bin").unwrap();
@@ -144,7 +137,7 @@ fn a_reload_keeps_connections_and_running_answers() {
     while let Some(part) = http3.part(&mut download).unwrap() {
         got += part.len();
     }
-    assert_eq!(got, large.len());
+    assert_eq!(got, 20_000_000);
     wait_until("the old gateway ends", || !gateway.runs());
     assert!(http3.has_ended());
     assert_eq!(later.get("main.test", "/").status, 200);
@@ -152,12 +145,8 @@ fn a_reload_keeps_connections_and_running_answers() {
 
 #[test]
 fn an_upgrade_keeps_connections_and_running_answers() {
-    let large = vec![b'x'; 5_000_000];
-    let (weir, authority) = with_http3()
-        .with(|setup| {
-            std::fs::write(setup.root().join("large.bin"), &large).unwrap();
-            installed(setup.window())
-        })
+    let (weir, authority) = with_large(5_000_000)
+        .with(|setup| installed(setup.window()))
         .start();
     let client = Http3Client::new(&authority);
     let mut http3 = client.connect(weir.address(), "main.test").unwrap();
@@ -169,7 +158,7 @@ fn an_upgrade_keeps_connections_and_running_answers() {
     while let Some(part) = http3.part(&mut download).unwrap() {
         got += part.len();
     }
-    assert_eq!(got, large.len());
+    assert_eq!(got, 5_000_000);
 }
 
 /// Sends requests over one connection after the other, until it is over.

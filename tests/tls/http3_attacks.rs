@@ -114,6 +114,15 @@ fn others(client: &mut TlsStream, mut attack: Attack) -> (Duration, Value) {
     (times[times.len() * 99 / 100], attack.end())
 }
 
+/// Ends a thread that looks at this, even if the test fails meanwhile.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// The most memory that weir's gateway has while `run` runs, beyond what it had before.
 fn growth<T>(weir: &Weir, run: impl FnOnce() -> T) -> (u64, T) {
     let pid = weir.gateway().pid;
@@ -127,9 +136,8 @@ fn growth<T>(weir: &Weir, run: impl FnOnce() -> T) -> (u64, T) {
                 thread::sleep(Duration::from_millis(20));
             }
         });
-        let result = run();
-        is_over.store(true, Relaxed);
-        result
+        let _end = Over(&is_over);
+        run()
     });
     (highest.load(Relaxed).saturating_sub(before), result)
 }

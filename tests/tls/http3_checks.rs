@@ -147,15 +147,6 @@ impl Drop for Driven {
     }
 }
 
-fn queue(weir: &Weir) -> (u64, u64) {
-    let pool = &weir.status()["pools"][0];
-    let count = |value: &serde_json::Value| value.as_u64().unwrap_or(u64::MAX);
-    (
-        count(&pool["workers"]["busy"]),
-        count(&pool["queue"]["waiting"]),
-    )
-}
-
 #[test]
 fn aioquic_gets_right_answers() {
     let (_responder, weir, authority, _) = site(4, "");
@@ -202,13 +193,13 @@ fn a_reset_takes_a_request_out_of_the_queue() {
     let (responder, weir, authority, gate) = site(1, "");
     let mut client = Driven::start("a_reset_leaves_the_queue", &weir, &authority);
     client.expect("the first runs");
-    wait_until("the first runs", || queue(&weir) == (1, 0));
+    wait_until("the first runs", || weir.busy_and_waiting() == (1, 0));
     client.go_on();
     client.expect("two wait");
-    wait_until("two wait", || queue(&weir) == (1, 2));
+    wait_until("two wait", || weir.busy_and_waiting() == (1, 2));
     client.go_on();
     client.expect("one waits");
-    wait_until("one waits", || queue(&weir) == (1, 1));
+    wait_until("one waits", || weir.busy_and_waiting() == (1, 1));
     let line = weir.logged("/wait.php?second");
     assert_eq!(line["reason"], "client_left");
     gate.open();
@@ -216,7 +207,7 @@ fn a_reset_takes_a_request_out_of_the_queue() {
     client.expect("it is ended with requests");
     client.go_on();
     client.expect("it is ended");
-    wait_until("none waits", || queue(&weir) == (0, 0));
+    wait_until("none waits", || weir.busy_and_waiting() == (0, 0));
     client.go_on();
     client.expect_end();
     let uris = responder.uris();
@@ -236,7 +227,7 @@ fn a_stop_finishes_what_runs_and_lets_nobody_in() {
         let (_responder, mut weir, authority, gate) = site(4, "");
         let mut client = Driven::start("a_stop_finishes_what_runs", &weir, &authority);
         client.expect("a request runs");
-        wait_until("it runs", || queue(&weir).0 == 1);
+        wait_until("it runs", || weir.busy_and_waiting().0 == 1);
         weir.signal(signal);
         client.go_on();
         client.expect("GOAWAY has come");
@@ -255,7 +246,7 @@ fn a_stop_ends_at_its_deadline_and_says_so_to_clients() {
     let (_responder, mut weir, authority, gate) = site(4, "");
     let mut client = Driven::start("a_stop_has_a_deadline", &weir, &authority);
     client.expect("a request runs");
-    wait_until("it runs", || queue(&weir).0 == 1);
+    wait_until("it runs", || weir.busy_and_waiting().0 == 1);
     let began = Instant::now();
     weir.signal(Signal::QUIT);
     client.go_on();

@@ -15,10 +15,9 @@ use std::{fs, thread};
 use serde_json::Value;
 use weir_test::http3::Http3Client;
 use weir_test::pebble::{Habits, Pebble};
-use weir_test::weir::program;
 use weir_test::{Setup, Weir, free_address, php, wait_until, wait_within};
 
-use crate::acme::{AcmeSite, file, got};
+use crate::acme::{self, AcmeSite, file, got};
 
 /// An application that is asked about names.
 #[derive(Clone)]
@@ -138,16 +137,8 @@ fn orders(pebble: &Pebble) -> usize {
 
 /// The certificate of a name in the folder, as `weir certificates` shows it.
 fn listed(weir: &Weir, name: &str) -> Value {
-    let output = Command::new(program())
-        .args(["certificates", "--json", "-c"])
-        .arg(weir.folder().join("weir.toml"))
-        .output()
-        .expect("weir");
-    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let mut all = said["certificates"].as_array().expect("a list").iter();
-    all.find(|one| one["name"] == name)
-        .cloned()
-        .unwrap_or_default()
+    let mut all = acme::listed(weir).into_iter();
+    all.find(|one| one["name"] == name).unwrap_or_default()
 }
 
 #[test]

@@ -66,14 +66,11 @@ fn a_reactor_that_stands_still_is_told_and_makes_it_not_ready() {
 
 #[test]
 fn a_full_spool_is_told_with_what_helps_and_counted() {
-    let gate = Gate::default();
-    let shut = gate.clone();
     let setup = Setup::new()
         .file("run.php", "")
         .window()
         .server("max_spool = \"1M\"\n");
-    let responder = Responder::unix(setup.folder(), move |_, answer| {
-        shut.pass();
+    let (responder, gate) = Responder::gated(setup.folder(), |_, answer| {
         answer.page("a page");
     });
     let pool = responder.pool(1);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Load, fpms, plain, pool, pool_status, site, states, tally};
-use weir_test::{Client, Gate, Responder, Setup, Weir, wait_until};
+use weir_test::{Client, Responder, Setup, Weir, wait_until};
 
 /// Three PHP-FPMs with two children each, and these lines of the pool.
 fn three(lines: &str, test: impl FnOnce(&Weir)) {
@@ -118,16 +118,7 @@ fn hash_stays_with_its_server() {
 #[test]
 fn a_hot_key_spreads_within_its_bound() {
     let setup = Setup::new().file("run.php", "");
-    let gate = Gate::default();
-    let servers: Vec<Responder> = (0..4)
-        .map(|number| {
-            let shut = gate.clone();
-            Responder::tcp(move |_, answer| {
-                shut.pass();
-                answer.page(number.to_string());
-            })
-        })
-        .collect();
+    let (servers, gate) = Responder::gated_servers(4);
     let names: Vec<String> = servers
         .iter()
         .map(|server| format!("\"{}\"", server.server()))

@@ -38,27 +38,27 @@ impl Authority {
         // Two authorities of the same name could not be told apart without checking a signature.
         let unique = authority.folder.path().file_name().expect("a name");
         let subject = format!("/CN=Authority {}", unique.display());
-        authority.openssl(&[
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-keyout",
-            "ca.key",
-            "-out",
-            "ca.pem",
-            "-days",
-            "30",
-            "-subj",
-            &subject,
-            "-addext",
-            "basicConstraints=critical,CA:TRUE",
-            "-addext",
-            "keyUsage=critical,keyCertSign,cRLSign",
-        ]);
+        authority.openssl(
+            &[
+                &["req", "-x509"],
+                NEW_KEY,
+                &[
+                    "-keyout",
+                    "ca.key",
+                    "-out",
+                    "ca.pem",
+                    "-days",
+                    "30",
+                    "-subj",
+                    &subject,
+                    "-addext",
+                    "basicConstraints=critical,CA:TRUE",
+                    "-addext",
+                    "keyUsage=critical,keyCertSign,cRLSign",
+                ],
+            ]
+            .concat(),
+        );
         authority
     }
 
@@ -93,27 +93,27 @@ impl Authority {
         self.issued.set(number + 1);
         let [key, request, cert] = ["key", "csr", "pem"].map(|kind| format!("{number}.{kind}"));
         let subject = names[0].split_once(':').expect("DNS: or IP:").1;
-        self.openssl(&[
-            "req",
-            "-new",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-keyout",
-            &key,
-            "-out",
-            &request,
-            "-subj",
-            &format!("/CN={subject}"),
-            "-addext",
-            &format!("subjectAltName={}", names.join(",")),
-            "-addext",
-            "basicConstraints=critical,CA:FALSE",
-            "-addext",
-            &format!("extendedKeyUsage={usage}"),
-        ]);
+        self.openssl(
+            &[
+                &["req", "-new"],
+                NEW_KEY,
+                &[
+                    "-keyout",
+                    &key,
+                    "-out",
+                    &request,
+                    "-subj",
+                    &format!("/CN={subject}"),
+                    "-addext",
+                    &format!("subjectAltName={}", names.join(",")),
+                    "-addext",
+                    "basicConstraints=critical,CA:FALSE",
+                    "-addext",
+                    &format!("extendedKeyUsage={usage}"),
+                ],
+            ]
+            .concat(),
+        );
         let mut words = vec![
             "ca", "-batch", "-notext", "-config", "ca.cnf", "-cert", "ca.pem", "-keyfile",
             "ca.key", "-in", &request, "-out", &cert,
@@ -201,6 +201,15 @@ pub fn self_signed_rsa(path: &Path, name: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "openssl: {said}");
 }
+
+/// `openssl req` with these makes a key.
+const NEW_KEY: &[&str] = &[
+    "-newkey",
+    "ec",
+    "-pkeyopt",
+    "ec_paramgen_curve:P-256",
+    "-nodes",
+];
 
 /// ca(1ssl): the authority issues what a request asks for.
 const CONFIGURATION: &str = "\

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::{LIMIT, free_address};
+use crate::{Gate, LIMIT, free_address};
 
 /// FCGI_BEGIN_REQUEST (FastCGI 1.0 §8, like all of these).
 pub const BEGIN_REQUEST: u8 = 1;
@@ -100,6 +100,45 @@ impl Responder {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         Responder::at(&folder.join(format!("responder-{number}.sock")), handler)
+    }
+
+    /// As [`Responder::unix`]. Each request waits at the gate before its handler runs.
+    pub fn gated(
+        folder: &Path,
+        handler: impl Fn(&Request, &mut Answer) + Send + Sync + 'static,
+    ) -> (Responder, Gate) {
+        let gate = Gate::default();
+        let shut = gate.clone();
+        let responder = Responder::unix(folder, move |request, answer| {
+            shut.pass();
+            handler(request, answer);
+        });
+        (responder, gate)
+    }
+
+    /// So many servers on TCP. Each request waits at the gate, and then gets the number of its server, from 0.
+    pub fn gated_servers(count: usize) -> (Vec<Responder>, Gate) {
+        let gate = Gate::default();
+        let serve = |number: usize| {
+            let shut = gate.clone();
+            Responder::tcp(move |_, answer| {
+                shut.pass();
+                answer.page(number.to_string());
+            })
+        };
+        ((0..count).map(serve).collect(), gate)
+    }
+
+    /// A script that sends early hints, waits at the gate, and prints `the page`.
+    pub fn hinting(folder: &Path) -> (Responder, Gate) {
+        let gate = Gate::default();
+        let shut = gate.clone();
+        let responder = Responder::unix(folder, move |_, answer| {
+            answer.stdout("Status: 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n");
+            shut.pass();
+            answer.page("the page");
+        });
+        (responder, gate)
     }
 
     /// Listens on this unix socket.

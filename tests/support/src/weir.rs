@@ -453,6 +453,15 @@ impl Weir {
         serde_json::from_str(&body).expect("JSON")
     }
 
+    /// How many workers of the first pool are busy, and how many requests wait for one. Needs [`Setup::window`].
+    #[track_caller]
+    pub fn busy_and_waiting(&self) -> (u64, u64) {
+        let pool = &self.status()["pools"][0];
+        let numbers = [&pool["workers"]["busy"], &pool["queue"]["waiting"]];
+        let numbers = numbers.map(|number| number.as_u64().expect("a number"));
+        numbers.into()
+    }
+
     /// How many requests for scripts have arrived at the pools, whatever came of them. Needs [`Setup::window`].
     #[track_caller]
     pub fn taken(&self) -> u64 {
