@@ -85,17 +85,21 @@ static PHP_FUNCTION(frankenphp_log)
 		Z_PARAM_LONG(level)
 		Z_PARAM_ARRAY(context)
 	ZEND_PARSE_PARAMETERS_END();
-	smart_str text = {0};
-	smart_str_append(&text, message);
+	/*
+	 * PHP itself fills the text: security updates of PHP 8.2 changed what the functions of zend_smart_str.h call, and this
+	 * object must also run in a PHP without them.
+	 */
+	smart_str json = {0};
 	if (context && zend_hash_num_elements(Z_ARRVAL_P(context))) {
-		smart_str_appendc(&text, ' ');
-		if (php_json_encode(&text, context, PHP_JSON_PARTIAL_OUTPUT_ON_ERROR) != SUCCESS || EG(exception)) {
-			smart_str_free(&text);
+		if (php_json_encode(&json, context, PHP_JSON_PARTIAL_OUTPUT_ON_ERROR) != SUCCESS || EG(exception)) {
+			smart_str_free(&json);
 			return;
 		}
+		smart_str_0(&json);
 	}
-	smart_str_0(&text);
-	const char *line = text.s ? ZSTR_VAL(text.s) : "";
+	char *line;
+	spprintf(&line, 0, "%s%s%s", ZSTR_VAL(message), json.s ? " " : "", json.s ? ZSTR_VAL(json.s) : "");
+	smart_str_free(&json);
 	if (booted_is_outside()) {
 		say("%s", line);
 	} else if (level < LEVEL_INFO) {
@@ -107,7 +111,7 @@ static PHP_FUNCTION(frankenphp_log)
 	} else {
 		log_event(MESSAGE_ERROR, "%s", line);
 	}
-	smart_str_free(&text);
+	efree(line);
 }
 
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arguments_of_handle, 0, 1, _IS_BOOL, 0)
