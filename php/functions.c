@@ -13,6 +13,7 @@
 #include "php_streams.h"
 #include "SAPI.h"
 
+#include "booted.h"
 #include "fastcgi.h"
 #include "params.h"
 
@@ -20,7 +21,7 @@
 PHP_FUNCTION(fastcgi_finish_request)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
-	if (stream_ended()) {
+	if (booted_is_between() || stream_ended()) {
 		RETURN_FALSE;
 	}
 	php_output_end_all();
@@ -66,6 +67,9 @@ static void read_whole_body(void)
 static PHP_FUNCTION(fpm_get_status)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
+	if (booted_is_between()) {
+		RETURN_FALSE;
+	}
 	read_whole_body();
 	size_t length;
 	char *json = stream_ask_status(&length);

@@ -52,6 +52,7 @@ step "HTTP/2 without TLS" tests front http2
 step "HTTP/3" tests tls http3
 step "upgrades" tests tls upgrade
 step "many certificates and handshakes" tests_of_release tls many::
+step "uploads to an application that stays booted" tests booted uploads
 step "PHP is built from source" setup/php-source.sh "$target/php-source"
 step "weir-php in a PHP that was built from source" tests_of_source
 step "weir-php in PHP 8.4" setup/debian.sh "$target" trixie 8.4

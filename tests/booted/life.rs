@@ -68,6 +68,15 @@ fn the_boot_knows_the_variables_of_drivers_and_nothing_of_a_client() {
 }
 
 #[test]
+fn what_needs_a_request_fails_at_the_boot_and_does_not_wait() {
+    let boot =
+        "$finished = [frankenphp_finish_request(), fastcgi_finish_request(), fpm_get_status()];";
+    let code = "'finished' => function () use ($finished) { echo json_encode($finished); },";
+    let weir = booted(ONE, boot, code).start();
+    assert_eq!(text(&weir, "/finished"), "[false,false,false]");
+}
+
+#[test]
 fn without_worker_there_are_no_such_functions() {
     let weir = weir_test::Setup::new()
         .file("a.php", "<?php var_dump(function_exists('frankenphp_handle_request'), function_exists('headers_send'), $_SERVER['FRANKENPHP_WORKER'] ?? 0);")
