@@ -468,6 +468,8 @@ fn metrics_are_compressed_and_have_no_histograms_of_sites_without_a_pool() {
     assert!(stdout(&output).contains("weir_ready 1"));
 
     let weir = start("site_histograms = false\n");
+    // A pool that nobody has used has no histogram.
+    weir.get("/pid.php").expect(200);
     let (_, text) = weir.window_get("/metrics");
     assert!(
         !text.contains("weir_site_request_duration_seconds"),

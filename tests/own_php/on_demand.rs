@@ -238,7 +238,7 @@ fn the_metrics_of_pools_that_nobody_uses_are_few_and_one_pool_can_be_asked_for()
     let unknown = weir.command(&["status", "none"]).output().unwrap();
     let text = String::from_utf8_lossy(&unknown.stderr);
     assert!(
-        unknown.status.code() == Some(64) && text.contains("no such pool"),
+        unknown.status.code() == Some(64) && text.contains("there is no pool"),
         "{unknown:?}"
     );
 }

@@ -217,7 +217,7 @@ async fn answer(
         Route::Status(pool) => {
             window.refresh().await;
             let Some(mut status) = window.status(pool.as_deref()) else {
-                return no_pool(window);
+                return no_pool(window, pool.as_deref());
             };
             status["troubles"] = advice::as_json(&status);
             let status = format!("{status:#}\n");
@@ -227,7 +227,7 @@ async fn answer(
             window.refresh().await;
             match window.metrics(pool.as_deref()) {
                 Some(text) => compressed(head, metrics::TEXT_TYPE, text),
-                None => no_pool(window),
+                None => no_pool(window, pool.as_deref()),
             }
         }
         Route::Healthy => plain(StatusCode::OK, "ok\n"),
@@ -248,16 +248,21 @@ async fn answer(
     }
 }
 
-fn no_pool(window: &dyn Window) -> Answer<()> {
+fn no_pool(window: &dyn Window, asked: Option<&str>) -> Answer<()> {
+    let asked: String = asked
+        .unwrap_or_default()
+        .chars()
+        .take(LONGEST_SHOWN)
+        .collect();
     let pools = window.pools();
     let more = match pools.len().saturating_sub(SHOWN_POOLS) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
     let text = match pools.get(..pools.len().min(SHOWN_POOLS)) {
-        None | Some([]) => "there is no such pool: this weir has none\n".to_owned(),
+        None | Some([]) => format!("there is no pool {asked:?}: this weir has none\n"),
         Some(shown) => format!(
-            "there is no such pool; its pools: {}{more}\n",
+            "there is no pool {asked:?}; its pools: {}{more}\n",
             shown.join(", ")
         ),
     };
@@ -314,6 +319,9 @@ fn respond(status: StatusCode, kind: &str, body: impl Into<Bytes>) -> Answer<()>
 
 /// How many names of pools a message shows.
 const SHOWN_POOLS: usize = 50;
+
+/// Maximum length of a name in a message, if a client has sent it, characters.
+const LONGEST_SHOWN: usize = 64;
 
 /// Shorter answers are not compressed, bytes.
 const WORTH_IT: usize = 1024;
