@@ -37,12 +37,18 @@ tests_of_release() {
     )
 }
 
-# The tests of weir-php with php-fpm and php-cgi of that PHP, side by side with the same php-fpm.
+# The tests of weir-php with php-fpm and php-cgi of that PHP, side by side with the same php-fpm. weir-php is built with its
+# headers, and afterwards with those of the system again.
 tests_of_source() {
+    prefix=$(realpath "$target/php-source/prefix")
+    result=0
     for host in fpm cgi; do
-        WEIR_TEST_PREFIX=$(realpath "$target/php-source/prefix") WEIR_TEST_HOST=$host \
-            "$cargo" test --locked --package weir --test php || return 1
+        rm -f "$target"/php/weir-php*
+        PATH="$prefix/bin:$PATH" WEIR_TEST_PREFIX=$prefix WEIR_TEST_HOST=$host \
+            "$cargo" test --locked --package weir --test php || result=1
     done
+    rm -f "$target"/php/weir-php*
+    return "$result"
 }
 
 started=$(date +%s)

@@ -295,8 +295,9 @@ fn prepended_and_appended_files() {
 #[test]
 fn the_time_limit_ends_a_script() {
     let mut both = Both::start(&["max_execution_time=1"]);
-    let endless =
-        "<?php register_shutdown_function(fn() => print('down')); while (true) { $a = md5('x'); }";
+    // Since 8.5 such a message has the stack in it, which differs from time to time.
+    let endless = "<?php ini_set('fatal_error_backtraces', 0); register_shutdown_function(fn() => print('down'));
+         while (true) { $a = md5('x'); }";
     let answer = both.same_script(endless);
     assert_eq!(answer.status(), "500 Internal Server Error");
     let said = "Maximum execution time of 1 second exceeded";
