@@ -5,7 +5,7 @@
 #
 #   setup/conformance.sh TARGET
 #
-# TARGET is cargo's target folder. It has the release build, whose start with 10,000 certificates is measured. A step that
+# TARGET is cargo's target folder. It has the release build, for what measures times. A step that
 # fails does not keep the others from running; the last lines name it.
 set -eu
 
@@ -54,7 +54,7 @@ tests_of_source() {
 started=$(date +%s)
 step "nodes that share certificates" tests tls nodes::
 step "HTTP/2 over TLS" tests tls http2
-step "HTTP/2 without TLS" tests front http2
+step "HTTP/2 without TLS" tests_of_release front http2
 step "HTTP/3" tests tls http3
 step "upgrades" tests tls upgrade
 step "many certificates and handshakes" tests_of_release tls many::
