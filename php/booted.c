@@ -1,5 +1,6 @@
 /*
- * The life of a process whose application stays booted. See booted.h.
+ * The life of a process whose application stays booted. See booted.h. In a zygote (zygote.h), workers are forked at the first
+ * handle_request.
  *
  *   boot ── the first handle_request ──► waiting ── a request ──► its function runs ── END_REQUEST ──► the script goes on
  *                                           ▲                                                              │
@@ -37,6 +38,7 @@
 #include "say.h"
 #include "script.h"
 #include "session.h"
+#include "zygote.h"
 
 /* How often a process looks whether OPcache waits until its memory is free, s. */
 #define OPCACHE_LOOK 1
@@ -70,7 +72,8 @@ void booted_report_to(int pipe, uint32_t number)
 void booted_report(int kind)
 {
 	struct booted_report report = {.number = own_number, .kind = kind};
-	if (reports >= 0 && write(reports, &report, sizeof report) < 0) {
+	bool is_own = reports >= 0 && !stream_is_disowned();
+	if (is_own && write(reports, &report, sizeof report) < 0) {
 		say("weir-php: cannot report to the pool's master: %s", strerror(errno));
 	}
 }
@@ -265,6 +268,8 @@ static void end_boot(void)
 	booted_close_request();
 	folder_keep();
 	is_booted = true;
+	/* A zygote stays in this function, and its workers leave it. */
+	zygote_serve();
 	request_measure(&figures_before);
 	booted_report(BOOTED);
 }

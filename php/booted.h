@@ -24,7 +24,7 @@ struct booted_report {
 /* Stores the pool's settings. Call it before PHP starts. */
 void booted_start(const struct pool_config *config);
 
-/* Stores the pipe to the master, and the worker's number. Call it in a new worker. */
+/* Stores the pipe to the master, and the worker's number. Call it in a new worker, or zygote. */
 void booted_report_to(int pipe, uint32_t number);
 
 /* Reports something. */

@@ -19,6 +19,9 @@
 /* Maximum length of a text in a message. */
 #define MAX_TEXT (16 * 1024)
 
+/* Maximum length of the reason why a process cannot be forked. */
+#define MAX_REASON 1024
+
 enum told {
 	TOLD_READY = 1,
 	TOLD_FAILED = 2,
@@ -28,6 +31,7 @@ enum told {
 	TOLD_WARNING = 6,
 	TOLD_BOOTED = 7,
 	TOLD_OPCACHE_IS_FULL = 8,
+	TOLD_DECLINED = 9,
 };
 
 static void take_descriptors(struct msghdr *message, struct packet *packet)
@@ -155,4 +159,13 @@ void tell_booted(int channel, uint32_t number)
 void tell_opcache_is_full(int channel)
 {
 	tell(channel, TOLD_OPCACHE_IS_FULL, "", 0);
+}
+
+void tell_declined(int channel, uint32_t number, const char *why)
+{
+	unsigned char body[4 + MAX_REASON];
+	size_t length = strnlen(why, MAX_REASON);
+	put_u32(body, number);
+	memcpy(body + 4, why, length);
+	tell(channel, TOLD_DECLINED, body, 4 + length);
 }

@@ -36,6 +36,8 @@ static int orders, ticks, slow_log;
 /* A timer; -1: there is none. */
 static int late = -1;
 static atomic_bool stopping, waiting, late_is_set;
+/* Whether this process is a worker. */
+static bool is_worker;
 
 static void stop(void)
 {
@@ -153,7 +155,10 @@ static void *run(void *started)
 static void on_quit(int number)
 {
 	(void)number;
-	stop();
+	/* A zygote has no request, and its workers must not inherit the order. */
+	if (is_worker) {
+		stop();
+	}
 }
 
 /*
@@ -171,7 +176,7 @@ static void handle(int number, void (*handler)(int))
 }
 
 /* The master ignores all of them. */
-static void take_signals(void)
+void control_take_signals(void)
 {
 	handle(SIGQUIT, on_quit);
 	handle(SIGUSR1, on_nothing);
@@ -205,7 +210,7 @@ static void in_fork(void)
 void control_start(const struct pool_config *config, int pipe)
 {
 	orders = pipe;
-	take_signals();
+	is_worker = true;
 	slow_log = config->slow_log;
 	if (config->worker) {
 		late = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);

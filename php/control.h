@@ -12,7 +12,10 @@
 /* The orders that the master writes to a worker's pipe, one byte each. */
 enum control_order { CONTROL_TRACE = 't', CONTROL_STOP = 's' };
 
-/* Starts the thread, and handles the signals that other processes may send. `orders` is the read end of the pipe. */
+/* Handles the signals that other processes may send. Call it before PHP starts a request. */
+void control_take_signals(void);
+
+/* Starts the thread. `orders` is the read end of the pipe. */
 void control_start(const struct pool_config *config, int orders);
 
 /*

@@ -111,7 +111,10 @@ void stream_disown(void)
 	stream.closed = true;
 	stream.out_end = 0;
 	stream.open_type = 0;
-	close(stream.descriptor);
+	/* A zygote has none. */
+	if (stream.descriptor > 0) {
+		close(stream.descriptor);
+	}
 }
 
 bool stream_is_disowned(void)

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,14 +36,25 @@
 #include "protocol.h"
 #include "say.h"
 #include "worker.h"
+#include "zygote.h"
 
-enum child_kind { CHILD_WORKER = 0, CHILD_LIST = 1, CHILD_WARM = 2 };
+/* A zygote (zygote.h), and a worker that a zygote forks, have an application that stays booted. */
+enum child_kind { CHILD_WORKER = 0, CHILD_LIST = 1, CHILD_WARM = 2, CHILD_ZYGOTE = 3, CHILD_OF_ZYGOTE = 4 };
+
+/* Zygotes at the same time: one for each configuration that still has requests. */
+#define MAX_ZYGOTES 16
 
 struct child {
 	uint32_t number;
+	enum child_kind kind;
+	/* 0: a zygote was ordered to fork it, and has not yet told. */
 	pid_t pid;
-	/* The pipe to the worker's control thread; -1: there is none. */
+	/* The pipe to the worker's control thread, or the socket to the zygote; -1: there is none. */
 	int orders;
+	/* The zygote that forks it. */
+	uint32_t zygote;
+	/* A signal for a child that has no process id yet; -1: none. */
+	int late_signal;
 };
 
 static struct pool_config config;
@@ -69,13 +81,21 @@ static struct child *child_of(uint32_t number)
 	return NULL;
 }
 
-static void remember(uint32_t number, pid_t pid, int orders)
+static void remember(struct child child)
 {
 	if (child_count == child_room) {
 		child_room = child_room ? child_room * 2 : 16;
 		children = take_more_memory(children, child_room * sizeof *children);
 	}
-	children[child_count++] = (struct child){.number = number, .pid = pid, .orders = orders};
+	children[child_count++] = child;
+}
+
+static void forget(struct child *child)
+{
+	if (child->orders >= 0) {
+		close(child->orders);
+	}
+	*child = children[--child_count];
 }
 
 /* ---- in the child ---- */
@@ -121,7 +141,7 @@ static void take_output(const struct packet *packet)
 	}
 }
 
-static int run_child(enum child_kind kind, const struct packet *packet, int orders)
+static int run_child(enum child_kind kind, const struct packet *packet, int orders, pid_t master)
 {
 	switch (kind) {
 	case CHILD_WORKER:
@@ -131,6 +151,9 @@ static int run_child(enum child_kind kind, const struct packet *packet, int orde
 		return opcache_write_list(packet->descriptor);
 	case CHILD_WARM:
 		return opcache_compile_list(packet->descriptor, packet->body + 5, packet->length - 5);
+	case CHILD_ZYGOTE:
+		zygote_start(&config, orders, packet->descriptor, reports[1], master);
+		return worker_boot(&config);
 	default:
 		die(EXIT_PROTOCOL, "weir-php: the manager asked for a child of unknown kind %d", (int)kind);
 	}
@@ -147,6 +170,71 @@ static void close_both(const int pair[2])
 	}
 }
 
+/* Orders a zygote to fork a worker. Its answer comes later. */
+static void fork_from_zygote(const struct packet *packet)
+{
+	if (packet->length < 9 || packet->output[1] < 0) {
+		die(EXIT_PROTOCOL, "weir-php: the manager sent an invalid FORK message");
+	}
+	uint32_t number = get_u32(packet->body);
+	const struct child *zygote = child_of(get_u32(packet->body + 5));
+	int pipe[2] = {-1, -1};
+	int error = ESRCH;
+	if (zygote && zygote->kind == CHILD_ZYGOTE && zygote->orders >= 0) {
+		int descriptors[ZYGOTE_DESCRIPTORS] = {
+			[ZYGOTE_STREAM] = packet->descriptor,
+			[ZYGOTE_OUTPUT] = packet->output[0],
+			[ZYGOTE_ERROR] = packet->output[1],
+		};
+		error = pipe2(pipe, O_CLOEXEC) < 0 ? errno : 0;
+		descriptors[ZYGOTE_ORDERS] = pipe[0];
+		if (!error) {
+			/* A script of the same user may have stopped it. */
+			kill(zygote->pid, SIGCONT);
+			error = zygote_order(zygote->orders, number, descriptors);
+		}
+	}
+	close(packet->descriptor);
+	close_both(packet->output);
+	if (error) {
+		close_both(pipe);
+		tell_fork_failed(channel, number, error);
+		return;
+	}
+	close(pipe[0]);
+	fcntl(pipe[1], F_SETFL, O_NONBLOCK);
+	remember((struct child){
+		.number = number,
+		.kind = CHILD_OF_ZYGOTE,
+		.orders = pipe[1],
+		.zygote = zygote->number,
+		.late_signal = -1,
+	});
+}
+
+/* Opens the way by which a child of this kind gets orders: the child has the first end. */
+static bool open_orders(enum child_kind kind, int ends[2])
+{
+	size_t zygotes = 0;
+	switch (kind) {
+	case CHILD_WORKER:
+		return pipe2(ends, O_CLOEXEC) == 0;
+	case CHILD_ZYGOTE:
+		for (size_t at = 0; at < child_count; at++) {
+			zygotes += children[at].kind == CHILD_ZYGOTE;
+		}
+		if (zygotes >= MAX_ZYGOTES) {
+			errno = EAGAIN;
+			return false;
+		}
+		/* Its workers become this process's children, because the process between ends. */
+		return prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 &&
+		       socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0;
+	default:
+		return true;
+	}
+}
+
 static void fork_child(const struct packet *packet)
 {
 	if (packet->length < 5 || packet->descriptor < 0) {
@@ -157,7 +245,11 @@ static void fork_child(const struct packet *packet)
 	pid_t master = getpid();
 	int pipe[2] = {-1, -1};
 	pid_t pid = -1;
-	if (kind != CHILD_WORKER || pipe2(pipe, O_CLOEXEC) == 0) {
+	if (kind == CHILD_OF_ZYGOTE) {
+		fork_from_zygote(packet);
+		return;
+	}
+	if (open_orders(kind, pipe)) {
 		pid = fork();
 	}
 	int error = errno;
@@ -167,7 +259,7 @@ static void fork_child(const struct packet *packet)
 		if (pipe[1] >= 0) {
 			close(pipe[1]);
 		}
-		exit(run_child(kind, packet, pipe[0]));
+		exit(run_child(kind, packet, pipe[0], master));
 	}
 	close(packet->descriptor);
 	close_both(packet->output);
@@ -181,7 +273,7 @@ static void fork_child(const struct packet *packet)
 		/* The master must never wait for a worker. */
 		fcntl(pipe[1], F_SETFL, O_NONBLOCK);
 	}
-	remember(number, pid, pipe[1]);
+	remember((struct child){.number = number, .kind = kind, .pid = pid, .orders = pipe[1], .late_signal = -1});
 	tell_forked(channel, number, pid);
 }
 
@@ -206,10 +298,15 @@ static void signal_child(const struct packet *packet)
 		return;
 	}
 	int number = packet->body[4];
-	if (number == SIGTERM && child->orders >= 0) {
+	if (number == SIGTERM && child->orders >= 0 && child->kind != CHILD_ZYGOTE) {
 		order_worker(child, CONTROL_STOP);
+		return;
+	}
+	number = number == NUMBER_TERMINATE ? SIGTERM : number;
+	if (child->pid) {
+		kill(child->pid, number);
 	} else {
-		kill(child->pid, number == NUMBER_TERMINATE ? SIGTERM : number);
+		child->late_signal = number;
 	}
 }
 
@@ -219,7 +316,7 @@ static void trace_child(const struct packet *packet)
 		die(EXIT_PROTOCOL, "weir-php: the manager sent an invalid TRACE message");
 	}
 	struct child *child = child_of(get_u32(packet->body));
-	if (child && child->orders >= 0) {
+	if (child && child->orders >= 0 && child->kind != CHILD_ZYGOTE) {
 		order_worker(child, CONTROL_TRACE);
 	}
 }
@@ -244,6 +341,86 @@ static void obey(const struct packet *packet)
 	}
 	close_both(packet->output);
 }
+
+/* ---- zygotes ---- */
+
+static void hear_fork(uint32_t zygote, const struct zygote_message *message)
+{
+	struct child *child = child_of(message->number);
+	if (!child || child->pid || child->kind != CHILD_OF_ZYGOTE || child->zygote != zygote) {
+		return;
+	}
+	if (message->event == ZYGOTE_FORK_FAILED || message->value <= 1) {
+		tell_fork_failed(channel, message->number, message->value);
+		forget(child);
+		return;
+	}
+	child->pid = message->value;
+	tell_forked(channel, child->number, child->pid);
+	if (child->late_signal >= 0) {
+		kill(child->pid, child->late_signal);
+	}
+}
+
+/* Reads what a zygote has told so far. */
+static void hear_zygote(uint32_t number)
+{
+	struct zygote_message message;
+	for (;;) {
+		/* Hearing of one may move the others in memory. */
+		struct child *zygote = child_of(number);
+		int heard = zygote->orders < 0 ? 0 : zygote_hear(zygote->orders, &message);
+		if (heard < 0) {
+			/* It is ending, or should be. */
+			close(zygote->orders);
+			zygote->orders = -1;
+			kill(zygote->pid, SIGKILL);
+		}
+		if (heard <= 0) {
+			return;
+		}
+		switch (message.event) {
+		case ZYGOTE_BOOTED:
+			tell_booted(channel, number);
+			break;
+		case ZYGOTE_DECLINED:
+			tell_declined(channel, number, message.text);
+			break;
+		default:
+			hear_fork(number, &message);
+		}
+	}
+}
+
+/* Call this before anything that a worker does is handled: what a zygote tells of a worker comes first. */
+static void hear_zygotes(void)
+{
+	uint32_t zygotes[MAX_ZYGOTES];
+	size_t count = 0;
+	for (size_t at = 0; at < child_count && count < MAX_ZYGOTES; at++) {
+		if (children[at].kind == CHILD_ZYGOTE) {
+			zygotes[count++] = children[at].number;
+		}
+	}
+	for (size_t at = 0; at < count; at++) {
+		hear_zygote(zygotes[at]);
+	}
+}
+
+/* A zygote has ended: what it was ordered to fork and has not told of will never be there. */
+static void give_up_forks(uint32_t zygote)
+{
+	for (size_t at = 0; at < child_count;) {
+		if (children[at].kind == CHILD_OF_ZYGOTE && children[at].zygote == zygote && !children[at].pid) {
+			tell_fork_failed(channel, children[at].number, ESRCH);
+			forget(&children[at]);
+		} else {
+			at++;
+		}
+	}
+}
+
+/* ---- reports ---- */
 
 /* Passes the reports of workers on to the manager, which checks the numbers. */
 static void pass_reports(void)
@@ -270,12 +447,14 @@ static void reap(void)
 	int status;
 	pid_t pid;
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		/* It may be a worker of which its zygote has told only now. */
+		hear_zygotes();
 		for (size_t at = 0; at < child_count; at++) {
 			if (children[at].pid == pid) {
 				struct child ended = children[at];
-				children[at] = children[--child_count];
-				if (ended.orders >= 0) {
-					close(ended.orders);
+				forget(&children[at]);
+				if (ended.kind == CHILD_ZYGOTE) {
+					give_up_forks(ended.number);
 				}
 				tell_exited(channel, ended.number, pid, status);
 				break;
@@ -286,10 +465,19 @@ static void reap(void)
 
 static int leave(void)
 {
-	for (size_t at = 0; at < child_count; at++) {
-		kill(children[at].pid, SIGKILL);
+	/* First those that fork others. */
+	for (int zygotes = 1; zygotes >= 0; zygotes--) {
+		for (size_t at = 0; at < child_count; at++) {
+			bool is_zygote = children[at].kind == CHILD_ZYGOTE;
+			if (is_zygote == zygotes && children[at].pid) {
+				kill(children[at].pid, SIGKILL);
+			}
+		}
 	}
-	while (waitpid(-1, NULL, 0) > 0 || errno == EINTR) {
+	/* Others may be children, too: what scripts have left. */
+	for (size_t at = 0; at < child_count; at++) {
+		while (children[at].pid && waitpid(children[at].pid, NULL, 0) < 0 && errno == EINTR) {
+		}
 	}
 	engine_stop(true);
 	return EXIT_FINE;
@@ -406,6 +594,7 @@ static bool configure(void)
 	 * Do this with the pool's settings applied, and before a chroot, because the new root has neither /proc nor the
 	 * libraries.
 	 */
+	opcache_find_lock();
 	loaded = ready_text(engine_inputs());
 	if (!loaded) {
 		tell_failed(channel, "there is no memory");
@@ -469,15 +658,22 @@ int master_run(int descriptor)
 	tell_ready(channel, loaded);
 	free(loaded);
 	loaded = NULL;
-	struct pollfd events[] = {
+	struct pollfd events[3 + MAX_ZYGOTES] = {
 		{.fd = channel, .events = POLLIN},
 		{.fd = child_signals, .events = POLLIN},
 		{.fd = reports[0], .events = POLLIN},
 	};
 	for (;;) {
-		if (poll(events, sizeof events / sizeof *events, -1) < 0 && errno != EINTR) {
+		nfds_t count = 3;
+		for (size_t at = 0; at < child_count; at++) {
+			if (children[at].kind == CHILD_ZYGOTE) {
+				events[count++] = (struct pollfd){.fd = children[at].orders, .events = POLLIN};
+			}
+		}
+		if (poll(events, count, -1) < 0 && errno != EINTR) {
 			die(EXIT_SYSTEM, "weir-php: poll: %s", strerror(errno));
 		}
+		hear_zygotes();
 		if (events[2].revents) {
 			pass_reports();
 		}

@@ -3,6 +3,9 @@
  */
 #include "opcache.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -264,19 +267,69 @@ void opcache_adapt(void)
 	set_for_process("opcache.file_update_protection", text);
 }
 
-bool opcache_waits(void)
+/* A truth of opcache_get_status(), or of the absence of all of it. */
+static bool status_says(const char *name, bool otherwise)
 {
 	zval without_scripts, status;
-	bool waits = false;
+	bool says = otherwise;
 	char *path = SG(request_info).path_translated;
 	const char *allowed = zend_ini_string_ex("opcache.restrict_api", sizeof "opcache.restrict_api" - 1, 0, NULL);
 	SG(request_info).path_translated = (char *)(allowed ? allowed : "");
 	ZVAL_FALSE(&without_scripts);
 	if (call("opcache_get_status", &without_scripts, &status) && Z_TYPE(status) == IS_ARRAY) {
-		zval *pending = zend_hash_str_find(Z_ARRVAL(status), "restart_pending", sizeof "restart_pending" - 1);
-		waits = pending && Z_TYPE_P(pending) == IS_TRUE;
+		zval *value = zend_hash_str_find(Z_ARRVAL(status), name, strlen(name));
+		says = value && Z_TYPE_P(value) == IS_TRUE;
 	}
 	zval_ptr_dtor(&status);
 	SG(request_info).path_translated = path;
-	return waits;
+	return says;
+}
+
+bool opcache_waits(void)
+{
+	return status_says("restart_pending", false);
+}
+
+/* ---- the lock ---- */
+
+/* Names of the file: in PHP 8.2, and where it has no place in a folder. */
+static const char *const LOCKS[] = {"/.ZendSem.", "/memfd:opcache_lock"};
+
+/* The byte that each process locks for reading while it runs a script (mem_usage in OPcache's source). */
+#define USED_BYTE 1
+
+static int lock = -1;
+
+void opcache_find_lock(void)
+{
+	DIR *list = opendir("/proc/self/fd");
+	const struct dirent *entry;
+	while (list && lock < 0 && (entry = readdir(list))) {
+		char path[64], name[MAX_PATH];
+		snprintf(path, sizeof path, "/proc/self/fd/%.16s", entry->d_name);
+		ssize_t length = readlink(path, name, sizeof name - 1);
+		name[length > 0 ? length : 0] = '\0';
+		for (size_t at = 0; at < sizeof LOCKS / sizeof *LOCKS; at++) {
+			if (strstr(name, LOCKS[at])) {
+				lock = atoi(entry->d_name);
+			}
+		}
+	}
+	if (list) {
+		closedir(list);
+	}
+}
+
+bool opcache_may_fork(void)
+{
+	/* Without shared memory there is nothing to lock. */
+	return lock >= 0 || status_says("file_cache_only", true);
+}
+
+void opcache_lock_again(void)
+{
+	struct flock used = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = USED_BYTE, .l_len = 1};
+	if (lock >= 0 && fcntl(lock, F_SETLK, &used) < 0) {
+		die(EXIT_SYSTEM, "weir-php: cannot lock OPcache's memory: %s", strerror(errno));
+	}
 }

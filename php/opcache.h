@@ -29,6 +29,15 @@ int opcache_compile_list(int list, const unsigned char *rewrites, size_t length)
 void opcache_begin_boot(void);
 void opcache_adapt(void);
 
+/*
+ * OPcache knows which processes use its memory by locks of a file, and a process does not inherit locks. The first function
+ * looks for the file: call it in the master, where /proc can be read. The second one says whether it was found or is not needed,
+ * the third takes the lock for a process that was forked from one with a running script, or ends the process.
+ */
+void opcache_find_lock(void);
+bool opcache_may_fork(void);
+void opcache_lock_again(void);
+
 /* Whether OPcache waits until no process uses its memory, to clear it: after opcache_reset(), or because it is full. */
 bool opcache_waits(void);
 

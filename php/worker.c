@@ -168,14 +168,32 @@ static bool serve_one(const struct pool_config *config)
 	return leave_request(&figures);
 }
 
-int worker_run(const struct pool_config *config, int stream, int orders)
+/* What a worker and a zygote (zygote.h) do before they run a script. */
+static void prepare(const struct pool_config *config)
 {
-	volatile int code = EXIT_FINE;
-	stream_open(stream);
 	sapi_serve();
 	log_start(config);
 	folder_start();
+	control_take_signals();
+}
+
+void worker_start(const struct pool_config *config, int stream, int orders)
+{
+	stream_open(stream);
 	control_start(config, orders);
+}
+
+int worker_boot(const struct pool_config *config)
+{
+	prepare(config);
+	return booted_run(config);
+}
+
+int worker_run(const struct pool_config *config, int stream, int orders)
+{
+	volatile int code = EXIT_FINE;
+	prepare(config);
+	worker_start(config, stream, orders);
 	if (config->worker) {
 		return booted_run(config);
 	}

@@ -3,6 +3,7 @@
 
 mod life;
 mod requests;
+mod zygote;
 
 use weir_test::{Response, Setup, Weir, php};
 

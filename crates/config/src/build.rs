@@ -467,7 +467,7 @@ fn php(entries: &Entries, env: &Environment, sink: &mut Sink) -> Php {
             workers.max_requests = limits.filter(|limit| *limit > 0).min().unwrap_or(0);
         }
         None => {
-            for key in ["worker_requests", "worker_boot_timeout"] {
+            for key in ["worker_requests", "worker_boot_timeout", "worker_zygote"] {
                 if let Some(entry) = entries.entry(key) {
                     let message = format!("`{key}` has no effect without `worker`");
                     sink.warning(entry.key.clone(), message, "");

@@ -422,7 +422,9 @@ fn php(php: &Php, row: &Row) -> Printed {
         "php_admin_flag" => settings(true, true),
         "master_idle_timeout" if !php.workers.pm.may_be_cold() => Foreign,
         "opcache_memory" if php.opcache_memory == 0 => Absent,
-        "worker_requests" | "worker_boot_timeout" if php.worker.is_none() => Foreign,
+        "worker_requests" | "worker_boot_timeout" | "worker_zygote" if php.worker.is_none() => {
+            Foreign
+        }
         "max_memory" if php.workers.max_memory == 0 => Absent,
         "max_memory" => field(&php.workers, row),
         _ => match field(php, row) {

@@ -82,6 +82,8 @@ pub(super) struct Spec {
     pub(super) watch: bool,
     /// How long a worker may take to boot its application. `None`: it has nothing to boot.
     pub(super) boot_limit: Option<Duration>,
+    /// Whether workers with an application to boot are forked from one process that has booted it.
+    pub(super) zygote: bool,
 }
 
 /// The logs for the output of a pool's processes and for its slow scripts.

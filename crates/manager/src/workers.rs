@@ -26,6 +26,7 @@ mod php;
 mod pool;
 mod quota;
 mod worker;
+mod zygote;
 
 use std::{
     cell::RefCell,
@@ -54,7 +55,7 @@ use super::{
     measure::PoolPids,
     memory,
     oom::OomKills,
-    output::{OutputLog, Outputs},
+    output::OutputLog,
     php::{Logs, MasterEvent, MasterId, Masters},
     plan::{Plan, Problem, Program, Runs},
     slow_log::SlowLog,
@@ -255,6 +256,7 @@ impl Pools {
                 for pool in &mut self.list {
                     if pool.is_asked() == asked {
                         pool.tick_master(&mut context);
+                        pool.tick_zygote(&mut context);
                     }
                 }
             }
@@ -487,6 +489,7 @@ impl Pools {
                 ids.extend(php.masters());
             }
             let mut pids: Vec<u32> = ids.into_iter().filter_map(|id| masters.pid(id)).collect();
+            pids.extend(pool.zygote_pid());
             pids.sort_unstable();
             pids.dedup();
             PoolPids {
@@ -555,6 +558,7 @@ impl Pools {
     pub(super) fn stop(&mut self) {
         self.stopping = Stopping::Requested;
         for pool in &mut self.list {
+            pool.drop_zygote();
             pool.quota.wanted = 0;
             for worker in &mut pool.workers {
                 worker.end(&pool.name);
@@ -566,6 +570,7 @@ impl Pools {
     pub(super) fn kill_all(&mut self, masters: &mut Masters) {
         self.stopping = Stopping::Killed;
         for pool in &mut self.list {
+            pool.drop_zygote();
             pool.quota.wanted = 0;
             for worker in &mut pool.workers {
                 worker.kill(Ending::Requested, &pool.name, masters);
@@ -607,15 +612,20 @@ impl Pools {
         let workers = self.list.iter().flat_map(|pool| &pool.workers);
         // Its output is logged with its process id.
         let workers = workers.filter(|worker| worker.pid.is_some());
-        workers.flat_map(|worker| {
-            let outputs = worker.outputs.iter().flat_map(Outputs::descriptors);
-            outputs.map(|(stream, fd)| ((worker.number, stream), fd))
+        let workers = workers.filter_map(|worker| Some((worker.number, worker.outputs.as_ref()?)));
+        let zygotes = self.list.iter().filter_map(Pool::zygote_outputs);
+        workers.chain(zygotes).flat_map(|(number, outputs)| {
+            let outputs = outputs.descriptors();
+            outputs.map(move |(stream, fd)| ((number, stream), fd))
         })
     }
 
-    /// Reads the output of a worker. `false`: it is not one of these.
+    /// Reads the output of a worker or a zygote. `false`: it is not one of these.
     pub(super) fn read_output(&mut self, (number, stream): (u32, Stream)) -> bool {
         for pool in &mut self.list {
+            if pool.read_zygote((number, stream)) {
+                return true;
+            }
             let worker = pool.workers.iter_mut().find(|w| w.number == number);
             if let Some(worker) = worker {
                 if let Some(outputs) = &mut worker.outputs {

@@ -25,6 +25,8 @@ pub struct Php {
     pub worker_requests: u64,
     /// With `worker`: how long a process may take until it waits for its first request. Not zero.
     pub worker_boot_timeout: Duration,
+    /// With `worker`: processes are forked from one that has booted the application.
+    pub worker_zygote: bool,
     /// `php_value`, `php_flag`, `php_admin_value` and `php_admin_flag`, in this order.
     pub settings: Vec<PhpSetting>,
     /// Restart the pool when a symlink on the way to a site's root changes.

@@ -40,6 +40,9 @@ pub(super) const POOL: &[Row] = &[
     key(&[Pool], "worker_boot_timeout", Kind::Duration { zero: false }, Value("\"30s\""),
         "With `worker`: a process that has not called `frankenphp_handle_request()` after this time is ended, and another one is \
          tried later (php).").only(&["php"]),
+    key(&[Pool], "worker_zygote", Kind::Bool, Value("true"),
+        "With `worker`: one process boots the application, and the others are forked from it. `false`, or if the boot opens a connection or \
+         starts a thread: each process boots for itself: [booted.md](booted.md#one-boot-for-all-workers) (php).").only(&["php"]),
     key(&[Pool], "watch_root", Kind::Bool, Value("false"),
         "Restart the pool within a second when a symbolic link in the path of a site's root changes. Old workers finish their requests (php).").only(&["php"]),
     key(&[Pool], "command", Kind::Program, Absent("required with `runtime = \"command\"`"),

@@ -31,6 +31,10 @@ pub(crate) enum Task<'a> {
     /// Compile the scripts in the attached list. Paths that begin with the first path of a pair begin with the second
     /// one now.
     Warm(&'a [(PathBuf, PathBuf)]),
+    /// Boot the application, and have workers forked from it. It ends when the other end of the attached socket is closed.
+    Zygote,
+    /// As [`Work`](Self::Work), forked from the zygote with this number.
+    WorkOf(u32),
 }
 
 /// See [`Order::Signal`].
@@ -86,6 +90,13 @@ pub(crate) enum Report {
     },
     /// OPcache's memory must be cleared, which it cannot do while processes use it: the pool must be restarted.
     OpcacheIsFull,
+    /// A zygote has booted its application, and cannot be forked.
+    Declined {
+        /// Its number.
+        number: u32,
+        /// What it has that processes cannot share.
+        why: String,
+    },
 }
 
 /// A library that a master has loaded.
@@ -127,6 +138,11 @@ impl Order<'_> {
                             out.extend((bytes.len() as u16).to_be_bytes());
                             out.extend(bytes);
                         }
+                    }
+                    Task::Zygote => out.push(3),
+                    Task::WorkOf(zygote) => {
+                        out.push(4);
+                        out.extend(zygote.to_be_bytes());
                     }
                 }
             }
@@ -212,6 +228,10 @@ impl Report {
                 numbers(0)?;
                 Ok(Self::OpcacheIsFull)
             }
+            9 if body.len() >= 4 => Ok(Self::Declined {
+                number: number(0),
+                why: text(&body[4..]),
+            }),
             _ => Err(BadReport),
         }
     }
@@ -290,6 +310,11 @@ mod tests {
             Order::Fork(7, Task::Warm(&moves)).encode(),
             b"\x02\0\0\0\x07\x02\0\x02/a\0\x03/bc"
         );
+        assert_eq!(Order::Fork(7, Task::Zygote).encode(), b"\x02\0\0\0\x07\x03");
+        assert_eq!(
+            Order::Fork(7, Task::WorkOf(258)).encode(),
+            b"\x02\0\0\0\x07\x04\0\0\x01\x02"
+        );
         assert_eq!(Order::Signal(7, 15).encode(), b"\x03\0\0\0\x07\x0f");
         assert_eq!(Order::Trace(7).encode(), b"\x04\0\0\0\x07");
     }
@@ -352,13 +377,19 @@ mod tests {
         let booted = Report::decode(b"\x07\0\0\x01\x02");
         assert_eq!(booted, Ok(Report::Booted { number: 258 }));
         assert_eq!(Report::decode(b"\x08"), Ok(Report::OpcacheIsFull));
+        let declined = Report::Declined {
+            number: 7,
+            why: "a socket".to_owned(),
+        };
+        assert_eq!(Report::decode(b"\x09\0\0\0\x07a socket"), Ok(declined));
         for bad in [
             &b""[..],
             b"\x03",
             b"\x03\0\0\0\x07\0\0\0\x01x",
             b"\x07",
             b"\x08x",
-            b"\x09",
+            b"\x09\0\0\0",
+            b"\x0a",
             b"\0",
         ] {
             assert_eq!(Report::decode(bad), Err(BadReport), "{bad:?}");
@@ -368,14 +399,14 @@ mod tests {
     proptest! {
         #[test]
         fn no_packet_makes_it_panic_or_keep_much(
-            kind in 0_u8..10,
+            kind in 0_u8..11,
             body in proptest::collection::vec(any::<u8>(), 0..2_000),
             times in 1_usize..50,
         ) {
             let mut packet = vec![kind];
             packet.extend(body.repeat(times));
             match Report::decode(&packet) {
-                Ok(Report::Failed(text) | Report::Warning(text)) => {
+                Ok(Report::Failed(text) | Report::Warning(text) | Report::Declined { why: text, .. }) => {
                     prop_assert!(text.len() <= 3 * MAX_TEXT);
                 }
                 Ok(Report::Ready {

@@ -174,6 +174,7 @@ impl<'a> Pools<'a> {
             sites,
             watch: php.watch_root,
             boot_limit: php.worker.is_some().then_some(php.worker_boot_timeout),
+            zygote: php.worker.is_some() && php.worker_zygote,
         })
     }
 

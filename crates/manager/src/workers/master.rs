@@ -20,7 +20,7 @@ use weir_control::ToGateway;
 use weir_observe::{error_log::tell, events};
 use weir_sys::{memory, process::Exit};
 
-use super::{Context, Kind, Pool, about_pool, next_number, on_demand::OnDemand};
+use super::{Context, Kind, Pool, about_pool, next_number, on_demand::OnDemand, zygote::Zygote};
 use crate::{
     gateway::{Lifetime, back_off, describe_pause},
     handover::Handed,
@@ -35,6 +35,8 @@ pub(super) struct Php {
     pub(super) logs: Logs,
     /// The master that forks workers.
     current: Option<MasterId>,
+    /// The process that workers are forked from; `None`: each boots for itself, or has nothing to boot.
+    pub(super) zygote: Option<Zygote>,
     next: Option<Renewal>,
     /// Masters whose last workers are finishing, with the time when they are killed.
     old: Vec<(MasterId, Instant)>,
@@ -143,6 +145,7 @@ impl Php {
         Self {
             version,
             look: spec.watch.then_some(now + LOOK),
+            zygote: spec.zygote.then(|| Zygote::new(now)),
             spec,
             logs,
             current: same,
@@ -175,6 +178,7 @@ impl Php {
     /// Its master ends when no other generation needs it.
     pub(super) fn forget_master(&mut self) {
         self.current = None;
+        self.zygote = None;
         self.again = None;
     }
 
@@ -525,6 +529,7 @@ impl Pool {
             php.failures = 0;
         }
         php.spec = next.spec;
+        php.zygote = php.spec.zygote.then(|| Zygote::new(now));
         php.has_forked = false;
         php.version = next.version;
         php.since = now;
@@ -572,6 +577,7 @@ impl Pool {
             return;
         }
         php.current = None;
+        php.zygote = None;
         let lists = |next: &Renewal| matches!(next.stage, Stage::List { by, .. } if by == id);
         let lists = php.next.as_ref().is_some_and(lists);
         let lived = Lifetime {

@@ -15,7 +15,9 @@ use weir_observe::{
 };
 use weir_sys::process::Exit;
 
-use super::{Claim, Context, Link, Pool, Started, Worker, about, about_pool, master::Php};
+use super::{
+    Claim, Context, Link, Pool, Started, Worker, about, about_pool, master::Php, zygote::Zygote,
+};
 use crate::{
     output::Outputs,
     php::{MasterEvent, MasterEventKind, MasterId, Masters, Report, Task},
@@ -29,6 +31,8 @@ pub(super) struct Forked {
     pub(super) stream: Option<OwnedFd>,
     /// How long it may boot its application; `None`: it does not, or has.
     pub(super) boots: Option<Duration>,
+    /// The zygote that was ordered to fork it; `None`: the master itself.
+    pub(super) zygote: Option<u32>,
 }
 
 impl Php {
@@ -46,7 +50,9 @@ impl Php {
         let (outputs, [stdout, stderr], ours, theirs) =
             make().map_err(|error| format!("no worker can be created: {error}"))?;
         let attached = vec![theirs.into(), stdout, stderr];
-        masters.fork(master, number, Task::Work, attached);
+        let zygote = self.zygote.as_ref().and_then(Zygote::ready);
+        let task = zygote.map_or(Task::Work, Task::WorkOf);
+        masters.fork(master, number, task, attached);
         Ok(Started {
             pid: None,
             outputs,
@@ -54,6 +60,7 @@ impl Php {
                 master,
                 stream: Some(ours.into()),
                 boots: self.spec.boot_limit,
+                zygote,
             }),
         })
     }
@@ -64,6 +71,11 @@ impl Pool {
     pub(super) fn hear(&mut self, heard: &MasterEvent, stopping: bool, context: &mut Context<'_>) {
         let now = context.now;
         let id = heard.master;
+        if let MasterEventKind::Report(report) = &heard.kind
+            && self.hear_zygote(id, report, context)
+        {
+            return;
+        }
         match &heard.kind {
             MasterEventKind::Report(Report::Forked { number, pid }) => {
                 if let Some(index) = self.forked(id, *number) {
@@ -90,8 +102,9 @@ impl Pool {
                 let Some(index) = self.forked(id, *number) else {
                     return self.hear_master(id, report, context);
                 };
-                {
-                    let worker = self.workers.remove(index);
+                let from = self.workers[index].zygote();
+                let worker = self.workers.remove(index);
+                if !self.zygote_was_gone(from, *errno, now) {
                     let error = io::Error::from_raw_os_error(*errno);
                     tell!(
                         error,

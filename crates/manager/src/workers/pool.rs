@@ -75,7 +75,7 @@ impl Pool {
     fn can_start(&self) -> bool {
         match &self.kind {
             Kind::Command(_) => true,
-            Kind::Php(php) => php.has_master(),
+            Kind::Php(php) => php.has_master() && self.zygote_can_fork(),
         }
     }
 
@@ -283,6 +283,14 @@ impl Pool {
     /// Gives up masters that do not fork when ordered.
     pub(super) fn end_stuck_masters(&mut self, now: Instant, masters: &mut Masters) {
         let stuck = |worker: &&Worker| worker.forked_by().is_some_and(|until| until <= now);
+        let worker = self.workers.iter().find(stuck);
+        let zygote = worker.and_then(Worker::zygote);
+        if zygote.is_some_and(|zygote| self.kill_zygote(zygote, now, masters)) {
+            // Its master tells that they could not be forked.
+            let waits = |worker: &&mut Worker| worker.pid.is_none();
+            let waiting = self.workers.iter_mut().filter(waits);
+            return waiting.for_each(|worker| worker.since = now);
+        }
         if let Some(master) = self.workers.iter().find(stuck).and_then(Worker::master) {
             let seconds = FORK_LIMIT.as_secs();
             let about = about_pool(&self.name);
@@ -308,11 +316,11 @@ impl Pool {
             true => self.quota.due(),
             false => None,
         };
-        let master = match &self.kind {
-            Kind::Php(php) if !stopping => php.deadline(),
-            _ => None,
+        let (master, zygote) = match &self.kind {
+            Kind::Php(php) if !stopping => (php.deadline(), self.zygote_deadline()),
+            _ => (None, None),
         };
-        workers.chain([start, master]).flatten().min()
+        workers.chain([start, master, zygote]).flatten().min()
     }
 }
 

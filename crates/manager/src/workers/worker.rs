@@ -68,6 +68,14 @@ impl Worker {
         }
     }
 
+    /// The zygote that it is, or was, forked from.
+    pub(super) fn zygote(&self) -> Option<u32> {
+        match &self.link {
+            Link::Php(link) => link.zygote,
+            Link::Command(_) => None,
+        }
+    }
+
     /// The time by which its master must have forked it; `None`: it has.
     pub(super) fn forked_by(&self) -> Option<Instant> {
         let forks = self.pid.is_none() && !self.is_command();

@@ -24,6 +24,7 @@ fn spec(chroot: Option<&str>, roots: &[(&str, &str)]) -> Spec {
         roots: roots.iter().map(named).collect(),
         watch: false,
         boot_limit: None,
+        zygote: false,
     }
 }
 

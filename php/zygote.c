@@ -1,0 +1,309 @@
+/*
+ * The life of a zygote: it boots the application, and then forks workers when the master orders it. See zygote.h.
+ *
+ *   boot ── the first handle_request ──► may it be forked? ── yes ──► waits for orders ── the master or the manager is gone ──► ends
+ *                                                └── no: says why, and ends
+ *
+ * A worker must be a child of the master, because workers outlive the zygote, and the kernel must end them with the master. So
+ * the zygote forks a process that forks the worker and ends: the worker then becomes a child of the next process above it that
+ * takes orphans, which is the master (PR_SET_CHILD_SUBREAPER). clone(2) with CLONE_PARENT would need no process in between, but
+ * nobody would call what libraries have to do after a fork (pthread_atfork(3)), such as OpenSSL for its random numbers.
+ */
+#include "zygote.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "php.h"
+#include "ext/standard/basic_functions.h"
+#if PHP_VERSION_ID < 80200
+#include "ext/standard/php_lcg.h"
+#endif
+
+#include "booted.h"
+#include "fastcgi.h"
+#include "opcache.h"
+#include "say.h"
+#include "worker.h"
+
+/* How long a worker waits until the process between it and the zygote has ended, s. It only has to end. */
+#define PARENT_LIMIT 10
+
+/* The kernel sends this to a worker when the process between it and the zygote has ended. */
+#define ORPHANED SIGUSR1
+
+/* ---- messages ---- */
+
+/* Room for the descriptors of one message. */
+union descriptors {
+	struct cmsghdr header;
+	char space[CMSG_SPACE(ZYGOTE_DESCRIPTORS * sizeof(int))];
+};
+
+int zygote_order(int socket, uint32_t number, const int descriptors[ZYGOTE_DESCRIPTORS])
+{
+	union descriptors control = {0};
+	struct iovec piece = {.iov_base = &number, .iov_len = sizeof number};
+	struct msghdr message = {
+		.msg_iov = &piece,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof control,
+	};
+	struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+	part->cmsg_level = SOL_SOCKET;
+	part->cmsg_type = SCM_RIGHTS;
+	part->cmsg_len = CMSG_LEN(ZYGOTE_DESCRIPTORS * sizeof(int));
+	memcpy(CMSG_DATA(part), descriptors, ZYGOTE_DESCRIPTORS * sizeof(int));
+	ssize_t sent;
+	do {
+		sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	} while (sent < 0 && errno == EINTR);
+	return sent < 0 ? errno : 0;
+}
+
+int zygote_hear(int socket, struct zygote_message *message)
+{
+	ssize_t length;
+	do {
+		length = recv(socket, message, sizeof *message, MSG_DONTWAIT);
+	} while (length < 0 && errno == EINTR);
+	if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+		return 0;
+	}
+	if (length != (ssize_t)sizeof *message) {
+		return -1;
+	}
+	message->text[sizeof message->text - 1] = '\0';
+	return 1;
+}
+
+static const struct pool_config *pool;
+static int to_master = -1, manager_life = -1, report_pipe = -1;
+static pid_t master_pid;
+
+static void tell_master(struct zygote_message message)
+{
+	while (send(to_master, &message, sizeof message, MSG_NOSIGNAL) < 0 && errno == EINTR) {
+	}
+}
+
+/* An order, with descriptors that are the caller's. */
+struct order {
+	uint32_t number;
+	int descriptors[ZYGOTE_DESCRIPTORS];
+};
+
+/* Waits for an order. Returns false at the end of the master or the manager. */
+static bool next_order(struct order *order)
+{
+	struct pollfd events[] = {
+		{.fd = to_master, .events = POLLIN},
+		{.fd = manager_life, .events = POLLIN},
+	};
+	if (poll(events, 2, -1) < 0) {
+		return errno == EINTR;
+	}
+	if (events[1].revents) {
+		return false;
+	}
+	union descriptors control = {0};
+	struct iovec piece = {.iov_base = &order->number, .iov_len = sizeof order->number};
+	struct msghdr message = {
+		.msg_iov = &piece,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof control,
+	};
+	ssize_t length = recvmsg(to_master, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	if (length < 0) {
+		return errno == EINTR || errno == EAGAIN;
+	}
+	struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+	bool has_all = length == (ssize_t)sizeof order->number && part && part->cmsg_type == SCM_RIGHTS &&
+		       part->cmsg_len == CMSG_LEN(sizeof order->descriptors);
+	if (!has_all) {
+		/* As without open descriptors; the master sees that this process is gone. */
+		return false;
+	}
+	memcpy(order->descriptors, CMSG_DATA(part), sizeof order->descriptors);
+	return true;
+}
+
+/* ---- start ---- */
+
+/* Whether this process is a zygote, and whether it forks a worker now. */
+static bool is_zygote, forks_worker;
+
+/* Runs in a process that the application's script forks during the boot: it must not act as a zygote. */
+static void in_fork(void)
+{
+	if (is_zygote && !forks_worker) {
+		is_zygote = false;
+		stream_disown();
+		close(to_master);
+		close(manager_life);
+	}
+}
+
+void zygote_start(const struct pool_config *config, int socket, int life, int reports, pid_t master)
+{
+	pool = config;
+	to_master = socket;
+	manager_life = life;
+	report_pipe = reports;
+	master_pid = master;
+	is_zygote = true;
+	pthread_atfork(NULL, NULL, in_fork);
+	zygote_look_before();
+}
+
+/* ---- fork ---- */
+
+static void close_all(const struct order *order)
+{
+	for (size_t at = 0; at < ZYGOTE_DESCRIPTORS; at++) {
+		close(order->descriptors[at]);
+	}
+}
+
+/* Waits until the master is this process's parent, and has the kernel end this process with it. */
+static void become_masters_child(pid_t between, const sigset_t *orphaned)
+{
+	prctl(PR_SET_PDEATHSIG, ORPHANED);
+	struct timespec limit = {.tv_sec = PARENT_LIMIT};
+	while (getppid() == between) {
+		if (sigtimedwait(orphaned, NULL, &limit) < 0 && errno == EAGAIN) {
+			_exit(EXIT_SYSTEM);
+		}
+	}
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != master_pid) {
+		_exit(EXIT_SYSTEM);
+	}
+	/* It may have come after the look at the parent. */
+	struct timespec now = {0};
+	while (sigtimedwait(orphaned, NULL, &now) > 0 || errno == EINTR) {
+	}
+}
+
+/* Random numbers of workers must differ. PHP seeds its generators at their first use, as after the start of a request. */
+static void forget_seeds(void)
+{
+#if PHP_VERSION_ID >= 80200
+	zend_module_entry *random = zend_hash_str_find_ptr(&module_registry, "random", sizeof "random" - 1);
+	if (random && random->request_startup_func) {
+		random->request_startup_func(random->type, random->module_number);
+	}
+#else
+	BG(mt_rand_is_seeded) = 0;
+	LCG(seeded) = 0;
+#endif
+}
+
+/* PHP's own work after a fork; see master.c. */
+extern void php_child_init(void) __attribute__((weak));
+
+/* In the new worker, which is the master's child. */
+static void become_worker(const struct order *order)
+{
+	is_zygote = false;
+	close(to_master);
+	close(manager_life);
+	dup2(order->descriptors[ZYGOTE_OUTPUT], STDOUT_FILENO);
+	dup2(order->descriptors[ZYGOTE_ERROR], STDERR_FILENO);
+	close(order->descriptors[ZYGOTE_OUTPUT]);
+	close(order->descriptors[ZYGOTE_ERROR]);
+	if (php_child_init) {
+		php_child_init();
+	}
+	opcache_lock_again();
+	if (!zygote_reopen()) {
+		die(EXIT_SYSTEM, "weir-php: cannot open a file again that the application has opened in its boot: %s", strerror(errno));
+	}
+	forget_seeds();
+	booted_report_to(report_pipe, order->number);
+	worker_start(pool, order->descriptors[ZYGOTE_STREAM], order->descriptors[ZYGOTE_ORDERS]);
+}
+
+/* In the process between the zygote and the worker. Returns true in the worker. */
+static bool fork_and_end(const struct order *order, const sigset_t *orphaned)
+{
+	pid_t between = getpid();
+	pid_t worker = fork();
+	if (worker == 0) {
+		become_masters_child(between, orphaned);
+		return true;
+	}
+	struct zygote_message message = {.event = ZYGOTE_FORKED, .number = order->number, .value = worker};
+	if (worker < 0) {
+		message.event = ZYGOTE_FORK_FAILED;
+		message.value = errno;
+	}
+	tell_master(message);
+	_exit(EXIT_FINE);
+}
+
+/* Returns true in the worker. */
+static bool fork_worker(const struct order *order)
+{
+	sigset_t orphaned, before;
+	sigemptyset(&orphaned);
+	sigaddset(&orphaned, ORPHANED);
+	sigprocmask(SIG_BLOCK, &orphaned, &before);
+	forks_worker = true;
+	pid_t between = fork();
+	int error = errno, status = 0;
+	if (between == 0 && fork_and_end(order, &orphaned)) {
+		forks_worker = false;
+		become_worker(order);
+		sigprocmask(SIG_SETMASK, &before, NULL);
+		return true;
+	}
+	forks_worker = false;
+	close_all(order);
+	while (between > 0 && waitpid(between, &status, 0) < 0 && errno == EINTR) {
+	}
+	if (between < 0 || status != 0) {
+		/* It has not told, or has: the master ignores the second message. */
+		tell_master((struct zygote_message){
+			.event = ZYGOTE_FORK_FAILED,
+			.number = order->number,
+			.value = between < 0 ? error : ENOMEM,
+		});
+	}
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return false;
+}
+
+void zygote_serve(void)
+{
+	if (!is_zygote) {
+		return;
+	}
+	struct zygote_message message = {.event = ZYGOTE_BOOTED};
+	if (!zygote_may_fork(message.text, sizeof message.text)) {
+		message.event = ZYGOTE_DECLINED;
+		tell_master(message);
+		_exit(EXIT_FINE);
+	}
+	tell_master(message);
+	for (;;) {
+		struct order order = {.descriptors = {-1, -1, -1, -1}};
+		if (!next_order(&order)) {
+			/* Without a word of the script: it would do in this process what each worker does at its end. */
+			_exit(EXIT_FINE);
+		}
+		if (order.descriptors[0] >= 0 && fork_worker(&order)) {
+			return;
+		}
+	}
+}
