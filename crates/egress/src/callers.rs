@@ -470,9 +470,10 @@ impl Proc {
             self.diag = Diag::open().ok();
         }
         let found = self.diag.as_mut()?.connection(peer, own);
-        found
+        let found = found
             .inspect_err(|error| log::debug!("cannot find out which process calls: {error}"))
-            .ok()?
+            .ok()??;
+        Some(found.inode)
     }
 }
 

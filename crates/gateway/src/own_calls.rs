@@ -22,7 +22,7 @@ use std::{
 use weir_sys::{
     process,
     sock_diag::Diag,
-    socket_owners::{Finder, Owner},
+    socket_owners::{Finder, Owner, may_be_of},
 };
 
 pub(crate) use self::finder::Candidate;
@@ -104,6 +104,8 @@ enum Found {
     Worker(u32),
     /// The socket has this inode, but the gateway may not see which process has it.
     Barred(u32),
+    /// The socket's user is not the user of any of these workers, so it is not theirs.
+    OtherUser,
     Nobody,
 }
 
@@ -257,16 +259,20 @@ impl OwnCalls {
         if proc.diag.is_none() {
             proc.diag = Diag::open().ok();
         }
-        let inode = proc
+        let socket = proc
             .diag
             .as_mut()
             .and_then(|diag| diag.connection(peer, own).ok());
-        let Some(inode) = inode.flatten() else {
+        let Some(socket) = socket.flatten() else {
             return Found::Nobody;
         };
-        match proc.finder.owner(inode, busy, MOST_LINKS) {
+        // Most clients of this machine, such as a proxy, have a user of their own.
+        if !busy.iter().any(|pid| may_be_of(*pid, socket.uid)) {
+            return Found::OtherUser;
+        }
+        match proc.finder.owner(socket.inode, busy, MOST_LINKS) {
             Owner::Process(pid) => Found::Worker(pid),
-            Owner::Barred => Found::Barred(inode),
+            Owner::Barred => Found::Barred(socket.inode),
             Owner::Nobody | Owner::Later => Found::Nobody,
         }
     }
@@ -323,6 +329,10 @@ impl Gateway {
                     // This error says nothing about the client.
                     Err(_) => return None,
                 }
+            }
+            Ok(Found::OtherUser) => {
+                source.vain.store(MOST_LOOKS, Relaxed);
+                None
             }
             Ok(Found::Nobody) | Err(_) => None,
         };

@@ -28,7 +28,7 @@ use rustix::{
 };
 
 use reply::{Bad, Progress};
-pub use reply::{Listener, Name, UnixFile};
+pub use reply::{Connected, Listener, Name, UnixFile};
 
 /// The listening sockets to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

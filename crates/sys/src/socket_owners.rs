@@ -82,6 +82,17 @@ pub enum Owner {
     Later,
 }
 
+/// Whether a process may have created a socket of this user (`sock_diag::Connected::uid`). This costs less than to look
+/// for the socket, and any user may ask. True if /proc does not show the process (`hidepid=`).
+pub fn may_be_of(pid: u32, uid: u32) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else {
+        return true;
+    };
+    // The real, effective, saved and file system user: proc_pid_status(5).
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    users.is_none_or(|users| users.split_whitespace().any(|user| user.parse() == Ok(uid)))
+}
+
 impl Finder {
     /// Finds the process of `pids` that has the socket with this inode number. `patience`: maximum number of links to
     /// read, about 2 µs each.
@@ -179,6 +190,14 @@ pub const MOST_EACH: usize = 64;
 mod tests {
     use super::*;
     use std::net::TcpListener;
+
+    #[test]
+    fn a_process_may_have_sockets_of_its_own_user_only() {
+        let (us, uid) = (std::process::id(), rustix::process::getuid().as_raw());
+        assert!(may_be_of(us, uid));
+        assert!(!may_be_of(us, uid + 1));
+        assert!(may_be_of(u32::MAX, uid), "there is no such process");
+    }
 
     #[test]
     fn we_are_found_by_our_own_socket() {

@@ -11,17 +11,20 @@ use rustix::{
     net::{self, AddressFamily, SendFlags},
 };
 
-use super::{Diag, IPPROTO_TCP, NLM_F_REQUEST, bad, reply};
+use super::{Connected, Diag, IPPROTO_TCP, NLM_F_REQUEST, bad, reply};
 
 impl Diag {
-    /// The inode number of the TCP socket that is bound to `own` and connected to `peer`, as in `/proc/PID/fd`
-    /// (`socket:[N]`), of any process in this network namespace. `None`: this socket does not exist, or no process holds
-    /// it any more.
+    /// The TCP socket that is bound to `own` and connected to `peer`, of any process in this network namespace. `None`:
+    /// this socket does not exist, or no process holds it any more.
     ///
     /// # Errors
     /// As sendmsg(2) and recvmsg(2). `NotFound` if the kernel was built without it (CONFIG_INET_DIAG). `InvalidData`
     /// for an invalid answer.
-    pub fn connection(&mut self, own: SocketAddr, peer: SocketAddr) -> io::Result<Option<u32>> {
+    pub fn connection(
+        &mut self,
+        own: SocketAddr,
+        peer: SocketAddr,
+    ) -> io::Result<Option<Connected>> {
         self.sequence = self.sequence.wrapping_add(1);
         let request = request(own, peer, self.sequence);
         loop {
@@ -34,7 +37,7 @@ impl Diag {
         for _ in 0..MOST_PACKETS {
             let length = self.receive()?;
             match reply::connected(&self.space[..length], self.sequence) {
-                Ok(Some(inode)) => return Ok(Some(inode).filter(|inode| *inode != 0)),
+                Ok(Some(socket)) => return Ok(Some(socket).filter(|socket| socket.inode != 0)),
                 // The answer to an earlier request.
                 Ok(None) => {}
                 Err(reply::Bad::Kernel(errno)) if errno == Errno::NOENT.raw_os_error() => {
@@ -101,6 +104,13 @@ mod tests {
         (client, server)
     }
 
+    fn ours(socket: &TcpStream) -> Connected {
+        Connected {
+            inode: inode(socket).unwrap(),
+            uid: rustix::process::getuid().as_raw(),
+        }
+    }
+
     #[test]
     fn the_socket_at_the_other_end_is_found() {
         for ip in [
@@ -112,9 +122,9 @@ mod tests {
             let (own, theirs) = (server.local_addr().unwrap(), server.peer_addr().unwrap());
             let mut diag = Diag::open().unwrap();
             let found = diag.connection(theirs, own).unwrap();
-            assert_eq!(found, Some(inode(&client).unwrap()));
+            assert_eq!(found, Some(ours(&client)));
             let found = diag.connection(own, theirs).unwrap();
-            assert_eq!(found, Some(inode(&server).unwrap()));
+            assert_eq!(found, Some(ours(&server)));
         }
     }
 
@@ -127,7 +137,7 @@ mod tests {
         assert!(peer.ip().to_canonical().is_ipv4());
         let own = server.local_addr().unwrap();
         let found = Diag::open().unwrap().connection(peer, own).unwrap();
-        assert_eq!(found, Some(inode(&client).unwrap()));
+        assert_eq!(found, Some(ours(&client)));
     }
 
     #[test]

@@ -118,12 +118,21 @@ pub fn read(packet: &[u8], sequence: u32, found: &mut Vec<Listener>) -> Result<P
     Ok(progress)
 }
 
-/// Parses one packet of the answer to request `sequence` for one connected TCP socket. Returns its inode number, or 0
-/// if no process holds it or it is a listener. `None`: the packet answers another request.
+/// A connected TCP socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connected {
+    /// Its inode number, as in `/proc/PID/fd` (`socket:[N]`); 0: no process holds it, or it is a listener.
+    pub inode: u32,
+    /// The user of the process that created it, in our user namespace.
+    pub uid: u32,
+}
+
+/// Parses one packet of the answer to request `sequence` for one connected TCP socket. `None`: the packet answers another
+/// request.
 ///
 /// # Errors
 /// See [`Bad`]. `Kernel(ENOENT)`: this socket does not exist.
-pub fn connected(packet: &[u8], sequence: u32) -> Result<Option<u32>, Bad> {
+pub fn connected(packet: &[u8], sequence: u32) -> Result<Option<Connected>, Bad> {
     let mut rest = packet;
     while !rest.is_empty() {
         let length = number(rest, 0)? as usize;
@@ -133,10 +142,11 @@ pub fn connected(packet: &[u8], sequence: u32) -> Result<Option<u32>, Bad> {
         rest = rest.get(aligned(length)..).unwrap_or_default();
         match kind {
             _ if answers != sequence => {}
-            // `idiag_state` and `idiag_inode` of `struct inet_diag_msg`.
+            // `idiag_state`, `idiag_uid` and `idiag_inode` of `struct inet_diag_msg`.
             SOCK_DIAG_BY_FAMILY => {
-                let inode = number(body, 68)?;
-                return Ok(Some(if body[1] == LISTEN { 0 } else { inode }));
+                let (uid, inode) = (number(body, 64)?, number(body, 68)?);
+                let inode = if body[1] == LISTEN { 0 } else { inode };
+                return Ok(Some(Connected { inode, uid }));
             }
             NLMSG_ERROR => match number(body, 0)?.cast_signed() {
                 0 => {}
