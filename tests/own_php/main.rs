@@ -4,6 +4,7 @@
 mod deaths;
 mod ends;
 mod limits;
+mod many;
 mod on_demand;
 mod own_calls;
 mod poison;

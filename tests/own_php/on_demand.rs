@@ -9,7 +9,7 @@ use weir_test::{Setup, Weir, php, wait_until};
 use super::{masters, pid, pool_status, setup, workers};
 
 /// Pools named `p0`, `p1`, … with these lines, each with a site of its name.
-fn pools(setup: Setup, count: usize, lines: &str) -> Setup {
+pub(super) fn pools(setup: Setup, count: usize, lines: &str) -> Setup {
     let root = setup.root();
     (0..count).fold(setup, |setup, number| {
         setup.more(&format!(
@@ -22,7 +22,7 @@ fn pools(setup: Setup, count: usize, lines: &str) -> Setup {
 }
 
 /// Asks the site with this name; the status.
-fn ask(weir: &Weir, host: &str) -> u16 {
+pub(super) fn ask(weir: &Weir, host: &str) -> u16 {
     weir.request("GET", "/pid.php", &[("Host", host)], b"")
         .status
 }

@@ -1,6 +1,6 @@
 //! Tables → [`Config`]: resolves names to indices, fills in defaults, and reports settings that do not fit together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::{
     document::{Document, Named, PoolTables, SiteTables},
@@ -16,7 +16,7 @@ use crate::{
     queue::{NO_REPORT, queue},
     rows::{self, Row, Section, log::FACILITIES},
     scalar, servers,
-    settings::{self, Overlay},
+    settings::{self, Overlay, PoolNames},
     sink::Sink,
     texts::show_size,
     tls,
@@ -25,11 +25,7 @@ use crate::{
 
 /// Builds the configuration from a document. The caller may use the result only if `sink` has no errors.
 pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) -> Config {
-    let pool_names: Vec<String> = document
-        .pools
-        .iter()
-        .map(|tables| tables.pool.name.clone())
-        .collect();
+    let pool_names = PoolNames::of(&document.pools);
     let mut listeners = listeners(&document.listeners, &pool_names, sink);
     let mut sites = sites(&document.sites, &document.listeners, &pool_names, sink);
     let certificates = tls::certificates(document, &mut listeners, &mut sites, sink);
@@ -55,7 +51,7 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
     config
 }
 
-fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
+pub(crate) fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
     const PER_ADDRESS: &str = "max_connections_per_address";
     let mut server: Server = entries.fields(None);
     if !entries.is_written("max_connections") {
@@ -94,7 +90,7 @@ pub(crate) fn default_server_software() -> String {
 fn sites(
     tables: &[SiteTables],
     listeners: &[Named],
-    pools: &[String],
+    pools: &PoolNames<'_>,
     sink: &mut Sink,
 ) -> Vec<Site> {
     let mut owners = HostOwners {
@@ -234,7 +230,12 @@ impl<'t> HostOwners<'t> {
     }
 }
 
-fn routes(tables: &[Entries], site: &Overlay, pools: &[String], sink: &mut Sink) -> Vec<Route> {
+fn routes(
+    tables: &[Entries],
+    site: &Overlay,
+    pools: &PoolNames<'_>,
+    sink: &mut Sink,
+) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::with_capacity(tables.len());
     let mut takes_all = false;
     for entries in tables {
@@ -639,6 +640,16 @@ fn check_sessions(document: &Document, config: &Config, sink: &mut Sink) {
     }
 }
 
+/// The pools of sites and routes.
+fn used_pools(config: &Config) -> HashSet<usize> {
+    let settings = config.sites.iter().flat_map(|site| {
+        let routes = site.routes.iter().map(|route| &route.settings);
+        std::iter::once(&site.settings).chain(routes)
+    });
+    let pools = settings.filter_map(|settings| settings.pool);
+    pools.map(|pool| pool.0).collect()
+}
+
 /// Reports sections that are not used, and sections that are missing.
 fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
     let only_egress = config.egress.is_some() && !document.has_listeners && !document.has_sites;
@@ -697,11 +708,9 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
             );
         }
     }
+    let used = used_pools(config);
     for (index, tables) in document.pools.iter().enumerate() {
-        let uses = |pool: Option<crate::model::PoolId>| pool.is_some_and(|pool| pool.0 == index);
-        let used = config.sites.iter().any(|site| {
-            uses(site.settings.pool) || site.routes.iter().any(|route| uses(route.settings.pool))
-        });
+        let used = used.contains(&index);
         let listens = |listener: &Listener| match &listener.protocol {
             Protocol::FastCgi(fastcgi) => fastcgi.pool.0 == index,
             Protocol::Http | Protocol::AgentCheck(_) => false,

@@ -59,6 +59,15 @@ pub(crate) struct EgressTables {
 }
 
 impl Document {
+    /// Reads `[server]` alone.
+    pub(crate) fn read_server(root: &DeTable<'_>, folder: &Path, sink: &mut Sink) -> Entries {
+        let mut walk = Walk { folder, sink };
+        match root.get("server") {
+            Some(node) => walk.single(Section::Server, "server", node),
+            None => Entries::none(Section::Server, "server", 0..0),
+        }
+    }
+
     /// Reads the tables of a file. Relative paths are relative to `folder`.
     pub(crate) fn read(root: &DeTable<'_>, folder: &Path, sink: &mut Sink) -> Self {
         let mut document = Self {

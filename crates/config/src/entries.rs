@@ -1,11 +1,14 @@
 //! Tables of the file → [`Entries`]: the keys of one table. Each key is known, allowed in the table and of the right
 //! type.
 
-use core::ops::Range;
+use core::{
+    any::{Any, TypeId},
+    ops::Range,
+};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     path::Path,
-    sync::LazyLock,
+    sync::{LazyLock, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -18,7 +21,7 @@ use crate::{
     field::Field,
     fields::Fields,
     foreign,
-    rows::{self, Default as RowDefault, Kind, Row, Section},
+    rows::{self, Default as RowDefault, Kind, Quick, Row, Section},
     scalar,
     sink::Sink,
     value::{Reader, Value, type_of},
@@ -203,15 +206,26 @@ impl Entries {
     /// All fields of a struct that keys of this table fill. A key that is not written here: as in `base`; without it,
     /// the row's default.
     pub(crate) fn fields<T: Fields>(&self, base: Option<&T>) -> T {
-        let mut fields = base.cloned().unwrap_or_default();
-        for row in rows::of(self.section) {
-            if (base.is_none() || self.is_written(row.name))
-                && let Some(field) = fields.field_mut(row.name)
-            {
+        let mut fields = match base {
+            Some(base) => base.clone(),
+            None => defaults_of(self.section),
+        };
+        for row in self
+            .names()
+            .filter_map(|name| rows::find(self.section, name))
+        {
+            if let Some(field) = fields.field_mut(row.name) {
                 field.set(self.value_of(row), row);
             }
         }
         fields
+    }
+
+    /// The keys that the file has: valid, wrong or misspelt.
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        let wrong = self.wrong.iter();
+        let wrong = wrong.filter(|name| !self.written.contains_key(*name));
+        self.written.keys().chain(wrong).copied()
     }
 
     pub(crate) fn bool(&self, name: &str) -> bool {
@@ -386,15 +400,32 @@ fn dotted_pm(table: &DeTable<'_>, sink: &mut Sink) -> Vec<&'static str> {
 
 /// The row's default. It is parsed once: thousands of tables may need it.
 fn default_of(row: &'static Row) -> Option<Value> {
-    static PARSED: LazyLock<HashMap<(Section, &'static str), Value>> = LazyLock::new(|| {
-        let parsed = |row: &'static Row| {
-            let default = parsed_default(row)?;
-            Some(((*row.sections.first()?, row.name), default))
-        };
-        rows::all().filter_map(parsed).collect()
+    static PARSED: LazyLock<[HashMap<&'static str, Value, Quick>; 12]> = LazyLock::new(|| {
+        Section::ALL.map(|section| {
+            let rows = rows::all().filter(|row| row.sections.first() == Some(&section));
+            rows.filter_map(|row| Some((row.name, parsed_default(row)?)))
+                .collect()
+        })
     });
     let section = row.sections.first()?;
-    PARSED.get(&(*section, row.name)).cloned()
+    PARSED[*section as usize].get(row.name).cloned()
+}
+
+/// A struct with the defaults of a section's rows. It is made once: thousands of tables may begin with it.
+fn defaults_of<T: Fields>(section: Section) -> T {
+    type Made = HashMap<(TypeId, Section), Box<dyn Any + Send>>;
+    static MADE: LazyLock<Mutex<Made>> = LazyLock::new(Mutex::default);
+    let mut all = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let made = all.entry((TypeId::of::<T>(), section)).or_insert_with(|| {
+        let mut fields = T::default();
+        for row in rows::of(section) {
+            if let Some(field) = fields.field_mut(row.name) {
+                field.set(default_of(row), row);
+            }
+        }
+        Box::new(fields)
+    });
+    made.downcast_ref::<T>().cloned().unwrap_or_default()
 }
 
 /// The row's default, parsed like a value from the file.
@@ -436,6 +467,27 @@ mod tests {
             if let RowDefault::Value(text) = row.default {
                 assert!(default_of(row).is_some(), "{} = {text}", row.name);
             }
+        }
+    }
+
+    /// [`defaults_of`] sets a field, and the table sets it again.
+    #[test]
+    fn a_written_value_replaces_the_default_of_a_table() {
+        let added = |row: &&Row| {
+            matches!(
+                row.kind,
+                Kind::Params
+                    | Kind::HeaderTemplates
+                    | Kind::RequestHeaderTemplates
+                    | Kind::SecretHeaders
+                    | Kind::Folders
+                    | Kind::ErrorPages
+                    | Kind::Types
+            )
+        };
+        for row in rows::all().filter(added) {
+            // What is written would be added to it.
+            assert!(default_of(row).is_none(), "{} has a default", row.name);
         }
     }
 

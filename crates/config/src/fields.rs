@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// A struct whose fields keys fill.
-pub(crate) trait Fields: Clone + Default {
+pub(crate) trait Fields: Clone + Default + Send + 'static {
     /// The field of a key; `None`: the key does not fill a field alone.
     fn field(&self, key: &str) -> Option<&dyn Field>;
 

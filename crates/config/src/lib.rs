@@ -83,6 +83,13 @@ pub struct Places {
 }
 
 impl Places {
+    /// The places of a text that was read without them.
+    pub fn of_text(text: &str, env: &Environment) -> Self {
+        with_root(text, &mut Sink::default(), |root, sink| {
+            places(&Document::read(root, &env.folder, sink))
+        })
+    }
+
     /// Byte range of the key's value. If the key is not written: of the nearest table around it, else `0..0`.
     pub fn of(&self, path: &str) -> Range<usize> {
         let mut path = path;
@@ -103,23 +110,88 @@ impl Places {
 /// # Errors
 /// All problems, warnings included, in the order of the text.
 pub fn read(file_name: &str, text: &str, env: &Environment) -> Result<Checked, Diagnostics> {
-    let shared: Arc<str> = Arc::from(text);
+    let places = |document: &Document| places(document);
+    let (config, warnings, places) = read_with(file_name, text, env, places)?;
+    Ok(Checked {
+        config,
+        warnings,
+        places,
+    })
+}
+
+/// As [`read`], for callers that need no places, which take time and memory with thousands of tables. Returns the
+/// configuration and warnings.
+///
+/// # Errors
+/// As [`read`].
+pub fn load(
+    file_name: &str,
+    text: &str,
+    env: &Environment,
+) -> Result<(Config, Diagnostics), Diagnostics> {
+    let (config, warnings, ()) = read_with(file_name, text, env, |_| ())?;
+    Ok((config, warnings))
+}
+
+/// As [`read`], for callers that only need the configuration.
+///
+/// # Errors
+/// As [`read`].
+pub fn parse(file_name: &str, text: &str, env: &Environment) -> Result<Config, Diagnostics> {
+    load(file_name, text, env).map(|(config, _)| config)
+}
+
+/// Reads `[server]` alone, for commands that only need the address of the admin interface. Errors in other tables do not
+/// matter.
+///
+/// # Errors
+/// The problems of this table, and of the text as TOML.
+pub fn read_server(file_name: &str, text: &str, env: &Environment) -> Result<Server, Diagnostics> {
     let mut sink = Sink::default();
-    let readable = syntax::readable(text, &mut sink);
-    let (root, _) = toml::de::DeTable::parse_recoverable(&readable);
-    let document = Document::read(root.get_ref(), &env.folder, &mut sink);
-    let config = build::config(&document, env, &mut sink);
+    let server = with_root(text, &mut sink, |root, sink| {
+        let entries = Document::read_server(root, &env.folder, sink);
+        build::server(&entries, env, sink)
+    });
+    let failed = sink.has_errors();
+    let diagnostics = Diagnostics::new(file_name, Arc::from(text), sink.into_found());
+    if failed { Err(diagnostics) } else { Ok(server) }
+}
+
+fn read_with<T>(
+    file_name: &str,
+    text: &str,
+    env: &Environment,
+    note: impl FnOnce(&Document) -> T,
+) -> Result<(Config, Diagnostics, T), Diagnostics> {
+    let mut sink = Sink::default();
+    let (config, noted) = with_root(text, &mut sink, |root, sink| {
+        let document = Document::read(root, &env.folder, sink);
+        let config = build::config(&document, env, sink);
+        (config, note(&document))
+    });
     let failed = sink.has_errors();
     scalar::forget_compiled();
-    let diagnostics = Diagnostics::new(file_name, shared, sink.into_found());
-    match failed {
-        true => Err(diagnostics),
-        false => Ok(Checked {
-            config,
-            warnings: diagnostics,
-            places: places(&document),
-        }),
+    let diagnostics = Diagnostics::new(file_name, Arc::from(text), sink.into_found());
+    if failed {
+        Err(diagnostics)
+    } else {
+        Ok((config, diagnostics, noted))
     }
+}
+
+/// Parses a text, and reports what is not TOML. What can be read nevertheless is given to `read`.
+fn with_root<T>(
+    text: &str,
+    sink: &mut Sink,
+    read: impl FnOnce(&toml::de::DeTable<'_>, &mut Sink) -> T,
+) -> T {
+    let (root, errors) = toml::de::DeTable::parse_recoverable(text);
+    if errors.is_empty() {
+        return read(root.get_ref(), sink);
+    }
+    let readable = syntax::readable(text, sink);
+    let (root, _) = toml::de::DeTable::parse_recoverable(&readable);
+    read(root.get_ref(), sink)
 }
 
 /// The name that was most likely meant, if one is similar to `written`.
@@ -128,14 +200,6 @@ pub fn nearest_name<'n>(
     names: impl IntoIterator<Item = &'n str>,
 ) -> Option<&'n str> {
     scalar::nearest(written, names)
-}
-
-/// As [`read`], for callers that only need the configuration.
-///
-/// # Errors
-/// As [`read`].
-pub fn parse(file_name: &str, text: &str, env: &Environment) -> Result<Config, Diagnostics> {
-    read(file_name, text, env).map(|checked| checked.config)
 }
 
 fn places(document: &Document) -> Places {

@@ -7,13 +7,13 @@ use crate::{
     entries::Entries,
     model::{Address, AgentCheck, FastCgi, Listener, PoolId, Protocol},
     rows::{self, Section},
-    settings,
+    settings::{self, PoolNames},
     sink::Sink,
     value::Value,
 };
 
 /// The listeners, in the order of the file.
-pub(crate) fn listeners(tables: &[Named], pools: &[String], sink: &mut Sink) -> Vec<Listener> {
+pub(crate) fn listeners(tables: &[Named], pools: &PoolNames<'_>, sink: &mut Sink) -> Vec<Listener> {
     let mut seen: HashMap<Address, &str> = HashMap::new();
     let mut listeners = Vec::with_capacity(tables.len());
     for Named { name, entries } in tables {
@@ -69,7 +69,7 @@ fn protocol(
     name: &str,
     entries: &Entries,
     address: &Address,
-    pools: &[String],
+    pools: &PoolNames<'_>,
     sink: &mut Sink,
 ) -> Protocol {
     let spoken = spoken(entries);

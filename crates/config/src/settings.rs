@@ -1,8 +1,9 @@
 //! The keys that sites and routes share: the settings of a site, overridden by those of a route.
 
-use std::sync::LazyLock;
+use std::{collections::HashMap, sync::LazyLock};
 
 use crate::{
+    document::PoolTables,
     entries::Entries,
     model::{Alias, PathPattern, PoolId, Settings},
     scalar,
@@ -20,11 +21,32 @@ pub(crate) struct Overlay {
     root_written: bool,
 }
 
+/// The NAMEs of all pools. Thousands of sites may look for theirs.
+pub(crate) struct PoolNames<'d> {
+    in_order: Vec<&'d str>,
+    ids: HashMap<&'d str, PoolId>,
+}
+
+impl<'d> PoolNames<'d> {
+    pub(crate) fn of(pools: &'d [PoolTables]) -> Self {
+        let in_order: Vec<&str> = pools.iter().map(|tables| &*tables.pool.name).collect();
+        let ids = in_order.iter().enumerate();
+        Self {
+            ids: ids.map(|(index, name)| (*name, PoolId(index))).collect(),
+            in_order,
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<PoolId> {
+        self.ids.get(name).copied()
+    }
+}
+
 /// Reads the settings of a site, or of a route on top of its site's.
 pub(crate) fn read(
     entries: &Entries,
     site: Option<&Overlay>,
-    pools: &[String],
+    pools: &PoolNames<'_>,
     sink: &mut Sink,
 ) -> Overlay {
     let base = site.map(|site| &site.settings);
@@ -69,18 +91,18 @@ pub(crate) fn read(
     }
 }
 
-pub(crate) fn pool(entries: &Entries, pools: &[String], sink: &mut Sink) -> Option<PoolId> {
+pub(crate) fn pool(entries: &Entries, pools: &PoolNames<'_>, sink: &mut Sink) -> Option<PoolId> {
     let name = entries.text("pool").filter(|text| !text.is_empty())?;
-    let found = pools.iter().position(|pool| *pool == name);
+    let found = pools.find(&name);
     if found.is_none() {
-        let hint = match pools.is_empty() {
+        let hint = match pools.in_order.is_empty() {
             true => format!("add [pool.{name}]"),
-            false => scalar::suggestion(&name, pools.iter().map(String::as_str))
+            false => scalar::suggestion(&name, pools.in_order.iter().copied())
                 .unwrap_or_else(|| format!("add [pool.{name}]")),
         };
         sink.error_of_whole(entries.span("pool"), format!("unknown pool {name:?}"), hint);
     }
-    found.map(PoolId)
+    found
 }
 
 /// The folder that replaces a route's prefix.

@@ -8,8 +8,8 @@ use weir_sys::{identity::Identity, process::Exit, socket_owners::Owner};
 use super::{
     Action, BadMessage, CallSource, CertificateOrder, CertificateOrders, Challenges, DemandReport,
     DrainStatus, EgressFiles, GivenCertificate, GivenChallenge, Health, Jail, ManagerCounts,
-    OldGeneration, ProcessUse, Reactors, Source, TicketSecrets, TlsFiles, ToGateway, ToManager,
-    WorkerRequest, WorkerTotals,
+    OldGeneration, PoolUse, ProcessUse, Reactors, Source, TicketSecrets, TlsFiles, ToGateway,
+    ToManager, WorkerRequest, WorkerTotals,
     wire::{Field, Message, Reader, Writer, fields, messages, nested},
 };
 
@@ -28,7 +28,7 @@ messages! {
     11 => PoolDown { pool, message },
     12 => Drain { last },
     13 => Stop,
-    14 => PoolReady { pool, generation, version, exposed },
+    14 => PoolsReady { generation, version, exposed, pools },
     15 => StartFailed { pool, count },
     16 => Memory { pool, worker_cost, available, pressure },
     17 => ActionDone { id, done, text },
@@ -38,7 +38,7 @@ messages! {
     41 => WindowToken(token),
     42 => Decline { on },
     43 => Limits { pool, max_children, maxconn },
-    44 => PoolUse { pool, all, worker_memory },
+    44 => PoolUse { pools },
     45 => OwnUse { manager, gateway, counts },
     46 => EgressListener { listener; socket },
     47 => EgressFiles(; file),
@@ -128,6 +128,7 @@ fields! {
     Reactors { most, elastic }
     WorkerRequest { script, method, uri, elapsed, number }
     ProcessUse { cpu, memory, files }
+    PoolUse { all, worker_memory }
     ManagerCounts { reloads, failed_reloads, gateway_restarts, gateway_hangs, oom_kills, reload_waits }
     DrainStatus { connections, requests, calls, longest, request }
     OldGeneration { number, gateway, since, left, holding }

@@ -198,7 +198,7 @@ pub enum ToGateway<F = OwnedFd> {
         worker: u32,
         /// Its process id.
         pid: u32,
-        /// The generation of its pool ([`PoolReady`](Self::PoolReady)).
+        /// The generation of its pool ([`PoolsReady`](Self::PoolsReady)).
         generation: u32,
         /// It has had a connection before, so a new gateway does not know how many requests it has processed.
         used: bool,
@@ -226,17 +226,17 @@ pub enum ToGateway<F = OwnedFd> {
         /// Why, for the log.
         message: String,
     },
-    /// Workers of the pool can be requested; they belong to this generation. Workers of earlier generations are
+    /// Workers of these pools can be requested; they belong to this generation. Workers of earlier generations are
     /// replaced: for each new worker an old one is withdrawn, either an idle one, or a busy one after its request.
-    PoolReady {
-        /// Index into `Config::pools`.
-        pool: u16,
+    PoolsReady {
         /// Counts up from 1.
         generation: u32,
         /// The version of their PHP: `8.2.29`; empty if they do not run weir's PHP.
         version: String,
         /// `expose_php`: whether answers name the version.
         exposed: bool,
+        /// Indices into `Config::pools`; [`MOST_READY`] at most.
+        pools: Vec<u16>,
     },
     /// This many of the requested workers could not be started.
     StartFailed {
@@ -280,14 +280,10 @@ pub enum ToGateway<F = OwnedFd> {
         /// Maximum of requests at work at once; `None`: unchanged.
         maxconn: Option<u32>,
     },
-    /// What a pool's processes use; sent if the gateway has asked ([`ToManager::Measure`]).
+    /// What pools' processes use; sent if the gateway has asked ([`ToManager::Measure`]).
     PoolUse {
-        /// Index into `Config::pools`.
-        pool: u16,
-        /// The sum for all of them, including the master of PHP.
-        all: ProcessUse,
-        /// Memory of a worker, the mean of some workers, bytes; 0: not known.
-        worker_memory: u64,
+        /// The pools, by index into `Config::pools`; [`MOST_USES`] at most.
+        pools: Vec<(u16, PoolUse)>,
     },
     /// What weir's own processes use, and the manager's counters; the last message of the answer to
     /// [`ToManager::Measure`].
@@ -443,7 +439,7 @@ pub enum ToManager {
         /// The action.
         action: Action,
     },
-    /// Measure what the processes use. The answer is `PoolUse` for each pool, then `OwnUse`.
+    /// Measure what the processes use. The answer is `PoolUse` with all pools, in as many messages as that takes, then `OwnUse`.
     Measure,
     /// Which of these workers has a socket open? Answered with [`ToGateway::Owner`]; the answer is `Later` if
     /// the manager has spent too much time on such questions recently.
@@ -781,6 +777,12 @@ pub const MOST_ADDRESSES: usize = 128;
 /// Maximum size of a message, bytes. An identity with all the 65,536 groups that Linux allows needs 256 KiB, but such
 /// users do not exist in practice; 4,096 groups, a path and a text fit.
 const MAX_MESSAGE: usize = 32 * 1024;
+
+/// Maximum number of pools in a [`ToGateway::PoolsReady`].
+pub const MOST_READY: usize = 8192;
+
+/// Maximum number of pools in a [`ToGateway::PoolUse`].
+pub const MOST_USES: usize = 512;
 
 #[cfg(test)]
 mod tests;

@@ -63,7 +63,7 @@ pub struct LastReload {
 }
 
 /// What a pool's processes use.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolUse {
     pub all: ProcessUse,
     /// Memory of a worker, the mean of some workers, bytes; 0: not known.
@@ -98,9 +98,9 @@ impl ManagerReports {
         let _ = tokio::time::timeout(patience, completed).await;
     }
 
-    /// The manager reports a pool.
-    pub fn pool(&self, pool: u16, taken: PoolUse) {
-        self.last().pools.insert(pool, taken);
+    /// The manager reports pools.
+    pub fn pools(&self, taken: Vec<(u16, PoolUse)>) {
+        self.last().pools.extend(taken);
     }
 
     /// The manager reports an earlier configuration that is finishing.

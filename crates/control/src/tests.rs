@@ -51,6 +51,10 @@ fn limits() -> impl Strategy<Value = (Option<u32>, Option<u32>)> {
     any::<(Option<u32>, Option<u32>)>()
 }
 
+fn pool_use() -> impl Strategy<Value = PoolUse> {
+    (process_use(), any::<u64>()).prop_map(|(all, worker_memory)| PoolUse { all, worker_memory })
+}
+
 fn process_use() -> impl Strategy<Value = ProcessUse> {
     any::<(u64, u64, u64)>().prop_map(|(cpu, memory, files)| ProcessUse { cpu, memory, files })
 }
@@ -130,13 +134,8 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
             max_children,
             maxconn
         }),
-        (any::<u16>(), process_use(), any::<u64>()).prop_map(|(pool, all, worker_memory)| {
-            ToGateway::PoolUse {
-                pool,
-                all,
-                worker_memory,
-            }
-        }),
+        prop::collection::vec((any::<u16>(), pool_use()), 0..4)
+            .prop_map(|pools| ToGateway::PoolUse { pools }),
         (process_use(), process_use(), any::<[u64; 6]>()).prop_map(|(manager, gateway, counts)| {
             ToGateway::OwnUse {
                 manager,
@@ -213,14 +212,20 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
             }
         }),
         (any::<u16>(), ".*").prop_map(|(pool, message)| ToGateway::PoolDown { pool, message }),
-        (any::<u16>(), any::<u32>(), ".*", any::<bool>()).prop_map(
-            |(pool, generation, version, exposed)| ToGateway::PoolReady {
-                pool,
-                generation,
-                version,
-                exposed,
-            }
-        ),
+        (
+            any::<u32>(),
+            ".*",
+            any::<bool>(),
+            prop::collection::vec(any::<u16>(), 0..4)
+        )
+            .prop_map(
+                |(generation, version, exposed, pools)| ToGateway::PoolsReady {
+                    generation,
+                    version,
+                    exposed,
+                    pools,
+                }
+            ),
         (any::<u16>(), any::<u32>())
             .prop_map(|(pool, count)| ToGateway::StartFailed { pool, count }),
         (any::<u16>(), any::<u64>(), any::<u64>(), any::<bool>()).prop_map(

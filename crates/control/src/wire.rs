@@ -13,7 +13,8 @@ use std::{
 };
 
 use super::{
-    BadMessage, CertificateOrder, GivenCertificate, GivenChallenge, MOST_ADDRESSES, ToManager,
+    BadMessage, CertificateOrder, GivenCertificate, GivenChallenge, MOST_ADDRESSES, MOST_READY,
+    MOST_USES, PoolUse, ToManager,
 };
 
 /// A value that a packet can contain.
@@ -316,6 +317,15 @@ trait Element: Field {
 /// Groups and users.
 impl Element for u32 {
     const MOST: usize = 65_536;
+}
+
+/// Pools.
+impl Element for u16 {
+    const MOST: usize = MOST_READY;
+}
+
+impl Element for (u16, PoolUse) {
+    const MOST: usize = MOST_USES;
 }
 
 impl Element for IpAddr {

@@ -76,7 +76,7 @@ use super::{own_calls::Candidate, tally::Tally, worker_conn::WorkerConn};
 pub(crate) struct PoolHandle {
     /// Index into the configuration's pools.
     pub(crate) id: u16,
-    pub(crate) settings: Settings,
+    pub(crate) settings: &'static Settings,
     /// A process gets this many requests and is then replaced.
     process_requests: u64,
     /// The process ends by itself at that number; one that another gateway used before may be about to end.
@@ -110,7 +110,7 @@ pub(crate) struct PoolHandle {
 pub(crate) struct PoolParts<'p> {
     /// Index into the configuration's pools.
     pub(crate) id: u16,
-    pub(crate) settings: Settings,
+    pub(crate) settings: &'static Settings,
     /// The gateway's chroot folder; the sockets of servers are named as seen from outside.
     pub(crate) chroot: Option<&'p Path>,
     /// Number of processors that weir may use.

@@ -199,7 +199,7 @@ fn own_page(
         noted.note = record
             .params
             .as_ref()
-            .and_then(|params| note_of_page(&pool.settings, params, &head));
+            .and_then(|params| note_of_page(pool.settings, params, &head));
     }
     Some(page.script_reply(head_only))
 }

@@ -121,7 +121,7 @@ use self::{
 
 /// What all reactors share.
 pub(crate) struct Gateway {
-    pub(crate) config: Config,
+    pub(crate) config: &'static Config,
     /// The timeouts of the connections of each listener.
     pub(crate) timeouts: Vec<Timeouts>,
     /// The CGI parameters that are the same for all requests over http, and over https, encoded.
@@ -264,6 +264,7 @@ pub fn run(
         tls,
     };
     // It lives as long as the process: so reactors, connections and requests refer to it without counting.
+    let config: &'static Config = Box::leak(Box::new(config));
     let gateway: &'static Gateway = Box::leak(Box::new(Gateway::new(config, files, surroundings)?));
     if let (Some((settings, given, resolver)), Some(log)) = (egress, &gateway.egress_log) {
         let beside = Beside {
@@ -400,7 +401,11 @@ struct Surroundings {
 }
 
 impl Gateway {
-    fn new(config: Config, files: Files, surroundings: Surroundings) -> Result<Gateway, String> {
+    fn new(
+        config: &'static Config,
+        files: Files,
+        surroundings: Surroundings,
+    ) -> Result<Gateway, String> {
         let Surroundings {
             reach,
             cores,
@@ -410,20 +415,20 @@ impl Gateway {
             tls,
         } = surroundings;
         let chroot = reach.chroot.clone();
-        let router = Arc::new(Router::with_reach(&config, reach)?);
+        let router = Arc::new(Router::with_reach(config, reach)?);
         let mut tls = tls;
         let quic = quic::Quic::new(tls.as_mut().map(|given| std::mem::take(&mut given.quic)))?;
-        let tls = tls::server(&config, tls, &router, (reactors.most, &manager))?;
+        let tls = tls::server(config, tls, &router, (reactors.most, &manager))?;
         let tally = Arc::new(Tally::new(
             reactors.most,
             config.sites.len(),
             config.pools.len(),
         ));
         let as_fpm = config.log.error_format == ErrorFormat::Fpm;
-        let pool = |(id, pool): (usize, &weir_config::Pool)| {
+        let pool = |(id, pool): (usize, &'static weir_config::Pool)| {
             PoolHandle::new(PoolParts {
                 id: id as u16,
-                settings: pool.clone(),
+                settings: pool,
                 chroot: chroot.as_deref(),
                 cores,
                 as_fpm,
@@ -456,10 +461,10 @@ impl Gateway {
         Ok(Gateway {
             params: ["http", "https"].map(|scheme| params::of_all(scheme, &server.server_software)),
             timeouts: config.listeners.iter().map(connection::timeouts).collect(),
-            egress_log: logs::egress(&config, files.egress_log, &access_log)
+            egress_log: logs::egress(config, files.egress_log, &access_log)
                 .map_err(|error| format!("cannot write the log of calls: {error}"))?,
             access_log,
-            pool_logs: logs::pools(&config, files.pool_logs)?,
+            pool_logs: logs::pools(config, files.pool_logs)?,
             spool_space: SpoolSpace::new(spool_dir, server.max_spool),
             compressors: Compressors::new(
                 match server.compress_threads {
@@ -477,7 +482,7 @@ impl Gateway {
                 reactors.most,
                 config.listeners.len(),
             ),
-            rates: has_rate(&config).then(|| Rates::new(server.max_rate_clients)),
+            rates: has_rate(config).then(|| Rates::new(server.max_rate_clients)),
             reactors: Reactors::new(reactors),
             failures: Failures::default(),
             history: History::new(tally.clone()),

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use weir_control::{PoolUse, ToGateway, ToManager};
+use weir_control::{ToGateway, ToManager};
 use weir_observe::{clock, error_log};
 use weir_pool::MemoryView;
 
@@ -68,11 +68,21 @@ fn perform(gateway: &'static Gateway, message: ToGateway) {
         ToGateway::Former { id, found, later } => gateway.owners.told_former(id, found, later),
         ToGateway::ActionDone { id, done, text } => gateway.actions.done(id, done, text),
         ToGateway::Decline { on } => gateway.declines.store(on, Relaxed),
-        ToGateway::PoolUse {
-            pool,
-            all,
-            worker_memory,
-        } => gateway.reports.pool(pool, PoolUse { all, worker_memory }),
+        ToGateway::PoolUse { pools } => gateway.reports.pools(pools),
+        ToGateway::PoolsReady {
+            generation,
+            version,
+            exposed,
+            pools,
+        } => {
+            let handles = pools
+                .iter()
+                .map(|pool| gateway.pools.get(usize::from(*pool)));
+            for pool in handles.flatten() {
+                pool.has_php(&version, exposed);
+                pool.ready(generation);
+            }
+        }
         ToGateway::OwnUse {
             manager,
             gateway: own,
@@ -112,7 +122,6 @@ fn perform_for_pool(pools: &[&'static PoolHandle], message: ToGateway) {
     let number = match &message {
         ToGateway::Worker { pool, .. }
         | ToGateway::WorkerExited { pool, .. }
-        | ToGateway::PoolReady { pool, .. }
         | ToGateway::PoolDown { pool, .. }
         | ToGateway::StartFailed { pool, .. }
         | ToGateway::Memory { pool, .. }
@@ -150,15 +159,6 @@ fn perform_for_pool(pools: &[&'static PoolHandle], message: ToGateway) {
             killed,
             ..
         } => pool.worker_exited(worker, exit, killed),
-        ToGateway::PoolReady {
-            generation,
-            version,
-            exposed,
-            ..
-        } => {
-            pool.has_php(version, exposed);
-            pool.ready(generation);
-        }
         ToGateway::PoolDown { message, .. } => pool.down(message),
         ToGateway::StartFailed { count, .. } => pool.start_failed(count as usize),
         ToGateway::Memory {

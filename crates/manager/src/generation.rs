@@ -740,6 +740,11 @@ pub(super) fn say_listeners(generation: &Generation) {
                 None => "reports a pool to HAProxy".to_owned(),
             },
             Protocol::Http if sites.is_empty() => "no site".to_owned(),
+            Protocol::Http if sites.len() > MOST_SITES => format!(
+                "{} and {} more sites",
+                sites[..MOST_SITES].join(", "),
+                sites.len() - MOST_SITES
+            ),
             Protocol::Http => sites.join(", "),
         };
         log::info!(listen = listener; "listens on {address}: {whom}");
@@ -769,6 +774,9 @@ pub(super) fn said(holding: &DrainStatus) -> String {
     }
     text
 }
+
+/// How many sites of a listener are named in the log.
+const MOST_SITES: usize = 20;
 
 /// How many characters of a request are kept in such a report.
 const MAX_REQUEST: usize = 256;

@@ -112,7 +112,6 @@ struct Loaded {
     text: String,
     environment: Environment,
     config: Config,
-    places: Places,
     /// The parser's warnings.
     warnings: Option<String>,
     /// The admin interface, if the command line sets it.
@@ -126,14 +125,13 @@ struct Loaded {
 impl Loaded {
     /// Parses a text; the error has all diagnostics.
     fn parse(start: &Start<'_>, text: String) -> Result<Self, Failure> {
-        match weir_config::read(&start.name, &text, &start.environment) {
-            Ok(checked) => Ok(Self {
+        match weir_config::load(&start.name, &text, &start.environment) {
+            Ok((config, warnings)) => Ok(Self {
                 name: start.name.clone(),
                 text,
                 environment: start.environment.clone(),
-                config: checked.config,
-                places: checked.places,
-                warnings: (!checked.warnings.is_empty()).then(|| checked.warnings.to_string()),
+                config,
+                warnings: (!warnings.is_empty()).then(|| warnings.to_string()),
                 window: start.window.clone(),
                 window_tcp: start.window_tcp,
                 trace: start.trace,
@@ -161,9 +159,10 @@ impl Loaded {
             let lines: Vec<String> = problems.iter().map(plain).collect();
             return Failure::configuration(lines.join("\n"));
         }
+        let places = Places::of_text(&self.text, &self.environment);
         let diagnostic = |problem: Problem| Diagnostic {
             severity: Severity::Error,
-            span: self.places.of(&problem.key),
+            span: places.of(&problem.key),
             message: format!("{}: {}", problem.key, problem.cause),
             hint: Some(problem.mend),
         };

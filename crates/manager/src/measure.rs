@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir_control::{ManagerCounts, ProcessUse, ToGateway};
+use weir_control::{MOST_USES, ManagerCounts, PoolUse, ProcessUse, ToGateway};
 use weir_sys::process;
 
 use super::memory;
@@ -20,7 +20,7 @@ use super::memory;
 pub(super) struct Meter {
     pools: HashMap<u16, Cpu>,
     /// The last result, and when the next measurement is allowed.
-    last: Vec<(u16, ProcessUse, u64)>,
+    last: Vec<(u16, PoolUse)>,
     own: (ProcessUse, ProcessUse),
     due: Option<Instant>,
 }
@@ -63,11 +63,9 @@ impl Meter {
             self.own = (process(std::process::id()), gateway);
             self.due = Some(now + LEAST.max(now.elapsed() * SHARE));
         }
-        let pools = self.last.iter();
-        let pools = pools.map(|&(pool, all, worker_memory)| ToGateway::PoolUse {
-            pool,
-            all,
-            worker_memory,
+        let pools = self.last.chunks(MOST_USES);
+        let pools = pools.map(|pools| ToGateway::PoolUse {
+            pools: pools.to_vec(),
         });
         let (manager, gateway) = self.own;
         let own = ToGateway::OwnUse {
@@ -78,18 +76,18 @@ impl Meter {
         pools.chain([own]).collect()
     }
 
-    fn pool(&mut self, pids: &PoolPids) -> (u16, ProcessUse, u64) {
+    fn pool(&mut self, pids: &PoolPids) -> (u16, PoolUse) {
         let cpu = self.pools.entry(pids.pool).or_default();
         cpu.look(pids, cpu_of);
-        let worker = memory::cost(pids.workers.iter().copied()).unwrap_or(0);
+        let worker_memory = memory::cost(pids.workers.iter().copied()).unwrap_or(0);
         let masters = pids.masters.iter();
         let masters = masters.filter_map(|pid| memory::cost([*pid].into_iter()));
         let all = ProcessUse {
             cpu: cpu.total,
-            memory: worker * pids.workers.len() as u64 + masters.sum::<u64>(),
+            memory: worker_memory * pids.workers.len() as u64 + masters.sum::<u64>(),
             files: 0,
         };
-        (pids.pool, all, worker)
+        (pids.pool, PoolUse { all, worker_memory })
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) struct Spec {
     /// The PHP program with weir-php's object, or weir-php itself.
     pub(super) program: Program,
     /// The environment with which PHP is started; `config` has the environment of scripts.
-    pub(super) environment: Vec<(OsString, OsString)>,
+    pub(super) environment: Rc<[(OsString, OsString)]>,
     /// Its user; `None`: ours.
     pub(super) identity: Option<Identity>,
     /// The folder of its chroot, which it enters when PHP is loaded.
@@ -168,7 +168,7 @@ impl Masters {
                 Format::Fpm => format!("php-fpm: pool {}", spec.pool).into(),
             }),
             arguments: spec.program.arguments(),
-            environment: spec.program.environment(spec.environment.clone()),
+            environment: spec.program.environment(spec.environment.to_vec()),
             identity: spec.identity.clone(),
             chroot: None,
             may_chroot: spec.chroot.is_some(),

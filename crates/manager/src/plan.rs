@@ -120,6 +120,8 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         gateway: gateway.as_ref(),
         inherited,
         programs: HashMap::new(),
+        fpm_name: pools::fpm_name(),
+        environments: Default::default(),
         sites: pools::sites(config),
         warnings: Vec::new(),
         problems: &mut problems,

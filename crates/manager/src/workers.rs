@@ -30,13 +30,14 @@ mod zygote;
 
 use std::{
     cell::RefCell,
+    collections::BTreeMap,
     os::fd::BorrowedFd,
     rc::Rc,
     time::{Duration, Instant},
 };
 
 use weir_config::{Config, Pm};
-use weir_control::{ToGateway, WorkerRequest};
+use weir_control::{MOST_READY, ToGateway, WorkerRequest};
 use weir_observe::{
     error_log::About,
     events::{self, Ending, Stream},
@@ -296,9 +297,24 @@ impl Pools {
             if pool.down {
                 self.news.push(pool.is_down("no worker can start".into()));
             }
-            if pool.is_ready() {
-                self.news.push(pool.ready());
-            }
+        }
+        self.tell_ready();
+    }
+
+    /// Tells the gateway from which pools it may request workers: with a thousand pools, in a few messages.
+    fn tell_ready(&mut self) {
+        let mut alike: BTreeMap<_, Vec<u16>> = BTreeMap::new();
+        for pool in self.list.iter().filter(|pool| pool.is_ready()) {
+            alike.entry(pool.readiness()).or_default().push(pool.id);
+        }
+        for ((generation, (version, exposed)), pools) in alike {
+            let messages = pools.chunks(MOST_READY).map(|pools| ToGateway::PoolsReady {
+                generation,
+                version: version.to_owned(),
+                exposed,
+                pools: pools.to_vec(),
+            });
+            self.news.extend(messages);
         }
     }
 

@@ -48,7 +48,7 @@ pub struct SiteRates {
 }
 
 /// Totals of a pool in the last minute.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct PoolMinute {
     /// Its counters.
     pub totals: PoolTotals,
@@ -60,19 +60,36 @@ pub struct PoolMinute {
 struct Sample {
     /// [`clock::precise`]
     at: u64,
-    pools: Vec<PoolTotals>,
+    pools: Used<PoolTotals>,
     /// One per site, and one for requests that belong to no site.
-    sites: Vec<SiteTotals>,
+    sites: Used<SiteTotals>,
 }
 
 #[derive(Debug)]
 struct MinuteSample {
-    pools: Vec<PoolMinute>,
-    sites: Vec<TimeCounts>,
+    pools: Used<PoolMinute>,
+    sites: Used<TimeCounts>,
+}
+
+/// Values by index, without those that are as at the start: a machine may have thousands of sites and pools of which few
+/// are used.
+#[derive(Debug)]
+struct Used<T>(Vec<(usize, T)>);
+
+impl<T: Default + PartialEq> Used<T> {
+    fn of(all: impl Iterator<Item = T>) -> Self {
+        let none = T::default();
+        Self(all.enumerate().filter(|(_, one)| *one != none).collect())
+    }
+
+    fn get(&self, index: usize) -> Option<&T> {
+        let found = self.0.binary_search_by_key(&index, |(index, _)| *index);
+        Some(&self.0[found.ok()?].1)
+    }
 }
 
 /// Counters of a pool.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PoolTotals {
     /// Requests that asked for a worker.
     pub asked: u64,
@@ -92,7 +109,7 @@ pub struct PoolTotals {
     pub busy: u64,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct SiteTotals {
     requests: u64,
     failures: u64,
@@ -181,20 +198,16 @@ impl History {
         let sites = (0..self.tally.sites()).map(Some).chain([None]);
         Sample {
             at: clock::precise(),
-            pools,
-            sites: sites.map(|site| self.site_totals(site)).collect(),
+            pools: Used::of(pools.into_iter()),
+            sites: Used::of(sites.map(|site| self.site_totals(site))),
         }
     }
 
     fn minute_sample(&self, pools: &[PoolTotals]) -> MinuteSample {
         let pools = pools.iter().enumerate();
         MinuteSample {
-            pools: pools
-                .map(|(index, totals)| self.pool_so_far(index, totals))
-                .collect(),
-            sites: (0..self.tally.sites())
-                .map(|site| self.tally.site(Some(site)).times)
-                .collect(),
+            pools: Used::of(pools.map(|(index, totals)| self.pool_so_far(index, totals))),
+            sites: Used::of((0..self.tally.sites()).map(|site| self.tally.site(Some(site)).times)),
         }
     }
 

@@ -87,7 +87,10 @@ impl Page {
         let mut histogram = proto::Histogram::default();
         let mut count = 0;
         let mut buckets = Vec::with_capacity(SCRAPED_BOUNDS.len());
-        for (bound, within) in durations.bounds.iter().zip(&durations.counts) {
+        let nothing = (SCRAPED_BOUNDS.iter()).zip(&[0; SCRAPED_BOUNDS.len()]);
+        let nothing = nothing.filter(|_| durations.counts.is_empty());
+        let counted = durations.bounds.iter().zip(&durations.counts);
+        for (bound, within) in counted.chain(nothing) {
             count += within;
             if !SCRAPED_BOUNDS.contains(bound) {
                 continue;

@@ -5,7 +5,10 @@
 
 use std::{
     cell::Cell,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use serde_json::{Value, json};
@@ -62,7 +65,7 @@ pub struct PoolCounts {
 }
 
 /// Durations of waiting for a worker, of having one, and of the whole request.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct TimeCounts {
     pub wait: Durations,
     pub service: Durations,
@@ -84,14 +87,19 @@ struct Site {
     rate_limited: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
-    times: Times,
+    times: LazyTimes,
 }
 
 #[derive(Debug, Default)]
 struct Pool {
     left_running: AtomicU64,
-    times: Times,
+    times: LazyTimes,
 }
+
+/// They are made when the first request ends: a machine may have thousands of sites and pools of which few are used, and
+/// dozens of reactors.
+#[derive(Debug, Default)]
+struct LazyTimes(OnceLock<Box<Times>>);
 
 #[derive(Debug, Default)]
 struct Times {
@@ -131,16 +139,18 @@ impl Tally {
             add(&site.statuses[class], 1);
             add(&site.bytes_in, ended.bytes_in);
             add(&site.bytes_out, ended.bytes_out);
-            site.times.total.add_alone(total);
+            let times = site.times.get();
+            times.total.add_alone(total);
             if let Some((_, wait)) = pool {
-                site.times.wait.add_alone(wait);
+                times.wait.add_alone(wait);
             }
         }
         if let Some((pool, wait)) = pool
             && let Some(pool) = part.pools.get(usize::from(pool))
         {
-            pool.times.total.add_alone(total);
-            pool.times.wait.add_alone(wait);
+            let times = pool.times.get();
+            times.total.add_alone(total);
+            times.wait.add_alone(wait);
             add(&pool.left_running, u64::from(ended.left_running));
         }
     }
@@ -156,10 +166,10 @@ impl Tally {
     pub fn served(&self, site: Option<usize>, pool: u16, service: u64) {
         let (part, service) = (self.part(), Counted::of(service));
         if let Some(site) = part.site(site) {
-            site.times.service.add_alone(service);
+            site.times.get().service.add_alone(service);
         }
         if let Some(pool) = part.pools.get(usize::from(pool)) {
-            pool.times.service.add_alone(service);
+            pool.times.get().service.add_alone(service);
         }
     }
 
@@ -255,11 +265,18 @@ impl TimeCounts {
     }
 }
 
-impl Times {
+impl LazyTimes {
+    fn get(&self) -> &Times {
+        self.0.get_or_init(Box::default)
+    }
+
+    /// Nothing is added if nothing was counted.
     fn add_to(&self, counts: &mut TimeCounts) {
-        self.wait.add_to(&mut counts.wait);
-        self.service.add_to(&mut counts.service);
-        self.total.add_to(&mut counts.total);
+        if let Some(times) = self.0.get() {
+            times.wait.add_to(&mut counts.wait);
+            times.service.add_to(&mut counts.service);
+            times.total.add_to(&mut counts.total);
+        }
     }
 }
 
@@ -309,6 +326,18 @@ mod tests {
         assert_eq!(tally.site(None).statuses, [0, 0, 0, 1, 0]);
         let pool = tally.pool(0);
         assert_eq!((pool.left_running, pool.times.total.count()), (3, 3));
+    }
+
+    #[test]
+    fn what_nobody_uses_has_no_histograms() {
+        let tally = Tally::new(1, 2, 2);
+        count_as(0);
+        tally.served(Some(0), 0, 1_000);
+        let part = &tally.parts[0];
+        let made = |times: &LazyTimes| times.0.get().is_some();
+        assert!(made(&part.sites[0].times) && made(&part.pools[0].times));
+        assert!(!made(&part.sites[1].times) && !made(&part.pools[1].times));
+        assert_eq!(tally.pool(1).times.total.counts, Vec::<u64>::new());
     }
 
     #[test]

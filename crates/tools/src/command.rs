@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use weir_config::{Config, Diagnostics, Environment, Server, check_environment, read};
+use weir_config::{Config, Diagnostics, Environment, Server, check_environment, read, read_server};
 use weir_machine::{ThisMachine, findings::Severity, limits};
 use weir_manager::{EX_CONFIG, EX_SOFTWARE};
 use weir_observe::console;
@@ -58,14 +58,12 @@ impl Source {
         })
     }
 
-    /// The settings of the admin interface, among other things.
+    /// The settings of the admin interface, among other things. Other tables are not looked at.
     ///
     /// # Errors
-    /// The exit code, if the text has errors.
+    /// The exit code, if `[server]` has errors, or the text is not TOML.
     pub fn server(&self) -> Result<Server, ExitCode> {
-        let checked = read(&self.name, &self.text, &self.environment);
-        let checked = checked.map_err(|wrong| refuse(&wrong))?;
-        Ok(checked.config.server)
+        read_server(&self.name, &self.text, &self.environment).map_err(|wrong| refuse(&wrong))
     }
 
     /// Checks it, also against this machine; problems go to stderr.

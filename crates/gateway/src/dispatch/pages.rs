@@ -72,8 +72,8 @@ impl PoolHandle {
     }
 
     /// Notes the PHP version of the workers. `exposed`: answers may name it.
-    pub(crate) fn has_php(&self, version: String, exposed: bool) {
-        *self.php.lock().unwrap_or_else(PoisonError::into_inner) = (version, exposed);
+    pub(crate) fn has_php(&self, version: &str, exposed: bool) {
+        *self.php.lock().unwrap_or_else(PoisonError::into_inner) = (version.to_owned(), exposed);
     }
 
     /// The PHP version of the workers, and whether answers may name it; empty if they do not run weir's PHP.

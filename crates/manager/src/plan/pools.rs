@@ -1,6 +1,7 @@
 //! What the workers of each pool are started with.
 
 use std::{
+    cell::OnceCell,
     collections::HashMap,
     ffi::OsString,
     os::unix::{ffi::OsStrExt, fs::PermissionsExt},
@@ -32,12 +33,20 @@ pub(super) struct Pools<'a> {
     pub(super) inherited: OpenFiles,
     /// The PHP programs that were already searched: a thousand pools may use the same one.
     pub(super) programs: HashMap<Option<String>, FoundPhp>,
+    /// The name of this process in process lists, if it is PHP-FPM's: then PHP's processes have it, too.
+    pub(super) fpm_name: Option<String>,
+    /// The environments with which PHP is started, for pools whose scripts must not have what is for `[egress]`, and for
+    /// others. They are made once: a thousand pools share them.
+    pub(super) environments: [OnceCell<Environment>; 2],
     /// For each pool that has no plan yet: see [`sites`].
     pub(super) sites: Vec<Vec<(String, PathBuf)>>,
     /// Warnings.
     pub(super) warnings: Vec<String>,
     pub(super) problems: &'a mut Vec<Problem>,
 }
+
+/// The variables of a process, which many pools may share.
+pub(super) type Environment = Rc<[(OsString, OsString)]>;
 
 /// A PHP program, or the problem with it: cause and fix.
 #[derive(Debug, Clone)]
@@ -144,7 +153,7 @@ impl<'a> Pools<'a> {
             }
         };
         let environment = self.start_environment(workers);
-        let mut config = config(pool, php, self.log_as_fpm(id));
+        let mut config = config(pool, php, self.log_as_fpm(id), self.fpm_name.as_deref());
         if workers.clear_env {
             config.push(("clear_env", b"1".to_vec()));
         }
@@ -236,14 +245,17 @@ impl<'a> Pools<'a> {
     /// The environment with which PHP is started: our own, because php.ini may refer to it. Scripts
     /// get another one. Variables that are only for `[egress]` are removed if scripts must not have
     /// them.
-    fn start_environment(&self, workers: &Workers) -> Vec<(OsString, OsString)> {
-        let secret: Vec<&str> = match &self.config.egress {
-            Some(egress) if workers.clear_env => egress.variables(),
-            _ => Vec::new(),
-        };
-        own_environment()
-            .filter(|(name, _)| secret.iter().all(|secret| name != secret))
-            .collect()
+    fn start_environment(&self, workers: &Workers) -> Environment {
+        let made = self.environments[usize::from(workers.clear_env)].get_or_init(|| {
+            let secret: Vec<&str> = match &self.config.egress {
+                Some(egress) if workers.clear_env => egress.variables(),
+                _ => Vec::new(),
+            };
+            own_environment()
+                .filter(|(name, _)| secret.iter().all(|secret| name != secret))
+                .collect()
+        });
+        made.clone()
     }
 
     /// The additional, or the whole, environment of PHP's workers: their user and home as in PHP-FPM, and the
@@ -375,8 +387,20 @@ pub(super) fn sites(config: &Config) -> Vec<Vec<(String, PathBuf)>> {
     of_pools
 }
 
+/// The name of this process in process lists, if it is PHP-FPM's.
+pub(super) fn fpm_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/self/comm").ok()?;
+    let name = name.trim_end();
+    name.starts_with("php-fpm").then(|| name.to_owned())
+}
+
 /// The settings that a master gets for its pool.
-fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Vec<u8>)> {
+fn config(
+    pool: &Pool,
+    php: &Php,
+    as_fpm: Option<&Log>,
+    fpm_name: Option<&str>,
+) -> Vec<(&'static str, Vec<u8>)> {
     let workers = &php.workers;
     let mut fields: Vec<(&'static str, Vec<u8>)> = vec![("pool", pool.name.clone().into())];
     let path = |path: &Path| path.as_os_str().as_bytes().to_vec();
@@ -416,11 +440,7 @@ fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Ve
         fields.push(("limit_extensions", extension.clone().into()));
     }
     fields.push(("trace_depth", php.slowlog_depth.to_string().into()));
-    // These processes then have PHP-FPM's name in process lists.
-    let process_name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
-    if process_name.starts_with("php-fpm") {
-        fields.push(("process_name", process_name.trim_end().into()));
-    }
+    fields.extend(fpm_name.map(|name| ("process_name", name.into())));
     if let Some(log) = as_fpm {
         fields.push(("log_limit", log.error_limit.to_string().into()));
     }

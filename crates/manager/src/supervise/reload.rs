@@ -66,14 +66,15 @@ impl Manager<'_> {
                     let interval = fpm_mode.monitor.get();
                     self.notifier.monitor(interval, &mut self.current.gateway);
                 }
-                weir_sys::memory::give_back();
                 self.notifier.ready();
-                say_listeners(&self.current);
                 // The message has the file's name: `weir reload -c OTHER` reaches the weir at that
                 // admin address, which reloads its own file.
                 let name = &self.start.name;
                 let text = format!("the new configuration serves: {name}");
                 self.reload_is_over(&askers, true, text);
+                // What takes time comes when the operators have their answer.
+                say_listeners(&self.current);
+                weir_sys::memory::give_back();
             }
             Event::Failed(cause) => {
                 self.counts.failed_reloads += 1;

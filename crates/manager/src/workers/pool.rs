@@ -59,16 +59,22 @@ impl Pool {
     }
 
     pub(super) fn ready(&self) -> ToGateway {
-        let (version, exposed) = match &self.kind {
-            Kind::Php(php) => php.version.clone(),
+        let (generation, (version, exposed)) = self.readiness();
+        ToGateway::PoolsReady {
+            generation,
+            version: version.to_owned(),
+            exposed,
+            pools: vec![self.id],
+        }
+    }
+
+    /// Its generation, the version of its PHP, and whether answers may name that.
+    pub(super) fn readiness(&self) -> (u32, (&str, bool)) {
+        let php = match &self.kind {
+            Kind::Php(php) => (php.version.0.as_str(), php.version.1),
             Kind::Command(_) => Default::default(),
         };
-        ToGateway::PoolReady {
-            pool: self.id,
-            generation: self.generation,
-            version,
-            exposed,
-        }
+        (self.generation, php)
     }
 
     /// Whether workers can be started now.

@@ -9,7 +9,7 @@ use weir_sys::limits::OpenFiles;
 use super::{
     live::{Found, Live},
     people::{People, Who},
-    php::Php,
+    php::Answer,
     servers,
 };
 
@@ -21,7 +21,7 @@ pub(super) struct Case<'a> {
     pub(super) people: People,
     pub(super) found: Found,
     /// For each pool, PHP's information about itself; `None` if weir does not run it.
-    pub(super) php: Vec<Option<Result<Php, String>>>,
+    pub(super) php: Vec<Option<Answer>>,
     /// The PHP-FPM configurations of this machine, if a pool has servers.
     pub(super) fpms: Vec<fpm::Fpm>,
 }

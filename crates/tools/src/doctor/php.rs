@@ -3,18 +3,27 @@
 //! The pool's own `php_value` and the like are not included: they are set for each request.
 
 use std::{
-    collections::BTreeMap,
-    io::Read,
+    collections::{BTreeMap, HashMap},
+    io::{IsTerminal, Read},
     os::unix::process::CommandExt,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use weir_config::{Checked, Config, Diagnostic, Severity};
+use weir_observe::console;
 use weir_sys::identity;
 
-use super::people::{People, Who};
+use super::{
+    people::{People, Who},
+    rights::{self, Need},
+};
 
 /// Why a PHP was not run.
 const NOT_ASKED: &str = "not checked, because its pool has no user to run it";
@@ -30,6 +39,8 @@ pub(super) struct Php {
     settings: BTreeMap<String, String>,
     /// Its messages during the start: syntax errors in php.ini, missing extensions.
     pub(super) complaints: Vec<String>,
+    /// The files that it has read besides php.ini.
+    scanned: Vec<PathBuf>,
 }
 
 impl Php {
@@ -38,11 +49,25 @@ impl Php {
         self.settings.get(name).map(String::as_str)
     }
 
+    /// The files and folders that it reads at its start, as far as it says which.
+    fn files(&self) -> Vec<(PathBuf, Need)> {
+        let named = |name: &str| self.setting(name).filter(|path| path.starts_with('/'));
+        let ini = named("Loaded Configuration File").map(|path| (path.into(), Need::Read));
+        let folders = ["Scan this dir for additional .ini files", "extension_dir"];
+        let folders = folders.into_iter().filter_map(named);
+        let more = self.scanned.iter().map(|path| (path.into(), Need::Read));
+        ini.into_iter()
+            .chain(folders.map(|path| (path.into(), Need::Enter)))
+            .chain(more)
+            .collect()
+    }
+
     /// Parses the output of phpinfo(), and of standard error.
     pub(super) fn of(info: &str, errors: &str) -> Self {
         let mut settings = BTreeMap::new();
         let mut complaints: Vec<String> = Vec::new();
         let mut version = String::new();
+        let scanned = scanned(info);
         for line in info.lines() {
             let mut fields = line.split(" => ");
             let (Some(name), Some(value)) = (fields.next(), fields.next()) else {
@@ -71,42 +96,235 @@ impl Php {
             version,
             settings,
             complaints,
+            scanned,
         }
     }
 }
 
-/// Runs the PHP of each pool whose workers weir runs.
-pub(super) fn ask(config: &Config, people: &People) -> Vec<Option<Result<Php, String>>> {
-    let ask = |(index, pool): (usize, &weir_config::Pool)| {
-        let php = pool.php()?;
-        let program = match weir_machine::php::find(php.version.as_deref()) {
-            Ok(found) => found,
-            Err((cause, _)) => return Some(Err(cause)),
+/// The list of additional files, which is one to a line, with commas.
+fn scanned(info: &str) -> Vec<PathBuf> {
+    let Some((_, list)) = info.split_once("Additional .ini files parsed => ") else {
+        return Vec::new();
+    };
+    let mut files = Vec::new();
+    for line in list.lines() {
+        let (path, more) = match line.trim().strip_suffix(',') {
+            Some(path) => (path, true),
+            None => (line.trim(), false),
         };
+        files.extend(path.starts_with('/').then(|| path.into()));
+        if !more {
+            break;
+        }
+    }
+    files
+}
+
+/// What a PHP says, or why it says nothing.
+pub(super) type Answer = Result<Arc<Php>, String>;
+
+/// Asks the PHP of each pool whose workers weir runs. Pools that would get the same answer share one: a machine may have a
+/// thousand of them. `php_starts` of `[server]` says how many run at the same time.
+pub(super) fn ask(config: &Config, people: &People) -> Vec<Option<Answer>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut by_start: HashMap<Start<'_>, usize> = HashMap::new();
+    for (index, pool) in config.pools.iter().enumerate() {
+        let Some(php) = pool.php() else {
+            continue;
+        };
+        let start = Start::of(php);
+        let group = *by_start.entry(start).or_insert_with(|| {
+            groups.push(Group {
+                start,
+                pools: Vec::new(),
+            });
+            groups.len() - 1
+        });
+        let who = people.pools.get(index).and_then(Option::as_ref);
+        groups[group].pools.push((index, who));
+    }
+    let at_once = match config.server.php_starts {
+        0 => thread::available_parallelism().map_or(2, |cores| cores.get().max(2)),
+        starts => starts,
+    };
+    let progress = Progress::of(config.pools.len());
+    let answers = Mutex::new(vec![None; config.pools.len()]);
+    // First one of each group. Others run only for users who may not read what it has read.
+    let rest = Mutex::new(Vec::new());
+    in_parallel(at_once, groups, |group| {
+        let (answer, others) = group.ask_first(&progress);
+        lock(&rest).extend(others);
+        let mut answers = lock(&answers);
+        for (index, answer) in answer {
+            answers[index] = Some(answer);
+        }
+    });
+    let rest = rest.into_inner().unwrap_or_else(PoisonError::into_inner);
+    in_parallel(at_once, rest, |(start, index, who)| {
+        let answer = start.ask(who);
+        progress.done(1);
+        lock(&answers)[index] = Some(answer);
+    });
+    progress.end();
+    answers.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How a PHP is started. If two are equal, and their users may read the same files, they say the same.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Start<'c> {
+    version: Option<&'c str>,
+    no_ini: bool,
+    ini: Option<&'c Path>,
+    define: &'c [(String, String)],
+}
+
+/// Pools whose PHP is started in the same way, with their users.
+struct Group<'c> {
+    start: Start<'c>,
+    pools: Vec<(usize, Option<&'c Who>)>,
+}
+
+/// Whether the answer holds for a pool with this user.
+type IsLike<'a> = Box<dyn Fn(Option<&Who>) -> bool + 'a>;
+
+/// A pool that needs a PHP of its own.
+type Alone<'c> = (Start<'c>, usize, Option<&'c Who>);
+
+impl<'c> Group<'c> {
+    /// Runs the PHP of one pool. Returns its answer for each pool for which it holds, and the other pools.
+    fn ask_first(self, progress: &Progress) -> (Vec<(usize, Answer)>, Vec<Alone<'c>>) {
+        let (start, pools) = (self.start, self.pools);
+        let has_user = |(_, who): &&(usize, Option<&Who>)| who.is_some();
+        let Some((_, asked)) = pools.iter().find(has_user).or(pools.first()).copied() else {
+            return Default::default();
+        };
+        let answer = start.ask(asked);
+        let user = |who: Option<&Who>| who.map(|who| (who.identity.uid, who.identity.gid));
+        let is_other = |(_, who): &&(usize, Option<&Who>)| user(*who) != user(asked);
+        let is_like: IsLike<'_> = match &answer {
+            Ok(php) => {
+                let files = php.files();
+                Box::new(move |who| {
+                    let (Some(who), Some(asked)) = (who, asked) else {
+                        return false;
+                    };
+                    files.iter().all(|(file, need)| {
+                        rights::may(who, None, file, *need) == rights::may(asked, None, file, *need)
+                    })
+                })
+            }
+            // A PHP that fails for two users fails for all of them.
+            Err(_) => {
+                let second = pools.iter().filter(has_user).find(is_other);
+                let fails = second.is_some_and(|(_, who)| start.ask(*who).is_err());
+                Box::new(move |who| fails && who.is_some())
+            }
+        };
+        let is_like = |who| user(who) == user(asked) || is_like(who);
+        let (like, others): (Vec<_>, Vec<_>) =
+            pools.iter().copied().partition(|(_, who)| is_like(*who));
+        progress.done(like.len());
+        let answers = like.into_iter().map(|(index, _)| (index, answer.clone()));
+        let others = others.into_iter().map(|(index, who)| (start, index, who));
+        (answers.collect(), others.collect())
+    }
+}
+
+impl<'c> Start<'c> {
+    fn of(php: &'c weir_config::Php) -> Self {
+        Self {
+            version: php.version.as_deref(),
+            no_ini: php.no_ini,
+            ini: php.ini.as_deref(),
+            define: &php.define,
+        }
+    }
+
+    /// Runs it as `who`.
+    fn ask(&self, who: Option<&Who>) -> Answer {
+        let program = weir_machine::php::find(self.version).map_err(|(cause, _)| cause)?;
         if let Err((cause, mend)) = weir_machine::php::check_build(program.file()) {
-            return Some(Err(format!("{cause}; {mend}")));
+            return Err(format!("{cause}; {mend}"));
         }
         let mut command = program.command(Vec::new());
-        if php.no_ini {
+        if self.no_ini {
             command.arg("-n");
         }
-        if let Some(ini) = &php.ini {
+        if let Some(ini) = self.ini {
             command.arg("-c").arg(ini);
         }
-        for (name, value) in &php.define {
+        for (name, value) in self.define {
             command.arg("-d").arg(format!("{name}={value}"));
         }
-        let who = people.pools.get(index).and_then(Option::as_ref);
-        Some(run(command.arg("-i"), who).map_err(|error| format!("{}: {error}", program.shown())))
+        match run(command.arg("-i"), who) {
+            Ok(php) => Ok(Arc::new(php)),
+            Err(error) => Err(format!("{}: {error}", program.shown())),
+        }
+    }
+}
+
+/// Gives each of `works` to `work`, on up to `most` threads.
+fn in_parallel<T: Send>(most: usize, works: Vec<T>, work: impl Fn(T) + Sync) {
+    let threads = most.min(works.len());
+    let works = Mutex::new(works.into_iter());
+    let next = || lock(&works).next();
+    let until_none_is_left = || {
+        while let Some(one) = next() {
+            work(one);
+        }
     };
-    config.pools.iter().enumerate().map(ask).collect()
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(until_none_is_left);
+        }
+        until_none_is_left();
+    });
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells a person at a terminal how far it is, if it takes long.
+struct Progress {
+    all: usize,
+    done: AtomicUsize,
+    began: Instant,
+    /// Whether a line was written.
+    shown: AtomicBool,
+}
+
+impl Progress {
+    fn of(all: usize) -> Self {
+        Self {
+            all,
+            done: AtomicUsize::new(0),
+            began: Instant::now(),
+            shown: AtomicBool::new(false),
+        }
+    }
+
+    fn done(&self, more: usize) {
+        let done = self.done.fetch_add(more, Relaxed) + more;
+        if done < self.all && self.began.elapsed() > QUICK && std::io::stderr().is_terminal() {
+            self.shown.store(true, Relaxed);
+            console::say(format_args!(
+                "\rPHP was asked for {done} of {} pools",
+                self.all
+            ));
+        }
+    }
+
+    fn end(&self) {
+        if self.shown.load(Relaxed) {
+            // Erases the line (ECMA-48, EL).
+            console::say("\r\x1b[K");
+        }
+    }
 }
 
 /// Problems with PHP in a configuration: it cannot be loaded, or has no such setting.
-pub(super) fn troubles(
-    checked: &Checked,
-    asked: &[Option<Result<Php, String>>],
-) -> Vec<Diagnostic> {
+pub(super) fn troubles(checked: &Checked, asked: &[Option<Answer>]) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     for (pool, asked) in checked.config.pools.iter().zip(asked) {
         let (Some(settings), Some(asked)) = (pool.php(), asked) else {
@@ -261,6 +479,9 @@ pub(super) fn size(text: &str) -> Option<u64> {
 
 /// PHP usually starts at once; on a busy machine it takes longer.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Whoever waits longer is told how far it is.
+const QUICK: Duration = Duration::from_secs(1);
 
 /// Pause between two checks whether it has ended.
 const LOOK: Duration = Duration::from_millis(10);

@@ -31,7 +31,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         if let Some(chroot) = &workers.chroot {
             chroot_contents(pool, chroot, notes);
             let php = case.php.get(index).and_then(Option::as_ref);
-            time_zones(pool, chroot, php.and_then(|php| php.as_ref().ok()), notes);
+            time_zones(pool, chroot, php.and_then(|php| php.as_deref().ok()), notes);
         }
         if pool.php().is_some() {
             php(case, index, pool, who, notes);

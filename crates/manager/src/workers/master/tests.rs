@@ -13,7 +13,7 @@ fn spec(chroot: Option<&str>, roots: &[(&str, &str)]) -> Spec {
             path: "/bin/false".into(),
             object: None,
         },
-        environment: Vec::new(),
+        environment: Rc::new([]),
         identity: None,
         chroot: chroot.map(PathBuf::from),
         open_files: OpenFiles { soft: 1, hard: 1 },
