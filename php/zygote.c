@@ -7,7 +7,8 @@
  * A worker must be a child of the master, because workers outlive the zygote, and the kernel must end them with the master. So
  * the zygote forks a process that forks the worker and ends: the worker then becomes a child of the next process above it that
  * takes orphans, which is the master (PR_SET_CHILD_SUBREAPER). clone(2) with CLONE_PARENT would need no process in between, but
- * nobody would call what libraries have to do after a fork (pthread_atfork(3)), such as OpenSSL for its random numbers.
+ * nobody would call what libraries have to do after a fork (pthread_atfork(3)), such as OpenSSL for its random numbers. The process
+ * in between uses the zygote's memory while the zygote waits (vfork(2)), so that memory is copied only once and given back never.
  */
 #include "zygote.h"
 
@@ -234,14 +235,14 @@ static void become_worker(const struct order *order)
 	worker_start(pool, order->descriptors[ZYGOTE_STREAM], order->descriptors[ZYGOTE_ORDERS]);
 }
 
-/* In the process between the zygote and the worker. Returns true in the worker. */
-static bool fork_and_end(const struct order *order, const sigset_t *orphaned)
+/* In the process between the zygote and the worker. Returns in the worker. */
+static __attribute__((noinline)) void fork_and_end(const struct order *order, const sigset_t *orphaned)
 {
 	pid_t between = getpid();
 	pid_t worker = fork();
 	if (worker == 0) {
 		become_masters_child(between, orphaned);
-		return true;
+		return;
 	}
 	struct zygote_message message = {.event = ZYGOTE_FORKED, .number = order->number, .value = worker};
 	if (worker < 0) {
@@ -252,6 +253,19 @@ static bool fork_and_end(const struct order *order, const sigset_t *orphaned)
 	_exit(EXIT_FINE);
 }
 
+/*
+ * Starts the process in between. Returns its process id, -1 if there is none, and 0 in the worker. A function of its own: until
+ * that process has ended, it uses this stack.
+ */
+static __attribute__((noinline)) pid_t start_between(const struct order *order, const sigset_t *orphaned)
+{
+	pid_t between = vfork();
+	if (between == 0) {
+		fork_and_end(order, orphaned);
+	}
+	return between;
+}
+
 /* Returns true in the worker. */
 static bool fork_worker(const struct order *order)
 {
@@ -260,9 +274,9 @@ static bool fork_worker(const struct order *order)
 	sigaddset(&orphaned, ORPHANED);
 	sigprocmask(SIG_BLOCK, &orphaned, &before);
 	forks_worker = true;
-	pid_t between = fork();
+	pid_t between = start_between(order, &orphaned);
 	int error = errno, status = 0;
-	if (between == 0 && fork_and_end(order, &orphaned)) {
+	if (between == 0) {
 		forks_worker = false;
 		become_worker(order);
 		sigprocmask(SIG_SETMASK, &before, NULL);
@@ -295,6 +309,7 @@ void zygote_serve(void)
 		tell_master(message);
 		_exit(EXIT_FINE);
 	}
+	zygote_prepare_memory();
 	tell_master(message);
 	for (;;) {
 		struct order order = {.descriptors = {-1, -1, -1, -1}};

@@ -53,6 +53,11 @@ void zygote_start(const struct pool_config *config, int socket, int life, int re
  */
 void zygote_serve(void);
 
+/* ---- zygote_memory.c ---- */
+
+/* Makes that workers share as much of the booted application's memory as possible, and for as long as possible. */
+void zygote_prepare_memory(void);
+
 /* ---- zygote_look.c ---- */
 
 /* Notes what the process has open before the boot. Call it where /proc can be read. */

@@ -28,7 +28,15 @@ tests() {
     "$cargo" test --locked --package weir --test "$program" -- --test-threads 1 --nocapture "$@"
 }
 
-# The same with the release build.
+# Those of applications that stay booted, where no process is forked from a booted one.
+tests_without_zygote() {
+    (
+        export WEIR_TEST_ZYGOTE=false
+        tests booted
+    )
+}
+
+# The same as `tests`, with the release build.
 tests_of_release() {
     (
         WEIR_UNDER_TEST=$(realpath "$target/release/weir")
@@ -59,6 +67,7 @@ step "HTTP/3" tests tls http3
 step "upgrades" tests tls upgrade
 step "many certificates and handshakes" tests_of_release tls many::
 step "uploads to an application that stays booted" tests booted uploads
+step "applications that stay booted, each process with a boot of its own" tests_without_zygote
 step "PHP is built from source" setup/php-source.sh "$target/php-source"
 step "weir-php in a PHP that was built from source" tests_of_source
 step "weir-php in PHP 8.4" setup/debian.sh "$target" trixie 8.4

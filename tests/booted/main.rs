@@ -36,11 +36,16 @@ fn site(lines: &str, script: &str) -> Setup {
     let worker = setup.root().join("app.php");
     let spool = setup.folder().join("spool").display().to_string();
     let lines = lines.replace("SPOOL", &spool);
+    // All of it also without a zygote: setup/conformance.sh.
+    let zygote = match std::env::var("WEIR_TEST_ZYGOTE") {
+        Ok(value) if !lines.contains("worker_zygote") => format!("worker_zygote = {value}\n"),
+        _ => String::new(),
+    };
     setup
         .file("app.php", script)
         .site("fallback = \"/app.php\"")
         .pool(&format!(
-            "runtime = \"php\"\npm = \"static\"\n{}worker = \"{}\"\n{lines}",
+            "runtime = \"php\"\npm = \"static\"\n{}worker = \"{}\"\n{zygote}{lines}",
             php::identity(),
             worker.display()
         ))

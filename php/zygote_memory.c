@@ -1,0 +1,17 @@
+/*
+ * Prepares the memory of a booted application for forks. See zygote.h.
+ */
+#include "zygote.h"
+
+#include "php.h"
+#include "zend_alloc.h"
+#include "zend_gc.h"
+
+void zygote_prepare_memory(void)
+{
+	/* What each worker would find and give back for itself. */
+	gc_collect_cycles();
+	if (is_zend_mm()) {
+		zend_mm_gc(zend_mm_get_heap());
+	}
+}
