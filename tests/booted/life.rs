@@ -7,16 +7,11 @@ use std::{
 };
 
 use rustix::process::Signal;
-use weir_test::{Weir, wait_until};
+use weir_test::wait_until;
 
-use super::{booted, site, text};
+use super::{booted, pool, site, text};
 
 const ONE: &str = "max_children = 1\n";
-
-/// The first pool in weir's status.
-fn pool(weir: &Weir) -> serde_json::Value {
-    weir.status()["pools"][0].clone()
-}
 
 #[test]
 fn the_boot_knows_the_variables_of_drivers_and_nothing_of_a_client() {

@@ -1,6 +1,7 @@
 //! Applications that stay booted (`worker` of a pool of weir's own PHP): what belongs to a request, what stays, and what
 //! happens when the application or its process fails.
 
+mod failures;
 mod life;
 mod requests;
 mod zygote;
@@ -60,4 +61,9 @@ fn text(weir: &Weir, path: &str) -> String {
 #[track_caller]
 fn post(weir: &Weir, path: &str, kind: &str, body: &[u8]) -> Response {
     weir.request("POST", path, &[("Content-Type", kind)], body)
+}
+
+/// The first pool in weir's status.
+fn pool(weir: &Weir) -> serde_json::Value {
+    weir.status()["pools"][0].clone()
 }

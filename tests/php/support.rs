@@ -88,9 +88,6 @@ pub fn calling_c(site: &Scripts) -> Config {
         .with("define", "ffi.enable=1")
 }
 
-/// The version of the protocol: PROTOCOL of crates/machine/src/php.rs.
-pub const PROTOCOL: &str = "5";
-
 /// The content of the CONFIG message.
 #[derive(Clone, Default, Debug)]
 pub struct Config {
@@ -113,7 +110,10 @@ impl Config {
     fn message(&self) -> Vec<u8> {
         let mut bytes = vec![1];
         let own = [
-            ("protocol".to_owned(), PROTOCOL.to_owned()),
+            (
+                "protocol".to_owned(),
+                weir_machine::php::PROTOCOL.to_string(),
+            ),
             (
                 "weir_version".to_owned(),
                 env!("CARGO_PKG_VERSION").to_owned(),
