@@ -71,7 +71,8 @@ fn expect_declined(weir: &Weir, words: &[&str]) {
 
 #[test]
 fn workers_are_forked_from_one_boot_and_are_the_masters_children() {
-    let weir = counting("max_children = 4\nworker_requests = 2\n", "", "").start();
+    let setup = counting("max_children = 4\nworker_requests = 2\n", "", "").window();
+    let weir = setup.start();
     let mut pids = BTreeSet::new();
     for _ in 0..40 {
         pids.insert(number(&weir, "/pid"));
@@ -82,6 +83,7 @@ fn workers_are_forked_from_one_boot_and_are_the_masters_children() {
     let status = fs::read_to_string(format!("/proc/{zygote}/status")).unwrap();
     let master = text(&weir, "/parent");
     assert!(status.contains(&format!("PPid:\t{master}\n")), "{status}");
+    assert_eq!(weir.status()["pools"][0]["zygote"]["pid"], zygote);
     wait_until("those that have ended are reaped", || {
         let children = fs::read_to_string(format!("/proc/{master}/task/{master}/children"));
         children.unwrap().split_whitespace().count() <= 5
@@ -119,10 +121,29 @@ fn a_connection_of_the_boot_is_named_and_each_worker_boots_for_itself() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let boot = format!("$connection = stream_socket_client('tcp://{address}');");
-    let weir = counting("max_children = 1\n", &boot, "").start();
+    let setup = counting("max_children = 1\n", &boot, "").window();
+    let weir = setup.start();
     let peer = format!("a connection to {address} ");
     expect_declined(&weir, &[&peer, "descriptor"]);
     assert_eq!(boots(&weir), 2);
+    let status = weir.status()["pools"][0]["zygote"].clone();
+    assert!(
+        status["declined"].as_str().unwrap().contains(&peer),
+        "{status}"
+    );
+    let shown = |words: &[&str]| {
+        let shown = weir.command(words).output().unwrap();
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        // Without the ends of lines.
+        shown.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let text = shown(&["status"]);
+    assert!(text.contains("each worker boots for itself"), "{text}");
+    let text = shown(&["doctor", "-c", &setup.write_toml().display().to_string()]);
+    assert!(
+        text.contains("each process boots the application for itself") && text.contains(&peer),
+        "{text}"
+    );
 }
 
 #[test]

@@ -311,6 +311,20 @@ fn pool_workers(out: &mut Sheet, pool: &Value) {
         text(&workers["most_busy"]),
     );
     out.wrap("  workers   ", &line);
+    let zygote = &pool["zygote"];
+    if zygote["pid"].is_u64() {
+        let line = format!(
+            "process {} has booted the application; workers are forked from it",
+            text(&zygote["pid"])
+        );
+        out.wrap("  zygote    ", &line);
+    } else if zygote["declined"].is_string() {
+        let line = format!(
+            "none, each worker boots for itself: {}",
+            text(&zygote["declined"])
+        );
+        out.wrap("  zygote    ", &line);
+    }
 }
 
 fn pool_queue(out: &mut Sheet, queue: &Value) {

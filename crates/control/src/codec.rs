@@ -33,6 +33,7 @@ messages! {
     16 => Memory { pool, worker_cost, available, pressure },
     17 => ActionDone { id, done, text },
     18 => PoolLog { pool; file },
+    19 => Zygote { pool, pid, declined },
     20 => Window(; socket),
     40 => WindowTcp(; socket),
     41 => WindowToken(token),

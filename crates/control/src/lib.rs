@@ -238,6 +238,15 @@ pub enum ToGateway<F = OwnedFd> {
         /// Indices into `Config::pools`; [`MOST_READY`] at most.
         pools: Vec<u16>,
     },
+    /// Workers of this pool are forked from another process than before, or not any more.
+    Zygote {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// The process that has booted the application; 0: there is none.
+        pid: u32,
+        /// Why a booted process cannot be forked; empty: it can, or was not tried yet.
+        declined: String,
+    },
     /// This many of the requested workers could not be started.
     StartFailed {
         /// Index into `Config::pools`.

@@ -128,6 +128,11 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
         any::<u8>().prop_map(ToGateway::Window),
         any::<u8>().prop_map(ToGateway::WindowTcp),
         ".*".prop_map(ToGateway::WindowToken),
+        (any::<u16>(), any::<u32>(), ".*").prop_map(|(pool, pid, declined)| ToGateway::Zygote {
+            pool,
+            pid,
+            declined
+        }),
         any::<bool>().prop_map(|on| ToGateway::Decline { on }),
         (any::<u16>(), limits()).prop_map(|(pool, (max_children, maxconn))| ToGateway::Limits {
             pool,

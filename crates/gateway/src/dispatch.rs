@@ -101,6 +101,8 @@ pub(crate) struct PoolHandle {
     pages: AtomicU64,
     /// The PHP version of the workers, and whether answers may name it.
     php: Mutex<(String, bool)>,
+    /// The process that workers are forked from (0: none), and why a booted process cannot be forked.
+    zygote: Mutex<(u32, String)>,
     own: own::Own,
     turns: turns::Turns,
     sessions: sessions::Sessions,
@@ -295,6 +297,7 @@ impl PoolHandle {
             any_suspects: suspects::Any::default(),
             pages: AtomicU64::new(0),
             php: Mutex::default(),
+            zygote: Mutex::default(),
             own: own::Own::default(),
             turns: turns::Turns::default(),
             sessions: sessions::Sessions::default(),

@@ -83,6 +83,15 @@ fn perform(gateway: &'static Gateway, message: ToGateway) {
                 pool.ready(generation);
             }
         }
+        ToGateway::Zygote {
+            pool,
+            pid,
+            declined,
+        } => {
+            if let Some(pool) = gateway.pools.get(usize::from(pool)) {
+                pool.has_zygote(pid, declined);
+            }
+        }
         ToGateway::OwnUse {
             manager,
             gateway: own,

@@ -247,6 +247,7 @@ fn pool_status(
         "state": if pool.is_lost() { "down" } else { "up" },
         "down_because": pool.down_because(),
         "generation": pool.generation(),
+        "zygote": zygote(pool),
         "workers": workers(pool, &stats, &status),
         "queue": queue(pool, &stats, rates.waiting),
         // Over the last ten seconds: the mean number of busy workers, and its share of the maximum.
@@ -288,6 +289,15 @@ fn pool_status(
         "request_terminate_timeout": pool.settings.request_terminate_timeout.as_secs_f64(),
         "processes": status.workers.iter().map(WorkerStatus::to_json).collect::<Vec<_>>(),
     })
+}
+
+/// The process that the workers of a pool are forked from, or why there is none.
+fn zygote(pool: &PoolHandle) -> Value {
+    match pool.zygote() {
+        (0, why) if why.is_empty() => Value::Null,
+        (0, why) => json!({ "pid": null, "declined": why }),
+        (pid, _) => json!({ "pid": pid, "declined": null }),
+    }
 }
 
 /// The workers of a pool.

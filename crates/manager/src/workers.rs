@@ -297,6 +297,7 @@ impl Pools {
             if pool.down {
                 self.news.push(pool.is_down("no worker can start".into()));
             }
+            self.news.extend(pool.tell_zygote());
         }
         self.tell_ready();
     }

@@ -82,6 +82,17 @@ impl PoolHandle {
         php.clone()
     }
 
+    /// Notes the process that workers are forked from (0: none), or why there is none.
+    pub(crate) fn has_zygote(&self, pid: u32, declined: String) {
+        *self.zygote.lock().unwrap_or_else(PoisonError::into_inner) = (pid, declined);
+    }
+
+    /// The process that workers are forked from (0: none), and why there is none; empty: for no special reason.
+    pub(crate) fn zygote(&self) -> (u32, String) {
+        let zygote = self.zygote.lock().unwrap_or_else(PoisonError::into_inner);
+        zygote.clone()
+    }
+
     /// PHP-FPM's page has this field since 8.4. If the workers are not PHP, nobody expects it to be missing.
     pub(super) fn shows_memory_peak(&self) -> bool {
         let (loaded, _) = self.php();

@@ -20,7 +20,11 @@ use weir_control::ToGateway;
 use weir_observe::{error_log::tell, events};
 use weir_sys::{memory, process::Exit};
 
-use super::{Context, Kind, Pool, about_pool, next_number, on_demand::OnDemand, zygote::Zygote};
+use super::{
+    Context, Kind, Pool, about_pool, next_number,
+    on_demand::OnDemand,
+    zygote::{self, Zygote},
+};
 use crate::{
     gateway::{Lifetime, back_off, describe_pause},
     handover::Handed,
@@ -530,6 +534,9 @@ impl Pool {
         }
         php.spec = next.spec;
         php.zygote = php.spec.zygote.then(|| Zygote::new(now));
+        if php.zygote.is_some() {
+            news.push(zygote::tell_gateway(self.id, 0, ""));
+        }
         php.has_forked = false;
         php.version = next.version;
         php.since = now;

@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weir_control::ToGateway;
 use weir_observe::{error_log::tell, events::Stream};
 use weir_sys::process::Exit;
 
@@ -42,8 +43,8 @@ enum State {
     Due(Instant),
     Booting(Process),
     Ready(Process),
-    /// It may not be forked, and is not tried again.
-    Declined,
+    /// It may not be forked, and is not tried again; with the reason.
+    Declined(String),
 }
 
 #[derive(Debug)]
@@ -91,14 +92,14 @@ impl Zygote {
             State::Due(at) => is_used.then_some(*at),
             State::Booting(process) => Some(process.until),
             State::Ready(process) => process.is_killed.then_some(process.until),
-            State::Declined => None,
+            State::Declined(_) => None,
         }
     }
 
     fn process(&mut self) -> Option<&mut Process> {
         match &mut self.state {
             State::Booting(process) | State::Ready(process) => Some(process),
-            State::Due(_) | State::Declined => None,
+            State::Due(_) | State::Declined(_) => None,
         }
     }
 
@@ -108,7 +109,7 @@ impl Zygote {
             State::Booting(process) | State::Ready(process) => {
                 process.pid.map(|_| (process.number, &process.outputs))
             }
-            State::Due(_) | State::Declined => None,
+            State::Due(_) | State::Declined(_) => None,
         }
     }
 
@@ -116,7 +117,7 @@ impl Zygote {
     pub(super) fn pid(&self) -> Option<u32> {
         match &self.state {
             State::Booting(process) | State::Ready(process) => process.pid,
-            State::Due(_) | State::Declined => None,
+            State::Due(_) | State::Declined(_) => None,
         }
     }
 }
@@ -236,6 +237,7 @@ impl Pool {
                 );
                 zygote.failures = 0;
                 zygote.is_ready();
+                context.news.push(tell_gateway(self.id, pid, ""));
             }
             Report::Declined { why, .. } => {
                 tell!(
@@ -244,9 +246,13 @@ impl Pool {
                     "each worker boots the application for itself, because a booted process cannot be forked: {why}; \
                      see docs/booted.md"
                 );
-                zygote.state = State::Declined;
+                zygote.state = State::Declined(why.clone());
+                context.news.push(tell_gateway(self.id, 0, why));
             }
-            Report::Exited { exit, .. } => self.zygote_has_ended(*exit, now),
+            Report::Exited { exit, .. } => {
+                self.zygote_has_ended(*exit, now);
+                context.news.push(tell_gateway(self.id, 0, ""));
+            }
             Report::ForkFailed { errno, .. } => {
                 let error = std::io::Error::from_raw_os_error(*errno);
                 let about = about_pool(&self.name);
@@ -357,6 +363,16 @@ impl Pool {
         php.zygote.as_ref()?.deadline(self.uses_zygote())
     }
 
+    /// What a new gateway must know of its zygote.
+    pub(super) fn tell_zygote(&self) -> Option<ToGateway> {
+        let zygote = self.zygote()?;
+        match &zygote.state {
+            State::Ready(process) => Some(tell_gateway(self.id, process.pid?, "")),
+            State::Declined(why) => Some(tell_gateway(self.id, 0, why)),
+            State::Due(_) | State::Booting(_) => None,
+        }
+    }
+
     /// Its zygote's number and outputs.
     pub(super) fn zygote_outputs(&self) -> Option<(u32, &Outputs)> {
         self.zygote()?.outputs()
@@ -398,7 +414,7 @@ impl Pool {
 
 impl Zygote {
     fn is_ready(&mut self) {
-        let state = std::mem::replace(&mut self.state, State::Declined);
+        let state = std::mem::replace(&mut self.state, State::Declined(String::new()));
         self.state = match state {
             State::Booting(mut process) if !process.is_killed => {
                 process.has_booted = true;
@@ -410,11 +426,20 @@ impl Zygote {
 
     /// Workers are not forked from it any more.
     fn is_gone(&mut self) {
-        let state = std::mem::replace(&mut self.state, State::Declined);
+        let state = std::mem::replace(&mut self.state, State::Declined(String::new()));
         self.state = match state {
             State::Ready(process) => State::Booting(process),
             other => other,
         };
+    }
+}
+
+/// What the gateway shows of a pool's zygote.
+pub(super) fn tell_gateway(pool: u16, pid: u32, declined: &str) -> ToGateway {
+    ToGateway::Zygote {
+        pool,
+        pid,
+        declined: declined.to_owned(),
     }
 }
 

@@ -35,12 +35,34 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         }
         if pool.php().is_some() {
             php(case, index, pool, who, notes);
+            zygote(case, pool, notes);
             let processes = Processes { pool, workers, who };
             folders(case, index, &processes, notes);
         }
     }
     bodies(case, notes);
     shared_sessions(case, notes);
+}
+
+/// Whether a running pool's processes are forked from one that has booted the application.
+fn zygote(case: &Case<'_>, pool: &Pool, notes: &mut Notes) {
+    let live = case.live().and_then(|live| live.pool(&pool.name));
+    let Some(zygote) = live.map(|pool| &pool["zygote"]) else {
+        return;
+    };
+    if let Some(why) = zygote["declined"].as_str() {
+        let why: String = why.chars().filter(|char| !char.is_control()).collect();
+        notes.note(
+            format!("[pool.{}] each process boots the application for itself: {why}", pool.name),
+            "a process that ends is replaced by a boot and not by a fork, and processes share no memory of the application",
+            "connect and start threads in the first request instead of the boot; or worker_zygote = false".to_owned(),
+        );
+    } else if let Some(pid) = zygote["pid"].as_u64() {
+        notes.ok(format!(
+            "[pool.{}] processes are forked from process {pid}, which has booted the application",
+            pool.name
+        ));
+    }
 }
 
 /// Compares the body size that PHP accepts with weir's.
