@@ -3,6 +3,7 @@
 
 mod deaths;
 mod ends;
+mod hosts;
 mod limits;
 mod many;
 mod on_demand;

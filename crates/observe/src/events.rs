@@ -111,15 +111,19 @@ pub fn stopped() {
     );
 }
 
-/// A pool's PHP is loaded: workers can be requested. PHP-FPM loads PHP once for all pools and logs nothing.
-pub fn php_loaded(pool: &str, version: &str) {
+/// A pool's PHP is loaded: workers can be requested. PHP-FPM loads PHP once for all pools and logs nothing. `profile`: the
+/// AppArmor profile that is enforced for it.
+pub fn php_loaded(pool: &str, version: &str, profile: Option<&str>) {
+    let limits = profile.map_or(String::new(), |profile| {
+        format!(", and the AppArmor profile {profile} says what it may do")
+    });
     tell(
         "php_loaded",
         &about_pool(pool),
-        (Level::Info, format_args!("PHP {version} is loaded")),
+        (Level::Info, format_args!("PHP {version} is loaded{limits}")),
         (
             Level::Debug,
-            format_args!("[pool {pool}] PHP {version} is loaded"),
+            format_args!("[pool {pool}] PHP {version} is loaded{limits}"),
         ),
     );
 }

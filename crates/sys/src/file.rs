@@ -298,12 +298,12 @@ pub fn may_write(path: &Path) -> bool {
 
 /// Whether an access control list (acl(5)) adds to a file's permission bits.
 pub fn has_access_list(path: &Path) -> bool {
-    fs::getxattr(path, ACL_NAME, &mut [0_u8; 0]).is_ok_and(|length| length > 0)
+    fs::getxattr_query(path, ACL_NAME).is_ok_and(|length| length > 0)
 }
 
 /// Whether a program gets capabilities when it is executed (capabilities(7), "File capabilities").
 pub fn has_capabilities(path: &Path) -> bool {
-    fs::getxattr(path, c"security.capability", &mut [0_u8; 0]).is_ok_and(|length| length > 0)
+    fs::getxattr_query(path, c"security.capability").is_ok_and(|length| length > 0)
 }
 
 /// Free space of a file system.
@@ -707,5 +707,26 @@ mod tests {
         let mut got = String::new();
         there.read_to_string(&mut got).unwrap();
         assert_eq!(got, "456789");
+    }
+
+    #[test]
+    fn a_list_beside_the_permission_bits_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std_fs::write(&path, "").unwrap();
+        assert!(!has_access_list(&path));
+        let entry = |tag: u8, bits: u8, id: [u8; 4]| [&[tag, 0, bits, 0][..], &id].concat();
+        let all = [0xff; 4];
+        // For the owner, one more user, the group, the mask, and others.
+        let list = [
+            vec![2, 0, 0, 0],
+            entry(1, 6, all),
+            entry(2, 6, [11, 0, 0, 0]),
+            entry(4, 0, all),
+            entry(16, 6, all),
+            entry(32, 0, all),
+        ];
+        fs::setxattr(&path, ACL_NAME, &list.concat(), fs::XattrFlags::empty()).unwrap();
+        assert!(has_access_list(&path));
     }
 }

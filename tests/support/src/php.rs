@@ -73,7 +73,7 @@ impl Fpm {
         );
         let conf = folder.join("fpm.conf");
         fs::write(&conf, text).expect("fpm.conf");
-        let child = Command::new(newest("/usr/sbin", "php-fpm"))
+        let child = Command::new(fpm())
             .arg("-F")
             .arg("-y")
             .arg(&conf)
@@ -159,6 +159,11 @@ pub fn own_pool(children: usize) -> String {
          php_admin_value = {{ upload_max_filesize = \"64M\", post_max_size = \"64M\", sendmail_path = \"{MAILER}\" }}\n{}",
         identity(),
     )
+}
+
+/// The PHP-FPM of the newest PHP.
+pub fn fpm() -> PathBuf {
+    newest("/usr/sbin", "php-fpm")
 }
 
 /// A pool with a fixed number of workers of weir's own PHP.

@@ -548,7 +548,9 @@ impl Pool {
             "PHP {} is loaded: new workers replace the old ones",
             php.version.0
         );
-        events::php_loaded(&self.name, &php.version.0);
+        let program = &php.spec.program;
+        let profile = weir_machine::php::apparmor_profile(&program.path);
+        events::php_loaded(&self.name, &php.version.0, profile.as_deref());
         news.push(self.ready());
         news.extend(next.asked.into_iter().map(|id| done(id, true, &text)));
     }
