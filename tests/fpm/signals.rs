@@ -1,13 +1,19 @@
 //! The effect of signals on both programs.
 
-use std::{fs, thread};
+use std::{
+    fs,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+};
 
 use rustix::process::Signal;
 use weir_test::versions;
 
 use crate::{
     starts::configuration,
-    support::{PHP_FPM, Place, Running, children, command_line, get, is_alive, wait_until},
+    support::{
+        PHP_FPM, Place, Running, children, command_line, get, is_alive, wait_until, web_user,
+    },
 };
 
 /// Starts one of the two programs, with a slow script.
@@ -156,6 +162,65 @@ fn usr1_and_usr2_for_all_processes_lose_no_request() {
     assert_eq!(running.end().unwrap().code(), Some(0));
     let log = running.log();
     assert!(!log.contains("exited on signal"), "{log}");
+}
+
+/// As hosting providers use it: a pool for each customer, and a php.ini for all of them.
+#[test]
+fn usr2_applies_a_changed_php_ini_to_dozens_of_pools_and_loses_no_request() {
+    const POOLS: usize = 36;
+    let place = Place::new();
+    let pools: String = (0..POOLS)
+        .map(|number| {
+            let pm = match number % 6 {
+                0 => "static",
+                _ => "ondemand",
+            };
+            format!(
+                "[p{number}]\nuser = {}\nlisten = @/p{number}.sock\nlisten.mode = 0666\npm = {pm}\n\
+                 pm.max_children = 1\n",
+                web_user()
+            )
+        })
+        .collect();
+    place.write(
+        "php-fpm.conf",
+        format!("[global]\nerror_log = @/error.log\npid = @/fpm.pid\n{pools}"),
+    );
+    place.write("precision.php", "<?php echo ini_get('precision');");
+    let ini = place.write("php.ini", "precision = 5\n");
+    let mut running = Running::start(&place.weir(), &place, &["-c", ini.to_str().unwrap()]);
+    let precision = |number: usize| {
+        let socket = place.path(&format!("p{number}.sock"));
+        let answer = get(&socket, &place.path("precision.php"), "/precision.php");
+        let body = answer.out.split_once("\r\n\r\n");
+        body.map(|(_, body)| body.to_owned()).unwrap_or_default()
+    };
+    for number in 0..POOLS {
+        assert_eq!(precision(number), "5", "p{number}");
+    }
+    place.write("php.ini", "precision = 7\n");
+    let over = AtomicBool::new(false);
+    let answers = thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let mut answers = Vec::new();
+            while !over.load(Relaxed) {
+                answers.extend((0..POOLS).map(precision));
+            }
+            answers
+        });
+        running.signal(Signal::USR2);
+        running.wait_for_logs("ready to handle connections", 2);
+        over.store(true, Relaxed);
+        asking.join().unwrap()
+    });
+    for answer in answers {
+        assert!(["5", "7"].contains(&answer.as_str()), "{answer:?}");
+    }
+    for number in 0..POOLS {
+        wait_until("the new value", || precision(number) == "7");
+    }
+    running.signal(Signal::QUIT);
+    assert_eq!(running.end().unwrap().code(), Some(0));
 }
 
 /// Like PHP-FPM's child: the worker is replaced when its request is answered.

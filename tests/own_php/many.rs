@@ -2,14 +2,16 @@
 
 use std::fs;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use weir_test::process::{Process, anonymous, cpu_time};
+use weir_test::versions::{NEXT, OWN, installed, replace};
 use weir_test::weir::program;
 use weir_test::{Setup, Weir, php, wait_until};
 
-use super::on_demand::{ask, pools};
+use super::on_demand::{ask, pools, pools_named};
 use super::{masters, pid, setup, workers};
 
 const COLD: &str = "pm = \"ondemand\"\n";
@@ -195,15 +197,7 @@ fn cold_pools_that_are_asked_at_once_go_before_those_that_only_start() {
     let starts = "pm = \"static\"\nmax_children = 1\n";
     let first = setup(starts).server("php_starts = 2");
     let setup = pools(first, ASKED, COLD);
-    let root = setup.root();
-    let setup = (0..STARTING).fold(setup, |setup, number| {
-        setup.more(&format!(
-            "[pool.s{number}]\nruntime = \"php\"\n{}{starts}\
-             [site.s{number}]\nhosts = [\"s{number}\"]\nroot = \"{}\"\npool = \"s{number}\"\n",
-            php::identity(),
-            root.display()
-        ))
-    });
+    let setup = pools_named(setup, "s", STARTING, starts);
     let weir = setup.start();
     let loaded = || weir.stderr().matches(" is loaded").count();
     // First the processes: so those that are ready meanwhile are not counted as loading.
@@ -235,6 +229,41 @@ fn cold_pools_that_are_asked_at_once_go_before_those_that_only_start() {
     );
     assert!(most <= 2, "{most} at the same time");
     wait_until("the others are loaded", || loaded() > ASKED + STARTING);
+}
+
+#[test]
+fn an_upgrade_takes_over_dozens_of_pools_and_loses_no_request() {
+    let lines = "pm = \"static\"\nmax_children = 1\n";
+    let first = installed(setup(lines).window());
+    // Half of them are cold and stay so.
+    let weir = pools(pools_named(first, "s", 12, lines), 24, COLD).start();
+    let hosts: Vec<String> = (0..12).map(|number| format!("s{number}")).collect();
+    wait_until("all pools answer", || {
+        hosts.iter().all(|host| ask(&weir, host) == 200)
+    });
+    assert_eq!(ask(&weir, "p3"), 200);
+    let over = AtomicBool::new(false);
+    let statuses = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let mut statuses = Vec::new();
+            while !over.load(Relaxed) {
+                statuses.extend(hosts.iter().map(|host| ask(&weir, host)));
+            }
+            statuses
+        });
+        for version in [NEXT, OWN] {
+            replace(&weir.path("bin"), version);
+            let output = weir.command(&["upgrade"]).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+        }
+        over.store(true, Relaxed);
+        asking.join().unwrap()
+    });
+    let failed = statuses.iter().filter(|status| **status != 200).count();
+    assert_eq!(failed, 0, "of {}", statuses.len());
+    for number in 0..24 {
+        assert_eq!(ask(&weir, &format!("p{number}")), 200);
+    }
 }
 
 /// CPU time of a command with all its children, from the shell that waits for it.

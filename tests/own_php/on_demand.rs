@@ -10,11 +10,16 @@ use super::{masters, pid, pool_status, setup, workers};
 
 /// Pools named `p0`, `p1`, … with these lines, each with a site of its name.
 pub(super) fn pools(setup: Setup, count: usize, lines: &str) -> Setup {
+    pools_named(setup, "p", count, lines)
+}
+
+/// The same with another beginning of their names.
+pub(super) fn pools_named(setup: Setup, name: &str, count: usize, lines: &str) -> Setup {
     let root = setup.root();
     (0..count).fold(setup, |setup, number| {
         setup.more(&format!(
-            "[pool.p{number}]\nruntime = \"php\"\n{}{lines}\n\
-             [site.p{number}]\nhosts = [\"p{number}\"]\nroot = \"{}\"\npool = \"p{number}\"\n",
+            "[pool.{name}{number}]\nruntime = \"php\"\n{}{lines}\n\
+             [site.{name}{number}]\nhosts = [\"{name}{number}\"]\nroot = \"{}\"\npool = \"{name}{number}\"\n",
             php::identity(),
             root.display()
         ))
