@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use rustix::process::Signal;
 
@@ -132,6 +132,40 @@ fn a_wrong_configuration_changes_nothing_and_says_why() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("did you mean `max_children`?"), "{said}");
     weir.get("/pid.php").expect(200);
+}
+
+/// Such a command needs the address of the admin interface and nothing else, and reads no more.
+#[test]
+fn commands_with_the_file_work_while_another_table_has_an_error() {
+    let weir = setup().start();
+    let file = weir.folder().join("weir.toml");
+    let text = fs::read_to_string(&file).expect("weir.toml");
+    let ask = |words: &[&str]| {
+        let mut command = Command::new(weir_test::weir::program());
+        command.args(words).arg("-c").arg(&file).output().unwrap()
+    };
+    fs::write(&file, text.replace("max_children = 1", "max_chidren = 1")).expect("weir.toml");
+    assert!(fine(&ask(&["status"])).contains("app"));
+    // The running weir says what is wrong.
+    let output = ask(&["reload"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.code() == Some(78) && said.contains("did you mean `max_children`?"),
+        "{said}"
+    );
+    // Its own table is checked, and so is the text as TOML.
+    for wrong in [
+        text.replace("[server]", "[server]\nadmim = \"off\""),
+        format!("{text}\nnot toml"),
+    ] {
+        fs::write(&file, wrong).expect("weir.toml");
+        let output = ask(&["status"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.code() == Some(78) && said.contains("weir.toml"),
+            "{said}"
+        );
+    }
 }
 
 #[test]

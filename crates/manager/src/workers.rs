@@ -30,7 +30,7 @@ mod zygote;
 
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     os::fd::BorrowedFd,
     rc::Rc,
     time::{Duration, Instant},
@@ -154,6 +154,8 @@ impl Pools {
     ) -> Result<Self, Vec<Problem>> {
         let pools = (0..).zip(config.pools.iter().zip(&plan.runs));
         let mut problems = Vec::new();
+        let earlier = before.pools.map(Pools::masters_by_name);
+        let earlier = earlier.unwrap_or_default();
         let of_all = before.of_all.then(|| {
             let mut crashes = Crashes::new(&config.server, now);
             crashes.of_all = true;
@@ -169,9 +171,7 @@ impl Pools {
             let kind = match runs {
                 Runs::Command(program) => Kind::Command(program),
                 Runs::Php(spec) => {
-                    let last = before
-                        .pools
-                        .and_then(|pools| pools.master_of(&settings.name));
+                    let last = earlier.get(settings.name.as_str()).copied();
                     let is_same = |id: &MasterId| before.keep && masters.does(*id, &spec);
                     let same = last.filter(is_same);
                     let rules = MasterRules {
@@ -654,13 +654,16 @@ impl Pools {
         false
     }
 
-    /// The master of the pool with this name.
-    fn master_of(&self, name: &str) -> Option<MasterId> {
-        let pool = self.list.iter().find(|pool| pool.name == name)?;
-        match &pool.kind {
+    /// The masters by the names of their pools.
+    fn masters_by_name(&self) -> HashMap<&str, MasterId> {
+        let named = |pool: &'_ Pool| match &pool.kind {
             Kind::Php(php) => php.current(),
             Kind::Command(_) => None,
-        }
+        };
+        let pools = self.list.iter();
+        pools
+            .filter_map(|pool| Some((pool.name.as_str(), named(pool)?)))
+            .collect()
     }
 
     /// The indices of a pool and of a worker in it.
