@@ -220,8 +220,10 @@ async fn answer(
                 return no_pool(window, pool.as_deref());
             };
             status["troubles"] = advice::as_json(&status);
-            let status = format!("{status:#}\n");
-            compressed(head, "application/json", status.into())
+            // With a thousand pools it has megabytes, which a formatter would write in small pieces.
+            let mut text = serde_json::to_vec_pretty(&status).unwrap_or_default();
+            text.push(b'\n');
+            compressed(head, "application/json", text)
         }
         Route::Metrics(pool) => {
             window.refresh().await;

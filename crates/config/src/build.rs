@@ -14,7 +14,7 @@ use crate::{
         Site, Tls, Workers,
     },
     queue::{NO_REPORT, queue},
-    rows::{self, Row, Section, log::FACILITIES},
+    rows::{Row, log::FACILITIES},
     scalar, servers,
     settings::{self, Overlay, PoolNames},
     sink::Sink,
@@ -377,7 +377,7 @@ fn runtime(
             .as_deref()
             .is_some_and(|chosen| !row.applies_to(chosen))
     };
-    for row in rows::of(Section::Pool).filter(other) {
+    for row in entries.rows().filter(other) {
         if let Some(entry) = entries.entry(row.name) {
             let chosen = chosen.as_deref().unwrap_or_default();
             let message = format!("`{}` has no effect with `runtime = \"{chosen}\"`", row.name);

@@ -6,7 +6,7 @@ use core::{
     ops::Range,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     path::Path,
     sync::{LazyLock, Mutex, PoisonError},
     time::Duration,
@@ -34,7 +34,8 @@ pub(crate) struct Entries {
     pub(crate) path: String,
     /// Place of the table's header.
     pub(crate) header: Range<usize>,
-    written: BTreeMap<&'static str, Entry>,
+    /// A table has few keys, and there may be thousands of tables: a list takes less memory and time than a map.
+    written: Vec<(&'static str, Entry)>,
     /// Keys that are there but wrong or misspelt. They were already reported.
     wrong: BTreeSet<&'static str>,
 }
@@ -57,13 +58,14 @@ impl Entries {
             section,
             path: path.to_owned(),
             header,
-            written: BTreeMap::new(),
+            written: Vec::new(),
             wrong: BTreeSet::new(),
         }
     }
 
     /// Reads the keys of a table. The caller reads those that are tables of their own.
     pub(crate) fn read(&mut self, table: &DeTable<'_>, folder: &Path, sink: &mut Sink) {
+        self.written.reserve_exact(table.len());
         for (key, node) in in_order(table) {
             let name: &str = key.get_ref();
             if self.section.tables().contains(&name) {
@@ -98,7 +100,7 @@ impl Entries {
                 span: node.span(),
                 parts: reader.parts,
             };
-            self.written.insert(row.name, entry);
+            self.written.push((row.name, entry));
         }
     }
 
@@ -116,12 +118,14 @@ impl Entries {
 
     /// The entry for `name`, if the file has it.
     pub(crate) fn entry(&self, name: &str) -> Option<&Entry> {
-        self.written.get(name)
+        let mut written = self.written.iter();
+        let found = written.find(|(written, _)| *written == name);
+        found.map(|(_, entry)| entry)
     }
 
     /// Whether the file has the key: valid, wrong or misspelt.
     pub(crate) fn is_written(&self, name: &str) -> bool {
-        self.written.contains_key(name) || self.wrong.contains(name)
+        self.entry(name).is_some() || self.wrong.contains(name)
     }
 
     /// Whether the file has the key, but wrong or misspelt. That was already reported.
@@ -131,8 +135,7 @@ impl Entries {
 
     /// Place of the key's value. Without the key: place of the table's header.
     pub(crate) fn span(&self, name: &str) -> Range<usize> {
-        self.written
-            .get(name)
+        self.entry(name)
             .map_or_else(|| self.header.clone(), |entry| entry.span.clone())
     }
 
@@ -188,7 +191,7 @@ impl Entries {
     }
 
     fn value_of(&self, row: &'static Row) -> Option<Value> {
-        match self.written.get(row.name) {
+        match self.entry(row.name) {
             Some(entry) => Some(entry.value.clone()),
             None => default_of(row),
         }
@@ -210,10 +213,7 @@ impl Entries {
             Some(base) => base.clone(),
             None => defaults_of(self.section),
         };
-        for row in self
-            .names()
-            .filter_map(|name| rows::find(self.section, name))
-        {
+        for row in self.rows() {
             if let Some(field) = fields.field_mut(row.name) {
                 field.set(self.value_of(row), row);
             }
@@ -222,10 +222,17 @@ impl Entries {
     }
 
     /// The keys that the file has: valid, wrong or misspelt.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &'static Row> {
+        let rows = self.names();
+        rows.filter_map(|name| rows::find(self.section, name))
+    }
+
+    /// As [`rows`](Self::rows), by name.
     fn names(&self) -> impl Iterator<Item = &'static str> {
         let wrong = self.wrong.iter();
-        let wrong = wrong.filter(|name| !self.written.contains_key(*name));
-        self.written.keys().chain(wrong).copied()
+        let wrong = wrong.filter(|name| self.entry(name).is_none());
+        let written = self.written.iter().map(|(name, _)| name);
+        written.chain(wrong).copied()
     }
 
     pub(crate) fn bool(&self, name: &str) -> bool {

@@ -56,7 +56,7 @@ impl Window for View {
         }
         // Of one pool: nothing about sites, listeners and calls.
         let all = only.is_none();
-        Some(json!({
+        let mut status = json!({
             "version": weir_sys::version::version(),
             "manager_pid": weir_sys::process::parent(),
             "gateway_pid": std::process::id(),
@@ -104,16 +104,21 @@ impl Window for View {
                 "max": gateway.config.server.max_spool,
             },
             "listeners": all.then(|| self.listeners(&view)),
-            "sites": all.then(|| self.sites()),
+            "sites": null,
             "kernel": all.then(|| view.to_json()),
             "processes": uses.as_ref().map(ManagerReport::processes),
             "reloads": uses.as_ref().map(ManagerReport::reloads),
             "old_generations": uses.as_ref().map(ManagerReport::old_generations),
             "oom_kills": uses.as_ref().map(|uses| uses.counts.oom_kills),
             "manager_silent": gateway.manager_silent().map(|silent| silent.as_secs_f64()),
-            "pools": pools,
             "egress": gateway.egress.get().filter(|_| all).map(|egress| egress.status()),
-        }))
+        });
+        // The macro copies what it is given, and there may be thousands of these.
+        status["pools"] = Value::Array(pools);
+        if all {
+            status["sites"] = Value::Array(self.sites());
+        }
+        Some(status)
     }
 
     fn metrics(&self, only: Option<&str>) -> Option<Vec<u8>> {
@@ -236,7 +241,7 @@ fn pool_status(
         log_text::put_time_utc(time, &mut text);
         json!({ "time": String::from_utf8_lossy(&text), "what": what })
     };
-    json!({
+    let mut shown = json!({
         "name": status.name,
         "runtime": match &pool.settings.runtime {
             Runtime::Php(_) => "php",
@@ -248,20 +253,15 @@ fn pool_status(
         "down_because": pool.down_because(),
         "generation": pool.generation(),
         "zygote": zygote(pool),
-        "workers": workers(pool, &stats, &status),
-        "queue": queue(pool, &stats, rates.waiting),
         // Over the last ten seconds: the mean number of busy workers, and its share of the maximum.
         "load": { "busy": rates.busy, "capacity": capacity, "ratio": ratio(rates.busy, capacity) },
-        "requests": requests(pool, &stats, status.slow_requests, counts.left_running),
         "rates": {
             "taken": rates.asked,
             "finished": rates.finished,
             "refused": rates.shed,
             "refused_by": by_reason(rates.shed_by.map(Into::into)),
         },
-        "times": counts.times.to_json(),
         "last_minute": {
-            "times": minute.times.to_json(),
             "taken": minute.totals.asked,
             "finished": minute.totals.finished,
             "lost": minute.totals.lost,
@@ -288,7 +288,14 @@ fn pool_status(
         "unknown_names": servers::unknown_names(pool),
         "request_terminate_timeout": pool.settings.request_terminate_timeout.as_secs_f64(),
         "processes": status.workers.iter().map(WorkerStatus::to_json).collect::<Vec<_>>(),
-    })
+    });
+    // The macro would copy them.
+    shown["workers"] = workers(pool, &stats, &status);
+    shown["queue"] = queue(pool, &stats, rates.waiting);
+    shown["requests"] = requests(pool, &stats, status.slow_requests, counts.left_running);
+    shown["times"] = counts.times.to_json();
+    shown["last_minute"]["times"] = minute.times.to_json();
+    shown
 }
 
 /// The process that the workers of a pool are forked from, or why there is none.
