@@ -398,6 +398,38 @@ fn a_worker_holds_its_own_lock_of_opcache() {
 }
 
 #[test]
+fn opcache_that_is_full_restarts_the_pool_with_and_without_a_zygote() {
+    const CODE: &str = "'fill' => function () {
+        static $n = 0;
+        $file = dirname(__DIR__) . '/spool/' . getmypid() . '.php';
+        file_put_contents($file, '<?php return [' . implode(',', range(++$n, $n + 30000)) . '];');
+        touch($file, 1000000000 + $n);
+        echo count(include $file);
+    },";
+    for zygote in [true, false] {
+        let lines = format!(
+            "max_children = 2\nopcache_memory = \"16M\"\nworker_zygote = {zygote}\nphp_define = {{ \"opcache.max_wasted_percentage\" = \"5\", \"opcache.interned_strings_buffer\" = \"1\" }}\n"
+        );
+        let weir = counting(&lines, "", CODE).window().start();
+        let first = text(&weir, "/boot");
+        let generation = || weir.status()["pools"][0]["generation"].as_u64().unwrap();
+        let before = generation();
+        under_load(&weir, || {
+            wait_until("the pool is restarted", || {
+                assert_eq!(text(&weir, "/fill"), "30001");
+                generation() > before
+            });
+            wait_until("processes have booted anew", || {
+                let boot = text(&weir, "/boot");
+                boot != first && zygote != (boot == text(&weir, "/pid"))
+            });
+        });
+        weir.wait_for_error(&["OPcache must clear its memory"]);
+        assert!(!weir.stderr().contains("worker died"), "{}", weir.stderr());
+    }
+}
+
+#[test]
 fn a_boot_that_fails_now_and_then_costs_no_request() {
     const BOOT: &str =
         "if (file_exists(__DIR__ . '/../spool/broken')) { throw new Exception('no database'); }";

@@ -64,6 +64,25 @@ final class Worker
         }
     }
 
+    /** A request of the boot, whose answer nobody gets: what a page needs is then loaded once, and not by each process that is
+     *  forked from this one. */
+    public function warm(string $uri): void
+    {
+        $copy = $this->copy = clone $this->app;
+        $this->use($copy);
+        ob_start();
+        try {
+            $this->request = Request::create($uri);
+            $this->prepare($copy, $this->request);
+            $this->response = $copy->make(Kernel::class)->handle($this->request);
+        } catch (Throwable $error) {
+            // The requests of clients will tell.
+            $copy->make(ExceptionHandler::class)->report($error);
+        }
+        ob_end_clean();
+        $this->terminate();
+    }
+
     /** What happens after the answer. */
     public function terminate(): void
     {

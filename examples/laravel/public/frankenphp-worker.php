@@ -11,6 +11,7 @@ ignore_user_abort(true);
 
 $app = require dirname(__DIR__).'/bootstrap/app.php';
 $worker = new App\Worker($app);
+$worker->warm('/');
 $handled = 0;
 $most = (int) ($_ENV['MAX_REQUESTS'] ?? $_SERVER['MAX_REQUESTS'] ?? 1000);
 while ($handled < $most && frankenphp_handle_request($worker->handle(...))) {
