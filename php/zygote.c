@@ -304,12 +304,13 @@ void zygote_serve(void)
 		return;
 	}
 	struct zygote_message message = {.event = ZYGOTE_BOOTED};
+	/* First this: it may call destructors. */
+	zygote_prepare_memory();
 	if (!zygote_may_fork(message.text, sizeof message.text)) {
 		message.event = ZYGOTE_DECLINED;
 		tell_master(message);
 		_exit(EXIT_FINE);
 	}
-	zygote_prepare_memory();
 	tell_master(message);
 	for (;;) {
 		struct order order = {.descriptors = {-1, -1, -1, -1}};

@@ -7,10 +7,13 @@
 #include "zend_alloc.h"
 #include "zend_gc.h"
 
+#include "booted.h"
+
 void zygote_prepare_memory(void)
 {
 	/* What each worker would find and give back for itself. */
 	gc_collect_cycles();
+	booted_settle_exception();
 	if (is_zend_mm()) {
 		zend_mm_gc(zend_mm_get_heap());
 	}

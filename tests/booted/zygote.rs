@@ -178,6 +178,21 @@ fn databases_of_sqlite_and_pipes_of_the_boot_are_not_shared() {
 }
 
 #[test]
+fn garbage_of_the_boot_is_collected_once_and_what_its_destructor_throws_is_logged() {
+    const BOOT: &str = "class Garbage { public $self; function __destruct() {
+            file_put_contents(dirname(__DIR__) . '/spool/destroyed', '.', FILE_APPEND);
+            throw new RuntimeException('thrown by garbage');
+        } }
+        $garbage = new Garbage(); $garbage->self = $garbage; unset($garbage);";
+    let weir = counting("max_children = 2\nworker_requests = 1\n", BOOT, "").start();
+    for _ in 0..6 {
+        zygote(&weir);
+    }
+    weir.wait_for_error(&["thrown by garbage"]);
+    assert_eq!(weir.written("destroyed"), ".");
+}
+
+#[test]
 fn workers_have_random_numbers_of_their_own() {
     const BOOT: &str = "mt_srand(7); mt_rand(); lcg_value();";
     const CODE: &str = "'random' => function () { echo json_encode([mt_rand(), lcg_value(), rand(), uniqid('', true), bin2hex(random_bytes(8)),
