@@ -145,8 +145,18 @@ pub fn parse(file_name: &str, text: &str, env: &Environment) -> Result<Config, D
 /// matter.
 ///
 /// # Errors
-/// The problems of this table, and of the text as TOML.
+/// The problems of this table; and those of the text as TOML, if they hide it.
 pub fn read_server(file_name: &str, text: &str, env: &Environment) -> Result<Server, Diagnostics> {
+    // A file may have thousands of other tables. If anything is unusual or wrong, all of it is parsed.
+    if let Some(table) = syntax::server_table(text)
+        && let Ok(server) = server_of(file_name, table, env)
+    {
+        return Ok(server);
+    }
+    server_of(file_name, text, env)
+}
+
+fn server_of(file_name: &str, text: &str, env: &Environment) -> Result<Server, Diagnostics> {
     let mut sink = Sink::default();
     let server = with_root(text, &mut sink, |root, sink| {
         let entries = Document::read_server(root, &env.folder, sink);

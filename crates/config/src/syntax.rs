@@ -36,6 +36,26 @@ pub(crate) fn readable(text: &str, sink: &mut Sink) -> String {
     usable
 }
 
+/// The lines of `[server]`, with its header; `None`: there is no such line, or lines may be parts of texts.
+pub(crate) fn server_table(text: &str) -> Option<&str> {
+    const HEADER: &str = "[server]";
+    if text.contains("\"\"\"") || text.contains("'''") {
+        return None;
+    }
+    let mut from = None;
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        match from {
+            None if line.trim() == HEADER => from = Some(at),
+            // A list may have lines like this: then the table is cut short, and is not TOML.
+            Some(from) if line.trim_start().starts_with('[') => return text.get(from..at),
+            _ => {}
+        }
+        at += line.len();
+    }
+    text.get(from?..)
+}
+
 struct Problem {
     span: Range<usize>,
     /// Range of the whole line, without its newline.
@@ -169,3 +189,41 @@ fn explain(message: &str, line: &str) -> (String, Option<String>) {
 
 /// The first round finds all lines at which the parser stops. Blanking them may uncover a few more.
 const ROUNDS: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::server_table;
+
+    #[test]
+    fn the_server_s_table_is_found_or_all_is_read() {
+        let found = |text: &str| server_table(text).map(str::to_owned);
+        let table = "[server]\nuser = \"a\"\n";
+        assert_eq!(
+            found(&format!("# x\n{table}[pool.a]\nuser = \"b\"\n")),
+            Some(table.into())
+        );
+        assert_eq!(found(&format!("[pool.a]\n{table}")), Some(table.into()));
+        assert_eq!(found("[ server ]\n"), None);
+        assert_eq!(found("server.user = \"a\"\n"), None);
+        assert_eq!(found("[site.a]\nx = '''\n[server]\n'''\n"), None);
+    }
+
+    #[test]
+    fn the_server_is_the_same_from_its_lines_and_from_the_file() {
+        let env = crate::Environment::of_this_machine(std::path::Path::new("/"));
+        let texts = [
+            "[pool.a]\nruntime = 5\n[server]\nadmin = \"unix:/a\"\n[site.a]\nroot = 1\n",
+            "[server]\ntrusted = [\n\"10.0.0.0/8\",\n]\nadmin = \"unix:/a\"\n[site.a]\n",
+            "[ server ]\nadmin = \"unix:/a\"\n",
+            "server = { admin = \"unix:/a\" }\n",
+            "server.admin = \"unix:/a\"\n",
+        ];
+        for text in texts {
+            let server = crate::read_server("weir.toml", text, &env).expect(text);
+            assert_eq!(server.admin, crate::Window::At("/a".into()), "{text}");
+        }
+        let wrong = "[pool.a]\n[server]\nadmin = 5\n[site.a]\n";
+        let said = crate::read_server("weir.toml", wrong, &env).unwrap_err();
+        assert!(said.to_string().contains("weir.toml:3:"), "{said}");
+    }
+}

@@ -61,7 +61,7 @@ impl Source {
     /// The settings of the admin interface, among other things. Other tables are not looked at.
     ///
     /// # Errors
-    /// The exit code, if `[server]` has errors, or the text is not TOML.
+    /// The exit code, if `[server]` has errors or cannot be found.
     pub fn server(&self) -> Result<Server, ExitCode> {
         read_server(&self.name, &self.text, &self.environment).map_err(|wrong| refuse(&wrong))
     }
