@@ -212,6 +212,62 @@ static char *get_variable(const char *name, size_t length)
 
 /* ---- variables ---- */
 
+/*
+ * The names of parameters as PHP's strings, by their hash: nearly all requests have the same names. They stay for ever,
+ * because scripts keep $_SERVER as long as they like. So the place of a name is not given to another one, and longer names
+ * are not kept: clients cannot make this grow.
+ */
+enum { NAME_COUNT = 256, LONGEST_NAME = 64 };
+static zend_string *names[NAME_COUNT];
+
+/* Whether PHP takes the name as it is: without brackets, dots and spaces, and not as a number. */
+static bool is_plain(const struct param *param)
+{
+	const char *name = param->name;
+	if (param->name_length == 0 || param->name_length > LONGEST_NAME || (*name >= '0' && *name <= '9')) {
+		return false;
+	}
+	for (size_t at = 0; at < param->name_length; at++) {
+		bool is_letter = name[at] >= 'A' && name[at] <= 'Z';
+		bool is_digit = name[at] >= '0' && name[at] <= '9';
+		if (!is_letter && !is_digit && name[at] != '_') {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* The name as PHP's string; NULL: PHP must look at it. */
+static zend_string *name_of(const struct param *param)
+{
+	zend_string **place = &names[param->hash % NAME_COUNT];
+	if (*place && ZSTR_LEN(*place) == param->name_length &&
+	    memcmp(ZSTR_VAL(*place), param->name, param->name_length) == 0) {
+		return *place;
+	}
+	if (*place || !is_plain(param)) {
+		return NULL;
+	}
+	*place = zend_string_init(param->name, param->name_length, 1);
+	zend_string_hash_val(*place);
+	/* As strings of PHP's own that are made before the first request. */
+	GC_ADD_FLAGS(*place, IS_STR_INTERNED | IS_STR_PERMANENT);
+	return *place;
+}
+
+/* The same as php_register_variable_safe(), which would make a new string of each name. */
+static void register_param(const struct param *param, const char *value, size_t length, zval *variables)
+{
+	zend_string *name = name_of(param);
+	if (!name) {
+		php_register_variable_safe(param->name, value, length, variables);
+		return;
+	}
+	zval text;
+	ZVAL_STRINGL_FAST(&text, value, length);
+	zend_hash_update(Z_ARRVAL_P(variables), name, &text);
+}
+
 static void import_params(zval *variables, int filter)
 {
 	size_t count;
@@ -224,7 +280,7 @@ static void import_params(zval *variables, int filter)
 		}
 		size_t length = filter < 0 ? params[at].value_length : strlen(value);
 		if (filter < 0 || sapi_module.input_filter(filter, params[at].name, &value, length, &length)) {
-			php_register_variable_safe(params[at].name, value, length, variables);
+			register_param(&params[at], value, length, variables);
 		}
 	}
 }

@@ -17,9 +17,11 @@
 #include "php_main.h"
 #include "zend_virtual_cwd.h"
 
+#include "booted.h"
 #include "folder.h"
 #include "params.h"
 #include "sapi.h"
+#include "say.h"
 
 /* The front end's parameters, and the result. */
 struct search {
@@ -130,11 +132,20 @@ static bool exists(const char *path)
 	if (path[length - 1] == '/') {
 		return false;
 	}
+	/* An application that stays booted is in memory: its script need not be looked for in each request. */
+	static char *of_application;
+	if (of_application && strcmp(path, of_application) == 0) {
+		return true;
+	}
 	char *real = tsrm_realpath(path, NULL);
 	if (!real) {
 		return false;
 	}
 	efree(real);
+	if (booted_has_application()) {
+		free(of_application);
+		of_application = take_text(path, length);
+	}
 	return true;
 }
 

@@ -123,6 +123,7 @@ fn an_answer_whose_process_dies_right_behind_it_is_whole_or_seen_to_be_cut() {
     // The other thread of the process may have sent the end already.
     short_gaps();
     assert_eq!(text(&weir, "/?how=kill&size=10").len(), 13);
+    wait_until("it is killed", || weir.scratch("killed").exists());
     fs::remove_file(weir.scratch("killed")).unwrap();
     short_gaps();
     let mut client = weir.client();

@@ -54,6 +54,33 @@ fn variables_of_server_and_environment() {
     }
 }
 
+/// More names than a worker keeps, some of which it meets again, and some with the same place.
+#[test]
+fn any_names_of_parameters() {
+    let mut both = Both::start(&[]);
+    both.site.script(
+        "a.php",
+        "<?php $copy = $_SERVER; ksort($copy); unset($_SERVER['HTTP_X0']); $_SERVER['HTTP_X1'] = 'changed';
+         unset($copy['REQUEST_TIME'], $copy['REQUEST_TIME_FLOAT']); var_export($copy); var_export(array_keys($_SERVER));",
+    );
+    for round in 0..8 {
+        let mut request = Request::get(&both.site, "/a.php");
+        for index in 0..200 {
+            let number = index * 7 + round % 4;
+            let value = format!("{round} {index}");
+            let name = match index % 5 {
+                0 => format!("HTTP_X{}", index / 5),
+                1 => format!("HTTP_NAME_{number}"),
+                2 => format!("X{number}_{}", "Y".repeat(number % 80)),
+                3 => format!("a{number}b"),
+                _ => format!("{number}_N"),
+            };
+            request = request.with(&name, &value);
+        }
+        both.same(&request);
+    }
+}
+
 #[test]
 fn functions_classes_and_settings() {
     let mut both = Both::start(&[]);
