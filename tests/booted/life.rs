@@ -3,11 +3,12 @@
 use std::{
     fs,
     os::unix::fs::symlink,
+    path::Path,
     time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
-use weir_test::wait_until;
+use weir_test::{Setup, wait_until};
 
 use super::{booted, pool, site, text};
 
@@ -235,6 +236,19 @@ fn a_reload_boots_the_application_anew_and_lets_the_old_one_finish() {
 #[test]
 fn a_root_that_leads_elsewhere_boots_the_new_release() {
     let setup = booted("", "", "");
+    let root = setup.path("current");
+    boots_the_new_release(setup, &root);
+}
+
+/// The application beside the files that everybody may fetch.
+#[test]
+fn a_folder_of_the_application_that_leads_elsewhere_boots_the_new_release() {
+    let setup = booted("", "", "");
+    let root = setup.root();
+    boots_the_new_release(setup, &root);
+}
+
+fn boots_the_new_release(setup: Setup, root: &Path) {
     let script = fs::read_to_string(setup.root().join("app.php")).unwrap();
     for release in ["one", "two"] {
         let code = script
@@ -247,7 +261,7 @@ fn a_root_that_leads_elsewhere_boots_the_new_release() {
     let (current, next) = (setup.path("current"), setup.path("next"));
     symlink(setup.path("releases/one"), &current).unwrap();
     let weir = setup
-        .site(&format!("root = \"{}\"\nfallback = \"/app.php\"", current.display()))
+        .site(&format!("root = \"{}\"\nfallback = \"/app.php\"", root.display()))
         .pool(&format!(
             "runtime = \"php\"\npm = \"static\"\nmax_children = 2\n{}worker = \"{}/app.php\"\nwatch_root = true\n",
             weir_test::php::identity(),
@@ -257,7 +271,7 @@ fn a_root_that_leads_elsewhere_boots_the_new_release() {
     assert_eq!(text(&weir, "/count"), "one");
     symlink(weir.path("releases/two"), &next).unwrap();
     fs::rename(&next, &current).unwrap();
-    weir.log_line("a site's root now leads to another folder");
+    weir.log_line("now leads to another folder");
     // No request is lost meanwhile.
     weir.get_until("/count", |answer| {
         assert_eq!(answer.status, 200);

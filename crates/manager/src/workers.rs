@@ -25,6 +25,7 @@ mod on_demand;
 mod php;
 mod pool;
 mod quota;
+mod roots;
 mod worker;
 mod zygote;
 
@@ -61,7 +62,7 @@ use super::{
     plan::{Plan, Problem, Program, Runs},
     slow_log::SlowLog,
 };
-pub(super) use master::resolve;
+pub(super) use roots::resolve;
 
 /// The pools of one configuration whose workers weir runs.
 #[derive(Debug)]

@@ -44,7 +44,7 @@ pub(super) const POOL: &[Row] = &[
         "With `worker`: one process boots the application, and the others are forked from it. `false`, or if the boot opens a connection or \
          starts a thread: each process boots for itself: [booted.md](booted.md#one-boot-for-all-workers) (php).").only(&["php"]),
     key(&[Pool], "watch_root", Kind::Bool, Value("false"),
-        "Restart the pool within a second when a symbolic link in the path of a site's root changes. Old workers finish their requests (php).").only(&["php"]),
+        "Restart the pool within a second when a symbolic link in the path of a site's root or of `worker` changes. Old workers finish their requests (php).").only(&["php"]),
     key(&[Pool], "command", Kind::Program, Absent("required with `runtime = \"command\"`"),
         "Program and its arguments. It must listen on file descriptor 0. A name without a slash is searched in PATH.")
         .called(&["bin_path", "exec"]).only(&["command"]),

@@ -364,7 +364,8 @@ impl<'a> Pools<'a> {
     }
 }
 
-/// For each pool: the roots of the sites whose scripts it runs, with the name of the site and the number of the route.
+/// For each pool: the roots of the sites whose scripts it runs, with the name of the site and the number of the route; and the
+/// folder of an application that stays booted, if it is in none of them.
 pub(super) fn sites(config: &Config) -> Vec<Vec<(String, PathBuf)>> {
     let mut of_pools: Vec<Vec<(String, PathBuf)>> = vec![Vec::new(); config.pools.len()];
     for site in &config.sites {
@@ -382,6 +383,15 @@ pub(super) fn sites(config: &Config) -> Vec<Vec<(String, PathBuf)>> {
                 };
                 sites.push((name, root.clone()));
             }
+        }
+    }
+    for (pool, sites) in config.pools.iter().zip(&mut of_pools) {
+        if let Runtime::Php(php) = &pool.runtime
+            && let Some(folder) = php.worker.as_deref().and_then(Path::parent)
+            && sites.iter().all(|(_, root)| !folder.starts_with(root))
+        {
+            // No site has this name.
+            sites.push(("folder of worker".to_owned(), folder.to_owned()));
         }
     }
     of_pools

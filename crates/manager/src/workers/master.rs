@@ -372,7 +372,8 @@ impl Pool {
                 tell!(
                     notice,
                     about_pool(&self.name),
-                    "a site's root now leads to another folder: the pool is restarted"
+                    "{} now leads to another folder: the pool is restarted",
+                    php.spec.watched()
                 );
                 return self.begin(Vec::new(), context);
             }
@@ -664,45 +665,6 @@ impl Pool {
             news.push(self.is_down(cause));
         }
     }
-}
-
-impl Spec {
-    /// The same specification with the present state of the machine.
-    fn renewed(&self) -> Self {
-        Self {
-            roots: resolve(&self.sites),
-            ..self.clone()
-        }
-    }
-
-    /// Whether a site's root is another folder than when its master was started.
-    fn roots_have_moved(&self) -> bool {
-        let there = self.sites.iter().all(|(_, path)| path.is_dir());
-        // While a link is being replaced, it may be missing.
-        there && resolve(&self.sites) != self.roots
-    }
-
-    /// Pairs of path prefixes of scripts, before and now, as seen inside of a chroot.
-    fn moves(&self, before: &[(String, PathBuf)]) -> Vec<(PathBuf, PathBuf)> {
-        let inside = |path: &Path| match &self.chroot {
-            None => Some(path.to_owned()),
-            Some(chroot) => weir_control::path_inside(chroot, path),
-        };
-        let moved = self.roots.iter().filter_map(|(site, now)| {
-            let (_, before) = before.iter().find(|(other, _)| other == site)?;
-            Some((inside(before)?, inside(now)?)).filter(|(from, to)| from != to)
-        });
-        moved.collect()
-    }
-}
-
-/// The roots of sites with symbolic links resolved.
-pub(crate) fn resolve(sites: &[(String, PathBuf)]) -> Vec<(String, PathBuf)> {
-    let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
-    let sites = sites.iter();
-    sites
-        .map(|(site, path)| (site.clone(), real(path)))
-        .collect()
 }
 
 /// Makes the running master list its scripts; `None`: there is none, or it runs as another user.
