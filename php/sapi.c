@@ -272,6 +272,8 @@ static void import_params(zval *variables, int filter)
 {
 	size_t count;
 	const struct param *params = params_all(&count);
+	/* Room for all at once, and for those that PHP adds. */
+	zend_hash_extend(Z_ARRVAL_P(variables), zend_hash_num_elements(Z_ARRVAL_P(variables)) + (uint32_t)count + 8, 0);
 	/* The last parameter comes first, as in PHP-FPM. */
 	for (size_t at = count; at-- > 0;) {
 		char *value = params[at].value;
