@@ -1,11 +1,12 @@
 #!/bin/sh
-# Runs the tests of weir-php in another Debian, with its PHP: setup/debian.sh TARGET SUITE PHP
+# Runs the tests of weir-php and of applications that stay booted in another Debian, with its PHP:
+# setup/debian.sh TARGET SUITE PHP
 #
 #   setup/debian.sh target trixie 8.4
 #   setup/debian.sh target sid 8.5        PHP 8.5 comes from experimental, while sid has none
 #
 # TARGET is cargo's target folder. TARGET/SUITE gets the system: a folder in which the test program runs with chroot(1), so this
-# needs root. The program is compiled here; weir-php is compiled there.
+# needs root. The test programs are compiled here; weir-php is compiled there.
 set -eu
 
 target=$(realpath "$1") suite=$2 php=$3
@@ -19,7 +20,16 @@ main() {
         exit 1
     }
     [ -e "$root/installed" ] || install
-    program=$("$cargo" test --locked --package weir --test php --no-run --message-format=short 2>&1 |
+    result=0
+    for name in php booted; do
+        run "$name" || result=1
+    done
+    return "$result"
+}
+
+# run NAME: the test program of that name.
+run() {
+    program=$("$cargo" test --locked --package weir --test "$1" --no-run --message-format=short 2>&1 |
         sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
     # What is mounted there is gone with the last process of the command.
     unshare --mount --propagation private sh -c '
@@ -48,7 +58,7 @@ install() {
     others=
     [ "$suite" != sid ] || others="deb $mirror experimental main"
     packages=gcc,make,libc6-dev,libjemalloc2,procps,libcap2-bin
-    for part in fpm cgi cli mbstring dev; do
+    for part in fpm cgi cli mbstring sqlite3 dev; do
         packages=$packages,php$php-$part
     done
     # OPcache is part of PHP since 8.5.
