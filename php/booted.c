@@ -277,7 +277,6 @@ static void end_boot(void)
 /* Waits for a request. Returns false if there are no more. */
 static bool next_request(void)
 {
-	zend_unset_timeout();
 	if (is_booted) {
 		booted_close_gap();
 	} else {

@@ -75,4 +75,19 @@ void booted_close_request(void);
 void booted_open_gap(void);
 void booted_close_gap(void);
 
+/* ---- what PHP and its extensions keep of a request (booted_forget.c) ---- */
+
+/* Has PHP seed its generators of random numbers anew, at their next use. */
+void booted_forget_seeds(void);
+
+/* Does what extensions do at the start and at the end of a request, where it is about that request alone. */
+void booted_start_extensions(void);
+void booted_end_extensions(void);
+
+/* Forgets errors and texts that functions have kept of their last call. */
+void booted_forget_results(void);
+
+/* Forgets headers that were not sent, and what was to be called before. */
+void booted_forget_headers(void);
+
 #endif

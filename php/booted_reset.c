@@ -52,7 +52,6 @@ static void restore_limits(void)
 						   ZEND_INI_STAGE_RUNTIME);
 		}
 	}
-	zend_unset_timeout();
 }
 
 /* ---- input ---- */
@@ -80,19 +79,6 @@ static void import_globals(void)
 			global->armed = global->auto_global_callback(global->name);
 		}
 	} ZEND_HASH_FOREACH_END();
-}
-
-static void call_of_filter(bool at_start)
-{
-	zend_module_entry *filter = zend_hash_str_find_ptr(&module_registry, "filter", sizeof "filter" - 1);
-	if (!filter) {
-		return;
-	}
-	if (at_start && filter->request_startup_func) {
-		filter->request_startup_func(filter->type, filter->module_number);
-	} else if (!at_start && filter->request_shutdown_func) {
-		filter->request_shutdown_func(filter->type, filter->module_number);
-	}
 }
 
 /* Closes php://input, also where the application has kept it, and then what it reads from. */
@@ -178,6 +164,7 @@ static void forget_last_error(void)
 static void forget_small_things(void)
 {
 	forget_last_error();
+	booted_forget_results();
 	php_url_scanner_reset_vars();
 	php_clear_stat_cache(0, NULL, 0);
 	if (BG(strtok_string)) {
@@ -251,10 +238,16 @@ static void end_output(void)
 void booted_close_gap(void)
 {
 	end_output();
-	if (PS(session_status) == php_session_active || PS(id)) {
+	/* Scripts also write to $_SESSION where there is no session. */
+	bool has_values = zend_hash_str_exists(&EG(symbol_table), "_SESSION", sizeof "_SESSION" - 1);
+	if (PS(session_status) == php_session_active || PS(id) || has_values) {
 		end_session();
 	}
 	close_input();
+	booted_forget_headers();
+	forget_small_things();
+	restore_limits();
+	zend_unset_timeout();
 }
 
 /* ---- start and end ---- */
@@ -297,7 +290,7 @@ bool booted_open_request(void)
 	zend_try {
 		open_output();
 		import_globals();
-		call_of_filter(true);
+		booted_start_extensions();
 		if (PS(auto_start)) {
 			php_session_start();
 		}
@@ -326,7 +319,7 @@ void booted_close_request(void)
 		php_output_end_all();
 	} zend_end_try();
 	booted_settle_exception();
-	call_of_filter(false);
+	booted_end_extensions();
 	end_session();
 	booted_settle_exception();
 	end_output();
@@ -335,11 +328,13 @@ void booted_close_request(void)
 		efree(SG(request_info).path_translated);
 		SG(request_info).path_translated = NULL;
 	}
+	booted_forget_headers();
 	zend_try {
 		sapi_deactivate();
 	} zend_end_try();
 	forget_small_things();
 	if (booted_keeps_settings()) {
 		restore_limits();
+		zend_unset_timeout();
 	}
 }

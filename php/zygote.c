@@ -24,10 +24,6 @@
 #include <unistd.h>
 
 #include "php.h"
-#include "ext/standard/basic_functions.h"
-#if PHP_VERSION_ID < 80200
-#include "ext/standard/php_lcg.h"
-#endif
 
 #include "booted.h"
 #include "fastcgi.h"
@@ -196,20 +192,6 @@ static void become_masters_child(pid_t between, const sigset_t *orphaned)
 	}
 }
 
-/* Random numbers of workers must differ. PHP seeds its generators at their first use, as after the start of a request. */
-static void forget_seeds(void)
-{
-#if PHP_VERSION_ID >= 80200
-	zend_module_entry *random = zend_hash_str_find_ptr(&module_registry, "random", sizeof "random" - 1);
-	if (random && random->request_startup_func) {
-		random->request_startup_func(random->type, random->module_number);
-	}
-#else
-	BG(mt_rand_is_seeded) = 0;
-	LCG(seeded) = 0;
-#endif
-}
-
 /* PHP's own work after a fork; see master.c. */
 extern void php_child_init(void) __attribute__((weak));
 
@@ -230,7 +212,8 @@ static void become_worker(const struct order *order)
 	if (!zygote_reopen()) {
 		die(EXIT_SYSTEM, "weir-php: cannot open a file again that the application has opened in its boot: %s", strerror(errno));
 	}
-	forget_seeds();
+	/* Random numbers of workers must differ. */
+	booted_forget_seeds();
 	booted_report_to(report_pipe, order->number);
 	worker_start(pool, order->descriptors[ZYGOTE_STREAM], order->descriptors[ZYGOTE_ORDERS]);
 }

@@ -4,6 +4,7 @@
 mod failures;
 mod life;
 mod requests;
+mod state;
 mod zygote;
 
 use weir_test::{Response, Setup, Weir, php};
