@@ -3,6 +3,7 @@
 
 mod deaths;
 mod ends;
+mod hostile;
 mod hosts;
 mod limits;
 mod many;

@@ -146,6 +146,8 @@ struct Master {
     version: (String, bool),
     /// `None`: it is not ready.
     inputs: Option<Inputs>,
+    /// Until then it takes one of the places of `php_starts` while it loads PHP.
+    turn: Instant,
     /// When it is killed; `None`: not planned.
     until: Option<Instant>,
 }
@@ -197,6 +199,7 @@ impl Masters {
             logs: logs.clone(),
             version: (String::new(), false),
             inputs: None,
+            turn: Instant::now() + TURN,
             until: None,
         };
         let own = weir_machine::php::own_program().into_os_string().into_vec();
@@ -310,10 +313,16 @@ impl Masters {
         }
     }
 
-    /// How many of them load PHP now.
-    pub(super) fn are_loading(&self) -> usize {
+    /// How many of them load PHP now, and still have their turn.
+    pub(super) fn are_loading(&self, now: Instant) -> usize {
+        self.turns(now).count()
+    }
+
+    /// When the turns of those that load PHP end.
+    fn turns(&self, now: Instant) -> impl Iterator<Item = Instant> {
         let loads = |master: &&Master| master.channel.is_some() && master.inputs.is_none();
-        self.list.iter().filter(loads).count()
+        let ends = self.list.iter().filter(loads).map(|master| master.turn);
+        ends.filter(move |turn| *turn > now)
     }
 
     /// Ends all masters except those in `used`, with all their workers.
@@ -344,7 +353,8 @@ impl Masters {
             true => master.until,
             false => Some(now + RESEND),
         };
-        self.list.iter().filter_map(next).min()
+        let next = self.list.iter().filter_map(next);
+        next.chain(self.turns(now)).min()
     }
 
     /// The channels to wait for.
@@ -550,6 +560,10 @@ const SIGKILL: u8 = 9;
 
 /// How long a master may take to end by itself.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// How long a master counts for `php_starts` while it loads PHP. That takes some 10 ms of a processor. One that takes longer
+/// waits for something, or a process of its user has stopped it, and must not keep other pools from their start.
+const TURN: Duration = Duration::from_secs(2);
 
 /// Pause before an order is sent again for which the channel had no room.
 const RESEND: Duration = Duration::from_millis(5);

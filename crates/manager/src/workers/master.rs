@@ -303,7 +303,7 @@ impl Pool {
         let Kind::Php(php) = &mut self.kind else {
             return;
         };
-        php.waits_for_turn = context.masters.are_loading() >= context.php_starts;
+        php.waits_for_turn = context.masters.are_loading(context.now) >= context.php_starts;
         if php.waits_for_turn {
             match php.current {
                 Some(_) => php.again.get_or_insert_default().extend(asked),
