@@ -49,6 +49,8 @@ static uint32_t own_number;
 
 /* Whether the script has called handle_request. */
 static bool is_booted;
+/* Whether a fatal error has ended the boot when the script had called handle_request. */
+static bool boot_has_failed;
 /* Whether a request is being answered. */
 static bool in_request;
 /* Whether there are no more requests. */
@@ -266,6 +268,11 @@ static void end_boot(void)
 	zend_unset_timeout();
 	booted_note_limits();
 	booted_close_request();
+	if (CG(unclean_shutdown)) {
+		/* In a function of the script for its output, or in a handler of sessions. */
+		boot_has_failed = true;
+		zend_bailout();
+	}
 	folder_keep();
 	is_booted = true;
 	/* A zygote stays in this function, and its workers leave it. */
@@ -279,6 +286,10 @@ static bool next_request(void)
 {
 	if (is_booted) {
 		booted_close_gap();
+		if (CG(unclean_shutdown)) {
+			/* There was a fatal error between the requests. */
+			zend_bailout();
+		}
 	} else {
 		end_boot();
 	}
@@ -337,8 +348,9 @@ bool booted_handle_request(zend_fcall_info *function, zend_fcall_info_cache *cac
 		function->retval = &result;
 		function->param_count = 0;
 		zend_call_function(function, cache);
-		booted_settle_exception();
+		/* First this: it may call a destructor, which may throw. */
 		zval_ptr_dtor(&result);
+		booted_settle_exception();
 		end_request();
 		return true;
 	}
@@ -432,6 +444,10 @@ int booted_run(const struct pool_config *config)
 	if (stream_is_disowned()) {
 		/* A process that the script forked. */
 		code = EG(exit_status);
+	} else if (boot_has_failed) {
+		say("weir-php: %s: a fatal error at its first frankenphp_handle_request(), so the application is not booted",
+		    pool->worker);
+		code = EXIT_INTERNAL;
 	} else if (!is_booted) {
 		say("weir-php: %s ended without a call of frankenphp_handle_request(), so the application is not booted",
 		    pool->worker);

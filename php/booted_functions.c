@@ -8,6 +8,7 @@
 #include "zend_constants.h"
 #include "zend_smart_str.h"
 
+#include "fastcgi.h"
 #include "functions.h"
 #include "log.h"
 #include "say.h"
@@ -65,6 +66,8 @@ static PHP_FUNCTION(headers_send)
 	if (status >= 100 && status < 200) {
 		int result = SG(headers_sent) ? SAPI_HEADER_SEND_FAILED : sapi_module.send_headers(&SG(sapi_headers));
 		SG(sapi_headers).http_response_code = before;
+		/* It is of use only if it is there before the answer. */
+		stream_flush();
 		RETURN_LONG(result);
 	}
 	RETURN_LONG(sapi_send_headers());

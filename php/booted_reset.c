@@ -45,13 +45,23 @@ void booted_note_limits(void)
 
 static void restore_limits(void)
 {
-	for (size_t at = 0; at < LIMIT_COUNT; at++) {
-		zend_ini_entry *entry = setting(LIMITS[at]);
-		if (entry && entry->value && limits[at] && !zend_string_equals(entry->value, limits[at])) {
-			zend_alter_ini_entry_chars(entry->name, ZSTR_VAL(limits[at]), ZSTR_LEN(limits[at]), ZEND_INI_SYSTEM,
-						   ZEND_INI_STAGE_RUNTIME);
+	/*
+	 * PHP warns if the application keeps more memory than the limit allows. An error handler of the application must not make
+	 * an exception of that, because nothing could catch it.
+	 */
+	zval handler;
+	ZVAL_COPY_VALUE(&handler, &EG(user_error_handler));
+	ZVAL_UNDEF(&EG(user_error_handler));
+	zend_try {
+		for (size_t at = 0; at < LIMIT_COUNT; at++) {
+			zend_ini_entry *entry = setting(LIMITS[at]);
+			if (entry && entry->value && limits[at] && !zend_string_equals(entry->value, limits[at])) {
+				zend_alter_ini_entry_chars(entry->name, ZSTR_VAL(limits[at]), ZSTR_LEN(limits[at]), ZEND_INI_SYSTEM,
+							   ZEND_INI_STAGE_RUNTIME);
+			}
 		}
-	}
+	} zend_end_try();
+	ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
 }
 
 /* ---- input ---- */
@@ -185,15 +195,17 @@ static void forget_small_things(void)
 /* The functions of register_shutdown_function() that were registered at the boot. They run when the process ends. */
 static HashTable *shutdown_functions_of_boot;
 
+/* An exception may keep an object whose destructor throws the next one. Some scripts would do so for ever. */
+#define MAX_EXCEPTIONS 100
+
 void booted_settle_exception(void)
 {
-	if (!EG(exception)) {
-		return;
-	}
-	if (zend_is_unwind_exit(EG(exception)) || zend_is_graceful_exit(EG(exception))) {
-		zend_clear_exception();
-	} else {
-		zend_exception_error(EG(exception), E_ERROR);
+	for (int count = 0; EG(exception) && count < MAX_EXCEPTIONS; count++) {
+		if (zend_is_unwind_exit(EG(exception)) || zend_is_graceful_exit(EG(exception))) {
+			zend_clear_exception();
+		} else {
+			zend_exception_error(EG(exception), E_ERROR);
+		}
 	}
 }
 
@@ -242,8 +254,10 @@ void booted_close_gap(void)
 	bool has_values = zend_hash_str_exists(&EG(symbol_table), "_SESSION", sizeof "_SESSION" - 1);
 	if (PS(session_status) == php_session_active || PS(id) || has_values) {
 		end_session();
+		booted_settle_exception();
 	}
 	close_input();
+	booted_settle_exception();
 	booted_forget_headers();
 	forget_small_things();
 	restore_limits();
@@ -323,7 +337,9 @@ void booted_close_request(void)
 	end_session();
 	booted_settle_exception();
 	end_output();
+	/* Functions of a filter on php://input may throw, too. */
 	close_input();
+	booted_settle_exception();
 	if (SG(request_info).path_translated) {
 		efree(SG(request_info).path_translated);
 		SG(request_info).path_translated = NULL;

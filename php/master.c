@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "booted.h"
@@ -55,6 +56,8 @@ struct child {
 	uint32_t zygote;
 	/* A signal for a child that has no process id yet; -1: none. */
 	int late_signal;
+	/* It has told that its application is booted, or a zygote that it cannot be forked. */
+	bool has_booted;
 };
 
 static struct pool_config config;
@@ -362,11 +365,14 @@ static void hear_fork(uint32_t zygote, const struct zygote_message *message)
 	}
 }
 
+/* Messages of one zygote at a time: more than it has workers to tell of, but not without end. */
+#define MAX_MESSAGES 1024
+
 /* Reads what a zygote has told so far. */
 static void hear_zygote(uint32_t number)
 {
 	struct zygote_message message;
-	for (;;) {
+	for (int count = 0; count < MAX_MESSAGES; count++) {
 		/* Hearing of one may move the others in memory. */
 		struct child *zygote = child_of(number);
 		int heard = zygote->orders < 0 ? 0 : zygote_hear(zygote->orders, &message);
@@ -379,12 +385,16 @@ static void hear_zygote(uint32_t number)
 		if (heard <= 0) {
 			return;
 		}
+		bool is_first = !zygote->has_booted;
 		switch (message.event) {
 		case ZYGOTE_BOOTED:
-			tell_booted(channel, number);
-			break;
 		case ZYGOTE_DECLINED:
-			tell_declined(channel, number, message.text);
+			zygote->has_booted = true;
+			if (is_first && message.event == ZYGOTE_BOOTED) {
+				tell_booted(channel, number);
+			} else if (is_first) {
+				tell_declined(channel, number, message.text);
+			}
 			break;
 		default:
 			hear_fork(number, &message);
@@ -422,18 +432,32 @@ static void give_up_forks(uint32_t zygote)
 
 /* ---- reports ---- */
 
-/* Passes the reports of workers on to the manager, which checks the numbers. */
+/*
+ * Passes a report of a worker on to the manager. A script can open the pipe, too, at /proc/self/fd, and write as much as it likes:
+ * the manager is there for all pools, and must not have more work by that.
+ */
+static void pass_report(const struct booted_report *report)
+{
+	static time_t last_look;
+	time_t now = time(NULL);
+	struct child *child = child_of(report->number);
+	if (report->kind == BOOTED && child && child->kind != CHILD_ZYGOTE && !child->has_booted) {
+		child->has_booted = true;
+		tell_booted(channel, report->number);
+	} else if (report->kind == OPCACHE_IS_FULL && now != last_look) {
+		/* Workers look once a second (booted.c), and report as long as it is so. */
+		last_look = now;
+		tell_opcache_is_full(channel);
+	}
+}
+
 static void pass_reports(void)
 {
 	struct booted_report some[64];
 	ssize_t length = read(reports[0], some, sizeof some);
 	/* Each report was written at once, and pipes keep such writes together. */
 	for (ssize_t at = 0; at < length / (ssize_t)sizeof *some; at++) {
-		if (some[at].kind == BOOTED) {
-			tell_booted(channel, some[at].number);
-		} else if (some[at].kind == OPCACHE_IS_FULL) {
-			tell_opcache_is_full(channel);
-		}
+		pass_report(&some[at]);
 	}
 }
 

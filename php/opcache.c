@@ -59,21 +59,46 @@ static void end(void)
 	php_request_shutdown(NULL);
 }
 
-/* Calls a function that OPcache may not have. The caller must destroy the result. */
+/* A function of OPcache; NULL: OPcache is not loaded. PHP's own table lacks those that disable_functions names. */
+static zif_handler function_of_opcache(const char *name)
+{
+	static const char MODULE[] = "zend opcache";
+	const zend_module_entry *opcache = zend_hash_str_find_ptr(&module_registry, MODULE, sizeof MODULE - 1);
+	const zend_function_entry *at = opcache ? opcache->functions : NULL;
+	while (at && at->fname && strcmp(at->fname, name) != 0) {
+		at++;
+	}
+	return at && at->fname ? at->handler : NULL;
+}
+
+/* Calls a function of OPcache, also if scripts must not. The caller must destroy the result. */
 static bool call(const char *name, zval *argument, zval *result)
 {
-	zval function;
+	zif_handler handler = function_of_opcache(name);
 	ZVAL_UNDEF(result);
-	if (!zend_hash_str_exists(CG(function_table), name, strlen(name))) {
+	if (!handler) {
 		return false;
 	}
-	ZVAL_STRING(&function, name);
-	bool called = call_user_function(NULL, NULL, &function, result, 1, argument) == SUCCESS;
-	zval_ptr_dtor(&function);
+	zend_function function;
+	memset(&function, 0, sizeof function);
+	function.internal_function.type = ZEND_INTERNAL_FUNCTION;
+	function.internal_function.function_name = zend_string_init(name, strlen(name), 0);
+	function.internal_function.handler = handler;
+	function.internal_function.num_args = 1;
+	ZVAL_NULL(result);
+	zend_execute_data *frame = zend_vm_stack_push_call_frame(ZEND_CALL_TOP_FUNCTION, &function, 1, NULL);
+	ZVAL_COPY(ZEND_CALL_ARG(frame, 1), argument);
+	frame->prev_execute_data = EG(current_execute_data);
+	EG(current_execute_data) = frame;
+	handler(frame, result);
+	EG(current_execute_data) = frame->prev_execute_data;
+	zend_vm_stack_free_args(frame);
+	zend_vm_stack_free_call_frame(frame);
+	zend_string_release(function.internal_function.function_name);
 	if (EG(exception)) {
 		zend_clear_exception();
 	}
-	return called;
+	return true;
 }
 
 /* ---- list ---- */

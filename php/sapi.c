@@ -357,9 +357,10 @@ static int deactivate(void)
 	const struct pool_config *config = SG(server_context);
 	/*
 	 * Not if resource usage is measured: it is sent with the end of the response, so that a log line about both has
-	 * both.
+	 * both. And an application that stays booted keeps its memory.
 	 */
-	if (serving && config && !config->figures && zend_memory_usage(1) > MUCH_MEMORY) {
+	bool frees_much = !booted_has_application() && zend_memory_usage(1) > MUCH_MEMORY;
+	if (serving && config && !config->figures && frees_much) {
 		stream_end();
 		stream_flush();
 	}

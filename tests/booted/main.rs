@@ -1,6 +1,7 @@
 //! Applications that stay booted (`worker` of a pool of weir's own PHP): what belongs to a request, what stays, and what
 //! happens when the application or its process fails.
 
+mod edges;
 mod failures;
 mod life;
 mod requests;

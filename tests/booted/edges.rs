@@ -1,0 +1,172 @@
+//! Errors at odd moments: while a request ends, at the end of the boot, between two requests.
+
+use weir_test::{Weir, process, wait_until};
+
+use super::{booted, pool, site, text};
+
+const ONE: &str = "max_children = 1\nphp_admin_value = { display_errors = \"0\" }\n";
+
+/// Such a handler turns each warning into an exception, as those of frameworks do.
+const THROWS: &str =
+    "set_error_handler(function ($level, $text) { throw new ErrorException($text); });";
+
+/// The limit cannot be what it was, because the application keeps more. PHP warns of that; the warning is the request's, although
+/// its answer is complete.
+#[test]
+fn a_throwing_error_handler_does_not_meet_what_happens_behind_a_request() {
+    const CODE: &str = "'keep' => function () { static $kept; ini_set('memory_limit', '90M'); $kept = str_repeat('x', 60 << 20); echo 'kept'; },";
+    let lines = "max_children = 1\nphp_admin_value = { display_errors = \"0\" }\nphp_value = { memory_limit = \"30M\" }\n";
+    let weir = booted(lines, THROWS, CODE).start();
+    let pid = text(&weir, "/pid");
+    assert_eq!(text(&weir, "/keep"), "kept");
+    assert_eq!(text(&weir, "/pid"), pid, "{}", weir.stderr());
+    weir.wait_for_error(&["Failed to set memory limit"]);
+    assert!(!weir.stderr().contains("Uncaught"), "{}", weir.stderr());
+}
+
+#[test]
+fn functions_for_the_end_run_also_after_a_destructor_that_throws() {
+    const BOOT: &str =
+        "class Bomb { function __destruct() { throw new RuntimeException('in a destructor'); } }
+        function bomb($bomb) { throw new RuntimeException('first'); }";
+    const CODE: &str = "'result' => function () { register_shutdown_function(function () { echo 'ended'; }); return new Bomb; },
+        'argument' => function () { register_shutdown_function(function () { echo 'ended'; }); bomb(new Bomb); },";
+    let lines = format!("{ONE}php_define = {{ \"zend.exception_ignore_args\" = \"0\" }}\n");
+    // The function's result is an object, which is destroyed when the function has returned.
+    let setup = booted(&lines, BOOT, CODE);
+    let script = std::fs::read_to_string(setup.root().join("app.php")).unwrap();
+    let script = script.replace(
+        "isset($actions[$name]) ?",
+        "return isset($actions[$name]) ?",
+    );
+    let weir = setup.file("app.php", &script).start();
+    let pid = text(&weir, "/pid");
+    for path in ["/result", "/argument"] {
+        assert_eq!(weir.get(path).expect(500).text(), "ended", "{path}");
+        assert_eq!(text(&weir, "/pid"), pid, "{}", weir.stderr());
+    }
+    weir.wait_for_error(&["Uncaught RuntimeException: in a destructor"]);
+}
+
+/// A session that is written between two requests is not the next client's.
+#[test]
+fn an_exception_between_two_requests_is_not_the_next_clients() {
+    const SCRIPT: &str = "<?php
+        class Handler extends SessionHandler { function write($id, $data): bool { throw new RuntimeException('not written'); } }
+        session_set_save_handler(new Handler, false);
+        session_save_path(dirname(__DIR__) . '/spool');
+        ini_set('session.use_cookies', '0');
+        while (frankenphp_handle_request(function () { echo getmypid(); })) {
+            @session_start();
+            $_SESSION['a'] = 1;
+        }";
+    let weir = site(
+        &format!("{ONE}php_value = {{ \"session.cache_limiter\" = \"\" }}\n"),
+        SCRIPT,
+    )
+    .start();
+    let pid = text(&weir, "/");
+    for _ in 0..3 {
+        assert_eq!(text(&weir, "/"), pid, "{}", weir.stderr());
+    }
+    weir.wait_for_error(&["Uncaught RuntimeException: not written"]);
+}
+
+/// Not only the process that boots, but all that would be forked from it would end after each request.
+#[test]
+fn a_fatal_error_at_the_end_of_the_boot_is_a_boot_that_fails() {
+    const SCRIPT: &str = "<?php
+        file_put_contents(dirname(__DIR__) . '/spool/boots', '.', FILE_APPEND);
+        ob_start(function ($text) { ini_set('memory_limit', '4M'); return str_repeat('x', 100 << 20); });
+        echo 'output of the boot';
+        while (frankenphp_handle_request(function () { echo getmypid(); })) {}";
+    let weir = site(ONE, SCRIPT).window().start();
+    weir.wait_for_error(&["Allowed memory size"]);
+    weir.get("/").expect(503).expect_reason("no_worker");
+    weir.wait_for_error(&["so the application is not booted"]);
+}
+
+/// After a fatal error PHP cannot go on, also if no request is answered.
+#[test]
+fn a_process_ends_after_a_fatal_error_between_two_requests() {
+    const SCRIPT: &str = "<?php $how = '';
+        while (frankenphp_handle_request(function () use (&$how) { $how = $_GET['how'] ?? ''; echo getmypid(); })) {
+            if ($how === 'fatal') {
+                ob_start(function ($text) { ini_set('memory_limit', '4M'); return str_repeat('x', 100 << 20); });
+                echo 'output';
+            }
+        }";
+    let weir = site(ONE, SCRIPT).start();
+    let pid = text(&weir, "/");
+    assert_eq!(text(&weir, "/?how=fatal"), pid);
+    weir.wait_for_error(&["Allowed memory size"]);
+    assert_ne!(text(&weir, "/"), pid);
+}
+
+/// Hosters disable it, because it shows the names of files.
+#[test]
+fn a_full_opcache_is_seen_also_without_its_functions() {
+    let code = "'reset' => function () { opcache_reset(); echo 'reset'; },";
+    let lines =
+        "max_children = 2\nphp_admin_value = { disable_functions = \"opcache_get_status\" }\n";
+    let weir = booted(lines, "", code).window().start();
+    assert_eq!(text(&weir, "/reset"), "reset");
+    let before = pool(&weir)["generation"].as_u64().unwrap();
+    wait_until("the pool is restarted", || {
+        text(&weir, "/pid");
+        pool(&weir)["generation"].as_u64().unwrap() > before
+    });
+    weir.wait_for_error(&["OPcache must clear its memory"]);
+}
+
+/// An early hint is of use only before the answer.
+#[test]
+fn an_early_hint_leaves_at_once() {
+    let code = "'hint' => function () {
+            header('Link: </style.css>; rel=preload; as=style');
+            headers_send(103);
+            $gate = dirname(__DIR__) . '/spool/gate';
+            while (!file_exists($gate)) { usleep(2000); clearstatcache(); }
+            echo 'answer';
+        },";
+    let weir: Weir = booted("max_children = 1\n", "", code).start();
+    let mut client = weir.client();
+    client.send("GET /hint HTTP/1.1\r\nHost: a\r\n\r\n");
+    let hint = client.head().expect("a head");
+    assert_eq!(hint.status, 103);
+    std::fs::write(weir.scratch("gate"), "").unwrap();
+    assert_eq!(client.response().expect(200).text(), "answer");
+}
+
+/// A script can write to all pipes of its process: with FFI, or with libraries that open /proc/self/fd themselves, as libcurl does for
+/// an upload to file:. What it writes costs its own pool's processes time, and not the manager, which is there for all pools.
+#[test]
+fn forged_reports_of_a_script_do_not_reach_the_manager() {
+    let code = "'flood' => function () {
+            $c = FFI::cdef('long write(int, const char *, long);');
+            [$most, $until] = [0, 0];
+            $reports = '';
+            for ($number = 0; $number < 510; $number++) { $reports .= pack('LL', $number % 17, 1 + intdiv($number, 17) % 2); }
+            foreach (scandir('/proc/self/fd') as $fd) {
+                if ($fd < 3 || !str_starts_with((string) @readlink(\"/proc/self/fd/$fd\"), 'pipe:')) { continue; }
+                for ($written = 0, $until = microtime(true) + 0.5; microtime(true) < $until;) {
+                    $now = $c->write((int) $fd, $reports, strlen($reports));
+                    $written += max($now, 0);
+                }
+                $most = max($most, $written);
+            }
+            echo $most;
+        },";
+    let lines = "max_children = 1\nphp_define = { \"ffi.enable\" = \"1\" }\n";
+    let weir = booted(lines, "", code).start();
+    let pid = text(&weir, "/pid");
+    let before = process::cpu_time(weir.pid());
+    let written: u64 = text(&weir, "/flood").parse().unwrap();
+    let spent = process::cpu_time(weir.pid()).saturating_sub(before);
+    assert!(written > 100_000, "{written} bytes");
+    assert!(
+        spent.as_millis() < 100,
+        "{spent:?} of the manager for {written} bytes"
+    );
+    assert_eq!(text(&weir, "/pid"), pid);
+}
