@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir_test::{Weir, wait_until};
+use weir_test::{Weir, goes_on_as_root, wait_until};
 
 use super::{
     masters,
@@ -59,5 +59,42 @@ fn php_that_is_never_loaded_keeps_no_other_pool_from_its_start() {
         expect_answer(&weir, "p1");
         fs::write(&gate, "").unwrap();
         assert_eq!(hanging.join().unwrap(), 200);
+    });
+}
+
+/// A user of its own, because the kernel counts all processes of a user.
+#[test]
+fn processes_that_a_script_starts_without_end_are_limited_and_keep_no_other_pool_waiting() {
+    if !goes_on_as_root() {
+        return;
+    }
+    let first = setup("").file(
+        "many.php",
+        "<?php $all = [];
+        while (count($all) < 100 && $process = @proc_open(['sleep', '60'], [], $pipes)) { $all[] = $process; }
+        file_put_contents($_GET['came'], count($all));
+        while (!file_exists($_GET['gate'])) { usleep(5000); clearstatcache(); }
+        foreach ($all as $process) { proc_terminate($process, 9); proc_close($process); }
+        echo count($all);",
+    );
+    let weir = pools(
+        first.pool("runtime = \"php\"\nuser = \"games\"\npm = \"ondemand\"\nmax_children = 2\nrlimit_processes = 20\n"),
+        1,
+        "pm = \"ondemand\"\n",
+    )
+    .start();
+    let (came, gate) = (weir.scratch("came"), weir.scratch("gate"));
+    let path = format!("/many.php?came={}&gate={}", came.display(), gate.display());
+    std::thread::scope(|scope| {
+        let many = scope.spawn(|| weir.get(&path).expect(200).text());
+        wait_until("it has started what it can", || came.exists());
+        expect_answer(&weir, "p0");
+        // The pool has no process left for another worker, and says so.
+        let other = scope.spawn(|| weir.get("/pid.php").status);
+        weir.wait_for_error(&["pool=app", "Resource temporarily unavailable"]);
+        fs::write(&gate, "").unwrap();
+        let count: usize = many.join().unwrap().parse().unwrap();
+        assert!((5..20).contains(&count), "{count}");
+        assert_eq!(other.join().unwrap(), 200);
     });
 }

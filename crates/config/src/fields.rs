@@ -92,7 +92,7 @@ fields! {
     Workers {
         max_children, self_call_workers, worker_memory, max_spawn_rate, crash_limit, crash_window, crash_pause,
         process_idle_timeout in idle_timeout, max_requests, max_memory, user, group, chroot, chdir, clear_env, env,
-        rlimit_files, rlimit_core, process_priority in priority, output_log, decorate_output,
+        rlimit_files, rlimit_core, rlimit_processes, process_priority in priority, output_log, decorate_output,
     }
     Queue {
         maxconn, max_queue, when_full in waits_when_full, timeout, reserve, serialize_by, serialize_queue, client_share,

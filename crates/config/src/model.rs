@@ -708,6 +708,8 @@ pub struct Workers {
     pub rlimit_files: Option<u64>,
     /// RLIMIT_CORE of the workers, bytes; none: weir's.
     pub rlimit_core: Option<u64>,
+    /// RLIMIT_NPROC of the workers; none: weir's.
+    pub rlimit_processes: Option<u64>,
     /// Nice value of the workers; none: weir's.
     pub priority: Option<i32>,
     /// Where the lines go that workers print to standard output and error. `None`: the error log.

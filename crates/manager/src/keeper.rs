@@ -149,6 +149,7 @@ impl Keeper {
             arguments: vec![OsString::from(ROLE)],
             folder: Some("/".into()),
             core_size: Some(0),
+            processes: None,
             ..Spawn::new("/proc/self/exe", theirs, stdout, stderr)
         };
         version::greet(ours.as_fd()).map_err(|error| failed(error.to_string()))?;

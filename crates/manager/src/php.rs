@@ -70,6 +70,7 @@ pub(super) struct Spec {
     pub(super) open_files: OpenFiles,
     /// Largest core file, bytes.
     pub(super) core_size: Option<u64>,
+    pub(super) processes: Option<u64>,
     /// Nice value.
     pub(super) priority: Option<i32>,
     /// The content of CONFIG.
@@ -178,6 +179,7 @@ impl Masters {
             folder: Some("/".into()),
             open_files: Some(spec.open_files),
             core_size: spec.core_size,
+            processes: spec.processes,
             priority: spec.priority,
             huge_pages: true,
             outlives_us: false,

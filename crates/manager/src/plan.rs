@@ -92,6 +92,7 @@ pub(super) struct Program {
     pub(super) folder: Option<PathBuf>,
     pub(super) open_files: OpenFiles,
     pub(super) core_size: Option<u64>,
+    pub(super) processes: Option<u64>,
     pub(super) priority: Option<i32>,
 }
 

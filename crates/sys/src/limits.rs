@@ -60,6 +60,15 @@ pub fn raise_open_files() -> io::Result<OpenFiles> {
     Ok(before)
 }
 
+/// Sets our limits of open files. Async-signal-safe.
+pub(crate) fn set_open_files(limits: OpenFiles) -> io::Result<()> {
+    let limit = Rlimit {
+        current: Some(limits.soft),
+        maximum: Some(limits.hard),
+    };
+    Ok(setrlimit(Resource::Nofile, limit)?)
+}
+
 /// Sets our limit of core files; `u64::MAX`: no limit. Everybody may lower the limit; only root may exceed the hard
 /// limit, others get the hard limit. Async-signal-safe.
 pub(crate) fn set_core_size(size: u64) -> io::Result<()> {
@@ -71,6 +80,19 @@ pub(crate) fn set_core_size(size: u64) -> io::Result<()> {
     };
     match limit(size, most.max(size)) {
         Err(rustix::io::Errno::PERM) => Ok(limit(size.min(most), most)?),
+        result => Ok(result?),
+    }
+}
+
+/// Sets the limit of processes and threads of our user. Only root may exceed the hard limit, others keep theirs.
+/// Async-signal-safe.
+pub(crate) fn set_processes(count: u64) -> io::Result<()> {
+    let limit = Rlimit {
+        current: Some(count),
+        maximum: Some(count),
+    };
+    match setrlimit(Resource::Nproc, limit) {
+        Err(rustix::io::Errno::PERM) => Ok(()),
         result => Ok(result?),
     }
 }

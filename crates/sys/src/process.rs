@@ -50,6 +50,8 @@ pub struct Spawn {
     pub open_files: Option<OpenFiles>,
     /// Maximum size of a core file in bytes, `u64::MAX`: no limit (`RLIMIT_CORE`). `None`: ours.
     pub core_size: Option<u64>,
+    /// Maximum number of processes and threads of its user, if that is not root (`RLIMIT_NPROC`). `None`: ours.
+    pub processes: Option<u64>,
     /// Nice value, -20 (highest priority) to 19 (lowest). `None`: ours.
     pub priority: Option<i32>,
     /// Allow huge pages, whatever our own setting is ([`crate::memory::use_huge_pages`]).
@@ -84,6 +86,8 @@ pub enum Step {
     OpenFiles,
     /// The maximum size of a core file.
     CoreSize,
+    /// The maximum number of processes.
+    Processes,
     /// The nice value.
     Priority,
     /// Changing the root folder.
@@ -131,6 +135,7 @@ impl Spawn {
             folder: None,
             open_files: None,
             core_size: None,
+            processes: None,
             priority: None,
             huge_pages: false,
             outlives_us: false,
@@ -173,6 +178,7 @@ impl Spawn {
             folder: c_path(self.folder)?,
             open_files: self.open_files,
             core_size: self.core_size,
+            processes: self.processes,
             priority: self.priority,
             huge_pages: self.huge_pages,
             outlives_us: self.outlives_us,
@@ -452,6 +458,7 @@ struct Child {
     folder: Option<CString>,
     open_files: Option<OpenFiles>,
     core_size: Option<u64>,
+    processes: Option<u64>,
     priority: Option<i32>,
     huge_pages: bool,
     outlives_us: bool,
@@ -476,16 +483,15 @@ impl Child {
         }
         if let Some(limit) = self.open_files {
             *step = Step::OpenFiles;
-            let limit = libc::rlimit {
-                rlim_cur: limit.soft,
-                rlim_max: limit.hard,
-            };
-            // SAFETY: reads a live structure.
-            checked(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) })?;
+            limits::set_open_files(limit)?;
         }
         if let Some(size) = self.core_size {
             *step = Step::CoreSize;
             limits::set_core_size(size)?;
+        }
+        if let Some(count) = self.processes {
+            *step = Step::Processes;
+            limits::set_processes(count)?;
         }
         // An ordinary user may not raise the priority, so this comes before the change of user.
         if let Some(nice) = self.priority {
@@ -536,11 +542,12 @@ impl Step {
 }
 
 /// The steps in their order, and what each does.
-const STEPS: [(Step, &str); 12] = [
+const STEPS: [(Step, &str); 13] = [
     (Step::Fork, "making a process"),
     (Step::Session, "starting a session of its own"),
     (Step::OpenFiles, "setting the limit of open files"),
     (Step::CoreSize, "setting the limit of core files"),
+    (Step::Processes, "setting the limit of processes"),
     (Step::Priority, "setting its priority"),
     (Step::Chroot, "changing its root folder"),
     (Step::Identity, "becoming its user and group"),

@@ -107,6 +107,9 @@ pub(super) const POOL: &[Row] = &[
         "Maximum number of open files of a worker (php, command).").only(&["php", "command"]),
     key(&[Pool], "rlimit_core", Kind::Size { min: 0, max: SIZE_MAX }, Absent("the same as weir's"),
         "Maximum size of a worker's core file (php, command).").only(&["php", "command"]),
+    key(&[Pool], "rlimit_processes", Kind::Count { min: 1, max: 1 << 22 }, Absent("the same as weir's"),
+        "Maximum number of processes and threads of the pool's user, so that a script cannot start them without end. All of this \
+         user count, also those of other pools: a PHP worker as two, its master as one (php, command).").only(&["php", "command"]),
     key(&[Pool], "process_priority", Kind::Priority, Absent("the same as weir's"),
         "Nice value of the workers, -19 (first) to 20 (last), when root starts weir (php, command).")
         .called(&["priority", "process.priority", "nice"]).only(&["php", "command"]),

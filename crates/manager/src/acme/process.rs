@@ -53,6 +53,7 @@ impl Orders {
             folder: Some("/".into()),
             open_files: None,
             core_size: Some(0),
+            processes: None,
             priority: None,
             huge_pages: false,
             outlives_us: false,

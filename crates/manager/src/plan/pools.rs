@@ -115,6 +115,7 @@ impl<'a> Pools<'a> {
             folder: workers.chdir.clone(),
             open_files,
             core_size: workers.rlimit_core,
+            processes: workers.rlimit_processes,
             priority: self.priority(workers),
         })
     }
@@ -177,6 +178,7 @@ impl<'a> Pools<'a> {
             identity,
             open_files,
             core_size: workers.rlimit_core,
+            processes: workers.rlimit_processes,
             priority: self.priority(workers),
             config,
             roots: resolve(&sites),

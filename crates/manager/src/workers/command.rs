@@ -197,6 +197,7 @@ fn start_program(program: &Program, now: Instant) -> Result<Started, String> {
         folder: program.folder.clone(),
         open_files: Some(program.open_files),
         core_size: program.core_size,
+        processes: program.processes,
         priority: program.priority,
         huge_pages: true,
         outlives_us: false,

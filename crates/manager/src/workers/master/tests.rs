@@ -18,6 +18,7 @@ fn spec(chroot: Option<&str>, roots: &[(&str, &str)]) -> Spec {
         chroot: chroot.map(PathBuf::from),
         open_files: OpenFiles { soft: 1, hard: 1 },
         core_size: None,
+        processes: None,
         priority: None,
         config: Vec::new(),
         sites: Vec::new(),
