@@ -22,9 +22,20 @@ pub(super) fn text() -> String {
         let _ = writeln!(text, "PHP {whole} ({}{other})", program.shown());
     }
     if found.is_empty() {
-        text.push_str(
-            "no PHP: weir-php, or a php-fpm, php-cgi or php for it, was not found (build weir-php with: make php)\n",
-        );
+        let cause = php::find(None)
+            .err()
+            .map_or(String::new(), |(cause, _)| cause);
+        let cause = cause
+            .strip_prefix("PHP is configured, but ")
+            .unwrap_or(&cause);
+        let mend = match php::all_objects().first() {
+            None => "build weir-php with: make php".to_owned(),
+            Some(object) => format!(
+                "there is {}: install the PHP that it is for, or build weir-php for another one with: make php",
+                object.display()
+            ),
+        };
+        let _ = writeln!(text, "no PHP: {cause} ({mend})");
     }
     text
 }

@@ -2,13 +2,14 @@
 
 use std::{
     fs,
-    os::unix::fs::symlink,
+    os::unix::fs::{PermissionsExt, chown, symlink},
     path::Path,
+    process::Command,
     time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
-use weir_test::{Setup, wait_until};
+use weir_test::{Setup, goes_on_as_root, wait_until};
 
 use super::{booted, pool, site, text};
 
@@ -187,6 +188,75 @@ fn a_script_that_never_reaches_the_loop_is_said_and_tried_less_and_less_often() 
         weir.get_until("/", |answer| answer.status == 200).text(),
         "mended"
     );
+}
+
+/// The line with the error is not among the last ones, because PHP writes a stack trace behind it.
+#[test]
+fn why_the_application_does_not_boot_is_in_the_log_and_in_weir_status() {
+    let cases = [
+        (
+            "<?php function a($n) { $n ? a($n - 1) : throw new Exception('no database'); } a(9);",
+            "): PHP Fatal error:  Uncaught Exception: no database in ",
+        ),
+        ("<?php $a = ;", "): PHP Parse error:  syntax error, "),
+        (
+            "<?php echo \"Hello\\n\";",
+            ") and wrote: Hello; PHP has reported no error, so the loop is missing: while (frankenphp_handle_request($handler)) {}",
+        ),
+        (
+            "<?php exit(1);",
+            "; PHP has reported no error, so the loop is missing",
+        ),
+    ];
+    for (script, why) in cases {
+        let setup = site(ONE, script).window();
+        let file = setup.write_toml().display().to_string();
+        let weir = setup.start();
+        let app = weir.root().join("app.php").display().to_string();
+        weir.wait_for_error(&["the pool has no worker", &app, why]);
+        weir.wait_for_error(&["it is tried again in", &app, why]);
+        let down = pool(&weir)["down_because"].as_str().unwrap().to_owned();
+        assert!(down.contains(&app) && down.contains(why), "{down}");
+        let shown = weir.command(&["doctor", "-c", &file]).output().unwrap();
+        assert_eq!(shown.status.code(), Some(1));
+        let shown = String::from_utf8_lossy(&shown.stdout).replace("\n         ", " ");
+        assert!(
+            shown.contains("break  [pool.app] no worker can be started: the script"),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn a_script_that_its_user_cannot_read_is_told_by_weir_check_and_weir_doctor() {
+    if !goes_on_as_root() {
+        return;
+    }
+    let setup = site(ONE, "<?php");
+    let file = setup.write_toml().display().to_string();
+    let app = setup.root().join("app.php");
+    fs::set_permissions(&app, fs::Permissions::from_mode(0o600)).unwrap();
+    chown(&app, Some(0), Some(0)).unwrap();
+    let said = |command: &str| {
+        let command = [command, "-c", &file];
+        let output = Command::new(weir_test::weir::program())
+            .args(command)
+            .output();
+        let output = output.unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).replace("\n         ", " ");
+        (output.status.code(), text)
+    };
+    let (code, text) = said("check");
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.contains(", cannot read ") && text.contains("hint: chmod o+rX "),
+        "{text}"
+    );
+    let (code, text) = said("doctor");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("  break  [pool.app] worker = "), "{text}");
+    assert!(text.contains("the application does not boot"), "{text}");
 }
 
 #[test]

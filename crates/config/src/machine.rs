@@ -1,10 +1,14 @@
 //! Checks of a configuration that depend on the machine: users, programs, folders, limits of the kernel.
 
 mod basic_auth;
+mod booted;
 mod egress;
 mod tls;
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use crate::{
     Checked,
@@ -113,6 +117,7 @@ pub fn check_environment(checked: &Checked, machine: &dyn Machine) -> Vec<Diagno
     let mut pass = Pass {
         checked,
         machine,
+        php: BTreeMap::new(),
         found: Vec::new(),
     };
     pass.server();
@@ -132,6 +137,8 @@ pub fn check_environment(checked: &Checked, machine: &dyn Machine) -> Vec<Diagno
 struct Pass<'a> {
     checked: &'a Checked,
     machine: &'a dyn Machine,
+    /// What [`Machine::php`] has said: it reads large files, and a thousand pools may ask for the same.
+    php: BTreeMap<Option<String>, Result<(), (String, String)>>,
     found: Vec<Diagnostic>,
 }
 
@@ -214,6 +221,10 @@ impl Pass<'_> {
         for site in &self.checked.config.sites {
             let path = format!("site.{}", site.name);
             self.settings(&path, &site.settings, None);
+            let mut routes = site.routes.iter().map(|route| &route.settings);
+            if routes.all(|route| route.fallback.is_none()) {
+                self.way_to_application(&path, &site.settings);
+            }
             for (index, route) in site.routes.iter().enumerate() {
                 self.settings(
                     &format!("{path}.route[{index}]"),
@@ -311,8 +322,15 @@ impl Pass<'_> {
         let file = root.join(name.get(prefix..).unwrap_or_default());
         if self.machine.folder(&root).is_ok() && !self.machine.exists(&file) {
             let message = format!("the fallback does not exist: {}", file.display());
-            let hint = "URLs without a file are answered with 404: write an existing file, or remove fallback";
-            self.warning(&format!("{path}.fallback"), message, hint);
+            let leads = pool.and_then(|pool| booted::fallback_to(pool, &root));
+            let write = match leads {
+                Some(url) => {
+                    format!("write fallback = \"{url}\", which leads to `worker` of its pool")
+                }
+                None => "write an existing file, or remove fallback".to_owned(),
+            };
+            let hint = format!("URLs without a file are answered with 404: {write}");
+            self.warning(&format!("{path}.fallback"), message, &hint);
         }
     }
 
@@ -382,7 +400,9 @@ impl Pass<'_> {
         }
         match &pool.runtime {
             Runtime::Php(php) => {
-                if let Err((message, hint)) = self.machine.php(php.version.as_deref()) {
+                let known = self.php.entry(php.version.clone());
+                let known = known.or_insert_with(|| self.machine.php(php.version.as_deref()));
+                if let Err((message, hint)) = known.clone() {
                     let key = match php.version {
                         Some(_) => "php",
                         None => "runtime",
@@ -398,13 +418,8 @@ impl Pass<'_> {
                         "write the path of a php.ini, or of its folder",
                     );
                 }
-                if let Some(file) = &php.worker
-                    && !self.machine.exists(file)
-                {
-                    let message = format!("{} does not exist", file.display());
-                    let hint =
-                        "write the path of the script that calls frankenphp_handle_request()";
-                    self.error(&format!("{path}.worker"), message, hint);
+                if let Some(file) = &php.worker {
+                    self.booted_script(&format!("{path}.worker"), file, &php.workers);
                 }
                 if let Some(file) = &php.slowlog {
                     self.log_file(&format!("{path}.slowlog"), file);

@@ -195,6 +195,49 @@ fn a_root_that_workers_in_a_chroot_do_not_see_is_told_once() {
 }
 
 #[test]
+fn the_script_of_an_application_must_be_a_file_that_its_user_reads() {
+    let said = |worker: &str| {
+        said(&format!(
+            "[server]\nspool_dir = \"/tmp\"\n[listen.web]\naddress = \"0.0.0.0:80\"\n[site.a]\nroot = \"/srv\"\n\
+             pool = \"php\"\nfallback = \"/index.php\"\n[pool.php]\nruntime = \"php\"\nuser = \"me\"\nworker = \"{worker}\"\n"
+        ))
+    };
+    assert_eq!(said("/srv/worker.php"), "");
+    assert!(
+        said("/nowhere/worker.php")
+            .contains("weir.toml:12:10: error: /nowhere/worker.php does not exist"),
+    );
+    assert!(said("/srv").contains("weir.toml:12:10: error: /srv is a folder"));
+    let expected = "\
+weir.toml:12:10: warning: the pool's user, me, cannot read /closed/worker.php: no permission for /closed/worker.php
+   12 | worker = \"/closed/worker.php\"
+      |          ^^^^^^^^^^^^^^^^^^^^
+hint: chmod o+rX /closed/worker.php, or setfacl -m u:me:rX /closed/worker.php
+";
+    assert_eq!(said("/closed/worker.php"), expected);
+}
+
+#[test]
+fn a_site_whose_urls_do_not_lead_to_the_application_is_told_what_does() {
+    let said = |site: &str| {
+        said(&format!(
+            "[server]\nspool_dir = \"/tmp\"\n[listen.web]\naddress = \"0.0.0.0:80\"\n[site.a]\nroot = \"/srv\"\n\
+             pool = \"php\"\n{site}\n[pool.php]\nruntime = \"php\"\nworker = \"/srv/worker.php\"\n"
+        ))
+    };
+    let expected = "\
+weir.toml:7:8: warning: [pool.php] has a `worker`, but this site has no fallback: only URLs of its script lead to the application
+    7 | pool = \"php\"
+      |        ^^^^^
+hint: write fallback = \"/worker.php\"; URLs of files are not affected
+";
+    assert_eq!(said(""), expected);
+    assert_eq!(said("fallback = \"/worker.php\""), "");
+    let in_route = "[[site.a.route]]\npath = \"/app/*\"\nfallback = \"/worker.php\"";
+    assert_eq!(said(in_route), "");
+}
+
+#[test]
 fn what_may_not_be_written_is_an_error() {
     let text = r#"[server]
 user = "me"
@@ -365,7 +408,8 @@ impl Machine for Made {
     }
 
     fn barred(&self, path: &Path, _user: &str) -> Option<PathBuf> {
-        path.starts_with("/secret").then(|| path.to_owned())
+        let barred = path.starts_with("/secret") || path.starts_with("/closed");
+        barred.then(|| path.to_owned())
     }
 
     fn may_write(&self, path: &Path, user: Option<&str>) -> bool {

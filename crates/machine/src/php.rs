@@ -132,6 +132,12 @@ pub fn all() -> Vec<Program> {
     Search::new(&folders(), &host_folders()).programs()
 }
 
+/// The objects of weir-php that were found, whether there is a PHP for them or not.
+pub fn all_objects() -> Vec<PathBuf> {
+    let objects = objects(&folders()).into_iter();
+    objects.map(|(_, path)| path).collect()
+}
+
 fn find_in(
     folders: &[PathBuf],
     host_folders: &[PathBuf],
@@ -203,8 +209,18 @@ fn asked_for(wanted: Option<&str>) -> String {
 fn at(folders: &[PathBuf], path: &Path) -> Result<Program, (String, String)> {
     let shown = path.display();
     let no = |why: String, mend: &str| Err((format!("{shown} {why}"), mend.to_owned()));
-    if let Err(error) = fs::metadata(path) {
-        return no(format!("cannot be used as PHP: {error}"), MEND_PATH);
+    match fs::metadata(path) {
+        Err(error) => return no(format!("cannot be used as PHP: {error}"), MEND_PATH),
+        Ok(metadata) if metadata.is_dir() => {
+            return no("is a folder, not a PHP program".into(), MEND_PATH);
+        }
+        Ok(metadata) if metadata.permissions().mode() & 0o111 == 0 => {
+            return no(
+                "cannot be used as PHP: it is not executable".into(),
+                MEND_PATH,
+            );
+        }
+        Ok(_) => {}
     }
     if let Some(version) = own_version(path) {
         return Ok(Program {
@@ -214,10 +230,17 @@ fn at(folders: &[PathBuf], path: &Path) -> Result<Program, (String, String)> {
         });
     }
     let Some(host) = host::at(path) else {
-        return no(
-            "is no PHP program: its file has no text like API20220829,NTS".into(),
-            MEND_PATH,
-        );
+        let mut begin = [0; 4];
+        let read = fs::File::open(path).and_then(|mut file| file.read(&mut begin));
+        let why = match &begin {
+            _ if read.is_err() => "cannot be read",
+            [b'#', b'!', ..] => {
+                "is no PHP program: it is a script; name the program itself, not what starts it"
+            }
+            begin if *begin != ELF => "is no PHP program: it is no program for Linux (ELF)",
+            _ => "is no PHP program: its file has no text like API20220829,NTS",
+        };
+        return no(why.into(), MEND_PATH);
     };
     if !host.is_plain {
         return no(
@@ -581,8 +604,20 @@ mod tests {
         let path = hosts.path().join("php-fpm");
         let refused = || at(&folders, &path).unwrap_err().0;
         assert!(refused().contains("No such file"), "{}", refused());
-        fs::write(&path, "#!/bin/sh\n").unwrap();
-        assert!(refused().contains("is no PHP program"), "{}", refused());
+        for (text, why) in [
+            ("#!/bin/sh\n", "it is a script"),
+            ("hello", "it is no program"),
+            ("", "it is no program"),
+            ("\x7fELF\0", "has no text like"),
+        ] {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+            assert!(refused().contains("is not executable"), "{}", refused());
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            assert!(refused().contains(why), "{}", refused());
+        }
+        let (cause, _) = at(&folders, hosts.path()).unwrap_err();
+        assert!(cause.contains("is a folder"), "{cause}");
         php_like(&path, "API20220829,TS");
         assert!(
             refused().contains("is PHP 8.2 as a thread-safe"),

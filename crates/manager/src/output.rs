@@ -41,12 +41,20 @@ pub(super) struct OutputLog {
 pub(super) struct Outputs {
     stdout: Option<Output>,
     stderr: Option<Output>,
-    /// The beginnings of the last lines.
-    last: VecDeque<Vec<u8>>,
+    last: LastLines,
     /// With PHP-FPM's format: the unfinished line. `None`: there was no output yet.
     said: Option<Box<PartialLine>>,
     /// Never use PHP-FPM's format.
     plain: bool,
+}
+
+/// The end of what a process wrote.
+#[derive(Debug, Default)]
+pub(super) struct LastLines {
+    /// The beginnings of the last lines.
+    lines: VecDeque<Vec<u8>>,
+    /// The beginning of the last line with an error of PHP.
+    error: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -156,7 +164,7 @@ impl Outputs {
         let outputs = Self {
             stdout: Some(stdout),
             stderr: Some(stderr),
-            last: VecDeque::new(),
+            last: LastLines::default(),
             said: None,
             plain: false,
         };
@@ -192,7 +200,7 @@ impl Outputs {
         };
         let last = &mut self.last;
         let mut say = |piece: Piece<'_>| {
-            keep(last, piece);
+            last.keep(piece);
             log.say(pid, stream, piece);
         };
         if let Some(open) = output
@@ -206,7 +214,7 @@ impl Outputs {
     }
 
     /// The process has ended: reads the rest, also without a newline at the end. Returns its last lines.
-    pub(super) fn finish(mut self, pid: u32, log: &OutputLog) -> String {
+    pub(super) fn finish(mut self, pid: u32, log: &OutputLog) -> LastLines {
         if let Some(form) = log.fpm.as_ref().filter(|_| !self.plain) {
             self.read_as_fpm(Stream::Stdout, pid, form, ALL);
             self.read_as_fpm(Stream::Stderr, pid, form, ALL);
@@ -214,19 +222,18 @@ impl Outputs {
                 said.end(pid, form);
                 error_log::write_bytes(&said.take_written(form));
             }
-            return String::new();
+            return LastLines::default();
         }
         let mut last = self.last;
         for (stream, output) in [(Stream::Stdout, self.stdout), (Stream::Stderr, self.stderr)] {
             if let Some(output) = output {
                 output.finish(|piece| {
-                    keep(&mut last, piece);
+                    last.keep(piece);
                     log.say(pid, stream, piece);
                 });
             }
         }
-        let lines = last.iter().map(|line| String::from_utf8_lossy(line));
-        lines.collect::<Vec<_>>().join(" / ")
+        last
     }
 }
 
@@ -350,20 +357,60 @@ impl Output {
     }
 }
 
-/// Keeps the beginning of a line.
-fn keep(last: &mut VecDeque<Vec<u8>>, piece: Piece<'_>) {
-    if !piece.continued {
-        last.truncate(LAST_LINES);
-        let line = match last.len() {
-            LAST_LINES => last.pop_front(),
+impl LastLines {
+    /// Keeps the beginning of a line.
+    fn keep(&mut self, piece: Piece<'_>) {
+        if piece.continued {
+            return;
+        }
+        let bytes = &piece.bytes[..piece.bytes.len().min(LAST)];
+        let starts = PHP_ERRORS
+            .iter()
+            .filter_map(|words| memchr::memmem::find(bytes, words));
+        if let Some(at) = starts.min() {
+            self.error = Some(bytes[at..].to_vec());
+        }
+        let line = match self.lines.len() {
+            LAST_LINES => self.lines.pop_front(),
             _ => None,
         };
         let mut line = line.unwrap_or_default();
         line.clear();
-        line.extend(&piece.bytes[..piece.bytes.len().min(LAST)]);
-        last.push_back(line);
+        line.extend(bytes);
+        self.lines.push_back(line);
+    }
+
+    /// The lines, in one.
+    pub(super) fn joined(&self) -> String {
+        let lines = self.lines.iter().map(|line| String::from_utf8_lossy(line));
+        lines.collect::<Vec<_>>().join(" / ")
+    }
+
+    /// The first line of PHP's last error that ended the script.
+    pub(super) fn error(&self) -> Option<String> {
+        self.error.as_deref().map(printable)
+    }
+
+    /// What the process wrote last, except what weir-php did.
+    pub(super) fn of_script(&self) -> Option<String> {
+        let mut lines = self.lines.iter().rev();
+        let line = lines.find(|line| !line.starts_with(b"weir-php: "))?;
+        Some(printable(line))
     }
 }
+
+/// The text of a script, without what would move the cursor of a terminal.
+fn printable(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    text.chars().filter(|char| !char.is_control()).collect()
+}
+
+/// What PHP's messages begin with that tell why a script has ended.
+const PHP_ERRORS: [&[u8]; 3] = [
+    b"PHP Fatal error: ",
+    b"PHP Parse error: ",
+    b"PHP Compile error: ",
+];
 
 /// How many last lines are kept per process.
 const LAST_LINES: usize = 3;

@@ -87,6 +87,14 @@ pub(super) struct Spec {
     pub(super) zygote: bool,
 }
 
+impl Spec {
+    /// The script of an application that stays booted, as its processes see it.
+    pub(super) fn booted_script(&self) -> Option<String> {
+        let (_, path) = self.config.iter().find(|(key, _)| *key == "worker")?;
+        Some(String::from_utf8_lossy(path).into_owned())
+    }
+}
+
 /// The logs for the output of a pool's processes and for its slow scripts.
 #[derive(Debug, Clone)]
 pub(super) struct Logs {
@@ -299,7 +307,7 @@ impl Masters {
         if let Some(slow) = &mut master.slow {
             slow.read(&master.logs.slow);
         }
-        let words = master.outputs.finish(pid, &master.logs.output);
+        let words = master.outputs.finish(pid, &master.logs.output).joined();
         news.push(MasterEvent {
             master: master.id,
             kind: MasterEventKind::Exited { exit, words },

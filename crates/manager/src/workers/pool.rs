@@ -13,7 +13,7 @@ use super::{
     Claim, Context, FORK_LIMIT, Kind, Link, Pool, Pools, RETIRE_LIMIT, Worker, about, about_pool,
     command, master::Php, next_number,
 };
-use crate::php::Masters;
+use crate::{output::LastLines, php::Masters};
 
 impl Pools {
     /// Waits until the last output of workers is written, at most for `limit`.
@@ -162,9 +162,8 @@ impl Pool {
             Link::Command(link) => link.close(pid),
             Link::Php(_) => true,
         };
-        if let Some(outputs) = worker.outputs {
-            outputs.finish(pid, &self.log);
-        }
+        let outputs = worker.outputs;
+        let last = outputs.map(|outputs| outputs.finish(pid, &self.log));
         let no_memory = self.oom.ended(exit, now);
         // If it was asked to end, but ended in another way, it ended by itself.
         let why = match exit {
@@ -209,11 +208,30 @@ impl Pool {
             self.look_whether_down(cause, news);
         }
         if was_booting && why == Ending::Unasked {
-            let cause = format!(
-                "the script of `worker` ended before it called frankenphp_handle_request() ({exit}); its messages are above"
-            );
+            let cause = self.boot_failed(exit, &last.unwrap_or_default());
             self.look_whether_down(cause, news);
         }
+    }
+
+    /// Why there is no booted application.
+    pub(super) fn boot_failed(&self, exit: Exit, last: &LastLines) -> String {
+        let script = match &self.kind {
+            Kind::Php(php) => php.spec.booted_script(),
+            Kind::Command(_) => None,
+        };
+        let why = match (last.error(), exit) {
+            (Some(error), _) => format!(": {error}"),
+            (None, Exit::Signal(_)) => String::new(),
+            (None, Exit::Code(_)) => {
+                let wrote = last.of_script();
+                let wrote = wrote.map_or(String::new(), |line| format!(" and wrote: {line}"));
+                format!("{wrote}; {LOOP_IS_MISSING}")
+            }
+        };
+        format!(
+            "the script of `worker`, {}, ended before it called frankenphp_handle_request() ({exit}){why}",
+            script.unwrap_or_default()
+        )
     }
 
     /// Tells the gateway if the pool has no worker and gets none.
@@ -335,3 +353,6 @@ const SIGTERM: i32 = 15;
 
 /// The signal that kills workers.
 const SIGKILL: i32 = 9;
+
+/// Why the script of an application has ended, if PHP has not complained.
+const LOOP_IS_MISSING: &str = "PHP has reported no error, so the loop is missing: while (frankenphp_handle_request($handler)) {}";

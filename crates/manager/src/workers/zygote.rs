@@ -290,7 +290,7 @@ impl Pool {
         };
         zygote.state = State::Due(now + pause);
         let pid = process.pid.unwrap_or_default();
-        process.outputs.finish(pid, &self.log);
+        let last = process.outputs.finish(pid, &self.log);
         let why = match self.oom.ended(exit, now) {
             true => " (the kernel killed it because memory ran out)",
             false => "",
@@ -306,8 +306,8 @@ impl Pool {
             false => tell!(
                 error,
                 about,
-                "the script of `worker` ended before it called frankenphp_handle_request() ({exit}){why}; its messages are \
-                 above; it is tried again {again}, and until then each worker boots for itself"
+                "{}{why}; it is tried again {again}, and until then each worker boots for itself",
+                self.boot_failed(exit, &last)
             ),
         }
     }

@@ -33,7 +33,11 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             let php = case.php.get(index).and_then(Option::as_ref);
             time_zones(pool, chroot, php.and_then(|php| php.as_deref().ok()), notes);
         }
-        if pool.php().is_some() {
+        is_down(case, pool, notes);
+        if let Some(settings) = pool.php() {
+            if let Some(worker) = &settings.worker {
+                booted(pool, workers, who, worker, notes);
+            }
             php(case, index, pool, who, notes);
             zygote(case, pool, notes);
             let processes = Processes { pool, workers, who };
@@ -42,6 +46,44 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     }
     bodies(case, notes);
     shared_sessions(case, notes);
+}
+
+/// A running pool that has no worker and gets none.
+fn is_down(case: &Case<'_>, pool: &Pool, notes: &mut Notes) {
+    let live = case.live().and_then(|live| live.pool(&pool.name));
+    let Some(live) = live.filter(|live| live["state"] == "down") else {
+        return;
+    };
+    let why = live["down_because"].as_str().unwrap_or("unknown");
+    let why: String = why.chars().filter(|char| !char.is_control()).collect();
+    notes.breaks(
+        format!("[pool.{}] no worker can be started: {why}", pool.name),
+        "requests are answered with 503 no_worker",
+        "remove the cause; weir tries again by itself, and the error log has what was written before".to_owned(),
+    );
+}
+
+/// Whether the script of an application that stays booted can be read.
+fn booted(pool: &Pool, workers: &Workers, who: &Who, worker: &Path, notes: &mut Notes) {
+    let label = format!("[pool.{}] worker = \"{}\"", pool.name, worker.display());
+    let inside = match &workers.chroot {
+        Some(chroot) => worker
+            .strip_prefix(chroot)
+            .map(|path| Path::new("/").join(path)),
+        None => Ok(worker.to_owned()),
+    };
+    // `weir check` reports what is missing, and what is outside.
+    let Ok(inside) = inside else { return };
+    match may(who, workers.chroot.as_deref(), &inside, Need::Read) {
+        Access::Yes => notes.ok(format!("{label} can be read by {}", who.name)),
+        Access::No(barrier) if matches!(barrier.cause, Cause::Missing | Cause::NotFolder) => {}
+        Access::No(barrier) => notes.breaks(
+            format!("{label} cannot be read by {}: {barrier}", who.name),
+            "the application does not boot: requests are answered with 503 no_worker",
+            barrier.mend(who),
+        ),
+        Access::Unseen(at) => notes.barred(&label, &at),
+    }
 }
 
 /// Whether a running pool's processes are forked from one that has booted the application.
