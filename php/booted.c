@@ -53,6 +53,8 @@ static bool is_booted;
 static bool boot_has_failed;
 /* Whether a request is being answered. */
 static bool in_request;
+/* Whether the process is about to wait for a request. What it does for that may call functions of the script. */
+static bool is_busy;
 /* Whether there are no more requests. */
 static bool is_over;
 /* The last request was answered, and READY is still to be sent, with this. */
@@ -331,11 +333,19 @@ bool booted_handle_request(zend_fcall_info *function, zend_fcall_info_cache *cac
 				     "frankenphp_handle_request() was called while it answers a request", 0);
 		return false;
 	}
+	if (is_busy) {
+		zend_throw_exception(spl_ce_RuntimeException,
+				     "frankenphp_handle_request() was called while another call of it waits", 0);
+		return false;
+	}
 	if (is_over) {
 		return false;
 	}
 	for (;;) {
-		if (!next_request()) {
+		is_busy = true;
+		bool is_there = next_request();
+		is_busy = false;
+		if (!is_there) {
 			return false;
 		}
 		bool opened = begin_request();

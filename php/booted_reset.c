@@ -91,6 +91,20 @@ static void import_globals(void)
 	} ZEND_HASH_FOREACH_END();
 }
 
+/* A php://input that is still open; NULL: there is none. */
+static zend_resource *open_input(void)
+{
+	int kind = php_file_le_stream();
+	zend_resource *resource;
+	ZEND_HASH_FOREACH_PTR(&EG(regular_list), resource) {
+		php_stream *stream = resource->type == kind ? resource->ptr : NULL;
+		if (stream && strcmp(stream->ops->label, "Input") == 0) {
+			return resource;
+		}
+	} ZEND_HASH_FOREACH_END();
+	return NULL;
+}
+
 /* Closes php://input, also where the application has kept it, and then what it reads from. */
 static void close_input(void)
 {
@@ -98,14 +112,10 @@ static void close_input(void)
 	if (!body) {
 		return;
 	}
-	int kind = php_file_le_stream();
-	zend_resource *resource;
-	ZEND_HASH_FOREACH_PTR(&EG(regular_list), resource) {
-		php_stream *stream = resource->type == kind ? resource->ptr : NULL;
-		if (stream && strcmp(stream->ops->label, "Input") == 0) {
-			zend_list_close(resource);
-		}
-	} ZEND_HASH_FOREACH_END();
+	zend_resource *input;
+	while ((input = open_input())) {
+		zend_list_close(input);
+	}
 	SG(request_info).request_body = NULL;
 	php_stream_close(body);
 }

@@ -170,3 +170,48 @@ fn forged_reports_of_a_script_do_not_reach_the_manager() {
     );
     assert_eq!(text(&weir, "/pid"), pid);
 }
+
+/// Such a call would wait for a request within the call that is about to wait for one.
+#[test]
+fn handle_request_within_handle_request_throws() {
+    const SCRIPT: &str = "<?php
+        $nested = function () { try { frankenphp_handle_request(function () { echo 'nested'; }); }
+            catch (RuntimeException $e) { error_log('at ' . $GLOBALS['where'] . ': ' . $e->getMessage()); } return ''; };
+        class Cycle { public $self, $call; function __destruct() { ($this->call)(); } }
+        $cycle = new Cycle; $cycle->self = $cycle; $cycle->call = $nested; unset($cycle);
+        $where = 'the boot';
+        ob_start(fn () => $nested());
+        while (frankenphp_handle_request(function () { echo getmypid(); })) {
+            $where = 'the end of a request';
+            ob_start(fn () => $nested());
+            echo 'x';
+        }";
+    let weir = site(ONE, SCRIPT).start();
+    let pid = text(&weir, "/");
+    for _ in 0..5 {
+        assert_eq!(text(&weir, "/"), pid, "{}", weir.stderr());
+    }
+    weir.wait_for_error(&["at the boot: frankenphp_handle_request() was called"]);
+    weir.wait_for_error(&["at the end of a request: frankenphp_handle_request() was called"]);
+}
+
+/// PHP's list of open files moves in memory when it grows.
+#[test]
+fn a_filter_on_the_kept_input_may_open_files_when_it_is_closed() {
+    const BOOT: &str = "class Opens extends php_user_filter {
+            function onClose(): void { for ($n = 0; $n < 3000; $n++) { $GLOBALS['kept'][] = fopen('php://memory', 'r'); } }
+        }
+        stream_filter_register('opens', 'Opens');";
+    const CODE: &str = "'keep' => function () {
+            for ($n = 0; $n < 5; $n++) { $input = fopen('php://input', 'r'); stream_filter_append($input, 'opens'); $GLOBALS['inputs'][] = $input; }
+            echo 'kept';
+        },
+        'look' => function () { echo count(array_filter($GLOBALS['inputs'], 'is_resource')), ' ', count($GLOBALS['kept']); unset($GLOBALS['kept'], $GLOBALS['inputs']); },";
+    let weir = booted(ONE, BOOT, CODE).start();
+    let pid = text(&weir, "/pid");
+    for _ in 0..5 {
+        assert_eq!(text(&weir, "/keep"), "kept");
+        assert_eq!(text(&weir, "/look"), "0 15000", "{}", weir.stderr());
+    }
+    assert_eq!(text(&weir, "/pid"), pid, "{}", weir.stderr());
+}
