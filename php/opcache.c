@@ -270,6 +270,11 @@ static time_t booted_at, adapted_at;
 void opcache_begin_boot(void)
 {
 	booted_at = (time_t)sapi_get_request_time();
+	/*
+	 * Code is looked at when it is booted, however short the time since the last boot: it stays in the process, so it would not
+	 * be looked at later. Zygotes of one master follow each other quickly where somebody reloads twice.
+	 */
+	set_for_process("opcache.revalidate_freq", "0");
 }
 
 void opcache_adapt(void)
@@ -277,7 +282,6 @@ void opcache_adapt(void)
 	static bool is_first = true;
 	if (is_first) {
 		protection = zend_ini_long("opcache.file_update_protection", sizeof "opcache.file_update_protection" - 1, 0);
-		set_for_process("opcache.revalidate_freq", "0");
 		is_first = false;
 	}
 	time_t now = time(NULL);

@@ -23,8 +23,8 @@ int opcache_compile_list(int list, const unsigned char *rewrites, size_t length)
 /*
  * For a process whose application stays booted. For OPcache such a process is one long request, and the time of its boot
  * is "now" as long as it lives: each file that is newer would be compiled again whenever it is used, and changes of others
- * would not be noticed. The second function changes settings so that both are as in other processes; call it before each
- * request.
+ * would not be noticed. The functions change settings so that both are as in other processes: call the first at the start of the boot,
+ * and the second before each request.
  */
 void opcache_begin_boot(void);
 void opcache_adapt(void);

@@ -58,7 +58,7 @@ install() {
     others=
     [ "$suite" != sid ] || others="deb $mirror experimental main"
     packages=gcc,make,libc6-dev,libjemalloc2,procps,libcap2-bin
-    for part in fpm cgi cli mbstring sqlite3 dev; do
+    for part in fpm cgi cli mbstring sqlite3 intl xml mysql dev; do
         packages=$packages,php$php-$part
     done
     # OPcache is part of PHP since 8.5.

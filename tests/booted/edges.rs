@@ -1,5 +1,11 @@
 //! Errors at odd moments: while a request ends, at the end of the boot, between two requests.
 
+use std::{
+    fs,
+    time::{Duration, SystemTime},
+};
+
+use rustix::process::Signal;
 use weir_test::{Weir, process, wait_until};
 
 use super::{booted, pool, site, text};
@@ -34,7 +40,7 @@ fn functions_for_the_end_run_also_after_a_destructor_that_throws() {
     let lines = format!("{ONE}php_define = {{ \"zend.exception_ignore_args\" = \"0\" }}\n");
     // The function's result is an object, which is destroyed when the function has returned.
     let setup = booted(&lines, BOOT, CODE);
-    let script = std::fs::read_to_string(setup.root().join("app.php")).unwrap();
+    let script = fs::read_to_string(setup.root().join("app.php")).unwrap();
     let script = script.replace(
         "isset($actions[$name]) ?",
         "return isset($actions[$name]) ?",
@@ -134,7 +140,7 @@ fn an_early_hint_leaves_at_once() {
     client.send("GET /hint HTTP/1.1\r\nHost: a\r\n\r\n");
     let hint = client.head().expect("a head");
     assert_eq!(hint.status, 103);
-    std::fs::write(weir.scratch("gate"), "").unwrap();
+    fs::write(weir.scratch("gate"), "").unwrap();
     assert_eq!(client.response().expect(200).text(), "answer");
 }
 
@@ -214,4 +220,29 @@ fn a_filter_on_the_kept_input_may_open_files_when_it_is_closed() {
         assert_eq!(text(&weir, "/look"), "0 15000", "{}", weir.stderr());
     }
     assert_eq!(text(&weir, "/pid"), pid, "{}", weir.stderr());
+}
+
+/// OPcache looks at a file again after `opcache.revalidate_freq`. A process that boots keeps what it has got.
+#[test]
+fn a_reload_soon_after_the_boot_boots_the_new_code() {
+    let setup = site(
+        "max_children = 1\nphp_admin_value = { \"opcache.revalidate_freq\" = \"60\", \"opcache.file_update_protection\" = \"0\" }\n",
+        "<?php require __DIR__ . '/version.php'; while (frankenphp_handle_request(function () { echo VERSION; })) {}",
+    );
+    let weir = setup
+        .file("version.php", "<?php const VERSION = 'one';")
+        .start();
+    assert_eq!(text(&weir, "/"), "one");
+    let file = weir.root().join("version.php");
+    let later = SystemTime::now() + Duration::from_secs(5);
+    weir_test::weir::write(&file, b"<?php const VERSION = 'two';");
+    fs::File::options()
+        .write(true)
+        .open(&file)
+        .unwrap()
+        .set_modified(later)
+        .unwrap();
+    weir.signal(Signal::HUP);
+    weir.log_line("reloaded: the new configuration serves");
+    weir.get_until("/", |answer| answer.text() == "two");
 }
