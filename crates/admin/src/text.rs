@@ -44,14 +44,61 @@ fn status_in(status: &Value, width: usize) -> String {
         out.wrap("  ", &format!("> {}", trouble.help));
     }
     reloads(&mut out, status);
-    for pool in list(&status["pools"]) {
+    let pools = list(&status["pools"]);
+    let is_long = pools.len() > MOST_IN_FULL;
+    let rests = |pool: &&Value| {
+        let mut with_troubles = troubles
+            .iter()
+            .filter_map(|trouble| trouble.pool.as_deref());
+        is_long && is_at_rest(pool) && !with_troubles.any(|name| pool["name"] == name)
+    };
+    for pool in pools.iter().filter(|pool| !rests(pool)) {
         out.push('\n');
         self::pool(&mut out, pool);
+    }
+    let resting: Vec<String> = pools
+        .iter()
+        .filter(rests)
+        .map(|pool| text(&pool["name"]))
+        .collect();
+    if !resting.is_empty() {
+        out.push('\n');
+        let line = format!(
+            "{} without processes: {}; weir status NAME shows one",
+            count(resting.len(), "pool"),
+            first_of(&resting)
+        );
+        out.wrap("", &line);
     }
     sites(&mut out, list(&status["sites"]));
     egress::egress(&mut out, &status["egress"]);
     listeners(&mut out, status);
     out.text
+}
+
+/// Whether nothing happens in a pool, and nothing is wrong with it.
+fn is_at_rest(pool: &Value) -> bool {
+    let no_workers = ["busy", "idle", "starting"].map(|state| pool["workers"][state] == 0);
+    pool["state"] == "up"
+        && pool["runtime"] != "servers"
+        && no_workers == [true; 3]
+        && pool["queue"]["waiting"] == 0
+}
+
+/// The first names, and how many there are more.
+fn first_of(names: &[String]) -> String {
+    let first = &names[..names.len().min(MOST_NAMES)];
+    match names.len() - first.len() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
+fn count(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
 }
 
 /// Reduces the status to one pool.
@@ -465,7 +512,9 @@ fn sites(out: &mut Sheet, sites: &[Value]) {
         "\n{:<24} {:>9} {:>9} {:>7} {:>7} {:>9} {:>9}",
         "site", "requests", "a second", "4xx", "5xx", "p50", "p95"
     );
-    for site in sites {
+    let is_long = sites.len() > MOST_IN_FULL;
+    let is_unused = |site: &&Value| is_long && site["requests"] == 0;
+    for site in sites.iter().filter(|site| !is_unused(site)) {
         let total = &site["last_minute"]["times"]["total"];
         let statuses = &site["statuses"];
         let line = format!(
@@ -479,6 +528,10 @@ fn sites(out: &mut Sheet, sites: &[Value]) {
             span(&total["p95"]),
         );
         out.line(&line);
+    }
+    let unused = sites.iter().filter(is_unused).count();
+    if unused > 0 {
+        out.line(&format!("{} without requests", count(unused, "site")));
     }
 }
 
@@ -503,7 +556,12 @@ fn listeners(out: &mut Sheet, status: &Value) {
             text(&listener["address"]),
             text(&listener["name"]),
             text(&listener["protocol"]),
-            text(&listener["serves"]),
+            first_of(
+                &list(&listener["serves"])
+                    .iter()
+                    .map(text)
+                    .collect::<Vec<_>>()
+            ),
         );
         out.wrap("", &line);
     }
@@ -626,140 +684,12 @@ const WIDTH: usize = 80;
 const NARROWEST: usize = 40;
 const WIDEST: usize = 120;
 const SHORTEST: usize = 6;
+/// With more pools or sites than this, those that nobody uses are not shown one by one.
+const MOST_IN_FULL: usize = 20;
+/// Maximum number of names in a line.
+const MOST_NAMES: usize = 20;
 /// Maximum number of earlier configurations that are shown.
 const MOST_OLD: usize = 8;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_pool_is_shown_with_its_workers() {
-        let shown = status(&json!({
-            "version": "1.0", "state": "serving", "manager_pid": 7, "uptime": 86_400.0 * 3.0,
-            "connections": { "now": 3, "max": 20_000, "limit_reached": 7, "closed_for_others": 5 },
-            "reactors": {
-                "running": 2, "most": 4, "elastic": true,
-                "busy": [{ "reactor": 0, "share": 0.613 }, { "reactor": 1, "share": 0.588 }],
-            },
-            "listeners": [{ "name": "web", "address": "0.0.0.0:80", "protocol": "http", "serves": ["shop", "blog"] }],
-            "pools": [{
-                "name": "shop", "runtime": "php", "state": "up", "generation": 2, "pm": "dynamic",
-                "workers": { "busy": 1, "idle": 2, "starting": 0, "max": 20, "limit": 6, "most_busy": 9 },
-                "queue": { "waiting": 0, "max": 1000, "timeout": 10.0, "most_waiting": 4, "longest_wait": 0.25 },
-                "requests": { "taken": 10, "finished": 9, "refused": 0, "lost": 3, "cancelled": 2, "slow": 1 },
-                "servers": [
-                    { "name": "10.0.0.5:9000", "state": "up", "busy": 1, "limit": 10, "requests": 7, "failures": 0,
-                      "downs": 2, "last_check": { "good": true, "what": "status 200" } },
-                    { "name": "10.0.0.6:9000", "state": "down", "last_check": { "good": false, "what": "status 500" } },
-                ],
-                "processes": [{ "pid": 9, "state": "Running", "requests": 3, "time": 0.0123, "method": "GET",
-                                "uri": "/a\u{1b}[31m\u{202e}gpj.exe" }],
-            }],
-        }));
-        assert!(shown.contains("up 3.0 d"), "{shown}");
-        assert!(
-            shown.contains("listens on 0.0.0.0:80 (web, http): shop, blog"),
-            "{shown}"
-        );
-        assert!(shown.contains("1 busy, 2 idle"), "{shown}");
-        assert!(shown.contains("at most 20, for now 6 (dynamic)"), "{shown}");
-        assert!(shown.contains("3 lost (2 cancelled), 1 slow"), "{shown}");
-        let one_line = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(
-            one_line.contains("max_connections was reached 7 times; 5 idle connections"),
-            "{shown}"
-        );
-        assert!(
-            shown.contains("reactors    2 of at most 4, the busiest 61 % of the time\n"),
-            "{shown}"
-        );
-        assert!(one_line.contains("longest wait 250.0 ms"), "{shown}");
-        for line in [
-            "server 10.0.0.5:9000: up, 1 busy of at most 10; 7 requests, 0 failed, 2 times down server",
-            "- times down; checked: status 500",
-        ] {
-            assert!(one_line.contains(line), "{line}: {shown}");
-        }
-        assert!(
-            shown.lines().all(|line| line.chars().count() <= WIDTH),
-            "{shown}"
-        );
-        // Text from a client must not change colours or move the cursor.
-        assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown}");
-        assert!(shown.contains("\\u{202e}gpj.exe"), "{shown}");
-    }
-
-    #[test]
-    fn configurations_that_finish_are_shown_with_what_holds_them() {
-        let shown = status(&json!({
-            "oom_kills": 3,
-            "reloads": { "waiting": true, "last": { "done": false, "ago": 2.0, "text": "weir.toml:1: no" } },
-            "old_generations": [{
-                "generation": 4, "finishing_for": 12.0, "ends_in": 18.0, "connections": 2, "requests": 1,
-                "longest": { "time": 12.5, "request": "POST /up\u{202e} (pool shop)" },
-            }, {
-                "generation": 3, "finishing_for": 30.0, "ends_in": 0.0, "connections": 0, "requests": 0,
-            }],
-        }));
-        let one_line = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-        for part in [
-            "has killed 3 processes of weir because memory ran out",
-            "reload failed 2.0 s ago and changed nothing: weir.toml:1: no",
-            "reload one is waiting until an older configuration has ended",
-            "old configuration 4 has been finishing for 12.0 s, ends in at most 18.0 s: 2 connections, 1 requests at \
-             workers; POST /up\\u{202e} (pool shop) has run for 12.5 s",
-            "old configuration 3 has been finishing for 30.0 s, is being ended: 0 connections",
-        ] {
-            assert!(one_line.contains(part), "{part}: {shown}");
-        }
-        assert!(
-            shown.lines().all(|line| line.chars().count() <= WIDTH),
-            "{shown}"
-        );
-    }
-
-    #[test]
-    fn what_is_missing_is_a_dash() {
-        assert!(status(&json!({})).contains("weir -"));
-    }
-
-    #[test]
-    fn nothing_is_wider_than_a_terminal_and_the_longest_runs_first() {
-        let process = |pid: u64, time: f64| {
-            json!({ "pid": pid, "state": "Running", "requests": 1, "time": time, "method": "GET",
-                    "uri": "/a/very/long/path/that/goes/on/and/on/and/on/until/nobody/reads/it/any/more" })
-        };
-        let processes: Vec<Value> = (1..100).map(|pid| process(pid, pid as f64)).collect();
-        let shown = status(&json!({
-            "ready": false,
-            "not_ready": "the queue of pool shop is 93 % full, and ready_saturation is 80",
-            "pools": [{
-                "name": "shop", "state": "up",
-                "workers": { "busy": 20, "limit": 20, "max": 20, "running_limit": 20 },
-                "queue": { "waiting": 900, "expected_wait": 2.5, "overloaded": true, "timeout": 5.0 },
-                "rates": { "taken": 500.0, "finished": 100.0, "refused": 400.0 },
-                "requests": { "refused_by": { "queue_full": 3, "overload": 10, "no_worker": 0 } },
-                "processes": processes,
-            }],
-            "sites": [{ "name": "shop", "requests": 12, "statuses": { "5xx": 3 } }],
-            "kernel": { "overflows": 3 },
-        }));
-        for line in shown.lines() {
-            assert!(line.chars().count() <= WIDTH, "{line}");
-        }
-        let told = shown.find("! pool shop: 900 wait").expect("the trouble");
-        assert!(
-            told < shown.find("\npool shop: ").expect("the pool"),
-            "{shown}"
-        );
-        assert!(shown.contains("10 overload, 3 queue full"), "{shown}");
-        let longest = shown.find("      99  Running").expect("the longest");
-        assert!(
-            longest < shown.find("      98  Running").expect("the next"),
-            "{shown}"
-        );
-        assert!(shown.contains("and 75 more"), "{shown}");
-    }
-}
+mod tests;

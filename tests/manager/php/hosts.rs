@@ -77,6 +77,7 @@ fn programs_that_weir_php_cannot_be_loaded_into_are_refused_with_the_reason() {
     mode(&copy, 0o4755);
     let text = folder(&site, "hosts").join("text");
     fs::write(&text, "#!/bin/sh\n").unwrap();
+    mode(&text, 0o755);
     for (program, why) in [
         (
             looks_like_php(&site, "static", &["-static"]),

@@ -323,6 +323,9 @@ impl Progress {
     }
 }
 
+/// What the kernel's error is called if a user may not execute a program.
+const DENIED: &str = "Permission denied (os error 13)";
+
 /// Problems with PHP in a configuration: it cannot be loaded, or has no such setting.
 pub(super) fn troubles(checked: &Checked, asked: &[Option<Answer>]) -> Vec<Diagnostic> {
     let mut found = Vec::new();
@@ -343,12 +346,20 @@ pub(super) fn troubles(checked: &Checked, asked: &[Option<Answer>]) -> Vec<Diagn
             // Another user may start weir.
             Err(error) if error.contains(NOT_ASKED) => continue,
             Err(error) => {
-                push(
-                    Severity::Error,
-                    "runtime",
-                    format!("PHP cannot be loaded: {error}"),
-                    "`weir --version` names the PHP programs that weir can use; `weir fpm -v` runs one".into(),
-                );
+                let key = match settings.version {
+                    Some(_) => "php",
+                    None => "runtime",
+                };
+                let hint = match error.contains(DENIED) {
+                    true => {
+                        "the pool's user must be able to execute it, and to enter the folders on the way to it"
+                    }
+                    false => {
+                        "`weir --version` names the PHP programs that weir can use; `weir fpm -v` runs one"
+                    }
+                };
+                let message = format!("PHP cannot be loaded: {error}");
+                push(Severity::Error, key, message, hint.into());
                 continue;
             }
         };
