@@ -98,3 +98,21 @@ fn processes_that_a_script_starts_without_end_are_limited_and_keep_no_other_pool
         assert_eq!(other.join().unwrap(), 200);
     });
 }
+
+#[test]
+fn responses_to_clients_that_do_not_read_leave_room_for_the_uploads_of_others() {
+    let first = setup("pm = \"ondemand\"\n")
+        .server("max_spool = \"64M\"")
+        .file(
+            "large.php",
+            "<?php for ($n = 0; $n < 200; $n++) { echo str_repeat('x', 1 << 20); }",
+        );
+    let weir = pools(first, 1, "pm = \"ondemand\"\n").start();
+    // The kernel's buffers take some 10 MB.
+    let mut client = weir.client();
+    client.send("GET /large.php HTTP/1.1\r\nHost: a\r\n\r\n");
+    weir.wait_for_error(&["max_spool"]);
+    let upload = weir.request("POST", "/pid.php", &[("Host", "p0")], &[b'x'; 1_000_000]);
+    assert_eq!(upload.status, 200, "{}", weir.stderr());
+    drop(client);
+}

@@ -285,7 +285,7 @@ async fn keep(
             Stored::Memory => return true,
             Stored::File(file) => file,
             Stored::Full if *disk && shared.buffer().file.is_none() => {
-                match SpoolFile::create(room.space).await {
+                match SpoolFile::for_response(room.space).await {
                     Ok(file) => Rc::new(file),
                     Err(error) => {
                         spool_failed(owner, &error);
@@ -368,7 +368,7 @@ mod tests {
             let room = Room {
                 memory: 4,
                 file: 1_000,
-                space: Box::leak(Box::new(SpoolSpace::new(folder, 10))),
+                space: Box::leak(Box::new(SpoolSpace::new(folder, 20))),
             };
             let (shared, owner) = (Rc::new(Shared::default()), Owner::default());
             let mut disk = true;

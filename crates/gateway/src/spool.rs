@@ -55,6 +55,8 @@ struct Spooler {
 pub(crate) struct SpoolFile {
     file: Rc<OpenFile>,
     space: &'static SpoolSpace,
+    /// It does not grow if all files together have so many bytes.
+    most: u64,
 }
 
 /// A part of the spool's space, which is given back when this is dropped.
@@ -175,7 +177,7 @@ impl Spooler {
         let file = match &self.file {
             Some(file) => file,
             None => {
-                let file = SpoolFile::create(self.space).await?;
+                let file = SpoolFile::create(self.space, self.space.max).await?;
                 self.file.insert(Rc::new(file))
             }
         };
@@ -229,16 +231,27 @@ impl Spooled {
 }
 
 impl SpoolFile {
-    /// A new, empty file.
+    /// A new, empty file for a response. Responses use at most half of the space, because they can wait for their clients, and
+    /// slow clients of one site must not keep the requests of others out.
+    ///
+    /// # Errors
+    ///
+    /// As [`SpoolFile::create`].
+    pub(crate) async fn for_response(space: &'static SpoolSpace) -> io::Result<SpoolFile> {
+        SpoolFile::create(space, space.max / 2).await
+    }
+
+    /// A new, empty file. It does not grow if all files together have `most` bytes.
     ///
     /// # Errors
     ///
     /// The error of open(2): the folder is missing or not writable, or descriptors are used up.
-    pub(crate) async fn create(space: &'static SpoolSpace) -> io::Result<SpoolFile> {
+    async fn create(space: &'static SpoolSpace, most: u64) -> io::Result<SpoolFile> {
         let fd = off_the_reactor(|| weir_sys::file::temp_file(space.dir.as_fd())).await?;
         Ok(SpoolFile {
             file: Rc::new(OpenFile::new(fd, 0)),
             space,
+            most,
         })
     }
 
@@ -248,7 +261,7 @@ impl SpoolFile {
     ///
     /// `StorageFull` if the disk or the spool is full; otherwise the error of write(2).
     pub(crate) async fn append(&self, bytes: Vec<u8>) -> io::Result<()> {
-        let share = self.space.take(bytes.len() as u64)?;
+        let share = self.space.take(bytes.len() as u64, self.most)?;
         let (fd, offset) = (self.file.for_thread(), self.len());
         // If nobody waits for the result any more, it is dropped, and the share with it.
         let written = off_the_reactor(move || {
@@ -285,14 +298,15 @@ impl SpoolSpace {
         }
     }
 
-    fn take(&'static self, bytes: u64) -> io::Result<DiskShare> {
+    fn take(&'static self, bytes: u64, most: u64) -> io::Result<DiskShare> {
         let before = self.used.fetch_add(bytes, Relaxed);
         let share = DiskShare { bytes, space: self };
-        if before.saturating_add(bytes) > self.max {
-            return Err(io::Error::new(
-                io::ErrorKind::StorageFull,
-                "max_spool is reached",
-            ));
+        if before.saturating_add(bytes) > most {
+            let text = match most < self.max {
+                true => "half of max_spool is used, the rest is for requests",
+                false => "max_spool is reached",
+            };
+            return Err(io::Error::new(io::ErrorKind::StorageFull, text));
         }
         Ok(share)
     }
