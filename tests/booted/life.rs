@@ -141,6 +141,21 @@ fn a_script_that_ends_its_loop_by_itself_is_no_failure() {
 }
 
 #[test]
+fn a_script_without_a_loop_is_told_once() {
+    const SCRIPT: &str = "<?php frankenphp_handle_request(function () { echo getmypid(); });";
+    let weir = site(ONE, SCRIPT).start();
+    for _ in 0..8 {
+        text(&weir, "/");
+    }
+    let words = "processes have ended by themselves after their first request";
+    weir.wait_for_error(&["warning", words, "app.php", "write a loop", "pool=app"]);
+    for _ in 0..8 {
+        text(&weir, "/");
+    }
+    assert_eq!(weir.stderr().matches(words).count(), 1, "{}", weir.stderr());
+}
+
+#[test]
 fn the_client_has_its_answer_before_the_script_goes_on_and_the_process_is_not_free_before() {
     const SCRIPT: &str = "<?php $spool = dirname(__DIR__) . '/spool';
         while (frankenphp_handle_request(function () { echo getmypid(); })) {

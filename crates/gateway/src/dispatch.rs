@@ -18,6 +18,7 @@ mod counts;
 mod exits;
 mod lease;
 mod limits;
+mod loops;
 mod own;
 mod pages;
 mod processors;
@@ -97,6 +98,7 @@ pub(crate) struct PoolHandle {
     set: limits::Set,
     refusals: refusals::Refusals,
     any_suspects: suspects::Any,
+    loops: loops::Loops,
     /// Requests for status and ping pages, which the gateway answers without a worker.
     pages: AtomicU64,
     /// The PHP version of the workers, and whether answers may name it.
@@ -295,6 +297,7 @@ impl PoolHandle {
             set: limits::Set::default(),
             refusals: refusals::Refusals::default(),
             any_suspects: suspects::Any::default(),
+            loops: loops::Loops::default(),
             pages: AtomicU64::new(0),
             php: Mutex::default(),
             zygote: Mutex::default(),
@@ -429,6 +432,7 @@ impl PoolHandle {
                 let slot = &mut state.slots[index];
                 slot.process = None;
                 slot.exit = Some(exit);
+                self.loops.ended(self.settings, slot);
                 effects.close(slot.conn.take());
                 if let Some(handle) = &slot.handle {
                     // Usually it is not connected any more.
@@ -678,7 +682,9 @@ impl State {
         if let Some(scaling) = &mut self.scaling {
             scaling.exited(now, &slot, exit, at_work);
         }
-        if at_work && !slot.withdrawn && !slot.spent {
+        // An application that stays booted may end behind an answer; a crash has another exit code, or a signal.
+        let by_itself = exit == Exit::Code(0) && loops::is_application(pool.settings);
+        if at_work && !slot.withdrawn && !slot.spent && !by_itself {
             self.crashed_at_work(pool, &slot, now, effects);
         }
     }
