@@ -34,6 +34,8 @@ run() {
     # What is mounted there is gone with the last process of the command.
     unshare --mount --propagation private sh -c '
         root=$1 source=$2 target=$3 program=$4
+        # First this: the source may be below /tmp.
+        mount -t tmpfs tmpfs "$root/tmp"
         mkdir -p "$root$source" "$root$target" "$root/php"
         mount --bind "$source" "$root$source"
         mount --bind "$target" "$root$target"
@@ -42,7 +44,6 @@ run() {
         mount --bind "$root/php" "$root$target/php"
         mount --bind /dev "$root/dev"
         mount -t proc proc "$root/proc"
-        mount -t tmpfs tmpfs "$root/tmp"
         cd "$source"
         exec chroot "$root" env -i -C "$source" PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root CARGO_TARGET_DIR="$target" \
             WEIR_TEST_HOST="${WEIR_TEST_HOST:-fpm}" "$program" --test-threads 2

@@ -138,6 +138,7 @@ fn a_script_that_ends_its_loop_by_itself_is_no_failure() {
     let pool = pool(&weir);
     assert_eq!(pool["workers"]["crashed"], 0, "{pool}");
     assert_eq!(pool["workers"]["could_not_start"], 0, "{pool}");
+    assert_eq!(pool["requests"]["lost"], 0, "{pool}");
 }
 
 #[test]

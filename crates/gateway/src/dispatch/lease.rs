@@ -336,6 +336,8 @@ impl Lease {
         if slot.process != self.process {
             // It has ended meanwhile.
             effects.close(self.conn.take());
+            slot.lost = true;
+            self.lose(state, now, effects);
             state.ended(pool, self.worker, now, effects);
             state.settle(pool, now, effects);
             return state.look(pool, now, effects);
@@ -371,7 +373,7 @@ impl Lease {
         let kill = self.kill || pool.settings.php().is_some();
         slot.withdrawn |= self.kill;
         slot.lost = true;
-        state.pool.lose(now, self.worker);
+        self.lose(state, now, effects);
         if let Some(worker) = self.process {
             let pool = pool.id;
             effects.tell_manager(match kill {
@@ -388,6 +390,19 @@ impl Lease {
         }
         state.settle(pool, now, effects);
         state.look(pool, now, effects);
+    }
+
+    /// The worker gets no other request. Its own is lost, unless its response was complete: a script may end its process
+    /// after that.
+    fn lose(&self, state: &mut super::State, now: Micros, effects: &mut Effects) {
+        if self.outcome != Finish::Answered {
+            state.pool.lose(now, self.worker);
+            return;
+        }
+        state.pool.retire(now, self.worker);
+        if let Some(next) = state.pool.release(now, self.worker).next {
+            state.grant(self.pool, next, effects);
+        }
     }
 
     /// The worker is free or ends; the next request gets one.
