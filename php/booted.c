@@ -270,6 +270,7 @@ static void end_boot(void)
 	zend_unset_timeout();
 	booted_note_limits();
 	booted_close_request();
+	booted_forget_results();
 	if (CG(unclean_shutdown)) {
 		/* In a function of the script for its output, or in a handler of sessions. */
 		boot_has_failed = true;

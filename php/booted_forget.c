@@ -15,34 +15,69 @@
 #include "ext/standard/php_lcg.h"
 #endif
 
-/* Calls what an extension does at the start or the end of a request, if PHP has it. */
-static void call_extension(const char *name, bool at_start)
+/* An extension that PHP may have. It is looked up once: this happens in each request. */
+struct extension {
+	const char *name;
+	const zend_module_entry *entry;
+	bool is_known;
+};
+static struct extension random_numbers = {.name = "random"}, filter = {.name = "filter"};
+static struct extension zlib = {.name = "zlib"}, intl = {.name = "intl"};
+
+static const zend_module_entry *entry_of(struct extension *extension)
 {
-	zend_module_entry *extension = zend_hash_str_find_ptr(&module_registry, name, strlen(name));
-	if (extension && at_start && extension->request_startup_func) {
-		extension->request_startup_func(extension->type, extension->module_number);
-	} else if (extension && !at_start && extension->request_shutdown_func) {
-		extension->request_shutdown_func(extension->type, extension->module_number);
+	if (!extension->is_known) {
+		extension->entry = zend_hash_str_find_ptr(&module_registry, extension->name, strlen(extension->name));
+		extension->is_known = true;
+	}
+	return extension->entry;
+}
+
+/* Does what the extension does at the start of a request. */
+static void start_extension(struct extension *extension)
+{
+	const zend_module_entry *entry = entry_of(extension);
+	if (entry && entry->request_startup_func) {
+		entry->request_startup_func(entry->type, entry->module_number);
 	}
 }
 
-/* Calls a function of PHP, if PHP has it. */
-static void call_function(const char *name, uint32_t count, zval *arguments)
+/* Does what the extension does at the end of a request. */
+static void end_extension(struct extension *extension)
 {
-	zend_function *function = zend_hash_str_find_ptr(CG(function_table), name, strlen(name));
-	if (!function || function->type != ZEND_INTERNAL_FUNCTION) {
+	const zend_module_entry *entry = entry_of(extension);
+	if (entry && entry->request_shutdown_func) {
+		entry->request_shutdown_func(entry->type, entry->module_number);
+	}
+}
+
+/* A function that PHP may have; looked up once, too. */
+struct function {
+	const char *name;
+	zend_function *entry;
+	bool is_known;
+};
+
+static void call_function(struct function *function, uint32_t count, zval *arguments)
+{
+	if (!function->is_known) {
+		zend_function *entry = zend_hash_str_find_ptr(CG(function_table), function->name, strlen(function->name));
+		function->entry = entry && entry->type == ZEND_INTERNAL_FUNCTION ? entry : NULL;
+		function->is_known = true;
+	}
+	if (!function->entry) {
 		return;
 	}
 	zval result;
 	ZVAL_UNDEF(&result);
-	zend_call_known_function(function, NULL, NULL, &result, count, arguments, NULL);
+	zend_call_known_function(function->entry, NULL, NULL, &result, count, arguments, NULL);
 	zval_ptr_dtor(&result);
 }
 
 void booted_forget_seeds(void)
 {
 #if PHP_VERSION_ID >= 80200
-	call_extension("random", true);
+	start_extension(&random_numbers);
 #else
 	BG(mt_rand_is_seeded) = 0;
 	LCG(seeded) = 0;
@@ -51,16 +86,16 @@ void booted_forget_seeds(void)
 
 void booted_start_extensions(void)
 {
-	call_extension("filter", true);
+	start_extension(&filter);
 	/* Which compression the client accepts; zlib.output_compression. */
-	call_extension("zlib", true);
+	start_extension(&zlib);
 	booted_forget_seeds();
 }
 
 void booted_end_extensions(void)
 {
-	call_extension("filter", false);
-	call_extension("zlib", false);
+	end_extension(&filter);
+	end_extension(&zlib);
 }
 
 void booted_forget_results(void)
@@ -72,13 +107,15 @@ void booted_forget_results(void)
 	JSON_G(error_code) = PHP_JSON_ERROR_NONE;
 	PCRE_G(error_code) = PHP_PCRE_NO_ERROR;
 	/* It clears the last error, and closes a collator and an iterator that it keeps for speed. */
-	call_extension("intl", false);
+	end_extension(&intl);
 	/* Messages about documents of a client. */
-	call_function("libxml_clear_errors", 0, NULL);
+	static struct function clear_errors = {.name = "libxml_clear_errors"};
+	call_function(&clear_errors, 0, NULL);
 	/* The text in which mb_ereg_search() has searched. */
+	static struct function init_search = {.name = "mb_ereg_search_init"};
 	zval nothing;
 	ZVAL_EMPTY_STRING(&nothing);
-	call_function("mb_ereg_search_init", 1, &nothing);
+	call_function(&init_search, 1, &nothing);
 }
 
 void booted_forget_headers(void)

@@ -26,25 +26,31 @@
 /* Settings that PHP's functions change, and whose values must not pass from one request to another. */
 static const char *const LIMITS[] = {"memory_limit", "max_execution_time", "ignore_user_abort"};
 enum { LIMIT_COUNT = sizeof LIMITS / sizeof *LIMITS };
-static zend_string *limits[LIMIT_COUNT];
-
-static zend_ini_entry *setting(const char *name)
-{
-	return zend_hash_str_find_ptr(EG(ini_directives), name, strlen(name));
-}
+static struct {
+	zend_ini_entry *entry;
+	zend_string *value;
+} limits[LIMIT_COUNT];
 
 void booted_note_limits(void)
 {
 	for (size_t at = 0; at < LIMIT_COUNT; at++) {
-		zend_ini_entry *entry = setting(LIMITS[at]);
+		zend_ini_entry *entry = zend_hash_str_find_ptr(EG(ini_directives), LIMITS[at], strlen(LIMITS[at]));
 		if (entry && entry->value) {
-			limits[at] = zend_string_init(ZSTR_VAL(entry->value), ZSTR_LEN(entry->value), 1);
+			limits[at].entry = entry;
+			limits[at].value = zend_string_init(ZSTR_VAL(entry->value), ZSTR_LEN(entry->value), 1);
 		}
 	}
 }
 
-static void restore_limits(void)
+static bool has_changed(size_t at)
 {
+	const zend_ini_entry *entry = limits[at].entry;
+	return entry && entry->value && !zend_string_equals(entry->value, limits[at].value);
+}
+
+static void restore_limit(size_t at)
+{
+	zend_ini_entry *entry = limits[at].entry;
 	/*
 	 * PHP warns if the application keeps more memory than the limit allows. An error handler of the application must not make
 	 * an exception of that, because nothing could catch it.
@@ -53,15 +59,19 @@ static void restore_limits(void)
 	ZVAL_COPY_VALUE(&handler, &EG(user_error_handler));
 	ZVAL_UNDEF(&EG(user_error_handler));
 	zend_try {
-		for (size_t at = 0; at < LIMIT_COUNT; at++) {
-			zend_ini_entry *entry = setting(LIMITS[at]);
-			if (entry && entry->value && limits[at] && !zend_string_equals(entry->value, limits[at])) {
-				zend_alter_ini_entry_chars(entry->name, ZSTR_VAL(limits[at]), ZSTR_LEN(limits[at]), ZEND_INI_SYSTEM,
-							   ZEND_INI_STAGE_RUNTIME);
-			}
-		}
+		zend_alter_ini_entry_chars(entry->name, ZSTR_VAL(limits[at].value), ZSTR_LEN(limits[at].value), ZEND_INI_SYSTEM,
+					   ZEND_INI_STAGE_RUNTIME);
 	} zend_end_try();
 	ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
+}
+
+static void restore_limits(void)
+{
+	for (size_t at = 0; at < LIMIT_COUNT; at++) {
+		if (has_changed(at)) {
+			restore_limit(at);
+		}
+	}
 }
 
 /* ---- input ---- */
@@ -184,7 +194,6 @@ static void forget_last_error(void)
 static void forget_small_things(void)
 {
 	forget_last_error();
-	booted_forget_results();
 	php_url_scanner_reset_vars();
 	php_clear_stat_cache(0, NULL, 0);
 	if (BG(strtok_string)) {
@@ -270,6 +279,7 @@ void booted_close_gap(void)
 	booted_settle_exception();
 	booted_forget_headers();
 	forget_small_things();
+	booted_forget_results();
 	restore_limits();
 	zend_unset_timeout();
 }
