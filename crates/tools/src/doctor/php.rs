@@ -204,14 +204,8 @@ impl<'c> Group<'c> {
         let is_like: IsLike<'_> = match &answer {
             Ok(php) => {
                 let files = php.files();
-                Box::new(move |who| {
-                    let (Some(who), Some(asked)) = (who, asked) else {
-                        return false;
-                    };
-                    files.iter().all(|(file, need)| {
-                        rights::may(who, None, file, *need) == rights::may(asked, None, file, *need)
-                    })
-                })
+                let of_asked = asked.map(|asked| rights::may_all(asked, &files));
+                Box::new(move |who| who.map(|who| rights::may_all(who, &files)) == of_asked)
             }
             // A PHP that fails for two users fails for all of them.
             Err(_) => {

@@ -364,6 +364,22 @@ fn ask_kernel(who: &Identity, path: &Path, need: Need) -> io::Result<()> {
     }
 }
 
+/// Whether `who` may do each of these things, and nothing about the reason: with one question for all of them, because a
+/// thousand users may be asked about.
+pub(super) fn may_all(who: &Who, files: &[(PathBuf, Need)]) -> Vec<bool> {
+    let kernel = |(path, need): &(PathBuf, Need)| access::may(path, need.bits()).is_ok();
+    let all = || Ok(files.iter().map(kernel).collect());
+    let answers = match is_us(&who.identity) {
+        true => all(),
+        false => access::as_identity(&who.identity, all),
+    };
+    // Where we are not root, nobody else's rights can be asked for.
+    answers.unwrap_or_else(|_| {
+        let walk = |(path, need): &(PathBuf, Need)| may(who, None, path, *need) == Access::Yes;
+        files.iter().map(walk).collect()
+    })
+}
+
 fn is_us(who: &Identity) -> bool {
     identity::current() == (who.uid, who.gid)
 }
