@@ -66,7 +66,7 @@ struct Shared {
 impl Oddity {
     /// Without TLS. Also for connections that send something else where TLS is expected.
     pub fn plain(script: impl Fn(&mut Talk) + Send + Sync + 'static) -> Oddity {
-        Oddity::start(free_address(), None, script)
+        Oddity::start(any_port(), None, script)
     }
 
     /// Over TLS 1.2 and 1.3 with these protocols (ALPN). The script begins after the handshake.
@@ -75,7 +75,7 @@ impl Oddity {
         protocols: &[&str],
         script: impl Fn(&mut Talk) + Send + Sync + 'static,
     ) -> Oddity {
-        Oddity::start(free_address(), Some(tls(identity, protocols)), script)
+        Oddity::start(any_port(), Some(tls(identity, protocols)), script)
     }
 
     /// On an address that the test chooses.
@@ -85,6 +85,7 @@ impl Oddity {
         script: impl Fn(&mut Talk) + Send + Sync + 'static,
     ) -> Oddity {
         let listener = TcpListener::bind(address).expect("bind");
+        let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared::default());
         let server = shared.clone();
         let script = Arc::new(script);
@@ -335,6 +336,11 @@ fn lead(
         // Closing a socket with unread bytes would reset the connection.
         talk.hold();
     }
+}
+
+/// An address of the test's own, with a port that the kernel chooses when it is bound.
+fn any_port() -> SocketAddr {
+    SocketAddr::new(free_address().ip(), 0)
 }
 
 /// The TLS handshake. Returns none if it failed.
