@@ -87,7 +87,7 @@ fn a_fatal_error_at_the_end_of_the_boot_is_a_boot_that_fails() {
         echo 'output of the boot';
         while (frankenphp_handle_request(function () { echo getmypid(); })) {}";
     let weir = site(ONE, SCRIPT).window().start();
-    weir.wait_for_error(&["Allowed memory size"]);
+    weir.wait_for_error(&["PHP Fatal error"]);
     weir.get("/").expect(503).expect_reason("no_worker");
     weir.wait_for_error(&["so the application is not booted"]);
 }
@@ -105,7 +105,7 @@ fn a_process_ends_after_a_fatal_error_between_two_requests() {
     let weir = site(ONE, SCRIPT).start();
     let pid = text(&weir, "/");
     assert_eq!(text(&weir, "/?how=fatal"), pid);
-    weir.wait_for_error(&["Allowed memory size"]);
+    weir.wait_for_error(&["PHP Fatal error"]);
     assert_ne!(text(&weir, "/"), pid);
 }
 
