@@ -388,21 +388,16 @@ impl LastLines {
 
     /// The first line of PHP's last error that ended the script.
     pub(super) fn error(&self) -> Option<String> {
-        self.error.as_deref().map(printable)
+        let error = self.error.as_deref()?;
+        Some(String::from_utf8_lossy(error).into_owned())
     }
 
     /// What the process wrote last, except what weir-php did.
     pub(super) fn of_script(&self) -> Option<String> {
         let mut lines = self.lines.iter().rev();
         let line = lines.find(|line| !line.starts_with(b"weir-php: "))?;
-        Some(printable(line))
+        Some(String::from_utf8_lossy(line).into_owned())
     }
-}
-
-/// The text of a script, without what would move the cursor of a terminal.
-fn printable(line: &[u8]) -> String {
-    let text = String::from_utf8_lossy(line);
-    text.chars().filter(|char| !char.is_control()).collect()
 }
 
 /// What PHP's messages begin with that tell why a script has ended.

@@ -571,7 +571,7 @@ const SIGKILL: u8 = 9;
 /// How long a master may take to end by itself.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How long a master counts for `php_starts` while it loads PHP. That takes some 10 ms of a processor. One that takes longer
+/// How long a master counts for `php_starts` while it loads PHP. That takes some 40 ms of a processor. One that takes longer
 /// waits for something, or a process of its user has stopped it, and must not keep other pools from their start.
 const TURN: Duration = Duration::from_secs(2);
 

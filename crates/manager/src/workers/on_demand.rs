@@ -7,7 +7,7 @@
 //!
 //! The gateway sees no difference: it may request workers of a cold pool, and gets them when PHP is loaded.
 //!
-//! Loading PHP takes a processor for some 10 ms and more, so only some masters do it at the same time (`php_starts` of
+//! Loading PHP takes a processor for some 40 ms, so only some masters do it at the same time (`php_starts` of
 //! `[server]`). Pools that are asked for workers go first.
 
 use std::time::{Duration, Instant};

@@ -55,7 +55,6 @@ fn is_down(case: &Case<'_>, pool: &Pool, notes: &mut Notes) {
         return;
     };
     let why = live["down_because"].as_str().unwrap_or("unknown");
-    let why: String = why.chars().filter(|char| !char.is_control()).collect();
     notes.breaks(
         format!("[pool.{}] no worker can be started: {why}", pool.name),
         "requests are answered with 503 no_worker",
@@ -93,7 +92,6 @@ fn zygote(case: &Case<'_>, pool: &Pool, notes: &mut Notes) {
         return;
     };
     if let Some(why) = zygote["declined"].as_str() {
-        let why: String = why.chars().filter(|char| !char.is_control()).collect();
         notes.note(
             format!("[pool.{}] each process boots the application for itself: {why}", pool.name),
             "a process that ends is replaced by a boot and not by a fork, and processes share no memory of the application",
