@@ -6,6 +6,8 @@
 mod advise;
 mod certificates;
 mod folder;
+mod hints;
+mod running;
 mod trust;
 mod version;
 mod window;
@@ -115,7 +117,13 @@ pub fn main() -> ExitCode {
         [name, command, arguments @ ..] if command == "fpm" => {
             return weir_fpm::main(name, arguments, origin);
         }
-        [_, asked] if asked == "--version" || asked == "-V" => return print(&version::text()),
+        [_, asked]
+            if ["--version", "-V", "version"]
+                .iter()
+                .any(|version| asked == version) =>
+        {
+            return print(&version::text());
+        }
         _ => {}
     }
     match parse() {
@@ -347,37 +355,41 @@ struct Later {
 
 /// Why there is no command to run.
 enum Stop {
-    /// Help, version, or an error.
-    Clap(clap::Error),
-    /// `weir …`, which is not implemented yet.
-    NotBuiltYet(&'static str),
+    /// Help, version, or an error; with the command that was typed, if there is one.
+    Clap(clap::Error, Option<String>),
+    /// `weir import`, which is not implemented yet.
+    NoImport,
 }
 
 impl Stop {
     fn code(&self) -> u8 {
         match self {
-            Self::Clap(error) => match error.kind() {
+            Self::Clap(error, _) => match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
                 _ => EX_USAGE,
             },
-            Self::NotBuiltYet(_) => EX_USAGE,
+            Self::NoImport => EX_USAGE,
         }
     }
 
     fn say(&self) -> ExitCode {
         match self {
-            // clap decides between stdout and stderr, and about colours.
-            Self::Clap(error) => {
-                let _ = error.print();
-                if let Some(hint) = foreign_flag(error) {
-                    console::say(format_args!("\n{hint}\n"));
+            Self::Clap(error, command) => {
+                if let Some((message, hint)) = hints::unknown_command(error) {
+                    console::say_error(message, hint);
+                } else {
+                    // clap decides between stdout and stderr, and about colours.
+                    let _ = error.print();
+                    if let Some(hint) = hints::unknown_argument(error, command.as_deref()) {
+                        console::say(format_args!("\n{hint}\n"));
+                    }
                 }
             }
-            Self::NotBuiltYet(command) => {
-                let hint = "built so far: weir serve, check, doctor, status, watch, reload, upgrade, stop, drain, pool, \
-                            bench, trust, certificates, fpm";
-                console::say_error(format!("`weir {command}` is not built yet"), hint);
-            }
+            Self::NoImport => console::say_error(
+                "`weir import` is not built yet",
+                "docs/recipes.md has configurations of applications to begin with, weir check says what is wrong with yours; weir fpm \
+                 reads a PHP-FPM configuration as it is (docs/php-fpm.md)",
+            ),
         }
         ExitCode::from(self.code())
     }
@@ -385,19 +397,24 @@ impl Stop {
 
 fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Stop> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let typed = Typed::try_parse_from(&arguments).map_err(Stop::Clap)?;
-    let command = match typed.command {
+    let typed = Typed::try_parse_from(&arguments).map_err(|error| {
+        let commands = Typed::command();
+        let typed = arguments.get(1).and_then(|command| command.to_str());
+        let command = typed.filter(|typed| commands.find_subcommand(typed).is_some());
+        Stop::Clap(error, command.map(str::to_owned))
+    })?;
+    Ok(match typed.command {
         TypedCommand::Serve(args) => {
             let listens: Vec<String> = [&args.listen[..], &args.listen_https].concat();
             if let Some(address) = repeated(&listens) {
                 let message = format!("--listen {address} is given twice");
                 let error = Typed::command().error(ErrorKind::ValueValidation, message);
-                return Err(Stop::Clap(error));
+                return Err(Stop::Clap(error, None));
             }
-            return Ok(Command::Serve(args));
+            Command::Serve(args)
         }
-        TypedCommand::Check(args) => return Ok(Command::Check(args)),
-        TypedCommand::Doctor(args) => return Ok(Command::Doctor(args)),
+        TypedCommand::Check(args) => Command::Check(args),
+        TypedCommand::Doctor(args) => Command::Doctor(args),
         TypedCommand::Status {
             json,
             watch,
@@ -406,61 +423,30 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
             window,
         } => {
             let pool = pool.or(only);
-            return Ok(Command::Ask(Request::Status { json, watch, pool }, window));
+            Command::Ask(Request::Status { json, watch, pool }, window)
         }
-        TypedCommand::Upgrade { window } => return Ok(Command::Ask(Request::Upgrade, window)),
-        TypedCommand::Reload { window } => return Ok(Command::Ask(Request::Reload, window)),
-        TypedCommand::Stop { now, window } => {
-            return Ok(Command::Ask(Request::Stop { now }, window));
-        }
-        TypedCommand::Watch { flags, window } => return Ok(Command::Watch(flags, window)),
-        TypedCommand::Drain { off, window } => {
-            return Ok(Command::Ask(Request::Drain { off }, window));
-        }
+        TypedCommand::Upgrade { window } => Command::Ask(Request::Upgrade, window),
+        TypedCommand::Reload { window } => Command::Ask(Request::Reload, window),
+        TypedCommand::Stop { now, window } => Command::Ask(Request::Stop { now }, window),
+        TypedCommand::Watch { flags, window } => Command::Watch(flags, window),
+        TypedCommand::Drain { off, window } => Command::Ask(Request::Drain { off }, window),
         TypedCommand::Pool {
             name: pool,
             action: PoolAction::Restart { window },
-        } => return Ok(Command::Ask(Request::RestartPool { pool }, window)),
+        } => Command::Ask(Request::RestartPool { pool }, window),
         TypedCommand::Pool {
             name: pool,
             action: PoolAction::Set { limits, window },
-        } => return Ok(Command::Ask(Request::SetPool { pool, limits }, window)),
-        TypedCommand::Import(_) => "import",
-        TypedCommand::Bench(args) => return Ok(Command::Bench(args)),
-        TypedCommand::Certificates(args) => return Ok(Command::Certificates(args)),
-        TypedCommand::Trust(args) => return Ok(Command::Trust(args)),
-        TypedCommand::Fpm(_) => "fpm",
-    };
-    Err(Stop::NotBuiltYet(command))
-}
-
-/// What to write in place of a flag that other servers have.
-fn foreign_flag(error: &clap::Error) -> Option<&'static str> {
-    use clap::error::{ContextKind, ContextValue};
-    if error.kind() != ErrorKind::UnknownArgument {
-        return None;
-    }
-    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else {
-        return None;
-    };
-    let flag = flag.split('=').next().unwrap_or_default();
-    Some(match flag {
-        "--port" | "-p" | "--host" | "--bind" | "-b" | "--address" | "-a" | "-S" => {
-            "Write address and port together: weir serve --listen 127.0.0.1:8000 (0.0.0.0:8000 if other machines should reach it)."
+        } => Command::Ask(Request::SetPool { pool, limits }, window),
+        TypedCommand::Import(_) => return Err(Stop::NoImport),
+        TypedCommand::Bench(args) => Command::Bench(args),
+        TypedCommand::Certificates(args) => Command::Certificates(args),
+        TypedCommand::Trust(args) => Command::Trust(args),
+        // As the first argument it never comes here.
+        TypedCommand::Fpm(_) => {
+            let error = Typed::command().error(ErrorKind::InvalidSubcommand, "write: weir fpm");
+            return Err(Stop::Clap(error, None));
         }
-        "--root" | "--docroot" | "--dir" | "--directory" | "-d" | "-t" => {
-            "Write the folder without a flag: weir serve FOLDER."
-        }
-        "--daemon" | "--daemonize" | "-D" => {
-            "weir stays in the foreground. Let systemd or a container keep it running (examples/weir.service)."
-        }
-        "--tls" | "--https" | "--ssl" | "--host-name" => {
-            "Write the name of the site: weir serve FOLDER --domain localhost."
-        }
-        "--cert" | "--key" | "--certificate" => {
-            "Name the files in a weir.toml: [certificate.NAME] with chain and key (docs/https.md)."
-        }
-        _ => return None,
     })
 }
 

@@ -19,7 +19,7 @@ use weir_manager::{EX_CONFIG, EX_SOFTWARE};
 use weir_observe::{console, log_text};
 use weir_sys::{process, terminal};
 
-use super::{EX_UNAVAILABLE, EX_USAGE, Source, print, refuse_config};
+use super::{EX_UNAVAILABLE, EX_USAGE, Source, print, refuse_config, running};
 
 /// The address of the admin interface, from the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +86,20 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// The word on the command line.
+    fn command(&self) -> &'static str {
+        match self {
+            Self::Status { .. } => "status",
+            Self::Drain { .. } => "drain",
+            Self::SetPool { .. } | Self::RestartPool { .. } => "pool",
+            Self::Reload => "reload",
+            Self::Upgrade => "upgrade",
+            Self::Stop { .. } => "stop",
+        }
+    }
+}
+
 /// Sends the request to the admin interface of a running weir, and prints the answer.
 pub fn ask(asked: &Request, args: &WindowArgs) -> ExitCode {
     let place = match args.place() {
@@ -147,13 +161,12 @@ pub fn ask(asked: &Request, args: &WindowArgs) -> ExitCode {
                     place: Endpoint::Tcp { .. },
                     ..
                 } => (
-                    "is weir running, with this address in admin_tcp or --admin?",
+                    "is weir running, with this address in admin_tcp or --admin?".to_owned(),
                     EX_UNAVAILABLE,
                 ),
-                weir_admin::client::Error::Unreachable { .. } => (
-                    "is weir running, and under this user? Give its admin address with --admin, or its configuration with -c FILE",
-                    EX_UNAVAILABLE,
-                ),
+                weir_admin::client::Error::Unreachable { .. } => {
+                    (running::hint(asked.command()), EX_UNAVAILABLE)
+                }
                 weir_admin::client::Error::Silent { seen, .. } => {
                     let stopped: Vec<String> = (seen.iter())
                         .filter(|process| process.stopped)
@@ -167,16 +180,20 @@ pub fn ask(asked: &Request, args: &WindowArgs) -> ExitCode {
                     return ExitCode::from(EX_SOFTWARE);
                 }
                 weir_admin::client::Error::Refused(_) if matches!(asked, Request::Reload) => {
-                    ("", EX_CONFIG)
+                    (String::new(), EX_CONFIG)
                 }
                 weir_admin::client::Error::Refused(_)
-                    if matches!(asked, Request::Status { .. }) =>
+                    if let Request::Status { pool, .. } = asked =>
                 {
-                    ("", EX_USAGE)
+                    let file = pool.as_ref().filter(|pool| pool.ends_with(".toml"));
+                    let hint = file.map(|file| {
+                        format!("a configuration is given with -c: weir status -c {file}")
+                    });
+                    (hint.unwrap_or_default(), EX_USAGE)
                 }
-                _ => ("", EX_SOFTWARE),
+                _ => (String::new(), EX_SOFTWARE),
             };
-            console::say_error(error.to_string(), hint);
+            console::say_error(error.to_string(), &hint);
             ExitCode::from(code)
         }
     }

@@ -42,15 +42,50 @@ fn serve_says_what_was_probably_meant() {
             "--listen 127.0.0.1:8000".into(),
         ),
         (&["serve", "--root", "/srv"], 64, "weir serve FOLDER".into()),
+        (&["check", file], 64, format!("weir check -c {file}")),
+        (&["doctor", file], 64, format!("weir doctor -c {file}")),
+        (&["reload", file], 64, format!("weir reload -c {file}")),
+        (&["-c", file], 64, "weir serve -c FILE".into()),
+        (&["-t"], 64, "weir check -c FILE".into()),
+        (&["-s", "reload"], 64, "weir reload".into()),
+        (
+            &["version"],
+            0,
+            format!("weir {}", env!("CARGO_PKG_VERSION")),
+        ),
+        (&["start"], 64, "weir serve -c FILE".into()),
+        (&["run"], 64, "weir serve -c FILE".into()),
+        (&["restart"], 64, "weir reload".into()),
+        (&["configtest"], 64, "weir check -c FILE".into()),
+        (&["import", "nginx", file], 64, "weir fpm".into()),
     ] {
         let output = weir(arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}");
-        assert!(
-            said(&output).contains(&words),
-            "{arguments:?}: {}",
-            said(&output)
-        );
+        let said = said(&output);
+        assert!(said.contains(&words), "{arguments:?}: {said}");
     }
+}
+
+#[test]
+fn a_command_that_finds_no_weir_names_those_that_run() {
+    let weir = Setup::new()
+        .pool(&weir_test::php::cgi_pool(1))
+        .window()
+        .start();
+    for command in ["stop", "status", "reload"] {
+        let output = self::weir(&[command, "--admin", "unix:/nowhere/admin.sock"]);
+        assert_eq!(output.status.code(), Some(69));
+        let said = said(&output);
+        assert!(said.contains("weir serve"), "{said}");
+        assert!(said.contains(&format!("weir {command} -c FILE")), "{said}");
+    }
+    let file = weir.folder().join("weir.toml");
+    let output = self::weir(&["status", "weir.toml", "-c", file.to_str().expect("a path")]);
+    assert!(
+        said(&output).contains("weir status -c weir.toml"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]
@@ -240,7 +275,7 @@ fn check_finds_what_the_start_and_the_doctor_find() {
 
 #[test]
 fn serve_says_on_a_terminal_where_it_serves_and_logs() {
-    let setup = Setup::new().log("format = \"json\"\n");
+    let setup = Setup::new().window().log("format = \"json\"\n");
     let errors = setup.folder().join("log/error.log");
     let setup = setup.log(&format!("error = \"{}\"\n", errors.display()));
     let (file, address) = (setup.write_toml(), setup.address());
@@ -277,6 +312,7 @@ fn serve_says_on_a_terminal_where_it_serves_and_logs() {
         format!("http://{address}"),
         "access.log".to_owned(),
         errors.display().to_string(),
+        format!("weir status -c {}", file.display()),
     ] {
         assert!(shown.contains(&words), "{words}: {shown}");
     }

@@ -4,8 +4,10 @@ use std::{fmt::Write, net::SocketAddr, path::Path};
 
 use weir_config::{Address, Config, HostPattern, LogTarget, Pm, Pool, Protocol, Runtime};
 
-/// The banner. `addresses` are the actual addresses of the sockets.
-pub(super) fn text(folder: &Path, config: &Config, addresses: &[Address]) -> String {
+/// The banner. `addresses` are the actual addresses of the sockets, `admin` is what [`Windows::shown`] says.
+///
+/// [`Windows::shown`]: super::window::Windows::shown
+pub(super) fn text(folder: &Path, config: &Config, addresses: &[Address], admin: &str) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "\n  weir serves {}", folder.display());
     for (index, (listener, address)) in config.listeners.iter().zip(addresses).enumerate() {
@@ -32,12 +34,13 @@ pub(super) fn text(folder: &Path, config: &Config, addresses: &[Address]) -> Str
         None => "none: files only".into(),
     };
     let _ = writeln!(out, "  PHP        {php}");
+    let _ = writeln!(out, "  status     {admin}");
     let _ = writeln!(out, "  stop with  Ctrl-C\n");
     out
 }
 
 /// The banner of a configuration: what it serves where, and where its logs are.
-pub(super) fn of_file(name: &str, config: &Config, addresses: &[Address]) -> String {
+pub(super) fn of_file(name: &str, config: &Config, addresses: &[Address], admin: &str) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "\n  weir serves {name}");
     for (index, (listener, address)) in config.listeners.iter().zip(addresses).enumerate() {
@@ -60,6 +63,7 @@ pub(super) fn of_file(name: &str, config: &Config, addresses: &[Address]) -> Str
     }
     let _ = writeln!(out, "  requests   {}", log_place(&config.log.access));
     let _ = writeln!(out, "  errors     {}", log_place(&config.log.error));
+    let _ = writeln!(out, "  status     {admin}");
     let _ = writeln!(out, "  stop with  Ctrl-C\n");
     out
 }
@@ -104,7 +108,7 @@ fn https_url(host: &HostPattern, address: SocketAddr) -> String {
 }
 
 /// A URL for a browser: a wildcard address becomes this machine.
-fn url(address: SocketAddr) -> String {
+pub(super) fn url(address: SocketAddr) -> String {
     let port = address.port();
     match (address.ip().is_unspecified(), address.is_ipv6()) {
         (true, true) => format!("http://[::1]:{port}/"),

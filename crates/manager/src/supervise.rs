@@ -581,12 +581,15 @@ impl Manager<'_> {
         let config = &self.current.loaded.config;
         let addresses = self.current.sockets.addresses();
         if let Some(folder) = &self.start.folder {
-            return console::say(banner::text(folder, config, &addresses));
+            let admin = self.current.window.shown(None);
+            return console::say(banner::text(folder, config, &addresses, &admin));
         }
         say_listeners(&self.current);
         let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
         if self.start.fpm_mode.is_none() && is_terminal {
-            console::say(banner::of_file(&self.start.name, config, &addresses));
+            let name = &self.start.name;
+            let admin = self.current.window.shown(Some(name));
+            console::say(banner::of_file(name, config, &addresses, &admin));
         }
     }
 

@@ -17,7 +17,7 @@ use weir_observe::error_log::{self, Format};
 use weir_sys::listener::{self, Rights, UnixError};
 
 use super::{
-    Loaded,
+    Loaded, banner,
     listen::{Name, name_of},
     plan::Problem,
 };
@@ -218,6 +218,31 @@ impl Windows {
             unix.map(|unix| (unix.path.as_path(), unix.name, &unix.socket)),
             self.tcp.as_ref().map(|tcp| (tcp.wanted, &tcp.socket)),
         )
+    }
+
+    /// For the banner: how to ask this weir for its status, and the page for browsers. `file`: its configuration.
+    pub(super) fn shown(&self, file: Option<&str>) -> String {
+        let unix = self.unix.as_ref().map(|unix| unix.0.path.as_path());
+        let command = match (unix, file) {
+            (Some(path), _) if weir_machine::usual_window().as_deref() == Some(path) => {
+                Some("weir status".to_owned())
+            }
+            (Some(_), Some(file)) => Some(format!("weir status -c {file}")),
+            (Some(path), None) => Some(format!("weir status --admin unix:{}", path.display())),
+            (None, _) => None,
+        };
+        let page = self.tcp.as_ref().map(|tcp| {
+            let address = listener::tcp_address(&tcp.socket).unwrap_or(tcp.wanted);
+            banner::url(address)
+        });
+        match (command, page) {
+            (Some(command), Some(page)) => format!("{command}, or {page}"),
+            (Some(command), None) => {
+                format!("{command} (--admin 127.0.0.1:9180 adds a page for browsers)")
+            }
+            (None, Some(page)) => page,
+            (None, None) => "not available: there is no admin interface".to_owned(),
+        }
     }
 
     /// Says whether the unix socket's path is removed with it, or another weir has it.
