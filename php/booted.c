@@ -350,7 +350,7 @@ bool booted_handle_request(zend_fcall_info *function, zend_fcall_info_cache *cac
 			return false;
 		}
 		bool opened = begin_request();
-		if (!opened || is_refused()) {
+		if (!opened || !request_has_body() || is_refused()) {
 			end_request();
 			continue;
 		}

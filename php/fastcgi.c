@@ -46,6 +46,8 @@ static struct {
 	uint16_t id;
 	bool aborted;
 	bool body_ended;
+	/* The body ended without the record that ends it. */
+	bool body_is_cut;
 	bool ended;
 
 	unsigned char in[IN_SIZE];
@@ -175,7 +177,7 @@ static size_t buffered(void)
 	return stream.in_end - stream.in_at;
 }
 
-/* Waits until `length` bytes (at most HEADER) are available. */
+/* Waits until `length` bytes (at most IN_SIZE) are available. */
 static bool await(size_t length)
 {
 	while (buffered() < length) {
@@ -257,7 +259,7 @@ static bool take_begin(const struct header *header)
 		lost("a BEGIN_REQUEST of an unknown role");
 	}
 	stream.id = header->id;
-	stream.aborted = stream.body_ended = stream.ended = false;
+	stream.aborted = stream.body_ended = stream.body_is_cut = stream.ended = false;
 	params_clear();
 	params_set("FCGI_ROLE", ROLES[role]);
 	return true;
@@ -330,35 +332,80 @@ bool stream_next_request(void)
 	return false;
 }
 
+static void cut_body(void)
+{
+	stream.body_ended = stream.body_is_cut = true;
+}
+
+/* Whether a record in place of the body's next one has content of it. If it has none, the record may end the body. */
+static bool is_of_body(const struct header *header, bool *ends)
+{
+	*ends = false;
+	switch (header->type) {
+	case RECORD_STDIN:
+		if (header->id != stream.id) {
+			lost("a body of another request");
+		}
+		*ends = header->content == 0;
+		return !*ends;
+	case RECORD_ABORT_REQUEST:
+		*ends = true;
+		return false;
+	case RECORD_DATA:
+		return false;
+	default:
+		lost("a missing request body");
+	}
+}
+
 /* Opens the next record of the body. Returns false if there is none. */
 static bool next_of_body(void)
 {
 	struct header header;
+	bool ends;
 	while (!stream.body_ended) {
 		if (!next_record(&header)) {
-			stream.body_ended = true;
-			break;
-		}
-		switch (header.type) {
-		case RECORD_STDIN:
-			if (header.id != stream.id) {
-				lost("a body of another request");
-			}
-			if (header.content) {
-				return true;
-			}
-			stream.body_ended = true;
-			break;
-		case RECORD_ABORT_REQUEST:
-			stream.aborted = stream.body_ended = true;
-			break;
-		case RECORD_DATA:
-			break;
-		default:
-			lost("a missing request body");
+			cut_body();
+		} else if (is_of_body(&header, &ends)) {
+			return true;
+		} else if (ends && header.type == RECORD_ABORT_REQUEST) {
+			stream.aborted = true;
+			cut_body();
+		} else {
+			stream.body_ended = ends;
 		}
 	}
 	return false;
+}
+
+enum body_state stream_await_body(void)
+{
+	/* Where the next record begins, behind the bytes that were consumed. */
+	size_t at = stream.content_left + stream.padding_left;
+	while (!stream.body_ended) {
+		if (at + HEADER > IN_SIZE) {
+			return BODY_IS_LONG;
+		}
+		if (!await(at + HEADER)) {
+			cut_body();
+			break;
+		}
+		struct header header = header_at(stream.in_at + at);
+		bool ends;
+		if (!is_of_body(&header, &ends) && ends) {
+			if (header.type == RECORD_STDIN) {
+				return BODY_IS_WHOLE;
+			}
+			stream.aborted = true;
+			cut_body();
+		}
+		at += HEADER + (size_t)header.content + header.padding;
+	}
+	if (stream.body_is_cut && !stream.aborted) {
+		/* Whoever writes it must not take anything for an answer: the script has not run. */
+		stream.closed = true;
+	}
+	return stream.body_is_cut ? BODY_IS_CUT : BODY_IS_WHOLE;
 }
 
 size_t stream_read_body(char *bytes, size_t size)
@@ -372,7 +419,7 @@ size_t stream_read_body(char *bytes, size_t size)
 		size_t left = stream.content_left;
 		size_t length = next_piece(&piece);
 		if (!length) {
-			stream.body_ended = true;
+			cut_body();
 			break;
 		}
 		if (length > size - done) {
@@ -391,7 +438,7 @@ void stream_drain(void)
 {
 	while (!stream.body_ended) {
 		if (!skip(&stream.content_left)) {
-			stream.body_ended = true;
+			cut_body();
 		} else {
 			next_of_body();
 		}

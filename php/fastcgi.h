@@ -54,8 +54,20 @@ void stream_stop(void);
 bool stream_next_request(void);
 
 /*
- * Reads up to `size` bytes of the request's body, and waits for them. Returns fewer only at the end of the body, or if
- * the client has disconnected.
+ * Waits until the rest of the body is in the buffer. The end of the stream, or an ABORT_REQUEST, in place of the record
+ * that ends the body cuts it: the script must not take it for a whole one.
+ */
+enum body_state {
+	BODY_IS_WHOLE,
+	BODY_IS_CUT,
+	/* It is larger than the buffer. More of it must be read before the next call. */
+	BODY_IS_LONG,
+};
+enum body_state stream_await_body(void);
+
+/*
+ * Reads up to `size` bytes of the request's body, and waits for them. Returns fewer only at the end of the body, or
+ * where it is cut.
  */
 size_t stream_read_body(char *bytes, size_t size);
 

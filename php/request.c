@@ -41,6 +41,18 @@ void request_refuse(int code, const char *text)
 	} zend_end_try();
 }
 
+bool request_has_body(void)
+{
+	volatile enum body_state state = BODY_IS_LONG;
+	zend_try {
+		state = sapi_take_body();
+	} zend_end_try();
+	if (state == BODY_IS_LONG) {
+		request_refuse(500, "Internal Server Error.\n");
+	}
+	return state == BODY_IS_WHOLE;
+}
+
 void request_mark_failure(void)
 {
 	char *line = sapi_settings.error_header;

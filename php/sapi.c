@@ -10,6 +10,7 @@
 #include "http_status_codes.h"
 #include "php_ini.h"
 #include "php_main.h"
+#include "php_open_temporary_file.h"
 #include "php_variables.h"
 
 #include "booted.h"
@@ -34,7 +35,7 @@
 struct sapi_settings sapi_settings;
 
 static bool serving;
-/* File with the request's body, if the front end sent its path; -1: not yet looked up. */
+/* File with the request's body, if the front end sent its path, or if it is long; -1: not yet looked up. */
 static int body_file = -1;
 
 static void (*import_process_environment)(zval *variables);
@@ -198,6 +199,58 @@ static size_t read_body(char *bytes, size_t size)
 		done += (size_t)got;
 	}
 	return done;
+}
+
+/* Makes an empty file without a name. Returns -1 if that fails. */
+static int unnamed_file(void)
+{
+	zend_string *path;
+	int file = php_open_temporary_fd(PG(upload_tmp_dir), "php", &path);
+	if (file >= 0) {
+		unlink(ZSTR_VAL(path));
+		zend_string_release(path);
+		fcntl(file, F_SETFD, FD_CLOEXEC);
+	}
+	return file;
+}
+
+/* Copies what PHP may still read of the body. Returns false if the file does not take it. */
+static bool keep_body(int file)
+{
+	char bytes[16 * 1024];
+	size_t left = (size_t)(SG(request_info).content_length - SG(read_post_bytes)), length;
+	while (left && (length = stream_read_body(bytes, left < sizeof bytes ? left : sizeof bytes))) {
+		left -= length;
+		for (size_t at = 0; at < length;) {
+			ssize_t written = write(file, bytes + at, length - at);
+			if (written < 0 && errno != EINTR) {
+				return false;
+			}
+			at += written > 0 ? (size_t)written : 0;
+		}
+	}
+	return lseek(file, 0, SEEK_SET) == 0;
+}
+
+enum body_state sapi_take_body(void)
+{
+	enum body_state state = stream_await_body();
+	if (state != BODY_IS_LONG) {
+		return state;
+	}
+	if (body_file < 0 && SG(read_post_bytes) < SG(request_info).content_length) {
+		int file = unnamed_file();
+		if (file < 0 || !keep_body(file)) {
+			log_event(MESSAGE_ERROR, "The request's body cannot be kept in a temporary file: %s", strerror(errno));
+			if (file >= 0) {
+				close(file);
+			}
+			return BODY_IS_LONG;
+		}
+		body_file = file;
+	}
+	stream_drain();
+	return stream_await_body();
 }
 
 static char *read_cookies(void)

@@ -8,6 +8,8 @@
 #include "php.h"
 #include "SAPI.h"
 
+#include "fastcgi.h"
+
 extern sapi_module_struct weir_sapi;
 extern zend_module_entry weir_module;
 
@@ -32,5 +34,11 @@ void sapi_serve(void);
 
 /* Resets the state of the previous request. */
 void sapi_begin_request(void);
+
+/*
+ * Waits for the whole body before its script runs. PHP itself has read that of most POST requests. Of others, what does not
+ * fit into the stream's buffer goes to a temporary file; BODY_IS_LONG: it could not be written.
+ */
+enum body_state sapi_take_body(void);
 
 #endif

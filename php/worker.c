@@ -139,7 +139,9 @@ static bool serve_one(const struct pool_config *config)
 		die(EXIT_INTERNAL, "weir-php: PHP cannot start a request");
 	}
 	session_after_start();
-	answer(config, impossible);
+	if (request_has_body()) {
+		answer(config, impossible);
+	}
 	last_exit_status = EG(exit_status);
 	request_mark_failure();
 	struct figures figures = {0};

@@ -279,6 +279,38 @@ fn a_get_whose_worker_somebody_kills_is_run_by_one_other_worker() {
 }
 
 #[test]
+fn a_long_request_whose_worker_is_asked_to_end_as_it_comes_is_run_once_and_whole() {
+    let weir = fixed(1, "")
+        .window()
+        .file(
+            "size.php",
+            "<?php file_put_contents($_GET['file'], \"run\\n\", FILE_APPEND); echo strlen(file_get_contents('php://input'));",
+        )
+        .start();
+    let body = vec![b'x'; 600_000];
+    for (at, method) in ["POST", "PUT", "POST", "PUT", "POST", "PUT"]
+        .iter()
+        .enumerate()
+    {
+        wait_for_workers(&weir, 1);
+        let worker = workers(&weir)[0].pid;
+        let file = weir.scratch(&format!("runs-{at}"));
+        signal(worker, Signal::STOP);
+        let path = format!("/size.php?file={}", file.display());
+        let text = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| weir.request(method, &path, &[], &body).expect(200).text());
+            let at_work = || super::pool_status(&weir)["workers"]["busy"] == 1;
+            wait_until("it is sent", at_work);
+            signal(worker, Signal::QUIT);
+            signal(worker, Signal::CONT);
+            asked.join().expect("an answer")
+        });
+        assert_eq!(text, "600000", "{at}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "run\n", "{at}");
+    }
+}
+
+#[test]
 fn workers_that_are_killed_at_random_lose_no_other_request_and_run_none_twice() {
     let weir = fixed(4, "")
         .file("get.php", "<?php usleep(2000); echo 'got';")

@@ -223,6 +223,104 @@ fn requests_that_are_none_end_the_worker() {
     }
 }
 
+/// Says that the script runs, and what it sees of the body.
+const SEES: &str = "touch(__DIR__ . '/started');
+    echo strlen(file_get_contents('php://input')), ' ', count($_POST), ' ', count($_FILES);";
+
+/// Requests with a body that PHP reads before the script runs, and with one that scripts read; short ones and long ones.
+fn with_bodies(site: &Scripts) -> Vec<(&'static str, Request)> {
+    let post = |kind: &str, body: Vec<u8>| Request::post(site, "/a.php", kind, body);
+    let parts = |size: usize| {
+        let head = "--x\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n";
+        [head.as_bytes(), &vec![b'f'; size], b"\r\n--x--\r\n"].concat()
+    };
+    let (form, multipart) = (
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+    );
+    let bytes = || vec![b'x'; 300_000];
+    vec![
+        ("GET", Request::get(site, "/a.php")),
+        ("form", post(form, b"a=b&c=d".to_vec())),
+        ("long form", post(form, [b"a=b&c=", &bytes()[..]].concat())),
+        ("file", post(multipart, parts(500))),
+        ("long file", post(multipart, parts(200_000))),
+        ("other POST", post("application/json", bytes())),
+        (
+            "PUT",
+            post("text/plain", b"text".to_vec()).with("REQUEST_METHOD", "PUT"),
+        ),
+        (
+            "long PUT",
+            post("text/plain", bytes()).with("REQUEST_METHOD", "PUT"),
+        ),
+        (
+            "PUT of a file",
+            post(multipart, parts(100_000)).with("REQUEST_METHOD", "PUT"),
+        ),
+    ]
+}
+
+#[test]
+fn a_script_does_not_start_unless_its_whole_request_has_come() {
+    let site = Scripts::new();
+    site.script("a.php", &format!("<?php {SEES}"));
+    let loops = "while (frankenphp_handle_request(function () { SEES })) {}";
+    site.script(
+        "worker.php",
+        &format!("<?php {}", loops.replace("SEES", SEES)),
+    );
+    let plain = site.config();
+    let booted = plain
+        .clone()
+        .with("worker", site.path("worker.php").to_str().unwrap())
+        .with("worker_script", "/a.php");
+    for (mode, config) in [("plain", plain), ("booted", booted)] {
+        let master = Master::start(&config);
+        let mut asked = master.worker();
+        for (about, request) in with_bodies(&site) {
+            let about = format!("{mode}, {about}");
+            let whole = request.records();
+            let head = request.head().len();
+            let body = whole.len() - head;
+            let answer = asked.ask(&request).body();
+            assert!(!answer.is_empty(), "{about}");
+            std::fs::remove_file(site.path("started")).unwrap();
+            let within_body = (body > 8).then_some([head + 3, head + 8, head + body / 2]);
+            let ends = [
+                head - 20,
+                head - 8,
+                head - 3,
+                head,
+                whole.len() - 8,
+                whole.len() - 1,
+            ];
+            let places = ends.into_iter().chain(within_body.into_iter().flatten());
+            let aborted = [head, whole.len() - 8].map(|at| (at, true));
+            for (at, aborts) in places.map(|at| (at, false)).chain(aborted) {
+                let mut worker = master.worker();
+                worker.write(&whole[..at]);
+                if aborts {
+                    worker.write(&record(ABORT_REQUEST, 1, b""));
+                    assert_eq!(worker.answer().body(), "", "{about}, {at}");
+                    worker.hang_up();
+                } else {
+                    // It can still write an answer, and must not.
+                    worker.end_writing();
+                    assert_eq!(worker.next(), None, "{about}, {at}");
+                }
+                assert_eq!(master.end_of(&worker), End::Code(0), "{about}, {at}");
+                assert!(!site.path("started").exists(), "{about}, {at}");
+            }
+            // It is not the size of a piece that decides.
+            asked.write(&whole[..whole.len() - 1]);
+            asked.write(&whole[whole.len() - 1..]);
+            assert_eq!(asked.answer().body(), answer, "{about}");
+            std::fs::remove_file(site.path("started")).unwrap();
+        }
+    }
+}
+
 #[test]
 fn random_bytes_never_crash_a_worker() {
     let site = Scripts::new();

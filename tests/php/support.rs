@@ -139,6 +139,7 @@ pub enum Told {
     Exited { number: u32, pid: u32, end: End },
     ForkFailed { number: u32, error: u32 },
     Warning(String),
+    Booted(u32),
 }
 
 #[derive(Debug, PartialEq, Clone, Copy)]
@@ -346,6 +347,7 @@ impl Master {
                 error: number(4),
             },
             6 => Told::Warning(text()),
+            7 => Told::Booted(number(0)),
             other => panic!("a message of type {other}"),
         }
     }

@@ -541,6 +541,9 @@ impl Live {
                 && self.lease.is_php()
                 && self.request.written <= ONE_PIECE
                 && error.as_ref().is_some_and(reset),
+            unstarted: self.lease.is_php()
+                && (self.request.file.is_some()
+                    || self.request.written < self.request.buffer.len()),
             error,
             sent: self.sent > 0,
         }

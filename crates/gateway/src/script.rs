@@ -380,12 +380,19 @@ async fn has_no_head(
         Failure::Closed { sent: false, .. } | Failure::Closed { unread: true, .. } => Sent::Nothing,
         _ => Sent::Maybe,
     };
-    if let Failure::Closed { process, error, .. } = &failure
+    if let Failure::Closed {
+        process,
+        error,
+        unstarted,
+        ..
+    } = &failure
         && record.first_byte.is_none()
-        && !cost_a_worker(pool, *process, error.as_ref(), sent).await
-        && again(record, pool, sent, &failure.to_string())
+        && !cost_a_worker(pool, (*process, *unstarted), error.as_ref(), sent).await
     {
-        return Ok(());
+        let sent = if *unstarted { Sent::Nothing } else { sent };
+        if again(record, pool, sent, &failure.to_string()) {
+            return Ok(());
+        }
     }
     Err(worker_failed(pool, failure).await)
 }
@@ -435,11 +442,12 @@ fn refuse_what_crashes(record: &Record, pool: &'static PoolHandle) -> Result<(),
 
 /// Whether a request has ended its worker, as far as that can be known: it was sent, the connection is closed, and
 /// the process is gone. Such a request is not given to another worker, which it would end as well. If
-/// somebody else killed the worker, the request is not the cause. A program that ended with code 0 and did not read the
+/// somebody else killed the worker, the request is not the cause. Nor is it if a worker of weir's own PHP was asked to end
+/// before it had all of the request (`unstarted`). A program that ended with code 0 and did not read the
 /// whole request had reached its end when the request came. For a worker of a server, nothing is known.
 async fn cost_a_worker(
     pool: &PoolHandle,
-    process: Option<u32>,
+    (process, unstarted): (Option<u32>, bool),
     error: Option<&std::io::Error>,
     sent: Sent,
 ) -> bool {
@@ -447,7 +455,11 @@ async fn cost_a_worker(
         return false;
     }
     if pool.settings.php().is_some() {
-        return !pool.was_killed(process).await;
+        // weir kills what is left of a worker that has closed its stream.
+        let closed = [Exit::Code(0), Exit::Signal(weir_sys::signal::KILL)];
+        let ended =
+            unstarted && (pool.exit(process).await).is_some_and(|end| closed.contains(&end));
+        return !ended && !pool.was_killed(process).await;
     }
     match pool.exit(process).await {
         Some(Exit::Code(0)) => error.is_none(),

@@ -109,6 +109,9 @@ impl AsRawFd for Signals {
     }
 }
 
+/// The number of SIGKILL.
+pub const KILL: i32 = libc::SIGKILL;
+
 /// A signal's name (`SIGSEGV`), or its number.
 pub fn name(number: i32) -> String {
     let known = [

@@ -12,6 +12,8 @@ pub(crate) enum Failure {
         sent: bool,
         /// The request was sent, and the worker ended without reading it.
         unread: bool,
+        /// Not all of the request was sent to weir's own PHP, which then runs no script.
+        unstarted: bool,
     },
     /// The bytes are not FastCGI, or the worker refused the request.
     Protocol(String),
