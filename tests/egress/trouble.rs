@@ -258,6 +258,33 @@ fn an_endless_head_is_a_502_and_is_read_to_its_limit_only() {
     assert_eq!(origin.asked().len(), 2, "a second answer would be as long");
 }
 
+/// As many as over HTTP/1.1: the cache and the compressor need a map of them, which takes a limited number.
+#[test]
+fn too_many_fields_over_http2_are_a_502() {
+    let outward = Outward::new();
+    let identity = outward.authority.server(&["DNS:api.test"]);
+    let origin = H2::start(&identity, 100, |asked| {
+        let count = asked.request.uri().path().trim_start_matches('/');
+        Turn::Fields(count.parse().expect("a number"))
+    });
+    let sidecar = outward
+        .name("api.test", origin.address())
+        .usual("max_response_head = \"4M\"\ncompress = true\ncache = true")
+        .start();
+    let target = |count| format!("/api.test:{}/{count}", origin.address().port());
+    for (count, is_taken) in [(90, true), (101, false), (24_570, false), (90, true)] {
+        let answer = get(&sidecar, &target(count));
+        match is_taken {
+            true => assert_eq!(answer.status, 200, "{answer:?}"),
+            false => {
+                let error = "http_response_header_section_size";
+                refused(&answer, 502, error, "head_too_large");
+            }
+        }
+    }
+    assert_eq!(origin.connections(), 1);
+}
+
 #[test]
 fn what_is_no_http_is_a_502() {
     const ANSWERS: [(&str, &str); 6] = [

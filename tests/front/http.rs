@@ -346,28 +346,48 @@ fn a_target_in_absolute_form_is_served() {
 }
 
 #[test]
-fn a_head_that_is_too_large_is_431() {
+fn a_head_that_is_too_large_is_431_and_a_target_414() {
     let weir = Setup::new()
         .file("text.txt", "a text")
         .listen("max_head = \"8K\"")
         .start();
     let large = "x".repeat(9000);
     let heads = [
-        format!("GET /text.txt HTTP/1.1\r\nHost: a\r\nX-Large: {large}\r\n\r\n"),
-        format!("GET /text.txt?{large} HTTP/1.1\r\nHost: a\r\n\r\n"),
-        format!(
-            "GET /text.txt HTTP/1.1\r\nHost: a\r\n{}\r\n",
-            "X-Many: 0123456789\r\n".repeat(450)
+        (
+            431,
+            format!("GET /text.txt HTTP/1.1\r\nHost: a\r\nX-Large: {large}\r\n\r\n"),
         ),
+        (
+            431,
+            format!(
+                "GET /text.txt?{} HTTP/1.1\r\nHost: a\r\nX-Large: {}\r\n\r\n",
+                &large[..5000],
+                &large[..5000]
+            ),
+        ),
+        (
+            431,
+            format!(
+                "GET /text.txt HTTP/1.1\r\nHost: a\r\n{}\r\n",
+                "X-Many: 0123456789\r\n".repeat(450)
+            ),
+        ),
+        // Whole, and without an end.
+        (
+            414,
+            format!("GET /text.txt?{large} HTTP/1.1\r\nHost: a\r\n\r\n"),
+        ),
+        (414, format!("GET /text.txt?{large}")),
     ];
-    for head in heads {
+    for (status, head) in heads {
         let mut client = weir.client();
         client.try_send(&head);
-        assert_eq!(client.response().status, 431);
+        assert_eq!(client.response().status, status);
         // The body that was sent is not a second request.
         client.expect_closed();
     }
     weir.wait_for_line("log/access.log", &["head_too_large"]);
+    weir.wait_for_line("log/access.log", &["target_too_long"]);
     // One that fits is served.
     let fits = "x".repeat(7000);
     weir.request("GET", "/text.txt", &[("X-Large", &fits)], b"")

@@ -241,8 +241,15 @@ fn malformed_requests_are_refused_and_others_of_the_connection_served() {
     client.frame(9, 0, 109, &head[16_384..32_768]);
     client.frame(9, END_HEADERS, 109, &head[32_768..]);
     assert_eq!(client.answer(109).statuses, [0], "431");
-    client.get(111, "/text.txt", &[]);
-    assert_eq!(client.answer(111).body, b"a text\n");
+    let target = format!("/text.txt?{}", &long[..33_000]);
+    let head = block(&usual("GET", &target));
+    client.frame(HEADERS, END_STREAM, 111, &head[..16_384]);
+    client.frame(9, 0, 111, &head[16_384..32_768]);
+    client.frame(9, END_HEADERS, 111, &head[32_768..]);
+    assert_eq!(client.answer(111).statuses, [0], "414");
+    weir.wait_for_line("log/access.log", &["target_too_long"]);
+    client.get(113, "/text.txt", &[]);
+    assert_eq!(client.answer(113).body, b"a text\n");
 }
 
 #[test]

@@ -54,6 +54,34 @@ fn more_connections_of_one_address_are_refused() {
 }
 
 #[test]
+fn datagrams_in_somebodys_name_take_no_places_of_his() {
+    let lines = "max_connections_per_address = 3\nmax_connections = 40\nthreads = 1";
+    let (weir, authority) = with_http3().with(|setup| setup.server(lines)).start();
+    let client = Http3Client::new(&authority);
+    let liar = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let lies = |count: usize| {
+        for _ in 0..count {
+            let first = client.first_datagram("main.test");
+            liar.send_to(&first, weir.address()).unwrap();
+        }
+    };
+    let now = || weir.status()["connections"]["now"].as_u64().unwrap();
+    lies(10);
+    wait_until("their handshakes have begun", || now() >= 10);
+    let mut kept: Vec<Http3> = (0..3).map(|_| connect(&weir, &client)).collect();
+    kept.iter_mut().for_each(serves);
+    let error = client.connect(weir.address(), "main.test").err().unwrap();
+    assert!(error.contains("refused to accept"), "{error}");
+    // Nor do they take the last places of all: who comes then must show himself first.
+    lies(40);
+    kept.pop().expect("a connection").close();
+    wait_until("a place is free again", || {
+        client.connect(weir.address(), "main.test").is_ok()
+    });
+    assert!(now() <= 36, "{}", now());
+}
+
+#[test]
 fn idle_connections_make_room_for_new_ones() {
     let (weir, authority) = with_http3()
         .with(|setup| setup.server("max_connections = 3\nthreads = 1"))

@@ -219,7 +219,7 @@ pub struct Listener {
     pub acl_users: Vec<String>,
     /// Groups that may connect to a unix socket (access control list).
     pub acl_groups: Vec<String>,
-    /// Maximum size of a request head (request line and headers), bytes. Above: 431.
+    /// Maximum size of a request head (request line and headers), bytes. Above: 431, or 414 if the target alone is.
     pub max_head: usize,
     /// Maximum number of header fields in a request. Above: 431.
     pub max_headers: usize,

@@ -158,6 +158,14 @@ impl Census {
         has_room.then_some(place)
     }
 
+    /// Whether an address has as many connections as it may.
+    pub(super) fn is_full_for(&self, address: IpAddr) -> bool {
+        let most = self.max_per_address;
+        let counts = (self.per_address.lock()).unwrap_or_else(PoisonError::into_inner);
+        let count = counts.get(&network_of(address));
+        most > 0 && count.is_some_and(|count| *count >= most)
+    }
+
     /// Waits until `place` counts as one of `max_connections`. The longest idle connections are closed for it, as
     /// nginx does. If all connections have requests, it waits.
     pub(super) async fn room(&self, place: &mut ConnectionPermit, gateway: &Gateway, home: u16) {
@@ -258,10 +266,10 @@ impl Seldom {
 }
 
 impl ConnectionPermit {
-    /// Counts the connection for the address of its client; false: that has too many.
+    /// Counts the connection for the address of its client, if it is not counted for one; false: that has too many.
     pub(super) fn is_of(&mut self, address: IpAddr) -> bool {
         let most = self.census.max_per_address;
-        if most == 0 {
+        if most == 0 || self.address.is_some() {
             return true;
         }
         let address = network_of(address);

@@ -189,7 +189,7 @@ fn listen(gateway: &'static Gateway, (listener, home): (u16, u16), endpoint: &En
                 }
                 continue;
             }
-            if !arrival.is_validated() && HANDSHAKES.get() >= UNVALIDATED_HANDSHAKES {
+            if !arrival.is_validated() && must_show_itself(gateway, &arrival) {
                 arrival.retry();
                 continue;
             }
@@ -208,13 +208,24 @@ fn listen(gateway: &'static Gateway, (listener, home): (u16, u16), endpoint: &En
     });
 }
 
+/// Whether a client must first show that it gets what is sent to its address (Retry, RFC 9000 §8.1.2): others could have sent its
+/// first datagram in its name, and would take the last places with such datagrams, or those of its address.
+fn must_show_itself(gateway: &Gateway, arrival: &Arrival) -> bool {
+    HANDSHAKES.get() >= UNVALIDATED_HANDSHAKES
+        || gateway.census.is_nearly_full()
+        || (arrival.remote()).is_some_and(|peer| gateway.census.is_full_for(peer.ip()))
+}
+
+/// The place of a new connection. It counts for its address once it is known that the client is there: now, or when its handshake
+/// is over ([`connected`]).
 fn admit(gateway: &'static Gateway, listener: u16, arrival: &Arrival) -> Option<ConnectionPermit> {
     let tally = gateway.census.listeners.get(usize::from(listener));
     if let Some(tally) = tally {
         tally.accepted.fetch_add(1, Relaxed);
     }
     let peer = arrival.remote()?;
-    let place = gateway.census.enter(Some(peer));
+    let known = arrival.is_validated().then_some(peer);
+    let place = gateway.census.enter(known);
     if place.is_none() {
         if let Some(tally) = tally {
             tally.per_address.fetch_add(1, Relaxed);
@@ -254,13 +265,20 @@ pub(super) fn connected(
     gateway: &'static Gateway,
     conn: &Conn,
     before: &mut Seat,
-    quic: Connection,
+    mut quic: Connection,
 ) {
     let (listener, home) = (conn.listener, conn.home);
+    let mut place = before.take_place();
+    let address = quic.remote().ip();
+    if !place.as_mut().is_some_and(|place| place.is_of(address)) {
+        let index = usize::from(listener);
+        gateway.census.close_for_address(index, address);
+        quic.close(h3::EXCESSIVE_LOAD, "too many connections of this address");
+        return;
+    }
     let port = conn.endpoints.server_port;
     let local = local_address(gateway, listener, quic.local(), port);
     let endpoints = Endpoints::new(Some(quic.remote()), Some(local), quic.info());
-    let place = before.take_place();
     if let Some((front, slot)) = seat(gateway, (listener, home), (endpoints, place)) {
         let task = spawn_local(connection::http3(front, quic));
         slot.has_task(task.abort_handle());
@@ -316,7 +334,7 @@ impl Drop for Shaking {
 /// New connections of a reactor and listener that wait for their turn; more are dropped, and the clients try again.
 const MAX_INCOMING: usize = 1024;
 
-/// With so many handshakes at once on a reactor, clients must first show that they get what is sent to their addresses (Retry).
+/// With so many handshakes at once on a reactor, clients must first show themselves.
 const UNVALIDATED_HANDSHAKES: usize = 128;
 
 /// Streams of one direction that a client may have open: it needs three.

@@ -273,8 +273,9 @@ impl<X: Front> Connection<X> {
             Err(refused) => {
                 self.front
                     .refused(refused.status, refused.reason, refused.why);
-                let head = head::response(refused.status, &Default::default(), Some(0));
-                let _ = respond.send_response(head, true);
+                if let Ok(head) = head::response(refused.status, &Default::default(), Some(0)) {
+                    let _ = respond.send_response(head, true);
+                }
                 return self.rest_if_idle();
             }
         };

@@ -37,24 +37,24 @@ use weir_http1::Name;
 use weir_net::quic;
 use weir_observe::clock::{self, NEVER};
 
-pub use self::handshake::Handshake;
 use self::{
     control::{Controls, MAX_FIELD_SECTION_SIZE, OneWay},
     frames::{
-        EXCESSIVE_LOAD, GENERAL_PROTOCOL_ERROR, GOAWAY, MESSAGE_ERROR, NO_ERROR, REQUEST_REJECTED,
-        SETTINGS, Wrong, put_head, put_varint,
+        GENERAL_PROTOCOL_ERROR, GOAWAY, MESSAGE_ERROR, NO_ERROR, REQUEST_REJECTED, SETTINGS, Wrong,
+        put_head, put_varint,
     },
-    qpack::FIELD,
+    qpack::{FIELD, Most},
     send::{Out, reset},
     stream::{Polled, Stage, Stream},
     streams::Streams,
 };
+pub use self::{frames::EXCESSIVE_LOAD, handshake::Handshake};
 use crate::{
     Begun, Front, Phase, Priority, Request, RequestBody, buffers,
     conn::{FIRST_REQUEST, after},
     multiplex::{
         Limits, Memory,
-        head::{Refused, TOO_LARGE, request},
+        head::{Refused, request},
         limits::{Counter, Kind},
         memory::Share,
         slots::Turn,
@@ -222,7 +222,7 @@ impl<X: Front> Connection<X> {
         })?;
         let mut settings = Vec::new();
         put_varint(&mut settings, MAX_FIELD_SECTION_SIZE);
-        put_varint(&mut settings, self.most());
+        put_varint(&mut settings, self.most().bytes);
         let mut bytes = vec![CONTROL];
         put_head(&mut bytes, SETTINGS, settings.len());
         bytes.extend_from_slice(&settings);
@@ -237,8 +237,11 @@ impl<X: Front> Connection<X> {
     }
 
     /// How large a head may be. A client that keeps to this never has a head refused because of its size.
-    fn most(&self) -> u64 {
-        u64::from(self.limits.head) + u64::from(self.limits.fields) * FIELD
+    fn most(&self) -> Most {
+        Most {
+            bytes: u64::from(self.limits.head) + u64::from(self.limits.fields) * FIELD,
+            fields: self.limits.fields as usize,
+        }
     }
 
     /// Does what QUIC has said.
@@ -384,7 +387,8 @@ impl<X: Front> Connection<X> {
         }
         match polled {
             Polled::Waits
-                if is_partial && self.streams.partial_heads() > self.most() * MOST_PARTIAL =>
+                if is_partial
+                    && self.streams.partial_heads() > self.most().bytes * MOST_PARTIAL =>
             {
                 self.front
                     .limit_exceeded("max_head (in heads that are not whole)");
@@ -404,7 +408,7 @@ impl<X: Front> Connection<X> {
                 self.finish(slot, false);
             }
             Polled::Wrong(wrong) => return Err(Ending::Told(wrong)),
-            Polled::TooLarge => self.refuse(slot, &TOO_LARGE),
+            Polled::Refused(refused) => self.refuse(slot, &refused),
             Polled::Head(block) => self.begin(slot, &block, now)?,
         }
         if is_last {
@@ -417,17 +421,22 @@ impl<X: Front> Connection<X> {
     fn begin(&mut self, slot: u32, block: &[u8], now: u64) -> Result<(), Ending> {
         let parts = match receive::decode(block, self.most()) {
             Err(receive::Failed::Connection(wrong)) => return Err(Ending::Told(wrong)),
-            Err(_) => {
-                self.refuse(slot, &TOO_LARGE);
-                return Ok(());
-            }
+            Err(receive::Failed::Refused(refused)) => Err(head::Wrong::Refused(refused)),
+            Err(_) => Err(head::Wrong::Malformed),
             Ok(fields) => head::parts(fields),
         };
         let read = parts.and_then(|parts| Ok((head::declared(&parts)?, parts)));
-        let Ok((declared, parts)) = read else {
-            self.reset(slot, MESSAGE_ERROR);
-            self.finish(slot, false);
-            return Ok(());
+        let (declared, parts) = match read {
+            Ok(read) => read,
+            Err(head::Wrong::Refused(refused)) => {
+                self.refuse(slot, &refused);
+                return Ok(());
+            }
+            Err(head::Wrong::Malformed) => {
+                self.reset(slot, MESSAGE_ERROR);
+                self.finish(slot, false);
+                return Ok(());
+            }
         };
         let head = match request(parts, Version::HTTP_3, &self.limits) {
             Ok(head) => head,
@@ -497,7 +506,7 @@ impl<X: Front> Connection<X> {
         match Polled::from(failed) {
             Polled::Wrong(wrong) => return Err(Ending::Told(wrong)),
             Polled::Closed(code) => self.reset(slot, code),
-            Polled::TooLarge => self.reset(slot, EXCESSIVE_LOAD),
+            Polled::Refused(_) => self.reset(slot, EXCESSIVE_LOAD),
             _ => self.count(Kind::Reset),
         }
         self.finish(slot, false);

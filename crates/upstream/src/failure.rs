@@ -41,6 +41,12 @@ pub fn of_answer(error: &h1::Error) -> Kind {
     }
 }
 
+/// An answer over HTTP/2 has more fields than `most`, which one over HTTP/1.1 may have, too.
+pub fn of_fields(origin: &Origin, most: usize) -> Fault {
+    let what = format!("{origin}: the head of its answer has more than {most} fields");
+    Fault::sent(Kind::HeadTooLarge, what)
+}
+
 /// A request over HTTP/2 had no answer. `unsent`: the origin cannot have seen it ([`is_not_begun`]), or nothing was
 /// written.
 pub fn of_call(origin: &Origin, error: &hyper::Error, unsent: bool) -> Fault {

@@ -41,6 +41,8 @@ pub struct Asked {
 pub enum Turn {
     /// A whole answer with this status and text, after it has read the request's body.
     Answer(u16, String),
+    /// An empty answer with so many fields.
+    Fields(usize),
     /// The head of an answer that promises ten bytes, five of them, then RST_STREAM.
     Half,
     /// RST_STREAM at once. REFUSED_STREAM means that the origin did nothing (RFC 9113 §8.7).
@@ -247,6 +249,11 @@ async fn play(
                 }
                 stream.send_reset(Reason::INTERNAL_ERROR);
             }
+        }
+        Turn::Fields(count) => {
+            let names = (0..count).map(|number| format!("x-{number}"));
+            let head = names.fold(Response::builder(), |head, name| head.header(name, "1"));
+            let _ = answer.send_response(head.body(()).expect("a head"), true);
         }
         Turn::Reset(reason) => answer.send_reset(reason),
         Turn::Silence => {

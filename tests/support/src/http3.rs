@@ -99,6 +99,22 @@ impl Http3Client {
         Http3Client::made(&authority.file(), Some(identity))
     }
 
+    /// The first datagram of a new connection for `host`, as anybody can send it in anybody's name.
+    pub fn first_datagram(&self, host: &str) -> Vec<u8> {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let server = UdpSocket::bind("127.0.0.1:0").expect("a UDP socket");
+        let mut bytes = vec![0; 2048];
+        runtime.block_on(async {
+            let any = SocketAddr::from(([127, 0, 0, 1], 0));
+            let endpoint = quinn::Endpoint::client(any).expect("a UDP socket");
+            let address = server.local_addr().expect("an address");
+            let _connecting = endpoint.connect_with(self.0.clone(), address, host);
+            let count = server.recv(&mut bytes).expect("a datagram");
+            bytes.truncate(count);
+        });
+        bytes
+    }
+
     /// Connects to `address` for `host`.
     ///
     /// # Errors

@@ -369,6 +369,11 @@ def heads_that_are_too_large(target):
             connection = raw(target)
         else:
             assert answer.status == 431 or answer.reset in too_large, f"{name}: {answer}"
+    for path in ("/" + "y" * 60_000, "/echo.php?" + "y" * 33_000):
+        stream = connection.raw_request("GET", path)
+        answer = connection.answer_of(stream)
+        connection.wait(lambda: answer.is_over or connection.ended, f"a long target: {answer}")
+        assert answer.status == 414, f"{len(path)}: {answer}"
     still_serves(connection)
     # One that never ends: what is announced is larger than any limit.
     for size in (1 << 20, 1 << 61):

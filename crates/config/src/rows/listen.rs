@@ -31,7 +31,7 @@ pub(super) const LISTEN: &[Row] = &[
     key(&[Listen], "mode", Kind::Mode, Value("\"0660\""),
         "Permissions of a unix socket."),
     key(&[Listen], "max_head", Kind::Size { min: 8 << 10, max: 16 << 20 }, Value("\"32K\""),
-        "Maximum size of a request head (request line and headers); larger: 431. The default leaves room for large cookies.")
+        "Maximum size of a request head (request line and headers); larger: 431, or 414 if the target alone is. The default leaves room for large cookies.")
         .called(&["large_client_header_buffers", "client_header_buffer_size", "LimitRequestFieldSize", "bufsize"]).only(&["http"]),
     key(&[Listen], "max_headers", Kind::Count { min: 1, max: 10_000 }, Value("100"),
         "Maximum number of request headers; more: 431.").called(&["LimitRequestFields", "maxhdr"]).only(&["http"]),

@@ -25,7 +25,8 @@ impl From<Error> for Refused {
                 (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "http_version")
             }
             Error::CodingUnknown => (StatusCode::NOT_IMPLEMENTED, "transfer_encoding"),
-            Error::HeadTooLarge | Error::TooManyFields | Error::TargetTooLong => (
+            Error::TargetTooLong => (StatusCode::URI_TOO_LONG, "target_too_long"),
+            Error::HeadTooLarge | Error::TooManyFields => (
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
                 "head_too_large",
             ),
@@ -198,8 +199,9 @@ mod tests {
             assert_eq!(of(text), (status, reason), "{text:?}");
         }
         let long = "x".repeat(70_000);
+        let target = format!("GET /{long} HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(of(&target), (414, "target_too_long"));
         for text in [
-            format!("GET /{long} HTTP/1.1\r\nHost: a\r\n\r\n"),
             format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}\r\n\r\n"),
             format!(
                 "GET / HTTP/1.1\r\nHost: a\r\n{}\r\n",

@@ -100,7 +100,7 @@ static KINDS: [Kind; 256] = {
 };
 
 /// The longest path and query, bytes.
-const MAX_LENGTH: usize = 65_534;
+pub(crate) const MAX_LENGTH: usize = 65_534;
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 

@@ -188,8 +188,8 @@ impl<R: Receipt> Stream<R> {
         }
         if std::mem::take(&mut self.awaits_consent)
             && let Stage::Steps(_) = self.stage
+            && let Ok(head) = head::interim(StatusCode::CONTINUE, &Fields::default())
         {
-            let head = head::interim(StatusCode::CONTINUE, &Fields::default());
             let _ = self.respond.send_informational(head);
         }
         Poll::Pending

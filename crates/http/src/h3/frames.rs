@@ -113,7 +113,8 @@ pub(super) const STREAM_CREATION_ERROR: u64 = 0x103;
 pub(super) const CLOSED_CRITICAL_STREAM: u64 = 0x104;
 pub(super) const FRAME_UNEXPECTED: u64 = 0x105;
 pub(super) const FRAME_ERROR: u64 = 0x106;
-pub(super) const EXCESSIVE_LOAD: u64 = 0x107;
+/// The client does what costs too much.
+pub const EXCESSIVE_LOAD: u64 = 0x107;
 pub(super) const ID_ERROR: u64 = 0x108;
 pub(super) const SETTINGS_ERROR: u64 = 0x109;
 pub(super) const MISSING_SETTINGS: u64 = 0x10a;

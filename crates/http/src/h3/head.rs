@@ -6,14 +6,25 @@ use super::{
     frames::{HEADERS, put_head},
     qpack::{self, Field},
 };
-use crate::{Fields, multiplex::head};
+use crate::{
+    Fields,
+    h1::target::MAX_LENGTH,
+    multiplex::head::{self, Refused, TARGET_TOO_LONG, TOO_LARGE},
+};
 
-/// Why fields are no request: the stream is reset with H3_MESSAGE_ERROR.
+/// Why fields are no request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) enum Wrong {
+    /// The stream is reset with H3_MESSAGE_ERROR.
+    Malformed,
+    /// The client gets an answer.
+    Refused(Refused),
+}
+
+use Wrong::Malformed;
 
 /// The fields of a request, as the `http` crate has them.
-pub(super) fn parts(fields: Vec<Field>) -> Result<request::Parts, Malformed> {
+pub(super) fn parts(fields: Vec<Field>) -> Result<request::Parts, Wrong> {
     let mut pseudo: [Option<Vec<u8>>; 4] = Default::default();
     let (mut parts, ()) = http::Request::new(()).into_parts();
     let mut is_behind = false;
@@ -29,7 +40,9 @@ pub(super) fn parts(fields: Vec<Field>) -> Result<request::Parts, Malformed> {
         }
         is_behind = true;
         let (name, value) = field(&name, &value)?;
-        parts.headers.append(name, value);
+        // Names whose hashes are equal fill a map long before it is full.
+        let added = parts.headers.try_append(name, value);
+        added.map_err(|_| Wrong::Refused(TOO_LARGE))?;
     }
     let [method, scheme, authority, path] = pseudo;
     parts.method = Method::from_bytes(&method.ok_or(Malformed)?).map_err(|_| Malformed)?;
@@ -55,6 +68,9 @@ pub(super) fn parts(fields: Vec<Field>) -> Result<request::Parts, Malformed> {
         if path.is_empty() {
             return Err(Malformed);
         }
+        if path.len() > MAX_LENGTH {
+            return Err(Wrong::Refused(TARGET_TOO_LONG));
+        }
         uri.path_and_query = Some(PathAndQuery::try_from(&path[..]).map_err(|_| Malformed)?);
         let scheme = http::uri::Scheme::try_from(&scheme[..]).map_err(|_| Malformed)?;
         // Without an authority, the `http` crate takes no scheme.
@@ -68,13 +84,13 @@ pub(super) fn parts(fields: Vec<Field>) -> Result<request::Parts, Malformed> {
 }
 
 /// Whether fields may stand behind a body; their content is not used.
-pub(super) fn check_trailers(fields: &[Field]) -> Result<(), Malformed> {
+pub(super) fn check_trailers(fields: &[Field]) -> Result<(), Wrong> {
     fields
         .iter()
         .try_for_each(|(name, value)| field(name, value).map(drop))
 }
 
-fn field(name: &[u8], value: &[u8]) -> Result<(HeaderName, HeaderValue), Malformed> {
+fn field(name: &[u8], value: &[u8]) -> Result<(HeaderName, HeaderValue), Wrong> {
     let name = HeaderName::from_lowercase(name).map_err(|_| Malformed)?;
     let of_connection = [
         "connection",
@@ -94,7 +110,7 @@ fn field(name: &[u8], value: &[u8]) -> Result<(HeaderName, HeaderValue), Malform
 }
 
 /// The length that a head says. `Err`: it says no number, or several.
-pub(super) fn declared(parts: &request::Parts) -> Result<Option<u64>, Malformed> {
+pub(super) fn declared(parts: &request::Parts) -> Result<Option<u64>, Wrong> {
     let mut lengths = parts.headers.get_all(http::header::CONTENT_LENGTH).iter();
     let Some(first) = lengths.next() else {
         return Ok(None);
@@ -139,7 +155,7 @@ fn framed(block: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn read(fields: &[(&str, &str)]) -> Result<request::Parts, Malformed> {
+    fn read(fields: &[(&str, &str)]) -> Result<request::Parts, Wrong> {
         let field =
             |(name, value): &(&str, &str)| (name.as_bytes().into(), value.as_bytes().into());
         parts(fields.iter().map(field).collect())
@@ -191,6 +207,17 @@ mod tests {
         ] {
             assert!(read(&[&GET[..], &[field]].concat()).is_err(), "{field:?}");
         }
+    }
+
+    #[test]
+    fn names_and_targets_without_number_are_refused_and_nothing_panics() {
+        let names: Vec<String> = (0..30_000).map(|number| format!("x-{number}")).collect();
+        let many: Vec<_> = names.iter().map(|name| (name.as_str(), "")).collect();
+        let read_many = read(&[&GET[..], &many].concat());
+        assert_eq!(read_many.unwrap_err(), Wrong::Refused(TOO_LARGE));
+        let long = format!("/{}", "x".repeat(MAX_LENGTH));
+        let read_long = read(&[GET[0], GET[1], GET[2], (":path", &long)]);
+        assert_eq!(read_long.unwrap_err(), Wrong::Refused(TARGET_TOO_LONG));
     }
 
     #[test]

@@ -12,12 +12,23 @@ pub(super) type Field = (Vec<u8>, Vec<u8>);
 pub(super) enum Wrong {
     /// It is no QPACK, or refers to what is not there: the connection cannot go on.
     Malformed,
-    /// Its fields are larger than the limit.
+    /// Its fields are larger than the limit, or too many.
     TooLarge,
+    /// Its target alone is.
+    TargetTooLong,
 }
 
-/// Reads a head whose fields count `most` bytes at most: those of name and value, and 32 (RFC 9114 §4.2.2).
-pub(super) fn decode(mut block: &[u8], most: u64) -> Result<Vec<Field>, Wrong> {
+/// How large a head may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Most {
+    /// What its fields count: the bytes of name and value, and 32 (RFC 9114 §4.2.2).
+    pub(super) bytes: u64,
+    /// Its fields, besides those of pseudo-headers.
+    pub(super) fields: usize,
+}
+
+/// Reads a head. It stops at the first field that is too much.
+pub(super) fn decode(mut block: &[u8], most: Most) -> Result<Vec<Field>, Wrong> {
     let bytes = &mut block;
     // There is no dynamic table, so none of its entries can be required.
     if integer(bytes, 8)? != 0 {
@@ -37,19 +48,31 @@ pub(super) fn decode(mut block: &[u8], most: u64) -> Result<Vec<Field>, Wrong> {
             }
             0x50..=0x5f | 0x70..=0x7f => {
                 let (name, _) = entry(integer(bytes, 4)?)?;
-                (name.into(), text(bytes, 7, most)?)
+                (name.into(), value_of(name.as_bytes(), bytes, most)?)
             }
-            0x20..=0x3f => (text(bytes, 3, most)?, text(bytes, 7, most)?),
+            0x20..=0x3f => {
+                let name = text(bytes, 3, most.bytes)?;
+                let value = value_of(&name, bytes, most)?;
+                (name, value)
+            }
             // Entries of the dynamic table.
             _ => return Err(Wrong::Malformed),
         };
         size += (field.0.len() + field.1.len()) as u64 + FIELD;
-        if size > most {
+        if size > most.bytes || fields.len() >= most.fields.saturating_add(PSEUDO) {
             return Err(Wrong::TooLarge);
         }
         fields.push(field);
     }
     Ok(fields)
+}
+
+/// The value of a field of this name.
+fn value_of(name: &[u8], bytes: &mut &[u8], most: Most) -> Result<Vec<u8>, Wrong> {
+    text(bytes, 7, most.bytes).map_err(|wrong| match wrong {
+        Wrong::TooLarge if name == b":path" => Wrong::TargetTooLong,
+        wrong => wrong,
+    })
 }
 
 /// Begins a head.
@@ -214,6 +237,9 @@ const NONE: u16 = u16::MAX;
 /// What a field counts besides its name and value, bytes.
 pub(super) const FIELD: u64 = 32;
 
+/// Pseudo-headers of a request (RFC 9114 §4.3.1).
+const PSEUDO: usize = 4;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,8 +251,13 @@ mod tests {
         digits.chunks(2).map(|pair| byte(pair).unwrap()).collect()
     }
 
+    fn most(bytes: u64) -> Most {
+        let fields = 100;
+        Most { bytes, fields }
+    }
+
     fn shown(block: &str) -> Result<String, Wrong> {
-        let fields = decode(&hex(block), 10_000)?;
+        let fields = decode(&hex(block), most(10_000))?;
         let show = |(name, value): &Field| {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             format!("{}={}", text(name), text(value))
@@ -247,6 +278,26 @@ mod tests {
         let indexed = "0000 d1 d7 c1 ff23";
         let expected = ":method=GET|:scheme=https|:path=/|x-frame-options=sameorigin";
         assert_eq!(shown(indexed).unwrap(), expected);
+    }
+
+    #[test]
+    fn fields_are_counted_while_they_are_read() {
+        // A pseudo-header, then as many fields as may be, then one whose bytes never come.
+        let (get, field) = ([0xd1], [0xc5]);
+        let block = |count: usize| [&[0, 0], &get[..], &field.repeat(count)].concat();
+        assert_eq!(decode(&block(100), most(1 << 20)).unwrap().len(), 101);
+        let endless = [&block(104)[..], &[0x2f]].concat();
+        assert_eq!(decode(&endless, most(1 << 20)), Err(Wrong::TooLarge));
+        assert_eq!(decode(&endless[..100], most(1 << 20)).unwrap().len(), 98);
+        // A target that is longer than all of a head may be, before its bytes have come.
+        assert_eq!(
+            decode(&hex("0000 517f ff ff 03"), most(1000)),
+            Err(Wrong::TargetTooLong)
+        );
+        assert_eq!(
+            decode(&hex("0000 507f ff ff 03"), most(1000)),
+            Err(Wrong::TooLarge)
+        );
     }
 
     #[test]
@@ -276,8 +327,8 @@ mod tests {
             assert_eq!(shown(wrong), Err(Wrong::Malformed), "{wrong}");
         }
         let two = hex("0000 c1 c1");
-        assert_eq!(decode(&two, 75), Err(Wrong::TooLarge));
-        assert_eq!(decode(&two, 76).unwrap().len(), 2);
+        assert_eq!(decode(&two, most(75)), Err(Wrong::TooLarge));
+        assert_eq!(decode(&two, most(76)).unwrap().len(), 2);
     }
 
     proptest! {
@@ -288,14 +339,14 @@ mod tests {
             for (name, value) in &fields {
                 put(&mut block, name.as_bytes(), value);
             }
-            let read = decode(&block, 1 << 20).unwrap();
+            let read = decode(&block, most(1 << 20)).unwrap();
             let fields: Vec<Field> = fields.into_iter().map(|(name, value)| (name.into_bytes(), value)).collect();
             prop_assert_eq!(read, fields);
         }
 
         #[test]
         fn any_bytes_can_be_read(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = decode(&bytes, 1000);
+            let _ = decode(&bytes, most(1000));
         }
 
         #[test]

@@ -9,9 +9,13 @@ use super::{
         HEADERS, MAX_PUSH_ID, MESSAGE_ERROR, PRIORITY_UPDATE, PRIORITY_UPDATE_PUSH, PUSH_PROMISE,
         Piece, REQUEST_INCOMPLETE, SETTINGS, Wrong, is_of_http2,
     },
-    head, qpack,
+    head,
+    qpack::{self, Most},
 };
-use crate::multiplex::limits::SMALL_DATA;
+use crate::multiplex::{
+    head::{Refused, TARGET_TOO_LONG, TOO_LARGE},
+    limits::SMALL_DATA,
+};
 
 /// The client's side of a stream.
 #[derive(Debug)]
@@ -24,6 +28,8 @@ pub(super) struct Receiving {
     pending: Bytes,
     /// What has come of a head.
     head: Vec<u8>,
+    /// It is larger than allowed. It is read until its beginning tells why.
+    is_too_large: bool,
     /// The length that the head says.
     declared: Option<u64>,
     received: u64,
@@ -64,7 +70,7 @@ pub(super) enum Failed {
     /// The connection cannot go on.
     Connection(Wrong),
     /// The head is larger than allowed.
-    TooLarge,
+    Refused(Refused),
 }
 
 impl Receiving {
@@ -75,6 +81,7 @@ impl Receiving {
             part: Part::Head,
             pending: Bytes::new(),
             head: Vec::new(),
+            is_too_large: false,
             declared: None,
             received: 0,
             is_over: false,
@@ -107,7 +114,7 @@ impl Receiving {
         &mut self,
         quic: &mut Connection,
         id: StreamId,
-        most: u64,
+        most: Most,
     ) -> Result<Got, Failed> {
         loop {
             if let Some(got) = self.next(most)? {
@@ -133,7 +140,7 @@ impl Receiving {
     }
 
     /// What is next in the pending bytes; `None`: all of them are used.
-    fn next(&mut self, most: u64) -> Result<Option<Got>, Failed> {
+    fn next(&mut self, most: Most) -> Result<Option<Got>, Failed> {
         while !self.pending.is_empty() {
             if let Some(got) = self.take(most)? {
                 return Ok(Some(got));
@@ -144,7 +151,7 @@ impl Receiving {
 
     /// Takes bytes as if QUIC had them. Everything before them was used.
     #[cfg(any(test, feature = "checks"))]
-    pub(super) fn feed(&mut self, bytes: Bytes, most: u64) -> Result<Option<Got>, Failed> {
+    pub(super) fn feed(&mut self, bytes: Bytes, most: Most) -> Result<Option<Got>, Failed> {
         if !bytes.is_empty() {
             self.pending = bytes;
         }
@@ -181,7 +188,7 @@ impl Receiving {
     }
 
     /// Uses a piece of the pending bytes.
-    fn take(&mut self, most: u64) -> Result<Option<Got>, Failed> {
+    fn take(&mut self, most: Most) -> Result<Option<Got>, Failed> {
         match self.frames.next(&mut self.pending) {
             None => {}
             Some(Piece::Begin { kind, length }) => {
@@ -196,7 +203,12 @@ impl Receiving {
                     }
                     return Ok(Some(Got::Data(more)));
                 }
-                HEADERS => self.head.extend_from_slice(&more),
+                HEADERS => {
+                    self.head.extend_from_slice(&more);
+                    if self.is_too_large && self.head.len() as u64 >= most.bytes {
+                        return Err(too_large(&std::mem::take(&mut self.head), most));
+                    }
+                }
                 _ => {}
             },
         }
@@ -211,12 +223,12 @@ impl Receiving {
         }
         self.part = Part::Behind;
         let fields = decode(&head, most)?;
-        head::check_trailers(&fields).map_err(|head::Malformed| Failed::Stream(MESSAGE_ERROR))?;
+        head::check_trailers(&fields).map_err(|_| Failed::Stream(MESSAGE_ERROR))?;
         Ok(None)
     }
 
     /// A frame begins.
-    fn begin(&mut self, kind: u64, length: u64, most: u64) -> Result<(), Failed> {
+    fn begin(&mut self, kind: u64, length: u64, most: Most) -> Result<(), Failed> {
         let unexpected = |why| {
             Err(Failed::Connection(Wrong {
                 code: FRAME_UNEXPECTED,
@@ -229,8 +241,11 @@ impl Receiving {
                 Ok(())
             }
             (DATA, _) => unexpected("DATA without a head before it, or behind the end"),
-            (HEADERS, Part::Head | Part::Body) if length > most => Err(Failed::TooLarge),
-            (HEADERS, Part::Head) => Ok(()),
+            (HEADERS, Part::Head) => {
+                self.is_too_large = length > most.bytes;
+                Ok(())
+            }
+            (HEADERS, Part::Body) if length > most.bytes => Err(Failed::Refused(TOO_LARGE)),
             (HEADERS, Part::Body) => {
                 self.part = Part::Trailers;
                 Ok(())
@@ -288,10 +303,19 @@ impl Receiving {
     }
 }
 
+/// What is too large of a head that begins with these bytes.
+fn too_large(begin: &[u8], most: Most) -> Failed {
+    Failed::Refused(match qpack::decode(begin, most) {
+        Err(qpack::Wrong::TargetTooLong) => TARGET_TOO_LONG,
+        _ => TOO_LARGE,
+    })
+}
+
 /// Reads a block of fields.
-pub(super) fn decode(block: &[u8], most: u64) -> Result<Vec<qpack::Field>, Failed> {
+pub(super) fn decode(block: &[u8], most: Most) -> Result<Vec<qpack::Field>, Failed> {
     qpack::decode(block, most).map_err(|wrong| match wrong {
-        qpack::Wrong::TooLarge => Failed::TooLarge,
+        qpack::Wrong::TooLarge => Failed::Refused(TOO_LARGE),
+        qpack::Wrong::TargetTooLong => Failed::Refused(TARGET_TOO_LONG),
         qpack::Wrong::Malformed => Failed::Connection(Wrong {
             code: DECOMPRESSION_FAILED,
             why: "a head cannot be decompressed",

@@ -11,6 +11,7 @@ use quinn_proto::{Connection, StreamId};
 use super::{
     frames::{NO_ERROR, REQUEST_CANCELLED, Wrong},
     head,
+    qpack::Most,
     receive::{Failed, Got, Receiving},
     send::{Flushed, Out, Sending, reset},
 };
@@ -18,7 +19,7 @@ use crate::{
     Answer, ConnState, Fields, Priority, Receipt, RequestState, Steps,
     multiplex::{
         answer,
-        head::{interim, response},
+        head::{Refused, interim, response},
         slots::{Multiplexed, Turn},
     },
 };
@@ -65,7 +66,7 @@ pub(super) enum Polled {
     /// The head has come.
     Head(Vec<u8>),
     /// The head is larger than allowed.
-    TooLarge,
+    Refused(Refused),
     /// The connection cannot go on.
     Wrong(Wrong),
 }
@@ -91,7 +92,7 @@ impl<R: Receipt> Stream<R> {
         &mut self,
         cx: &mut Context<'_>,
         quic: &mut Connection,
-        most: u64,
+        most: Most,
         is_last: &mut bool,
     ) -> Polled {
         if self.is_reset(quic) {
@@ -208,8 +209,9 @@ impl<R: Receipt> Stream<R> {
     /// Answers a head that was refused, and ends the stream.
     pub(super) fn refuse(&mut self, status: StatusCode, quic: &mut Connection) -> Polled {
         self.receiving.stop(quic, self.id, NO_ERROR);
-        let head = response(status, &Fields::default(), Some(0));
-        self.out.push(head::encode(&head));
+        if let Ok(head) = response(status, &Fields::default(), Some(0)) {
+            self.out.push(head::encode(&head));
+        }
         self.stage = Stage::Refused;
         self.flush_refused(quic)
     }
@@ -243,7 +245,7 @@ impl<R: Receipt> Stream<R> {
     }
 
     /// Gives the steps what has come of the body, and the client as much room again. `Ready`: they have something to do.
-    fn poll_body(&mut self, quic: &mut Connection, most: u64) -> Poll<Result<(), Failed>> {
+    fn poll_body(&mut self, quic: &mut Connection, most: Most) -> Poll<Result<(), Failed>> {
         let mut moved = 0;
         while moved < MOST_AT_ONCE {
             match self.receiving.poll(quic, self.id, most) {
@@ -258,7 +260,7 @@ impl<R: Receipt> Stream<R> {
                     return Poll::Ready(Ok(()));
                 }
                 Ok(Got::Waits | Got::Head(_)) => break,
-                Err(Failed::TooLarge) => {
+                Err(Failed::Refused(_)) => {
                     return Poll::Ready(Err(Failed::Stream(super::frames::EXCESSIVE_LOAD)));
                 }
                 Err(failed) => return Poll::Ready(Err(failed)),
@@ -269,8 +271,8 @@ impl<R: Receipt> Stream<R> {
         }
         if std::mem::take(&mut self.awaits_consent)
             && let Stage::Steps(_) = self.stage
+            && let Ok(head) = interim(StatusCode::CONTINUE, &Fields::default())
         {
-            let head = interim(StatusCode::CONTINUE, &Fields::default());
             self.out.push(head::encode(&head));
             self.out.flush(quic, self.id);
         }
@@ -302,7 +304,7 @@ impl From<Failed> for Polled {
             Failed::Reset => Polled::Reset,
             Failed::Stream(code) => Polled::Closed(code),
             Failed::Connection(wrong) => Polled::Wrong(wrong),
-            Failed::TooLarge => Polled::TooLarge,
+            Failed::Refused(refused) => Polled::Refused(refused),
         }
     }
 }

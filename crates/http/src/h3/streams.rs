@@ -7,6 +7,7 @@ use weir_observe::clock::NEVER;
 
 use super::{
     frames::REQUEST_CANCELLED,
+    qpack::Most,
     stream::{Polled, Stage, Stream},
 };
 use crate::{
@@ -108,7 +109,7 @@ impl<R: Receipt> Streams<R> {
     pub(super) fn poll(
         &mut self,
         slot: u32,
-        (now, most): (u64, u64),
+        (now, most): (u64, Most),
         quic: &mut Connection,
         is_last: &mut bool,
     ) -> Polled {

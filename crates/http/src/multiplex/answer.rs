@@ -51,7 +51,7 @@ pub(crate) fn start<R: Receipt>(
     };
     let is_bodyless = is_head || is_without || length == Some(0);
     Some(Start {
-        head: head::response(status, &headers, said),
+        head: head::response(status, &headers, said).ok()?,
         is_bodyless,
         reads_request: matches!(body, Body::Stream(_)),
         // A script that says `Connection: close` means a connection of its own. So does a request whose body was left.
@@ -69,6 +69,8 @@ pub(crate) fn interim(
     request.take_interim().into_iter().filter_map(|interim| {
         *sent += interim.fields.lines().len();
         let is_sent = interim.status != StatusCode::CONTINUE && *sent <= MAX_INTERIM;
-        is_sent.then(|| head::interim(interim.status, &interim.fields))
+        // One that is too large for a map is left out, as a proxy may.
+        let head = is_sent.then(|| head::interim(interim.status, &interim.fields));
+        head?.ok()
     })
 }

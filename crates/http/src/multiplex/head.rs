@@ -3,7 +3,9 @@
 use std::sync::LazyLock;
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header, request,
+    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version,
+    header::{self, MaxSizeReached},
+    request,
 };
 use weir_http1::Name;
 
@@ -11,7 +13,7 @@ use super::Limits;
 use crate::{Fields, Head, Target, date, h1::target::spelled};
 
 /// Why a head does not become a request.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) status: StatusCode,
     /// One word for the logs.
@@ -33,14 +35,18 @@ pub(crate) fn request(
     let lines = parts.headers.iter();
     let size = lines.map(|(name, value)| name.as_str().len() + value.len() + LINE);
     let size: usize = size.sum::<usize>() + path.len() + parts.method.as_str().len();
-    if size > limits.head as usize || parts.headers.len() > limits.fields as usize {
+    let most = limits.head as usize;
+    if path.len() + parts.method.as_str().len() > most {
+        return Err(TARGET_TOO_LONG);
+    }
+    if size > most || parts.headers.len() > limits.fields as usize {
         return Err(TOO_LARGE);
     }
     let is_path = path.starts_with('/');
     if !is_path && path != "*" {
         return Err(BAD_PATH);
     }
-    let spelled = spelled(path.as_bytes()).ok_or(TOO_LARGE)?;
+    let spelled = spelled(path.as_bytes()).ok_or(TARGET_TOO_LONG)?;
     let mut head = Head::spare();
     head.method = parts.method;
     head.version = version;
@@ -77,38 +83,57 @@ pub(crate) fn request(
 }
 
 /// The head of an answer. `length`: that of its body, if the head says it.
-pub(crate) fn response(status: StatusCode, fields: &Fields, length: Option<u64>) -> Response<()> {
+///
+/// # Errors
+///
+/// It has more fields than a map takes.
+pub(crate) fn response(
+    status: StatusCode,
+    fields: &Fields,
+    length: Option<u64>,
+) -> Result<Response<()>, MaxSizeReached> {
     let mut head = Response::new(());
     *head.status_mut() = status;
     let headers = head.headers_mut();
     headers.reserve(USUAL_FIELDS);
-    put(headers, fields, length.is_some());
+    put(headers, fields, length.is_some())?;
     if let Some(length) = length {
-        headers.insert(header::CONTENT_LENGTH, length.into());
+        headers.try_insert(header::CONTENT_LENGTH, length.into())?;
     }
     if !fields.has(Name::Date) {
-        headers.insert(header::DATE, date::value());
+        headers.try_insert(header::DATE, date::value())?;
     }
-    head
+    Ok(head)
 }
 
 /// The head of an interim answer.
-pub(crate) fn interim(status: StatusCode, fields: &Fields) -> Response<()> {
+///
+/// # Errors
+///
+/// As [`response`].
+pub(crate) fn interim(status: StatusCode, fields: &Fields) -> Result<Response<()>, MaxSizeReached> {
     let mut head = Response::new(());
     *head.status_mut() = status;
-    put(head.headers_mut(), fields, true);
-    head
+    put(head.headers_mut(), fields, true)?;
+    Ok(head)
 }
 
 /// Fields behind a body.
 pub(crate) fn trailers(fields: &Fields) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    put(&mut headers, fields, true);
+    // Without those that a map does not take: the body is whole without them.
+    let _ = put(&mut headers, fields, true);
     headers
 }
 
 /// Adds the fields that are not about the connection (RFC 9113 §8.2.2).
-fn put(headers: &mut HeaderMap, fields: &Fields, without_length: bool) {
+///
+/// A map takes a limited number of names, fewer if they were chosen so that their hashes are equal.
+fn put(
+    headers: &mut HeaderMap,
+    fields: &Fields,
+    without_length: bool,
+) -> Result<(), MaxSizeReached> {
     for (text, value) in fields.iter() {
         let name = Name::of(text);
         let is_left_out = match name {
@@ -129,9 +154,10 @@ fn put(headers: &mut HeaderMap, fields: &Fields, without_length: bool) {
         let name = known.or_else(|| HeaderName::from_bytes(text).ok());
         // Fields of an answer were checked when they were added.
         if let (Some(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
-            headers.append(name, value);
+            headers.try_append(name, value)?;
         }
     }
+    Ok(())
 }
 
 /// The well-known names as `h2` has them, in their order.
@@ -148,6 +174,12 @@ pub(crate) const TOO_LARGE: Refused = Refused {
     status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
     reason: "head_too_large",
     why: "the head is larger than max_head, or has more fields than max_headers",
+};
+
+pub(crate) const TARGET_TOO_LONG: Refused = Refused {
+    status: StatusCode::URI_TOO_LONG,
+    reason: "target_too_long",
+    why: "the path is longer than max_head, or than a URI may be",
 };
 
 const BAD_PATH: Refused = Refused {
@@ -223,14 +255,30 @@ mod tests {
     #[test]
     fn heads_beyond_the_limits_are_refused() {
         let long = "x".repeat(9000);
-        for (uri, fields) in [
-            (format!("/{long}"), vec![]),
-            ("/".into(), vec![("x", &long[..])]),
-            ("/".into(), vec![("x", "y"); 11]),
+        for (uri, fields, status) in [
+            (format!("/{long}"), vec![], 414),
+            ("/".into(), vec![("x", &long[..])], 431),
+            (
+                format!("/{}", &long[..5000]),
+                vec![("x", &long[..5000])],
+                431,
+            ),
+            ("/".into(), vec![("x", "y"); 11], 431),
         ] {
-            assert_eq!(read(&uri, &fields).unwrap_err().status, 431);
+            assert_eq!(read(&uri, &fields).unwrap_err().status, status);
         }
         read("/", &[("x", "y"); 10]).unwrap();
+    }
+
+    #[test]
+    fn an_answer_with_more_names_than_a_map_takes_is_none() {
+        let mut fields = Fields::default();
+        for number in 0..30_000 {
+            fields.append(&*format!("x-{number}"), b"1").unwrap();
+        }
+        assert!(response(StatusCode::OK, &fields, None).is_err());
+        assert!(interim(StatusCode::EARLY_HINTS, &fields).is_err());
+        assert!(trailers(&fields).len() > 20_000);
     }
 
     #[test]
@@ -255,13 +303,13 @@ mod tests {
         ] {
             fields.append(name, value.as_bytes()).unwrap();
         }
-        let head = response(StatusCode::OK, &fields, Some(7));
+        let head = response(StatusCode::OK, &fields, Some(7)).unwrap();
         let names: Vec<_> = head.headers().keys().map(HeaderName::as_str).collect();
         assert_eq!(names, ["x-many", "content-length", "date"]);
         assert_eq!(head.headers()["content-length"], "7");
         assert_eq!(head.headers().get_all("x-many").iter().count(), 2);
         assert_eq!(
-            response(StatusCode::OK, &fields, None).headers()["content-length"],
+            response(StatusCode::OK, &fields, None).unwrap().headers()["content-length"],
             "5"
         );
     }

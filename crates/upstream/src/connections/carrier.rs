@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode, uri::InvalidUriParts};
 use http_body::Body;
 use weir_config::Scheme;
-use weir_http1::Name;
+use weir_http1::{Limits, Name};
 
 use super::{
     Connections, Hold, Shared,
@@ -114,6 +114,13 @@ impl<B: RequestBody> Carrier<B> {
         match share.sender.clone().try_send_request(request).await {
             Ok(response) => {
                 let (parts, body) = response.into_parts();
+                let most = Limits::default().fields as usize;
+                if parts.headers.len() > most {
+                    return Err(Unanswered {
+                        fault: failure::of_fields(origin, most),
+                        not_begun: false,
+                    });
+                }
                 Ok(Answered {
                     status: parts.status,
                     fields: O::fields(|| of_map(&parts.headers), !body.is_end_stream()),
