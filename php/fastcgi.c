@@ -659,18 +659,29 @@ bool stream_ended(void)
 	return stream.ended;
 }
 
+/* Appends a text in as many records of weir's own as it takes. */
+static void append_pieces(enum record_type type, const void *bytes, size_t length)
+{
+	for (size_t at = 0; at < length;) {
+		size_t piece = length - at < MAX_OWN ? length - at : MAX_OWN;
+		memcpy(append_record(type, 0, piece), (const char *)bytes + at, piece);
+		at += piece;
+	}
+}
+
+void stream_write_late(const char *bytes, size_t length)
+{
+	if (!stream.disowned && !stream.closed) {
+		append_pieces(RECORD_LATE_STDERR, bytes, length);
+	}
+}
+
 void stream_note(const unsigned char *bytes, size_t length)
 {
-	if (stream.disowned) {
-		return;
+	if (!stream.disowned) {
+		append_pieces(RECORD_NOTE, bytes, length);
+		append_record(RECORD_NOTE, 0, 0);
 	}
-	while (length) {
-		size_t piece = length < MAX_OWN ? length : MAX_OWN;
-		memcpy(append_record(RECORD_NOTE, 0, piece), bytes, piece);
-		bytes += piece;
-		length -= piece;
-	}
-	append_record(RECORD_NOTE, 0, 0);
 }
 
 void stream_ready(const struct figures *figures, const struct session_use *session)

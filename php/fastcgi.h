@@ -1,6 +1,6 @@
 /*
- * The worker's end of its stream to the gateway: FastCGI 1.0, one request after another, with two management records of
- * weir (READY and STATUS).
+ * The worker's end of its stream to the gateway: FastCGI 1.0, one request after another, with management records of weir
+ * (crates/gateway/src/fastcgi/finishing.rs has them all).
  *
  * A worker has one stream for its whole life. Input is buffered, so a request that fits into the buffer needs one read.
  * Output is buffered, so a response that fits needs one write. Invalid FastCGI ends the process: the gateway is part of
@@ -27,6 +27,7 @@ enum record_type {
 	RECORD_READY = 64,
 	RECORD_STATUS = 65,
 	RECORD_NOTE = 66,
+	RECORD_LATE_STDERR = 67,
 };
 
 /* Resource usage of a request if it was measured, else zeros. */
@@ -93,6 +94,9 @@ bool stream_send_late_end(void);
 /* Ends the response; returns true the first time. Later output is discarded. */
 bool stream_end(void);
 bool stream_ended(void);
+
+/* Appends to the error messages of a response that has ended: they are for the log only. */
+void stream_write_late(const char *bytes, size_t length);
 
 /* Adds a note about the request to the output, in as many records as it takes, and an empty one. */
 void stream_note(const unsigned char *bytes, size_t length);

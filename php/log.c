@@ -65,9 +65,23 @@ static struct iovec prefix_of(enum message_level level, const char *function, in
 	return part(text, length < (int)size ? (size_t)length : size - 1);
 }
 
+/* The client has the whole answer, and the script goes on. Each message is a line. */
+static void log_late(const struct iovec *parts, int count)
+{
+	for (int at = 0; at < count; at++) {
+		stream_write_late(parts[at].iov_base, parts[at].iov_len);
+	}
+	stream_write_late("\n", 1);
+	stream_flush();
+}
+
 static void log_to_gateway(const struct iovec *parts, int count)
 {
 	if (!SG(server_context) || !sapi_settings.logging) {
+		return;
+	}
+	if (stream_ended()) {
+		log_late(parts, count);
 		return;
 	}
 	if (has_logged) {

@@ -51,6 +51,32 @@ impl Drop for Ends<'_> {
 const FORK: &str = "php_define = { \"ffi.enable\" = \"1\" }\n";
 
 #[test]
+fn what_is_said_after_the_answer_is_in_the_error_log() {
+    let code = "
+        'log' => function () { finish(); error_log('said late'); },
+        'warning' => function () { finish(); echo $undefined; },
+        'throws' => function () { finish(); throw new Exception('nobody catches'); },
+        'shutdown' => function () { register_shutdown_function(fn() => error_log('in shutdown')); finish(); },
+        'weir_log' => function () { finish(); weir_log('with context', 8, ['a' => 1]); },
+        'fatal' => function () { finish(); eval('class A {} class A {}'); },";
+    let boot = "function finish() { echo 'early'; frankenphp_finish_request(); }";
+    let lines = "max_children = 1\nphp_admin_flag = { log_errors = true }\n";
+    let weir = booted(lines, boot, code).start();
+    for (path, words) in [
+        ("/log", "said late"),
+        ("/warning", "Undefined variable $undefined"),
+        ("/throws", "Uncaught Exception: nobody catches"),
+        ("/shutdown", "in shutdown"),
+        ("/weir_log", "with context {"),
+        ("/fatal", "PHP Fatal error:"),
+    ] {
+        assert_eq!(text(&weir, path), "early", "{path}");
+        weir.wait_for_error(&[words, "pool=app", &format!("url={path}")]);
+    }
+    assert_eq!(text(&weir, "/log"), "early");
+}
+
+#[test]
 fn a_process_that_the_application_forks_never_speaks_for_it() {
     const BOOT: &str = "$c = FFI::cdef('int fork(void); int waitpid(int, int *, int);');
         $wait = function ($pid) use ($c) {

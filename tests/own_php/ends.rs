@@ -49,6 +49,78 @@ fn one_worker_that_runs_on_after_its_answer_delays_only_who_needs_it() {
     assert_eq!(weir.written("done"), format!("{worker} 0"));
 }
 
+/// What a script says after its answer, and words of it.
+const LATE: &[(&str, &str, &str)] = &[
+    ("log", "error_log('said late');", "said late"),
+    (
+        "warning",
+        "echo $undefined;",
+        "Undefined variable $undefined",
+    ),
+    (
+        "notice",
+        "trigger_error('mine', E_USER_NOTICE);",
+        "PHP Notice:  mine",
+    ),
+    (
+        "long",
+        "error_log(str_repeat('0123456789', 700) . 'end');",
+        "6789end",
+    ),
+    (
+        "fatal",
+        "require '/nowhere.php';",
+        "Failed opening required '/nowhere.php'",
+    ),
+    (
+        "throws",
+        "throw new Exception('nobody catches');",
+        "Uncaught Exception: nobody catches",
+    ),
+    (
+        "shutdown",
+        "register_shutdown_function(fn() => error_log('in shutdown'));",
+        "in shutdown",
+    ),
+    (
+        "stderr",
+        "file_put_contents('php://stderr', \"to stderr\\n\");",
+        "to stderr",
+    ),
+];
+
+#[test]
+fn what_a_script_says_after_its_answer_is_in_the_error_log() {
+    let mut setup = fixed(1, "php_admin_flag = { log_errors = true }\n");
+    for (name, code, _) in LATE {
+        let text = format!("<?php echo 'early'; fastcgi_finish_request(); {code}");
+        setup = setup.file(&format!("{name}.php"), &text);
+    }
+    let weir = setup.start();
+    let worker = pid(&weir);
+    for (name, _, words) in LATE {
+        let url = format!("/{name}.php?a=b");
+        assert_eq!(weir.get(&url).expect(200).text(), "early", "{name}");
+        // PHP's stream of that name is the process's own: nobody knows of which request its bytes are.
+        let place = match *name {
+            "stderr" => format!("worker={worker}"),
+            _ => format!("url=\"{url}\""),
+        };
+        weir.wait_for_error(&[words, "pool=app", &place]);
+    }
+    assert_eq!(pid(&weir), worker);
+    // It is there at once, though the script runs on.
+    let weir = early(1, "").file(
+        "on.php",
+        "<?php fastcgi_finish_request(); error_log('still running'); while (!file_exists($_GET['gate'])) { usleep(5000); clearstatcache(); }",
+    );
+    let weir = weir.start();
+    weir.get(&format!("/on.php?{}", query(&weir))).expect(200);
+    weir.wait_for_error(&["still running", "url=\"/on.php?gate="]);
+    fs::write(weir.scratch("gate"), "").expect("the gate");
+    pid(&weir);
+}
+
 #[test]
 fn another_worker_takes_the_next_request_while_one_runs_on() {
     let weir = early(2, "").start();

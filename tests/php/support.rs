@@ -426,6 +426,7 @@ pub const STDOUT: u8 = 6;
 pub const STDERR: u8 = 7;
 pub const READY: u8 = 64;
 pub const STATUS: u8 = 65;
+pub const LATE_STDERR: u8 = 67;
 
 /// A request to be sent.
 #[derive(Clone)]
@@ -439,6 +440,8 @@ pub struct Request {
 pub struct Answer {
     pub stdout: Vec<u8>,
     pub stderr: String,
+    /// What the script has said after its answer.
+    pub late: String,
     pub cpu: u64,
     pub memory: u64,
     pub resident: u64,
@@ -622,6 +625,10 @@ impl Worker {
                 (END_REQUEST, 1) if !ended => {
                     assert_eq!(record.content, [0; 8]);
                     ended = true;
+                }
+                (LATE_STDERR, 0) if ended => {
+                    let text = String::from_utf8_lossy(&record.content);
+                    answer.late.push_str(&text);
                 }
                 (READY, 0) if ended => {
                     let figure = |at: usize| {

@@ -484,13 +484,7 @@ impl Live {
                     if let Some(copy) = &self.copied_stderr {
                         copy.put(bytes);
                     }
-                    // In the style of PHP-FPM, messages to the web server are not in the log.
-                    if self.copied_stderr.is_none() || error_log::format() == Format::Weir {
-                        self.has_stderr = true;
-                        let mut stderr = std::mem::take(&mut self.stderr);
-                        stderr.push(bytes, &self.about());
-                        self.stderr = stderr;
-                    }
+                    self.take_stderr(bytes);
                 }
                 Ok(Some(Event::End {
                     protocol_status, ..
@@ -529,6 +523,17 @@ impl Live {
             AfterEnd::None | AfterEnd::Expected => Progress::More,
             _ => Progress::End,
         })
+    }
+
+    /// Passes standard error on to the log. In the style of PHP-FPM, messages to the web server are not there.
+    fn take_stderr(&mut self, bytes: &[u8]) {
+        if self.copied_stderr.is_some() && error_log::format() != Format::Weir {
+            return;
+        }
+        self.has_stderr = true;
+        let mut stderr = std::mem::take(&mut self.stderr);
+        stderr.push(bytes, &self.about());
+        self.stderr = stderr;
     }
 
     fn closed(&self, error: Option<io::Error>) -> Failure {

@@ -13,6 +13,7 @@
 //! | | | if the request held the lock of its session: for how long, and how long it waited for it (µs, 64 bits each), and the name of the session's cookie |
 //! | 65, STATUS | worker | nothing: `fpm_get_status()` asks |
 //! | 66, NOTE | worker | what PHP-FPM's log of requests says, as name-value pairs, in as many records as it takes and an empty one |
+//! | 67, LATE_STDERR | worker | a piece of what the script says to the log after its response |
 //! | 65, STATUS | gateway | the pool's figures as JSON, in as many records as it takes and an empty one |
 
 use std::{
@@ -57,6 +58,7 @@ impl Live {
             }
             (NOTE, AfterEnd::Expected | AfterEnd::Running)
                 if self.lease.take_note(record.content()) => {}
+            (LATE_STDERR, AfterEnd::Running) => self.take_stderr(record.content()),
             (kind, AfterEnd::Expected) => {
                 return Err(Failure::Protocol(format!(
                     "a record of type {kind} within the response"
@@ -159,6 +161,7 @@ fn cost(content: &[u8]) -> Option<(Cost, &[u8])> {
 const READY: u8 = 64;
 const STATUS: u8 = 65;
 const NOTE: u8 = 66;
+const LATE_STDERR: u8 = 67;
 
 /// How many unread bytes may wait for a worker that asks for the status again.
 const MAX_UNREAD: usize = 1 << 20;
