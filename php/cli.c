@@ -86,7 +86,7 @@ static int print(const struct pool_config *config, int what)
 	char error[512];
 	weir_sapi.phpinfo_as_text = 1;
 	log_on_command_line();
-	if (!engine_start(config, error, sizeof error)) {
+	if (!engine_start(config, NULL, error, sizeof error)) {
 		if (what != 's') {
 			say("weir-php: %s", error);
 		}

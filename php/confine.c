@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -18,16 +19,29 @@ static bool failed(char *error, size_t size, const char *what, const char *folde
 	return false;
 }
 
-/* Only chroot(2) needed a capability. Root keeps its capabilities: the administrator chose to run as root. */
-static bool drop_capabilities(void)
+/* Gives up all capabilities but these. Root keeps its capabilities: the administrator chose to run as root. */
+static bool keep_only(uint32_t wanted)
 {
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {0};
 	if (geteuid() == 0) {
 		return true;
 	}
-	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
-	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-	return syscall(SYS_capset, &header, none) == 0;
+	if (syscall(SYS_capget, &header, sets) < 0) {
+		return false;
+	}
+	uint32_t kept = sets[0].permitted & wanted;
+	memset(sets, 0, sizeof sets);
+	/* The kernel takes away what would be left for programs that this one executes (capabilities(7), ambient). */
+	sets[0].effective = sets[0].permitted = sets[0].inheritable = kept;
+	return syscall(SYS_capset, &header, sets) == 0;
+}
+
+void confine_start(void)
+{
+	prctl(PR_SET_DUMPABLE, 0);
+	/* Only chroot(2) needs one later. The manager gave another one so that nobody could look into this process until now. */
+	keep_only(1u << CAP_SYS_CHROOT);
 }
 
 /*
@@ -81,13 +95,11 @@ bool confine_master(const struct pool_config *config, char *error, size_t size)
 	if (config->chdir && chdir(config->chdir) < 0) {
 		return failed(error, size, "chdir to", config->chdir);
 	}
-	if (!drop_capabilities()) {
+	if (!keep_only(0)) {
 		return failed(error, size, "giving up capabilities in", config->chroot ? config->chroot : "/");
 	}
-	/*
-	 * Scripts of the same user must not inspect this process: it has the manager's channel and every worker's memory.
-	 */
-	prctl(PR_SET_DUMPABLE, config->dumpable ? 1 : 0);
+	/* A change of identity sets it to what the machine allows (fs.suid_dumpable). */
+	prctl(PR_SET_DUMPABLE, 0);
 	return true;
 }
 

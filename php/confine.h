@@ -1,5 +1,5 @@
 /*
- * Restricts the processes of a pool after PHP has started: folders and capabilities.
+ * Restricts the processes of a pool: who may inspect them, and, after PHP has started, folders and capabilities.
  */
 #ifndef WEIR_CONFINE_H
 #define WEIR_CONFINE_H
@@ -8,6 +8,13 @@
 #include <stddef.h>
 
 #include "config.h"
+
+/*
+ * The first act of a master: forbids other processes of its user to inspect it, because it has the manager's channel, every
+ * worker's memory and, while PHP starts, weir's environment. It makes system calls only, so it may run before the C library has
+ * started.
+ */
+void confine_start(void);
 
 /*
  * Changes to the pool's AppArmor profile and to the folder of its scripts, and drops all capabilities. Returns false, with the reason in `error`,

@@ -155,40 +155,55 @@ static bool use_own_folder;
 /* Folders to scan for more settings; NULL: PHP's default. */
 static char *scanned_folders;
 
+/* PHP_INI_SCAN_DIR as it was before PHP started; NULL: it was not set. */
+static char *asked_folders;
+
+/* What comes when extensions have started, and before the pool's code: opcache.preload is next. */
+static const struct pool_config *starting;
+static void (*before_scripts)(const struct pool_config *config);
+
+static zend_result extensions_have_started(void)
+{
+	if (scanned_folders && asked_folders) {
+		setenv("PHP_INI_SCAN_DIR", asked_folders, 1);
+	} else if (scanned_folders) {
+		unsetenv("PHP_INI_SCAN_DIR");
+	}
+	/* Reported as it was requested. PHP's own is in the environment, which will be erased. */
+	if (scanned_folders || asked_folders) {
+		php_ini_scanned_path = asked_folders ? asked_folders : scanned_folders;
+	}
+	if (before_scripts) {
+		before_scripts(starting);
+	}
+	return SUCCESS;
+}
+
 static bool start_php(const struct pool_config *config)
 {
 	use_own_folder = has_own_folder();
 	bool own = use_own_folder;
-	char *asked = getenv("PHP_INI_SCAN_DIR");
-	asked = asked ? take_text(asked, strlen(asked)) : NULL;
+	const char *asked = getenv("PHP_INI_SCAN_DIR");
+	asked_folders = asked ? take_text(asked, strlen(asked)) : NULL;
 	if (config->php_ini) {
 		weir_sapi.php_ini_path_override = take_text(config->php_ini, strlen(config->php_ini));
 	} else if (own && !config->no_ini) {
 		weir_sapi.php_ini_path_override = own_php_ini();
 	}
 	/* An empty value means: scan nothing. */
-	if (own && (!asked || *asked)) {
-		scanned_folders = with_own_folder(asked ? asked : "");
+	if (own && (!asked_folders || *asked_folders)) {
+		scanned_folders = with_own_folder(asked_folders ? asked_folders : "");
 		setenv("PHP_INI_SCAN_DIR", scanned_folders, 1);
 	}
-	bool started = weir_sapi.startup(&weir_sapi) == SUCCESS;
-	if (scanned_folders) {
-		/* Reported as it was requested. */
-		php_ini_scanned_path = asked ? asked : scanned_folders;
-		if (asked) {
-			setenv("PHP_INI_SCAN_DIR", asked, 1);
-		} else {
-			unsetenv("PHP_INI_SCAN_DIR");
-		}
-	} else if (asked) {
-		/* PHP's own is in the environment, which will be erased. */
-		php_ini_scanned_path = asked;
-	}
-	return started;
+	/* OPcache puts its own function there, calls this one first, and preloads then. */
+	zend_post_startup_cb = extensions_have_started;
+	return weir_sapi.startup(&weir_sapi) == SUCCESS;
 }
 
-bool engine_start(const struct pool_config *config, char *error, size_t size)
+bool engine_start(const struct pool_config *config, void (*become)(const struct pool_config *), char *error, size_t size)
 {
+	starting = config;
+	before_scripts = become;
 	if (!host_check(error, size)) {
 		return false;
 	}

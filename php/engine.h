@@ -6,8 +6,11 @@
 
 #include "config.h"
 
-/* Starts PHP. Returns false, with the reason in `error`, on failure. */
-bool engine_start(const struct pool_config *config, char *error, size_t size);
+/*
+ * Starts PHP. `become` is called when extensions have started and none of the pool's code has run; NULL: nothing is. Returns false,
+ * with the reason in `error`, on failure.
+ */
+bool engine_start(const struct pool_config *config, void (*become)(const struct pool_config *), char *error, size_t size);
 
 /* Stops PHP. `whole` is true in the process that started it, and false in its forks. */
 void engine_stop(bool whole);

@@ -4,21 +4,85 @@
 #include "environment.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "say.h"
 
-/* The environment with which the process was started: consecutive strings. */
-static char *first, *behind_last;
+/* The variables that the manager has sent: "NAME=value", each with its zero. The environment points into it. */
+static char *sent;
+static size_t sent_length;
 
-void environment_start(void)
+static bool read_all(int descriptor, char *into, size_t length)
 {
-	for (char **variable = environ; variable && *variable; variable++) {
-		first = first ? first : *variable;
-		behind_last = *variable + strlen(*variable) + 1;
+	for (size_t at = 0; at < length;) {
+		ssize_t count = pread(descriptor, into + at, length - at, (off_t)at);
+		if (count == 0 || (count < 0 && errno != EINTR)) {
+			return false;
+		}
+		at += count > 0 ? (size_t)count : 0;
 	}
+	return true;
+}
+
+bool environment_receive(int descriptor)
+{
+	struct stat about;
+	if (fstat(descriptor, &about) < 0) {
+		return false;
+	}
+	sent_length = (size_t)about.st_size;
+	sent = take_memory(sent_length + 1);
+	sent[sent_length] = '\0';
+	if (!read_all(descriptor, sent, sent_length)) {
+		return false;
+	}
+	for (char *next, *at = sent; at < sent + sent_length; at = next) {
+		next = at + strlen(at) + 1;
+		char *equals = strchr(at, '=');
+		if (!equals) {
+			errno = EINVAL;
+			return false;
+		}
+		*equals = '\0';
+		/* What a library has set at its start, in the place of the value that the manager has, counts. */
+		bool is_set = getenv(at) != NULL;
+		*equals = '=';
+		if (!is_set && putenv(at) != 0) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/*
+ * Where the kernel placed the environment at the start: proc(5), fields 50 and 51 of stat. `environ` does not tell it, because
+ * libraries change that before main() is called.
+ */
+static bool find_first(char **begin, char **end)
+{
+	char text[2048];
+	FILE *stat = fopen("/proc/self/stat", "re");
+	size_t length = stat ? fread(text, 1, sizeof text - 1, stat) : 0;
+	if (stat) {
+		fclose(stat);
+	}
+	text[length] = '\0';
+	/* The second field is a name in parentheses, which may contain spaces. */
+	char *at = strrchr(text, ')');
+	for (int field = 2; at && field < 50; field++) {
+		at = strchr(at + 1, ' ');
+	}
+	unsigned long place[2] = {0, 0};
+	if (!at || sscanf(at, " %lu %lu", &place[0], &place[1]) != 2) {
+		return false;
+	}
+	*begin = (char *)place[0];
+	*end = (char *)place[1];
+	return *begin && *begin < *end;
 }
 
 static void set(const char *variable)
@@ -34,11 +98,16 @@ static void set(const char *variable)
 
 void environment_become(const struct pool_config *config)
 {
+	char *begin, *end;
 	if (config->clear_env) {
 		clearenv();
-		if (first) {
-			/* It may contain secrets that scripts must not see, and /proc/self/environ shows it. */
-			explicit_bzero(first, (size_t)(behind_last - first));
+		/* It may contain secrets that scripts must not see. It is not given back, because libraries may point to it. */
+		if (sent) {
+			explicit_bzero(sent, sent_length);
+		}
+		/* What /proc/self/environ shows. */
+		if (find_first(&begin, &end)) {
+			explicit_bzero(begin, (size_t)(end - begin));
 		}
 	}
 	for (size_t at = 0; at < config->environment_count; at++) {

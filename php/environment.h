@@ -1,18 +1,23 @@
 /*
- * The environment. PHP starts with the environment of the user who started weir, as PHP-FPM's master does, so php.ini
- * and its folders can use its variables (${NAME}, PHP_INI_SCAN_DIR, PHPRC). Scripts see the pool's environment.
+ * The environment. PHP starts with the environment of the user who started weir, as PHP-FPM's master does, so php.ini,
+ * its folders and extensions can use its variables (${NAME}, PHP_INI_SCAN_DIR, PHPRC). Scripts see the pool's environment.
+ *
+ * The process is executed with those variables only that nobody may read a secret from: other processes of the pool's user can
+ * read them until this process has forbidden it. The manager sends the others then.
  */
 #ifndef WEIR_ENVIRONMENT_H
 #define WEIR_ENVIRONMENT_H
 
+#include <stdbool.h>
+
 #include "config.h"
 
-/* Stores where the kernel placed the environment. Call it before any change of the environment. */
-void environment_start(void);
+/* Adds the variables that the manager has sent in this file. Returns false, with errno, if they cannot be read. */
+bool environment_receive(int descriptor);
 
 /*
- * Sets the environment of scripts. With clear_env it erases the first environment from the process. Call it after PHP
- * has started.
+ * Sets the environment of scripts. With clear_env it erases all other variables from the process. Call it when extensions have
+ * started, and before any code of the pool's user runs.
  */
 void environment_become(const struct pool_config *config);
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "cli.h"
-#include "environment.h"
+#include "confine.h"
 #include "host.h"
 #include "master.h"
 
@@ -32,6 +32,9 @@ bool host_is_fpm(void)
 
 int main(int argc, char **argv)
 {
-	environment_start();
-	return argc > 1 ? cli_run(argc, argv) : master_run(STDIN_FILENO);
+	if (argc > 1) {
+		return cli_run(argc, argv);
+	}
+	confine_start();
+	return master_run(STDIN_FILENO);
 }

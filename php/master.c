@@ -604,7 +604,12 @@ static bool configure(void)
 	if (!agree()) {
 		return false;
 	}
-	if (!is_read || !engine_start(&config, error, sizeof error)) {
+	if (is_read && packet.output[0] >= 0) {
+		is_read = environment_receive(packet.output[0]);
+		snprintf(error, sizeof error, "the environment cannot be read: %s", strerror(errno));
+	}
+	close_both(packet.output);
+	if (!is_read || !engine_start(&config, environment_become, error, sizeof error)) {
 		tell_failed(channel, error);
 		return false;
 	}
@@ -612,7 +617,6 @@ static bool configure(void)
 		prctl(PR_SET_NAME, config.process_name);
 	}
 	config.slow_log = packet.descriptor;
-	environment_become(&config);
 	ini_set_for_pool(&config);
 	/*
 	 * Do this with the pool's settings applied, and before a chroot, because the new root has neither /proc nor the

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "cli.h"
-#include "environment.h"
+#include "confine.h"
 #include "host.h"
 #include "master.h"
 #include "say.h"
@@ -52,14 +52,35 @@ bool host_is_fpm(void)
 	return slash && strncmp(slash + 1, "php-fpm", 7) == 0;
 }
 
+/* Whether the manager has started this process. */
+static bool is_ours;
+
+/*
+ * Runs before all other libraries' own starts (php/build, initfirst), so that they cannot change what this looks at, and before
+ * anybody could look at what they do.
+ */
+__attribute__((constructor)) static void begin(int argc, char **argv, char **environment)
+{
+	for (char **at = environment; *at; at++) {
+		is_ours |= strncmp(*at, VARIABLE "=", sizeof VARIABLE) == 0;
+	}
+	is_ours = is_ours && argc > 1 && strcmp(argv[1], ARGUMENT) == 0;
+	if (is_ours && argc == 2) {
+		confine_start();
+	}
+}
+
 /* Programs that a script starts must get the LD_PRELOAD that weir was started with, and not this object. */
 static void restore_environment(void)
 {
-	const char *before = getenv(VARIABLE);
-	if (!before || !*before) {
-		unsetenv("LD_PRELOAD");
-	} else if (setenv("LD_PRELOAD", before, 1) != 0) {
-		die(EXIT_SYSTEM, "weir-php: there is no memory");
+	const char *now = getenv("LD_PRELOAD"), *own = host_file();
+	size_t length = strlen(own);
+	/* A library may have changed it at its start. */
+	if (now && strncmp(now, own, length) == 0) {
+		now += length + (now[length] == ':');
+		if (*now ? setenv("LD_PRELOAD", now, 1) : unsetenv("LD_PRELOAD")) {
+			die(EXIT_SYSTEM, "weir-php: there is no memory");
+		}
 	}
 	unsetenv(VARIABLE);
 }
@@ -68,7 +89,6 @@ static void restore_environment(void)
 static int run(int argc, char **argv, char **environment)
 {
 	(void)environment;
-	environment_start();
 	restore_environment();
 	/* As if it were a program of its own: for lists of processes, and for killall(1), which must not confuse it with PHP-FPM. */
 	prctl(PR_SET_NAME, "weir-php" PHP_BRANCH);
@@ -84,6 +104,5 @@ EXPORTED int __libc_start_main(main_function *own, int argc, char **argv, void (
 	if (!start) {
 		die(EXIT_SYSTEM, "weir-php: the C library has no __libc_start_main");
 	}
-	bool is_ours = argc > 1 && getenv(VARIABLE) && strcmp(argv[1], ARGUMENT) == 0;
 	return start(is_ours ? run : own, argc, argv, init, fini, end_of_loader, end_of_stack);
 }

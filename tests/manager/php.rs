@@ -2,6 +2,7 @@
 //! replaced.
 
 mod builds;
+mod environment;
 mod hosts;
 mod life;
 mod reload;

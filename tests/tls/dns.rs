@@ -70,9 +70,26 @@ fn a_name_with_a_star_is_proved_by_a_command_that_calls_an_api() {
 #[test]
 fn a_command_that_fails_is_in_the_log_with_its_output_and_its_record_is_removed() {
     let site = AcmeSite::new("[\"*.shop.example\"]", Habits::default());
-    let (calls, command) = recording(&site, "echo no such zone; exit 3");
-    let command = format!("challenge = \"dns-01\"\n{command}\ndns_wait = \"0\"");
-    let (weir, _pebble, _store) = site.with(|setup| setup.more(&command)).start();
+    let (calls, command) = recording(&site, "env >> $0.env; echo no such zone; exit 3");
+    let calls_env = calls.with_file_name("txt.env");
+    let command = format!(
+        "challenge = \"dns-01\"\n{}\ndns_wait = \"0\"\n\
+         [egress]\nsocket = \"off\"\nlisten = [\"unix:{}\"]\nallow = [\"https://api.test\"]\n\
+         set_headers = {{ X-Key = \"${{env:EGRESS_KEY}}\" }}",
+        command.replace(
+            "\"txt\"",
+            &format!("\"{}\"", calls.with_file_name("txt").display())
+        ),
+        site.store.path().join("egress.sock").display()
+    );
+    let own = [
+        "env",
+        "DNS_TOKEN=1",
+        "EGRESS_KEY=1",
+        "WATCHDOG_USEC=600000000",
+        "WATCHDOG_PID=1",
+    ];
+    let (weir, _pebble, _store) = site.with(|setup| setup.more(&command).under(&own)).start();
     weir.wait_for_error(&[
         "[certificate.*.shop.example]",
         "dns_command sh add _acme-challenge.shop.example",
@@ -83,6 +100,11 @@ fn a_command_that_fails_is_in_the_log_with_its_output_and_its_record_is_removed(
         called = fs::read_to_string(&calls).unwrap_or_default();
         called.lines().count() >= 2
     });
+    let environment = fs::read_to_string(calls_env).expect("an environment");
+    assert!(environment.contains("\nDNS_TOKEN="), "{environment}");
+    for hidden in ["EGRESS_KEY", "WATCHDOG_"] {
+        assert!(!environment.contains(hidden), "{hidden}: {environment}");
+    }
     let mut lines = called.lines();
     let value = lines
         .next()

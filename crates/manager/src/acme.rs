@@ -52,7 +52,7 @@ use self::{
     },
     wanted::{Advice, OpenOrder, Wanted},
 };
-use super::keeper::Keeper;
+use super::{environment, keeper::Keeper};
 
 /// All of them.
 #[derive(Debug)]
@@ -190,6 +190,7 @@ impl Orders {
             command: (!settings.dns_command.is_empty()).then(|| {
                 Rc::new(dns::Command {
                     words: settings.dns_command.clone(),
+                    environment: environment::for_others(config),
                     limit: settings.dns_timeout,
                     wait: settings.dns_wait,
                 })

@@ -19,6 +19,7 @@ mod addresses;
 mod banner;
 mod certificates;
 mod egress;
+mod environment;
 mod fpm_mode;
 mod gateway;
 mod generation;

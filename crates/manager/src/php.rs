@@ -20,7 +20,7 @@ use std::{
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::ffi::OsStringExt,
+        unix::ffi::{OsStrExt, OsStringExt},
     },
     path::PathBuf,
     rc::Rc,
@@ -34,14 +34,15 @@ use weir_observe::{
     log_text::Worker,
 };
 use weir_sys::{
-    identity::Identity,
+    identity::{Capability, Identity},
     limits::OpenFiles,
-    message,
+    memory, message,
     process::{self, Exit, Spawn},
     version,
 };
 
 use super::{
+    environment::{self, Variables},
     gateway::is_full,
     handover::HandedLists,
     oom::OomKills,
@@ -60,7 +61,8 @@ pub(super) struct Spec {
     pub(super) pool: String,
     /// The PHP program with weir-php's object, or weir-php itself.
     pub(super) program: Program,
-    /// The environment with which PHP is started; `config` has the environment of scripts.
+    /// The environment with which PHP is started; `config` has the environment of scripts. Only a part of it is there when the
+    /// program is executed ([`environment::is_open`]): it gets the rest when nobody can look into it any more.
     pub(super) environment: Rc<[(OsString, OsString)]>,
     /// Its user; `None`: ours.
     pub(super) identity: Option<Identity>,
@@ -171,6 +173,9 @@ impl Masters {
         let (channel, theirs) = message::pair().map_err(text)?;
         let (outputs, [stdout, stderr]) = Outputs::pipes(spec.identity.as_ref()).map_err(text)?;
         let (slow, slow_end) = SlowSocket::pair().map_err(text)?;
+        let (open, hidden): (Variables, Variables) =
+            (spec.environment.iter().cloned()).partition(|(name, _)| environment::is_open(name));
+        let hidden = memory::file(c"environment", &lines(&hidden)).map_err(text)?;
         let spawn = Spawn {
             program: spec.program.path.clone(),
             name: Some(match error_log::format() {
@@ -179,10 +184,14 @@ impl Masters {
                 Format::Fpm => format!("php-fpm: pool {}", spec.pool).into(),
             }),
             arguments: spec.program.arguments(),
-            environment: spec.program.environment(spec.environment.to_vec()),
+            environment: spec.program.environment(open),
             identity: spec.identity.clone(),
             chroot: None,
-            may_chroot: spec.chroot.is_some(),
+            // As long as it loads PHP, others of its user must not look into it.
+            keeps: match spec.chroot {
+                Some(_) => Capability::Chroot,
+                None => Capability::Guard,
+            },
             // php.ini and other files must not be searched in the folder where weir was started.
             folder: Some("/".into()),
             open_files: Some(spec.open_files),
@@ -223,7 +232,7 @@ impl Masters {
             ("weir", own),
         ];
         config.extend(spec.config.iter().cloned());
-        master.send(&Order::Config(&config), vec![slow_end]);
+        master.send(&Order::Config(&config), vec![slow_end, hidden]);
         self.list.push(master);
         Ok(id)
     }
@@ -563,6 +572,15 @@ impl Master {
             ..About::default()
         }
     }
+}
+
+/// Variables as the kernel has them: each with a zero behind it.
+fn lines(variables: &[(OsString, OsString)]) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for (name, value) in variables {
+        lines.extend([name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat());
+    }
+    lines
 }
 
 /// SIGKILL of Linux.

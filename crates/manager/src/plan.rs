@@ -31,7 +31,7 @@ use weir_sys::{
 };
 
 use self::{egress::OwnSocket, pools::Pools};
-use super::php::Spec;
+use super::{environment, php::Spec};
 
 /// A problem that prevents serving a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +122,7 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         inherited,
         programs: HashMap::new(),
         fpm_name: pools::fpm_name(),
-        environments: Default::default(),
+        environment: environment::for_others(config).into(),
         sites: pools::sites(config),
         warnings: Vec::new(),
         problems: &mut problems,

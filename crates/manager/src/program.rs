@@ -62,13 +62,6 @@ impl Program {
         }
     }
 
-    /// The environment for the new program.
-    pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
-        env::vars_os()
-            .filter(|(name, _)| !OF_THIS_PROCESS.iter().any(|own| name == own))
-            .collect()
-    }
-
     /// Whether another file is at its path now.
     pub(crate) fn is_replaced(&self) -> bool {
         let identity = |path: &Path| {
@@ -116,10 +109,6 @@ fn take_sockets() -> Vec<(String, OwnedFd)> {
     let named = |socket: OwnedFd| (names.next().unwrap_or_default().to_owned(), socket);
     sockets.into_iter().map(named).collect()
 }
-
-/// Variables of the environment that are about this process alone (sd_listen_fds(3), sd_watchdog_enabled(3)).
-pub(crate) const OF_THIS_PROCESS: [&str; 4] =
-    ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"];
 
 /// The program that runs.
 const RUNNING: &str = "/proc/self/exe";

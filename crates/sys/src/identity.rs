@@ -258,16 +258,53 @@ pub fn not_dumpable() -> io::Result<()> {
     checked(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) })
 }
 
+/// With which capability a process that root starts as another user begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Capability {
+    /// Without one.
+    None,
+    /// It may call chroot(2).
+    Chroot,
+    /// One that harms nobody, or none if this process has none of these: other processes of the user, who do not have it, may
+    /// not inspect this one as long as it has it (ptrace(2), "Ptrace access mode checking"). [`Chroot`](Self::Chroot) does the
+    /// same.
+    Guard,
+}
+
 /// The next change of user keeps this process's permitted capabilities (the effective ones are restored by
-/// [`leave_only_chroot`]). Async-signal-safe.
+/// [`leave_only`]). Async-signal-safe.
 pub(crate) fn keep_capabilities() -> io::Result<()> {
     // SAFETY: changes no memory.
     checked(unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) })
 }
 
-/// Gives up all capabilities except `CAP_SYS_CHROOT`, which the next executed program also gets. Async-signal-safe.
-pub(crate) fn leave_only_chroot() -> io::Result<()> {
-    let only = CapabilitySet::SYS_CHROOT;
+/// Gives up all capabilities except this one, which the next executed program also gets. Async-signal-safe.
+pub(crate) fn leave_only(capability: Capability) -> io::Result<()> {
+    match capability {
+        Capability::None => Ok(()),
+        Capability::Chroot => leave_only_set(CapabilitySet::SYS_CHROOT),
+        // Root keeps what it has: nobody is kept from root's processes in this way.
+        Capability::Guard if rustix::process::geteuid().is_root() => Ok(()),
+        Capability::Guard => {
+            let have = thread::capabilities(None)?.permitted;
+            let mut guards = GUARDS.iter().filter(|guard| have.contains(**guard));
+            // A program without an ambient capability has none at all.
+            let left = guards.next().map(|guard| leave_only_set(*guard));
+            left.unwrap_or(Ok(())).or(Ok(()))
+        }
+    }
+}
+
+/// For [`Capability::Guard`], the least first: to wake a sleeping machine, to keep one awake, to use ports below
+/// 1024, to write to the kernel's audit log. Container runtimes usually give the last two.
+const GUARDS: [CapabilitySet; 4] = [
+    CapabilitySet::WAKE_ALARM,
+    CapabilitySet::BLOCK_SUSPEND,
+    CapabilitySet::NET_BIND_SERVICE,
+    CapabilitySet::AUDIT_WRITE,
+];
+
+fn leave_only_set(only: CapabilitySet) -> io::Result<()> {
     let sets = CapabilitySets {
         effective: only,
         permitted: only,

@@ -20,7 +20,7 @@ use rustix::{
 
 use crate::{
     daemon,
-    identity::{self, Identity, checked, set_ids},
+    identity::{self, Capability, Identity, checked, set_ids},
     limits::{self, OpenFiles},
     memory, signal,
 };
@@ -41,9 +41,9 @@ pub struct Spawn {
     pub identity: Option<Identity>,
     /// Root folder (chroot), set before the change of user. `program` and `folder` are paths inside of it.
     pub chroot: Option<PathBuf>,
-    /// The process may call chroot(2) as any user: `CAP_SYS_CHROOT`, and no other capability, survives the change of
-    /// user and the exec (as an ambient capability, capabilities(7)), until the program drops it.
-    pub may_chroot: bool,
+    /// The one capability that survives the change of user and the exec (as an ambient capability, capabilities(7)), until the
+    /// program gives it up.
+    pub keeps: Capability,
     /// Working folder; the new user must be able to enter it. `None`: ours.
     pub folder: Option<PathBuf>,
     /// Limit of open files. `None`: ours.
@@ -131,7 +131,7 @@ impl Spawn {
             environment: Vec::new(),
             identity: None,
             chroot: None,
-            may_chroot: false,
+            keeps: Capability::None,
             folder: None,
             open_files: None,
             core_size: None,
@@ -174,7 +174,7 @@ impl Spawn {
         let child = Child {
             identity: self.identity,
             chroot: c_path(self.chroot)?,
-            may_chroot: self.may_chroot,
+            keeps: self.keeps,
             folder: c_path(self.folder)?,
             open_files: self.open_files,
             core_size: self.core_size,
@@ -454,7 +454,7 @@ impl core::error::Error for SpawnError {
 struct Child {
     identity: Option<Identity>,
     chroot: Option<CString>,
-    may_chroot: bool,
+    keeps: Capability,
     folder: Option<CString>,
     open_files: Option<OpenFiles>,
     core_size: Option<u64>,
@@ -503,7 +503,7 @@ impl Child {
             process::chroot(folder.as_c_str())?;
             process::chdir(c"/")?;
         }
-        if self.may_chroot {
+        if self.keeps != Capability::None {
             *step = Step::Capability;
             identity::keep_capabilities()?;
         }
@@ -511,9 +511,9 @@ impl Child {
             *step = Step::Identity;
             set_ids(identity)?;
         }
-        if self.may_chroot {
+        if self.keeps != Capability::None {
             *step = Step::Capability;
-            identity::leave_only_chroot()?;
+            identity::leave_only(self.keeps)?;
         }
         // After the change of user: the program's user may lack permission for a folder that root can enter.
         if let Some(folder) = &self.folder {
@@ -553,7 +553,7 @@ const STEPS: [(Step, &str); 13] = [
     (Step::Identity, "becoming its user and group"),
     (
         Step::Capability,
-        "keeping its right to change its root folder",
+        "keeping the one capability that it needs at its start",
     ),
     (Step::Folder, "going to its working folder"),
     (
@@ -739,7 +739,7 @@ mod tests {
         };
         let (mut spawn, out) = shell("grep -E '^Cap|^Uid' /proc/self/status");
         spawn.identity = Some(nobody());
-        spawn.may_chroot = true;
+        spawn.keeps = Capability::Chroot;
         let pid = spawn.start().unwrap();
         // Inheritable, permitted, effective, bounding (ours) and ambient; CAP_SYS_CHROOT is 18.
         let text = output(out);

@@ -84,7 +84,7 @@ fn a_weir_php_of_another_build_is_refused_at_the_start_and_both_files_are_named(
         }
     };
     for (bytes, spoken) in [
-        (saying(&php_object(), b"7", SPEAKS), "7"),
+        (saying(&php_object(), b"9", SPEAKS), "9"),
         (
             saying(&php_object(), b"1", b"weir-php of long ago spok"),
             "an unknown version",
@@ -139,14 +139,14 @@ fn a_script_that_starts_a_weir_php_of_another_build_is_found_out_by_the_first_me
     let real = php.with_file_name("real-php");
     let script = format!("#!/bin/sh\nexec {}\n", real.display());
     write_program(&php, script.as_bytes());
-    write_program(&real, &saying(&php_program(), b"7", SPEAKS));
+    write_program(&real, &saying(&php_program(), b"9", SPEAKS));
     let site = site.program(&weir);
     let mut running = site.start();
     let said = running.log_line("PHP cannot be started: weir and");
     running.kill();
     for part in [
         "are from different builds",
-        &format!("{} uses protocol 7", real.display()),
+        &format!("{} uses protocol 9", real.display()),
         &format!("{} uses protocol ", weir.display()),
         "make php",
     ] {

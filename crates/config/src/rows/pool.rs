@@ -100,7 +100,7 @@ pub(super) const POOL: &[Row] = &[
     key(&[Pool], "chdir", Kind::Path, Absent("weir's working folder; with chroot `/`"),
         "Working folder of the workers, as seen inside `chroot` (php, command).").only(&["php", "command"]),
     key(&[Pool], "clear_env", Kind::Bool, Value("true"),
-        "The workers' environment has only the variables of `env`. `false`: weir's environment, plus `env` (php, command).").only(&["php", "command"]),
+        "The workers' environment has only the variables of `env`. `false`: weir's environment, without what systemd tells weir and what `[egress]` uses, plus `env` (php, command).").only(&["php", "command"]),
     key(&[Pool], "env", Kind::Environment, Absent("none"),
         "Environment variables of the workers (php, command).").called(&["environment", "bin_environment"]).only(&["php", "command"]),
     key(&[Pool], "rlimit_files", Kind::Count { min: 16, max: 1 << 30 }, Absent("the same as weir's"),

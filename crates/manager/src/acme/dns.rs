@@ -16,7 +16,7 @@ use std::{
 
 use weir_sys::process::{Exit, Spawn, kill};
 
-use crate::{output_tail::OutputTail, plan::find_program};
+use crate::{environment::Variables, output_tail::OutputTail, plan::find_program};
 
 /// All records that are wanted, and the command that runs.
 #[derive(Debug, Default)]
@@ -31,6 +31,7 @@ pub(super) struct Records {
 pub(super) struct Command {
     /// The program, and the arguments before ours. Never empty.
     pub(super) words: Vec<String>,
+    pub(super) environment: Variables,
     /// It is killed after this time.
     pub(super) limit: Duration,
     /// How long after it a record is seen by everybody.
@@ -263,10 +264,7 @@ fn start(job: &Job) -> Result<(u32, OutputTail), String> {
     let own = [job.action(), &job.name, &job.value];
     let arguments = words[1..].iter().map(String::as_str).chain(own);
     spawn.arguments = arguments.map(OsString::from).collect();
-    // Without what systemd tells weir alone.
-    spawn.environment = std::env::vars_os()
-        .filter(|(name, _)| !OF_WEIR.iter().any(|own| name == own))
-        .collect();
+    spawn.environment = job.command.environment.clone();
     spawn.folder = Some(PathBuf::from("/"));
     spawn.core_size = Some(0);
     let pid = spawn
@@ -274,15 +272,6 @@ fn start(job: &Job) -> Result<(u32, OutputTail), String> {
         .map_err(|error| format!("it cannot be started: {error}"))?;
     Ok((pid, output))
 }
-
-/// Variables of systemd for weir alone.
-const OF_WEIR: [&str; 5] = [
-    "NOTIFY_SOCKET",
-    "LISTEN_FDS",
-    "LISTEN_PID",
-    "LISTEN_FDNAMES",
-    "WATCHDOG_USEC",
-];
 
 /// Bytes of a command's output that are kept: the last ones.
 const MOST_SAID: usize = 1000;

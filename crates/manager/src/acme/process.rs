@@ -10,6 +10,7 @@ use std::{
 use weir_acme::{FromAcme, ROLE, ToAcme, receive, send};
 use weir_config::Acme;
 use weir_sys::{
+    identity::Capability,
     message,
     process::{self, Spawn},
     version,
@@ -49,7 +50,7 @@ impl Orders {
             environment: Vec::new(),
             identity: None,
             chroot: None,
-            may_chroot: false,
+            keeps: Capability::None,
             folder: Some("/".into()),
             open_files: None,
             core_size: Some(0),

@@ -14,7 +14,7 @@ use weir_sys::{
 };
 
 use super::{ToPredecessor, ToSuccessor, receive, send};
-use crate::{gateway::is_full, output_tail::OutputTail, program::Program};
+use crate::{environment, gateway::is_full, output_tail::OutputTail, program::Program};
 
 /// The new weir while it starts, and after it has taken over.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Successor {
         let spawn = Spawn {
             name: arguments.next(),
             arguments: arguments.collect(),
-            environment: program.environment(),
+            environment: environment::for_successor(),
             open_files: Some(open_files),
             outlives_us: true,
             ..Spawn::new(&program.path, theirs, stdout, stderr)

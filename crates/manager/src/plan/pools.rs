@@ -1,7 +1,6 @@
 //! What the workers of each pool are started with.
 
 use std::{
-    cell::OnceCell,
     collections::HashMap,
     ffi::OsString,
     os::unix::{ffi::OsStrExt, fs::PermissionsExt},
@@ -19,7 +18,7 @@ use weir_sys::{
 };
 
 use super::{Problem, Program, Runs, Us, check_folder, egress};
-use crate::{php::Spec, program::OF_THIS_PROCESS, workers::resolve};
+use crate::{environment::Variables, php::Spec, workers::resolve};
 
 /// Makes the plans of pools, and collects problems.
 pub(super) struct Pools<'a> {
@@ -35,9 +34,8 @@ pub(super) struct Pools<'a> {
     pub(super) programs: HashMap<Option<String>, FoundPhp>,
     /// The name of this process in process lists, if it is PHP-FPM's: then PHP's processes have it, too.
     pub(super) fpm_name: Option<String>,
-    /// The environments with which PHP is started, for pools whose scripts must not have what is for `[egress]`, and for
-    /// others. They are made once: a thousand pools share them.
-    pub(super) environments: [OnceCell<Environment>; 2],
+    /// weir's own environment for PHP and programs: a thousand pools share it.
+    pub(super) environment: Environment,
     /// For each pool that has no plan yet: see [`sites`].
     pub(super) sites: Vec<Vec<(String, PathBuf)>>,
     /// Warnings.
@@ -97,7 +95,7 @@ impl<'a> Pools<'a> {
             }
         };
         let reached = self.reached(pool, workers, identity.as_ref());
-        let mut environment = self.environment(workers, reached);
+        let mut environment = self.of_program(workers, reached);
         if is_php(name) && workers.env.iter().all(|(name, _)| name != PHP_REQUESTS) {
             // php-cgi would end after 500 requests, and requests on their way to it would fail. The variable of
             // weir's own environment is removed, because the gateway counts requests only for the configured value.
@@ -153,7 +151,6 @@ impl<'a> Pools<'a> {
                 return None;
             }
         };
-        let environment = self.start_environment(workers);
         let mut config = config(pool, php, self.log_as_fpm(id), self.fpm_name.as_deref());
         if workers.clear_env {
             config.push(("clear_env", b"1".to_vec()));
@@ -173,7 +170,7 @@ impl<'a> Pools<'a> {
         Some(Spec {
             pool: name.clone(),
             program,
-            environment,
+            environment: self.environment.clone(),
             chroot: workers.chroot.clone(),
             identity,
             open_files,
@@ -224,10 +221,10 @@ impl<'a> Pools<'a> {
     }
 
     /// The complete environment of a program.
-    fn environment(&self, workers: &Workers, egress: Option<&Path>) -> Vec<(OsString, OsString)> {
-        let mut environment: Vec<(OsString, OsString)> = match workers.clear_env {
+    fn of_program(&self, workers: &Workers, egress: Option<&Path>) -> Variables {
+        let mut environment = match workers.clear_env {
             true => Vec::new(),
-            false => own_environment().collect(),
+            false => self.environment.to_vec(),
         };
         for (name, value) in self.additions(workers, egress) {
             environment.retain(|(other, _)| *other != name);
@@ -244,22 +241,6 @@ impl<'a> Pools<'a> {
             .then_some(&self.config.log)
     }
 
-    /// The environment with which PHP is started: our own, because php.ini may refer to it. Scripts
-    /// get another one. Variables that are only for `[egress]` are removed if scripts must not have
-    /// them.
-    fn start_environment(&self, workers: &Workers) -> Environment {
-        let made = self.environments[usize::from(workers.clear_env)].get_or_init(|| {
-            let secret: Vec<&str> = match &self.config.egress {
-                Some(egress) if workers.clear_env => egress.variables(),
-                _ => Vec::new(),
-            };
-            own_environment()
-                .filter(|(name, _)| secret.iter().all(|secret| name != secret))
-                .collect()
-        });
-        made.clone()
-    }
-
     /// The additional, or the whole, environment of PHP's workers: their user and home as in PHP-FPM, and the
     /// configured variables.
     fn php_environment(
@@ -267,8 +248,8 @@ impl<'a> Pools<'a> {
         workers: &Workers,
         identity: Option<&Identity>,
         egress: Option<&Path>,
-    ) -> Vec<(OsString, OsString)> {
-        let mut environment: Vec<(OsString, OsString)> = Vec::new();
+    ) -> Variables {
+        let mut environment = Variables::new();
         let uid = identity.map_or_else(|| identity::current().0, |identity| identity.uid);
         let by_number = workers.user.as_deref().and_then(identity::number);
         // As in PHP-FPM, a user that is configured by number has neither name nor home.
@@ -316,8 +297,8 @@ impl<'a> Pools<'a> {
 
     /// The variables of the egress and of the configuration; if a name occurs twice, the last one counts. `own`: the
     /// workers' own socket.
-    fn additions(&self, workers: &Workers, own: Option<&Path>) -> Vec<(OsString, OsString)> {
-        let mut additions: Vec<(OsString, OsString)> = Vec::new();
+    fn additions(&self, workers: &Workers, own: Option<&Path>) -> Variables {
+        let mut additions = Variables::new();
         if let Some(egress) = &self.config.egress {
             let variables = egress::variables(egress, own, workers.chroot.as_deref());
             additions.extend(
@@ -613,11 +594,6 @@ pub(crate) fn find_program(name: &str, chroot: Option<&Path>) -> Result<PathBuf,
 
 /// After how many requests php-cgi ends; 0: never.
 const PHP_REQUESTS: &str = "PHP_FCGI_MAX_REQUESTS";
-
-/// Our environment, without what is about this process alone.
-fn own_environment() -> impl Iterator<Item = (OsString, OsString)> {
-    std::env::vars_os().filter(|(name, _)| !OF_THIS_PROCESS.iter().any(|own| name == own))
-}
 
 #[cfg(test)]
 mod tests {

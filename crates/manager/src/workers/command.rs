@@ -16,6 +16,7 @@ use std::{
 use weir_control::ToGateway;
 use weir_observe::{error_log::tell, events::Ending};
 use weir_sys::{
+    identity::Capability,
     listener::Private,
     poll,
     process::{self, Spawn},
@@ -193,7 +194,7 @@ fn start_program(program: &Program, now: Instant) -> Result<Started, String> {
         environment: program.environment.clone(),
         identity: program.identity.clone(),
         chroot: program.chroot.clone(),
-        may_chroot: false,
+        keeps: Capability::None,
         folder: program.folder.clone(),
         open_files: Some(program.open_files),
         core_size: program.core_size,
