@@ -168,7 +168,7 @@ impl Entries {
     pub(crate) fn check_required(&self, sink: &mut Sink) {
         for row in rows::of(self.section) {
             if matches!(row.default, RowDefault::Required) && !self.is_written(row.name) {
-                let (_, example) = row.kind.expectation();
+                let example = row.example();
                 let example = match row.kind {
                     Kind::Word(words, _) => {
                         let words: Vec<_> = words
@@ -501,11 +501,7 @@ mod tests {
     #[test]
     fn every_example_is_a_value_of_its_kind() {
         for row in rows::all() {
-            let (_, example) = row.kind.expectation();
-            let example = match row.kind {
-                Kind::Word(..) => format!("{example:?}"),
-                _ => example.to_owned(),
-            };
+            let example = row.example();
             let node = DeValue::parse(&example).unwrap();
             let mut sink = Sink::default();
             let mut reader = Reader {

@@ -30,7 +30,7 @@ pub fn reference() -> String {
                 let space = if index > 0 { "\n" } else { "" };
                 page.push_str(&format!("{space}### {}\n\n{HEAD}", row.group));
             }
-            let takes = takes(&row.kind);
+            let takes = takes(row);
             let default = default(&row.default);
             page.push_str(&format!(
                 "| `{}` | {takes} | {default} | {} |\n",
@@ -117,12 +117,12 @@ fn later(kind: &Kind) -> Vec<String> {
     }
 }
 
-fn takes(kind: &Kind) -> String {
+fn takes(row: &Row) -> String {
     let quoted = |words: &[&str]| {
         let words: Vec<String> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
         words.join(", ")
     };
-    match kind {
+    match &row.kind {
         Kind::Word(words, _) => quoted(words),
         Kind::Http2 => "`true`, `false` or `\"clear\"`".into(),
         Kind::Count { min, max } => match *max {
@@ -134,14 +134,18 @@ fn takes(kind: &Kind) -> String {
             (min, max) => format!("a size, {} to {}", show_size(min), show_size(max)),
         },
         kind => {
-            let (noun, example) = kind.expectation();
+            let (noun, _) = kind.expectation();
             match kind {
                 Kind::Bool
                 | Kind::Duration { .. }
                 | Kind::RedirectStatus
                 | Kind::Path
-                | Kind::Text => noun.to_owned(),
-                _ => format!("{noun}: `{}`", cell(example)),
+                | Kind::Text
+                    if !row.has_example() =>
+                {
+                    noun.to_owned()
+                }
+                _ => format!("{noun}: `{}`", cell(&row.example())),
             }
         }
     }
@@ -251,18 +255,121 @@ mod tests {
     use super::*;
     use crate::{Environment, read};
 
+    /// The head of a table, and what its keys, among them `row`, need.
+    fn table(section: Section, row: Option<&Row>) -> (String, Vec<String>) {
+        let word = row.and_then(|row| row.only.first().copied());
+        let word = word.filter(|word| *word != "http").unwrap_or_default();
+        let lines = match (section, word) {
+            (Section::Server, _) => &["trusted = [\"10.0.0.0/8\"]"][..],
+            (Section::Listen, "") => &["address = \"0.0.0.0:443\"", "tls = true"],
+            (Section::Listen, _) => &["address = \"127.0.0.1:9001\"", "pool = \"shop\""],
+            (Section::Certificate, _) => &[
+                "chain = \"/etc/weir/shop.pem\"",
+                "key = \"/etc/weir/shop.key\"",
+            ],
+            (Section::Site, _) => &["root = \"/srv/shop\"", "pool = \"shop\""],
+            (Section::Route, _) if row.is_some_and(|row| row.name == "rewrite") => {
+                &["path = \"~^/(api|v1)/\""]
+            }
+            (Section::Route, _) => &["path = \"/api/*\""],
+            (Section::Pool, "command") => &["command = [\"/usr/bin/php-cgi\"]"],
+            (Section::Pool, "servers") => &["servers = [\"127.0.0.1:9000\"]", "queue.maxconn = 4"],
+            (Section::Pool, _) => &["status_path = \"/status\""],
+            (Section::Egress, _) => &["allow = [\"api.example.com\"]"],
+            (Section::EgressHost, _) => &["hosts = [\"api.example.com\"]"],
+            _ => &[],
+        };
+        let word = match (section, word) {
+            (Section::Pool, "") => Some("runtime = \"php\"".to_owned()),
+            (Section::Pool, word) => Some(format!("runtime = \"{word}\"")),
+            (Section::Listen, word) if !word.is_empty() => Some(format!("protocol = \"{word}\"")),
+            _ => None,
+        };
+        let head = match section {
+            Section::Listen if word.is_some() => "[listen.other]".to_owned(),
+            Section::Listen => "[listen.web]".to_owned(),
+            section => section.title().replace("NAME", "shop"),
+        };
+        (
+            head,
+            lines
+                .iter()
+                .map(|line| (*line).to_owned())
+                .chain(word)
+                .collect(),
+        )
+    }
+
+    /// Another key of the table without which this one is refused.
+    fn companion(key: &str) -> &'static str {
+        match key {
+            "minconn" => "fullconn = 200",
+            "fullconn" => "minconn = 4",
+            "client_cert" => "client_key = \"/etc/weir/client.key\"",
+            "client_key" => "client_cert = \"/etc/weir/client.pem\"",
+            "client_certificate" => "client_ca = \"/etc/weir/clients.pem\"",
+            "eab_key_id" => "eab_key_file = \"/etc/weir/eab.key\"",
+            "eab_key_file" => "eab_key_id = \"kid-1\"",
+            "status" => "redirect = \"https://${host}${uri}\"",
+            _ => "",
+        }
+    }
+
+    /// A configuration with the example of a key: all tables once, that of the key last.
+    fn with_example(section: Section, row: &Row) -> String {
+        use Section::{Certificate, Egress, Listen, Pool, Server, Site};
+        let mut text = String::new();
+        let own = table(section, Some(row));
+        let others =
+            [Server, Listen, Certificate, Site, Pool, Egress].map(|other| table(other, None));
+        let others = others.into_iter().filter(|(head, _)| *head != own.0);
+        for (head, lines) in others.chain([own.clone()]) {
+            text.push_str(&format!("{head}\n"));
+            let is_same = |line: &String| line.starts_with(&format!("{} = ", row.name));
+            let lines = lines
+                .into_iter()
+                .filter(|line| head != own.0 || !is_same(line));
+            lines.for_each(|line| text.push_str(&format!("{line}\n")));
+        }
+        text.push_str(&format!(
+            "{}\n{} = {}\n",
+            companion(row.name),
+            row.name,
+            row.example()
+        ));
+        text
+    }
+
+    #[test]
+    fn the_example_of_each_key_is_right() {
+        let mut failed = String::new();
+        for section in Section::ALL {
+            for row in rows::of(section) {
+                let text = with_example(section, row);
+                if let Err(wrong) = read("weir.toml", &text, &environment()) {
+                    failed.push_str(&format!("{text}\n{wrong}\n"));
+                }
+            }
+        }
+        assert!(failed.is_empty(), "{failed}");
+    }
+
+    fn environment() -> Environment {
+        Environment {
+            folder: "/etc/weir".into(),
+            cores: 2,
+            memory: 1 << 30,
+            open_files: 1 << 20,
+        }
+    }
+
     #[test]
     fn the_example_of_calls_is_right() {
         let (_, example) = CALLS.split_once("```toml").unwrap();
         let (example, _) = example.split_once("```").unwrap();
         let site = "[listen.web]\naddress = \"127.0.0.1:80\"\n[site.a]\nroot = \"/srv\"\n";
-        let env = Environment {
-            folder: "/etc/weir".into(),
-            cores: 2,
-            memory: 1 << 30,
-            open_files: 1 << 20,
-        };
-        let checked = read("weir.toml", &format!("{site}{example}"), &env).unwrap();
+        let text = format!("{site}{example}");
+        let checked = read("weir.toml", &text, &environment()).unwrap();
         assert!(checked.warnings.is_empty(), "{}", checked.warnings);
         let egress = checked.config.egress.unwrap();
         assert_eq!((egress.allow.len(), egress.hosts.len()), (5, 1));

@@ -99,6 +99,8 @@ pub(crate) struct Row {
     pub(crate) elsewhere: &'static [&'static str],
     /// The values of `runtime` (in a pool) or `protocol` (in a listener) with which the key has a meaning. Empty: all.
     pub(crate) only: &'static [&'static str],
+    /// A value for this key, where that of its kind would be wrong or misleading. Empty: that of the kind.
+    example: &'static str,
     /// Title of the group that begins with this row on the reference page. Empty: the row continues the previous
     /// group.
     pub(crate) group: &'static str,
@@ -187,6 +189,8 @@ pub(crate) enum Kind {
     RequestHeaderTemplates,
     Environment,
     PhpIni,
+    /// The same, with on and off.
+    PhpFlags,
     IpAddresses,
     /// Networks, `unix:` and `all`.
     Peers,
@@ -281,6 +285,10 @@ impl Kind {
             ),
             Kind::Environment => ("a table of variables", "{ LANG = \"C.UTF-8\" }"),
             Kind::PhpIni => ("a table of PHP settings", "{ memory_limit = \"256M\" }"),
+            Kind::PhpFlags => (
+                "a table of on/off settings of PHP",
+                "{ display_errors = false }",
+            ),
             Kind::IpAddresses => ("a list of IP addresses", "[\"127.0.0.1\"]"),
             Kind::Peers => ("a list of networks, `unix:` or `all`", "[\"10.0.0.0/8\"]"),
             Kind::Deny => (
@@ -454,6 +462,7 @@ const fn key(
         help,
         elsewhere: &[],
         only: &[],
+        example: "",
         group: "",
     }
 }
@@ -462,6 +471,25 @@ impl Row {
     /// Whether the key has a meaning with this `runtime` or `protocol`.
     pub(crate) fn applies_to(&self, word: &str) -> bool {
         self.only.is_empty() || self.only.contains(&word)
+    }
+
+    /// A value as it may be written: the example of the reference page.
+    pub(crate) fn example(&self) -> String {
+        match (&self.kind, self.example) {
+            (Kind::Word(..), "") => format!("\"{}\"", self.kind.expectation().1),
+            (kind, "") => kind.expectation().1.to_owned(),
+            (_, example) => example.to_owned(),
+        }
+    }
+
+    /// Whether the row has an example that says more than that of its kind.
+    pub(crate) fn has_example(&self) -> bool {
+        !self.example.is_empty()
+    }
+
+    const fn like(mut self, example: &'static str) -> Self {
+        self.example = example;
+        self
     }
 
     const fn begins(mut self, group: &'static str) -> Self {

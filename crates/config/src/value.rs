@@ -191,7 +191,7 @@ impl Reader<'_> {
             }
             Kind::Environment => self.table(kind, node, texts::variable).map(Value::Pairs),
             Kind::Types => self.table(kind, node, texts::media_type).map(Value::Pairs),
-            Kind::PhpIni => self.php_ini(kind, node).map(Value::Pairs),
+            Kind::PhpIni | Kind::PhpFlags => self.php_ini(kind, node).map(Value::Pairs),
             Kind::ErrorPages => (self.table(kind, node, texts::error_page))
                 .map(|pages| Value::Pages(pages.into_iter().collect())),
             Kind::Folders => {

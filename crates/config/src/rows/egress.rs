@@ -22,7 +22,7 @@ pub(super) const EGRESS: &[Row] = &[
     key(&[Egress], "token_file", Kind::Path, Absent("none: everybody who can connect may make calls"),
         "File with the token that callers over TCP must send: `Proxy-Authorization: Bearer TOKEN`, or Basic with any \
          name and the token as password. At least 16 characters without spaces. Only its owner should be able to read it. It is read \
-         at the start and at a reload."),
+         at the start and at a reload.").like("\"/etc/weir/egress.token\""),
     key(&[Egress], "socket", Kind::Window, Absent("`weir/egress.sock` in `$XDG_RUNTIME_DIR`, for root in /run; none if `listen` has a unix socket"),
         "Unix socket for the workers of weir's pools: their environment has its path as `WEIR_EGRESS_SOCKET`. `unix:PATH`, or `\"off\"`. Only \
          the users of these pools, root and the user who started weir may call there. If the first TCP address of `listen` is not 127.0.0.1:8083, \
@@ -109,12 +109,12 @@ pub(super) const EGRESS: &[Row] = &[
         .called(&["proxy_ssl_verify", "insecure_skip_verify", "tls_insecure_skip_verify", "verify_peer", "trust_chain_verification"]),
     key(BOTH, "ca_file", Kind::Path, Absent("the system's authorities"),
         "Certificates (PEM) of authorities to trust, in addition to the system's.")
-        .called(&["proxy_ssl_trusted_certificate", "cafile", "ca_certificate"]),
+        .called(&["proxy_ssl_trusted_certificate", "cafile", "ca_certificate"]).like("\"/etc/weir/ca.pem\""),
     key(BOTH, "client_cert", Kind::Path, Absent("none"),
         "Client certificate of weir (PEM, with its chain). Needs `client_key`.")
-        .called(&["proxy_ssl_certificate", "sslcert"]),
+        .called(&["proxy_ssl_certificate", "sslcert"]).like("\"/etc/weir/client.pem\""),
     key(BOTH, "client_key", Kind::Path, Absent("none"),
-        "Private key of the client certificate (PEM).").called(&["proxy_ssl_certificate_key", "sslkey"]),
+        "Private key of the client certificate (PEM).").called(&["proxy_ssl_certificate_key", "sslkey"]).like("\"/etc/weir/client.key\""),
     key(BOTH, "set_headers", Kind::SecretHeaders, Absent("none"),
         "Headers to set in each call; they replace the caller's. `${file:PATH}` is the content of a file, `${env:NAME}` a variable \
          of weir's environment; both are read at the start and at a reload. Write `$${` for a literal `${`. A host's table adds to `[egress]`.")

@@ -15,9 +15,9 @@ pub(super) const LOG: &[Row] = &[
     key(&[Log], "format", Kind::LogFormat, Value("\"combined\""),
         "Format of the access log: `\"combined\"`, `\"json\"` or a template.").called(&["access_format", "log_format", "LogFormat"]),
     key(&[Log], "egress", Kind::LogTarget, Absent("the same as `access`"),
-        "Log of outgoing calls."),
+        "Log of outgoing calls.").like("\"/var/log/weir/egress.log\""),
     key(&[Log], "error", Kind::LogTarget, Value("\"stderr\""),
-        "Error log: a file, `\"stderr\"`, `\"stdout\"`, `\"syslog\"` or `\"off\"`.").called(&["error_log", "ErrorLog"]),
+        "Error log: a file, `\"stderr\"`, `\"stdout\"`, `\"syslog\"` or `\"off\"`.").called(&["error_log", "ErrorLog"]).like("\"/var/log/weir/error.log\""),
     key(&[Log], "level", Kind::Word(&["error", "warning", "notice", "debug"], &[]), Value("\"notice\""),
         "Lowest severity that is logged: `\"error\"`, `\"warning\"`, `\"notice\"` or `\"debug\"`.")
         .called(&["log_level", "LogLevel"]),

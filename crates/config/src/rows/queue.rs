@@ -21,7 +21,7 @@ pub(super) const QUEUE: &[Row] = &[
     key(&[Queue], "timeout", Kind::Duration { zero: false }, Value("\"10s\""),
         "Maximum waiting time; then 503 with Retry-After.").called(&["timeout_queue", "queue_timeout"]),
     key(&[Queue], "minconn", Kind::Count { min: 1, max: 1_000_000 }, Absent("the limit is always maxconn"),
-        "With fullconn: minimum of the limit for running requests."),
+        "With fullconn: minimum of the limit for running requests.").like("4"),
     key(&[Queue], "fullconn", Kind::Count { min: 1, max: 10_000_000 }, Absent("the limit is always maxconn"),
         "Load (running and waiting requests) at which the limit reaches maxconn. Below it, the limit is maxconn × load ÷ fullconn, \
          at least minconn."),

@@ -14,12 +14,12 @@ pub(super) const SERVER: &[Row] = &[
     key(&[Server], "group", Kind::Text, Absent("the user's primary group"),
         "Group of the gateway.").called(&["Group"]),
     key(&[Server], "chroot", Kind::Path, Absent("none"),
-        "Folder for the gateway's chroot. Still write all paths in this file as seen from outside."),
+        "Folder for the gateway's chroot. Still write all paths in this file as seen from outside.").like("\"/var/lib/weir\""),
     key(&[Server], "threads", Kind::Count { min: 0, max: 1024 }, Value("0"),
         "Number of the gateway's threads (reactors). 0: as many as the load needs, up to the usable cores. \
          While one thread is enough, only one runs, so that PHP can use the other cores.").called(&["worker_processes", "nbthread", "nbproc"]),
     key(&[Server], "pid_file", Kind::Path, Absent("none"),
-        "File for the process id of the manager.").called(&["pid", "pidfile", "PidFile"]),
+        "File for the process id of the manager.").called(&["pid", "pidfile", "PidFile"]).like("\"/run/weir.pid\""),
     key(&[Server], "shutdown_timeout", Kind::Duration { zero: true }, Value("\"30s\""),
         "How long a graceful stop or reload waits for running requests.")
         .called(&["process_control_timeout", "worker_shutdown_timeout", "hard_stop_after", "GracefulShutdownTimeout"]),
@@ -61,7 +61,7 @@ pub(super) const SERVER: &[Row] = &[
         .called(&["fastcgi_param_server_software"]),
     key(&[Server], "spool_dir", Kind::Path, Value("\"/var/tmp\""),
         "Folder for temporary files of request and response bodies (files without a name, which disappear with the process). Do not use a tmpfs, because it is memory.")
-        .called(&["client_body_temp_path", "fastcgi_temp_path"]),
+        .called(&["client_body_temp_path", "fastcgi_temp_path"]).like("\"/var/spool/weir\""),
     key(&[Server], "max_spool", Kind::Size { min: 0, max: SIZE_MAX }, Value("\"4G\""),
         "Maximum size of all temporary files together.")
         .called(&["fastcgi_max_temp_file_size"]),
@@ -86,7 +86,7 @@ pub(super) const SERVER: &[Row] = &[
          `/status` shows clients' requests, so without a token only this machine gets it. Actions, and `/status` for other machines, need the token of `admin_token_file`."),
     key(&[Server], "admin_token_file", Kind::Path, Absent("none: no actions over TCP"),
         "File with the token for `Authorization: Bearer TOKEN`: at least 16 characters without spaces. Only its \
-         owner should be able to read it. It is read at the start and at a reload."),
+         owner should be able to read it. It is read at the start and at a reload.").like("\"/etc/weir/admin.token\""),
     key(&[Server], "ready_saturation", Kind::Count { min: 0, max: 100 }, Value("0"),
         "`/readyz` answers 503 when a pool's queue is filled to this percentage: its waiting requests in percent of `max_queue`, or the \
          expected waiting time in percent of `timeout`. A load balancer then sends requests elsewhere. 0: never."),

@@ -25,7 +25,7 @@ pub(super) const SITE: &[Row] = &[
          It cannot be taken back before its time is over: begin with `\"5m\"`.").called(&["strict_transport_security"]),
     key(&[Site], "client_ca", Kind::Path, Absent("clients are not asked for a certificate"),
         "File with the certificates of the authorities whose client certificates the site accepts (PEM). It is read at the start and at a reload.")
-        .called(&["ssl_client_certificate", "SSLCACertificateFile", "ca_file"]),
+        .called(&["ssl_client_certificate", "SSLCACertificateFile", "ca_file"]).like("\"/etc/weir/clients.pem\""),
     key(&[Site], "client_certificate", Kind::Word(&["required", "optional"], &[]), Value("\"required\""),
         "Whether clients must have a certificate of `client_ca`. `\"optional\"`: a client without one is served too, and `SSL_CLIENT_VERIFY` \
          is `NONE`.").called(&["ssl_verify_client", "SSLVerifyClient", "client_auth"]),
@@ -54,7 +54,7 @@ pub(super) const ROUTE: &[Row] = &[
     key(&[Route], "alias", Kind::Path, Absent("none"),
         "Folder that replaces the route's prefix: with `path = \"/javascript/*\"` and `alias = \"/usr/share/javascript\"`, \
          `/javascript/a.js` is the file `/usr/share/javascript/a.js`. Scripts run there too. `fallback` and `script_root` \
-         of the site do not apply there.").called(&["Alias"]),
+         of the site do not apply there.").called(&["Alias"]).like("\"/usr/share/javascript\""),
     key(&[Route], "reply", Kind::Reply, Absent("none"),
         "Answer with `{ status = 200, body = \"…\", content_type = \"text/plain; charset=utf-8\" }`. The body is a template.")
         .called(&["respond"]),
@@ -66,7 +66,7 @@ pub(super) const SETTINGS: &[Row] = &[
     key(BOTH, "root", Kind::Path, Absent("none: no files and no scripts, only replies"),
         "The document root.").called(&["document_root", "docroot", "DocumentRoot", "doc_root"]),
     key(BOTH, "script_root", Kind::Text, Absent("the same as `root`"),
-        "Path of `root` as the worker sees it, if the worker has a chroot or is on another host."),
+        "Path of `root` as the worker sees it, if the worker has a chroot or is on another host.").like("\"/public\""),
     key(BOTH, "index", Kind::FileNames, Absent("`[\"index.php\", \"index.html\"]` with a pool, else `[\"index.html\"]`"),
         "Files tried, in order, for a URL that ends in a slash.").called(&["DirectoryIndex"]),
     key(BOTH, "script", Kind::Script, Value(r"'^(/.+\.php)(/.*)?$'"),

@@ -17,7 +17,7 @@ pub(super) const TLS: &[Row] = &[
          servers, and needs a little less CPU time for each handshake."),
     key(&[Tls], "certificates", Kind::Path, Value("\"/var/lib/weir/certificates\""),
         "Folder of the certificates that weir makes by itself (`tls = \"auto\"` of a site) and of its local authority. Several nodes may share it.")
-        .called(&["storage", "certs_dir"]),
+        .called(&["storage", "certs_dir"]).like("\"/var/lib/weir/certificates\""),
 ];
 
 #[rustfmt::skip]
@@ -27,7 +27,7 @@ pub(super) const ACME: &[Row] = &[
     key(&[Acme], "directory", Kind::Text, Value("\"https://acme-v02.api.letsencrypt.org/directory\""),
         "URL of the authority's directory (RFC 8555). The default is Let's Encrypt.").called(&["ca", "uri", "acme_ca", "server"]),
     key(&[Acme], "ca_file", Kind::Path, Absent("what this machine trusts"),
-        "File with the certificates that the directory's own server may have (PEM), for an authority of your own.").called(&["ssl_trusted_certificate", "acme_ca_root"]),
+        "File with the certificates that the directory's own server may have (PEM), for an authority of your own.").called(&["ssl_trusted_certificate", "acme_ca_root"]).like("\"/etc/weir/ca.pem\""),
     key(&[Acme], "challenge", Kind::Word(&["http-01", "tls-alpn-01", "dns-01", "dns-persist-01"], &[]), Absent("http-01 and tls-alpn-01, in turn"),
         "How names are proved: `\"http-01\"` by a text on port 80 without TLS, `\"tls-alpn-01\"` by a handshake on port 443, `\"dns-01\"` by TXT \
          records that `dns_command` makes, `\"dns-persist-01\"` by a TXT record that you set once (`weir certificates` shows it). Without it, names with a \
@@ -45,7 +45,7 @@ pub(super) const ACME: &[Row] = &[
          signs these."),
     key(&[Acme], "ask", Kind::Text, Absent("no certificates on demand"),
         "URL that says for which other host names certificates may be got on demand, for sites with `tls = \"auto\"` and without `hosts`. weir adds the \
-         name at its end and asks it (GET) at the first handshake: 200 means yes, everything else no.").called(&["on_demand_tls", "permission"]),
+         name at its end and asks it (GET) at the first handshake: 200 means yes, everything else no.").called(&["on_demand_tls", "permission"]).like("\"http://127.0.0.1:8080/may?domain=\""),
     key(&[Acme], "ask_timeout", Kind::Duration { zero: false }, Value("\"5s\""),
         "How long `ask` may take to answer. Later it means no."),
     key(&[Acme], "ask_wait", Kind::Duration { zero: false }, Value("\"30s\""),
@@ -64,15 +64,15 @@ pub(super) const ACME: &[Row] = &[
     key(&[Acme], "eab_key_id", Kind::Text, Absent("none"),
         "Number of the key that an authority gave you for your account there (external account binding). Needs `eab_key_file`.").called(&["eab_kid", "external_account"]),
     key(&[Acme], "eab_key_file", Kind::Path, Absent("none"),
-        "File with that key (base64url). It is read when the process for certificates starts.").called(&["eab_hmac_key", "eab_mac_key"]),
+        "File with that key (base64url). It is read when the process for certificates starts.").called(&["eab_hmac_key", "eab_mac_key"]).like("\"/etc/weir/eab.key\""),
 ];
 
 #[rustfmt::skip]
 pub(super) const CERTIFICATE: &[Row] = &[
     key(&[Certificate], "chain", Kind::Path, Required,
         "File with the certificate and, after it, the intermediate certificates of its authority (PEM). Changed files are used within a second, \
-         without a reload.").called(&["ssl_certificate", "SSLCertificateFile", "certificate", "cert", "crt", "fullchain", "cert_file"]),
+         without a reload.").called(&["ssl_certificate", "SSLCertificateFile", "certificate", "cert", "crt", "fullchain", "cert_file"]).like("\"/etc/weir/shop.pem\""),
     key(&[Certificate], "key", Kind::Path, Absent("in the file of `chain`"),
         "File with the private key (PEM: PKCS #8, PKCS #1 or SEC 1; RSA of 2048 to 8192 bits, ECDSA with P-256, P-384 or P-521, Ed25519). Only root \
-         needs to be able to read it.").called(&["ssl_certificate_key", "SSLCertificateKeyFile", "privkey", "key_file", "certificate_key"]),
+         needs to be able to read it.").called(&["ssl_certificate_key", "SSLCertificateKeyFile", "privkey", "key_file", "certificate_key"]).like("\"/etc/weir/shop.key\""),
 ];
