@@ -131,19 +131,16 @@ fn a_call_has_a_line_beside_those_of_requests() {
 }
 
 #[test]
-fn calls_may_have_a_log_of_their_own_which_is_opened_again() {
+fn calls_do_not_stand_among_the_lines_of_a_combined_log_and_theirs_is_opened_again() {
     let origin = origin();
     let setup = Setup::new();
-    let log = setup.folder().join("log/calls.log");
-    let setup = setup.log(&format!(
-        "format = \"combined\"\negress = \"{}\"",
-        log.display()
-    ));
+    let log = setup.folder().join("log/egress.log");
+    let setup = setup.log("format = \"combined\"");
     let sidecar = Outward::new()
         .plain_name("api.test", origin.address())
         .start_in(setup);
     let host = format!("api.test:{}", origin.address().port());
-    let text = |words: &str| sidecar.weir.wait_for_line("log/calls.log", &[words]);
+    let text = |words: &str| sidecar.weir.wait_for_line("log/egress.log", &[words]);
     sidecar.get(&format!("/{host}/a?b=c")).expect(200);
     let line = text("path=/a ");
     assert!(line.starts_with("egress time_iso=20"), "{line}");

@@ -331,3 +331,44 @@ fn the_error_log_names_request_and_pool() {
         "{line} has no request {id}"
     );
 }
+
+#[test]
+fn an_error_log_of_json_has_one_object_a_line() {
+    let setup = Setup::new()
+        .file(
+            "loud.php",
+            "<?php error_log(\"a \\\"quoted\\\"\\nmessage\"); echo 'x';",
+        )
+        .site("script = '^(/.+\\.php)(/.*)?$'")
+        .pool(&cgi_pool(1));
+    let log = setup.folder().join("log/error.json");
+    let setup = setup.log(&format!(
+        "error_format = \"json\"\nerror = \"{}\"",
+        log.display()
+    ));
+    let weir = setup.start();
+    weir.get("/loud.php").expect(200);
+    weir.get("/nothing\"").expect(404);
+    let find = |words: &str| -> serde_json::Value {
+        let line = weir.wait_for_line("log/error.json", &[words]);
+        serde_json::from_str(&line).expect("an object")
+    };
+    let loud = find("quoted");
+    assert_eq!(loud["process"], "gateway");
+    assert!(
+        loud["time_iso"]
+            .as_str()
+            .is_some_and(|time| time.ends_with('Z')),
+        "{loud}"
+    );
+    let missing = find("not_found");
+    assert_eq!(
+        (&missing["level"], &missing["site"]),
+        (&"notice".into(), &"main".into())
+    );
+    assert_eq!(missing["url"], "/nothing\"");
+    assert!(missing["request"].is_u64(), "{missing}");
+    for line in fs::read_to_string(&log).expect("a log").lines() {
+        serde_json::from_str::<serde_json::Value>(line).expect("an object");
+    }
+}

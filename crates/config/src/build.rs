@@ -9,8 +9,8 @@ use crate::{
     environment::Environment,
     listeners::{Spoken, listeners, spoken},
     model::{
-        Action, Command, Config, HostPattern, Listener, Log, LogTarget, PathPattern, Php,
-        PhpSetting, Pm, Pool, PoolId, Protocol, Route, Runtime, SerializeBy, Server, Settings,
+        Action, Command, Config, HostPattern, Listener, Log, LogFormat, LogTarget, PathPattern,
+        Php, PhpSetting, Pm, Pool, PoolId, Protocol, Route, Runtime, SerializeBy, Server, Settings,
         Site, Tls, Workers,
     },
     queue::{NO_REPORT, queue},
@@ -34,7 +34,7 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
         .iter()
         .map(|tables| pool(tables, env, sink))
         .collect();
-    let config = Config {
+    let mut config = Config {
         server: server(&document.server, env, sink),
         tls: Tls {
             acme: document.acme.fields(None),
@@ -47,6 +47,13 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
         egress: egress::egress(document, sink),
         log: log(&document.log, sink),
     };
+    if !document.log.is_written("egress") {
+        let log = &mut config.log;
+        log.egress = match config.egress {
+            Some(_) => calls_beside(&log.access, &log.format),
+            None => log.access.clone(),
+        };
+    }
     check_use(document, &config, sink);
     config
 }
@@ -591,14 +598,23 @@ fn log(entries: &Entries, sink: &mut Sink) -> Log {
     no_syslog(entries, "access", sink);
     no_syslog(entries, "egress", sink);
     let mut log: Log = entries.fields(None);
-    if entries.entry("egress").is_none() {
-        log.egress = log.access.clone();
-    }
     log.syslog_facility = entries
         .text("syslog_facility")
         .and_then(|wanted| FACILITIES.iter().find(|(name, _)| *name == wanted))
         .map_or(DAEMON, |(_, number)| *number);
     log
+}
+
+/// The log of calls if none is given: programs that read the access log cannot read lines of another form between its own.
+fn calls_beside(access: &LogTarget, format: &LogFormat) -> LogTarget {
+    match (access, format) {
+        (_, LogFormat::Json) | (LogTarget::Off, _) => access.clone(),
+        // Below /dev are the process's own streams.
+        (LogTarget::File(path), _) if !path.starts_with("/dev") => {
+            LogTarget::File(path.with_file_name("egress.log"))
+        }
+        _ => LogTarget::Stderr,
+    }
 }
 
 /// Reports `syslog` for a log other than the error log: only errors are few enough for the system's log.

@@ -344,7 +344,7 @@ words! {
     OnClientLeft { "finish" => Finish, "cancel" => Cancel, "finish_if_answering" => FinishIfAnswering }
     QueueOrder { "adaptive" => Adaptive, "fifo" => Fifo }
     Level { "error" => Error, "warning" => Warning, "notice" => Notice, "debug" => Debug }
-    ErrorFormat { "weir" => Weir, "fpm" => Fpm }
+    ErrorFormat { "weir" => Weir, "json" => Json, "fpm" => Fpm }
     ForwardedFields { "any" => Any, "x-forwarded" => XForwarded, "forwarded" => Rfc7239 }
     Forwarded { "off" => Off, "x-forwarded-for" => XForwardedFor, "forwarded" => Rfc7239 }
 }

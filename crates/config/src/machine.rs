@@ -519,7 +519,8 @@ impl Pass<'_> {
     fn logs(&mut self) {
         let log = &self.checked.config.log;
         // Without a setting of their own, calls are logged where requests are.
-        let egress = match log.egress == log.access {
+        // By default it is beside the access log, which has the same folder.
+        let egress = match log.egress.folder() == log.access.folder() {
             true => &LogTarget::Off,
             false => &log.egress,
         };

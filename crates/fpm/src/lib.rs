@@ -36,7 +36,7 @@ pub fn is_name(program: &OsStr) -> bool {
 /// Runs PHP-FPM's command line. `name`: weir's name in the command; `typed`: the arguments after it; `origin`: how this
 /// process was started.
 pub fn main(name: &OsStr, typed: &[OsString], origin: Origin) -> ExitCode {
-    error_log::set_format(error_log::Format::Fpm);
+    error_log::set_format(weir_config::ErrorFormat::Fpm);
     let (mut arguments, action) = arguments::read(typed);
     let words = match is_name(name) {
         true => vec![name],

@@ -328,7 +328,7 @@ fn start_error_log(file: Option<OwnedFd>, log: &Log) -> Result<(), String> {
         used.map_err(|error| format!("cannot write the error log: {error}"))?;
     }
     error_log::set_level(log.level);
-    error_log::set_format(log.error_format.into());
+    error_log::set_format(log.error_format);
     Ok(())
 }
 

@@ -748,7 +748,7 @@ fn plan_warnings(loaded: &Loaded, plan: &Plan) -> Vec<String> {
 fn use_error_log(generation: &Generation) {
     let config = &generation.loaded.config.log;
     error_log::set_level(config.level);
-    error_log::set_format(config.error_format.into());
+    error_log::set_format(config.error_format);
     let log = generation.error_log().map(|log| log.try_clone());
     let used = match (log, &config.error) {
         (None, _) => error_log::write_directly(Target::Off),

@@ -8,12 +8,13 @@
 //! configuration: error, warning, notice (`info` in the facade), debug (`debug` and `trace`).
 //!
 //! With `[log] error_format = "fpm"` the lines have PHP-FPM's format ([`fpm`]), for scripts that read it. Events of
-//! pools and workers then also have PHP-FPM's wording ([`crate::events`]).
+//! pools and workers then also have PHP-FPM's wording ([`crate::events`]). With `"json"` each line is an object.
 //!
 //! Gateway and manager write through a [`Sink`], so they never wait for a disk or for a pipe that nobody reads; in
 //! that case lines are lost. Only events before the configuration is read are written at once.
 
 mod fpm;
+mod json;
 pub mod syslog;
 mod worker_stderr;
 
@@ -31,6 +32,7 @@ use log::kv::{self, Key, Source, Value, VisitSource};
 pub use log::{Level, max_level};
 use log::{LevelFilter, Log, Metadata, Record};
 
+use weir_config::ErrorFormat;
 use weir_sys::poll;
 
 pub use self::worker_stderr::WorkerStderr;
@@ -62,30 +64,22 @@ pub fn set_level(level: weir_config::Level) {
     });
 }
 
-/// The format of lines.
+/// Whose messages the log has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// `2026-11-20T12:14:00.123Z error [manager] message key=value`
+    /// `2026-11-20T12:14:00.123Z error [manager] message key=value`, or the same as JSON.
     Weir,
     /// `[20-Nov-2026 12:14:00] ERROR: message`
     Fpm,
 }
 
-impl From<weir_config::ErrorFormat> for Format {
-    fn from(format: weir_config::ErrorFormat) -> Self {
-        match format {
-            weir_config::ErrorFormat::Weir => Self::Weir,
-            weir_config::ErrorFormat::Fpm => Self::Fpm,
-        }
-    }
-}
-
 /// Sets the format of lines; the default is weir's own.
-pub fn set_format(format: Format) {
-    FPM.store(format == Format::Fpm, Ordering::Relaxed);
+pub fn set_format(format: ErrorFormat) {
+    FPM.store(format == ErrorFormat::Fpm, Ordering::Relaxed);
+    JSON.store(format == ErrorFormat::Json, Ordering::Relaxed);
 }
 
-/// The current format of lines.
+/// Whose messages the log has now.
 pub fn format() -> Format {
     match FPM.load(Ordering::Relaxed) {
         true => Format::Fpm,
@@ -130,7 +124,7 @@ pub fn write_to_syslog(socket: OwnedFd, config: &weir_config::Log) -> io::Result
     let Some(log) = LOG.get() else { return Ok(()) };
     let pid = match config.error_format {
         // All messages of PHP-FPM come from its master process: here the manager, whose child this is.
-        weir_config::ErrorFormat::Fpm if log.role != "manager" => parent_id(),
+        ErrorFormat::Fpm if log.role != "manager" => parent_id(),
         _ => std::process::id(),
     };
     let syslog = syslog::Syslog::new(socket, config.into(), pid)?;
@@ -273,7 +267,10 @@ pub(crate) fn write_event(
 pub(crate) fn write_plain(line: &[u8]) {
     if let Some(log) = LOG.get() {
         let mut out = Vec::with_capacity(line.len() + 1);
-        text::put_message(line, &mut out);
+        match is_json() {
+            true => json::put_plain(log.role, line, SystemTime::now(), &mut out),
+            false => text::put_message(line, &mut out),
+        }
         out.push(b'\n');
         log.write_text(Level::Warn, out);
     }
@@ -395,12 +392,16 @@ impl ErrorLog {
         let mut line = Vec::with_capacity(256);
         if self.with_way(|way| matches!(way, Way::Syslog(_))) {
             match format() {
+                Format::Weir if is_json() => {
+                    json::put(self.role, record, SystemTime::now(), &mut line)
+                }
                 Format::Weir => syslog::put_text(record, self.role, &mut line),
                 Format::Fpm => fpm::put_text(record, &mut line),
             }
             return self.write_text(record.level(), line);
         }
         match format() {
+            Format::Weir if is_json() => json::put(self.role, record, SystemTime::now(), &mut line),
             Format::Weir => self.put_line(record, SystemTime::now(), &mut line),
             Format::Fpm => fpm::put_line(record, SystemTime::now(), &mut line),
         }
@@ -418,7 +419,9 @@ impl ErrorLog {
                 file: Some(file),
                 lost,
             } => {
-                if *lost > 0 && line.pop_if(|byte| *byte == b'\n').is_some() {
+                if *lost > 0 && is_json() {
+                    json::put_lost(*lost, &mut line);
+                } else if *lost > 0 && line.pop_if(|byte| *byte == b'\n').is_some() {
                     line.extend_from_slice(format!(" lines_lost={lost}\n").as_bytes());
                 }
                 *lost = if write_line(file, &line) {
@@ -432,19 +435,27 @@ impl ErrorLog {
 
     fn put_line(&self, record: &Record<'_>, time: SystemTime, out: &mut Vec<u8>) {
         text::put_time_utc(time, out);
-        let level = match record.level() {
-            Level::Error => "error",
-            Level::Warn => "warning",
-            Level::Info => "notice",
-            Level::Debug | Level::Trace => "debug",
-        };
-        for part in [" ", level, " [", self.role, "] "] {
+        for part in [" ", level_name(record.level()), " [", self.role, "] "] {
             out.extend_from_slice(part.as_bytes());
         }
         text::put_formatted(*record.args(), out);
         // This can fail only in a broken Display; what was written until then is kept.
         let _ = record.key_values().visit(&mut Pairs(out));
     }
+}
+
+/// The level as weir.toml names it.
+fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Error => "error",
+        Level::Warn => "warning",
+        Level::Info => "notice",
+        Level::Debug | Level::Trace => "debug",
+    }
+}
+
+fn is_json() -> bool {
+    JSON.load(Ordering::Relaxed)
 }
 
 impl Log for ErrorLog {
@@ -532,6 +543,9 @@ static LOG: OnceLock<ErrorLog> = OnceLock::new();
 
 /// Whether the format is PHP-FPM's.
 static FPM: AtomicBool = AtomicBool::new(false);
+
+/// Whether lines are JSON.
+static JSON: AtomicBool = AtomicBool::new(false);
 
 /// How long a line waits for the reader of standard error.
 const DIRECT_LIMIT: Duration = Duration::from_millis(20);

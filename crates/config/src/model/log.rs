@@ -1,6 +1,6 @@
 //! `[log]`: what is logged, where and how.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::template::Template;
 
@@ -35,6 +35,8 @@ pub enum ErrorFormat {
     /// weir's own.
     #[default]
     Weir,
+    /// weir's own, as JSON.
+    Json,
     /// PHP-FPM's, for scripts that parse them.
     Fpm,
 }
@@ -53,6 +55,16 @@ pub enum LogTarget {
     File(PathBuf),
     /// The system's log (/dev/log); only for the error log.
     Syslog,
+}
+
+impl LogTarget {
+    /// The folder of the file, if it is one.
+    pub fn folder(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => path.parent(),
+            _ => None,
+        }
+    }
 }
 
 /// Format of a line of the access log.
