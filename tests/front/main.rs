@@ -15,6 +15,7 @@ mod http2_attacks;
 mod http2_limits;
 mod http2_memory;
 mod idle;
+mod like_nginx;
 mod passwords;
 mod paths;
 mod reactors;

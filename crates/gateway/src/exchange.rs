@@ -7,6 +7,7 @@
 //! ```
 //! [`begin`] takes the first of them at once. Most requests for files end there. All that must wait needs a future.
 
+mod checks;
 mod guards;
 mod https;
 mod redirects;
@@ -23,7 +24,7 @@ use std::{
     rc::Rc,
 };
 
-use http::{HeaderValue, Method, StatusCode, Version};
+use http::{Method, StatusCode};
 use weir_config::Settings;
 use weir_http::{Answer, Begun, Fields, Head, Reply, Request, RequestBody};
 use weir_http1::{Name, check_field};
@@ -48,6 +49,7 @@ use super::{
 pub(crate) use refused_head::refused_head;
 
 use self::{
+    checks::{check_head, check_target},
     redirects::{follow_file_redirect, no_path, redirect_within},
     target_name::Named,
     targets::{answer_target, rendered},
@@ -229,56 +231,6 @@ async fn steps(
     ))
 }
 
-/// The checks of RFC 9112 §3.2 for every request, and refusal of invalid methods and of those that are not for a
-/// reverse proxy.
-fn check_head(record: &Record) -> Result<(), Refusal> {
-    let head = &record.head;
-    let mut hosts = head.fields.all(Name::Host);
-    let bad = |message| {
-        Err(Refusal::client(
-            StatusCode::BAD_REQUEST,
-            "bad_host",
-            message,
-        ))
-    };
-    match (hosts.next(), hosts.next()) {
-        (None, _) if head.version == Version::HTTP_11 => {
-            return bad("an HTTP/1.1 request without Host");
-        }
-        (None, _) if head.version == Version::HTTP_3 => {
-            return bad("an HTTP/3 request without :authority and Host");
-        }
-        (None, _) if head.version == Version::HTTP_2 => {
-            return bad("an HTTP/2 request without :authority and Host");
-        }
-        (Some(_), Some(_)) => return bad("a request with several Host headers"),
-        _ => {}
-    }
-    if !is_method(&head.method) {
-        // A script may convert the method to capitals, after all method rules were applied.
-        return Err(Refusal::client(
-            StatusCode::BAD_REQUEST,
-            "bad_method",
-            "a method with characters other than capital letters, dashes and underscores",
-        ));
-    }
-    if matches!(head.method, Method::CONNECT | Method::TRACE) {
-        return Err(Refusal::client(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "method",
-            "CONNECT and TRACE are not supported",
-        )
-        .allow(METHODS));
-    }
-    Ok(())
-}
-
-/// What nginx accepts as a method. Registered methods (RFC 9110 §16.1.1) consist of capitals and dashes.
-fn is_method(method: &Method) -> bool {
-    let is_of_it = |byte: u8| byte.is_ascii_uppercase() || matches!(byte, b'-' | b'_');
-    method.as_str().bytes().all(is_of_it)
-}
-
 /// Finds the answer for host and path, or the script that has to give it. The script is stored in the record.
 fn route(
     gateway: &Gateway,
@@ -292,6 +244,7 @@ fn route(
     if !record.endpoints.is_host_forwarded
         && let Some(authority) = record.head.authority().map(str::to_owned)
     {
+        check_target(&record.head, &authority)?;
         // RFC 9112 §3.2.2: the host in the target counts, and the script must see that host.
         record.head.fields.set(b"host", authority.as_bytes());
     }
@@ -656,10 +609,6 @@ fn closes(headers: &Fields) -> bool {
     let mut values = headers.all(&Name::Connection);
     values.any(|value| value.split(|byte| *byte == b',').any(is_close))
 }
-
-/// Methods that scripts accept.
-const METHODS: HeaderValue =
-    HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 
 /// Maximum number of local redirects for one request; nginx has the same limit.
 const MAX_LOCAL_REDIRECTS: usize = 10;

@@ -2,7 +2,7 @@
 
 use alloc::{boxed::Box, vec::Vec};
 
-use crate::{BodyLength, Error, Fields, Limits};
+use crate::{BodyLength, Error, Fields, Limits, head::is_token};
 
 /// A piece of a body.
 pub(crate) enum Piece<'i> {
@@ -93,8 +93,13 @@ pub(crate) struct Chunked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Length,
-    /// After the digits: white space, extensions.
+    /// White space after the digits.
+    Space,
+    /// Extensions, outside of quotes.
     Extension,
+    Quoted,
+    /// Behind a backslash in quotes.
+    Escaped,
     LengthLf,
     Data,
     DataCr,
@@ -149,11 +154,15 @@ impl Chunked {
                 Ok(At::Length)
             }
             (At::Length, _) if self.digits == 0 => Err(Error::ChunkLength),
-            (At::Length | At::Extension, b'\r') => Ok(At::LengthLf),
-            (At::Length | At::Extension | At::DataCr, b'\n') => Err(Error::BareLf),
-            (At::Length, b' ' | b'\t' | b';') | (At::Extension, _) => {
+            (At::Length | At::Space | At::Extension, b'\r') => Ok(At::LengthLf),
+            (
+                At::Length | At::Space | At::Extension | At::Quoted | At::Escaped | At::DataCr,
+                b'\n',
+            ) => Err(Error::BareLf),
+            (At::Length, b' ' | b'\t' | b';')
+            | (At::Space | At::Extension | At::Quoted | At::Escaped, _) => {
                 self.extra()?;
-                Ok(At::Extension)
+                extension(at, byte)
             }
             (At::Length, _) => Err(Error::ChunkLength),
             (At::LengthLf, b'\n') => {
@@ -203,6 +212,23 @@ impl Chunked {
             }
         }
         Ok(false)
+    }
+}
+
+/// A byte between the digits of a length and the end of their line (RFC 9112 §7.1.1). Bytes that another program could take for
+/// that end, or for the end of the text, have no place there.
+fn extension(at: At, byte: u8) -> Result<At, Error> {
+    let is_text = matches!(byte, b'\t' | b' '..=b'~' | 0x80..);
+    match (at, byte) {
+        (At::Quoted, b'"') => Ok(At::Extension),
+        (At::Quoted, b'\\') => Ok(At::Escaped),
+        (At::Quoted | At::Escaped, _) if is_text => Ok(At::Quoted),
+        (At::Length | At::Space, b' ' | b'\t') => Ok(At::Space),
+        (At::Length | At::Space, b';') => Ok(At::Extension),
+        (At::Extension, b'"') => Ok(At::Quoted),
+        (At::Extension, b' ' | b'\t' | b'=' | b';') => Ok(At::Extension),
+        (At::Extension, byte) if is_token(byte) => Ok(At::Extension),
+        _ => Err(Error::ChunkExtension),
     }
 }
 

@@ -54,6 +54,8 @@ pub enum Error {
     CodingInHttp10,
     /// A chunk whose length is missing or no hexadecimal number of 64 bits (RFC 9112 §7.1).
     ChunkLength,
+    /// Something else than extensions behind the length of a chunk (RFC 9112 §7.1.1).
+    ChunkExtension,
     /// More bytes of chunk extensions, white space and zeros than the limit.
     ChunkExtensions,
     /// A chunk that does not end where its length says.
@@ -106,6 +108,7 @@ impl Error {
             Self::CodingRepeated => "transfer_encoding_repeated",
             Self::CodingInHttp10 => "transfer_encoding_http10",
             Self::ChunkLength => "chunk_length",
+            Self::ChunkExtension => "chunk_extension",
             Self::ChunkExtensions => "chunk_extensions",
             Self::ChunkEnd => "chunk_end",
             Self::BareCr => "bare_cr",
@@ -140,6 +143,7 @@ impl fmt::Display for Error {
             Self::CodingRepeated => "there is more than one Transfer-Encoding",
             Self::CodingInHttp10 => "an HTTP/1.0 message has a Transfer-Encoding",
             Self::ChunkLength => "a chunk has no valid length",
+            Self::ChunkExtension => "what follows the length of a chunk is no extension",
             Self::ChunkExtensions => "the chunk extensions are too long",
             Self::ChunkEnd => "a chunk does not end where its length says",
             Self::BareCr => "a carriage return has no line feed behind it",

@@ -598,7 +598,8 @@ fn authority(target: &[u8]) -> Option<Range<usize>> {
         })?
         .len();
     let rest = &target[scheme..];
-    let ends = |byte: &u8| matches!(byte, b'/' | b'?' | b'#');
+    // A fragment behind it is part of it, and wrong there (RFC 9112 §3.2.2).
+    let ends = |byte: &u8| matches!(byte, b'/' | b'?');
     Some(scheme..scheme + rest.iter().position(ends).unwrap_or(rest.len()))
 }
 

@@ -28,11 +28,12 @@
 //! | Transfer-Encoding twice | 400 | 400 where chunked is not last (§6.3) |
 //! | Transfer-Encoding in HTTP/1.0 | 400 | faulty (§6.1) |
 //! | chunk extensions | ignored, limited | ignored, limited (§7.1.1) |
+//! | something else behind the length of a chunk; control characters in its extensions | 400 | not in the grammar (§7.1.1) |
 //! | a bare line feed or carriage return between chunks or in trailers | 400 | – |
 //! | HTTP/1.2 to 1.9 | taken as 1.1 | as 1.1 (RFC 9110 §2.5) |
 //! | other versions | 505 | 505 |
 //! | empty lines before a request | ignored | ignored (§2.2) |
-//! | `http://` without a host, another scheme, `*` or a path where the method does not allow it | 400 | 400 (§3.2) |
+//! | `http://` without a host or with a fragment behind it, another scheme, `*` or a path where the method does not allow it | 400 | 400 (§3.2) |
 //! | bytes above 127 in the target | passed | not in the grammar; every browser's users send them |
 //!
 //! # Limits

@@ -266,7 +266,7 @@ fn bodies_end_where_they_say() {
     let (messages, error) = requests(
         b"\r\n\r\nPOST /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello\
           POST /2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n\
-          00a ;x=\"y\"\r\n0123456789\r\n1\r\n\n\r\n0\r\nX: y\r\nZ:\r\n\r\n\
+          00a ;x=\"y; \\\"z\" ; v = w\r\n0123456789\r\n1 \t\r\n\n\r\n0;\r\nX: y\r\nZ:\r\n\r\n\
           POST /3 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n\
           GET /4 HTTP/1.1\r\nHost: x\r\n\r\n",
         &[],
@@ -332,6 +332,19 @@ fn bodies_that_could_be_read_in_two_ways_are_refused() {
         ("10000000000000000\r\n", Error::ChunkLength),
         ("5\n", Error::BareLf),
         ("5;a\n", Error::BareLf),
+        ("5 \n", Error::BareLf),
+        ("5;a=\"\n", Error::BareLf),
+        ("5 abc\r\n", Error::ChunkExtension),
+        ("5 5\r\n", Error::ChunkExtension),
+        ("0 x\r\n\r\n", Error::ChunkExtension),
+        ("5;\0\r\n", Error::ChunkExtension),
+        ("5;a\x0bb\r\n", Error::ChunkExtension),
+        ("5;a=\x0c\r\n", Error::ChunkExtension),
+        ("5;\x7f\r\n", Error::ChunkExtension),
+        ("5;a=b/c\r\n", Error::ChunkExtension),
+        ("5;a=\"b\r\n", Error::ChunkExtension),
+        ("5;a=\"\x01\"\r\n", Error::ChunkExtension),
+        ("5;a=\"\\\r\n", Error::ChunkExtension),
         ("5\r\r\n", Error::BareCr),
         ("5\r\nhello!\r\n", Error::ChunkEnd),
         ("5\r\nhello\n", Error::BareLf),

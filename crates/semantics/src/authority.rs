@@ -14,8 +14,8 @@ use std::{
 /// for upper case.
 ///
 /// # Errors
-/// [`BadHost`] if it is not a valid host (RFC 3986 §3.2.2), if it is empty, has only dots or two dots in a
-/// row, and if the port is not a number.
+/// [`BadHost`] if it is not a valid host (RFC 3986 §3.2.2; in brackets only an IPv6 address, without a zone), if it is
+/// empty, has only dots or two dots in a row, and if the port is not a number up to 65535.
 pub fn host_name(written: &[u8]) -> Result<Cow<'_, [u8]>, BadHost> {
     match plain_name(written) {
         Some(name) => Ok(Cow::Borrowed(name)),
@@ -26,15 +26,14 @@ pub fn host_name(written: &[u8]) -> Result<Cow<'_, [u8]>, BadHost> {
 /// As [`host_name`], for any text.
 fn any_name(written: &[u8]) -> Result<Cow<'_, [u8]>, BadHost> {
     let parts = Parts::of(written).ok_or(BadHost)?;
-    let is_port = parts
-        .port
-        .is_none_or(|digits| digits.iter().all(u8::is_ascii_digit));
+    let is_port = parts.port.is_none_or(is_port);
     let name = parts.host;
-    let is_name = if parts.is_literal() {
-        let address = &name[1..name.len() - 1];
-        !address.is_empty() && address.iter().all(|&b| b == b':' || is_host_byte(b))
-    } else {
-        name.iter().all(|&b| is_host_byte(b))
+    let is_name = match parts.is_literal() {
+        true => {
+            let address = std::str::from_utf8(&name[1..name.len() - 1]);
+            address.is_ok_and(|address| address.parse::<Ipv6Addr>().is_ok())
+        }
+        false => name.iter().all(|&b| is_host_byte(b)) && is_encoded_right(name),
     };
     let name = name.strip_suffix(b".").unwrap_or(name);
     let names_nobody =
@@ -46,6 +45,23 @@ fn any_name(written: &[u8]) -> Result<Cow<'_, [u8]>, BadHost> {
         return Ok(Cow::Owned(name.to_ascii_lowercase()));
     }
     Ok(Cow::Borrowed(name))
+}
+
+/// Digits, none of them too many: an empty port is the usual one (RFC 3986 §3.2.3).
+fn is_port(digits: &[u8]) -> bool {
+    let more = |port: u32, digit: &u8| match digit {
+        b'0'..=b'9' => Some(port * 10 + u32::from(digit - b'0')).filter(|port| *port <= 65_535),
+        _ => None,
+    };
+    digits.iter().try_fold(0, more).is_some()
+}
+
+/// Whether each percent sign begins an encoded byte.
+fn is_encoded_right(name: &[u8]) -> bool {
+    memchr::memchr_iter(b'%', name).all(|at| {
+        let digits = name.get(at + 1..at + 3);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    })
 }
 
 /// The host in lower case, without brackets and final dot, an address in canonical form (RFC 5952 §4; an IPv4-mapped
@@ -145,7 +161,7 @@ fn shown(text: &str) -> String {
     format!("{short:?}")
 }
 
-/// It is not a valid host (RFC 3986 §3.2.2), it is empty, has only dots or two dots in a row, or its port is not a number.
+/// It is no host: [`host_name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadHost;
 
@@ -260,8 +276,7 @@ fn plain_name(header: &[u8]) -> Option<&[u8]> {
             _ if after_dot => return None,
             Plain::Dot => after_dot = true,
             Plain::Colon => {
-                let is_port = header[at + 1..].iter().all(u8::is_ascii_digit);
-                return is_port.then_some(&header[..at]);
+                return is_port(&header[at + 1..]).then_some(&header[..at]);
             }
             Plain::Other => return None,
         }
@@ -291,7 +306,7 @@ static PLAIN: [Plain; 256] = {
     kinds
 };
 
-/// reg-name of RFC 3986 §3.2.2; a percent sign is an ordinary character.
+/// reg-name of RFC 3986 §3.2.2; an encoded byte stays as it is.
 fn is_host_byte(byte: u8) -> bool {
     HOST_BYTES[usize::from(byte)]
 }
@@ -359,6 +374,10 @@ mod tests {
             ("127.0.0.1:80", "127.0.0.1"),
             ("[::1]:80", "[::1]"),
             ("[FE80::1]", "[fe80::1]"),
+            ("[::ffff:192.0.2.1]:080", "[::ffff:192.0.2.1]"),
+            ("a%41_b:65535", "a%41_b"),
+            ("a:000080", "a"),
+            ("a:0", "a"),
         ] {
             let got = host_name(header.as_bytes()).unwrap();
             assert_eq!(String::from_utf8_lossy(&got), name, "{header}");
@@ -389,6 +408,27 @@ mod tests {
             "\u{fc}.example",
             "a[b]",
             "<a>",
+            "[zz]",
+            "[::::]",
+            "[%]",
+            "[::g]",
+            "[1.2.3.4]",
+            "[v1.a]",
+            "[fe80::1%25eth0]",
+            "[:::1]",
+            "[::1]:65536",
+            "[::1]:-1",
+            "a%zz",
+            "a%",
+            "a%4",
+            "a%4g.b",
+            "A%",
+            "a:99999",
+            "a:65536",
+            "A:65536",
+            "a:00000000000099999999999999999999",
+            "a:+1",
+            "a:8x",
         ] {
             assert_eq!(host_name(header.as_bytes()), Err(BadHost), "{header}");
         }

@@ -274,6 +274,14 @@ def malformed_heads(target):
         ("a pseudo-header field after others", head(more=[(b"a", b"b")], without=(b":path",)) + [(b":path", b"/text.txt")]),
         ("two hosts", head(more=[(b"host", b"other.test")])),
         ("user information", head((b":authority", b"user@main.test"), without=(b":authority",))),
+        *(
+            (f"{name} {host}", head((b":authority", host), without=(b":authority",)) if name == "authority"
+             else head(more=[(b"host", host)], without=(b":authority",)))
+            for host in (b"[zz]", b"[::::]", b"[%]", b"a%zz", b"a:99999", b"[::1]x", b"a..b", b"[fe80::1%25eth0]")
+            for name in ("authority", "host")
+        ),
+        ("If-None-Match twice", head(more=[(b"if-none-match", b'"a"'), (b"if-none-match", b'"b"')])),
+        ("Authorization twice", head(more=[(b"authorization", b"Basic YTpi"), (b"authorization", b"Basic YTpi")])),
         ("a name in capital letters", head(more=[(b"X-Upper", b"a")])),
         ("an empty name", head(more=[(b"", b"a")])),
         ("a name with a space", head(more=[(b"a b", b"a")])),

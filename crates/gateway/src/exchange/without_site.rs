@@ -8,7 +8,7 @@ use weir_http1::Name;
 use crate::{Gateway, record::Record, refusal::Refusal};
 
 use super::{
-    METHODS,
+    checks::METHODS,
     targets::{bare, unsaid},
 };
 

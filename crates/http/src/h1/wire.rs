@@ -13,7 +13,7 @@ use tokio::{
     task::coop,
 };
 use weir_http1::{
-    BodyLength, Error, Event, Expect, Limits, RequestHead, Version,
+    BodyLength, Error, Event, Expect, Limits, Name, RequestHead, Version,
     server::{self, Decoder, ResponseTo},
 };
 use weir_net::Socket;
@@ -432,8 +432,10 @@ fn read_head(decoder: &mut Decoder, input: &mut &[u8]) -> Result<Option<Whole>, 
                 RequestBody::new(&state, known)
             }
         };
+        let mut response_to = ResponseTo::from(&*head);
+        response_to.is_persistent &= !offers_what_may_follow(head, input);
         Ok(Some(Whole {
-            response_to: ResponseTo::from(&*head),
+            response_to,
             awaits_consent: head.expect() == Expect::Continue,
             request: Request {
                 head: take(head).map_err(Ending::Refused)?,
@@ -444,6 +446,17 @@ fn read_head(decoder: &mut Decoder, input: &mut &[u8]) -> Result<Option<Whole>, 
             },
         }))
     })
+}
+
+/// Whether a request offers another protocol, which it does not get, and what follows it may be of that protocol: the connection
+/// ends with the answer. A program in front could have taken the offer for accepted, and passes on what it has not looked at.
+/// Clients that offer HTTP/2 on every connection go on with HTTP/1, but have sent nothing behind the request. `behind`: what has
+/// come with it.
+fn offers_what_may_follow(head: &RequestHead, behind: &[u8]) -> bool {
+    head.is_upgrade()
+        && ((!behind.is_empty() && !head.has_body())
+            || (head.fields().tokens(Name::Upgrade))
+                .any(|token| !token.eq_ignore_ascii_case(b"h2c")))
 }
 
 /// Gives the steps what there is of a body. Returns whether they have something to do.
