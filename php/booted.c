@@ -9,7 +9,8 @@
  * So what the script does after handle_request has returned is not part of the client's time, and the gateway sends no
  * request until that is done.
  *
- * An exception that the function does not catch, and exit(), end the request only. After a fatal error PHP cannot go on:
+ * An exception that the function does not catch, and exit(), end the request only. But if nothing was answered before exit(),
+ * the script ends with it: what its objects say then is the answer. After a fatal error PHP cannot go on:
  * the process ends after the answer, and the pool starts another one.
  */
 #include "booted.h"
@@ -248,6 +249,42 @@ static void end_request(void)
 	booted_open_gap();
 }
 
+static bool has_output(void)
+{
+	for (int at = 0; at < zend_stack_count(&OG(handlers)); at++) {
+		php_output_handler **handlers = zend_stack_base(&OG(handlers));
+		if (handlers[at]->buffer.used) {
+			return true;
+		}
+	}
+	return SG(headers_sent);
+}
+
+/*
+ * Whether exit() ends the request without an answer. In a script that does not stay, destructors come next, and tools
+ * like Symfony's dump() show their page there. Here, objects stay for the next request, unless the script ends.
+ */
+static bool has_left_without_answer(void)
+{
+	int status = SG(sapi_headers).http_response_code;
+	return (status == 200 || status >= 500) && !SG(request_info).headers_only && !has_output();
+}
+
+/* After the function. Returns false if the script is to end with the request. */
+static bool leave_function(void)
+{
+	if (EG(exception) && zend_is_unwind_exit(EG(exception)) && has_left_without_answer()) {
+		booted_settle_exception();
+		booted_call_shutdown_functions();
+		if (has_left_without_answer()) {
+			zend_throw_unwind_exit();
+			return false;
+		}
+	}
+	booted_settle_exception();
+	return true;
+}
+
 /* ---- the loop ---- */
 
 /* OPcache clears its memory only when no process uses it; these use it as long as they live. */
@@ -361,7 +398,9 @@ bool booted_handle_request(zend_fcall_info *function, zend_fcall_info_cache *cac
 		zend_call_function(function, cache);
 		/* First this: it may call a destructor, which may throw. */
 		zval_ptr_dtor(&result);
-		booted_settle_exception();
+		if (!leave_function()) {
+			return true;
+		}
 		end_request();
 		return true;
 	}
@@ -437,6 +476,7 @@ static void end_script(void)
 	php_request_shutdown(NULL);
 	if (was_in_request) {
 		send_end();
+		stream_flush();
 	}
 	SG(server_context) = NULL;
 }

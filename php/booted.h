@@ -62,8 +62,11 @@ void booted_settle_exception(void);
 /* Starts what belongs to a request. The parameters have arrived. Returns false after a fatal error. */
 bool booted_open_request(void);
 
-/* The request ends in a fatal error, and the process with it: what was registered at the boot is PHP's again. */
+/* The script ends, in a request or behind it: what was registered at the boot is PHP's again. */
 void booted_give_up_request(void);
+
+/* Calls what the request has registered with register_shutdown_function(), once. */
+void booted_call_shutdown_functions(void);
 
 /* Ends what belongs to a request, with its output. */
 void booted_close_request(void);

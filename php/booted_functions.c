@@ -8,9 +8,9 @@
 #include "zend_constants.h"
 #include "zend_smart_str.h"
 
-#include "fastcgi.h"
 #include "functions.h"
 #include "log.h"
+#include "sapi.h"
 #include "say.h"
 
 /* frankenphp_handle_request(callable $callback): bool */
@@ -61,15 +61,10 @@ static PHP_FUNCTION(headers_send)
 		Z_PARAM_OPTIONAL
 		Z_PARAM_LONG(status)
 	ZEND_PARSE_PARAMETERS_END();
-	int before = SG(sapi_headers).http_response_code;
-	SG(sapi_headers).http_response_code = (int)status;
 	if (status >= 100 && status < 200) {
-		int result = SG(headers_sent) ? SAPI_HEADER_SEND_FAILED : sapi_module.send_headers(&SG(sapi_headers));
-		SG(sapi_headers).http_response_code = before;
-		/* It is of use only if it is there before the answer. */
-		stream_flush();
-		RETURN_LONG(result);
+		RETURN_LONG(sapi_send_interim((int)status));
 	}
+	SG(sapi_headers).http_response_code = (int)status;
 	RETURN_LONG(sapi_send_headers());
 }
 

@@ -101,13 +101,17 @@ static void import_globals(void)
 	} ZEND_HASH_FOREACH_END();
 }
 
+/* Resources with lower numbers are of the boot, and stay. */
+static zend_long first_of_requests;
+
 /* A php://input that is still open; NULL: there is none. */
 static zend_resource *open_input(void)
 {
 	int kind = php_file_le_stream();
 	zend_resource *resource;
 	ZEND_HASH_FOREACH_PTR(&EG(regular_list), resource) {
-		php_stream *stream = resource->type == kind ? resource->ptr : NULL;
+		bool is_stream = resource->type == kind && resource->handle >= first_of_requests;
+		php_stream *stream = is_stream ? resource->ptr : NULL;
 		if (stream && strcmp(stream->ops->label, "Input") == 0) {
 			return resource;
 		}
@@ -128,6 +132,17 @@ static void close_input(void)
 	}
 	SG(request_info).request_body = NULL;
 	php_stream_close(body);
+}
+
+/* One that the boot has opened stays: it has nothing of a client, and the application may have kept it. */
+static void leave_input_of_boot(void)
+{
+	if (open_input()) {
+		/* What it reads from stays with it. */
+		SG(request_info).request_body = NULL;
+	}
+	close_input();
+	first_of_requests = zend_hash_next_free_element(&EG(regular_list));
 }
 
 /* ---- sessions ---- */
@@ -228,20 +243,20 @@ void booted_settle_exception(void)
 	}
 }
 
-static void call_shutdown_functions(void)
+void booted_call_shutdown_functions(void)
 {
 	if (BG(user_shutdown_function_names)) {
 		php_call_shutdown_functions();
 		booted_settle_exception();
 		php_free_shutdown_functions();
 	}
-	BG(user_shutdown_function_names) = shutdown_functions_of_boot;
-	shutdown_functions_of_boot = NULL;
 }
 
 void booted_give_up_request(void)
 {
-	call_shutdown_functions();
+	booted_call_shutdown_functions();
+	BG(user_shutdown_function_names) = shutdown_functions_of_boot;
+	shutdown_functions_of_boot = NULL;
 }
 
 /* ---- between requests ---- */
@@ -347,7 +362,7 @@ bool booted_open_request(void)
 void booted_close_request(void)
 {
 	if (booted_keeps_settings()) {
-		call_shutdown_functions();
+		booted_give_up_request();
 	}
 	zend_try {
 		php_output_end_all();
@@ -358,7 +373,11 @@ void booted_close_request(void)
 	booted_settle_exception();
 	end_output();
 	/* Functions of a filter on php://input may throw, too. */
-	close_input();
+	if (booted_keeps_settings()) {
+		close_input();
+	} else {
+		leave_input_of_boot();
+	}
 	booted_settle_exception();
 	if (SG(request_info).path_translated) {
 		efree(SG(request_info).path_translated);

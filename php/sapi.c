@@ -105,6 +105,9 @@ static const char *reason_of(int code)
 	return NULL;
 }
 
+/* A head before the final one is being sent. */
+static bool is_interim;
+
 /*
  * Writes the status line if one is needed. Returns its length, else 0. A line that the script set with header("HTTP/1.1
  * 404 Gone fishing") sets the reason; a "Status:" header is sent unchanged.
@@ -123,7 +126,7 @@ static size_t status_line(sapi_headers_struct *headers, char *line, size_t size,
 	} else if (space && space - given >= 5 && strncasecmp(given, "HTTP/", 5) == 0) {
 		length = snprintf(line, size, "Status:%s", space);
 		*code = atoi(space + 1);
-	} else if (has_status_header(headers)) {
+	} else if (!is_interim && has_status_header(headers)) {
 		return 0;
 	} else {
 		const char *reason = reason_of(*code);
@@ -140,6 +143,10 @@ static int send_headers(sapi_headers_struct *headers)
 	}
 	char line[MAX_STATUS_LINE];
 	int code = SG(sapi_headers).http_response_code;
+	if (code >= 100 && code < 200 && !is_interim && booted_has_application()) {
+		/* No answer ends with such a head: it is one before the answer. */
+		code = 200;
+	}
 	size_t length = status_line(headers, line, sizeof line, &code);
 	bool status_sent = length > 0;
 	if (status_sent) {
@@ -161,6 +168,27 @@ static int send_headers(sapi_headers_struct *headers)
 	}
 	stream_write(RECORD_STDOUT, "\r\n", 2);
 	return SAPI_HEADER_SENT_SUCCESSFULLY;
+}
+
+int sapi_send_interim(int status)
+{
+	sapi_headers_struct *headers = &SG(sapi_headers);
+	int final_status = headers->http_response_code;
+	char *final_line = headers->http_status_line;
+	if (SG(headers_sent)) {
+		return SAPI_HEADER_SEND_FAILED;
+	}
+	/* What the script has said of the final head's status is not for this one. */
+	headers->http_response_code = status;
+	headers->http_status_line = NULL;
+	is_interim = true;
+	int result = send_headers(headers);
+	is_interim = false;
+	headers->http_response_code = final_status;
+	headers->http_status_line = final_line;
+	/* It is of use only if it is there before the answer. */
+	stream_flush();
+	return result;
 }
 
 /* ---- input ---- */
@@ -371,6 +399,18 @@ static void load_variables(zval *variables)
 	import_params(variables, -1);
 }
 
+/* FrankenPHP has these in each request. Its REMOTE_USER may be anybody's: nobody has looked at the password. */
+static void register_as_in_worker_mode(zval *variables)
+{
+	static const char *const always[] = {"PATH_INFO", "AUTH_TYPE"};
+	php_register_variable_safe("FRANKENPHP_WORKER", "1", 1, variables);
+	for (size_t at = 0; !booted_is_outside() && at < sizeof always / sizeof *always; at++) {
+		if (!zend_hash_str_exists(Z_ARRVAL_P(variables), always[at], strlen(always[at]))) {
+			php_register_variable_safe(always[at], "", 0, variables);
+		}
+	}
+}
+
 static void register_server_variables(zval *variables)
 {
 	php_import_environment_variables(variables);
@@ -383,7 +423,7 @@ static void register_server_variables(zval *variables)
 	}
 	efree(self);
 	if (booted_has_application()) {
-		php_register_variable_safe("FRANKENPHP_WORKER", "1", 1, variables);
+		register_as_in_worker_mode(variables);
 	}
 }
 

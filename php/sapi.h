@@ -35,6 +35,9 @@ void sapi_serve(void);
 /* Resets the state of the previous request. */
 void sapi_begin_request(void);
 
+/* Sends the headers so far with an informational status, which others may follow. Returns as SAPI_HEADER_*. */
+int sapi_send_interim(int status);
+
 /*
  * Waits for the whole body before its script runs. PHP itself has read that of most POST requests. Of others, what does not
  * fit into the stream's buffer goes to a temporary file; BODY_IS_LONG: it could not be written.

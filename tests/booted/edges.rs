@@ -144,6 +144,43 @@ fn an_early_hint_leaves_at_once() {
     assert_eq!(client.response().expect(200).text(), "answer");
 }
 
+/// What the script has said of the final status is not for the heads before, and is not lost by them.
+#[test]
+fn interim_heads_leave_the_final_head_as_it_is() {
+    let code = "'said' => function () {
+            eval($_GET['say']);
+            header('X-Kept: yes');
+            foreach (explode(',', $_GET['interim']) as $status) { headers_send((int) $status); }
+            echo 'answer';
+        },";
+    let weir = booted("max_children = 1\n", "", code).start();
+    for (say, status) in [
+        ("", 200),
+        ("header('HTTP/1.1 404 Gone fishing');", 404),
+        ("header('HTTP/1.0 410 Gone');", 410),
+        ("header('HTTP/1.1 201 Created', true, 201);", 201),
+        ("header('Status: 403 No');", 403),
+        ("http_response_code(503);", 503),
+        ("header('Location: /x');", 302),
+        // No answer ends with a status of this kind.
+        ("http_response_code(103);", 200),
+        ("header('HTTP/1.1 150 Odd');", 200),
+    ] {
+        for interim in ["103", "102", "103,103", "199", "100"] {
+            let say: String = say.bytes().map(|byte| format!("%{byte:02x}")).collect();
+            let answer = weir.get(&format!("/said?say={say}&interim={interim}"));
+            assert_eq!(answer.header("x-kept"), Some("yes"), "{say} {interim}");
+            assert_eq!(answer.status, status, "{say} {interim}");
+            assert_eq!(answer.text(), "answer", "{say} {interim}");
+            let heads = answer.interim.iter().map(|head| head.status.to_string());
+            let heads = heads.collect::<Vec<_>>().join(",");
+            // weir itself says when the body is wanted.
+            let expected = if interim == "100" { "" } else { interim };
+            assert_eq!(heads, expected, "{say} {interim}");
+        }
+    }
+}
+
 /// A script can write to all pipes of its process: with FFI, or with libraries that open /proc/self/fd themselves, as libcurl does for
 /// an upload to file:. What it writes costs its own pool's processes time, and not the manager, which is there for all pools.
 #[test]

@@ -11,7 +11,7 @@ use std::{
 use rustix::process::Signal;
 use weir_test::{Setup, goes_on_as_root, wait_until};
 
-use super::{booted, pool, site, text};
+use super::{booted, pool, post, site, text};
 
 const ONE: &str = "max_children = 1\n";
 
@@ -62,6 +62,59 @@ fn the_boot_knows_the_variables_of_drivers_and_nothing_of_a_client() {
         assert!(!now[key].is_null(), "{key}");
     }
     assert_eq!(text(&weir, "/functions"), "[\"fpm-fcgi\",true,true,4]");
+}
+
+/// Symfony's dump() in development: a collector keeps what was dumped, and shows it in its destructor if nobody has fetched it.
+#[test]
+fn what_objects_say_after_exit_without_an_answer_is_the_answer() {
+    let boot = "class Collector {
+            public $kept = [];
+            function __destruct() { echo implode(' ', $this->kept); }
+        }
+        $collector = new Collector;
+        ob_start();";
+    let code = "'dump' => function () use ($collector) { $collector->kept[] = 'dumped'; exit; },
+        'dd' => function () use ($collector) { header('HTTP/1.1 500 Internal Server Error'); $collector->kept[] = 'dumped'; exit(1); },
+        'nested' => function () use ($collector) { ob_start(); ob_start(); $collector->kept[] = 'dumped'; exit(1); },
+        'printed' => function () { header('HTTP/1.1 500 Internal Server Error'); ob_start(); echo 'printed'; exit(1); },
+        'shutdown' => function () { register_shutdown_function(function () { echo 'at the end'; }); exit; },
+        'redirect' => function () { header('Location: /x'); exit; },
+        'none' => function () { http_response_code(204); exit; },
+        'said' => function () use ($collector) { echo 'said'; exit; },";
+    let weir = booted(ONE, boot, code).start();
+    for (path, status, answer, stays) in [
+        ("/dump", 200, "dumped", false),
+        ("/dd", 500, "dumped", false),
+        ("/nested", 200, "dumped", false),
+        ("/printed", 500, "printed", true),
+        ("/shutdown", 200, "at the end", true),
+        ("/redirect", 302, "", true),
+        ("/none", 204, "", true),
+        ("/said", 200, "said", true),
+    ] {
+        for _ in 0..6 {
+            let pid = text(&weir, "/pid");
+            assert_eq!(weir.get(path).expect(status).text(), answer, "{path}");
+            assert_eq!(text(&weir, "/pid") == pid, stays, "{path}");
+        }
+    }
+}
+
+/// As in FrankenPHP.
+#[test]
+fn what_drivers_expect_of_a_worker_is_there() {
+    let boot = "$input = fopen('php://input', 'r');";
+    let code = "'input' => function () use ($input) { echo var_export(stream_is_local($input), true), file_get_contents('php://input'); },
+        'server' => function () { echo json_encode([$_SERVER['PATH_INFO'], $_SERVER['AUTH_TYPE'], $_SERVER['REMOTE_USER'] ?? null]); },";
+    let weir = booted(ONE, boot, code).start();
+    for _ in 0..3 {
+        let answer = post(&weir, "/input", "text/plain", b" body").expect(200);
+        assert_eq!(answer.text(), "true body");
+        // Credentials that nobody has checked name nobody.
+        let asked = [("Authorization", "Basic a2V2aW46cGFzc3dvcmQ=")];
+        let answer = weir.request("GET", "/server", &asked, b"").expect(200);
+        assert_eq!(answer.text(), r#"["","",null]"#);
+    }
 }
 
 #[test]

@@ -90,7 +90,7 @@ const PROBES: &[(&str, &str, &str, Next)] = &[
 /// How the request ends that has changed something.
 const ENDS: &[(&str, &str)] = &[
     ("returns", ""),
-    ("exits", "exit(3);"),
+    ("exits", "echo 'bye'; exit(3);"),
     ("throws", "throw new RuntimeException('on purpose');"),
     (
         "exits in a function for the end",
