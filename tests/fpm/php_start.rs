@@ -2,7 +2,10 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use crate::support::{PHP_FPM, Place, Running, is_root, say};
+use crate::{
+    starts::configuration,
+    support::{PHP_FPM, Place, Running, get, is_root, say},
+};
 
 /// The messages of PHP's start come before all others. If PHP cannot start, php-fpm does not start either.
 #[test]
@@ -67,6 +70,30 @@ fn what_php_says_at_its_start_is_told_and_a_fatal_error_ends_it() {
 }
 
 /// php.ini is valid, but the pool's own settings prevent the start of its PHP.
+#[test]
+fn each_extension_of_the_command_line_and_the_pool_is_loaded() {
+    let pool = "php_admin_value[extension] = ctype\nphp_admin_value[extension] = tokenizer\n\
+                php_value[extension] = exif\nphp_value[extension] = calendar";
+    let found = [false, true].map(|weir| {
+        let place = Place::new();
+        place.write("php-fpm.conf", configuration("", pool));
+        let names = "posix shmop sysvsem ctype tokenizer exif calendar sockets";
+        let script = format!(
+            "<?php echo json_encode(array_filter(explode(' ', '{names}'), 'extension_loaded'));"
+        );
+        let script = place.write("a.php", script);
+        let program = if weir { place.weir() } else { PHP_FPM.clone() };
+        let arguments = ["posix", "shmop", "sysvsem"].map(|name| format!("extension={name}"));
+        let mut arguments: Vec<&str> = arguments.iter().flat_map(|s| ["-d", s]).collect();
+        arguments.push("-n");
+        let _running = Running::start(&program, &place, &arguments);
+        let answer = get(&place.path("fpm.sock"), &script, "/a.php").out;
+        answer.rsplit("\r\n").next().unwrap_or_default().to_owned()
+    });
+    assert_eq!(found[1], found[0]);
+    assert!(found[1].ends_with("\"calendar\"]"), "{found:?}");
+}
+
 #[test]
 fn a_pool_whose_php_cannot_start_is_never_ready() {
     let user = if is_root() { "user = www-data" } else { "" };

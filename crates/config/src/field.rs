@@ -442,13 +442,18 @@ fn not_empty<T>(list: &[T], show: impl Fn(&[T]) -> String) -> Option<String> {
     (!list.is_empty()).then(|| show(list))
 }
 
-/// Pairs as an inline table; none if there are no pairs.
+/// Pairs as an inline table; none if there are no pairs. A name of several pairs has a list.
 pub(crate) fn table<T>(pairs: &[(String, T)], show: impl Fn(&T) -> String) -> Option<String> {
-    inline_table(
-        pairs
-            .iter()
-            .map(|(name, value)| format!("{} = {}", bare(name), show(value))),
-    )
+    let is_first = |at: usize, name: &str| pairs[..at].iter().all(|(before, _)| before != name);
+    let firsts = (pairs.iter().enumerate()).filter(|(at, (name, _))| is_first(*at, name));
+    inline_table(firsts.map(|(at, (name, value))| {
+        let others = pairs[at + 1..].iter().filter(|(other, _)| other == name);
+        let others: Vec<String> = others.map(|(_, other)| show(other)).collect();
+        match &others[..] {
+            [] => format!("{} = {}", bare(name), show(value)),
+            _ => format!("{} = [{}, {}]", bare(name), show(value), others.join(", ")),
+        }
+    }))
 }
 
 fn inline_table(pairs: impl Iterator<Item = String>) -> Option<String> {

@@ -18,7 +18,7 @@ use core::ops::{Range, RangeInclusive};
 
 use toml::{
     Spanned,
-    de::{DeTable, DeValue},
+    de::{DeString, DeTable, DeValue},
 };
 
 use crate::{
@@ -594,6 +594,21 @@ impl Reader<'_> {
                     fine &= self.php_settings(&format!("{name}."), inner, settings);
                     continue;
                 }
+                // The only ones that PHP does not replace by the next of that name.
+                DeValue::Array(list) if name == "extension" || name == "zend_extension" => {
+                    let names: Option<Vec<_>> =
+                        list.iter().map(|item| item.get_ref().as_str()).collect();
+                    let Some(names) = names else {
+                        let message = format!("`{name}` takes a text or a list of texts");
+                        self.sink.error(value.span(), message, "");
+                        fine = false;
+                        continue;
+                    };
+                    for text in names {
+                        fine &= self.php_setting((&name, text), (key, value), settings);
+                    }
+                    continue;
+                }
                 DeValue::String(text) => text.to_string(),
                 DeValue::Boolean(true) => "1".into(),
                 DeValue::Boolean(false) => "0".into(),
@@ -609,16 +624,27 @@ impl Reader<'_> {
                     continue;
                 }
             };
-            match texts::php_setting(&name, &text) {
-                Ok(()) => settings.push((name, text, key.span())),
-                Err(Wrong { message, hint }) => {
-                    self.sink
-                        .error(key.span().start..value.span().end, message, hint);
-                    fine = false;
-                }
-            }
+            fine &= self.php_setting((&name, &text), (key, value), settings);
         }
         fine
+    }
+
+    /// Checks one setting.
+    fn php_setting(
+        &mut self,
+        (name, text): (&str, &str),
+        (key, value): (&Spanned<DeString<'_>>, &Node<'_>),
+        settings: &mut Vec<(String, String, Range<usize>)>,
+    ) -> bool {
+        match texts::php_setting(name, text) {
+            Ok(()) => settings.push((name.to_owned(), text.to_owned(), key.span())),
+            Err(Wrong { message, hint }) => {
+                let place = key.span().start..value.span().end;
+                self.sink.error(place, message, hint);
+                return false;
+            }
+        }
+        true
     }
 
     fn priority(&mut self, kind: &Kind, node: &Node<'_>) -> Option<u64> {

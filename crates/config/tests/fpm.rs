@@ -98,7 +98,7 @@ retries = 0
 crash_limit = 0
 self_call_workers = 0
 limit_extensions = [".php", ".phar"]
-env = { "USER" = "shop", "HOME" = "/srv/shop" }
+env = { USER = "shop", HOME = "/srv/shop" }
 
 [pool."www".queue]
 timeout = "1d"
@@ -223,6 +223,7 @@ php_admin_flag[log_errors] = on
     assert_eq!(php.slowlog_timeout, Duration::from_secs(5));
     assert_eq!(php.slowlog_depth, 10);
     assert!(php.dumpable);
+    assert_eq!(php.idle_timeout, Duration::ZERO, "OPcache and APCu stay");
     assert_eq!(php.apparmor_hat.as_deref(), Some("shop"));
     let setting = |name: &str| {
         let settings: Vec<_> = php.settings.iter().filter(|s| s.name == name).collect();
@@ -411,6 +412,8 @@ fn the_command_line_has_its_say() {
             ("a.b".into(), "1".into()),
             ("a.b".into(), "2".into()),
             ("zend_extension".into(), "x".into()),
+            ("extension".into(), "ffi".into()),
+            ("extension".into(), "posix".into()),
         ],
         listens: false,
     };
@@ -435,7 +438,9 @@ fn the_command_line_has_its_say() {
         php.define,
         [
             ("a.b".to_owned(), "2".to_owned()),
-            ("zend_extension".to_owned(), "x".to_owned())
+            ("zend_extension".to_owned(), "x".to_owned()),
+            ("extension".to_owned(), "ffi".to_owned()),
+            ("extension".to_owned(), "posix".to_owned()),
         ]
     );
 }

@@ -17,6 +17,7 @@ use super::{
     directives::{Global, Pm, Pool, UNSET_PRIORITY},
 };
 use crate::{
+    field::table,
     rows::log::FACILITIES,
     texts::{SOCKET_PATH_MAX, quote},
 };
@@ -432,6 +433,8 @@ impl Writer<'_> {
             }
             Pm::OnDemand => {
                 self.seconds("process_idle_timeout", pool.pm_process_idle_timeout);
+                // PHP-FPM keeps what OPcache and APCu have in memory while no worker runs.
+                self.line("master_idle_timeout", "\"0\"");
             }
         }
         self.count("max_requests", pool.pm_max_requests);
@@ -550,7 +553,7 @@ impl Writer<'_> {
                 (name.clone(), value)
             })
             .collect();
-        pairs.extend(first_written(&env));
+        pairs.extend(first_written(&env, |_| false));
         self.pairs("env", &pairs);
     }
 
@@ -559,24 +562,11 @@ impl Writer<'_> {
             ("php_value", &pool.php_values),
             ("php_admin_value", &pool.php_admin_values),
         ] {
-            let values = first_written(values);
-            for (name, _) in &values {
-                let count = pool.php_values.iter().chain(&pool.php_admin_values);
-                let count = count.filter(|(written, _)| written == name).count();
-                if count > 1 && name.ends_with("extension") {
-                    let text = format!(
-                        "[pool {}] {key}[{name}] is written more than once: only one of them is loaded; \
-                         php.ini takes several",
-                        pool.name
-                    );
-                    self.said.push(Message::new(Level::Warning, text));
-                }
-            }
-            self.pairs(key, &values);
+            self.pairs(key, &first_written(values, is_extension));
         }
         let mut defines: Vec<(String, String)> = Vec::new();
         for (name, value) in &start.defines {
-            defines.retain(|(known, _)| known != name);
+            defines.retain(|(known, _)| known != name || is_extension(name));
             defines.push((name.clone(), value.clone()));
         }
         self.pairs("php_define", &defines);
@@ -606,14 +596,9 @@ impl Writer<'_> {
     }
 
     fn pairs(&mut self, key: &str, values: &[(String, String)]) {
-        if values.is_empty() {
-            return;
+        if let Some(table) = table(values, |value| quote(value)) {
+            self.line(key, table);
         }
-        let pairs: Vec<String> = values
-            .iter()
-            .map(|(name, value)| format!("{} = {}", quote(name), quote(value)))
-            .collect();
-        self.line(key, format_args!("{{ {} }}", pairs.join(", ")));
     }
 
     /// Zero means the default in both programs. A number above weir's maximum has the effect of no limit.
@@ -699,15 +684,24 @@ fn list(value: &Option<String>, separator: char) -> Vec<&str> {
 }
 
 /// Each name once, in the order in which PHP-FPM applies them. If a name is written twice, the first in this list
-/// wins.
-fn first_written(values: &[(String, String)]) -> Vec<(String, String)> {
+/// wins, unless all count.
+fn first_written(
+    values: &[(String, String)],
+    all_count: impl Fn(&str) -> bool,
+) -> Vec<(String, String)> {
     let mut kept: Vec<(String, String)> = Vec::new();
     for (at, (name, value)) in values.iter().enumerate() {
-        if values[at + 1..].iter().all(|(later, _)| later != name) {
+        let is_last = values[at + 1..].iter().all(|(later, _)| later != name);
+        if is_last || all_count(name) {
             kept.push((name.clone(), value.clone()));
         }
     }
     kept
+}
+
+/// PHP loads each of them.
+fn is_extension(setting: &str) -> bool {
+    matches!(setting, "extension" | "zend_extension")
 }
 
 fn first_set(pool: i32, global: i32) -> i32 {

@@ -28,7 +28,7 @@ pub(super) const POOL: &[Row] = &[
     key(&[Pool], "php_admin_flag", Kind::PhpFlags, Absent("none"),
         "The same for on/off settings (php).").only(&["php"]),
     key(&[Pool], "php_define", Kind::PhpIni, Absent("none"),
-        "PHP settings that replace those of php.ini, as with `php -d`; also settings that PHP reads only at its start, such as `opcache.memory_consumption` (php).").only(&["php"]),
+        "PHP settings that replace those of php.ini, as with `php -d`; also settings that PHP reads only at its start, such as `opcache.memory_consumption`, or `extension = [\"ffi\", \"sockets\"]` (php).").only(&["php"]),
     key(&[Pool], "opcache_memory", Kind::Size { min: 8 << 20, max: 1 << 40 }, Absent("`opcache.memory_consumption` of php.ini, 128M without it"),
         "Memory for OPcache, which all workers of the pool share: `\"64M\"`, whole megabytes. It is taken when PHP is loaded (php).").only(&["php"]),
     key(&[Pool], "worker", Kind::Path, Absent("none: each request starts the application anew"),
