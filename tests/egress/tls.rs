@@ -43,12 +43,15 @@ fn certificates_that_are_wrong_are_refused_and_others_are_called() {
     let others = Authority::new();
     let stranger = Oddity::tls(&others.server(&["DNS:stranger.test"]), &[], hello);
     let client = Oddity::tls(&mine.client("client.test"), &[], hello);
+    // What openssl req -x509 makes.
+    let issuer = Oddity::tls(&mine.itself(), &[], hello);
     let sidecar = outward
         .name("good.test", good.address())
         .name("expired.test", expired.address())
         .name("other.test", other.address())
         .name("stranger.test", stranger.address())
         .name("client.test", client.address())
+        .name("issuer.test", issuer.address())
         .start();
     for (name, origin, cause, mend) in [
         (
@@ -69,6 +72,12 @@ fn certificates_that_are_wrong_are_refused_and_others_are_called() {
             &client,
             "not valid for servers",
             "another one",
+        ),
+        (
+            "issuer.test",
+            &issuer,
+            "is that of an authority (CA:TRUE)",
+            "basicConstraints=critical,CA:FALSE",
         ),
     ] {
         let answer = sidecar.get(&path(name, origin)).expect(502);

@@ -53,7 +53,7 @@ impl Rules {
                 match rules.clone().next() {
                     Some(_) if rules.clone().any(|rule| who.is_of(&rule.pools)) => return Ok(()),
                     Some(_) => not_of(rules, origin, who),
-                    None => self.no_tunnel(origin),
+                    None => self.no_tunnel(target),
                 }
             }
             Form::Path | Form::Proxy => {
@@ -67,7 +67,7 @@ impl Rules {
                 match rules.clone().next() {
                     Some(_) if rules.any(|rule| who.is_of(&rule.pools)) => return Ok(()),
                     Some(_) => not_of(self.allow.iter().filter(|rule| allows(rule)), origin, who),
-                    None => self.no_call(origin, path, method),
+                    None => self.no_call(target, method),
                 }
             }
         };
@@ -146,10 +146,7 @@ impl Rules {
         if scheme == Scheme::Https {
             return (scheme, port);
         }
-        let secure = match port == Scheme::Http.default_port() {
-            true => Scheme::Https.default_port(),
-            false => port,
-        };
+        let secure = secure_port(port);
         // A pattern may be written with the called scheme, or with the resulting one.
         let means = |pattern: &OriginPattern| {
             let port = match pattern.scheme {
@@ -165,14 +162,15 @@ impl Rules {
     }
 
     /// The message if no rule allows a call.
-    fn no_call(&self, origin: &Origin, path: &str, method: &Method) -> String {
+    fn no_call(&self, target: &Target, method: &Method) -> String {
+        let (origin, path) = (&target.origin, target.path.path());
         let of_origin = || {
             self.allow
                 .iter()
                 .filter(|rule| is_for(&rule.origin, origin))
         };
         if of_origin().next().is_none() {
-            return self.no_rule(origin);
+            return self.no_rule(target);
         }
         let of_path: Vec<_> = of_origin()
             .filter(|rule| beneath(path, &rule.path).is_ok())
@@ -213,7 +211,8 @@ impl Rules {
     }
 
     /// The message if no rule allows a tunnel.
-    fn no_tunnel(&self, origin: &Origin) -> String {
+    fn no_tunnel(&self, target: &Target) -> String {
+        let origin = &target.origin;
         let named = |rule: &AllowRule| {
             is_host(&rule.origin.host, &origin.host) && is_port(&rule.origin, origin.port)
         };
@@ -223,12 +222,13 @@ impl Rules {
                  a path, and without methods or with CONNECT in them",
                 origin.host, origin.port
             ),
-            false => self.no_rule(origin),
+            false => self.no_rule(target),
         }
     }
 
     /// The message if no rule names the origin.
-    fn no_rule(&self, origin: &Origin) -> String {
+    fn no_rule(&self, target: &Target) -> String {
+        let origin = &target.origin;
         let of_host = |rule: &&AllowRule| is_host(&rule.origin.host, &origin.host);
         let others = self.allow.iter().filter(of_host).map(|rule| {
             let scheme = rule.origin.scheme;
@@ -243,7 +243,22 @@ impl Rules {
             Scheme::Https => origin.authority(),
             Scheme::Http => origin.to_string(),
         };
+        if target.form == Form::Proxy && origin.scheme == Scheme::Http {
+            let is_secure = |rule: &AllowRule| rule.origin.scheme == Scheme::Https;
+            let by_tls = self
+                .allow
+                .iter()
+                .any(|rule| of_host(&rule) && is_secure(rule));
+            if by_tls || TLS_PORTS.contains(&origin.port) {
+                return self.not_upgraded(origin);
+            }
+        }
         match others.is_empty() {
+            true if target.form == Form::Path && !is_a_host_of_others(&origin.host) => format!(
+                "the path of the call begins with {:?}, where weir expects a host: write /HOST/{}. If the client joins paths to a base URL \
+                 (base_uri of Guzzle), end that with a slash and begin paths without one. If this is a host, add {new:?} to [egress] allow",
+                origin.host, origin.host
+            ),
             true => format!(
                 "{} is not in [egress] allow; add {new:?} to allow it",
                 origin.host
@@ -254,7 +269,44 @@ impl Rules {
             ),
         }
     }
+
+    /// The message for a call by http as through a proxy, of a host that takes TLS.
+    fn not_upgraded(&self, origin: &Origin) -> String {
+        let host = match origin.port == Scheme::Http.default_port() {
+            true => origin.host.clone(),
+            false => origin.authority(),
+        };
+        let secure = Origin {
+            scheme: Scheme::Https,
+            host: origin.host.clone(),
+            port: secure_port(origin.port),
+        };
+        let also = match self.allow.iter().any(|rule| is_for(&rule.origin, &secure)) {
+            true => String::new(),
+            false => format!(", and {:?} to allow", secure.authority()),
+        };
+        format!(
+            "{origin} was called without TLS, which [egress] allow does not allow. A client with http_proxy writes http:// so that weir sees its calls: \
+             add {host:?} to upgrade in [egress]{also}; weir then calls {secure}"
+        )
+    }
 }
+
+/// The port of a call by https that was one by http.
+fn secure_port(port: u16) -> u16 {
+    match port == Scheme::Http.default_port() {
+        true => Scheme::Https.default_port(),
+        false => port,
+    }
+}
+
+/// Whether a name can be that of another machine, and not a part of a path.
+fn is_a_host_of_others(host: &str) -> bool {
+    host.contains(['.', ':', '[']) || host == "localhost"
+}
+
+/// Ports that nearly always take TLS.
+const TLS_PORTS: [u16; 2] = [443, 8443];
 
 /// The caller, as far as the kernel tells.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

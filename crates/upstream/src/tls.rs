@@ -277,6 +277,12 @@ fn wrong(error: &CertificateError) -> (String, &'static str) {
             "cannot be read".to_owned(),
             "its operator must get another one",
         ),
+        // webpki has no variant of its own for this in rustls's error.
+        other if other.to_string().contains("CaUsedAsEndEntity") => (
+            "is that of an authority (CA:TRUE), which a server cannot use".to_owned(),
+            "openssl req -x509 makes such certificates unless it is told -addext basicConstraints=critical,CA:FALSE: make another one, \
+             and set ca_file in [egress.host.NAME] to it",
+        ),
         other => (
             format!("is not accepted ({})", printable(&other.to_string())),
             "its operator must get another one; for your own certificates, sign them with a \

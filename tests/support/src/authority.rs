@@ -67,6 +67,14 @@ impl Authority {
         self.path("ca.pem")
     }
 
+    /// Its own certificate, as a server would use it by mistake.
+    pub fn itself(&self) -> Identity {
+        Identity {
+            cert: self.file(),
+            key: self.path("ca.key"),
+        }
+    }
+
     /// The certificate of a server with these names, each `DNS:api.test` or `IP:127.0.0.1`.
     pub fn server(&self, names: &[&str]) -> Identity {
         self.issue(names, "serverAuth", &["-days", "30"])

@@ -194,7 +194,24 @@ fn a_refusal_says_what_nearly_matched() {
         (
             "GET",
             "http://api.example.com/",
-            &["has https://api.example.com, but not http://api.example.com"],
+            &[
+                "add \"api.example.com\" to upgrade in [egress]; weir then calls https://api.example.com",
+            ],
+        ),
+        (
+            "GET",
+            "http://a.partner.example:8443/",
+            &["add \"a.partner.example:8443\" to upgrade in [egress]; weir then calls"],
+        ),
+        (
+            "GET",
+            "http://evil.example:443/",
+            &["add \"evil.example:443\" to upgrade in [egress], and \"evil.example\" to allow"],
+        ),
+        (
+            "GET",
+            "/v1",
+            &["write /HOST/v1", "base_uri", "add \"v1\" to [egress] allow"],
         ),
         (
             "GET",
@@ -204,7 +221,7 @@ fn a_refusal_says_what_nearly_matched() {
         (
             "GET",
             "http://any.example/",
-            &["has https://any.example:*, but not http://any.example"],
+            &["add \"any.example\" to upgrade"],
         ),
         (
             "POST",
