@@ -29,13 +29,18 @@ $text = curl_exec($call);
 echo getmypid(), ' ', curl_getinfo($call, CURLINFO_RESPONSE_CODE), ' ', $text;
 ";
 
-/// An origin that responds to `/` at once, to `/late/MS` after MS milliseconds, and never to `/never`.
+/// An origin that responds to `/` at once, to `/down` with 503, to `/late/MS` after MS milliseconds, and never to `/never`.
 fn origin() -> Oddity {
     Oddity::plain(|talk| {
         while let Some(request) = talk.request() {
             let path = request.split(' ').nth(1).unwrap_or_default();
-            if path == "/never" {
-                return talk.hold();
+            match path {
+                "/never" => return talk.hold(),
+                "/down" => {
+                    talk.send("HTTP/1.1 503 Down\r\nContent-Length: 0\r\n\r\n");
+                    continue;
+                }
+                _ => {}
             }
             if let Some(late) = path.strip_prefix("/late/") {
                 std::thread::sleep(Duration::from_millis(late.parse().expect("a number")));
@@ -227,15 +232,20 @@ fn metrics_status_and_page_show_hosts() {
     let sidecar = Outward::new()
         .plain_name("api.test", origin.address())
         .plain_name("gone.test", refuses)
+        .plain_name("down.test", origin.address())
         .usual("max_fails = 1\nretries = 0\nfail_timeout = \"60s\"")
         .start_in(setup.server(&lines));
-    let [called, absent] = [
+    let [called, absent, broken] = [
         format!("api.test:{}", origin.address().port()),
         format!("gone.test:{}", refuses.port()),
+        format!("down.test:{}", origin.address().port()),
     ];
-    let (api, gone) = (format!("http://{called}"), format!("http://{absent}"));
+    let [api, gone, down] = [&called, &absent, &broken].map(|host| format!("http://{host}"));
     for _ in 0..3 {
         sidecar.get(&format!("/{called}/")).expect(200);
+    }
+    for _ in 0..12 {
+        sidecar.get(&format!("/{broken}/down")).expect(503);
     }
     sidecar.get(&format!("/{absent}/")).expect(502);
     sidecar.get(&format!("/{absent}/")).expect(503);
@@ -260,7 +270,7 @@ fn metrics_status_and_page_show_hosts() {
             .clone()
     };
     wait_until("all calls are counted", || {
-        host(&api)["calls"] == 3 && host(&gone)["calls"] == 2
+        host(&api)["calls"] == 3 && host(&gone)["calls"] == 2 && host(&down)["calls"] == 12
     });
     let (called, failed) = (host(&api), host(&gone));
     assert_eq!((&called["opened"], &called["kept"]), (&1.into(), &2.into()));
@@ -271,6 +281,11 @@ fn metrics_status_and_page_show_hosts() {
     assert_eq!(failed["failed_by"]["refused"], 1, "{failed:#}");
     assert_eq!(failed["failed_by"]["breaker_open"], 1, "{failed:#}");
     assert_eq!(failed["last_error"]["reason"], "refused", "{failed:#}");
+    let broken = host(&down);
+    assert_eq!(broken["breaker"], "closed", "{broken:#}");
+    assert_eq!(broken["server_errors"], 12, "{broken:#}");
+    assert_eq!(broken["last_minute"]["server_errors"], 12, "{broken:#}");
+    assert_eq!(broken["last_server_error"]["status"], 503, "{broken:#}");
     let egress = &status()["egress"];
     assert_eq!(egress["refused_by"]["not_allowed"], 1, "{egress:#}");
     assert!(egress["names"]["lookups"].as_u64() >= Some(2), "{egress:#}");
@@ -281,7 +296,9 @@ fn metrics_status_and_page_show_hosts() {
         &gone,
         "breaker open",
         "because too many failed",
+        &format!("{down} answered 12 of 12 calls in the last minute with errors"),
     ] {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains(words), "{words}: {text}");
     }
 
@@ -299,6 +316,7 @@ fn metrics_status_and_page_show_hosts() {
         format!("weir_egress_kept_calls_total{{host=\"{api}\"}} 2"),
         format!("weir_egress_call_duration_seconds_count{{host=\"{api}\"}} 3"),
         "weir_egress_refused_total{reason=\"not_allowed\"} 1".to_owned(),
+        format!("weir_egress_server_errors_total{{host=\"{down}\"}} 12"),
     ] {
         assert!(metrics.contains(&format!("{line}\n")), "{line}: {metrics}");
     }
@@ -308,7 +326,13 @@ fn metrics_status_and_page_show_hosts() {
 
     let page = browse(&sidecar, &format!("http://{tcp}/"));
     assert!(page.contains("data-drawn=\"yes\""), "{page}");
-    for words in [api.as_str(), "67 %", "refused: "] {
+    for words in [
+        api.as_str(),
+        "67 %",
+        "refused: ",
+        "answered 503",
+        "12 of 12 calls",
+    ] {
         assert!(page.contains(words), "{words}: {page}");
     }
 }

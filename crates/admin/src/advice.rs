@@ -16,18 +16,78 @@ use super::text::{span, text};
 /// A problem.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Trouble {
+    /// What it costs visitors.
+    pub(super) cost: Cost,
     /// The pool concerned; `None`: more than one pool, or weir itself.
     pub(super) pool: Option<String>,
+    /// Requests for that pool in the last minute.
+    visitors: u64,
     /// The problem and its cause.
     pub(super) what: String,
     /// How to fix it.
     pub(super) help: String,
 }
 
-/// All problems, the worst first.
+/// What a problem costs visitors, the most expensive first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Cost {
+    /// Nothing is answered.
+    All,
+    /// The sites of a pool are down.
+    Site,
+    /// Some requests are refused, or answered with errors.
+    Errors,
+    /// Answers come late.
+    Time,
+    /// Nothing yet.
+    Nothing,
+}
+
+impl Cost {
+    /// One word for programs.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Cost::All => "all",
+            Cost::Site => "site",
+            Cost::Errors => "errors",
+            Cost::Time => "time",
+            Cost::Nothing => "nothing",
+        }
+    }
+
+    /// How urgent it is.
+    pub(super) fn level(self) -> Level {
+        match self {
+            Cost::All | Cost::Site => Level::Critical,
+            Cost::Errors | Cost::Time => Level::Warning,
+            Cost::Nothing => Level::Notice,
+        }
+    }
+}
+
+/// How urgent a problem is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    Critical,
+    Warning,
+    Notice,
+}
+
+impl Level {
+    /// The word for people and programs.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Level::Critical => "critical",
+            Level::Warning => "warning",
+            Level::Notice => "notice",
+        }
+    }
+}
+
+/// All problems: those that cost visitors most come first, among equal ones those of the pool with the most requests.
 pub(super) fn troubles(status: &Value) -> Vec<Trouble> {
     let mut found = weir::silent(status);
-    found.extend(list(&status["pools"]).iter().flat_map(pool::troubles));
+    found.extend(pools(list(&status["pools"])));
     found.extend(weir::failures(status));
     found.extend(weir::logs(status));
     found.extend(certificates::troubles(status));
@@ -35,12 +95,43 @@ pub(super) fn troubles(status: &Value) -> Vec<Trouble> {
     found.extend(weir::kernel(status));
     found.extend(weir::connections(status));
     found.extend(weir::spool(status));
+    found.sort_by_key(|trouble| (trouble.cost, std::cmp::Reverse(trouble.visitors)));
     found
 }
 
-/// The same for programs: `[{ pool, what, help }]`.
+/// The problems of all pools. If no pool with visitors answers, nothing is answered.
+fn pools(pools: &[Value]) -> Vec<Trouble> {
+    let mut found: Vec<Trouble> = Vec::new();
+    let (mut used, mut dead) = (0, 0);
+    for one in pools {
+        let troubles = pool::troubles(one);
+        let is_dead = troubles.iter().any(|trouble| trouble.cost == Cost::Site);
+        dead += usize::from(is_dead);
+        used += usize::from(is_dead || number(&one["last_minute"]["finished"]) > 0);
+        found.extend(troubles);
+    }
+    if dead == used {
+        let downs = found
+            .iter_mut()
+            .filter(|trouble| trouble.cost == Cost::Site);
+        downs.for_each(|trouble| trouble.cost = Cost::All);
+    }
+    found
+}
+
+/// The same for programs: `[{ level, cost, pool, what, help }]`.
 pub(super) fn as_json(status: &Value) -> Value {
-    let entry = |Trouble { pool, what, help }| serde_json::json!({ "pool": pool, "what": what, "help": help });
+    let entry = |trouble: Trouble| {
+        let Trouble {
+            cost,
+            pool,
+            what,
+            help,
+            ..
+        } = trouble;
+        let (level, cost) = (cost.level().as_str(), cost.as_str());
+        serde_json::json!({ "level": level, "cost": cost, "pool": pool, "what": what, "help": help })
+    };
     troubles(status).into_iter().map(entry).collect()
 }
 
@@ -89,9 +180,11 @@ impl<'s> Failure<'s> {
     }
 }
 
-fn trouble(what: String, help: impl Into<String>) -> Trouble {
+fn trouble(cost: Cost, what: String, help: impl Into<String>) -> Trouble {
     Trouble {
+        cost,
         pool: None,
+        visitors: 0,
         what,
         help: help.into(),
     }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use weir_config::Scheme;
-use weir_observe::histogram::Histogram;
+use weir_observe::{clock, histogram::Histogram, recent::Recent};
 use weir_upstream::{Counters, HostCounters};
 
 use super::{
@@ -134,7 +134,24 @@ pub(crate) struct HostFigures {
     /// The [`Protocol`] of the last connection plus one; 0: there was none.
     protocol: AtomicU64,
     last_error: Mutex<Option<LastError>>,
+    /// Answers of 5xx that are the host's own.
+    pub(super) server_errors: AtomicU64,
+    /// The last of these: its status, and when it ended ([`clock::now`]).
+    last_server_error: (AtomicU64, AtomicU64),
+    pub(super) lately: Lately,
     state: Mutex<Option<Weak<dyn HostState>>>,
+}
+
+/// Calls of the last minute that have ended.
+#[derive(Debug, Default)]
+pub(super) struct Lately {
+    pub(super) calls: Recent,
+    /// The host failed: its breaker counts these.
+    pub(super) failed: Recent,
+    /// See [`HostFigures::server_errors`].
+    pub(super) server_errors: Recent,
+    /// The host answered 401, 403, 407 or 429: what it says to callers that it does not want to serve.
+    pub(super) rejected: Recent,
 }
 
 /// The last failure of a host.
@@ -258,6 +275,7 @@ impl HostFigures {
         if let Some(kind) = call.fault {
             add(&self.failures[kind as usize], 1);
         }
+        self.count_lately(call);
         add(&self.callers_left, u64::from(call.caller_left));
         if let Some(connection) = &call.connection {
             let kind = match connection.made {
@@ -279,6 +297,33 @@ impl HostFigures {
             self.first_byte.add(first_byte);
         }
         self.total.add(call.total);
+    }
+
+    fn count_lately(&self, call: &CallRecord) {
+        self.lately.calls.count();
+        match (call.fault, call.status.map(|status| status.as_u16())) {
+            (Some(kind), _) if kind.blames_origin() => self.lately.failed.count(),
+            // It comes from memory.
+            (None, _) if call.cache == CacheUse::Hit => {}
+            (None, Some(status @ 500..)) => {
+                add(&self.server_errors, 1);
+                self.lately.server_errors.count();
+                let (last, at) = &self.last_server_error;
+                last.store(status.into(), Relaxed);
+                at.store(clock::now(), Relaxed);
+            }
+            (None, Some(401 | 403 | 407 | 429)) => self.lately.rejected.count(),
+            _ => {}
+        }
+    }
+
+    /// The host's last answer of 5xx: its status, and how many µs ago it ended. `None`: there was none.
+    pub(super) fn last_server_error(&self) -> Option<(u64, u64)> {
+        let (last, at) = (
+            get(&self.last_server_error.0),
+            get(&self.last_server_error.1),
+        );
+        (last > 0).then(|| (last, clock::now().saturating_sub(at)))
     }
 
     /// Counts that the breaker opened, also if it did so again after a failed test.
@@ -522,6 +567,7 @@ pub(super) mod tests {
             ..first
         });
         assert_eq!(host.statuses.each_ref().map(get), [0, 2, 0, 0, 1]);
+        assert_eq!(host.last_server_error(), None, "weir's own answer");
         assert_eq!(get(&host.failures[Kind::Refused as usize]), 1);
         assert_eq!((host.calls(), host.failed_calls()), (4, 1));
         assert_eq!((get(&host.kept), host.connections_opened()), (1, 1));
@@ -531,6 +577,39 @@ pub(super) mod tests {
         assert_eq!(host.cache.each_ref().map(get), [0, 1, 0, 0, 0]);
         assert_eq!(host.connect.durations().sum, 6_000);
         assert_eq!(host.protocol(), Some(Protocol::Http2));
+    }
+
+    #[test]
+    fn a_host_that_answers_with_errors_only_is_not_healthy() {
+        let figures = Figures::new(10);
+        let origin = origin(Scheme::Https, "api.example.com", 443);
+        let host = figures.host(&origin);
+        let answered = |status, cache| CallRecord {
+            status: Some(status),
+            cache,
+            ..call(&origin)
+        };
+        host.call_ended(&answered(StatusCode::SERVICE_UNAVAILABLE, CacheUse::None));
+        host.call_ended(&answered(StatusCode::INTERNAL_SERVER_ERROR, CacheUse::Miss));
+        host.call_ended(&answered(StatusCode::BAD_GATEWAY, CacheUse::Hit));
+        host.call_ended(&answered(StatusCode::TOO_MANY_REQUESTS, CacheUse::None));
+        host.call_ended(&CallRecord {
+            fault: Some(Kind::FirstByteTimeout),
+            ..answered(StatusCode::GATEWAY_TIMEOUT, CacheUse::None)
+        });
+        assert_eq!(get(&host.server_errors), 2);
+        assert_eq!(
+            host.last_server_error().map(|(status, _)| status),
+            Some(500)
+        );
+        let lately = &host.lately;
+        let counts = [
+            &lately.calls,
+            &lately.failed,
+            &lately.server_errors,
+            &lately.rejected,
+        ];
+        assert_eq!(counts.map(Recent::minute), [5, 1, 2, 1]);
     }
 
     #[test]

@@ -117,6 +117,14 @@ fn host_status(host: &HostFigures) -> Value {
         "calls": calls,
         "statuses": { "2xx": done, "3xx": redirected, "4xx": refused, "5xx": failed },
         "failed": host.failed_calls(),
+        // Answers that are the host's own, unlike those of `statuses`.
+        "server_errors": get(&host.server_errors),
+        "last_minute": {
+            "calls": host.lately.calls.minute(),
+            "failed": host.lately.failed.minute(),
+            "server_errors": host.lately.server_errors.minute(),
+            "rejected": host.lately.rejected.minute(),
+        },
         "failed_by": failures,
         "callers_left": get(&host.callers_left),
         "retries": get(&host.retries),
@@ -139,6 +147,10 @@ fn host_status(host: &HostFigures) -> Value {
             "first_byte": host.first_byte.durations().to_json(),
             "total": host.total.durations().to_json(),
         },
+        "last_server_error": host.last_server_error().map(|(status, age)| json!({
+            "status": status,
+            "age": age as f64 / 1e6,
+        })),
         "last_error": host.last_error().map(|error| json!({
             "time": utc(error.at),
             "age": error.at.elapsed().unwrap_or_default().as_secs_f64(),
@@ -174,6 +186,7 @@ fn put_host(page: &mut Page, host: &HostFigures) {
         }
     }
     let counters = [
+        (Metric::EgressServerErrors, &host.server_errors),
         (Metric::EgressCallersLeft, &host.callers_left),
         (Metric::EgressRetries, &host.retries),
         (Metric::EgressBreakerOpened, &host.breaker_opened),

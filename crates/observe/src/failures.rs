@@ -6,12 +6,12 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 use serde_json::{Value, json};
 
-use crate::clock;
+use crate::recent::Recent;
 
 /// All causes of a gateway.
 #[derive(Debug, Default)]
@@ -31,10 +31,7 @@ pub struct Cause {
 #[derive(Debug)]
 struct Counts {
     total: u64,
-    /// Counts per time slice, for the last [`PIECES`] slices.
-    pieces: [u32; PIECES as usize],
-    /// The slice of the last count, numbered from the start.
-    piece: u64,
+    recent: Recent,
     last: Last,
 }
 
@@ -65,12 +62,10 @@ pub struct Failed<'r> {
 impl Failures {
     /// Counts a failed request.
     pub fn note(&self, cause: Cause, failed: &Failed<'_>) {
-        let piece = clock::now() / PIECE;
         let mut all = self.all();
         let counts = all.entry(cause).or_insert_with(|| Counts {
             total: 0,
-            pieces: [0; PIECES as usize],
-            piece,
+            recent: Recent::default(),
             last: Last {
                 at: SystemTime::UNIX_EPOCH,
                 id: 0,
@@ -79,10 +74,8 @@ impl Failures {
                 message: String::new(),
             },
         });
-        counts.pass(piece);
         counts.total += 1;
-        let count = &mut counts.pieces[(piece % PIECES) as usize];
-        *count = count.saturating_add(1);
+        counts.recent.count();
         let last = &mut counts.last;
         let path = failed.uri.split(|byte| *byte == b'?').next();
         last.at = SystemTime::now();
@@ -99,14 +92,12 @@ impl Failures {
 
     /// The failures of the last minute in `pool`, or outside of all pools: the most frequent first.
     pub fn status(&self, pool: Option<u16>) -> Vec<Value> {
-        let piece = clock::now() / PIECE;
-        let mut all = self.all();
-        let mut found: Vec<(u64, u64, Value)> = (all.iter_mut())
+        let all = self.all();
+        let mut found: Vec<(u64, u64, Value)> = (all.iter())
             .filter(|(cause, _)| cause.pool == pool)
             .filter_map(|(cause, counts)| {
-                counts.pass(piece);
-                let lately = counts.lately(piece, PIECES);
-                (lately > 0).then(|| (lately, counts.total, counts.show(*cause, piece)))
+                let lately = counts.recent.minute();
+                (lately > 0).then(|| (lately, counts.total, counts.show(*cause)))
             })
             .collect();
         found.sort_by_key(|(lately, total, _)| std::cmp::Reverse((*lately, *total)));
@@ -119,25 +110,7 @@ impl Failures {
 }
 
 impl Counts {
-    /// Clears the time slices that have passed.
-    fn pass(&mut self, piece: u64) {
-        for passed in (self.piece + 1..=piece).take(PIECES as usize) {
-            self.pieces[(passed % PIECES) as usize] = 0;
-        }
-        if piece > self.piece && piece - self.piece >= PIECES {
-            self.pieces = [0; PIECES as usize];
-        }
-        self.piece = self.piece.max(piece);
-    }
-
-    /// The count of the last `pieces` time slices, including the current one.
-    fn lately(&self, piece: u64, pieces: u64) -> u64 {
-        let from = piece.saturating_sub(pieces - 1);
-        let counts = (from..=piece).map(|piece| self.pieces[(piece % PIECES) as usize]);
-        counts.map(u64::from).sum()
-    }
-
-    fn show(&self, cause: Cause, piece: u64) -> Value {
+    fn show(&self, cause: Cause) -> Value {
         let Last {
             at,
             id,
@@ -149,8 +122,8 @@ impl Counts {
             "status": cause.status,
             "reason": cause.reason,
             "total": self.total,
-            "last_minute": self.lately(piece, PIECES),
-            "last_ten_seconds": self.lately(piece, TEN_SECONDS),
+            "last_minute": self.recent.minute(),
+            "last_ten_seconds": self.recent.ten_seconds(),
             "last": {
                 "age": at.elapsed().unwrap_or_default().as_secs_f64(),
                 "request": id,
@@ -174,15 +147,6 @@ fn shortened(bytes: &[u8]) -> &[u8] {
 
 /// Texts are cut to this many characters.
 const LONGEST: usize = 400;
-
-/// Length of a time slice, µs.
-const PIECE: u64 = Duration::from_secs(5).as_micros() as u64;
-
-/// Time slices in a minute.
-const PIECES: u64 = 12;
-
-/// Time slices that cover the last ten seconds.
-const TEN_SECONDS: u64 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -231,33 +195,5 @@ mod tests {
         assert_eq!(shown[1]["reason"], Value::Null);
         assert_eq!(failures.status(None).len(), 1);
         assert!(failures.status(Some(1)).is_empty());
-    }
-
-    #[test]
-    fn what_was_a_minute_ago_is_over() {
-        let mut counts = Counts {
-            total: 3,
-            pieces: [0; PIECES as usize],
-            piece: 100,
-            last: Last {
-                at: SystemTime::now(),
-                id: 1,
-                method: String::new(),
-                path: String::new(),
-                message: String::new(),
-            },
-        };
-        counts.pieces[(100 % PIECES) as usize] = 3;
-        counts.pass(102);
-        assert_eq!(counts.lately(102, TEN_SECONDS), 3);
-        counts.pass(103);
-        assert_eq!(counts.lately(103, TEN_SECONDS), 0);
-        counts.pass(111);
-        assert_eq!(counts.lately(111, PIECES), 3);
-        counts.pass(112);
-        assert_eq!(counts.lately(112, PIECES), 0);
-        counts.pieces[(112 % PIECES) as usize] = 1;
-        counts.pass(5_000);
-        assert_eq!(counts.lately(5_000, PIECES), 0);
     }
 }

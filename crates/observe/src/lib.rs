@@ -22,6 +22,7 @@ pub mod metrics;
 pub mod pool_log;
 pub mod pool_status;
 pub mod pulse;
+pub mod recent;
 pub mod scoreboard;
 pub mod tally;
 pub mod template;

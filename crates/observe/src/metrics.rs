@@ -507,6 +507,9 @@ rows! {
         EgressRefused Counter "weir_egress_refused_total" ["reason"]
             "Calls that were refused without contacting a host: `not_allowed`, `no_token`, `bad_request`, `loop`."
             "`allow`, `token_file`"
+        EgressServerErrors Counter "weir_egress_server_errors_total" ["host"]
+            "Calls that the host itself answered with 500 or above. `5xx` of `weir_egress_calls_total` also has weir's own answers."
+            ""
         EgressCallersLeft Counter "weir_egress_callers_left_total" ["host"]
             "Calls whose caller left before the end."
             ""

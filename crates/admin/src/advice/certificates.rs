@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Trouble, list, name, number, trouble, were};
+use super::{Cost, Trouble, list, name, number, trouble, were};
 use crate::text::{span, text};
 
 /// The worst first. Of certificates that fail for the same cause, only the first is told.
@@ -10,31 +10,40 @@ pub(super) fn troubles(status: &Value) -> Vec<Trouble> {
     let mut all: Vec<&Value> = list(&status["certificates"]).iter().collect();
     all.sort_by_key(|one| one["expires_in"].as_i64().unwrap_or(i64::MIN));
     let mut found = Vec::new();
-    let mut causes: Vec<(&str, usize)> = Vec::new();
+    let mut causes: Vec<(&str, usize, Cost)> = Vec::new();
     for one in all {
         if let Some(error) = one["last_error"].as_str() {
-            if let Some(known) = causes.iter_mut().find(|(known, _)| *known == error) {
+            if let Some(known) = causes.iter_mut().find(|(known, ..)| *known == error) {
                 known.1 += 1;
+                known.2 = known.2.min(cost_of(one));
                 continue;
             }
-            causes.push((error, 0));
+            causes.push((error, 0, Cost::Nothing));
             found.push(failing(one, error));
         } else if let Some(left) = one["expires_in"].as_i64()
             && let Some(what) = expiry(one, left)
         {
-            found.push(trouble(what, renewal(one)));
+            found.push(trouble(cost_of(one), what, renewal(one)));
         }
     }
-    for (error, others) in causes.into_iter().filter(|(_, others)| *others > 0) {
+    for (error, others, cost) in causes.into_iter().filter(|(_, others, _)| *others > 0) {
         let what = format!(
             "{} refused for the same cause: {}",
             were(others as u64, "other certificate"),
             text(&error.into())
         );
-        found.push(trouble(what, "`weir certificates` lists them"));
+        found.push(trouble(cost, what, "`weir certificates` lists them"));
     }
     found.truncate(MOST);
     found
+}
+
+/// A site without a valid certificate is down for browsers.
+fn cost_of(one: &Value) -> Cost {
+    match one["expires_in"].as_i64() {
+        Some(1..) => Cost::Nothing,
+        _ => Cost::Site,
+    }
 }
 
 /// An order has failed.
@@ -52,6 +61,7 @@ fn failing(one: &Value, error: &str) -> Trouble {
         _ => "tried again now".to_owned(),
     };
     trouble(
+        cost_of(one),
         format!(
             "certificate {}: {state}. The last order failed {} ago: {} ({} so far; {next})",
             name(one),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::{Failure, Trouble, count, list, name, number, said, seconds, trouble, weir};
+use super::{Cost, Failure, Trouble, count, list, name, number, said, seconds, trouble, weir};
 use crate::text::text;
 
 /// All problems, the worst first.
@@ -21,6 +21,7 @@ pub(super) fn troubles(pool: &Value) -> Vec<Trouble> {
     found.extend(scripts(pool));
     found.extend(failures(pool));
     for trouble in &mut found {
+        trouble.visitors = number(&pool["last_minute"]["taken"]);
         trouble
             .what
             .insert_str(0, &format!("pool {}: ", name(pool)));
@@ -36,6 +37,7 @@ fn down(pool: &Value) -> Option<Trouble> {
     }
     if is_servers(pool) {
         return Some(trouble(
+            Cost::Site,
             "no server is up; requests are sent to servers that are down, in case they work again"
                 .into(),
             "check that the servers are running, that their addresses are right, and the results of their checks",
@@ -46,6 +48,7 @@ fn down(pool: &Value) -> Option<Trouble> {
         None => String::new(),
     };
     Some(trouble(
+        Cost::Site,
         format!("no worker can be started{why}"),
         "every request for it is refused until a worker starts; the error log has the details",
     ))
@@ -77,7 +80,7 @@ fn stalled(pool: &Value) -> Option<Trouble> {
     if !demand.is_empty() {
         let _ = write!(what, "; {}", demand.join("; "));
     }
-    Some(trouble(what, stuck(pool)))
+    Some(trouble(Cost::Site, what, stuck(pool)))
 }
 
 /// The advice for scripts that do not end.
@@ -140,7 +143,7 @@ fn refused_scripts(pool: &Value) -> Vec<Trouble> {
     let scripts = list(&pool["crashing"]).iter();
     scripts
         .map(|script| {
-            trouble(
+            trouble(Cost::Errors,
                 format!(
                     "{} crashes its workers ({} so far) and is refused ({} so far); it is tried again in {} s",
                     text(&script["path"]),
@@ -165,14 +168,14 @@ fn crashes(pool: &Value) -> Option<Trouble> {
     if let Some(died) = died {
         let _ = write!(what, "; {}", died.last());
     }
-    Some(trouble(what, weir::help("worker_died")))
+    Some(trouble(Cost::Errors, what, weir::help("worker_died")))
 }
 
 /// Workers that cannot be started.
 fn could_not_start(pool: &Value) -> Option<Trouble> {
     let failed = number(&pool["last_minute"]["could_not_start"]);
     (failed > 0 && pool["state"] != "down").then(|| {
-        trouble(
+        trouble(Cost::Time,
             format!("{} could not be started in the last minute", count(failed, "worker")),
             "see the error log for the reason: often a limit of processes (TasksMax of the unit, ulimit -u), \
              memory, or the program itself",
@@ -186,6 +189,7 @@ fn names(pool: &Value) -> Vec<Trouble> {
     names
         .map(|name| {
             trouble(
+                Cost::Nothing,
                 format!(
                     "the name {} has not resolved for {}: {}",
                     text(&name["host"]),
@@ -209,6 +213,7 @@ fn servers(pool: &Value) -> Vec<Trouble> {
     silent
         .map(|server| {
             trouble(
+                Cost::Errors,
                 format!(
                     "server {} has {} and has not answered any for {}",
                     name(server),
@@ -278,6 +283,12 @@ fn waits(pool: &Value) -> Option<Trouble> {
     if demand.is_empty() {
         return None;
     }
+    let (refused, finished) = (&pool["rates"]["refused"], &pool["rates"]["finished"]);
+    let cost = match seconds(refused) >= REFUSED {
+        true if seconds(finished) == 0.0 && !finished.is_null() => Cost::Site,
+        true => Cost::Errors,
+        false => Cost::Time,
+    };
     let workers = &pool["workers"];
     let (busy, starting) = (number(&workers["busy"]), number(&workers["starting"]));
     let (limit, most) = (number(&workers["limit"]), number(&workers["max"]));
@@ -367,7 +378,11 @@ fn waits(pool: &Value) -> Option<Trouble> {
             "see the error log for why requests were refused".to_owned(),
         )
     };
-    Some(trouble(format!("{}; {cause}", demand.join("; ")), help))
+    Some(trouble(
+        cost,
+        format!("{}; {cause}", demand.join("; ")),
+        help,
+    ))
 }
 
 /// Scripts that answer with a status of 500 or above.
@@ -382,7 +397,8 @@ fn scripts(pool: &Value) -> Option<Trouble> {
         return None;
     }
     let first = failed.first()?;
-    let what = match number_of >= ENOUGH && number_of * 100 >= done * 95 {
+    let all = number_of >= ENOUGH && number_of * 100 >= done * 95;
+    let what = match all {
         true => format!(
             "scripts answered only with errors in the last minute: {} of {} with {}",
             number_of,
@@ -396,7 +412,9 @@ fn scripts(pool: &Value) -> Option<Trouble> {
             first.status()
         ),
     };
+    let cost = if all { Cost::Site } else { Cost::Errors };
     Some(trouble(
+        cost,
         format!("{what}; {}", first.last()),
         "see PHP's messages in the error log, and the application's own log",
     ))
@@ -424,6 +442,7 @@ fn failures(pool: &Value) -> Vec<Trouble> {
             _ => how,
         };
         trouble(
+            Cost::Errors,
             format!("{requests} {how} in the last minute; {}", failure.last()),
             weir::help(reason),
         )

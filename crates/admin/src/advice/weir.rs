@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Failure, Trouble, list, name, number, said, seconds, trouble, were};
+use super::{Cost, Failure, Trouble, list, name, number, said, seconds, trouble, were};
 use crate::text::{size, text};
 
 /// Parts of weir that hang.
@@ -11,7 +11,7 @@ pub(super) fn silent(status: &Value) -> Vec<Trouble> {
     let mut found = Vec::new();
     if let Some(time) = silent["manager"].as_f64() {
         let pid = text(&status["manager_pid"]);
-        found.push(trouble(
+        found.push(trouble(Cost::All,
             format!(
                 "the manager (process {pid}) has not answered for {}: no workers are started or replaced, \
                  and reloads do not work",
@@ -26,6 +26,7 @@ pub(super) fn silent(status: &Value) -> Vec<Trouble> {
     for reactor in list(&silent["reactors"]) {
         let pid = text(&status["gateway_pid"]);
         found.push(trouble(
+            Cost::All,
             format!(
                 "reactor {} of the gateway has been stuck for {}: its connections wait",
                 text(&reactor["reactor"]),
@@ -46,6 +47,7 @@ pub(super) fn failures(status: &Value) -> Vec<Trouble> {
     told.map(|failure| {
         let reason = failure.reason().unwrap_or("no reason");
         trouble(
+            Cost::Errors,
             format!(
                 "{} answered in the last minute with {} {reason}; {}",
                 were(failure.last_minute(), "request"),
@@ -100,12 +102,12 @@ pub(super) fn logs(status: &Value) -> Vec<Trouble> {
             lost => format!("; {} lost so far", were(lost, "line")),
         };
         match log["failing"].as_str() {
-            Some(why) => Some(trouble(
+            Some(why) => Some(trouble(Cost::Nothing,
                 format!("the {name} cannot be written: {}{lines}", text(&why.into())),
                 "free some disk space, or check that the reader of the pipe works. Until then up to 8 MiB of lines are kept \
                  in memory; requests are still served",
             )),
-            None if lost_lately => Some(trouble(
+            None if lost_lately => Some(trouble(Cost::Nothing,
                 format!("the {name} cannot be written fast enough{lines}"),
                 "write it to a faster disk, or log less: a higher level, or access = \"off\"",
             )),
@@ -124,7 +126,7 @@ pub(super) fn kernel(status: &Value) -> Vec<Trouble> {
         limit > 0 && length * 10 >= limit * 9
     });
     full.map(|listener| {
-        trouble(
+        trouble(Cost::Time,
             format!(
                 "listener {}: {} of {} connections wait in the kernel to be accepted",
                 name(listener),
@@ -145,7 +147,7 @@ pub(super) fn connections(status: &Value) -> Option<Trouble> {
     );
     let idle = number(&status["connections"]["idle"]);
     (most > 0 && now * 20 >= most * 19).then(|| {
-        trouble(
+        trouble(Cost::Time,
             format!(
                 "{now} of {most} connections are open, {idle} of them idle. New connections replace idle \
                  ones; when none is idle, they wait"
@@ -159,6 +161,7 @@ pub(super) fn spool(status: &Value) -> Option<Trouble> {
     let (now, most) = (&status["spool"]["bytes"], &status["spool"]["max"]);
     (number(most) > 0 && number(now) / 9 >= number(most) / 10).then(|| {
         trouble(
+            Cost::Errors,
             format!(
                 "temporary files of bodies use {} of {}; above that, requests are refused",
                 size(now),

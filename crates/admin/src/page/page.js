@@ -306,12 +306,14 @@ function drawEgress(egress) {
     const made = host.connections;
     const connections = made ? count(made.idle + made.busy + made.connecting) : "–";
     const kept = host.reuse === null ? "–" : Math.round(host.reuse * 100) + " %";
-    const error = host.last_error;
-    const said = error ? span(error.age) + " ago: " + error.reason + ": " + error.message : "–";
+    const [error, answered] = [host.last_error, host.last_server_error];
+    const isAnswer = answered && (!error || answered.age < error.age);
+    const said = isAnswer ? span(answered.age) + " ago: answered " + answered.status
+      : error ? span(error.age) + " ago: " + error.reason + ": " + error.message : "–";
     return row([
-      host.name, count(host.calls), count(host.failed), count(host.at_work), count(host.waiting), connections, kept,
+      host.name, count(host.calls), count(host.failed), count(host.server_errors), count(host.at_work), count(host.waiting), connections, kept,
       span(host.times.total.p50), span(host.times.total.p99), (host.breaker || "–").replace("_", " "), said,
-    ], [9, 10]);
+    ], [10, 11]);
   }));
 }
 

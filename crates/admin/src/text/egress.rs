@@ -45,8 +45,8 @@ fn hosts(out: &mut Sheet, hosts: &[Value]) {
     }
     let _ = writeln!(
         out,
-        "{:<24} {:>8} {:>6} {:>4} {:>4} {:>5} {:>5} {:>8} {:>8}",
-        "host", "calls", "failed", "now", "wait", "conns", "kept", "p50", "p99"
+        "{:<24} {:>8} {:>6} {:>6} {:>4} {:>4} {:>5} {:>5} {:>8}",
+        "host", "calls", "failed", "5xx", "now", "wait", "conns", "kept", "p99"
     );
     // The hosts with the most calls first.
     let mut sorted: Vec<&Value> = hosts.iter().collect();
@@ -70,13 +70,13 @@ fn hosts(out: &mut Sheet, hosts: &[Value]) {
         };
         let total = &host["times"]["total"];
         let line = format!(
-            "{name:<24} {:>8} {:>6} {:>4} {:>4} {:>5} {kept:>5} {:>8} {:>8}",
+            "{name:<24} {:>8} {:>6} {:>6} {:>4} {:>4} {:>5} {kept:>5} {:>8}",
             text(&host["calls"]),
             text(&host["failed"]),
+            text(&host["server_errors"]),
             text(&host["at_work"]),
             text(&host["waiting"]),
             all,
-            span(&total["p50"]),
             span(&total["p99"]),
         );
         out.line(&line);
@@ -106,10 +106,17 @@ fn trouble(host: &Value) -> Option<String> {
             text(&error["message"])
         )
     });
-    match (breaker, error) {
-        (Some(breaker), Some(error)) => Some(format!("{breaker}; {error}")),
-        (breaker, error) => breaker.or(error),
-    }
+    let answered = &host["last_server_error"];
+    let recent = answered["age"].as_f64().is_some_and(|age| age < RECENT);
+    let answered = recent.then(|| {
+        format!(
+            "answered {} {} ago",
+            text(&answered["status"]),
+            span(&answered["age"])
+        )
+    });
+    let all: Vec<String> = [breaker, error, answered].into_iter().flatten().collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// `3 not allowed, 1 no token`
@@ -136,7 +143,7 @@ mod tests {
     fn hosts_are_a_table_and_what_is_not_well_stands_below() {
         let host = |name: &str, calls: u64| {
             json!({
-                "name": name, "calls": calls, "failed": 2, "at_work": 3, "waiting": 0, "breaker": "closed",
+                "name": name, "calls": calls, "failed": 2, "server_errors": 5, "at_work": 3, "waiting": 0, "breaker": "closed",
                 "connections": { "idle": 4, "busy": 3, "connecting": 1 }, "reuse": 0.984,
                 "times": { "total": { "p50": 0.012, "p99": 0.2 } }, "last_error": null,
             })
@@ -144,6 +151,7 @@ mod tests {
         let mut broken = host("http://legacy.internal:8080", 7);
         broken["breaker"] = "half_open".into();
         broken["reuse"] = Value::Null;
+        broken["last_server_error"] = json!({ "status": 503, "age": 4.0 });
         broken["last_error"] = json!({
             "age": 3.0, "reason": "connect_timeout", "message": "192.0.2.7:8080 does not answer\u{1b}[31m"
         });
@@ -165,8 +173,8 @@ mod tests {
         for text in [
             "calls 127.0.0.1:8083, unix:/run/weir/egress.sock; 3 of 1000 callers' connections; refused: 3 not allowed",
             "cache 20 KiB of 64.0 MiB in 34 answers; 12 hits, 3 misses",
-            "api.example.com 1234 2 3 0 8 98% 12.0 ms 200.0 ms http://legacy.internal:8080 7 2 3 0 8 - 12.0 ms 200.0 ms",
-            "breaker half open; connect_timeout 3.0 s ago: 192.0.2.7:8080 does not answer",
+            "api.example.com 1234 2 5 3 0 8 98% 200.0 ms http://legacy.internal:8080 7 2 5 3 0 8 - 200.0 ms",
+            "breaker half open; connect_timeout 3.0 s ago: 192.0.2.7:8080 does not answer\\u{1b}[31m; answered 503 4.0 s ago",
             "and 8 more",
         ] {
             assert!(words.contains(text), "{text}: {shown}");

@@ -26,7 +26,9 @@ fn running(pool: &mut Value, seconds: f64, stalled: Option<f64>) {
 fn only(pool: &Value) -> String {
     let mut found = troubles(pool);
     assert_eq!(found.len(), 1, "{found:?}");
-    let Trouble { what, help, pool } = found.remove(0);
+    let Trouble {
+        what, help, pool, ..
+    } = found.remove(0);
     assert_eq!(pool.as_deref(), Some("shop"));
     assert!(what.starts_with("pool shop: "), "{what}");
     format!("{what} | {help}")
