@@ -1,14 +1,17 @@
 //! What weir tells operators about problems: readiness, `weir status`, its exit codes, the page.
 
 mod machine;
+mod work;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use weir_test::browser::Browser;
+use weir_test::oddity::Oddity;
 use weir_test::process::signal;
 use weir_test::weir::program;
 use weir_test::{Client, Responder, Setup, Weir, free_address, php, wait_for, wait_until};

@@ -1,7 +1,7 @@
 //! What operators see of calls: log, metrics and status, and which pool made a call.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -218,6 +218,26 @@ fn workers_are_told_where_calls_are_taken() {
     assert_eq!(env("/cgi"), told);
 }
 
+fn fetched(url: &str) -> String {
+    let output = Command::new("curl")
+        .args(["-sS", "--max-time", "30", "--noproxy", "*", url])
+        .output()
+        .expect("curl");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What a command of weir prints.
+#[track_caller]
+fn told(admin: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(program())
+        .args(arguments)
+        .arg(format!("--admin=unix:{}", admin.display()))
+        .output()
+        .expect("weir");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 #[test]
 fn metrics_status_and_page_show_hosts() {
     let origin = origin();
@@ -251,15 +271,7 @@ fn metrics_status_and_page_show_hosts() {
     sidecar.get(&format!("/{absent}/")).expect(503);
     sidecar.get("/nobody.test/").expect(403);
 
-    let ask = |arguments: &[&str]| -> String {
-        let output = Command::new(program())
-            .args(arguments)
-            .arg(format!("--admin=unix:{}", admin.display()))
-            .output()
-            .expect("weir");
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    let ask = |arguments: &[&str]| told(&admin, arguments);
     let status = || -> Value { serde_json::from_str(&ask(&["status", "--json"])).expect("JSON") };
     let host = |name: &str| -> Value {
         let status = status();
@@ -302,12 +314,7 @@ fn metrics_status_and_page_show_hosts() {
         assert!(text.contains(words), "{words}: {text}");
     }
 
-    let metrics = Command::new("curl")
-        .args(["-sS", "--max-time", "30", "--noproxy", "*"])
-        .arg(format!("http://{tcp}/metrics"))
-        .output()
-        .expect("curl");
-    let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
+    let metrics = fetched(&format!("http://{tcp}/metrics"));
     for line in [
         format!("weir_egress_calls_total{{host=\"{api}\",code=\"2xx\"}} 3"),
         format!("weir_egress_failures_total{{host=\"{gone}\",reason=\"refused\"}} 1"),
@@ -382,6 +389,45 @@ fn a_call_over_the_unix_socket_belongs_to_its_worker() {
     );
     assert_eq!(call["pid"].to_string(), pid);
     assert_eq!(call["request_id"], request["request_id"], "{call:#}");
+}
+
+#[test]
+fn a_pool_that_waits_for_a_host_is_told_its_name() {
+    let origin = origin();
+    let setup = Setup::new().file("call.php", CALL).window();
+    let socket: PathBuf = setup.folder().join("egress.sock");
+    let setup = setup
+        .server("ready_stalled = \"1s\"\n")
+        .pool(&own(2, "request_slowlog_timeout = \"300ms\"\n"));
+    let sidecar = Outward::new()
+        .plain_name("api.test", origin.address())
+        .listen(&format!("unix:{}", socket.display()))
+        .start_in(setup);
+    let api = format!("api.test:{}", origin.address().port());
+    let path = script("unix", &format!("{api}/never"));
+    let clients = [(); 3].map(|()| {
+        let mut client = sidecar.weir.client();
+        client.send(weir_test::weir::request("GET", &path, &[], b""));
+        client
+    });
+    let said = wait_for("the host is named", || {
+        let status = sidecar.weir.status();
+        let mut said = status["troubles"].as_array()?.iter().map(|trouble| {
+            let text = |key: &str| trouble[key].as_str().unwrap_or_default();
+            format!("{} | {}", text("what"), text("help"))
+        });
+        said.find(|said| said.contains("2 in curl_exec() at"))
+    });
+    for words in [
+        format!("2 calls to http://{api} run"),
+        format!("http://{api} answers slowly"),
+    ] {
+        assert!(said.contains(&words), "{words}: {said}");
+    }
+    assert!(!said.contains("raise max_children"), "{said}");
+    drop(clients);
+    let idle = || sidecar.weir.status()["pools"][0]["work"]["calls"] == serde_json::json!([]);
+    wait_until("no call is left", idle);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod calls;
 mod certificates;
 mod pool;
 mod weir;
+mod work;
 
 use std::fmt::Write;
 

@@ -1,6 +1,9 @@
 //! Tables → [`Config`]: resolves names to indices, fills in defaults, and reports settings that do not fit together.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use crate::{
     document::{Document, Named, PoolTables, SiteTables},
@@ -34,8 +37,13 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
         .iter()
         .map(|tables| pool(tables, env, sink))
         .collect();
+    let server = server(&document.server, env, sink);
+    for name in server.ready_pools.iter().flatten() {
+        let key = ("ready_pools", &document.server);
+        settings::find(name, key, &pool_names, sink);
+    }
     let mut config = Config {
-        server: server(&document.server, env, sink),
+        server,
         tls: Tls {
             acme: document.acme.fields(None),
             ..document.tls.fields(None)
@@ -420,7 +428,12 @@ fn runtime(
 }
 
 fn php(entries: &Entries, env: &Environment, sink: &mut Sink) -> Php {
-    let php: Php = entries.fields(None);
+    let mut php: Php = entries.fields(None);
+    let terminate: Duration = entries.get("request_terminate_timeout");
+    if !entries.is_written("request_slowlog_timeout") && !terminate.is_zero() {
+        // Later there would be no stack.
+        php.slowlog_timeout = php.slowlog_timeout.min(terminate / 2);
+    }
     if let (Some(version), Some(entry)) = (&php.version, entries.entry("php")) {
         let mut parts = version.split('.');
         let is_number = |part: Option<&str>| {
@@ -455,17 +468,6 @@ fn php(entries: &Entries, env: &Environment, sink: &mut Sink) -> Php {
                 sink.error(entries.span(key), message, "write \"on\" or \"off\"");
             }
         }
-    }
-    if let Some(entry) = entries.entry("slowlog")
-        && php.slowlog_timeout.is_zero()
-        && !entries.is_written("request_slowlog_timeout")
-    {
-        let message = "`slowlog` stays empty without `request_slowlog_timeout`, which says when a request is slow";
-        sink.warning(
-            entry.key.clone(),
-            message,
-            "for example request_slowlog_timeout = \"2s\"",
-        );
     }
     let mut workers = workers(entries, "auto", env, sink);
     match &php.worker {

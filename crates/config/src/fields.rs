@@ -49,7 +49,7 @@ fields! {
         max_connections_per_address, trusted, forwarded_by, untrusted_forwarded in passes_untrusted,
         max_rate_clients, max_waiting_passwords, spool_dir, max_spool, compress_threads, compress_memory, compress_cache, http2_memory,
         server_software, admin, admin_tcp, admin_token_file,
-        ready_saturation, ready_stalled, site_histograms, pool_histograms, process_priority in priority, resolver, process_max, php_starts,
+        ready_pools, ready_saturation, ready_stalled, site_histograms, pool_histograms, process_priority in priority, resolver, process_max, php_starts,
         emergency_restart_threshold, emergency_restart_interval,
     }
     Listener {

@@ -93,14 +93,24 @@ pub(crate) fn read(
 
 pub(crate) fn pool(entries: &Entries, pools: &PoolNames<'_>, sink: &mut Sink) -> Option<PoolId> {
     let name = entries.text("pool").filter(|text| !text.is_empty())?;
-    let found = pools.find(&name);
+    find(&name, ("pool", entries), pools, sink)
+}
+
+/// The pool of this name, which is in the value of a key.
+pub(crate) fn find(
+    name: &str,
+    (key, entries): (&str, &Entries),
+    pools: &PoolNames<'_>,
+    sink: &mut Sink,
+) -> Option<PoolId> {
+    let found = pools.find(name);
     if found.is_none() {
         let hint = match pools.in_order.is_empty() {
             true => format!("add [pool.{name}]"),
-            false => scalar::suggestion(&name, pools.in_order.iter().copied())
+            false => scalar::suggestion(name, pools.in_order.iter().copied())
                 .unwrap_or_else(|| format!("add [pool.{name}]")),
         };
-        sink.error_of_whole(entries.span("pool"), format!("unknown pool {name:?}"), hint);
+        sink.error_of_whole(entries.span(key), format!("unknown pool {name:?}"), hint);
     }
     found
 }

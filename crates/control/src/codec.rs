@@ -8,8 +8,8 @@ use weir_sys::{identity::Identity, process::Exit, socket_owners::Owner};
 use super::{
     Action, BadMessage, CallSource, CertificateOrder, CertificateOrders, Challenges, DemandReport,
     DrainStatus, EgressFiles, GivenCertificate, GivenChallenge, Health, Jail, ManagerCounts,
-    OldGeneration, PoolUse, ProcessUse, Reactors, Source, TicketSecrets, TlsFiles, ToGateway,
-    ToManager, WorkerRequest, WorkerTotals,
+    OldGeneration, PoolUse, ProcessUse, Reactors, SlowPlace, Source, TicketSecrets, TlsFiles,
+    ToGateway, ToManager, WorkerRequest, WorkerTotals,
     wire::{Field, Message, Reader, Writer, fields, messages, nested},
 };
 
@@ -47,6 +47,7 @@ messages! {
     61 => Owner { id, owner },
     70 => Ping,
     71 => OldGeneration(old),
+    74 => SlowPlace(place),
     72 => LastReload { ago, done, text },
     73 => Addresses { name, addresses },
     80 => Certificates(; file),
@@ -131,6 +132,7 @@ fields! {
     ProcessUse { cpu, memory, files }
     PoolUse { all, worker_memory }
     ManagerCounts { reloads, failed_reloads, gateway_restarts, gateway_hangs, oom_kills, reload_waits }
+    SlowPlace { pool, pid, function, at }
     DrainStatus { connections, requests, calls, longest, request }
     OldGeneration { number, gateway, since, left, holding }
     Health { name, lost, lost_ago, failing, waiting }

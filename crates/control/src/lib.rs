@@ -33,7 +33,7 @@ use weir_sys::{identity::Identity, message, process::Exit, socket_owners::Owner}
 
 pub use egress::{EgressFiles, EgressGiven};
 pub use heritage::{Heritage, WindowSockets};
-pub use manager_report::{LastReload, ManagerReport, ManagerReports, PoolUse};
+pub use manager_report::{LastReload, ManagerReport, ManagerReports, PoolUse, SlowPlace};
 pub use name_files::NameFiles;
 pub use operator_actions::{ActionResult, OperatorActions};
 pub use outbox::ManagerHandle;
@@ -322,6 +322,8 @@ pub enum ToGateway<F = OwnedFd> {
     },
     /// An earlier configuration that is finishing; part of the answer to [`ToManager::Measure`].
     OldGeneration(OldGeneration),
+    /// Where a slow script is: the entry of a worker is in the slow log.
+    SlowPlace(SlowPlace),
     /// Result of the last reload; part of the answer to [`ToManager::Measure`].
     LastReload {
         /// How long ago that was, ms.

@@ -70,6 +70,18 @@ pub struct PoolUse {
     pub worker_memory: u64,
 }
 
+/// Where a script was when it had run for `request_slowlog_timeout`. Its worker says so: nothing is sure of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SlowPlace {
+    /// The pool's name.
+    pub pool: String,
+    pub pid: u32,
+    /// The innermost function, with its class if it is a method of PHP's own.
+    pub function: String,
+    /// File and line.
+    pub at: String,
+}
+
 impl ManagerReports {
     /// Asks the manager, unless it was asked a moment ago, and waits for its answer, but not for long: old values are
     /// better than no answer.

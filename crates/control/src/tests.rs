@@ -192,6 +192,14 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
                     waiting: waiting as usize,
                 })
             }),
+        (".*", any::<u32>(), ".*", ".*").prop_map(|(pool, pid, function, at)| {
+            ToGateway::SlowPlace(SlowPlace {
+                pool,
+                pid,
+                function,
+                at,
+            })
+        }),
         (any::<u64>(), any::<bool>(), ".*").prop_map(|(ago, done, text)| ToGateway::LastReload {
             ago,
             done,

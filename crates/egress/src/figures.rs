@@ -139,6 +139,8 @@ pub(crate) struct HostFigures {
     /// The last of these: its status, and when it ended ([`clock::now`]).
     last_server_error: (AtomicU64, AtomicU64),
     pub(super) lately: Lately,
+    /// Running calls of the pools that have any.
+    running: Mutex<Vec<(Arc<str>, u64)>>,
     state: Mutex<Option<Weak<dyn HostState>>>,
 }
 
@@ -264,6 +266,37 @@ impl HostFigures {
             origin,
             ..HostFigures::default()
         }
+    }
+
+    /// A worker of this pool calls.
+    pub(crate) fn pool_calls(&self, pool: &Arc<str>) {
+        let mut running = self.running();
+        match running.iter_mut().find(|(other, _)| other == pool) {
+            Some((_, count)) => *count += 1,
+            None => running.push((pool.clone(), 1)),
+        }
+    }
+
+    /// A call of this pool has ended.
+    pub(crate) fn pool_called(&self, pool: &str) {
+        let mut running = self.running();
+        if let Some(index) = running.iter().position(|(other, _)| **other == *pool) {
+            running[index].1 -= 1;
+            if running[index].1 == 0 {
+                running.swap_remove(index);
+            }
+        }
+    }
+
+    /// Running calls of this pool.
+    pub(super) fn running_calls(&self, pool: &str) -> u64 {
+        let running = self.running();
+        let found = running.iter().find(|(other, _)| **other == *pool);
+        found.map_or(0, |(_, count)| *count)
+    }
+
+    fn running(&self) -> MutexGuard<'_, Vec<(Arc<str>, u64)>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a call that has ended.
@@ -610,6 +643,22 @@ pub(super) mod tests {
             &lately.rejected,
         ];
         assert_eq!(counts.map(Recent::minute), [5, 1, 2, 1]);
+    }
+
+    #[test]
+    fn running_calls_are_known_by_pool() {
+        let host = HostFigures::new(None);
+        let [shop, api]: [Arc<str>; 2] = ["shop".into(), "api".into()];
+        for pool in [&shop, &api, &shop] {
+            host.pool_calls(pool);
+        }
+        host.pool_called("api");
+        host.pool_called("other");
+        assert_eq!(
+            (host.running_calls("shop"), host.running_calls("api")),
+            (2, 0)
+        );
+        assert_eq!(host.running().len(), 1);
     }
 
     #[test]

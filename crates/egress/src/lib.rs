@@ -220,6 +220,10 @@ impl EgressView for Egress {
         self.view.status()
     }
 
+    fn running_calls(&self, pool: &str) -> Vec<(String, u64)> {
+        self.view.running_calls(pool)
+    }
+
     fn put_metrics(&self, page: &mut weir_observe::metrics::Page) {
         self.view.put_metrics(page);
     }

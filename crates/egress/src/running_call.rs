@@ -24,6 +24,8 @@ pub(crate) struct RunningCall {
     egress: Arc<Egress>,
     calling: Arc<Calling>,
     pub(crate) host: Option<Arc<Host>>,
+    /// The pool whose worker calls, if it is known from the beginning.
+    pool: Option<Arc<str>>,
     pub(crate) record: CallRecord,
     /// When its head had arrived ([`clock::now`]).
     began: u64,
@@ -42,6 +44,7 @@ impl RunningCall {
             egress: egress.clone(),
             calling: calling.clone(),
             host: None,
+            pool: None,
             record: CallRecord {
                 at: SystemTime::now(),
                 method: method.clone(),
@@ -77,6 +80,10 @@ impl RunningCall {
     pub(crate) fn asks(&mut self, host: &Arc<Host>) {
         self.record.origin = Some(host.origin.clone());
         self.host = Some(host.clone());
+        self.pool = self.calling.caller().pool;
+        if let Some(pool) = &self.pool {
+            host.figures.pool_calls(pool);
+        }
     }
 
     /// The call is not allowed.
@@ -147,6 +154,7 @@ impl RunningCall {
             egress: self.egress.clone(),
             calling: self.calling.clone(),
             host: self.host.clone(),
+            pool: self.pool.take(),
             record: self.record.clone(),
             began: self.began,
             upload: None,
@@ -157,6 +165,9 @@ impl RunningCall {
     fn write(&mut self) {
         if std::mem::replace(&mut self.written, true) {
             return;
+        }
+        if let (Some(host), Some(pool)) = (&self.host, &self.pool) {
+            host.figures.pool_called(pool);
         }
         let record = &mut self.record;
         record.total = clock::now().saturating_sub(self.began);

@@ -65,6 +65,18 @@ impl View {
         })
     }
 
+    /// Hosts that workers of this pool are calling, with the number of calls; the most called one first.
+    pub(crate) fn running_calls(&self, pool: &str) -> Vec<(String, u64)> {
+        let hosts = self.figures.hosts().into_iter();
+        let mut called: Vec<(String, u64)> = hosts
+            .map(|host| (host.name.clone(), host.running_calls(pool)))
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        called.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        called.truncate(MOST_CALLED);
+        called
+    }
+
     /// Adds the rows `weir_egress_*` to the page.
     pub(crate) fn put_metrics(&self, page: &mut Page) {
         let figures = &self.figures;
@@ -87,6 +99,9 @@ impl View {
         page.put(Metric::EgressCallersAccepted, &[], accepted as f64);
     }
 }
+
+/// Maximum number of hosts that are listed for a pool.
+const MOST_CALLED: usize = 8;
 
 fn host_status(host: &HostFigures) -> Value {
     let now = host.now();

@@ -16,6 +16,7 @@
 mod cancels;
 mod counts;
 mod exits;
+mod insight;
 mod lease;
 mod limits;
 mod loops;
@@ -49,6 +50,7 @@ use weir_pool::{
 };
 use weir_sys::process::Exit;
 
+pub(crate) use self::insight::Machine;
 pub(crate) use self::sessions::script as session_script;
 use self::{
     cancels::Cancels,
@@ -108,6 +110,7 @@ pub(crate) struct PoolHandle {
     own: own::Own,
     turns: turns::Turns,
     sessions: sessions::Sessions,
+    insight: insight::Insight,
 }
 
 /// What a pool is made of.
@@ -304,6 +307,7 @@ impl PoolHandle {
             own: own::Own::default(),
             turns: turns::Turns::default(),
             sessions: sessions::Sessions::default(),
+            insight: insight::Insight::default(),
         }));
         handle.change(|state, now, effects| state.fit(handle, now, effects));
         handle

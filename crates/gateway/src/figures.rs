@@ -204,6 +204,7 @@ pub(super) fn totals(pool: &PoolHandle) -> PoolTotals {
         could_not_start: scaling.as_ref().map_or(0, |scaling| scaling.failed),
         waiting: stats.queue_time.0,
         busy: stats.busy_time.0,
+        computed: pool.computed(),
     }
 }
 

@@ -51,6 +51,7 @@ mod quic;
 mod rates;
 mod reactors;
 mod read_ahead;
+mod readiness;
 mod record;
 mod refusal;
 mod route;
@@ -180,6 +181,7 @@ pub(crate) struct Gateway {
     window_closed: Flag,
     /// The threads that must make progress so that clients are served.
     pulses: Pulses,
+    machine: dispatch::Machine,
     /// When the last message of the manager arrived ([`clock::precise`]).
     manager_heard: AtomicU64,
     /// Listening sockets that still accept, including the admin interface.
@@ -501,6 +503,7 @@ impl Gateway {
             own_calls: own_calls::OwnCalls::default(),
             window_closed: Flag::default(),
             pulses: Pulses::default(),
+            machine: dispatch::Machine::default(),
             manager_heard: AtomicU64::new(clock::precise()),
             listening: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
@@ -520,58 +523,6 @@ impl Gateway {
         listener.is_some_and(|listener| matches!(listener.protocol, Protocol::AgentCheck(_)))
     }
 
-    /// Whether the gateway accepts requests and has workers for them.
-    ///
-    /// # Errors
-    /// Why it is not ready, in one line.
-    fn readiness(&self) -> Result<(), String> {
-        if self.drain.has_started() {
-            return Err("it is stopping: new requests are not accepted".into());
-        }
-        if self.declines.load(Relaxed) {
-            return Err(
-                "an operator has drained it; requests that still arrive are answered".into(),
-            );
-        }
-        if let Some(silent) = self.manager_silent() {
-            return Err(format!(
-                "the manager has given no sign of life for {:.0} s: no worker is started or replaced",
-                silent.as_secs_f64()
-            ));
-        }
-        if let Some((reactor, silent)) = self.pulses.silent_reactors(STANDS_STILL).first() {
-            return Err(format!(
-                "reactor {reactor} has not moved for {} s: its connections wait",
-                silent.as_secs()
-            ));
-        }
-        for pool in &self.pools {
-            let name = &pool.settings.name;
-            if pool.is_lost() {
-                return Err(format!("pool {name} has no worker that can start"));
-            }
-            let point = self.config.server.ready_stalled;
-            if let Some(stalled) = pool.stalled()
-                && !point.is_zero()
-                && stalled >= point
-            {
-                let seconds = stalled.as_secs();
-                return Err(format!(
-                    "all workers of pool {name} have been busy with the same requests for {seconds} s \
-                     (ready_stalled is {} s)",
-                    point.as_secs_f64()
-                ));
-            }
-            let (full, point) = (pool.fullness(), self.config.server.ready_saturation);
-            if point > 0 && full >= point as f64 {
-                return Err(format!(
-                    "the queue of pool {name} is {full:.0} % full, and ready_saturation is {point}"
-                ));
-            }
-        }
-        Ok(())
-    }
-
     /// How long there was no message from the manager, if that is longer than expected.
     pub(crate) fn manager_silent(&self) -> Option<Duration> {
         let limit = self.config.server.gateway_timeout;
@@ -585,10 +536,14 @@ impl Gateway {
         self.drain.has_started() || self.declines.load(Relaxed)
     }
 
-    /// The totals of all pools.
-    fn pool_totals(&self) -> Vec<PoolTotals> {
-        let pools = self.pools.iter();
-        pools.map(|pool| figures::totals(pool)).collect()
+    /// Reads how busy the processors are, and returns the totals of all pools; once a second.
+    fn measure(&self) -> Vec<PoolTotals> {
+        self.machine.measure();
+        let totals = self.pools.iter().map(|pool| {
+            pool.measure();
+            figures::totals(pool)
+        });
+        totals.collect()
     }
 
     /// What the workers of all pools do.
@@ -689,7 +644,7 @@ fn start_window(gateway: &'static Gateway, window: Task<io::Result<()>>) -> Resu
                     log::error!("the admin interface cannot be opened: {error}");
                 }
             }
-            () = gateway.history.keep(|| gateway.pool_totals()) => {}
+            () = gateway.history.keep(|| gateway.measure()) => {}
         }
         gateway.listening.fetch_sub(1, Relaxed);
         gateway.window_closed.set();
@@ -711,9 +666,6 @@ fn watch_kernel_queues(gateway: &'static Gateway) -> Result<(), String> {
         .map(drop)
         .map_err(|error| format!("cannot watch the kernel's queues: {error}"))
 }
-
-/// While a reactor has not moved for this long, the gateway is not ready.
-const STANDS_STILL: Duration = Duration::from_secs(5);
 
 /// How long connections that are cut may take to write their log lines.
 const CUT_LIMIT: Duration = Duration::from_millis(500);

@@ -69,6 +69,12 @@ fn perform(gateway: &'static Gateway, message: ToGateway) {
         ToGateway::ActionDone { id, done, text } => gateway.actions.done(id, done, text),
         ToGateway::Decline { on } => gateway.declines.store(on, Relaxed),
         ToGateway::PoolUse { pools } => gateway.reports.pools(pools),
+        ToGateway::SlowPlace(place) => {
+            let mut pools = gateway.pools.iter();
+            if let Some(pool) = pools.find(|pool| pool.settings.name == place.pool) {
+                pool.is_slow_at(place);
+            }
+        }
         ToGateway::PoolsReady {
             generation,
             version,

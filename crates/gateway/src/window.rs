@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use weir_config::{PoolId, Protocol, Runtime};
+use weir_config::{PoolId, Protocol, Runtime, SerializeBy};
 use weir_control::{Action, ManagerReport};
 use weir_interfaces::window::{Task, Window};
 use weir_observe::{
@@ -292,10 +292,44 @@ fn pool_status(
     // The macro would copy them.
     shown["workers"] = workers(pool, &stats, &status);
     shown["queue"] = queue(pool, &stats, rates.waiting);
+    shown["work"] = work(gateway, pool, (rates.computed, rates.busy), &status);
     shown["requests"] = requests(pool, &stats, status.slow_requests, counts.left_running);
     shown["times"] = counts.times.to_json();
     shown["last_minute"]["times"] = minute.times.to_json();
     shown
+}
+
+/// What the workers of a pool spend their time with. `processors`: how many they use, `busy`: how many of them are busy.
+fn work(
+    gateway: &Gateway,
+    pool: &PoolHandle,
+    (processors, busy): (f64, f64),
+    status: &PoolStatus,
+) -> Value {
+    let name = &pool.settings.name;
+    let places = pool.places(&status.workers);
+    let calls = gateway.egress.get();
+    let calls = calls.map_or_else(Vec::new, |egress| egress.running_calls(name));
+    json!({
+        // Over the last ten seconds, of the time of busy workers; null: too little to tell, or others run the workers.
+        "computing": (busy >= LITTLE && pool.settings.workers().is_some()).then(|| (processors / busy).min(1.0)),
+        "processors": processors,
+        "usable_processors": pool.usable_processors(),
+        // The busy share of all processors of the machine.
+        "machine": gateway.machine.busy(),
+        // Where scripts are that run for longer than `request_slowlog_timeout`.
+        "slow_at": places.into_iter().map(|place| json!({
+            "function": place.function,
+            "at": place.at,
+            "count": place.count,
+        })).collect::<Vec<_>>(),
+        "calls": calls.into_iter().map(|(host, count)| json!({
+            "host": host,
+            "count": count,
+        })).collect::<Vec<_>>(),
+        "serialized": matches!(pool.settings.queue.serialize_by, SerializeBy::Part(_) | SerializeBy::Auto),
+        "request_slowlog_timeout": pool.settings.php().map(|php| php.slowlog_timeout.as_secs_f64()),
+    })
 }
 
 /// The process that the workers of a pool are forked from, or why there is none.
@@ -416,6 +450,9 @@ fn running(gateway: &Gateway, pool: &PoolHandle) -> Value {
 
 /// Longer than the machine's load delays a thread: a reactor that has not moved for so long is shown.
 const SILENT: Duration = Duration::from_secs(1);
+
+/// Below this number of busy workers on average, the share of computing means nothing.
+const LITTLE: f64 = 0.05;
 
 /// How often a draining gateway checks whether its listeners are closed.
 const LOOK: Duration = Duration::from_millis(1);

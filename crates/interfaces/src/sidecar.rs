@@ -15,6 +15,9 @@ pub trait EgressView: Send + Sync {
     /// The object `egress` of `GET /status`.
     fn status(&self) -> serde_json::Value;
 
+    /// Hosts that workers of this pool are calling now, with the number of calls; the most called one first.
+    fn running_calls(&self, pool: &str) -> Vec<(String, u64)>;
+
     /// Adds the rows `weir_egress_*` to the page.
     fn put_metrics(&self, page: &mut Page);
 

@@ -27,6 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weir_control::SlowPlace;
 use weir_machine::php::Program;
 use weir_observe::{
     error_log::{self, About, Format, tell},
@@ -140,6 +141,8 @@ pub(super) struct Masters {
     pub(super) oom: Rc<OomKills>,
     /// Lists of scripts from the weir before this one.
     pub(super) handed: HandedLists,
+    /// See [`Self::take_places`].
+    places: Vec<SlowPlace>,
 }
 
 #[derive(Debug)]
@@ -314,7 +317,7 @@ impl Masters {
         let mut news = Vec::new();
         master.read(LAST_MESSAGES, now, &mut news);
         if let Some(slow) = &mut master.slow {
-            slow.read(&master.logs.slow);
+            slow.read(&master.logs.slow, &mut self.places);
         }
         let words = master.outputs.finish(pid, &master.logs.output).joined();
         news.push(MasterEvent {
@@ -397,12 +400,19 @@ impl Masters {
 
     /// Writes new entries to the slow log.
     pub(super) fn read_slow(&mut self, id: MasterId) {
+        let mut places = std::mem::take(&mut self.places);
         if let Some(master) = self.get(id)
             && let Some(slow) = &mut master.slow
-            && !slow.read(&master.logs.slow)
+            && !slow.read(&master.logs.slow, &mut places)
         {
             master.slow = None;
         }
+        self.places = places;
+    }
+
+    /// Where slow scripts are, of the entries since the last call.
+    pub(super) fn take_places(&mut self) -> Vec<SlowPlace> {
+        std::mem::take(&mut self.places)
     }
 
     /// The outputs to wait for.

@@ -258,6 +258,9 @@ impl Manager<'_> {
             });
             let now = Instant::now();
             self.hear_masters(now, &news);
+            for place in self.masters.take_places() {
+                self.current.gateway.send(ToGateway::SlowPlace(place));
+            }
             self.take_signals();
             let now = Instant::now();
             let silent = self.current.gateway.silent(now);

@@ -36,6 +36,8 @@ pub struct PoolRates {
     pub waiting: f64,
     /// Sum of the busy times of all workers, seconds per second: the mean number of busy workers.
     pub busy: f64,
+    /// CPU time of all workers, seconds per second: the mean number of processors that they use.
+    pub computed: f64,
 }
 
 /// See [`PoolRates`].
@@ -107,6 +109,8 @@ pub struct PoolTotals {
     pub waiting: u64,
     /// Sum of the busy times of all workers, µs.
     pub busy: u64,
+    /// CPU time of all workers, µs.
+    pub computed: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -151,6 +155,7 @@ impl History {
                 shed_by: since.shed_by.map(rate),
                 waiting: rate(since.waiting) / 1e6,
                 busy: rate(since.busy) / 1e6,
+                computed: rate(since.computed) / 1e6,
             }
         })
     }
@@ -268,6 +273,7 @@ impl PoolTotals {
             could_not_start: self.could_not_start.saturating_sub(before.could_not_start),
             waiting: self.waiting.saturating_sub(before.waiting),
             busy: self.busy.saturating_sub(before.busy),
+            computed: self.computed.saturating_sub(before.computed),
         }
     }
 }
@@ -311,6 +317,7 @@ mod tests {
             shed_by: [requests, 0, 0, 0, 0, 0, 2 * requests],
             waiting: requests * 1_000_000,
             busy: requests * 1_000_000,
+            computed: requests * 500_000,
             ..PoolTotals::default()
         }
     }
@@ -347,7 +354,9 @@ mod tests {
         assert!(is(pool.shed, 3.0 * pool.asked), "{pool:?}");
         assert!(is(pool.shed_by[6], 2.0 * pool.asked), "{pool:?}");
         assert!(
-            is(pool.waiting, pool.asked) && is(pool.busy, pool.asked),
+            is(pool.waiting, pool.asked)
+                && is(pool.busy, pool.asked)
+                && is(2.0 * pool.computed, pool.asked),
             "{pool:?}"
         );
         assert!(

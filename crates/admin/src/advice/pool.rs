@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::{Cost, Failure, Trouble, count, list, name, number, said, seconds, trouble, weir};
+use super::{
+    Cost, Failure, Trouble, count, list, name, number, said, seconds, trouble, weir, work::Work,
+};
 use crate::text::text;
 
 /// All problems, the worst first.
@@ -68,13 +70,18 @@ fn stalled(pool: &Value) -> Option<Trouble> {
             said(time)
         ),
         false => format!(
-            "all {} have been busy with the same requests for {}: no other request is answered",
-            count(busy, "worker"),
+            "{} been busy with the same {} for {}: no other request is answered",
+            match busy {
+                1 => "its only worker has".to_owned(),
+                busy => format!("all {busy} workers have"),
+            },
+            if busy == 1 { "request" } else { "requests" },
             said(time)
         ),
     };
-    if let Some(scripts) = scripts_that_run(pool) {
-        let _ = write!(what, "; {scripts}");
+    let more = [scripts_that_run(pool), Work::of(pool).told()];
+    for more in more.into_iter().flatten() {
+        let _ = write!(what, "; {more}");
     }
     let demand = demand(pool);
     if !demand.is_empty() {
@@ -109,9 +116,17 @@ fn stuck(pool: &Value) -> String {
             said(limit)
         ),
     };
+    let help = Work::of(pool).help("max_children");
+    let help = match help.more_workers {
+        true => {
+            "find what the script waits for (request_slowlog_timeout writes its stack to the slow log). More workers would get \
+             stuck, too"
+                .to_owned()
+        }
+        false => help.text,
+    };
     format!(
-        "find what the script waits for (request_slowlog_timeout writes its stack to the slow log); {limit}; `weir pool \
-         {} restart` starts new workers now. More workers would get stuck too",
+        "{help}; {limit}; `weir pool {} restart` starts new workers now",
         name(pool)
     )
 }
@@ -294,17 +309,18 @@ fn waits(pool: &Value) -> Option<Trouble> {
     let (limit, most) = (number(&workers["limit"]), number(&workers["max"]));
     let running_limit = number(&workers["running_limit"]);
     let crashed = number(&pool["last_minute"]["crashed"]);
-    let busy_with = match scripts_that_run(pool) {
+    let work = Work::of(pool);
+    let mut busy_with = match scripts_that_run(pool) {
         Some(scripts) if busy > 0 => format!(": {scripts}"),
         _ => String::new(),
     };
+    if let Some(told) = work.told().filter(|_| busy > 0) {
+        let _ = write!(busy_with, "; {told}");
+    }
     let oldest = seconds(&pool["running"]["oldest"]["time"]);
     let raise = |key: &str| match oldest >= stall(pool) {
         true => stuck(pool),
-        false => format!(
-            "raise {key} if processor and memory allow it, or make the scripts faster (request_slowlog_timeout \
-             shows where they spend time)"
-        ),
+        false => work.help(key).text,
     };
     let (cause, help) = if workers["short_of_memory"] == true {
         (
@@ -342,7 +358,10 @@ fn waits(pool: &Value) -> Option<Trouble> {
         )
     } else if busy >= most && most > 0 {
         (
-            format!("all {most} workers are busy{busy_with}"),
+            match most {
+                1 => format!("its only worker is busy{busy_with}"),
+                most => format!("all {most} workers are busy{busy_with}"),
+            },
             raise("max_children"),
         )
     } else if busy >= limit && limit > 0 {
@@ -352,11 +371,14 @@ fn waits(pool: &Value) -> Option<Trouble> {
             ),
             match oldest >= stall(pool) {
                 true => stuck(pool),
-                false => {
-                    "the limit is the processor, or something that scripts wait for: make the \
+                false => match work.help("max_children") {
+                    help if help.more_workers => {
+                        "the limit is the processor, or something that scripts wait for: make the \
                           scripts faster, or use a larger machine"
-                        .to_owned()
-                }
+                            .to_owned()
+                    }
+                    help => help.text,
+                },
             },
         )
     } else if busy >= running_limit && running_limit > 0 {

@@ -75,7 +75,7 @@ pub(super) fn help(reason: &str) -> &'static str {
             "the worker's answer was not valid: check the script's headers, and the worker's messages in the error log"
         }
         "terminated" => {
-            "find what the script waits for (request_slowlog_timeout writes its stack to the slow log). \
+            "find what the script waits for (the slow log has its stack; request_slowlog_timeout). \
              read_timeout and request_terminate_timeout set how long it may take"
         }
         "worker_died" => {

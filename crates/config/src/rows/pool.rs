@@ -124,8 +124,9 @@ pub(super) const POOL: &[Row] = &[
     key(&[Pool], "decorate_output", Kind::Bool, Value("true"),
         "Add time, pool and process to these lines. `false`: write them unchanged (php, command).")
         .called(&["decorate_workers_output"]).only(&["php", "command"]),
-    key(&[Pool], "request_slowlog_timeout", Kind::Duration { zero: true }, Value("\"0\""),
-        "If a script runs longer than this, its PHP stack is written to `slowlog` (php). The script continues. 0: never.").only(&["php"]),
+    key(&[Pool], "request_slowlog_timeout", Kind::Duration { zero: true }, Value("\"5s\""),
+        "If a script runs longer than this, its PHP stack is written to `slowlog` (php), and `weir status` says where such scripts are. The \
+         script continues. 0: never. The default is shorter if `request_terminate_timeout` is.").only(&["php"]),
     key(&[Pool], "request_slowlog_trace_depth", Kind::Count { min: 1, max: 1000 }, Value("20"),
         "Maximum number of stack entries in the slow log (php).").only(&["php"]),
     key(&[Pool], "slowlog", Kind::Path, Absent("the error log"),

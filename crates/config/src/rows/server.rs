@@ -87,11 +87,14 @@ pub(super) const SERVER: &[Row] = &[
     key(&[Server], "admin_token_file", Kind::Path, Absent("none: no actions over TCP"),
         "File with the token for `Authorization: Bearer TOKEN`: at least 16 characters without spaces. Only its \
          owner should be able to read it. It is read at the start and at a reload.").like("\"/etc/weir/admin.token\""),
+    key(&[Server], "ready_pools", Kind::References, Absent("one pool that serves is enough"),
+        "Pools each of which must serve, or `/readyz` answers 503. Without it, weir is ready while one of its pools serves: a pool \
+         that has no worker, is stuck (`ready_stalled`) or full (`ready_saturation`) is a problem in the status.").like("[\"shop\"]"),
     key(&[Server], "ready_saturation", Kind::Count { min: 0, max: 100 }, Value("0"),
-        "`/readyz` answers 503 when a pool's queue is filled to this percentage: its waiting requests in percent of `max_queue`, or the \
+        "A pool does not serve (see `ready_pools`) when its queue is filled to this percentage: its waiting requests in percent of `max_queue`, or the \
          expected waiting time in percent of `timeout`. A load balancer then sends requests elsewhere. 0: never."),
     key(&[Server], "ready_stalled", Kind::Duration { zero: true }, Value("\"10s\""),
-        "`/readyz` answers 503 when a pool has its maximum of workers and each has been busy with the same request for this time. 0: never."),
+        "A pool does not serve (see `ready_pools`) when it has its maximum of workers and each has been busy with the same request for this time. 0: never."),
     key(&[Server], "pool_histograms", Kind::Bool, Value("true"),
         "`/metrics` has three histograms for each pool that is used. With hundreds of them, `false` makes it much smaller."),
     key(&[Server], "site_histograms", Kind::Bool, Value("true"),
