@@ -1,6 +1,7 @@
 //! HTTP/1.1 and 1.0 as clients use it: connections, framing, limits and times.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
 use weir_test::weir::request;
@@ -524,6 +525,31 @@ fn a_connection_serves_as_many_requests_as_it_may() {
         assert_eq!(response.header("connection") == Some("close"), number == 3);
     }
     client.expect_closed();
+}
+
+/// Bytes that nobody reads turn the end of a connection into a reset, which may destroy what is on its way.
+#[test]
+fn a_request_behind_the_last_one_resets_nothing() {
+    let setup = Setup::new()
+        .file("large.bin", vec![b'x'; 8 << 20])
+        .listen("max_requests_per_connection = 1");
+    let weir = setup.start();
+    for last in ["", "Connection: close\r\n"] {
+        let mut client = TcpStream::connect(weir.address()).expect("a connection");
+        client.set_read_timeout(Some(LIMIT)).expect("a limit");
+        let request = format!("GET /large.bin HTTP/1.1\r\nHost: a\r\n{last}\r\n");
+        client.write_all(request.as_bytes()).expect("a request");
+        client.read_exact(&mut [0]).expect("an answer");
+        // weir sends, and reads nothing: the kernel keeps this.
+        client.write_all(request.as_bytes()).expect("another one");
+        let mut rest = Vec::new();
+        let read = client.read_to_end(&mut rest);
+        assert!(
+            read.is_ok() && rest.len() >= 8 << 20,
+            "{read:?} {}",
+            rest.len()
+        );
+    }
 }
 
 #[test]

@@ -22,12 +22,11 @@ mod wire;
 use std::{
     future::Future,
     pin::Pin,
-    task::{Context, Poll, Waker, ready},
+    task::{Context, Poll, ready},
 };
 
 use http::StatusCode;
-use tokio::io::AsyncWrite;
-use weir_net::{Socket, linger};
+use weir_net::{Socket, close, linger};
 use weir_observe::clock;
 
 use self::{
@@ -302,14 +301,9 @@ impl<X: Front> Connection<X> {
 
     /// Ends the connection. `None`: it has ended.
     fn end(&mut self, ending: Ending) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
-        let mut socket = self.wire.take_socket()?;
+        let socket = self.wire.take_socket()?;
         match ending {
-            Ending::Clean => {
-                // Shutting down a socket never waits.
-                let mut cx = Context::from_waker(Waker::noop());
-                let _ = Pin::new(&mut socket).poll_shutdown(&mut cx);
-                None
-            }
+            Ending::Clean => Some(Box::pin(close(socket)?)),
             Ending::Linger => Some(Box::pin(linger(socket))),
             Ending::Lost => None,
         }

@@ -252,7 +252,10 @@ impl<X: Front> Connection<X> {
         request: ResponseTo,
         state: Rc<RequestState>,
     ) -> Poll<Next> {
-        let keep = answer.keep && self.wire.is_request_whole() && !self.front.is_draining();
+        let keep = answer.keep
+            && self.wire.is_request_whole()
+            && !self.wire.is_last()
+            && !self.front.is_draining();
         let mut sending = Sending::new(answer, (request, state), keep, self.wire.out());
         let sent = sending.poll(cx, &mut self.wire, self.front.state());
         if sent.is_pending() {
@@ -281,6 +284,7 @@ impl<X: Front> Connection<X> {
             return Next::End(Ending::Tunnel(tunnel, self.wire.take_rest()));
         }
         let (keep, is_body_left) = (completion.keeps(), completion.request().is_body_left());
+        let may_be_followed = completion.may_be_followed();
         self.front.state().rest();
         completion.end();
         self.wire.give_back();
@@ -288,10 +292,14 @@ impl<X: Front> Connection<X> {
             self.wire.next_request();
             return Next::Part;
         }
-        Next::End(match is_body_left || self.wire.has_unread() {
-            true => Ending::Linger,
-            false => Ending::Clean,
-        })
+        // What the client sends meanwhile, or has sent and nobody has read, would turn the end into a reset, and the answer may be
+        // lost.
+        Next::End(
+            match may_be_followed || is_body_left || self.wire.has_unread() {
+                true => Ending::Linger,
+                false => Ending::Clean,
+            },
+        )
     }
 
     /// Ends the connection. `None`: it has ended.

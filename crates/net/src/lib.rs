@@ -13,7 +13,7 @@ mod tls;
 
 pub use self::{
     drain::Drain,
-    linger::{LINGER, linger},
+    linger::{LINGER, close, linger},
     listening::{ACCEPT_PAUSE, Accepted, Acceptor, Listening},
     open_file::OpenFile,
     send_file::FilePart,

@@ -1,10 +1,27 @@
 //! Closes a connection whose peer may still be sending.
 
-use std::time::Duration;
+use std::{
+    future::Future,
+    os::fd::AsFd,
+    pin::Pin,
+    task::{Context, Waker},
+    time::Duration,
+};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::Socket;
+
+/// Closes a connection whose peer should send nothing more. `Some`: it has, so that this has to be awaited ([`linger`]).
+pub fn close(mut socket: Socket) -> Option<impl Future<Output = ()>> {
+    if weir_sys::socket::has_bytes(socket.as_fd()) {
+        return Some(linger(socket));
+    }
+    // Shutting down a socket never waits.
+    let mut cx = Context::from_waker(Waker::noop());
+    let _ = Pin::new(&mut socket).poll_shutdown(&mut cx);
+    None
+}
 
 /// Closes the connection so that the peer can read the answer. Closing a socket with unread bytes sends a reset, which
 /// may discard the answer (RFC 9112 §9.6).

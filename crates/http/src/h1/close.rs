@@ -3,7 +3,7 @@
 use std::{future::Future, os::fd::AsFd, pin::Pin};
 
 use http::StatusCode;
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use weir_http1::Error;
 use weir_net::{LINGER, Socket, linger};
 
@@ -13,9 +13,10 @@ use crate::{Front, Tunnel};
 /// How a connection ends.
 #[derive(Debug)]
 pub(super) enum Ending {
-    /// The kernel has all answers, or nobody waits for one.
+    /// The kernel has all answers, or nobody waits for one; and the client sends nothing more, as far as it has said.
     Clean,
-    /// The kernel has the answer, but the client may still be sending a body that nobody reads.
+    /// The kernel has the answer, but the client may still be sending: a body that nobody reads, or a request that it does not know
+    /// to be refused.
     Linger,
     /// Part of a head arrived, but the rest did not arrive in time. Names the limit.
     HeadTimeout(&'static str),
@@ -48,13 +49,7 @@ pub(super) fn close(ending: Ending, socket: Socket, front: &impl Front) -> Optio
     let refused = match ending {
         // Another carrier serves it: see `Connection::end`.
         Ending::Http2 => return None,
-        Ending::Clean => {
-            let mut socket = socket;
-            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-            // Shutting down a socket never waits.
-            let _ = Pin::new(&mut socket).poll_shutdown(&mut cx);
-            return None;
-        }
+        Ending::Clean => return Some(Box::pin(weir_net::close(socket)?)),
         Ending::Abort => {
             // If the option cannot be set, the connection is closed normally; the missing length or last chunk still
             // shows the error.

@@ -48,6 +48,8 @@ pub(super) struct Completion<R> {
     tunnel: Option<Tunnel>,
     /// The connection stays open.
     keep: bool,
+    /// The client has not said that it sends no more requests.
+    may_follow: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,6 +137,7 @@ impl<R: Receipt> Sending<R> {
             receipt,
             tunnel,
             keep: encoder.is_persistent(),
+            may_follow: request.is_persistent,
         };
         Sending {
             body,
@@ -374,6 +377,11 @@ impl<R: Receipt> Completion<R> {
     /// Whether the connection stays open.
     pub(super) fn keeps(&self) -> bool {
         self.keep
+    }
+
+    /// Whether the client may send another request.
+    pub(super) fn may_be_followed(&self) -> bool {
+        self.may_follow
     }
 
     /// The state of the request.

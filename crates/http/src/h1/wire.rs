@@ -31,6 +31,8 @@ pub(super) struct Wire {
     /// `None` once it is being closed.
     socket: Option<Socket>,
     decoder: Decoder,
+    /// No request is read behind the present one.
+    is_last: bool,
     /// Nothing has come but bytes with which HTTP/2 begins.
     may_be_http2: bool,
     /// Bytes that were read; the first `used` of them are used.
@@ -50,6 +52,7 @@ pub(super) struct Whole {
     pub(super) request: Request,
     pub(super) response_to: ResponseTo,
     pub(super) awaits_consent: bool,
+    is_last: bool,
 }
 
 /// The client has closed its side of the connection, or the connection is broken.
@@ -71,6 +74,7 @@ impl Wire {
         Wire {
             socket: Some(socket),
             decoder: Decoder::new(limits),
+            is_last: false,
             may_be_http2,
             ahead: Vec::new(),
             used: 0,
@@ -92,6 +96,11 @@ impl Wire {
     /// Whether the request was read to its end.
     pub(super) fn is_request_whole(&self) -> bool {
         self.decoder.is_done()
+    }
+
+    /// Whether the connection ends with the answer to the present request.
+    pub(super) fn is_last(&self) -> bool {
+        self.is_last
     }
 
     /// Whether there is more input than the requests that were answered.
@@ -141,6 +150,7 @@ impl Wire {
                 }
             };
             if let Some(whole) = whole.transpose() {
+                self.is_last = whole.as_ref().is_ok_and(|whole| whole.is_last);
                 return Poll::Ready(whole);
             }
         }
@@ -432,10 +442,9 @@ fn read_head(decoder: &mut Decoder, input: &mut &[u8]) -> Result<Option<Whole>, 
                 RequestBody::new(&state, known)
             }
         };
-        let mut response_to = ResponseTo::from(&*head);
-        response_to.is_persistent &= !offers_what_may_follow(head, input);
         Ok(Some(Whole {
-            response_to,
+            response_to: ResponseTo::from(&*head),
+            is_last: offers_what_may_follow(head, input),
             awaits_consent: head.expect() == Expect::Continue,
             request: Request {
                 head: take(head).map_err(Ending::Refused)?,
