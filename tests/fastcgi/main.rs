@@ -3,6 +3,7 @@
 mod command;
 mod failures;
 mod front;
+mod heads;
 mod leaving;
 mod php;
 mod servers;

@@ -1,23 +1,8 @@
 //! Random configurations that nobody would write. Both programs must still treat them alike.
 
+use weir_test::Chance;
+
 use crate::support::{Place, web_user};
-
-/// Random numbers, the same in every run (Knuth's multiplier).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.0 >> 33) as usize % limit
-    }
-
-    fn of<'a>(&mut self, list: &[&'a str]) -> &'a str {
-        list[self.below(list.len())]
-    }
-}
 
 #[test]
 fn directives_with_any_value() {
@@ -34,9 +19,8 @@ fn directives_with_any_value() {
 #[test]
 fn values_of_any_characters() {
     compare(60, |chance| {
-        let mut line = chance
-            .of(&["env[A] = ", "env[", "php_value[a] = ", "", "["])
-            .to_owned();
+        let begins = ["env[A] = ", "env[", "php_value[a] = ", "", "["];
+        let mut line = chance.of(&begins).to_owned();
         for _ in 0..chance.below(12) + 1 {
             line.push_str(chance.of(PIECES));
         }

@@ -3,6 +3,7 @@
 use std::{fs, process::Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use weir_test::Chance;
 
 use crate::{
     support::{Running, children, wait_until},
@@ -77,19 +78,6 @@ fn what_php_says_is_in_the_log_as_php_fpm_writes_it() {
             assert_same(&weir.1, &fpm.1, &what);
             assert_same(&weir.0, &fpm.0, &format!("{what}, to the web server"));
         }
-    }
-}
-
-/// Random numbers, the same in every run (Knuth's multiplier).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit
     }
 }
 

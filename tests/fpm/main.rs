@@ -8,6 +8,7 @@ mod counts;
 mod debian;
 mod environment;
 mod generated;
+mod heads;
 mod listen;
 mod logs;
 mod modes;

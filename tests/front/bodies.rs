@@ -281,12 +281,7 @@ fn a_local_redirect_is_answered_by_the_other_script() {
 
 #[test]
 fn a_script_that_names_no_path_is_502() {
-    for field in [
-        "Location: /a/../../b",
-        "Location: /a%00b",
-        "X-Accel-Redirect: nowhere",
-        "X-Accel-Redirect: /%zz",
-    ] {
+    for field in ["Location: /a/../../b", "Location: /a%00b"] {
         let (weir, _responder) = answering(Setup::new(), format!("{field}\r\n\r\n"));
         let response = ask(&weir);
         assert_eq!(response.status, 502, "{field}: {response:?}");

@@ -1,7 +1,7 @@
 //! The header block at the start of a script's response (RFC 3875 §6).
 //!
-//! Nothing from a script is trusted. Names and values that HTTP does not allow make the response invalid. Headers
-//! about the connection are removed. Headers for the gateway are removed and acted on.
+//! Nothing from a script is trusted. A field that HTTP does not allow is left out, and the rest of the page stays, as
+//! in nginx. Headers about the connection are removed. Headers for the gateway are removed and acted on.
 
 use std::num::NonZeroU64;
 
@@ -26,8 +26,22 @@ pub(crate) struct Head {
     pub(crate) buffering: Option<bool>,
     /// `X-Accel-Limit-Rate`: the speed of the response in bytes a second; `Some(None)`: no limit (nginx's header).
     pub(crate) bandwidth: Option<Option<NonZeroU64>>,
+    /// Why it cannot be the head of an answer over HTTP.
+    pub(crate) bad: Option<BadHead>,
+    /// Lines that are left out because HTTP does not allow them.
+    pub(crate) lost: Option<Box<Lost>>,
     /// The response is an event stream, whose parts must be passed on at once.
     is_event_stream: bool,
+}
+
+/// Lines of a head that cannot be sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// The first of them, for the log.
+    pub(crate) line: String,
+    pub(crate) count: usize,
+    /// One of them is a Content-Length that is no number, or another one than before: none counts.
+    has_length: bool,
 }
 
 /// What happens to a line of the head.
@@ -38,19 +52,15 @@ enum Line<'l> {
     Spelled(&'l [u8], &'l [u8]),
     /// It is not passed on.
     Dropped,
+    /// It is not passed on, because HTTP does not allow it.
+    Lost,
 }
 
 /// Why a header block is invalid. It goes to the error log; the client gets 502.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum BadHead {
-    /// No header at all before the blank line.
-    Empty,
-    /// A line without a colon, or with a name or value that HTTP does not allow.
-    Line(String),
-    /// `Status` is not a status from 200 to 599, or it is 1xx where that is not allowed.
+    /// `Status` is no number from 200 to 999, or it is 1xx where that is not allowed.
     Status(String),
-    /// `Content-Length` is not a number, or there are two different ones.
-    ContentLength,
     /// More than [`MAX_LINES`] lines.
     TooMany,
 }
@@ -61,15 +71,15 @@ pub(crate) enum BadHead {
 pub(crate) fn end_of_head(bytes: &[u8], scanned: &mut usize) -> Option<usize> {
     while let Some(found) = memchr::memchr(b'\n', &bytes[*scanned..]) {
         let newline = *scanned + found;
+        if matches!(&bytes[..newline], b"" | b"\r") {
+            return Some(newline + 1);
+        }
         match bytes.get(newline + 1..) {
             Some([b'\n', ..]) => return Some(newline + 2),
             Some([b'\r', b'\n', ..]) => return Some(newline + 3),
             Some([] | [b'\r']) | None => {
                 *scanned = newline;
                 return None;
-            }
-            Some(_) if bytes[..newline] == *b"" || bytes[..newline] == *b"\r" => {
-                return Some(newline + 1);
             }
             Some(_) => *scanned = newline + 1,
         }
@@ -78,71 +88,69 @@ pub(crate) fn end_of_head(bytes: &[u8], scanned: &mut usize) -> Option<usize> {
     None
 }
 
-/// Parses a header block that ends with its blank line.
-///
-/// # Errors
-///
-/// The first problem in the block.
-pub(crate) fn parse_block(block: &[u8]) -> Result<Head, BadHead> {
-    let parsed = parse(block)?;
-    parsed.map(|(head, _)| head).ok_or(BadHead::Empty)
-}
-
 /// Parses the header block at the beginning of `bytes`. Returns it with the offset of the body's first byte; `None` if its
 /// blank line has not arrived.
-///
-/// # Errors
-///
-/// The first problem in the block.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, BadHead> {
-    let mut head = Head {
-        status: StatusCode::OK,
-        status_said: false,
-        headers: Fields::with_capacity(bytes.len().min(USUAL) + ROOM),
-        content_length: None,
-        accel_redirect: None,
-        sendfile: None,
-        buffering: None,
-        bandwidth: None,
-        is_event_stream: false,
-    };
+pub(crate) fn parse(bytes: &[u8]) -> Option<(Head, usize)> {
+    let mut head = Head::of_capacity(bytes.len().min(USUAL) + ROOM);
     // Most lines are sent as the script wrote them: those that follow one another are copied in one piece.
     let (mut lines, mut at, mut kept) = (0, 0, 0);
     let blank = loop {
-        let Some(newline) = memchr::memchr(b'\n', &bytes[at..]) else {
-            return Ok(None);
-        };
-        let end = at + newline + 1;
+        let end = at + memchr::memchr(b'\n', &bytes[at..])? + 1;
         let line = &bytes[at..end];
         if matches!(line, b"\r\n" | b"\n") {
             break end;
         }
-        if lines == MAX_LINES {
-            return Err(BadHead::TooMany);
-        }
         lines += 1;
-        let becomes = head.take_line(line)?;
+        let mut becomes = match lines > MAX_LINES {
+            true => Line::Dropped,
+            false => head.take_line(line),
+        };
         if !matches!(becomes, Line::Kept) {
             head.headers.append_checked(&bytes[kept..at]);
             kept = end;
         }
-        if let Line::Spelled(name, value) = becomes {
-            let added = head.headers.append((None, name), value);
-            added.map_err(|_| BadHead::Line(excerpt(line)))?;
+        if let Line::Spelled(name, value) = becomes
+            && head.headers.append((None, name), value).is_err()
+        {
+            becomes = Line::Lost;
+        }
+        if let Line::Lost = becomes {
+            head.lose(line);
         }
         at = end;
     };
     head.headers.append_checked(&bytes[kept..at]);
-    if lines == 0 {
-        return Err(BadHead::Empty);
+    if lines > MAX_LINES {
+        head.bad = Some(BadHead::TooMany);
+    }
+    if head.lost.as_ref().is_some_and(|lost| lost.has_length) {
+        head.headers.remove(Name::ContentLength);
+        head.content_length = None;
     }
     if !head.status_said && head.headers.has(Name::Location) {
         head.status = StatusCode::FOUND;
     }
-    Ok(Some((head, blank)))
+    Some((head, blank))
 }
 
 impl Head {
+    /// Without a line, and with room for so many bytes of them.
+    pub(crate) fn of_capacity(bytes: usize) -> Head {
+        Head {
+            status: StatusCode::OK,
+            status_said: false,
+            headers: Fields::with_capacity(bytes),
+            content_length: None,
+            accel_redirect: None,
+            sendfile: None,
+            buffering: None,
+            bandwidth: None,
+            bad: None,
+            lost: None,
+            is_event_stream: false,
+        }
+    }
+
     /// A redirect within the site: only `Location`, a path, and no status (RFC 3875 §6.2.2).
     pub(crate) fn local_redirect(&self) -> Option<&[u8]> {
         let location = self.headers.get(Name::Location)?;
@@ -161,47 +169,50 @@ impl Head {
             .map_or(self.is_event_stream, |buffering| !buffering)
     }
 
-    fn take_line<'l>(&mut self, line: &'l [u8]) -> Result<Line<'l>, BadHead> {
-        let bad = || BadHead::Line(excerpt(line));
-        let colon = memchr::memchr(b':', line).ok_or_else(bad)?;
+    fn take_line<'l>(&mut self, line: &'l [u8]) -> Line<'l> {
+        let Some(colon) = memchr::memchr(b':', line) else {
+            return Line::Lost;
+        };
         let name = line[..colon].trim_ascii_end();
         let value = line[colon + 1..].trim_ascii();
         let known = Name::of(name);
         match known {
             Some(Name::Status) => {
-                self.take_status(value)?;
-                return Ok(Line::Dropped);
+                self.take_status(value);
+                return Line::Dropped;
             }
-            Some(Name::ContentLength) if !self.take_length(value)? => return Ok(Line::Dropped),
+            Some(Name::ContentLength) => match (number(value), self.content_length) {
+                (Some(length), None) => self.content_length = Some(length),
+                (Some(length), Some(before)) if length == before => return Line::Dropped,
+                _ => return Line::Lost,
+            },
             Some(Name::ContentType) if !self.headers.has(Name::ContentType) => {
                 let media = value.get(..EVENT_STREAM.len());
                 self.is_event_stream =
                     media.is_some_and(|media| media.eq_ignore_ascii_case(EVENT_STREAM));
             }
+            // weir has no cache of nginx's kind.
+            Some(Name::XAccelExpires) => return Line::Dropped,
             Some(Name::XAccelBuffering) => {
                 self.buffering = Some(!value.eq_ignore_ascii_case(b"no"));
-                return Ok(Line::Dropped);
+                return Line::Dropped;
             }
-            Some(name) if is_of_the_connection(name) => return Ok(Line::Dropped),
+            Some(name) if is_of_the_connection(name) => return Line::Dropped,
             _ => {}
         }
         let checked = match known {
             Some(_) => check_value(value),
             None => check_field(name, value),
         };
-        checked.map_err(|_| bad())?;
+        if checked.is_err() {
+            return Line::Lost;
+        }
         if known == Some(Name::XAccelRedirect) {
             self.accel_redirect = Some(value.to_vec());
-            return Ok(Line::Dropped);
+            return Line::Dropped;
         }
-        if known.is_none() && SENDFILE.iter().any(|is| name.eq_ignore_ascii_case(is)) {
-            self.sendfile = Some(value.to_vec());
-            return Ok(Line::Dropped);
-        }
-        if known.is_none() && name.eq_ignore_ascii_case(LIMIT_RATE) {
-            // As nginx, which ignores what is no number.
-            self.bandwidth = limit_rate(value).or(self.bandwidth);
-            return Ok(Line::Dropped);
+        if known.is_none() && matches!(name[0], b'X' | b'x') && self.take_hidden(name, value) {
+            return Line::Dropped;
         }
         self.headers.note(known);
         // "Name: value" and the end of the line, without other white space.
@@ -209,54 +220,81 @@ impl Head {
             && line[colon..].starts_with(b": ")
             && line.ends_with(b"\r\n")
             && colon + 2 + value.len() + 2 == line.len();
-        Ok(match is_usual {
+        match is_usual {
             true => Line::Kept,
             false => Line::Spelled(name, value),
-        })
+        }
     }
 
-    fn take_status(&mut self, value: &[u8]) -> Result<(), BadHead> {
-        let bad = || BadHead::Status(excerpt(value));
-        let digits = value.get(..3).ok_or_else(bad)?;
-        if value.get(3).is_some_and(|byte| !byte.is_ascii_whitespace()) {
-            return Err(bad());
+    /// A field for the gateway that is rare. False: it is another one.
+    fn take_hidden(&mut self, name: &[u8], value: &[u8]) -> bool {
+        let is = |other: &&[u8]| name.eq_ignore_ascii_case(other);
+        if SENDFILE.iter().any(is) {
+            self.sendfile = Some(value.to_vec());
+            return true;
         }
-        let status = StatusCode::from_bytes(digits).map_err(|_| bad())?;
-        let is_interim = status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS;
-        if !is_interim && !(200..600).contains(&status.as_u16()) {
-            return Err(bad());
+        if is(&LIMIT_RATE) {
+            // As nginx, which ignores what is no number.
+            self.bandwidth = limit_rate(value).or(self.bandwidth);
+            return true;
         }
+        is(&CHARSET)
+    }
+
+    fn take_status(&mut self, value: &[u8]) {
+        let (digits, phrase) = value.split_at(value.len().min(3));
+        let is_whole = phrase.first().is_none_or(u8::is_ascii_whitespace);
+        let status = StatusCode::from_bytes(digits).ok();
+        let status = status.filter(|status| is_whole && *status != StatusCode::SWITCHING_PROTOCOLS);
+        let Some(status) = status else {
+            // What web servers in front make of it, for the log.
+            self.status = StatusCode::BAD_GATEWAY;
+            self.bad = Some(BadHead::Status(excerpt(value)));
+            return;
+        };
         self.status = status;
         self.status_said = true;
-        Ok(())
+        self.headers.set_phrase(status, phrase.trim_ascii());
     }
 
-    /// False: the length was said before.
-    fn take_length(&mut self, value: &[u8]) -> Result<bool, BadHead> {
-        let text = std::str::from_utf8(value).map_err(|_| BadHead::ContentLength)?;
-        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(BadHead::ContentLength);
-        }
-        let length: u64 = text.parse().map_err(|_| BadHead::ContentLength)?;
-        if self.content_length.is_some_and(|before| before != length) {
-            return Err(BadHead::ContentLength);
-        }
-        Ok(self.content_length.replace(length).is_none())
+    /// Notes a line that is left out.
+    #[cold]
+    fn lose(&mut self, line: &[u8]) {
+        let lost = self.lost.get_or_insert_with(|| {
+            Box::new(Lost {
+                line: excerpt(line),
+                count: 0,
+                has_length: false,
+            })
+        });
+        lost.count += 1;
+        let name = line.split(|byte| *byte == b':').next();
+        lost.has_length |=
+            name.is_some_and(|name| Name::of(name.trim_ascii_end()) == Some(Name::ContentLength));
     }
 }
 
 impl std::fmt::Display for BadHead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            BadHead::Empty => f.write_str("it begins with an empty line instead of headers"),
-            BadHead::Line(line) => write!(f, "{line:?} is not a header line"),
             BadHead::Status(status) => {
-                write!(f, "Status {status:?} must be a number from 200 to 599")
+                write!(f, "Status {status:?} must be a number from 200 to 999")
             }
             BadHead::TooMany => write!(f, "it has more than {MAX_LINES} lines"),
-            BadHead::ContentLength => {
-                f.write_str("its Content-Length is not a number, or there are several")
-            }
+        }
+    }
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "left out of the response's head, because HTTP does not allow it: {:?}",
+            self.line
+        )?;
+        match self.count {
+            1 => Ok(()),
+            count => write!(f, " and {} more", count - 1),
         }
     }
 }
@@ -273,6 +311,13 @@ fn excerpt(line: &[u8]) -> String {
 const MAX_LINES: usize = 10_000;
 
 const EVENT_STREAM: &[u8] = b"text/event-stream";
+
+/// The length that a Content-Length says, if it is one (RFC 9110 §8.6).
+fn number(value: &[u8]) -> Option<u64> {
+    let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(value).ok().filter(|_| is_number)?;
+    text.parse().ok()
+}
 
 /// Headers about the connection (RFC 9110 §7.6.1). The connection belongs to the gateway, not to the script.
 fn is_of_the_connection(name: Name) -> bool {
@@ -305,6 +350,9 @@ const LIMIT_RATE: &[u8] = b"x-accel-limit-rate";
 /// `X-Sendfile`, and lighttpd's other name for it.
 const SENDFILE: [&[u8]; 2] = [b"x-sendfile", b"x-lighttpd-send-file"];
 
+/// What nginx keeps to itself, too. weir changes no character set.
+const CHARSET: &[u8] = b"x-accel-charset";
+
 /// Room for the lines of a usual head, bytes.
 const USUAL: usize = 256;
 
@@ -319,8 +367,10 @@ mod tests {
         end_of_head(bytes, &mut 0)
     }
 
-    fn parse(block: &[u8]) -> Result<Head, BadHead> {
-        parse_block(block)
+    fn parse(block: &[u8]) -> Head {
+        let (head, end) = super::parse(block).expect("a whole head");
+        assert_eq!(end, block.len());
+        head
     }
 
     #[test]
@@ -340,7 +390,7 @@ mod tests {
         let first = (0..=whole.len()).find_map(|len| end_of_head(&whole[..len], &mut scanned));
         assert_eq!(first, end(whole));
         for len in 0..whole.len() {
-            let parsed = super::parse(&whole[..len]).expect("no bad line");
+            let parsed = super::parse(&whole[..len]);
             assert_eq!(parsed.map(|(_, body)| body), end(&whole[..len]), "{len}");
         }
     }
@@ -348,7 +398,7 @@ mod tests {
     #[test]
     fn the_speed_is_read_as_nginx_reads_it() {
         let speed = |value: &str| {
-            let head = parse(format!("x-accel-LIMIT-rate: {value}\r\n\r\n").as_bytes()).unwrap();
+            let head = parse(format!("x-accel-LIMIT-rate: {value}\r\n\r\n").as_bytes());
             assert_eq!(head.headers.iter().count(), 0, "{value}");
             head.bandwidth.map(|speed| speed.map_or(0, NonZeroU64::get))
         };
@@ -363,7 +413,7 @@ mod tests {
 
     #[test]
     fn headers_are_read_and_those_of_the_connection_left_out() {
-        let head = parse(b"Content-type: text/html\nSet-Cookie: a=1\nSet-Cookie: b=2\nConnection: close\nX-Accel-Buffering: no\n\n").unwrap();
+        let head = parse(b"Content-type: text/html\nSet-Cookie: a=1\nSet-Cookie: b=2\nConnection: close\nX-Accel-Buffering: no\n\n");
         assert_eq!(head.status, 200);
         assert_eq!(head.headers.iter().count(), 3);
         assert_eq!(head.headers.all(&"set-cookie").count(), 2);
@@ -378,64 +428,127 @@ mod tests {
     fn lines_are_passed_on_in_order_and_in_the_usual_spelling() {
         let head = "A:1\r\nB: 2\r\nStatus: 200\r\nC: 3\r\nD :4 \r\nE:  5\r\nContent-Length: 7\r\nF: 6\n\
                     Content-Length: 7\r\nTE: x\r\nG: \r\nH:\r\nI: 9 \r\nContent-Type: text/event-streams\r\n\r\n";
-        let head = parse(head.as_bytes()).expect("a head");
+        let head = parse(head.as_bytes());
         let lines = "A: 1\r\nB: 2\r\nC: 3\r\nD: 4\r\nE: 5\r\nContent-Length: 7\r\nF: 6\r\nG: \r\nH: \r\nI: 9\r\n\
                      Content-Type: text/event-streams\r\n";
         assert_eq!(String::from_utf8_lossy(head.headers.lines()), lines);
         assert!(head.headers.has(Name::ContentLength) && !head.headers.has(Name::Te));
         assert!(head.streams() && head.content_length == Some(7));
-        let of = |head: &[u8]| parse(head).expect("a head");
+        let of = parse;
         assert!(!of(b"Content-Type: text/html\n\n").streams());
         assert!(of(b"X-Accel-Buffering: no\n\n").streams());
     }
 
     #[test]
     fn a_location_without_status_is_a_redirect() {
-        let absolute = parse(b"Location: https://example.org/\n\n").unwrap();
+        let absolute = parse(b"Location: https://example.org/\n\n");
         assert_eq!(
             (absolute.status.as_u16(), absolute.local_redirect()),
             (302, None)
         );
-        let local = parse(b"Location: /other?x=1\n\n").unwrap();
+        let local = parse(b"Location: /other?x=1\n\n");
         assert_eq!(local.local_redirect(), Some(&b"/other?x=1"[..]));
-        let said = parse(b"Status: 302 Found\nLocation: /other\n\n").unwrap();
+        let said = parse(b"Status: 302 Found\nLocation: /other\n\n");
         assert_eq!(said.local_redirect(), None);
-        let elsewhere = parse(b"Location: //example.org/\n\n").unwrap();
+        let elsewhere = parse(b"Location: //example.org/\n\n");
         assert_eq!(elsewhere.local_redirect(), None);
     }
 
     #[test]
     fn what_is_no_head_is_refused_with_its_reason() {
-        let refused = |text: &[u8]| parse(text).err();
-        assert_eq!(refused(b"\n"), Some(BadHead::Empty));
-        assert_eq!(refused(b"<html>\n\n"), Some(BadHead::Line("<html>".into())));
-        assert_eq!(refused(b"A b: c\n\n"), Some(BadHead::Line("A b: c".into())));
-        assert_eq!(
-            refused(b"Status: 99 x\n\n"),
-            Some(BadHead::Status("99 x".into()))
-        );
-        assert_eq!(
-            refused(b"Status: 600\n\n"),
-            Some(BadHead::Status("600".into()))
-        );
-        assert_eq!(
-            refused(b"Status: 101\n\n"),
-            Some(BadHead::Status("101".into()))
-        );
-        assert_eq!(
-            refused(b"Status: 2000\n\n"),
-            Some(BadHead::Status("2000".into()))
-        );
-        assert_eq!(
-            refused(b"Content-Length: -1\n\n"),
-            Some(BadHead::ContentLength)
-        );
-        assert_eq!(
-            refused(b"Content-Length: 1\nContent-Length: 2\n\n"),
-            Some(BadHead::ContentLength)
-        );
-        assert!(refused(b"A: b\x00c\n\n").is_some());
+        let status = |text: &str| Some(BadHead::Status(text.into()));
+        for (said, text) in [
+            ("99 x", "99 x"),
+            (" 101", "101"),
+            ("2000", "2000"),
+            ("404x", "404x"),
+            ("abc", "abc"),
+            ("20", "20"),
+            ("099", "099"),
+            ("", ""),
+            ("-1", "-1"),
+        ] {
+            let head = parse(format!("Status:{said}\r\n\r\n").as_bytes());
+            assert_eq!(head.bad, status(text), "{said}");
+        }
         let many: String = (0..30_000).map(|n| format!("A{n}: b\n")).collect();
-        assert_eq!(refused(many.as_bytes()), Some(BadHead::TooMany));
+        let head = parse(format!("{many}\n").as_bytes());
+        assert_eq!(head.bad, Some(BadHead::TooMany));
+        assert_eq!(head.headers.iter().count(), MAX_LINES);
+    }
+
+    #[test]
+    fn a_field_that_cannot_be_sent_is_lost_and_nothing_else() {
+        for line in [
+            "no colon",
+            "nocolon",
+            "HTTP/1.1 200 OK",
+            "A b: c",
+            "A(b): c",
+            "A\u{1}b: c",
+            "\u{e9}: c",
+            ": c",
+            " A: c",
+            "\tA: c",
+            "A: b\0c",
+            "A: b\u{1}",
+            "A: \u{7f}",
+            "A: b\rc",
+            "Set-Cookie: a=\u{1}",
+            "X-Accel-Redirect: /a\u{2}",
+            "X-Sendfile: /a\0",
+            "Content-Length:",
+            "Content-Length: -1",
+            "Content-Length: +1",
+            "Content-Length: 2, 2",
+            "Content-Length: 0x2",
+            "Content-Length: 2 2",
+            "Content-Length: 99999999999999999999",
+        ] {
+            let head = format!("B: 1\r\n{line}\r\nC: 2\r\n\r\n");
+            let head = parse(head.as_bytes());
+            assert_eq!(head.headers.lines(), b"B: 1\r\nC: 2\r\n", "{line:?}");
+            let lost = head.lost.as_ref().expect(line);
+            assert_eq!((&*lost.line, lost.count), (line, 1));
+            assert!(head.bad.is_none() && !head.answers_otherwise(), "{line:?}");
+            assert_eq!(head.content_length, None);
+        }
+        let empty = parse(b"\r\n");
+        assert!(empty.bad.is_none() && empty.lost.is_none() && empty.headers.lines().is_empty());
+        let two = parse(b"x\nA: b\n:\n\n").lost.expect("two");
+        assert!(two.to_string().ends_with("\"x\" and 1 more"), "{two}");
+    }
+
+    #[test]
+    fn a_length_counts_only_if_all_agree() {
+        for (lines, length) in [
+            ("7|7", Some(7)),
+            ("007|7", Some(7)),
+            ("7|8", None),
+            ("x|7", None),
+            ("7|", None),
+            ("7|8|7", None),
+        ] {
+            let fields = lines
+                .split('|')
+                .map(|value| format!("content-LENGTH: {value}\n"));
+            let head = fields.collect::<String>() + "A: b\n\n";
+            let head = parse(head.as_bytes());
+            assert_eq!(head.content_length, length, "{lines}");
+            assert_eq!(head.headers.has(Name::ContentLength), length.is_some());
+            assert_eq!(head.lost.is_some(), length.is_none(), "{lines}");
+            let count = head.headers.iter().count();
+            assert_eq!(count, 1 + usize::from(length.is_some()), "{lines}");
+        }
+    }
+
+    #[test]
+    fn what_nginx_keeps_to_itself_reaches_nobody() {
+        let head = parse(
+            b"X-Accel-Expires: 5\r\nx-accel-charset: koi8-r\r\nX-ACCEL-Limit-Rate: 1\r\nX-Accel-Buffering: yes\r\n\
+              X-Accel-Redirect: /a\r\nX-Accel-Other: 1\r\n\r\n",
+        );
+        assert_eq!(head.headers.lines(), b"X-Accel-Other: 1\r\n");
+        assert!(head.lost.is_none());
     }
 }

@@ -99,6 +99,7 @@ pub(crate) struct PoolHandle {
     cores: usize,
     set: limits::Set,
     refusals: refusals::Refusals,
+    odd: refusals::Refusals,
     any_suspects: suspects::Any,
     loops: loops::Loops,
     /// Requests for status and ping pages, which the gateway answers without a worker.
@@ -299,6 +300,7 @@ impl PoolHandle {
             cores,
             set: limits::Set::default(),
             refusals: refusals::Refusals::default(),
+            odd: refusals::Refusals::default(),
             any_suspects: suspects::Any::default(),
             loops: loops::Loops::default(),
             pages: AtomicU64::new(0),
@@ -507,6 +509,11 @@ impl PoolHandle {
     /// Whether to log a refusal now. Returns how many refusals were not logged since the last message.
     pub(crate) fn say_refusal(&self) -> Option<u64> {
         self.refusals.say(clock::now())
+    }
+
+    /// The same for an answer that is sent although something is wrong with it.
+    pub(crate) fn say_odd(&self) -> Option<u64> {
+        self.odd.say(clock::now())
     }
 
     /// Requests at workers now, including those whose client has left.

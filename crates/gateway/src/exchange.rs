@@ -50,7 +50,7 @@ pub(crate) use refused_head::refused_head;
 
 use self::{
     checks::{check_head, check_target},
-    redirects::{follow_file_redirect, no_path, redirect_within},
+    redirects::{follow_file_redirect, keep_said, no_path, redirect_within},
     target_name::Named,
     targets::{answer_target, rendered},
 };
@@ -160,6 +160,7 @@ async fn answer(
             (Box::pin(refused).await, None)
         }
     };
+    keep_said(&mut record, &mut answered.0, false);
     if let Some(body) = body
         && !body.is_none()
         && !Box::pin(script::discard_body(&mut record, &client, body)).await
@@ -213,7 +214,10 @@ async fn steps(
         };
         let resume = std::mem::replace(&mut resume, Resume::Begin);
         match run_script(record, client, rules, body.take(), resume).await? {
-            Outcome::Reply(reply, length) => return Ok((reply, length)),
+            Outcome::Reply(mut reply, length) => {
+                keep_said(record, &mut reply, true);
+                return Ok((reply, length));
+            }
             Outcome::LocalRedirect(location) => redirect_within(record, &location)?,
             Outcome::FileRedirect(redirect, status, headers) => {
                 let followed = follow_file_redirect(record, rules, &redirect, status, headers);
@@ -267,8 +271,7 @@ fn route(
     if let Some(answer) = https::redirect(found.site, record) {
         return answer.map(Routed::Reply);
     }
-    if found.has_guards() && record.asked().is_none() {
-        // What a script redirects to was allowed by the script.
+    if found.has_guards() {
         let outcome = guards::check(record, &found);
         if let Some(unverified) = outcome.note(&mut record.rare)? {
             return Ok(Routed::Password(unverified));
@@ -305,7 +308,7 @@ fn route(
             Ok(Routed::Script)
         }
         target => {
-            let (reply, file) = answer_target(record, target, (&rules.settings, true))?;
+            let (reply, file) = answer_target(record, target, &rules.settings, None)?;
             record.file = file;
             Ok(Routed::Reply(reply))
         }
@@ -337,7 +340,7 @@ async fn route_waiting(
             Ok(Routed::Script)
         }
         target => {
-            let (reply, file) = answer_target(record, target, (settings, true))?;
+            let (reply, file) = answer_target(record, target, settings, None)?;
             record.file = file;
             Ok(Routed::Reply(reply))
         }
@@ -537,9 +540,14 @@ fn respond(
     if let Some(rules) = rules {
         https::add_hsts(reply, rules, &record);
         for name in &rules.settings.remove_headers {
-            reply.headers.remove(name.as_str());
+            if !names_parts(reply, name) {
+                reply.headers.remove(name.as_str());
+            }
         }
         for (name, value) in &rules.settings.set_headers {
+            if names_parts(reply, name) {
+                continue;
+            }
             // A value that is not valid for this request is left out.
             let _ = reply
                 .headers
@@ -571,6 +579,17 @@ fn respond(
             hand_over(record, answered.0, answered.1, keep)
         })),
     }
+}
+
+/// Whether this field says how the parts of several ranges are separated (RFC 9110 §15.3.7.2): without it nobody can read
+/// the body.
+fn names_parts(reply: &Reply, name: &str) -> bool {
+    const PARTS: &[u8] = b"multipart/byteranges";
+    reply.status == StatusCode::PARTIAL_CONTENT
+        && Name::of(name.as_bytes()) == Some(Name::ContentType)
+        && (reply.headers.get(Name::ContentType))
+            .and_then(|value| value.get(..PARTS.len()))
+            .is_some_and(|value| value.eq_ignore_ascii_case(PARTS))
 }
 
 /// The answer as the carrier gets it.

@@ -252,9 +252,7 @@ async fn reply(
         body_at,
         stderr,
     } = started;
-    let lines = &output[..body_at];
-    let lines = lines.strip_suffix(b"\r\n").or(lines.strip_suffix(b"\n"));
-    let headers = Fields::of_script(lines.unwrap_or_default());
+    let headers = Fields::of_script(&output[..body_at]);
     let body = match read {
         Ok(Progress::End) => {
             let mut body = Bytes::from(output);

@@ -45,18 +45,21 @@ pub fn serve(entry: &FileEntry, method: &Method, headers: &weir_http1::Fields) -
 
 /// Which forms of a file may be its answer, beside the file itself.
 #[derive(Debug, Clone, Copy)]
-pub struct Forms {
+pub struct Forms<'t> {
     /// Precompressed files.
     pub beside: bool,
     /// Those that weir makes, if the client accepts them. They are made of the answer, later: here only their tags count.
     pub made: Option<Accepted>,
+    /// Its media type, if not that of its name: each part of several ranges says it.
+    pub content_type: Option<&'t [u8]>,
 }
 
-impl Forms {
+impl Forms<'_> {
     /// Precompressed files alone.
-    pub const BESIDE: Forms = Forms {
+    pub const BESIDE: Forms<'static> = Forms {
         beside: true,
         made: None,
+        content_type: None,
     };
 }
 
@@ -65,7 +68,7 @@ pub fn serve_as(
     entry: &FileEntry,
     method: &Method,
     headers: &weir_http1::Fields,
-    forms: Forms,
+    forms: Forms<'_>,
 ) -> Reply {
     let chosen = match forms.beside {
         true => entry.choose(headers),
@@ -79,6 +82,14 @@ pub fn serve_as(
             (Outcome::Failed, _) => return bare(StatusCode::PRECONDITION_FAILED),
         }
     }
+    let fields = || {
+        let mut fields = chosen.headers.copy(ROOM);
+        if let Some(content_type) = forms.content_type {
+            // One that is not valid is left out.
+            let _ = fields.insert(Name::ContentType, content_type);
+        }
+        fields
+    };
     // RFC 9110 §14.2: Range is for GET only.
     if *method == Method::GET
         && let Some(ranges) = requested(chosen, headers)
@@ -86,8 +97,8 @@ pub fn serve_as(
         match ranges {
             Ranges::All => {}
             Ranges::None => return unsatisfiable(chosen),
-            Ranges::One(span) => return partial(chosen, span),
-            Ranges::Many(spans) => return multipart(chosen, &spans, &boundary()),
+            Ranges::One(span) => return partial(chosen, fields(), span),
+            Ranges::Many(spans) => return multipart(chosen, fields(), &spans, &boundary()),
         }
     }
     let body = match *method {
@@ -96,7 +107,7 @@ pub fn serve_as(
     };
     Reply {
         status: StatusCode::OK,
-        headers: chosen.headers.copy(ROOM),
+        headers: fields(),
         body,
     }
 }
@@ -184,8 +195,7 @@ fn piece(chosen: &Representation, span: Span) -> Part {
 }
 
 /// RFC 9110 §15.3.7.1
-fn partial(chosen: &Representation, span: Span) -> Reply {
-    let mut headers = chosen.headers.copy(ROOM);
+fn partial(chosen: &Representation, mut headers: Fields, span: Span) -> Reply {
     let range = content_range(span, chosen.stat.size);
     replace(&mut headers, Name::ContentRange, &range);
     replace(&mut headers, Name::ContentLength, &span.len().to_string());
@@ -201,8 +211,12 @@ fn partial(chosen: &Representation, span: Span) -> Reply {
 }
 
 /// RFC 9110 §15.3.7.2
-fn multipart(chosen: &Representation, spans: &[Span], boundary: &str) -> Reply {
-    let mut headers = chosen.headers.copy(ROOM);
+fn multipart(
+    chosen: &Representation,
+    mut headers: Fields,
+    spans: &[Span],
+    boundary: &str,
+) -> Reply {
     let content_type = headers.get(Name::ContentType).unwrap_or_default();
     let mut parts = VecDeque::with_capacity(2 * spans.len() + 1);
     let mut len = 0;

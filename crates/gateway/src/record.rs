@@ -16,7 +16,7 @@ use std::{
 use http::{Method, StatusCode, Version};
 use weir_config::{OnClientLeft, Variable};
 use weir_fcgi::nv::Pairs;
-use weir_http::{Head, Receipt, Target};
+use weir_http::{Fields, Head, Receipt, Target};
 use weir_http1::Name;
 use weir_observe::{
     error_log,
@@ -115,6 +115,8 @@ pub(crate) struct Rare {
     pub(crate) path_translated: Option<Vec<u8>>,
     /// The client's method and target, if a local redirect of a script has replaced those in the head.
     pub(crate) asked: Option<(Method, Target)>,
+    /// Fields of scripts that redirected the request with X-Accel-Redirect, which the answer gets, too.
+    pub(crate) kept: Option<Fields>,
     /// The codings that the client accepts, if the worker is told something else.
     pub(crate) accepted: Option<Accepted>,
     /// Totals of earlier scripts that redirected the request (local redirects).

@@ -20,7 +20,7 @@ use std::{
 use bytes::{Buf, Bytes};
 use http::{Method, StatusCode};
 use weir_config::Settings;
-use weir_http::{Body, Fields, Reply, RequestBody};
+use weir_http::{Body, Fields, Part, Reply, RequestBody, Stream, Truncated};
 use weir_http1::Name;
 use weir_observe::{
     error_log::{About, tell},
@@ -606,7 +606,11 @@ fn finish(
         if let Some(length) = length
             && bytes.len() as u64 != length
         {
-            wrong_length(record, bytes.len(), length)?;
+            wrong_length(record, bytes.len(), length);
+            if (bytes.len() as u64) < length {
+                let body = Body::Stream(Box::new(TooShort(Some(bytes))));
+                return Ok(Outcome::Reply(reply(body), Some(length)));
+            }
             bytes.truncate(length as usize);
         }
         return Ok(Outcome::Reply(reply(Body::Bytes(bytes)), length));
@@ -626,25 +630,40 @@ fn finish(
     Ok(Outcome::Reply(reply(body), length))
 }
 
-/// The body has another length than the script has announced.
-///
-/// # Errors
-///
-/// The answer if the body is too short. Nothing was sent yet: the client gets an error instead of a cut connection.
+/// The body has another length than the script has announced. A longer one is cut. A shorter one is sent, and then the
+/// connection is cut, as nginx does it: the client knows that something is missing.
 #[cold]
-fn wrong_length(record: &Record, printed: usize, announced: u64) -> Result<(), Refusal> {
-    let message =
-        format!("the script announced Content-Length {announced} but printed {printed} bytes");
-    tell!(warning, about(record), "{message}");
-    if (printed as u64) < announced {
-        return Err(Refusal::upstream(
-            StatusCode::BAD_GATEWAY,
-            "bad_response",
-            "http_response_incomplete",
-            message,
-        ));
+fn wrong_length(record: &Record, printed: usize, announced: u64) {
+    if let Some(pool) = record.pool {
+        let what =
+            format!("the script announced Content-Length {announced} but printed {printed} bytes");
+        odd(record, pool, &what);
     }
-    Ok(())
+}
+
+/// Logs what is odd about an answer that is sent nevertheless, unless the pool had many of them.
+#[cold]
+fn odd(record: &Record, pool: &PoolHandle, what: &dyn std::fmt::Display) {
+    match pool.say_odd() {
+        None => {}
+        Some(0) => tell!(warning, about(record), "{what}"),
+        Some(others) => tell!(
+            warning,
+            about(record),
+            "{what}; {others} other answers were odd"
+        ),
+    }
+}
+
+/// All that there is of a body that is shorter than announced.
+#[derive(Debug)]
+struct TooShort(Option<Bytes>);
+
+impl Stream for TooShort {
+    fn poll_part(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>> {
+        let part = self.0.take().filter(|bytes| !bytes.is_empty());
+        Poll::Ready(Some(part.map(Part::Bytes).ok_or(Truncated)))
+    }
 }
 
 /// The subject of a request's log lines.

@@ -96,7 +96,7 @@ impl Page {
     pub(crate) fn script_reply(self, head_only: bool) -> Reply {
         Reply {
             status: StatusCode::OK,
-            headers: Fields::of_script(&self.script_head(head_only)),
+            headers: Fields::of_script(&[&self.script_head(head_only)[..], b"\r\n"].concat()),
             body: match head_only {
                 true => Body::Empty,
                 false => Body::Bytes(self.body.into()),

@@ -291,8 +291,10 @@ impl<X: Front> Connection<X> {
         if is_cut {
             return Next::End(Ending::Clean);
         }
+        // Apache gives up a whole answer if it can no longer send the record that ends its body.
+        let sends_more = is_unread || !keep && !self.wire.is_stdin_ended();
         self.wire.next_request();
-        match (is_unread, keep) {
+        match (sends_more, keep) {
             (true, _) => Next::End(Ending::Linger),
             (false, false) => Next::End(Ending::Clean),
             (false, true) => Next::Part,

@@ -1,8 +1,9 @@
 //! The fields of an answer, as the lines that are sent.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, num::NonZeroU64};
 
-use weir_http1::{InvalidField, Name, check_field};
+use http::StatusCode;
+use weir_http1::{InvalidField, Name, check_field, check_value};
 
 /// Names and values, in order, in the form that HTTP/1 sends: a line each. Names keep their spelling.
 ///
@@ -14,9 +15,15 @@ pub struct Fields {
     lines: Vec<u8>,
     /// The well-known names that occur: a bit each.
     known: u64,
-    /// The number in the first Content-Length, if it was added with its name.
-    length: Option<u64>,
+    /// The number in the first Content-Length and one more, if it was added with its name.
+    length: Option<NonZeroU64>,
+    /// The reason phrase of the status, if it is not the usual one. Only HTTP/1 sends it.
+    phrase: Option<Box<Phrase>>,
 }
+
+/// In a box, because few answers have one.
+#[derive(Debug, Clone)]
+struct Phrase(Box<[u8]>);
 
 /// A field's name: a well-known one, or any text.
 pub trait FieldName: Copy {
@@ -69,6 +76,7 @@ impl Fields {
             lines,
             known: 0,
             length: None,
+            phrase: None,
         }
     }
 
@@ -85,8 +93,8 @@ impl Fields {
         }
     }
 
-    /// The head of a script's answer (RFC 3875 §6.2), which has been checked: its lines, in any spelling, each with its
-    /// end. Among them is its status, unless they imply it.
+    /// The head of a script's answer (RFC 3875 §6.2) for a web server in front, as the script wrote it, with the blank line
+    /// at its end. Among its lines is its status, unless they imply it.
     pub fn of_script(lines: &[u8]) -> Fields {
         let mut fields = Fields::with_capacity(lines.len());
         fields.append_checked(lines);
@@ -100,7 +108,21 @@ impl Fields {
         copy.lines.extend_from_slice(&self.lines);
         copy.known = self.known;
         copy.length = self.length;
+        copy.phrase.clone_from(&self.phrase);
         copy
+    }
+
+    /// The reason phrase that a script has given `status`. One that HTTP does not allow (RFC 9112 §4) is left out.
+    pub fn set_phrase(&mut self, status: StatusCode, phrase: &[u8]) {
+        let usual = status.canonical_reason().unwrap_or_default();
+        let is_other = !phrase.is_empty() && phrase != usual.as_bytes();
+        self.phrase =
+            (is_other && check_value(phrase).is_ok()).then(|| Box::new(Phrase(phrase.into())));
+    }
+
+    /// The reason phrase, if it is not the usual one of the status.
+    pub(crate) fn phrase(&self) -> Option<&[u8]> {
+        self.phrase.as_ref().map(|phrase| &*phrase.0)
     }
 
     /// Adds a field, also if there is one of this name.
@@ -119,7 +141,7 @@ impl Fields {
         let text = name.text();
         if let Some(known) = name.known() {
             if known == Name::ContentLength && !self.has(known) {
-                self.length = number(value);
+                self.length = number(value).and_then(|length| NonZeroU64::MIN.checked_add(length));
             }
             self.known |= known.bit();
         }
@@ -184,6 +206,7 @@ impl Fields {
     /// The number in Content-Length.
     pub fn length(&self) -> Option<u64> {
         self.length
+            .map(|above| above.get() - 1)
             .or_else(|| number(self.get(Name::ContentLength)?))
     }
 

@@ -105,10 +105,15 @@ pub fn response(out: &mut Vec<u8>, status: u16) -> HeadEncoder<'_> {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
         return HeadEncoder { out };
     }
+    response_with(out, status, reason(status).as_bytes())
+}
+
+/// As [`response`], with this reason phrase, which has been checked ([`crate::check_value`]).
+pub fn response_with<'o>(out: &'o mut Vec<u8>, status: u16, phrase: &[u8]) -> HeadEncoder<'o> {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(Decimal::new(u64::from(status)).as_bytes());
     out.push(b' ');
-    out.extend_from_slice(reason(status).as_bytes());
+    out.extend_from_slice(phrase);
     out.extend_from_slice(b"\r\n");
     HeadEncoder { out }
 }

@@ -21,6 +21,8 @@ pub struct Client {
 pub struct Response {
     /// The status.
     pub status: u16,
+    /// Its reason phrase.
+    pub phrase: String,
     /// The fields, names in lower case, in order.
     pub headers: Vec<(String, String)>,
     /// The decoded body. If a chunked body was cut, the part that arrived.
@@ -36,6 +38,8 @@ pub struct Response {
 pub struct Head {
     /// The status.
     pub status: u16,
+    /// Its reason phrase.
+    pub phrase: String,
     /// The fields, names in lower case, in order.
     pub headers: Vec<(String, String)>,
 }
@@ -120,6 +124,7 @@ impl Client {
         };
         let mut response = Response {
             status: head.status,
+            phrase: head.phrase,
             headers: head.headers,
             body: Vec::new(),
             whole: true,
@@ -177,6 +182,7 @@ impl Client {
             .next()
             .and_then(|word| word.parse().ok())
             .expect("a status");
+        let phrase = words.next().unwrap_or_default().to_owned();
         let headers = lines[1..]
             .iter()
             .map(|line| {
@@ -186,7 +192,11 @@ impl Client {
                 (name.to_ascii_lowercase(), value.trim().to_owned())
             })
             .collect();
-        Some(Head { status, headers })
+        Some(Head {
+            status,
+            phrase,
+            headers,
+        })
     }
 
     /// Reads one line, without its CRLF. Returns none if the connection was closed before its end.

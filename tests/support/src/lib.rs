@@ -186,3 +186,22 @@ impl Gate {
         *guard = guard.saturating_sub(1);
     }
 }
+
+/// Numbers that look random, the same in each run. The seed is any number.
+pub struct Chance(pub u64);
+
+impl Chance {
+    /// The next number, from 0 to `limit` - 1.
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit
+    }
+
+    /// One of these.
+    pub fn of<'l>(&mut self, list: &[&'l str]) -> &'l str {
+        list[self.below(list.len())]
+    }
+}

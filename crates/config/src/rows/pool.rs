@@ -216,8 +216,8 @@ pub(super) const POOL: &[Row] = &[
     key(&[Pool], "crash_pause", Kind::Duration { zero: false }, Value("\"10s\""),
         "How long such a path is refused. Then one request is tried, and one more after each further pause, until one \
          is answered (php, command).").only(&["php", "command"]),
-    key(&[Pool], "max_response_head", Kind::Size { min: 4 << 10, max: 16 << 20 }, Value("\"64K\""),
-        "Maximum size of a response head; larger: 502.").called(&["fastcgi_buffer_size"]),
+    key(&[Pool], "max_response_head", Kind::Size { min: 4 << 10, max: 16 << 20 }, Value("\"1M\""),
+        "Maximum size of a response head; larger: 502. With `protocol = \"fastcgi\"` and in `weir fpm` there is no limit.").called(&["fastcgi_buffer_size"]),
     key(&[Pool], "limit_extensions", Kind::Extensions, Absent("`[\".php\"]` with php, otherwise any"),
         "Extensions (with the dot) of scripts that may run; others: 403.").called(&["security_limit_extensions"]),
 ];

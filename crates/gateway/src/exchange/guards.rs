@@ -18,7 +18,8 @@ pub(super) struct Outcome {
     result: Result<Option<Unverified>, Refusal>,
 }
 
-/// Checks all that the path of a request demands of its client. If it is asked again, the request is not counted again.
+/// Checks all that the path of a request demands of its client. If it is asked again, the request is not counted again,
+/// nor if a script has redirected it: nginx counts a request once, too.
 #[cold]
 pub(super) fn check(record: &Record, found: &RouteMatch<'_>) -> Outcome {
     let guards = || found.guards().chain(&found.rules.guard);
@@ -32,7 +33,9 @@ pub(super) fn check(record: &Record, found: &RouteMatch<'_>) -> Outcome {
             outcome.result = Err(refusal);
             return outcome;
         }
-        if let Some(guard) = &found.rules.guard {
+        if let Some(guard) = &found.rules.guard
+            && record.asked().is_none()
+        {
             let (rate, allowed) = guard.check_rate(record, &found.rules.policy, found.zone());
             outcome.rate = rate;
             if let Err(refusal) = allowed {

@@ -1,9 +1,12 @@
 //! Scripts that answer with another URL of the site, or with a file.
 
+use std::borrow::Cow;
+
 use http::{Method, StatusCode, Uri};
 use weir_http::{Fields, Reply};
 use weir_http1::Name;
 use weir_observe::clock;
+use weir_semantics::path;
 
 use super::{Named, targets::answer_target};
 use crate::{record::Record, refusal::Refusal, route::Rules, script::FileRedirect, trace};
@@ -18,7 +21,10 @@ pub(super) fn redirect_within(record: &mut Record, location: &[u8]) -> Result<()
         std::mem::replace(&mut record.head.method, Method::GET),
         std::mem::replace(&mut record.head.target, uri.into()),
     );
-    record.rare_mut().asked.get_or_insert(asked);
+    let rare = record.rare_mut();
+    rare.asked.get_or_insert(asked);
+    // The guards of that URL have not been asked.
+    rare.is_admitted = false;
     trace::step!(record.id, record.head_whole, "redirect", "{}", record.head);
     Ok(())
 }
@@ -42,12 +48,17 @@ pub(super) async fn follow_file_redirect(
     said: Fields,
 ) -> Result<Option<Reply>, Refusal> {
     let (gateway, now) = (record.gateway, clock::now());
+    // For an answer that is not this file.
+    let earlier = keep(record, &said);
     let target =
         match redirect {
-            FileRedirect::Url(url) => match gateway.router.accel_redirect(rules, url, now).await {
-                Some(target) => target,
-                None => return redirect_within(record, url).map(|()| None),
-            },
+            FileRedirect::Url(url) => {
+                let target = internal_target(url).ok_or_else(|| unsafe_url(url))?;
+                match gateway.router.accel_redirect(rules, &target, now).await {
+                    Some(target) => target,
+                    None => return redirect_within(record, &target).map(|()| None),
+                }
+            }
             FileRedirect::Path(path) => gateway
                 .router
                 .sendfile(rules, path, now)
@@ -70,17 +81,18 @@ pub(super) async fn follow_file_redirect(
         "{}",
         Named(&target)
     );
-    // If the script names the file's coding, it has compressed the file.
-    let beside = !said.has(Name::ContentEncoding);
-    let (mut reply, file) = answer_target(record, target, (&rules.settings, beside))?;
+    let (mut reply, file) = answer_target(record, target, &rules.settings, Some(&said))?;
     record.file = file;
+    record.rare_mut().kept = earlier;
     if reply.status == StatusCode::OK && status != StatusCode::OK {
         reply.status = status;
     }
-    // The script decides the headers about the meaning of the file, the file those about its bytes.
+    // The script decides the headers about the meaning of the file, the file those about its bytes. The type is in the
+    // answer or in its parts already.
     let of_the_file = [
         Name::ContentLength,
         Name::ContentRange,
+        Name::ContentType,
         Name::Etag,
         Name::LastModified,
     ];
@@ -97,3 +109,99 @@ pub(super) async fn follow_file_redirect(
     }
     Ok(Some(reply))
 }
+
+/// Notes the fields that nginx keeps over X-Accel-Redirect. Returns those of earlier scripts.
+fn keep(record: &mut Record, said: &Fields) -> Option<Fields> {
+    let rare = record.rare_mut();
+    let earlier = rare.kept.clone();
+    let kept = rare.kept.get_or_insert_default();
+    for (name, value) in said.iter() {
+        if let Some(known) = Name::of(name).filter(|known| KEPT.contains(known)) {
+            if known == Name::ContentType {
+                kept.remove(known);
+            }
+            // It was valid in the script's answer.
+            let _ = kept.append((Some(known), name), value);
+        }
+    }
+    earlier
+}
+
+/// Adds to an answer what was kept of the scripts that redirected to it. A file has their media type already. `is_script`:
+/// another script has answered, and what it says about the same counts.
+pub(super) fn keep_said(record: &mut Record, reply: &mut Reply, is_script: bool) {
+    let Some(kept) = record.rare.as_mut().and_then(|rare| rare.kept.take()) else {
+        return;
+    };
+    let fields = &mut reply.headers;
+    for name in KEPT.into_iter().filter(|name| kept.has(*name)) {
+        let is_there = fields.has(name);
+        let is_added = match name {
+            Name::SetCookie => true,
+            Name::ContentType => false,
+            // Only files have ranges.
+            Name::AcceptRanges => is_there && !is_script,
+            Name::CacheControl => true,
+            _ => !is_there || !is_script,
+        };
+        if !is_added {
+            continue;
+        }
+        if !is_script && name != Name::SetCookie {
+            fields.remove(name);
+        }
+        for value in kept.all(&name) {
+            // It was valid in the script's answer.
+            let _ = fields.append(name, value);
+        }
+    }
+}
+
+/// The target of X-Accel-Redirect, with all characters encoded that a URL cannot have. `None`: nginx would follow it to
+/// nowhere, or not at all (no path, dot segments, NUL), or an escape is none.
+fn internal_target(url: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let at = memchr::memchr(b'?', url).unwrap_or(url.len());
+    let normal = path::normalise(&url[..at]).ok()?;
+    if normal.dotted && leads_up(&url[..at]) {
+        return None;
+    }
+    let is_of_url = |byte: &u8| byte.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(byte);
+    if url.iter().all(is_of_url) {
+        return Some(Cow::Borrowed(url));
+    }
+    let mut encoded = Vec::with_capacity(url.len() + 32);
+    for byte in url {
+        match is_of_url(byte) {
+            true => encoded.push(*byte),
+            false => encoded.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+        }
+    }
+    Some(Cow::Owned(encoded))
+}
+
+/// Whether a path has a segment `..`, in any spelling.
+fn leads_up(path: &[u8]) -> bool {
+    let path = String::from_utf8_lossy(path).to_ascii_lowercase();
+    let path = path.replace("%2e", ".").replace("%2f", "/");
+    path.split('/').any(|segment| segment == "..")
+}
+
+/// The answer to a target that is none, as nginx gives it.
+fn unsafe_url(url: &[u8]) -> Refusal {
+    let url = String::from_utf8_lossy(url);
+    Refusal::client(
+        StatusCode::NOT_FOUND,
+        "not_found",
+        format!("X-Accel-Redirect {url:?} is not a path of the site"),
+    )
+}
+
+/// What nginx keeps of a script's head when it follows X-Accel-Redirect.
+const KEPT: [Name; 6] = [
+    Name::ContentType,
+    Name::SetCookie,
+    Name::ContentDisposition,
+    Name::CacheControl,
+    Name::Expires,
+    Name::AcceptRanges,
+];

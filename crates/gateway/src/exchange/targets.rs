@@ -17,12 +17,13 @@ use crate::{
     template,
 };
 
-/// Answers a target that needs no script. `beside`: a precompressed file may be the answer. Returns also the file whose
-/// answer may be compressed.
+/// Answers a target that needs no script. `said`: the head of the script that has named a file. Returns also the file
+/// whose answer may be compressed.
 pub(super) fn answer_target(
     record: &Record,
     target: Target<'_>,
-    (settings, beside): (&Settings, bool),
+    settings: &Settings,
+    said: Option<&Fields>,
 ) -> Result<(Reply, Option<Rc<FileEntry>>), Refusal> {
     let mut file = None;
     let refused = |status, why: &str, tried: &Path| {
@@ -41,9 +42,12 @@ pub(super) fn answer_target(
         Target::Action(action) => act(record, action),
         // With the client's method: a script may have redirected here with GET.
         Target::File(entry) => {
+            let content_type = content_type(record, settings, said);
             let forms = Forms {
-                beside,
+                // If the script names the file's coding, it has compressed the file.
+                beside: said.is_none_or(|said| !said.has(Name::ContentEncoding)),
                 made: settings.compress.then(|| compression::accepted(record)),
+                content_type: content_type.as_deref(),
             };
             let reply = files::serve_as(&entry, record.method(), &record.head.fields, forms);
             file = settings.compress.then_some(entry);
@@ -85,6 +89,24 @@ pub(super) fn answer_target(
         )),
     }?;
     Ok((reply, file))
+}
+
+/// The media type of a file, if not that of its name: what the settings say, or a script's head. Without ranges, the settings
+/// replace it at the end.
+fn content_type(record: &Record, settings: &Settings, said: Option<&Fields>) -> Option<Vec<u8>> {
+    let is_it = |name: &str| Name::of(name.as_bytes()) == Some(Name::ContentType);
+    if record.head.fields.has(Name::Range)
+        && let Some((_, value)) = settings.set_headers.iter().find(|(name, _)| is_it(name))
+    {
+        return Some(rendered(value, record));
+    }
+    let earlier = || record.rare.as_ref()?.kept.as_ref()?.get(Name::ContentType);
+    let content_type = said
+        .and_then(|said| said.get(Name::ContentType))
+        .or_else(earlier);
+    content_type
+        .filter(|value| !value.is_empty())
+        .map(<[u8]>::to_vec)
 }
 
 /// A route that answers by itself.

@@ -213,6 +213,7 @@ fn several_ranges_byte_by_byte() {
     let file = file(&content);
     let reply = multipart(
         file.identity(),
+        file.identity().headers.copy(ROOM),
         &[
             Span {
                 start: 500,

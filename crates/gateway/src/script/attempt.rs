@@ -13,7 +13,7 @@ use weir_fcgi::{
 use weir_http::Interim;
 use weir_pool::{RequestId, ServerId, ShedReason};
 
-use super::{Started, facts};
+use super::{Started, facts, odd};
 use crate::{
     cgi::{self, Head},
     clock::{self, NEVER},
@@ -165,7 +165,7 @@ impl Attempt {
                     }
                 }
                 Attempt::AtWorker(asked) => {
-                    let of = (job.client, job.pool);
+                    let of = (&*record, job.client, job.pool);
                     let head = ready!(asked.reading.poll_head(cx, &mut asked.run, of));
                     record.first_byte = asked.run.first_byte;
                     let Attempt::AtWorker(mut asked) = self.end() else {
@@ -323,59 +323,88 @@ struct Reading {
 
 impl Reading {
     /// Reads until the response's head is complete, and passes interim responses on. [`Self::scanned`] is then where the body
-    /// begins.
+    /// begins. For a web server in front there is no wrong head, and none that is too long: it gets what there is.
     fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
         run: &mut Run,
-        (client, pool): (&Client, &PoolHandle),
+        (record, client, pool): (&Record, &Client, &PoolHandle),
     ) -> Poll<Result<Head, NoHead>> {
         let limit = pool.settings.max_response_head;
+        let in_front = record.params.is_some();
         loop {
             if self.output.is_empty() && !self.ended {
                 let read = ready!(run.poll(cx, &mut self.output)).map_err(NoHead::Failed)?;
                 self.ended = read == Progress::End;
             }
-            // Nearly every head arrives in one piece, and is right. Others are looked at when they are whole.
-            if self.scanned == 0
-                && let Ok(Some((head, end))) = cgi::parse(&self.output)
-                && end <= limit
-                && !head.status.is_informational()
-            {
-                self.scanned = end;
-                return Poll::Ready(Ok(head));
-            }
-            let end = cgi::end_of_head(&self.output, &mut self.scanned);
-            if end.unwrap_or(self.output.len()) > limit {
-                run.on_drop(OnDrop::Abort);
-                return Poll::Ready(Err(NoHead::Bad(format!(
-                    "the response's head is longer than max_response_head ({limit} bytes)"
-                ))));
-            }
-            let Some(end) = end else {
-                if self.ended {
+            // Nearly every head arrives in one piece. Others are looked at when they are whole.
+            let parsed = match self.scanned {
+                0 => cgi::parse(&self.output),
+                _ => cgi::end_of_head(&self.output, &mut self.scanned)
+                    .and_then(|end| cgi::parse(&self.output[..end])),
+            };
+            match parsed {
+                Some((head, end)) if in_front || end <= limit => {
+                    if head.status.is_informational() && has_interim(pool, in_front) {
+                        // The carrier leaves out what its client does not know.
+                        client.send_interim(Interim {
+                            status: head.status,
+                            fields: head.headers,
+                        });
+                        self.output.drain(..end);
+                        self.scanned = 0;
+                        continue;
+                    }
+                    if !in_front {
+                        check(record, pool, &head)?;
+                    }
+                    self.scanned = end;
+                    return Poll::Ready(Ok(head));
+                }
+                None if self.output.len() <= limit && !self.ended => {
+                    cgi::end_of_head(&self.output, &mut self.scanned);
+                    let read = ready!(run.poll(cx, &mut self.output)).map_err(NoHead::Failed)?;
+                    self.ended = read == Progress::End;
+                }
+                None if in_front && !self.ended => {
+                    return Poll::Ready(Ok(self.first_lines()));
+                }
+                None if self.ended && self.output.len() <= limit => {
                     return Poll::Ready(Err(NoHead::Bad(cut_off(self.output.len()))));
                 }
-                let read = ready!(run.poll(cx, &mut self.output)).map_err(NoHead::Failed)?;
-                self.ended = read == Progress::End;
-                continue;
-            };
-            let head = cgi::parse_block(&self.output[..end])
-                .map_err(|error| NoHead::Bad(format!("the response's head is wrong: {error}")))?;
-            if head.status.is_informational() {
-                // The carrier leaves out what its client does not know.
-                client.send_interim(Interim {
-                    status: head.status,
-                    fields: head.headers,
-                });
-                self.output.drain(..end);
-                self.scanned = 0;
-                continue;
+                _ => {
+                    run.on_drop(OnDrop::Abort);
+                    return Poll::Ready(Err(NoHead::Bad(format!(
+                        "the response's head is longer than max_response_head ({limit} bytes)"
+                    ))));
+                }
             }
-            self.scanned = end;
-            return Poll::Ready(Ok(head));
         }
     }
+
+    /// What the beginning of a head says whose end is not there. The rest counts as the body.
+    fn first_lines(&mut self) -> Head {
+        self.scanned = memchr::memrchr(b'\n', &self.output).map_or(0, |newline| newline + 1);
+        let lines = [&self.output[..self.scanned], b"\n"].concat();
+        cgi::parse(&lines).map_or_else(|| Head::of_capacity(0), |(head, _)| head)
+    }
+}
+
+/// Whether a head with 1xx is not the last one. A script of PHP that is not booted can send no more than one.
+fn has_interim(pool: &PoolHandle, in_front: bool) -> bool {
+    !in_front || (pool.settings.php()).is_none_or(|php| php.worker.is_some())
+}
+
+/// Whether this can be the head of an answer over HTTP. What has to be left out of it is logged.
+fn check(record: &Record, pool: &PoolHandle, head: &Head) -> Result<(), NoHead> {
+    if let Some(bad) = &head.bad {
+        let message = format!("the response's head is wrong: {bad}");
+        return Err(NoHead::Bad(message));
+    }
+    if let Some(lost) = &head.lost {
+        odd(record, pool, lost);
+    }
+    Ok(())
 }
 
 /// What is wrong with a response that has ended after so many bytes of its head.

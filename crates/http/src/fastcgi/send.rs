@@ -227,9 +227,13 @@ impl File {
     }
 }
 
-/// A head as a script writes it (RFC 3875 §6.2). The fields of a script's own head say its status, or imply it.
+/// A head as a script writes it (RFC 3875 §6.2). A script's own head is whole ([`Fields::of_script`]).
 fn put_head(out: &mut Vec<u8>, status: StatusCode, fields: &Fields) {
-    if !fields.has(Name::Status) && status != StatusCode::OK {
+    if fields.has(Name::Status) {
+        out.extend_from_slice(fields.lines());
+        return;
+    }
+    if status != StatusCode::OK {
         let phrase = status.canonical_reason().unwrap_or("Error");
         out.extend_from_slice(b"Status: ");
         out.extend_from_slice(status.as_str().as_bytes());

@@ -67,7 +67,7 @@ impl crate::Front for Gateway {
         match self.shared.bodies.lock().unwrap().pop_front() {
             Some(body) => Begun::Answered(Answer {
                 status: StatusCode::OK,
-                headers: Fields::of_script(b"A: b\r\n"),
+                headers: Fields::of_script(b"A: b\r\n\r\n"),
                 body,
                 length: None,
                 keep: true,
@@ -277,4 +277,26 @@ fn a_connection_moves_between_two_requests() {
         socket.read_exact(&mut bytes).await.unwrap();
         assert_eq!(&bytes, b"next");
     });
+}
+
+/// Apache answers 503 if it cannot send the record that ends a body of no bytes, though it has the whole answer by then.
+#[test]
+fn an_answer_before_the_end_of_the_body_can_be_read() {
+    talk(
+        [Body::Bytes("early".into())],
+        |mut web_server, _| async move {
+            let mut bytes = Vec::new();
+            client::begin_request(&mut bytes, 1, Role::Responder, false);
+            let mut params = client::Params::new(&mut bytes, 1);
+            params.pair(b"REQUEST_METHOD", b"GET");
+            params.finish();
+            web_server.write_all(&bytes).await.unwrap();
+            let expected = b"A: b\r\n\r\nearly".to_vec();
+            assert_eq!(answer(&mut web_server).await, (expected, true));
+            assert_eq!(web_server.read(&mut [0]).await.unwrap(), 0);
+            let mut end = Vec::new();
+            client::stdin_end(&mut end, 1);
+            web_server.write_all(&end).await.unwrap();
+        },
+    );
 }

@@ -52,6 +52,8 @@ struct Current {
     /// Until when the first byte of a body of unknown length must have come ([`clock::now`]).
     body_by: u64,
     is_whole: bool,
+    /// The record that ends the body has come.
+    is_stdin_ended: bool,
     is_aborted: bool,
 }
 
@@ -79,6 +81,11 @@ impl Wire {
     /// The FastCGI id of the current request; 0 if there is none.
     pub(super) fn id(&self) -> u16 {
         self.current.as_ref().map_or(0, |current| current.id)
+    }
+
+    /// Whether the record that ends the body has come: the web server sends no more for this request.
+    pub(super) fn is_stdin_ended(&self) -> bool {
+        (self.current.as_ref()).is_some_and(|current| current.is_stdin_ended)
     }
 
     /// Whether the current request was read to its end.
@@ -338,6 +345,7 @@ impl Current {
             length: Length::Unknown { begun: false },
             body_by: clock::NEVER,
             is_whole: false,
+            is_stdin_ended: false,
             is_aborted: false,
         }
     }
@@ -355,7 +363,12 @@ impl Current {
                 self.body_by = clock::now() + UNANNOUNCED;
             }
             Event::Stdin(bytes) => self.push(bytes),
-            Event::StdinEnd if !self.is_whole => self.end(),
+            Event::StdinEnd => {
+                self.is_stdin_ended = true;
+                if !self.is_whole {
+                    self.end();
+                }
+            }
             Event::Abort => self.is_aborted = true,
             _ => {}
         }

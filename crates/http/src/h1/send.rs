@@ -93,7 +93,10 @@ impl<R: Receipt> Sending<R> {
             _ => body.len().or(length),
         };
         let mut framing = server::framing(request, status, length, keep);
-        let mut head = server::response(out, status);
+        let mut head = match headers.phrase() {
+            None => server::response(out, status),
+            Some(phrase) => server::response_with(out, status, phrase),
+        };
         // The carrier says how long the body is, and whether the connection stays open.
         let is_ours = |name| match name {
             Name::ContentLength => headers.length() != framing.length(),

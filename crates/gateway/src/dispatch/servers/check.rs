@@ -150,8 +150,13 @@ fn decode(
 }
 
 fn judge(head: &[u8]) -> Result<String, String> {
-    let head = cgi::parse_block(head)
-        .map_err(|error| format!("the head of its answer is wrong: {error}"))?;
+    let (head, _) = cgi::parse(head).ok_or("its answer has no head")?;
+    if let Some(bad) = &head.bad {
+        return Err(format!("the head of its answer is wrong: {bad}"));
+    }
+    if let Some(lost) = &head.lost {
+        return Err(format!("the head of its answer is wrong: {:?}", lost.line));
+    }
     let status = head.status.as_u16();
     match status {
         200..=399 => Ok(format!("status {status}")),
