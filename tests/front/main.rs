@@ -20,3 +20,4 @@ mod passwords;
 mod paths;
 mod reactors;
 mod routing;
+mod tags;

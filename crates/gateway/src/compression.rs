@@ -76,13 +76,20 @@ struct Whose {
 /// Prepares the head for the worker: tags of compressed answers become those that the script has set, and what the client
 /// accepts is noted before `set_request_headers` changes it.
 pub(crate) fn set_request_headers(record: &mut Record, settings: &Settings) {
-    for name in [Name::IfMatch, Name::IfNoneMatch] {
+    for name in [Name::IfMatch, Name::IfNoneMatch, Name::IfRange] {
         let values: Vec<_> = record.head.fields.all(name).collect();
         if values.is_empty() {
             continue;
         }
-        if let Some(strong) = compression::strong_tags(&values.join(&b", "[..])) {
-            record.head.fields.set(name.as_str().as_bytes(), &strong);
+        let Some((original, coding)) = compression::original_tags(&values.join(&b", "[..])) else {
+            continue;
+        };
+        record.head.fields.set(name.as_str().as_bytes(), &original);
+        match name {
+            Name::IfNoneMatch => record.rare_mut().has_compressed = Some(coding),
+            // The client has a part of the compressed bytes, which the script cannot continue.
+            Name::IfRange => record.head.fields.remove(Name::Range.as_str().as_bytes()),
+            _ => {}
         }
     }
     if !settings.set_request_headers.is_empty() && record.accepted().is_none() {
@@ -285,8 +292,8 @@ fn finish(
 enum Tag {
     /// That of a file names the coding.
     Suffixed(Vec<u8>),
-    /// Others become weak.
-    Weak,
+    /// Others are marked.
+    Marked,
 }
 
 impl Tag {
@@ -296,7 +303,7 @@ impl Tag {
                 let tag = file.identity().etag.as_bytes();
                 Tag::Suffixed(compression::suffixed_tag(tag, coding))
             }
-            None => Tag::Weak,
+            None => Tag::Marked,
         }
     }
 }
@@ -310,12 +317,19 @@ fn encoded(headers: &mut Fields, tag: &Tag, coding: Coding, length: Option<usize
     if let Some(length) = length {
         headers.push_read(Name::ContentLength, length.to_string().as_bytes());
     }
-    let weak = || compression::weak_tag(headers.get(Name::Etag)?);
-    let changed = match tag {
-        Tag::Suffixed(tag) => Some(tag.clone()),
-        Tag::Weak => weak(),
-    };
-    if let Some(tag) = changed {
+    match tag {
+        Tag::Suffixed(tag) => {
+            headers.remove(Name::Etag);
+            headers.push_read(Name::Etag, tag);
+        }
+        Tag::Marked => mark(headers, coding),
+    }
+}
+
+/// Marks the tag of a script's answer, if it is strong.
+fn mark(headers: &mut Fields, coding: Coding) {
+    let tag = headers.get(Name::Etag);
+    if let Some(tag) = tag.and_then(|tag| compression::marked_tag(tag, coding)) {
         headers.remove(Name::Etag);
         headers.push_read(Name::Etag, &tag);
     }
@@ -333,13 +347,9 @@ fn as_whole(record: &Record, reply: &mut Reply, settings: &Settings) {
     } else if record.script.is_some() && reply.status == StatusCode::NOT_MODIFIED {
         // Its type is not known here.
         vary(&mut reply.headers);
-        let tag = reply
-            .headers
-            .get(Name::Etag)
-            .and_then(compression::weak_tag);
-        if let Some(tag) = tag.filter(|_| wanted(record, settings).is_some()) {
-            reply.headers.remove(Name::Etag);
-            reply.headers.push_read(Name::Etag, &tag);
+        // The client knows it by the tag that it has sent.
+        if let Some(coding) = record.rare.as_ref().and_then(|rare| rare.has_compressed) {
+            mark(&mut reply.headers, coding);
         }
     }
 }

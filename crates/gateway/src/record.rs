@@ -24,7 +24,7 @@ use weir_observe::{
     pool_log::PoolLogEntry,
 };
 use weir_pool::Micros;
-use weir_semantics::coding::Accepted;
+use weir_semantics::coding::{Accepted, Coding};
 
 pub(crate) use self::{endpoints::Endpoints, user::SignedIn};
 use super::{
@@ -119,6 +119,8 @@ pub(crate) struct Rare {
     pub(crate) kept: Option<Fields>,
     /// The codings that the client accepts, if the worker is told something else.
     pub(crate) accepted: Option<Accepted>,
+    /// How the answer is compressed that the client has, by a tag of its If-None-Match.
+    pub(crate) has_compressed: Option<Coding>,
     /// Totals of earlier scripts that redirected the request (local redirects).
     pub(crate) earlier: Earlier,
     /// How the answer was compressed.

@@ -49,27 +49,57 @@ pub fn suffixed_tag(tag: &[u8], coding: Coding) -> Vec<u8> {
     [opaque, b"-", coding.name().as_bytes(), b"\""].concat()
 }
 
-/// The value of `If-Match` or `If-None-Match` with strong tags in place of weak ones: it undoes [`weak_tag`]. `None`: it has
-/// no weak tag.
+/// The tag of a script's answer that is compressed on its way: weak, because other compressions have other bytes, and marked
+/// so that [`original_tags`] finds it: `"abc"` becomes `W/"abc-weir-zstd"`. `None`: it is weak already, or not a tag.
 #[must_use]
-pub fn strong_tags(value: &[u8]) -> Option<Vec<u8>> {
-    let mut strong = None::<Vec<u8>>;
-    let (mut at, mut is_quoted, mut copied) = (0, false, 0);
-    while at < value.len() {
-        if value[at] == b'"' {
-            is_quoted = !is_quoted;
-        } else if !is_quoted && value[at..].starts_with(b"W/\"") {
-            let strong = strong.get_or_insert_default();
-            strong.extend_from_slice(&value[copied..at]);
-            copied = at + 2;
-            at += 1;
-        }
-        at += 1;
-    }
-    let mut strong = strong?;
-    strong.extend_from_slice(&value[copied..]);
-    Some(strong)
+pub fn marked_tag(tag: &[u8], coding: Coding) -> Option<Vec<u8>> {
+    let opaque = tag.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    Some([b"W/\"", opaque, MARK, coding.name().as_bytes(), b"\""].concat())
 }
+
+/// The value of `If-Match`, `If-None-Match` or `If-Range` with the original tags in place of marked ones: it undoes
+/// [`marked_tag`], and changes nothing else. Returns also the coding of the first of them. `None`: there is none.
+#[must_use]
+pub fn original_tags(value: &[u8]) -> Option<(Vec<u8>, Coding)> {
+    let mut original = Vec::new();
+    let mut first = None;
+    let (mut at, mut copied) = (0, 0);
+    while let Some(quote) = position(&value[at..], b'"') {
+        let begin = at + quote;
+        let Some(length) = position(&value[begin + 1..], b'"') else {
+            break;
+        };
+        let end = begin + 1 + length;
+        let opaque = &value[begin + 1..end];
+        at = end + 1;
+        if let Some((opaque, coding)) = without_mark(opaque)
+            && value[copied..begin].ends_with(b"W/")
+        {
+            original.extend_from_slice(&value[copied..begin - 2]);
+            original.extend_from_slice(&[b"\"", opaque, b"\""].concat());
+            copied = at;
+            first.get_or_insert(coding);
+        }
+    }
+    original.extend_from_slice(&value[copied..]);
+    first.map(|coding| (original, coding))
+}
+
+fn position(bytes: &[u8], byte: u8) -> Option<usize> {
+    bytes.iter().position(|other| *other == byte)
+}
+
+fn without_mark(opaque: &[u8]) -> Option<(&[u8], Coding)> {
+    [Coding::Zstd, Coding::Brotli, Coding::Gzip]
+        .into_iter()
+        .find_map(|coding| {
+            let opaque = opaque.strip_suffix(coding.name().as_bytes())?;
+            Some((opaque.strip_suffix(MARK)?, coding))
+        })
+}
+
+/// No application ends its tags like this.
+const MARK: &[u8] = b"-weir-";
 
 /// Types of text that becomes much smaller, in the form of [`is_listed`].
 pub const TEXT_TYPES: [&str; 26] = [
@@ -137,29 +167,43 @@ mod tests {
         assert_eq!(weak_tag(b"W/\"a\""), None);
         assert_eq!(weak_tag(b"a"), None);
         assert_eq!(suffixed_tag(b"\"a\"", Coding::Zstd), b"\"a-zstd\"");
-        for (value, strong) in [
+        for (value, original) in [
             ("\"a\"", None),
             ("*", None),
             ("", None),
             ("W/", None),
-            ("W/\"a\"", Some("\"a\"")),
+            ("W/\"a\"", None),
+            ("W/\"a-gzip\", \"a-weir-gzip\"", None),
+            ("W/\"a-weir-gzip", None),
+            ("W/\"a-weir-gzip-\"", None),
+            ("W/\"a-weir-\"", None),
+            ("W/\"a-weir-br\"", Some("\"a\"")),
+            ("W/\"-weir-gzip\"", Some("\"\"")),
             (
-                "\"a\", W/\"b\" ,W/\"W/\", \"W/\"",
-                Some("\"a\", \"b\" ,\"W/\", \"W/\""),
+                "\"a\", W/\"b-weir-zstd\" ,W/\"c\",W/\"d, W/-weir-gzip\", \"W/\"",
+                Some("\"a\", \"b\" ,W/\"c\",\"d, W/\", \"W/\""),
             ),
-            ("\"W/\", \"x\"", None),
         ] {
-            let found = strong_tags(value.as_bytes());
-            assert_eq!(found.as_deref(), strong.map(str::as_bytes), "{value}");
+            let found = original_tags(value.as_bytes()).map(|(value, _)| value);
+            assert_eq!(found.as_deref(), original.map(str::as_bytes), "{value}");
         }
     }
 
     proptest! {
         #[test]
         fn any_value_is_taken(value in proptest::collection::vec(prop_oneof![Just(b'"'), Just(b'W'), Just(b'/'), any::<u8>()], 0..40)) {
-            if let Some(strong) = strong_tags(&value) {
-                prop_assert!(strong.len() < value.len());
-            }
+            prop_assert!(original_tags(&value).is_none());
+        }
+
+        #[test]
+        fn a_mark_is_undone(opaque in "[!#-~]{0,20}(-weir-gzip)?", others in "(\"x\", ?|W/\"y\", )*", which in 0..3_usize) {
+            let coding = [Coding::Zstd, Coding::Brotli, Coding::Gzip][which];
+            let tag = format!("\"{opaque}\"");
+            let marked = marked_tag(tag.as_bytes(), coding).expect("strong");
+            let sent = [others.as_bytes(), &marked, b",W/\"z\""].concat();
+            let (original, first) = original_tags(&sent).expect("marked");
+            prop_assert_eq!(original, format!("{others}{tag},W/\"z\"").into_bytes());
+            prop_assert_eq!(first, coding);
         }
     }
 }
