@@ -171,6 +171,10 @@ pub fn serve(args: &ServeArgs, origin: weir_manager::Origin) -> ExitCode {
         window_tcp: args.admin.iter().find_map(Admin::tcp),
         trace: args.trace,
         folder: source.folder,
+        late_checks: args
+            .config
+            .as_ref()
+            .map(|_| doctor::lines_of_sites as fn(&_) -> _),
         fpm_mode: None,
         origin,
     };

@@ -264,12 +264,60 @@ fn check_finds_what_the_start_and_the_doctor_find() {
             "runtime = \"command\"\ncommand = [\"{}/app\"]\nuser = \"{USER}\"\n",
             folder.display()
         );
-        let (code, text) = check(&program.pool(&command));
-        assert_eq!(code, Some(78), "{text}");
-        assert!(
-            text.contains("cannot run") && text.contains("/private"),
-            "{text}"
+        let program = program.pool(&command);
+        let file = program.write_toml();
+        for command in ["check", "serve"] {
+            let output = weir(&[command, "-c", file.to_str().expect("a path")]);
+            let text = said(&output);
+            assert_eq!(output.status.code(), Some(78), "{command}: {text}");
+            assert!(
+                text.contains("cannot run") && text.contains("/private"),
+                "{command}: {text}"
+            );
+        }
+
+        let closed = Setup::new().file("index.html", "");
+        mode(closed.folder(), 0o700);
+        let (_, text) = check(&closed);
+        assert!(text.contains("everything is answered with 403"), "{text}");
+        let weir = closed.start();
+        weir.get("/").expect(403);
+        weir.get("/nothing").expect(403);
+    }
+}
+
+#[test]
+fn what_a_site_shows_or_hides_by_mistake_is_told_by_check_and_at_the_start() {
+    let setup = Setup::new()
+        .file("page.php", "<?php")
+        .file("data/app.sqlite", "secret")
+        .file("data/.htaccess", "Require all denied\n")
+        .file(
+            "lib/.htaccess",
+            "Require all denied\n<Files style.css>\nRequire all granted\n</Files>\n",
         );
+    let file = setup.write_toml();
+    let output = weir(&["check", "-c", file.to_str().expect("a path")]);
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let facts = [
+        "data/.htaccess denies /data/ to all",
+        "but the site has no pool",
+        "no index file",
+    ];
+    for fact in facts {
+        assert_eq!(text.matches(fact).count(), 1, "{fact}: {text}");
+    }
+    // What the file grants is in the proposal, before what it denies.
+    let (_, lib) = text.split_once("lib/.htaccess").expect("the other file");
+    let granted = lib.find("style").expect("a route for the file");
+    assert!(
+        granted < lib.find("'/lib/*', deny = true").expect("a route"),
+        "{lib}"
+    );
+    let weir = setup.start();
+    for fact in facts {
+        weir.wait_for_error(&["[site.main]", fact]);
     }
 }
 

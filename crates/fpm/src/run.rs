@@ -217,6 +217,7 @@ fn serve(
         window_tcp: None,
         trace: false,
         folder: None,
+        late_checks: None,
         fpm_mode: Some(FpmMode {
             reread: &reread,
             command: &arguments.command,

@@ -177,7 +177,11 @@ impl Machine for ThisMachine {
 
     fn barred(&self, path: &Path, user: &str) -> Option<PathBuf> {
         let end = if path.is_file() { 0o4 } else { 0o5 };
-        closed_step(path, user, |is_end| if is_end { end } else { 0o1 })
+        closed_step(
+            path,
+            &identity_of(user)?,
+            |is_end| if is_end { end } else { 0o1 },
+        )
     }
 
     fn link_out(&self, root: &Path) -> Option<(PathBuf, PathBuf)> {
@@ -185,7 +189,7 @@ impl Machine for ThisMachine {
     }
 
     fn may_not_run(&self, program: &Path, user: &str) -> Option<PathBuf> {
-        closed_step(program, user, |_| 0o1)
+        may_not_run(program, &identity_of(user)?)
     }
 
     fn may_write(&self, path: &Path, user: Option<&str>) -> bool {
@@ -215,17 +219,27 @@ impl Machine for ThisMachine {
     }
 }
 
-/// The first folder on the way to `path`, or `path` itself, whose permission bits do not give
-/// `user` the access that `needed` returns (read 4, write 2, enter 1).
-fn closed_step(path: &Path, user: &str, needed: impl Fn(bool) -> u32) -> Option<PathBuf> {
+/// The first folder on the way to `program`, or the program itself, that does not let `who` execute it. If an access
+/// control list adds to the permission bits, it is not one.
+pub fn may_not_run(program: &Path, who: &Identity) -> Option<PathBuf> {
+    closed_step(program, who, |_| 0o1)
+}
+
+fn identity_of(user: &str) -> Option<Identity> {
     let user = identity::user(user).ok()??;
-    let who = identity::identity(&user, None).ok()?;
+    identity::identity(&user, None).ok()
+}
+
+/// The first folder on the way to `path`, or `path` itself, whose permission bits do not give
+/// `who` the access that `needed` returns (read 4, write 2, enter 1).
+fn closed_step(path: &Path, who: &Identity, needed: impl Fn(bool) -> u32) -> Option<PathBuf> {
     let real = fs::canonicalize(path).ok()?;
     let mut way: Vec<&Path> = real.ancestors().collect();
     way.reverse();
     let is_closed = |step: &&Path| {
         let needed = needed(*step == real);
-        fs::metadata(step).is_ok_and(|metadata| !may(&who, &metadata, needed))
+        let is_closed = fs::metadata(step).is_ok_and(|metadata| !may(who, &metadata, needed));
+        is_closed && !file::has_access_list(step)
     };
     way.into_iter().find(is_closed).map(Path::to_owned)
 }

@@ -74,6 +74,9 @@ pub struct Start<'a> {
     pub trace: bool,
     /// The folder of `weir serve FOLDER`; a banner then says how to reach it.
     pub folder: Option<PathBuf>,
+    /// Checks of the configuration that read many files: made once weir serves, on a thread of their own. Their lines are
+    /// logged as warnings.
+    pub late_checks: Option<fn(&Config) -> Vec<String>>,
     /// Differences for running in place of PHP-FPM.
     pub fpm_mode: Option<FpmMode<'a>>,
     /// How this process was started.

@@ -581,6 +581,7 @@ impl Manager<'_> {
             self.notifier.monitor(interval, &mut self.current.gateway);
             (fpm_mode.ready)();
         }
+        self.check_late();
         let config = &self.current.loaded.config;
         let addresses = self.current.sockets.addresses();
         if let Some(folder) = &self.start.folder {
@@ -593,6 +594,20 @@ impl Manager<'_> {
             let name = &self.start.name;
             let admin = self.current.window.shown(Some(name));
             console::say(banner::of_file(name, config, &addresses, &admin));
+        }
+    }
+
+    /// Starts the checks that would delay the start.
+    fn check_late(&self) {
+        let Some(check) = self.start.late_checks else {
+            return;
+        };
+        let config = self.current.loaded.config.clone();
+        let started = std::thread::Builder::new()
+            .name("late checks".into())
+            .spawn(move || check(&config).iter().for_each(|line| log::warn!("{line}")));
+        if let Err(error) = started {
+            log::warn!("the sites are not checked: no thread: {error}; run weir doctor");
         }
     }
 

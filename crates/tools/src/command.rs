@@ -77,6 +77,7 @@ impl Source {
         said.extend(check_environment(&checked, &ThisMachine));
         if !said.has_errors() {
             said.extend(crate::doctor::of_php(&checked));
+            said.extend(crate::doctor::warnings_of_sites(&checked));
         }
         if said.has_errors() {
             return Err(refuse(&said));

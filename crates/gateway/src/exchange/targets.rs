@@ -74,6 +74,10 @@ pub(super) fn answer_target(
                     message,
                 )
                 .retry_after(1),
+                // The root, or a folder above it, is closed to the gateway: as for a file that it may not read.
+                Some(EACCES | EPERM) => {
+                    Refusal::client(StatusCode::FORBIDDEN, "forbidden", message)
+                }
                 _ => Refusal::upstream(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "file_error",
@@ -174,6 +178,8 @@ pub(super) fn unsaid(_: InvalidField) -> Refusal {
     )
 }
 
+const EPERM: i32 = 1;
 const ENOMEM: i32 = 12;
+const EACCES: i32 = 13;
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;

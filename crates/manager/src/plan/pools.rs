@@ -94,6 +94,18 @@ impl<'a> Pools<'a> {
                 return None;
             }
         };
+        // As `weir check`. What a chroot contains is not looked at.
+        if workers.chroot.is_none()
+            && let Some(who) = &identity
+            && let Some(barrier) = weir_machine::may_not_run(&path, who)
+        {
+            let user = workers.user.as_deref().unwrap_or("the gateway's user");
+            let (program, barrier) = (path.display(), barrier.display());
+            let cause = format!("{user} cannot run {program}: no permission for {barrier}");
+            let mend = format!("chmod o+rx {barrier}, or another user in pool.{pool}");
+            self.problem(pool, "command", cause, &mend);
+            return None;
+        }
         let reached = self.reached(pool, workers, identity.as_ref());
         let mut environment = self.of_program(workers, reached);
         if is_php(name) && workers.env.iter().all(|(name, _)| name != PHP_REQUESTS) {

@@ -35,7 +35,7 @@ use std::{
     process::ExitCode,
 };
 
-use weir_config::{Address, Window, parse_address};
+use weir_config::{Address, Config, Window, parse_address};
 
 use crate::command::{self, Source};
 use case::Case;
@@ -110,6 +110,41 @@ pub fn of_php(checked: &weir_config::Checked) -> Vec<weir_config::Diagnostic> {
     let people = people::People::of(&checked.config, None);
     php::troubles(checked, &php::ask(&checked.config, &people))
 }
+
+/// What is wrong with sites that anybody can see: folders that a .htaccess denies, scripts without a pool, no index. With the site's name. Reads
+/// folders, at most those of the first [`MOST_SITES`] sites.
+fn of_sites(config: &Config) -> impl Iterator<Item = (&str, Finding)> {
+    config.sites.iter().take(MOST_SITES).flat_map(|site| {
+        let mut notes = Notes::default();
+        sites::look_briefly(site, &mut notes);
+        let findings = notes.findings.into_iter();
+        let findings = findings.filter(|found| found.severity >= Severity::Warn);
+        findings.map(|found| (site.name.as_str(), found))
+    })
+}
+
+/// The same as warnings of `weir check`.
+pub fn warnings_of_sites(checked: &weir_config::Checked) -> Vec<weir_config::Diagnostic> {
+    let warnings = of_sites(&checked.config).map(|(site, found)| weir_config::Diagnostic {
+        severity: weir_config::Severity::Warning,
+        span: checked.places.of(&format!("site.{site}.root")),
+        message: format!("{}: {}", found.what, found.why),
+        hint: found.mend,
+    });
+    warnings.collect()
+}
+
+/// The same as lines for the error log.
+pub fn lines_of_sites(config: &Config) -> Vec<String> {
+    let lines = of_sites(config).map(|(_, found)| {
+        let mend = found.mend.unwrap_or_default();
+        format!("{}: {}; {mend}", found.what, found.why)
+    });
+    lines.collect()
+}
+
+/// How many sites `weir check` and a start look at; `weir doctor` looks at all.
+const MOST_SITES: usize = 100;
 
 /// The findings of one subject.
 #[derive(Debug, Default)]

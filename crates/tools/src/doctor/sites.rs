@@ -11,7 +11,7 @@ use std::{
 };
 
 use regex::bytes::Regex;
-use weir_config::Settings;
+use weir_config::{Folder, Settings, Site};
 
 use script::Script;
 use weir_machine::links;
@@ -47,7 +47,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         if !root.is_dir() {
             continue;
         }
-        let entries = entries(&scope, root);
+        let entries = entries(settings, root);
         for script in &entries.scripts {
             let (pool, known) = (settings.pool, &settings.script_root);
             if is_new(format!(
@@ -60,17 +60,8 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         if is_new(format!("fallback {:?}", settings.fallback)) {
             fallback(case, &scope, root, notes);
         }
-        if entries.is_empty() && settings.fallback.is_none() && !answers_slash(case, &scope) {
-            notes.warn(
-                format!(
-                    "{} no index file ({}) is in {}, and there is no fallback",
-                    scope.label,
-                    settings.index.join(", "),
-                    root.display()
-                ),
-                "\"/\" is answered with 404",
-                "set index = [\"…\"] to an existing file, or fallback = \"/index.php\"",
-            );
+        if !is_slash_answered(case, &scope) {
+            index(&scope.label, settings, root, &entries, notes);
         }
         for (status, page) in &settings.error_pages {
             if is_new(format!("{status} {}", page.display())) {
@@ -81,7 +72,59 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             links_out(&scope, root, notes);
         }
     }
+    for site in &case.config.sites {
+        scripts_without_pool(site, notes);
+    }
     htaccess::look(case, notes);
+}
+
+/// What `weir check` and a start say of a site, too: no rights of other users are looked at.
+pub(super) fn look_briefly(site: &Site, notes: &mut Notes) {
+    let settings = &site.settings;
+    let Some(root) = settings.root.as_deref().filter(|root| root.is_dir()) else {
+        return;
+    };
+    if !has_route_for_slash(site) {
+        let label = format!("[site.{}]", site.name);
+        index(&label, settings, root, &entries(settings, root), notes);
+    }
+    scripts_without_pool(site, notes);
+    htaccess::of_site(site, root, notes);
+}
+
+/// Whether `/` leads to something.
+fn index(label: &str, settings: &Settings, root: &Path, entries: &Entries, notes: &mut Notes) {
+    if entries.is_empty() && settings.fallback.is_none() {
+        notes.warn(
+            format!(
+                "{label} no index file ({}) is in {}, and there is no fallback",
+                settings.index.join(", "),
+                root.display()
+            ),
+            "\"/\" is answered with 404",
+            "set index = [\"…\"] to an existing file, or fallback = \"/index.php\"",
+        );
+    }
+}
+
+/// PHP scripts in a site that has no pool anywhere.
+fn scripts_without_pool(site: &Site, notes: &mut Notes) {
+    let settings = site.routes.iter().map(|route| &route.settings);
+    let mut settings = settings.chain([&site.settings]);
+    let Some(root) = &site.settings.root else {
+        return;
+    };
+    if settings.all(|settings| settings.pool.is_none()) && Folder::has_php(root) {
+        notes.warn(
+            format!(
+                "[site.{}] {} has PHP scripts, but the site has no pool",
+                site.name,
+                root.display()
+            ),
+            "their URLs are answered with 403",
+            "add pool = \"app\" to the site, and a table [pool.app] with runtime = \"php\"",
+        );
+    }
 }
 
 /// Whether we may not even see the root.
@@ -108,8 +151,7 @@ impl Entries {
     }
 }
 
-fn entries(scope: &Scope<'_>, root: &Path) -> Entries {
-    let settings = scope.settings;
+fn entries(settings: &Settings, root: &Path) -> Entries {
     let mut found = Entries {
         scripts: Vec::new(),
         files: 0,
@@ -234,7 +276,7 @@ fn fallback(case: &Case<'_>, scope: &Scope<'_>, root: &Path, notes: &mut Notes) 
 }
 
 /// Whether a route handles "/".
-fn answers_slash(case: &Case<'_>, scope: &Scope<'_>) -> bool {
+fn is_slash_answered(case: &Case<'_>, scope: &Scope<'_>) -> bool {
     if scope.label.contains("] route ") {
         return true;
     }
@@ -243,13 +285,15 @@ fn answers_slash(case: &Case<'_>, scope: &Scope<'_>) -> bool {
         .sites
         .iter()
         .find(|site| scope.label == format!("[site.{}]", site.name));
-    site.is_some_and(|site| {
-        site.routes.iter().any(|route| match &route.path {
-            weir_config::PathPattern::Glob(glob) => ["/", "/*", "*"].contains(&glob.as_str()),
-            weir_config::PathPattern::Regex(text) => {
-                pattern(text).is_some_and(|pattern| pattern.is_match(b"/"))
-            }
-        })
+    site.is_some_and(has_route_for_slash)
+}
+
+fn has_route_for_slash(site: &Site) -> bool {
+    site.routes.iter().any(|route| match &route.path {
+        weir_config::PathPattern::Glob(glob) => ["/", "/*", "*"].contains(&glob.as_str()),
+        weir_config::PathPattern::Regex(text) => {
+            pattern(text).is_some_and(|pattern| pattern.is_match(b"/"))
+        }
     })
 }
 

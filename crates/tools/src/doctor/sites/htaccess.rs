@@ -1,6 +1,6 @@
 //! `.htaccess` files, which weir does not read: what they would deny, and which part of it is not refused otherwise.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use weir_config::{Action, PathPattern, Site};
 
@@ -22,31 +22,35 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         if !seen.insert(root.clone()) {
             continue;
         }
-        let found = htaccess::find(root);
-        for file in &found.files {
-            one(site, file, notes);
-        }
-        if found.incomplete {
-            notes.note(
-                format!(
-                    "[site.{}] {} has too many files to check all of them for .htaccess",
-                    site.name,
-                    root.display()
-                ),
-                "files that a .htaccess denies may be public",
-                format!("find {} -name .htaccess", quoted(root)),
-            );
-        }
+        of_site(site, root, notes);
     }
 }
 
-fn one(site: &Site, file: &Htaccess, notes: &mut Notes) {
+/// Those of one site.
+pub(super) fn of_site(site: &Site, root: &Path, notes: &mut Notes) {
+    let found = htaccess::find(root);
+    for file in &found.files {
+        one(site, file, &found.files, notes);
+    }
+    if found.incomplete {
+        notes.note(
+            format!(
+                "[site.{}] {} has too many files to check all of them for .htaccess",
+                site.name,
+                root.display()
+            ),
+            "files that a .htaccess denies may be public",
+            format!("find {} -name .htaccess", quoted(root)),
+        );
+    }
+}
+
+fn one(site: &Site, file: &Htaccess, all: &[Htaccess], notes: &mut Notes) {
     let label = format!("[site.{}] {}", site.name, file.path.display());
     let Some(denies) = file.denies() else {
         return notes.ok(format!("{label} is not applied, and it denies nothing"));
     };
     let refusals = htaccess::refusals(std::slice::from_ref(file));
-    let denied = refusals.routes.iter().filter(|(_, denied)| *denied);
     let is_refused = file.effects.iter().all(|effect| match effect {
         Effect::DeniesAll => refuses(site, &format!("{}x", file.folder)),
         Effect::Opens | Effect::OpensFiles(..) | Effect::Rewrites => true,
@@ -57,15 +61,28 @@ fn one(site: &Site, file: &Htaccess, notes: &mut Notes) {
     if is_refused {
         return notes.ok(format!("{label} {denies}; weir.toml does the same"));
     }
-    let mut mend: Vec<String> = denied
-        .map(|(path, _)| {
+    // With what it and the files of inner folders grant, which must come before what is denied.
+    let inner: Vec<Htaccess> = all
+        .iter()
+        .filter(|other| other.folder.starts_with(&file.folder))
+        .cloned()
+        .collect();
+    let routes = htaccess::refusals(&inner).routes;
+    let routes = routes
+        .iter()
+        .filter(|(path, denied)| !denied || refusals.routes.contains(&(path.clone(), true)));
+    let mut mend: Vec<String> = routes
+        .map(|(path, denied)| {
             format!(
-                "[[site.{}.route]] path = {}, deny = true",
+                "[[site.{}.route]] path = {}, deny = {denied}",
                 site.name,
                 toml(path)
             )
         })
         .collect();
+    if refusals.routes.is_empty() {
+        mend.clear();
+    }
     if !refusals.deny_scripts.is_empty() {
         mend.push(format!("deny_scripts = {:?}", refusals.deny_scripts));
     }
