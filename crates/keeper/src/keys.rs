@@ -47,7 +47,7 @@ impl Keys {
 
     /// `None`: there is no such key, it does not sign in this way, or the message is not that of a handshake.
     fn sign(&self, question: &Question<'_>) -> Option<Vec<u8>> {
-        if !may_sign(question.message) {
+        if !may_sign(question.scheme, question.message) {
             return None;
         }
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
