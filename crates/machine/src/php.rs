@@ -127,6 +127,15 @@ const MOST_READ: u64 = 64 << 20;
 const MEND_BUILD: &str = "install both from one build (in weir's source: `make`, `make install`; for a weir that runs from \
                           there: `make php`), and run `weir upgrade` if it runs";
 
+/// Why weir finds neither its own program nor what the kernel tells of processes, and what to do; `None`: /proc is there.
+pub fn without_proc() -> Option<(String, String)> {
+    let error = fs::metadata("/proc/self/exe").err()?;
+    Some((
+        format!("/proc is not there ({error}), and weir needs it to find its own program and files, and to watch its processes"),
+        "mount it: mount -t proc proc /proc (in a chroot or container that was made by hand), and start weir again".into(),
+    ))
+}
+
 /// The programs of all versions of PHP, the oldest first.
 pub fn all() -> Vec<Program> {
     Search::new(&folders(), &host_folders()).programs()
@@ -145,6 +154,11 @@ fn find_in(
 ) -> Result<Program, (String, String)> {
     let mut search = Search::new(folders, host_folders);
     let mut found = search.programs();
+    if found.is_empty()
+        && let Some(why) = without_proc()
+    {
+        return Err(why);
+    }
     let names: Vec<String> = found.iter().map(|found| found.version.clone()).collect();
     let chosen = match wanted {
         None => found.pop(),

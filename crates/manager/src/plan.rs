@@ -98,6 +98,9 @@ pub(super) struct Program {
 
 /// Makes the plan. `inherited` is the limit of open files with which weir was started: workers get the same.
 pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Problem>> {
+    if let Some((cause, mend)) = weir_machine::php::without_proc() {
+        return Err(vec![Problem::new("server", cause, &mend)]);
+    }
     let mut problems = Vec::new();
     let us = Us::look(config);
     let gateway = gateway_identity(config, &us, &mut problems);

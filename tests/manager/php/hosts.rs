@@ -142,3 +142,21 @@ fn a_program_that_runs_without_the_object_is_a_failed_start_with_one_reason() {
         "{said}"
     );
 }
+
+#[test]
+fn without_proc_nobody_is_told_to_install_php() {
+    if !goes_on_as_root() {
+        return;
+    }
+    let hide = "mount -t tmpfs none /proc && exec \"$@\"";
+    let under = ["unshare", "-m", "sh", "-c", hide, "sh"];
+    for site in [php_site("max_children = 1"), cgi_site()] {
+        let (status, said) = site.under(&under).start_in_vain();
+        assert_eq!(status.code(), Some(78), "{said}");
+        let words: Vec<&str> = said.split_whitespace().collect();
+        let said = words.join(" ");
+        assert!(said.contains("/proc is not there (No such file"), "{said}");
+        assert!(said.contains("mount -t proc proc /proc"), "{said}");
+        assert!(!said.contains("install PHP"), "{said}");
+    }
+}
