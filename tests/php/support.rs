@@ -25,7 +25,7 @@ pub use super::programs::*;
 pub use weir_test::{LIMIT, process::is_alive, wait_until};
 
 pub fn kill(pid: u32) {
-    weir_sys::process::kill(pid).unwrap();
+    weir_test::process::signal(pid, rustix::process::Signal::KILL);
 }
 
 /// The environment of the tested programs: few variables, the same for all.

@@ -7,6 +7,7 @@ use weir_config::Address;
 
 use super::{Egress, serve::serve};
 use weir_net::{Accepted, Acceptor, Listening, Socket};
+use weir_observe::seldom::Seldom;
 
 /// A listening address.
 #[derive(Debug, Clone)]
@@ -84,11 +85,14 @@ fn begin(
         Socket::Unix(stream) => {
             let peer = egress.callers.over_unix(stream, entrance.only.is_some());
             if !entrance.admits(peer.uid()) {
-                log::warn!(
-                    "[egress] {}: a process of user {} called there, but this socket is only for the workers of weir's pools; for other callers add a unix socket to listen",
-                    entrance.address,
-                    peer.uid().map_or("?".to_owned(), |uid| uid.to_string())
-                );
+                static SAID: Seldom = Seldom::of_connections();
+                if let Some(more) = SAID.line() {
+                    log::warn!(
+                        "[egress] {}: a process of user {} called there, but this socket is only for the workers of weir's pools; for other callers add a unix socket to listen{more}",
+                        entrance.address,
+                        peer.uid().map_or("?".to_owned(), |uid| uid.to_string())
+                    );
+                }
                 return;
             }
             peer

@@ -16,7 +16,7 @@ use tokio::{sync::mpsc, task::spawn_local};
 use weir_config::{Address, Protocol};
 use weir_http::{Timeouts, h1::Limits, tls::Handshake};
 use weir_net::{ACCEPT_PAUSE, Accepted, Acceptor, Socket};
-use weir_observe::{clock, events};
+use weir_observe::{clock, events, seldom::Seldom};
 use weir_tls::Session;
 
 use super::{
@@ -134,7 +134,11 @@ pub(crate) async fn listen(
             Ok(Ok(())) => {}
             // It does not take any, so this reactor serves it.
             Ok(Err(connection)) => terms.take(gateway, connection),
-            Err(error) => log::error!("cannot give a connection to reactor {to}: {error}"),
+            Err(error) => {
+                if let Some(more) = CLOSED.line() {
+                    log::error!("cannot give a connection to reactor {to}: {error}{more}");
+                }
+            }
         }
     };
     let pool = match &settings.protocol {
@@ -273,10 +277,14 @@ impl Terms {
                 };
                 self.serve(gateway, incoming);
             }
-            Err(error) => log::error!(
-                "reactor {} cannot watch a connection, which is closed: {error}",
-                self.home
-            ),
+            Err(error) => {
+                if let Some(more) = CLOSED.line() {
+                    log::error!(
+                        "reactor {} cannot watch a connection, which is closed: {error}{more}",
+                        self.home
+                    );
+                }
+            }
         }
     }
 
@@ -390,6 +398,9 @@ pub(super) fn secured(gateway: &'static Gateway, conn: &Conn, seat: &mut Seat, s
         terms.serve(gateway, incoming);
     }
 }
+
+/// Connections that were closed because this process cannot hold them.
+static CLOSED: Seldom = Seldom::of_connections();
 
 /// The address that the client connected to: the listener's address, or the socket's own if the listener has a
 /// wildcard address.

@@ -15,7 +15,7 @@ use std::{
 use tokio::sync::Notify;
 
 use super::{Gateway, sweep};
-use weir_observe::clock::{self, NEVER};
+use weir_observe::{clock::NEVER, seldom::Seldom};
 
 /// Counts the connections of all reactors and enforces the server's limits.
 #[derive(Debug)]
@@ -47,13 +47,6 @@ pub(super) struct Idle {
     /// Notified when another reactor needs room for new connections and has no idle ones: this reactor then closes
     /// some of its own.
     is_asked: Notify,
-}
-
-/// Limits how often a message is logged, and counts how often its event happened.
-#[derive(Debug, Default)]
-pub(super) struct Seldom {
-    next: AtomicU64,
-    count: AtomicU64,
 }
 
 /// Counters of one listener.
@@ -103,8 +96,8 @@ impl Census {
             waiting: AtomicUsize::new(0),
             at_limit: AtomicU64::new(0),
             closed_for_others: AtomicU64::new(0),
-            said_limit: Seldom::default(),
-            said_per_address: Seldom::default(),
+            said_limit: Seldom::new(1),
+            said_per_address: Seldom::new(1),
             listeners: (0..listeners).map(|_| ListenerTally::default()).collect(),
         }
     }
@@ -251,20 +244,6 @@ impl Idle {
     }
 }
 
-impl Seldom {
-    /// Counts the event. If a message is due, returns how often the event happened since the last message.
-    pub(super) fn due(&self) -> Option<u64> {
-        self.count.fetch_add(1, Relaxed);
-        let now = clock::now();
-        let next = self.next.load(Relaxed);
-        let is_due = now >= next
-            && (self.next)
-                .compare_exchange(next, now + SAY_AGAIN, Relaxed, Relaxed)
-                .is_ok();
-        is_due.then(|| self.count.swap(0, Relaxed))
-    }
-}
-
 impl ConnectionPermit {
     /// Counts the connection for the address of its client, if it is not counted for one; false: that has too many.
     pub(super) fn is_of(&mut self, address: IpAddr) -> bool {
@@ -331,6 +310,3 @@ fn network_of(address: IpAddr) -> IpAddr {
         address => address,
     }
 }
-
-/// Minimum time between two messages about a reached limit, µs.
-const SAY_AGAIN: u64 = 10_000_000;

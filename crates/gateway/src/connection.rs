@@ -10,6 +10,7 @@ use weir_http::{
     h2, h3, multiplex,
 };
 use weir_net::Socket;
+use weir_observe::seldom::Seldom;
 
 use super::{
     Gateway,
@@ -183,9 +184,13 @@ impl Front for Seated {
     }
 
     fn limit_exceeded(&self, what: &str) {
+        static SAID: Seldom = Seldom::of_connections();
+        let Some(more) = SAID.line() else {
+            return;
+        };
         let (listener, from) = (self.listener_name(), self.conn.endpoints.remote_addr());
         log::warn!(
-            "closed an {} connection: its client exceeded {what} of [listen.{listener}], from {from}",
+            "closed an {} connection: its client exceeded {what} of [listen.{listener}], from {from}{more}",
             match &self.conn.endpoints.tls {
                 Some(info) if info.http3 => "HTTP/3",
                 _ => "HTTP/2",

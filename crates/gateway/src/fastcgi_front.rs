@@ -24,7 +24,7 @@ use weir_http::{
     Answer, Begun, Body, Fields, Part, Reply, Request, RequestBody, Stream, Truncated,
     fastcgi::Capacity,
 };
-use weir_observe::pool_log::note_of_page;
+use weir_observe::{pool_log::note_of_page, seldom::Seldom};
 
 use super::{
     Gateway,
@@ -88,8 +88,12 @@ pub(crate) fn capacity(gateway: &Gateway, conn: &Conn) -> Capacity {
 
 /// Logs why the carrier has closed a connection.
 pub(crate) fn refused(gateway: &Gateway, conn: &Conn, why: &str) {
+    static SAID: Seldom = Seldom::of_connections();
+    let Some(more) = SAID.line() else {
+        return;
+    };
     log::warn!(
-        "closed a connection from {} to listen.{}: {why}",
+        "closed a connection from {} to listen.{}: {why}{more}",
         conn.endpoints.remote_addr(),
         gateway.config.listeners[usize::from(conn.listener)].name
     );

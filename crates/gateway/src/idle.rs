@@ -17,7 +17,10 @@ use std::{
 
 use weir_config::Protocol;
 use weir_http::{REST_AFTER, spare_from};
-use weir_observe::clock::{self, NEVER};
+use weir_observe::{
+    clock::{self, NEVER},
+    seldom::Seldom,
+};
 use weir_sys::epoll::Epoll;
 use weir_tls::Session;
 
@@ -101,8 +104,11 @@ pub(super) fn keep(gateway: &Gateway, connection: Detached) {
         },
     };
     let kept = LIST.with_borrow_mut(|list| list.add(connection, times));
-    if let Err(error) = kept {
-        log::error!("cannot watch an idle connection, which is closed: {error}");
+    static SAID: Seldom = Seldom::of_connections();
+    if let Err(error) = kept
+        && let Some(more) = SAID.line()
+    {
+        log::error!("cannot watch an idle connection, which is closed: {error}{more}");
     }
 }
 

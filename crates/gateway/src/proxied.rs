@@ -7,6 +7,7 @@ use std::{future::poll_fn, net::SocketAddr, sync::Arc};
 
 use weir_config::Listener;
 use weir_net::Socket;
+use weir_observe::seldom::Seldom;
 use weir_semantics::proxy_protocol::{Error, Origin, Parser};
 use weir_tls::Info;
 
@@ -141,10 +142,14 @@ async fn read_header(socket: &Socket) -> Result<Option<Origin>, Error> {
 }
 
 fn say_closed(listener: &Listener, peer: Option<SocketAddr>, why: &str) {
+    static SAID: Seldom = Seldom::of_connections();
+    let Some(more) = SAID.line() else {
+        return;
+    };
     let name = &listener.name;
     match peer {
-        Some(peer) => log::warn!("connection from {peer} to [listen.{name}] closed: {why}"),
-        None => log::warn!("connection to [listen.{name}] closed: {why}"),
+        Some(peer) => log::warn!("connection from {peer} to [listen.{name}] closed: {why}{more}"),
+        None => log::warn!("connection to [listen.{name}] closed: {why}{more}"),
     }
 }
 

@@ -19,7 +19,7 @@ use std::{
 
 use bytes::Bytes;
 use weir_http::{Part, Stream, Truncated};
-use weir_observe::{clock, error_log::tell};
+use weir_observe::{clock, error_log::tell, seldom::Seldom};
 
 use super::{
     fastcgi::{Failure, OnDrop, Owner, Progress, Run},
@@ -339,11 +339,14 @@ async fn wait_for_room(shared: &Shared) {
 }
 
 fn spool_failed(owner: &Owner, error: &io::Error) {
-    tell!(
-        warning,
-        owner.about(),
-        "cannot write a response to spool_dir: {error}; its worker waits for the client instead"
-    );
+    static SAID: Seldom = Seldom::of_connections();
+    if let Some(more) = SAID.line() {
+        tell!(
+            warning,
+            owner.about(),
+            "cannot write a response to spool_dir: {error}; its worker waits for the client instead{more}"
+        );
+    }
 }
 
 /// The longest part of a file that is given at once, bytes. Bytes stored later come with the next part.

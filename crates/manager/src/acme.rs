@@ -754,6 +754,11 @@ impl Orders {
         self.running.is_none() && self.records.is_idle()
     }
 
+    /// A process has ended, and its number is still its own.
+    pub(super) fn ends(&self, pid: u32) {
+        self.records.ends(pid);
+    }
+
     /// A process has ended. Returns whether it was this one.
     pub(super) fn exited(&mut self, now: Instant, pid: u32, exit: Exit) -> bool {
         if let Some(outcomes) = self.records.exited(now, pid, exit) {

@@ -482,7 +482,7 @@ impl Manager<'_> {
     fn reap(&mut self) {
         let now = Instant::now();
         loop {
-            let (pid, exit) = match process::reap() {
+            let (pid, exit) = match process::reap(|pid| self.orders.ends(pid)) {
                 Ok(Some(ended)) => ended,
                 Ok(None) => return,
                 Err(error) => {

@@ -24,6 +24,7 @@ pub mod pool_status;
 pub mod pulse;
 pub mod recent;
 pub mod scoreboard;
+pub mod seldom;
 pub mod tally;
 pub mod template;
 pub mod trace;

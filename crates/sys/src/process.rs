@@ -1,5 +1,7 @@
 //! Starts child processes with explicit settings only, ends them, and waits for them.
 
+mod reap;
+
 use std::{
     ffi::{CString, OsString},
     fmt,
@@ -15,8 +17,10 @@ use std::{
 
 use rustix::{
     io::Errno,
-    process::{self, Pid, WaitOptions},
+    process::{self, Pid},
 };
+
+pub use reap::reap;
 
 use crate::{
     daemon,
@@ -205,30 +209,6 @@ impl Spawn {
                 Err(SpawnError { step, error })
             }
         }
-    }
-}
-
-/// Returns process id and exit of the next child that has exited, if any. Does not wait. Use it instead of
-/// `Child::wait`.
-///
-/// # Errors
-/// As waitpid(2), but without children the result is `Ok(None)`.
-pub fn reap() -> io::Result<Option<(u32, Exit)>> {
-    loop {
-        return match process::wait(WaitOptions::NOHANG) {
-            Ok(None) | Err(Errno::CHILD) => Ok(None),
-            Err(Errno::INTR) => continue,
-            Err(error) => Err(error.into()),
-            Ok(Some((pid, status))) => {
-                let exit = match (status.exit_status(), status.terminating_signal()) {
-                    (Some(code), _) => Exit::Code(code),
-                    (None, Some(signal)) => Exit::Signal(signal),
-                    // Stopped or continued: not requested, and not an exit.
-                    (None, None) => continue,
-                };
-                Ok(Some((pid.as_raw_nonzero().get().unsigned_abs(), exit)))
-            }
-        };
     }
 }
 
@@ -594,15 +574,10 @@ fn close_from_on_exec(first: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// Every child of [`Spawn`] leads a group before `start` returns. A number that is no group's any more may be that of any process.
 fn signal_group(pid: u32, signal: process::Signal) -> io::Result<()> {
-    let Some(pid) = process_id(pid) else {
-        return Ok(());
-    };
-    unless_gone(match process::kill_process_group(pid, signal) {
-        // It does not lead a group yet, or not any more.
-        Err(Errno::SRCH) => process::kill_process(pid, signal),
-        signalled => signalled,
-    })
+    let group = process_id(pid).map(|pid| process::kill_process_group(pid, signal));
+    unless_gone(group.unwrap_or(Ok(())))
 }
 
 fn process_id(pid: u32) -> Option<Pid> {
@@ -649,12 +624,27 @@ mod tests {
     fn wait_for(pid: u32) -> Exit {
         let start = Instant::now();
         loop {
-            match reap().unwrap() {
+            match reap(|_| ()).unwrap() {
                 Some((ended, exit)) if ended == pid => return exit,
                 _ => assert!(start.elapsed() < Duration::from_secs(30), "it never ended"),
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    #[test]
+    fn a_signal_for_a_group_that_is_gone_reaches_no_process_with_its_number() {
+        let _one = CHILDREN.lock();
+        // It is in our group, and leads none.
+        let mut other = Command::new("sleep").arg("60").spawn().unwrap();
+        kill(other.id()).unwrap();
+        assert_eq!(other.try_wait().unwrap(), None);
+        other.kill().unwrap();
+        let mut told = None;
+        while told.is_none() {
+            told = reap(|pid| assert!(parent_of(pid).is_ok(), "it is still there")).unwrap();
+        }
+        assert_eq!(told, Some((other.id(), Exit::Signal(libc::SIGKILL))));
     }
 
     #[test]
@@ -723,7 +713,7 @@ mod tests {
         let (mut spawn, _out) = shell("");
         spawn.folder = Some("/no/such/folder".into());
         assert_eq!(spawn.start().unwrap_err().step, Step::Folder);
-        assert_eq!(reap().unwrap(), None, "nothing is left to wait for");
+        assert_eq!(reap(|_| ()).unwrap(), None, "nothing is left to wait for");
     }
 
     #[test]

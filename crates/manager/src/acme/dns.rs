@@ -184,6 +184,13 @@ impl Records {
         outcomes
     }
 
+    /// A process has ended, and its number is still its own: kills what the command has started, which may still run.
+    pub(super) fn ends(&self, pid: u32) {
+        if self.running.as_ref().is_some_and(|one| one.pid == pid) {
+            let _ = kill(pid);
+        }
+    }
+
     /// A process has ended. `None`: it was another one.
     pub(super) fn exited(&mut self, now: Instant, pid: u32, exit: Exit) -> Option<Vec<Outcome>> {
         self.running.as_ref().filter(|running| running.pid == pid)?;
@@ -194,8 +201,6 @@ impl Records {
             is_killed,
             ..
         } = self.running.take()?;
-        // What it has started may still run.
-        let _ = kill(pid);
         let result = match exit {
             Exit::Code(0) => Ok(()),
             _ => {

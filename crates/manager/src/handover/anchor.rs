@@ -135,7 +135,7 @@ impl Anchor {
         while let Ok(Some(signal)) = signals.next() {
             match signal {
                 Signal::Child => {
-                    while let Ok(Some((pid, exit))) = process::reap() {
+                    while let Ok(Some((pid, exit))) = process::reap(|_| ()) {
                         self.exited(pid, exit);
                     }
                 }
