@@ -2,14 +2,15 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use weir_test::authority::self_signed_rsa;
 use weir_test::process::{Process, signal};
 use weir_test::{Setup, Weir, goes_on_as_root, wait_until};
 
-use crate::{Tls, curl, said};
+use crate::{Tls, curl, install, said};
 
 /// A service manager would find a process that weir has left behind.
 #[test]
@@ -58,6 +59,76 @@ fn a_keeper_that_does_not_answer_is_replaced() {
         curl(&weir, &authority, "main.test", "/", &[]).status == 200
     });
     weir.wait_for_error(&["does not answer: killed"]);
+}
+
+/// All its connections are served by one thread, and the keeper stands still for half a second: handshakes wait for it, those with
+/// a second ClientHello, too, and nothing else does.
+#[test]
+fn other_connections_go_on_and_no_handshake_fails_while_the_keeper_stands_still() {
+    let plain = weir_test::free_address();
+    let listen = format!("[listen.plain]\naddress = \"{plain}\"");
+    let redirect = "[site.plain]\nhosts = [\"plain.test\"]\n";
+    let tls = Tls::new().with(|setup| {
+        let root = format!("{redirect}root = \"{}\"", setup.root().display());
+        setup.server("threads = 1").more(&listen).more(&root)
+    });
+    let (weir, authority) = tls.start();
+    let address = weir.address();
+    let resolve = format!("main.test:{}:{}", address.port(), address.ip());
+    let url = format!("https://main.test:{}/", address.port());
+    let start = |words: &[&str]| {
+        let mut command = Command::new("curl");
+        command.args(["-sf", "--max-time", "60", "--resolve", &resolve, "--cacert"]);
+        let command = command.arg(authority.file()).args(words).arg(&url);
+        command.stdout(Stdio::null()).spawn().expect("curl")
+    };
+    let again = ["--curves", "P-521:P-256"];
+    for words in [&[][..], &again] {
+        assert!(start(words).wait().expect("curl").success());
+    }
+    let mut client = weir_test::Client::connect(plain);
+    let keeper = weir.keeper();
+    signal(keeper.pid, Signal::STOP);
+    let waiting = [&[][..], &again, &["--tls-max", "1.2"]].map(start);
+    let (begin, mut longest) = (Instant::now(), Duration::ZERO);
+    while begin.elapsed() < Duration::from_millis(500) {
+        let asked = Instant::now();
+        client.send("GET /index.html HTTP/1.1\r\nHost: plain.test\r\n\r\n");
+        assert_eq!(client.response().expect(200).text(), "main\n");
+        longest = longest.max(asked.elapsed());
+    }
+    signal(keeper.pid, Signal::CONT);
+    for mut one in waiting {
+        assert!(one.wait().expect("curl").success());
+    }
+    assert!(longest < Duration::from_millis(400), "{longest:?}");
+    assert!(keeper.runs());
+}
+
+/// The manager gives it the certificates at each reload, and does nothing else meanwhile.
+#[test]
+fn a_reload_does_not_wait_for_a_keeper_that_somebody_has_stopped() {
+    let tls = Tls::new();
+    let another = install(
+        &tls.setup,
+        "another",
+        &tls.authority.server(&["DNS:another.test"]),
+    );
+    let (weir, _) = tls.start();
+    let text = weir.read("weir.toml");
+    weir_test::weir::write(
+        &weir.path("weir.toml"),
+        format!("{text}\n{another}\n").as_bytes(),
+    );
+    signal(weir.keeper().pid, Signal::STOP);
+    let begin = Instant::now();
+    weir.signal(Signal::HUP);
+    weir.log_line("reloaded: the new configuration serves");
+    assert!(
+        begin.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        begin.elapsed()
+    );
 }
 
 #[test]

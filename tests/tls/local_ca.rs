@@ -412,6 +412,29 @@ fn a_reload_with_a_new_local_name_gets_its_certificate() {
     weir.stop();
 }
 
+/// The other process may be a node that was killed.
+#[test]
+fn a_lock_of_another_process_delays_its_certificates_and_nothing_else() {
+    let store = Store::new();
+    let lock = store.path("locks/local-ca");
+    let folder = lock.parent().expect("a folder");
+    fs::create_dir_all(folder).expect("a folder");
+    let for_us = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(store.path(""), for_us).expect("permissions");
+    fs::write(&lock, "another 600 1\n").expect("a lock");
+    let weir = setup(&store, "[\"shop.test\"]").start();
+    let late = "another process makes certificates of the local CA";
+    weir.log_line(late);
+    assert!(!store.root().exists());
+    weir.signal(rustix::process::Signal::HUP);
+    weir.log_line("reloaded: the new configuration serves");
+    weir.log_line(late);
+    fs::remove_file(&lock).expect("the lock");
+    wait_until("the certificate", || {
+        store.root().exists() && got(&store, &weir, "shop.test", "/") == "local\n"
+    });
+}
+
 #[test]
 fn the_gateway_cannot_read_the_keys_that_the_keeper_makes() {
     if !goes_on_as_root() {

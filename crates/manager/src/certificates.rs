@@ -165,7 +165,10 @@ impl Certificates {
         let missing: Vec<usize> = (0..certificates.list.len())
             .filter(|index| certificates.list[*index].held.is_none())
             // One that the authority has not signed yet is used when it is there.
-            .filter(|index| !ordered(*index) || certificates.list[*index].chain.exists())
+            .filter(|index| {
+                let comes_later = ordered(*index) || certificates.is_late(*index);
+                !comes_later || certificates.list[*index].chain.exists()
+            })
             .collect();
         match certificates.load_or_make(&missing) {
             Ok(results) => {
@@ -173,6 +176,10 @@ impl Certificates {
                     if let Err(refused) = result {
                         if ordered(index) {
                             certificates.list[index].order_again(&refused);
+                            continue;
+                        }
+                        if certificates.is_late(index) {
+                            log::warn!("{}", certificates.list[index].said(&refused));
                             continue;
                         }
                         problems.push(certificates.list[index].problem(&refused));
@@ -191,10 +198,16 @@ impl Certificates {
         }
     }
 
+    /// Whether the local authority signs this certificate later.
+    fn is_late(&self, index: usize) -> bool {
+        let local = self.local.as_ref();
+        local.is_some_and(|local| local.is_late(&self.list[index].chain))
+    }
+
     /// As [`Self::load`]; a certificate of the local authority that cannot be used is made again.
     fn load_or_make(&mut self, indices: &[usize]) -> Result<Vec<Result<(), Refused>>, String> {
         let mut results = self.load(indices)?;
-        let Some(local) = &self.local else {
+        let Some(local) = &mut self.local else {
             return Ok(results);
         };
         let mut again = Vec::new();
@@ -332,8 +345,11 @@ impl Certificates {
         if self.is_isolated && runs && starts != self.keeper_starts {
             messages.extend(self.give_anew(starts));
         }
-        if looks && let Some(local) = &mut self.local {
-            local.tick(now);
+        if looks
+            && let Some(local) = &mut self.local
+            && local.tick(now)
+        {
+            self.look_at = now;
         }
         if looks && now >= self.look_at {
             self.look_at = now
@@ -500,7 +516,8 @@ impl Certificates {
     }
 
     pub(super) fn deadline(&self) -> Instant {
-        self.look_at
+        let local = self.local.as_ref().map(LocalCertificates::deadline);
+        local.into_iter().fold(self.look_at, Instant::min)
     }
 }
 

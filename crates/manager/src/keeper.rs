@@ -161,7 +161,7 @@ impl Keeper {
             since: now,
         });
         self.due = None;
-        let ready = self.tell(&become_user).and_then(|()| self.hear());
+        let ready = (self.tell(&become_user)).and_then(|()| self.hear(START_LIMIT));
         match ready.inspect_err(|_| self.end()).map_err(failed)? {
             FromKeeper::Ready { is_confined } => {
                 if !is_confined {
@@ -233,7 +233,7 @@ impl Keeper {
         let Some((index, asked)) = waiting.pop_front() else {
             return Ok(());
         };
-        results[index] = Some(match self.hear()? {
+        results[index] = Some(match self.hear(LIMIT)? {
             FromKeeper::Loaded {
                 number,
                 chain,
@@ -261,11 +261,15 @@ impl Keeper {
     /// # Errors
     /// If there is no keeper, or it cannot be made.
     pub(super) fn make(&mut self, order: Order) -> Result<Vec<u8>, String> {
-        self.tell(&ToKeeper::Make(order))?;
-        match self.hear()? {
+        let told = self.tell(&ToKeeper::Make(order));
+        // As in `load`.
+        match (told.and_then(|()| self.hear(LIMIT))).inspect_err(|_| self.end())? {
             FromKeeper::Made(public) => Ok(public),
             FromKeeper::Failed { message, .. } => Err(message),
-            _ => Err("the keeper sent a wrong message".into()),
+            _ => {
+                self.end();
+                Err("the keeper sent a wrong message".into())
+            }
         }
     }
 
@@ -281,17 +285,19 @@ impl Keeper {
 
     fn tell(&mut self, message: &ToKeeper) -> Result<(), String> {
         let running = self.running.as_ref().ok_or(GONE)?;
+        // Somebody may have stopped it, and its answer is waited for.
+        let _ = process::wake(running.pid);
         let (packet, descriptors) = message.encode();
         let descriptors: Vec<BorrowedFd<'_>> = descriptors.into_iter().map(AsFd::as_fd).collect();
         message::send(running.channel.as_fd(), &packet, &descriptors, false)
             .map_err(|error| format!("the keeper takes no messages: {error}"))
     }
 
-    fn hear(&mut self) -> Result<FromKeeper, String> {
+    fn hear(&mut self, limit: Duration) -> Result<FromKeeper, String> {
         let running = self.running.as_ref().ok_or(GONE)?;
-        let heard = poll::readable(&[running.channel.as_fd()], Some(LIMIT));
+        let heard = poll::readable(&[running.channel.as_fd()], Some(limit));
         if !heard.map_err(|error| error.to_string())?[0] {
-            return Err(format!("the keeper has not answered for {LIMIT:?}"));
+            return Err(format!("the keeper has not answered for {limit:?}"));
         }
         let mut packet = vec![0; MAX_PACKET];
         match message::receive(running.channel.as_fd(), &mut packet, false) {
@@ -445,8 +451,10 @@ impl Tickets {
 
 const GONE: &str = "the keeper of private keys does not run";
 
-/// How long the keeper may take for an answer. It needs a millisecond; a machine that is that slow serves nobody.
-const LIMIT: Duration = Duration::from_secs(30);
+/// How long the keeper may take to start, and for an answer. It needs some milliseconds, and one. Nothing else is done meanwhile, so
+/// one that does not answer is replaced soon.
+const START_LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(3);
 
 /// A keeper that is younger than this is not replaced because a gateway says that it does not answer.
 const YOUNG: Duration = Duration::from_secs(2);

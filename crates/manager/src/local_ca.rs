@@ -10,7 +10,6 @@ use std::{
     os::fd::OwnedFd,
     path::Path,
     rc::Rc,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -36,19 +35,15 @@ struct Local {
     auto: AutoCertificate,
     /// Why it could not be renewed, as the log says it.
     failed: Option<String>,
-}
-
-/// Whether a lock that another process has is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wait {
-    /// For as long as a lock lives.
-    Yes,
-    /// The next look tries again.
-    No,
+    /// It is to be made, but another process makes certificates just now.
+    is_late: bool,
+    /// It is to be made although its file looks well: the keeper cannot use it.
+    in_any_case: bool,
 }
 
 impl LocalCertificates {
-    /// Makes what is missing. `None`: the configuration has no such certificate.
+    /// Makes what is missing. `None`: the configuration has no such certificate. This thread is there for all pools and does not
+    /// wait: what cannot be made just now is made later ([`tick`](Self::tick)).
     ///
     /// # Errors
     /// Why one of them cannot be made.
@@ -63,46 +58,66 @@ impl LocalCertificates {
                 auto: auto.filter(|auto| auto.issuer == Issuer::Local)?,
                 certificate: certificate.clone(),
                 failed: None,
+                is_late: false,
+                in_any_case: false,
             })
         });
         let list: Vec<Local> = list.collect();
         if list.is_empty() {
             return Ok(None);
         }
-        let certificates = LocalCertificates {
+        let mut certificates = LocalCertificates {
             keeper: keeper.clone(),
             store: Store::open(&config.tls.certificates)?,
             list,
             look_at: now + LOOK_EVERY,
         };
-        for local in &certificates.list {
-            certificates.renew(local, Wait::Yes, false)?;
+        for index in 0..certificates.list.len() {
+            certificates.renew(index)?;
         }
+        certificates.look_at = certificates.next_look(now);
         Ok(Some(certificates))
     }
 
     /// Makes one anew although its file looks well: the keeper cannot use it. Returns whether it was made; `false`: it is not one of
-    /// these.
+    /// these, or [late](Self::is_late).
     ///
     /// # Errors
     /// Why it cannot be made.
-    pub(super) fn make_again(&self, chain: &Path) -> Result<bool, String> {
-        let mut list = self.list.iter();
-        match list.find(|local| local.certificate.chain == chain) {
-            Some(local) => self.renew(local, Wait::Yes, true).map(|()| true),
-            None => Ok(false),
+    pub(super) fn make_again(&mut self, chain: &Path) -> Result<bool, String> {
+        let Some(index) = self.index_of(chain) else {
+            return Ok(false);
+        };
+        self.list[index].in_any_case = true;
+        self.renew(index)?;
+        if self.list[index].is_late {
+            self.look_at = Instant::now() + LOCK_PAUSE;
         }
+        Ok(!self.list[index].is_late)
     }
 
-    /// Renews those for which it is time.
-    pub(super) fn tick(&mut self, now: Instant) {
+    /// Whether this certificate is made as soon as another process has finished with its own.
+    pub(super) fn is_late(&self, chain: &Path) -> bool {
+        self.index_of(chain)
+            .is_some_and(|index| self.list[index].is_late)
+    }
+
+    fn index_of(&self, chain: &Path) -> Option<usize> {
+        let mut list = self.list.iter();
+        list.position(|local| local.certificate.chain == chain)
+    }
+
+    /// Renews those for which it is time. Returns whether one was made that was late.
+    pub(super) fn tick(&mut self, now: Instant) -> bool {
         if now < self.look_at {
-            return;
+            return false;
         }
-        self.look_at = now + LOOK_EVERY;
+        let mut is_made = false;
         for index in 0..self.list.len() {
-            let failed = self.renew(&self.list[index], Wait::No, false).err();
+            let was_late = self.list[index].is_late;
+            let failed = self.renew(index).err();
             let local = &mut self.list[index];
+            is_made |= was_late && !local.is_late;
             if let Some(cause) = &failed
                 && failed != local.failed
             {
@@ -111,21 +126,53 @@ impl LocalCertificates {
             }
             local.failed = failed;
         }
+        self.look_at = self.next_look(now);
+        is_made
     }
 
-    /// Makes the certificate if it is missing, is for other names, is of another authority, or has lived for two thirds of its
-    /// time; or in any case.
-    fn renew(&self, local: &Local, wait: Wait, in_any_case: bool) -> Result<(), String> {
-        if !in_any_case && self.is_good(local)? {
-            return Ok(());
+    /// When [`tick`](Self::tick) has something to do.
+    pub(super) fn deadline(&self) -> Instant {
+        self.look_at
+    }
+
+    fn next_look(&self, now: Instant) -> Instant {
+        let is_late = self.list.iter().any(|local| local.is_late);
+        now + if is_late { LOCK_PAUSE } else { LOOK_EVERY }
+    }
+
+    /// Makes the certificate if it is missing, is for other names, is of another authority, has lived for two thirds of its time, or
+    /// is to be made in any case. It is late if another process has the lock.
+    fn renew(&mut self, index: usize) -> Result<(), String> {
+        let made = self.try_renew(&self.list[index]);
+        let local = &mut self.list[index];
+        match &made {
+            Ok(true) => (local.is_late, local.in_any_case) = (false, false),
+            Ok(false) if local.is_late => {}
+            Ok(false) => {
+                log::warn!(
+                    "[certificate.{}]: another process makes certificates of the local CA: this one is made when that has ended, or after \
+                     {LOCK_LIFE:?}",
+                    local.certificate.name
+                );
+                local.is_late = true;
+            }
+            Err(_) => local.is_late = false,
         }
-        let Some(_lock) = self.lock("local-ca", wait)? else {
-            return Ok(());
+        made.map(drop)
+    }
+
+    /// `false`: another process has the lock.
+    fn try_renew(&self, local: &Local) -> Result<bool, String> {
+        if !local.in_any_case && self.is_good(local)? {
+            return Ok(true);
+        }
+        let Some(_lock) = Lock::take(&self.store, "local-ca", LOCK_LIFE)? else {
+            return Ok(false);
         };
         self.make_authority()?;
         // Another node may have made it meanwhile.
-        if !in_any_case && self.is_good(local)? {
-            return Ok(());
+        if !local.in_any_case && self.is_good(local)? {
+            return Ok(true);
         }
         let Certificate {
             name, chain, key, ..
@@ -140,7 +187,7 @@ impl LocalCertificates {
             "[certificate.{name}]: the local CA has signed it for {LEAF_DAYS} days, for {}",
             local.auto.names.join(", ")
         );
-        Ok(())
+        Ok(true)
     }
 
     /// Whether nothing is to be done for a certificate.
@@ -200,22 +247,6 @@ impl LocalCertificates {
         key.install()?;
         draft.install()
     }
-
-    fn lock(&self, name: &str, wait: Wait) -> Result<Option<Lock>, String> {
-        let until = Instant::now() + LOCK_LIFE + Duration::from_secs(1);
-        loop {
-            let taken = Lock::take(&self.store, name, LOCK_LIFE)?;
-            if taken.is_some() || wait == Wait::No {
-                return Ok(taken);
-            }
-            if Instant::now() > until {
-                return Err(
-                    "another process has held the lock of the local CA for too long".into(),
-                );
-            }
-            thread::sleep(LOCK_PAUSE);
-        }
-    }
 }
 
 fn open(path: &Path) -> Result<OwnedFd, String> {
@@ -241,4 +272,4 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 const LOCK_LIFE: Duration = Duration::from_secs(20);
 
 /// The pause between two attempts to take a lock.
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
+const LOCK_PAUSE: Duration = Duration::from_millis(100);

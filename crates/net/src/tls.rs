@@ -61,15 +61,15 @@ impl TlsSocket {
 
     pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.session.info().is_none() {
-            if self.session.waits().is_some() {
-                let is_there = self.session.look_for_certificate(cx.waker());
+            if self.session.is_paused() {
+                let is_there = self.session.resume(cx.waker());
                 // The bytes that have come meanwhile.
                 let gone_on = is_there.and_then(|is_there| match is_there {
                     true => self.session.receive(&[], &mut []),
                     false => Ok(0),
                 });
                 match gone_on {
-                    Ok(_) if self.session.waits().is_none() => {
+                    Ok(_) if !self.session.is_paused() => {
                         let _ = self.poll_send(cx)?;
                         continue;
                     }

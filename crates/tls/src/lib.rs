@@ -16,6 +16,7 @@ pub mod quic;
 mod server;
 mod session;
 mod signers;
+mod signing;
 mod table;
 mod tickets;
 pub mod x509;

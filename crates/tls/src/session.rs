@@ -6,6 +6,8 @@
 //!    └─ letters ─► Plain   └─ no certificate ─► Failed ◄─ any error ──┘
 //!                          └─ one is got on demand ─► Waiting ─► Open or Failed
 //! ```
+//! If the keeper signs, the step to Open is done on another thread ([`crate::signing`]), and the session is Signing meanwhile.
+//!
 //! A connection that has sent nothing costs no buffer. One that is idle has what rustls needs to go on, and no more than
 //! 4 KiB of buffer ([`Session::rest`]).
 
@@ -29,6 +31,7 @@ use crate::{
     Server,
     demand::Verdict,
     server::{Chosen, Fit, HTTP2, HTTP3, host_of, with_certificate},
+    signing::Step,
     x509::Parsed,
 };
 
@@ -62,11 +65,21 @@ enum State {
     Hello(Acceptor),
     /// There is no certificate yet.
     Waiting(Box<Waiting>),
+    /// The step that needs a signature is done on another thread.
+    Signing(Step<Signed>),
     Open(ServerConnection),
     /// The client does not speak TLS: what is written is sent as it is.
     Plain,
     /// The handshake failed: these bytes are still to be sent.
     Failed(Vec<u8>),
+}
+
+/// The result of a step that needs a signature.
+enum Signed {
+    /// The one for a ClientHello.
+    Accepted(Result<ServerConnection, (rustls::Error, AcceptedAlert)>),
+    /// The one for a second ClientHello (RFC 8446 §4.1.4).
+    Again(Box<ServerConnection>, Result<(), rustls::Error>),
 }
 
 /// A handshake that waits for a certificate on demand.
@@ -189,7 +202,7 @@ impl Session {
                 true => self.info.is_some(),
                 false => filled == out.len(),
             };
-            if is_full || rest.is_empty() || self.has_ended || self.waits().is_some() {
+            if is_full || rest.is_empty() || self.has_ended || self.is_paused() {
                 break;
             }
             let before = rest.len();
@@ -214,7 +227,7 @@ impl Session {
         if !rest.is_empty() && !self.has_ended {
             self.pending = rest.to_vec();
         }
-        if self.waits().is_some() && self.pending.len() > MOST_BYTES {
+        if self.is_paused() && self.pending.len() > MOST_BYTES {
             self.fail(Vec::new());
             return Err(Broken::Tls(
                 "the client sends more than a handshake has".into(),
@@ -294,7 +307,7 @@ impl Session {
                     .map_err(|error| Broken::Tls(error.to_string()))?;
                 self.go_on()
             }
-            State::Waiting(_) => Ok(()),
+            State::Waiting(_) | State::Signing(_) => Ok(()),
             State::Plain | State::Failed(_) => Err(Broken::Tls("the handshake has failed".into())),
         }
     }
@@ -337,12 +350,54 @@ impl Session {
         } = chosen;
         self.authority = authority;
         self.certificate = Some(certificate);
-        match with_certificate(&self.certificate, || accepted.into_connection(config)) {
-            Ok(connection) => self.state = State::Open(connection),
-            Err((error, alert)) => return Err(self.fail_with(&error, alert)),
+        let signers = &self.server.signers;
+        let certificate = self.certificate.clone();
+        let step = move || {
+            Signed::Accepted(with_certificate(&certificate, || {
+                accepted.into_connection(config)
+            }))
+        };
+        if signers.is_used() {
+            self.state = State::Signing(signers.threads.run(step));
+            return Ok(());
         }
-        // The bytes behind the ClientHello.
-        self.go_on()
+        let signed = step();
+        self.signed(signed)
+    }
+
+    /// Goes on after a step that needed a signature.
+    fn signed(&mut self, signed: Signed) -> Result<(), Broken> {
+        match signed {
+            Signed::Accepted(Ok(connection)) => {
+                self.state = State::Open(connection);
+                // The bytes behind the ClientHello.
+                self.go_on()
+            }
+            Signed::Accepted(Err((error, alert))) => Err(self.fail_with(&error, alert)),
+            Signed::Again(connection, processed) => {
+                self.state = State::Open(*connection);
+                self.processed(processed)
+            }
+        }
+    }
+
+    /// Whether the handshake waits for something other than the client: [`resume`](Self::resume) looks for it.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.state, State::Waiting(_) | State::Signing(_))
+    }
+
+    /// Goes on with a handshake that is paused, if it can. Returns false if it cannot: `waker` is woken when this may have changed.
+    ///
+    /// # Errors
+    /// If it cannot go on at all.
+    pub fn resume(&mut self, waker: &Waker) -> Result<bool, Broken> {
+        let State::Signing(step) = &self.state else {
+            return self.look_for_certificate(waker);
+        };
+        match step.take(waker) {
+            Some(signed) => self.signed(signed).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     /// How long the handshake may wait for a certificate; `None`: it does not wait for one.
@@ -365,7 +420,7 @@ impl Session {
     ///
     /// # Errors
     /// If there will be none.
-    pub fn look_for_certificate(&mut self, waker: &Waker) -> Result<bool, Broken> {
+    fn look_for_certificate(&mut self, waker: &Waker) -> Result<bool, Broken> {
         let State::Waiting(waiting) = &mut self.state else {
             return Ok(true);
         };
@@ -394,7 +449,33 @@ impl Session {
         let processed = match self.certificate {
             // Only handshakes need a certificate.
             None => connection.process_new_packets(),
+            // What answers a second ClientHello is signed.
+            Some(_) if is_asked_again(connection) && self.server.signers.is_used() => {
+                return self.go_on_elsewhere();
+            }
             Some(_) => with_certificate(&self.certificate, || connection.process_new_packets()),
+        };
+        self.processed(processed.map(drop))
+    }
+
+    /// As [`go_on`](Self::go_on), on another thread.
+    fn go_on_elsewhere(&mut self) -> Result<(), Broken> {
+        let State::Open(connection) = std::mem::replace(&mut self.state, State::New) else {
+            return Ok(());
+        };
+        let (mut connection, certificate) = (Box::new(connection), self.certificate.clone());
+        let step = self.server.signers.threads.run(move || {
+            let processed = with_certificate(&certificate, || connection.process_new_packets());
+            Signed::Again(connection, processed.map(drop))
+        });
+        self.state = State::Signing(step);
+        Ok(())
+    }
+
+    /// rustls has processed what it had.
+    fn processed(&mut self, processed: Result<(), rustls::Error>) -> Result<(), Broken> {
+        let State::Open(connection) = &mut self.state else {
+            return Ok(());
         };
         if let Err(error) = processed {
             let mut alert = Vec::new();
@@ -519,7 +600,10 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if matches!(self.state, State::Hello(_) | State::Open(_)) {
+        if matches!(
+            self.state,
+            State::Hello(_) | State::Signing(_) | State::Open(_)
+        ) {
             self.fail(Vec::new());
         }
     }
@@ -531,6 +615,11 @@ impl fmt::Debug for Session {
             .field("info", &self.info)
             .finish_non_exhaustive()
     }
+}
+
+/// Whether the client was asked for another first message, and the handshake is not over.
+fn is_asked_again(connection: &ServerConnection) -> bool {
+    connection.handshake_kind() == Some(HandshakeKind::FullWithHelloRetryRequest)
 }
 
 /// A reader that has nothing.

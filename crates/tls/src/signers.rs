@@ -1,15 +1,16 @@
 //! Asks the keeper for signatures: the gateway's side of its channels.
 //!
-//! Each reactor has a pair of sockets of its own, at whose other end a thread of the keeper waits. A handshake waits for
-//! its signature, as it would for the computation, because nothing else on the way costs less. The wait has a limit; a
-//! keeper that does not answer makes handshakes fail at once for a while, so that it cannot hold a reactor.
+//! There are as many pairs of sockets as reactors; at the other end of each a thread of the keeper waits. Handshakes over TCP wait for
+//! their signatures on threads of their own ([`crate::signing`]), and the reactors serve others meanwhile. Those of QUIC wait on the
+//! reactor, because quinn-proto cannot go on with them later, and therefore for a short time only. A keeper that does not answer makes
+//! handshakes fail at once for a while.
 
 use std::{
     fmt, io,
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -20,11 +21,17 @@ use rustls::{
 };
 use weir_sys::{message, poll};
 
-use crate::KeyKind;
+use crate::{
+    KeyKind,
+    signing::{self, Threads},
+};
 
 /// The channels to the keeper.
 pub struct Signers {
     channels: Vec<Mutex<Channel>>,
+    pub(crate) threads: Threads,
+    /// There is, or was, a keeper.
+    is_used: AtomicBool,
     /// Tells the manager that the keeper does not answer.
     on_silence: Box<dyn Fn() + Send + Sync>,
 }
@@ -64,6 +71,8 @@ impl Signers {
         let channels = (0..reactors.max(1)).map(|_| Mutex::default());
         Signers {
             channels: channels.collect(),
+            threads: Threads::new(reactors.max(1)),
+            is_used: AtomicBool::new(false),
             on_silence: Box::new(on_silence),
         }
     }
@@ -71,6 +80,7 @@ impl Signers {
     /// The channel of a reactor. It replaces an earlier one.
     pub fn set(&self, reactor: usize, socket: OwnedFd) {
         if let Some(channel) = self.channels.get(reactor) {
+            self.is_used.store(true, Relaxed);
             *lock(channel) = Channel {
                 socket: Some(socket),
                 ..Channel::default()
@@ -87,8 +97,22 @@ impl Signers {
         })
     }
 
-    fn sign(&self, key: u32, scheme: SignatureScheme, text: &[u8]) -> Result<Vec<u8>, String> {
-        // Threads other than reactors do not shake hands; if one did, it would wait for its turn here.
+    /// Whether the keeper signs, so that handshakes have to wait for it.
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_used.load(Relaxed)
+    }
+
+    fn sign(
+        self: &Arc<Self>,
+        key: u32,
+        scheme: SignatureScheme,
+        text: &[u8],
+    ) -> Result<Vec<u8>, String> {
+        let may_wait = signing::may_wait();
+        let (limit, silence) = match may_wait {
+            true => (LIMIT, SILENCE),
+            false => (SHORT_LIMIT, LIMIT),
+        };
         let mut channel = lock(&self.channels[slot() % self.channels.len()]);
         let now = Instant::now();
         if channel.silent_until.is_some_and(|until| now < until) {
@@ -102,12 +126,20 @@ impl Signers {
             scheme,
             message: text,
         };
-        match channel.ask(&question, now + LIMIT) {
+        match channel.ask(&question, now + limit) {
             Ok(signature) => {
                 signature.ok_or_else(|| "the keeper refuses to sign with this key".into())
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                channel.silent_until = Some(Instant::now() + SILENCE);
+                channel.silent_until = Some(Instant::now() + silence);
+                if !may_wait {
+                    // It may only be slow: another thread finds out.
+                    drop(channel);
+                    let (signers, text) = (self.clone(), text.to_vec());
+                    let ask = move || drop(signers.sign(key, scheme, &text));
+                    self.threads.push(Box::new(ask));
+                    return Err("the keeper has not answered in time".into());
+                }
                 (self.on_silence)();
                 log::error!(
                     "the keeper has not answered for {LIMIT:?}: TLS handshakes fail for {SILENCE:?}"
@@ -258,7 +290,7 @@ fn lock(channel: &Mutex<Channel>) -> MutexGuard<'_, Channel> {
     channel.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The channel of this thread.
+/// The channel of this thread, which others may share.
 fn slot() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -269,6 +301,9 @@ fn slot() -> usize {
 
 /// How long a handshake waits for a signature. A keeper needs milliseconds even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(2);
+
+/// The same on a reactor, where all its connections wait.
+const SHORT_LIMIT: Duration = Duration::from_millis(200);
 
 /// How long the keeper is not asked after it did not answer, unless it is replaced before.
 const SILENCE: Duration = Duration::from_secs(5);
