@@ -13,6 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "say.h"
+
 static bool failed(char *error, size_t size, const char *what, const char *folder)
 {
 	snprintf(error, size, "%s %s: %s", what, folder, strerror(errno));
@@ -84,10 +86,18 @@ static bool put_on_hat(const char *hat, char *error, size_t size)
 	return done;
 }
 
+/* The pool has an AppArmor profile that its processes cannot get. */
+static bool lacks_hat;
+
 bool confine_master(const struct pool_config *config, char *error, size_t size)
 {
 	if (config->apparmor_hat && !put_on_hat(config->apparmor_hat, error, size)) {
-		return false;
+		if (!config->log_limit) {
+			return false;
+		}
+		/* In PHP-FPM's place the pool's children end, and the program goes on. */
+		lacks_hat = true;
+		say("weir-php: pool %s: %s", config->pool, error);
 	}
 	if (config->chroot && (chroot(config->chroot) < 0 || chdir("/") < 0)) {
 		return failed(error, size, "chroot to", config->chroot);
@@ -105,5 +115,8 @@ bool confine_master(const struct pool_config *config, char *error, size_t size)
 
 void confine_worker(const struct pool_config *config)
 {
+	if (lacks_hat) {
+		_exit(EXIT_INTERNAL);
+	}
 	prctl(PR_SET_DUMPABLE, config->dumpable ? 1 : 0);
 }

@@ -22,7 +22,10 @@ void confine_start(void);
  */
 bool confine_master(const struct pool_config *config, char *error, size_t size);
 
-/* Sets whether other processes of the same user may inspect this process. Called by each worker. */
+/*
+ * Sets whether other processes of the same user may inspect this process. Called by each worker. Ends one whose pool's
+ * AppArmor profile is not there.
+ */
 void confine_worker(const struct pool_config *config);
 
 #endif

@@ -379,7 +379,7 @@ void script_find(void)
 	}
 	find(&search);
 	info->request_uri = search.uri;
-	if (search.file && *search.file && stays_below(search.file)) {
+	if (search.file && stays_below(search.file)) {
 		info->path_translated = estrdup(search.file);
 	}
 	const char *content_type = PARAM("CONTENT_TYPE");

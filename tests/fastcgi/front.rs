@@ -200,8 +200,8 @@ fn questions_about_the_application_are_answered() {
 fn what_weir_does_not_play_is_refused_in_the_protocols_words() {
     let (behind, responder, gate) = gated(1, "", "");
     let mut front = behind.front();
-    // An authorizer, and a role that does not exist: FCGI_UNKNOWN_ROLE.
-    for role in [2, 9] {
+    // A filter, and a role that does not exist: FCGI_UNKNOWN_ROLE.
+    for role in [3, 9] {
         front.send(record(BEGIN_REQUEST, 3, &[0, role, 1, 0, 0, 0, 0, 0]));
         assert_eq!(front.answer(3).ended, Some(3));
     }
@@ -214,7 +214,7 @@ fn what_weir_does_not_play_is_refused_in_the_protocols_words() {
     assert_eq!(front.answer(1).text().1, "/run.php?first");
     assert_eq!(responder.uris(), ["/run.php?first"]);
     // An unknown role ends the connection if it is not to be kept.
-    front.send(record(BEGIN_REQUEST, 4, &[0, 2, 0, 0, 0, 0, 0, 0]));
+    front.send(record(BEGIN_REQUEST, 4, &[0, 3, 0, 0, 0, 0, 0, 0]));
     assert_eq!(front.answer(4).ended, Some(3));
     front.expect_closed();
 }

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Read,
     net::{SocketAddr, TcpListener, TcpStream},
     os::unix::net::UnixStream,
     sync::mpsc,
@@ -207,5 +208,44 @@ fn nobody_is_refused_while_workers_are_busy() {
             );
         }
         assert!(!running.log().contains("503"), "{}", running.log());
+    }
+}
+
+/// Programs that watch the log, such as fail2ban, find the words of PHP-FPM's workers, in the same places.
+#[test]
+fn clients_that_may_not_connect_are_told_of_as_php_fpm_tells() {
+    for lines in [
+        "catch_workers_output = yes",
+        "catch_workers_output = no",
+        "catch_workers_output = yes\ndecorate_workers_output = no",
+    ] {
+        let port = port();
+        let logs = [false, true].map(|weir| {
+            let place = Place::new();
+            let pool = format!("{lines}\nlisten.allowed_clients = 127.0.0.9");
+            let listen = format!("127.0.0.1:{port}\n{pool}");
+            place.write("php-fpm.conf", of_tcp(&listen));
+            let mut running = Running::start(&Subject::program(weir, &place), &place, &[]);
+            for _ in 0..2 {
+                let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                stream.set_read_timeout(Some(LIMIT)).unwrap();
+                // The end of the connection.
+                let _ = stream.read(&mut [0; 8]);
+            }
+            running.signal(rustix::process::Signal::TERM);
+            running.end();
+            let subject = Subject::of(place, running);
+            let log = subject.plain(&subject.running.raw_log());
+            let log = String::from_utf8(log).unwrap();
+            let lines = log.lines().filter(|line| line.contains("disallowed"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        });
+        assert_eq!(logs[1], logs[0], "{lines}");
+        let expected = if lines.ends_with("output = no") && !lines.contains("decorate") {
+            0
+        } else {
+            2
+        };
+        assert_eq!(logs[1].len(), expected, "{lines}");
     }
 }

@@ -85,6 +85,34 @@ fn pages_are_php_fpm_s_with_the_fields_and_headers_of_this_php() {
     }
 }
 
+/// In PHP-FPM another pool answers there, which has no access log.
+#[test]
+fn requests_of_status_listen_are_not_in_the_access_log() {
+    let pool = format!(
+        "{PAGES}pm.status_listen = @/status.sock\naccess.log = @/access.log\naccess.format = \"%r\""
+    );
+    let logs = [false, true].map(|weir| {
+        let subject = Subject::start(weir, "", &pool, &[("a.php", "<?php echo 1;")]);
+        for uri in ["/status", "/ping"] {
+            let stream = std::os::unix::net::UnixStream::connect(subject.place.path("status.sock"));
+            let params = [
+                ("SCRIPT_NAME", uri),
+                ("REQUEST_URI", uri),
+                ("REQUEST_METHOD", "GET"),
+            ];
+            assert!(!ask(stream.unwrap(), &params, "").out.is_empty());
+            request(&subject.place, uri, "GET", &[], "");
+        }
+        request(&subject.place, "/a.php", "GET", &[], "");
+        wait_until("the last line", || {
+            subject.place.read("access.log").contains("/a.php")
+        });
+        subject.place.read("access.log")
+    });
+    assert_eq!(logs[1], logs[0]);
+    assert_eq!(logs[0], "/status\n/ping\n/a.php\n");
+}
+
 /// The counters of requests include these, too.
 #[test]
 fn status_and_ping_are_counted_as_php_fpm_counts_them() {

@@ -1,10 +1,12 @@
 //! Requests: what scripts see, and what the logs say about the requests.
 
-use std::{fs, path::Path};
+use std::{fs, io::Write, os::unix::net::UnixStream, path::Path};
 
 use crate::{
     starts::configuration,
-    support::{Answer, PHP_FPM, Place, Running, get, wait_until, web_user},
+    support::{
+        self, Answer, PHP_FPM, Place, Running, answer, encode, get, is_alive, wait_until, web_user,
+    },
 };
 
 /// Runs the same function with both programs; the results must be equal.
@@ -85,6 +87,97 @@ fn a_script_finds_what_its_pool_says() {
         found.contains(&format!("\"USER\":\"{}\"", web_user())),
         "{found}"
     );
+}
+
+/// Without AppArmor, or without the profile, the children of a pool end, and the other pools serve on.
+#[test]
+fn a_pool_without_its_apparmor_profile_ends_nothing_else() {
+    let pool = format!(
+        "apparmor_hat = nosuchhat\n[other]\nuser = {}\nlisten = @/other.sock\nlisten.mode = 0666\npm = static\npm.max_children = 1",
+        web_user()
+    );
+    let alive = same(
+        "",
+        &pool,
+        &[("a.php", "<?php echo 'run';")],
+        |place, running| {
+            let other = get(&place.path("other.sock"), &place.path("a.php"), "/a.php").out;
+            wait_until("a child of the first pool ends", || {
+                running.log().contains("[pool www] child ")
+                    && running.log().contains("exited with code 70")
+            });
+            (other.ends_with("run"), is_alive(running.pid))
+        },
+    );
+    assert_eq!(alive, (true, true));
+}
+
+/// An authorizer gets no body, and its answer is as any other (FastCGI 1.0, section 6.3).
+#[test]
+fn an_authorizer_is_called_as_php_fpm_calls_it() {
+    let script = "<?php
+        header('Variable-USER: x');
+        if (isset($_GET['no'])) http_response_code(401);
+        echo $_SERVER['FCGI_ROLE'], ' ', file_get_contents('php://input');";
+    let scripts = [("a.php", script)];
+    let answers = same("", "pm.max_children = 1", &scripts, |place, _| {
+        let ask = |role: u8, uri: &str, more: &[(&str, &str)], body: &str| {
+            let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+            let script = place.path(&path[1..]);
+            let mut params = vec![
+                ("SCRIPT_FILENAME", script.to_str().unwrap()),
+                ("SCRIPT_NAME", path),
+                ("QUERY_STRING", query),
+                ("REQUEST_METHOD", "GET"),
+            ];
+            params.extend(more);
+            let mut bytes = encode(&params, body);
+            // The role in BEGIN_REQUEST (FastCGI 1.0, section 5.1).
+            bytes[9] = role;
+            let mut stream = UnixStream::connect(place.path("fpm.sock")).unwrap();
+            stream.write_all(&bytes).unwrap();
+            let answer = answer(stream);
+            (answer.out, answer.err)
+        };
+        let post = [("REQUEST_METHOD", "POST"), ("CONTENT_LENGTH", "4")];
+        [
+            ask(1, "/a.php", &[], ""),
+            ask(2, "/a.php", &[], ""),
+            ask(2, "/a.php?no", &[], ""),
+            ask(2, "/a.php", &[], "body"),
+            ask(2, "/a.php", &post, "body"),
+        ]
+    });
+    assert!(answers[1].0.contains("AUTHORIZER"), "{answers:?}");
+}
+
+#[test]
+fn an_empty_name_of_a_script_is_denied() {
+    for pool in ["", "php_admin_value[cgi.fix_pathinfo] = 0"] {
+        let pool = format!("{pool}\ncatch_workers_output = yes");
+        let answers = same("", &pool, &[("a.php", "<?php echo 'run';")], |place, _| {
+            let script = place.path("a.php");
+            let script = script.to_str().unwrap();
+            let cases: [&[(&str, &str)]; 5] = [
+                &[("SCRIPT_FILENAME", "")],
+                &[("SCRIPT_FILENAME", ""), ("SCRIPT_NAME", "")],
+                &[
+                    ("SCRIPT_FILENAME", ""),
+                    ("SCRIPT_NAME", "/a.php"),
+                    ("DOCUMENT_ROOT", "/srv"),
+                ],
+                &[("SCRIPT_FILENAME", ""), ("PATH_TRANSLATED", script)],
+                &[("SCRIPT_NAME", "/a.php")],
+            ];
+            cases.map(|case| {
+                let params = [&[("REQUEST_METHOD", "GET")], case].concat();
+                let stream = UnixStream::connect(place.path("fpm.sock")).unwrap();
+                let answer = support::ask(stream, &params, "");
+                (answer.out, answer.err)
+            })
+        });
+        assert!(answers[0].0.contains("403"), "{answers:?}");
+    }
 }
 
 #[test]

@@ -352,6 +352,11 @@ pub fn encode(params: &[(&str, &str)], body: &str) -> Vec<u8> {
 /// Makes such a request, and reads the answer.
 pub fn ask(mut stream: impl Read + Write, params: &[(&str, &str)], body: &str) -> Answer {
     stream.write_all(&encode(params, body)).unwrap();
+    answer(stream)
+}
+
+/// Reads an answer.
+pub fn answer(mut stream: impl Read) -> Answer {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     loop {
         let mut head = [0; 8];

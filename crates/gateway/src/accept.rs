@@ -16,7 +16,11 @@ use tokio::{sync::mpsc, task::spawn_local};
 use weir_config::{Address, Protocol};
 use weir_http::{Timeouts, h1::Limits, tls::Handshake};
 use weir_net::{ACCEPT_PAUSE, Accepted, Acceptor, Socket};
-use weir_observe::{clock, events, seldom::Seldom};
+use weir_observe::{
+    clock,
+    events::{self, WorkersLog},
+    seldom::Seldom,
+};
 use weir_tls::Session;
 
 use super::{
@@ -91,7 +95,8 @@ pub(crate) async fn listen(
             && !may_connect(&settings.protocol, peer)
         {
             count(|tally| &tally.not_allowed);
-            events::client_turned_away(&settings.name, peer.ip().to_canonical());
+            let workers = workers_log(gateway, &settings.protocol);
+            events::client_turned_away(&settings.name, peer.ip().to_canonical(), workers);
             return None;
         }
         if settings.proxy_protocol && !forwarded::is_trusted(gateway, peer.map(|peer| peer.ip())) {
@@ -409,6 +414,20 @@ fn local_address(socket: &Socket, listener: Option<SocketAddr>) -> Option<Socket
         (socket, Some(address)) if address.ip().is_unspecified() => socket.local_addr(),
         (_, address) => address,
     }
+}
+
+/// Where the workers behind a listener for web servers write.
+fn workers_log<'g>(gateway: &'g Gateway, protocol: &Protocol) -> Option<WorkersLog<'g>> {
+    let Protocol::FastCgi(front) = protocol else {
+        return None;
+    };
+    let pool = gateway.pools.get(front.pool.0)?.settings;
+    let workers = pool.workers()?;
+    Some(WorkersLog {
+        pool: &pool.name,
+        caught: workers.output_log.is_none(),
+        decorated: workers.decorate_output,
+    })
 }
 
 /// Whether a client at `peer` may connect (`allowed_clients`).

@@ -56,7 +56,7 @@ pub(super) fn start(gateway: &'static Gateway, listener: u16, socket: OwnedFd) {
             if let Some(peer) = peer
                 && !accept::may_connect(&settings.protocol, peer)
             {
-                events::client_turned_away(&settings.name, peer.ip().to_canonical());
+                events::client_turned_away(&settings.name, peer.ip().to_canonical(), None);
             } else if peers.load(Relaxed) < PEERS {
                 let (line, peers) = (line(gateway, pool), peers.clone());
                 peers.fetch_add(1, Relaxed);

@@ -193,6 +193,11 @@ fn own_page(
     };
     let page = status::page(pool, get(b"SCRIPT_NAME"), get(b"QUERY_STRING"), asked_by)?;
     let head_only = record.head.method == Method::HEAD;
+    if only_pages {
+        // As in PHP-FPM, where another pool answers there.
+        record.pool = Some(pool);
+        return Some(page.script_reply(head_only));
+    }
     record.answer_for_pool(pool, &conn.endpoints);
     if let (Some(noted), Some(Some(log))) = (
         &mut record.noted,

@@ -12,7 +12,7 @@ use std::{
 };
 
 use http::StatusCode;
-use weir_fcgi::nv::Pairs;
+use weir_fcgi::{Role, nv::Pairs};
 use weir_observe::clock::NEVER;
 
 use super::{Fields, Head};
@@ -59,6 +59,8 @@ pub struct RequestState {
     /// The rest of the body will not be read.
     is_body_left: Cell<bool>,
     client: Cell<Client>,
+    /// What a web server in front asks for. Most ask for a response.
+    role: Cell<Option<Role>>,
 }
 
 /// How far the body has come.
@@ -152,6 +154,7 @@ impl Default for RequestState {
             is_body_wanted: Cell::new(false),
             is_body_left: Cell::new(false),
             client: Cell::new(Client::Unwatched),
+            role: Cell::default(),
         }
     }
 }
@@ -172,6 +175,11 @@ impl RequestState {
     /// The work for the request has begun: it is not left out any more because the client has left.
     pub fn work_begins(&self) {
         self.client.set(Client::IsServed);
+    }
+
+    /// The role in which the application is called (FastCGI 1.0 §6).
+    pub fn role(&self) -> Role {
+        self.role.get().unwrap_or(Role::Responder)
     }
 
     /// The client is still sending a body that will not be read.
@@ -214,6 +222,11 @@ impl RequestState {
     /// made.
     pub fn wakes_at(&self) -> u64 {
         self.wakes_at.get()
+    }
+
+    /// Sets the role in which a web server in front calls the application (FastCGI 1.0 §6).
+    pub(crate) fn set_role(&self, role: Role) {
+        self.role.set(Some(role));
     }
 
     /// Whether the steps wait for more of the body.

@@ -417,8 +417,36 @@ pub fn worker_said(pool: &str, pid: u32, stream: Stream, line: &[u8], decorate: 
     );
 }
 
-/// A FastCGI client that is not in `allowed_clients` was rejected.
-pub fn client_turned_away(listener: &str, client: IpAddr) {
+/// The log of the workers of a listener's pool.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkersLog<'p> {
+    pub pool: &'p str,
+    /// What they say is in the error log (`output_log` is not written).
+    pub caught: bool,
+    /// `decorate_output`
+    pub decorated: bool,
+}
+
+/// A FastCGI client that is not in `allowed_clients` was rejected. In PHP-FPM its worker says so (`workers`), on its standard
+/// error.
+pub fn client_turned_away(listener: &str, client: IpAddr, workers: Option<WorkersLog<'_>>) {
+    let dropped = format!("Connection disallowed: IP address '{client}' has been dropped.");
+    if error_log::format() == Format::Fpm
+        && let Some(log) = workers
+    {
+        let line = format!("ERROR: {dropped}");
+        if log.caught {
+            let pid = std::process::id();
+            worker_said(
+                log.pool,
+                pid,
+                Stream::Stderr,
+                line.as_bytes(),
+                log.decorated,
+            );
+        }
+        return;
+    }
     tell(
         "client_turned_away",
         &About::default(),
@@ -428,10 +456,7 @@ pub fn client_turned_away(listener: &str, client: IpAddr) {
                 "connection from {client} closed: it is not in allowed_clients of [listen.{listener}]"
             ),
         ),
-        (
-            Level::Error,
-            format_args!("Connection disallowed: IP address '{client}' has been dropped."),
-        ),
+        (Level::Error, format_args!("{dropped}")),
     );
 }
 

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use weir_config::OnClientLeft;
 use weir_fcgi::{
-    Role, client,
+    client,
     nv::Pairs,
     server::{self, RequestDecoder},
 };
@@ -234,7 +234,7 @@ fn send<P: Fn(&Record, u16, &mut Vec<u8>)>(
     );
     let (id, mut request) = (worker.next_id(), fastcgi::buffer());
     let keeps = lease.pool.settings.keep_conn;
-    client::begin_request(&mut request, id, Role::Responder, keeps);
+    client::begin_request(&mut request, id, client.request.role(), keeps);
     (job.put_params)(record, id, &mut request);
     record.dispatched = clock::now();
     record.first_byte = None;

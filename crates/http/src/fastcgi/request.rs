@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::{Method, Version};
-use weir_fcgi::nv::Pairs;
+use weir_fcgi::{Role, nv::Pairs};
 
 use crate::{Head, Request, RequestBody, RequestState, Target, h1::target::spelled};
 
@@ -19,15 +19,20 @@ pub(super) enum Length {
 }
 
 /// The request with these parameters.
-pub(super) fn described(params: Pairs) -> (Request, Length) {
+pub(super) fn described(params: Pairs, role: Role) -> (Request, Length) {
     let mut found = Found::default();
     for (name, value) in &params {
         if let Some(field) = found.field(name) {
             *field = value;
         }
     }
-    let length = found.length();
+    let length = match (found.length(), role) {
+        // An authorizer gets no body (FastCGI 1.0 §6.3). One that is announced counts, as in PHP-FPM.
+        (Length::Unknown { .. }, Role::Authorizer) => Length::Announced(0),
+        (length, _) => length,
+    };
     let state = RequestState::new();
+    state.set_role(role);
     let body = match length {
         Length::Announced(0) => RequestBody::none(),
         Length::Announced(length) => RequestBody::new(&state, Some(length)),
@@ -182,7 +187,7 @@ mod tests {
             ),
             (&[][..], "/"),
         ] {
-            let (request, _) = described(pairs(list));
+            let (request, _) = described(pairs(list), Role::Responder);
             assert_eq!(request.head.path_and_query(), target.as_bytes());
         }
     }
@@ -199,7 +204,7 @@ mod tests {
             ("POST", "99999999999999999999", Length::Announced(u64::MAX)),
         ] {
             let list = [("REQUEST_METHOD", method), ("CONTENT_LENGTH", length)];
-            let (request, found) = described(pairs(&list));
+            let (request, found) = described(pairs(&list), Role::Responder);
             assert_eq!(found, expected, "{method} {length}");
             assert_eq!(request.body.is_none(), expected == Length::Announced(0));
         }

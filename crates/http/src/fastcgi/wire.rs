@@ -41,6 +41,7 @@ pub(super) struct Wire {
 /// The current request.
 struct Current {
     id: u16,
+    role: Role,
     keep_conn: bool,
     /// Once its parameters are there, until it begins.
     request: Option<Request>,
@@ -284,9 +285,9 @@ impl Wire {
             match event {
                 Event::Begin {
                     id,
-                    role: Role::Responder,
+                    role: role @ (Role::Responder | Role::Authorizer),
                     keep_conn,
-                } => self.current = Some(Current::new(id, keep_conn)),
+                } => self.current = Some(Current::new(id, role, keep_conn)),
                 Event::Begin { id, keep_conn, .. } | Event::UnknownRole { id, keep_conn, .. } => {
                     self.refuse(id, ProtocolStatus::UnknownRole, keep_conn);
                 }
@@ -335,9 +336,10 @@ impl Wire {
 }
 
 impl Current {
-    fn new(id: u16, keep_conn: bool) -> Current {
+    fn new(id: u16, role: Role, keep_conn: bool) -> Current {
         Current {
             id,
+            role,
             keep_conn,
             request: None,
             state: None,
@@ -354,7 +356,7 @@ impl Current {
     fn take(&mut self, event: Event<'_>) {
         match event {
             Event::Params(params) => {
-                let (request, length) = request::described(params);
+                let (request, length) = request::described(params, self.role);
                 self.takes_body = !request.body.is_none();
                 self.is_whole = !self.takes_body;
                 self.state = Some(request.state.clone());
