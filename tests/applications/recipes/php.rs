@@ -128,6 +128,29 @@ fn wordpress_as_the_page_sets_it_up() {
 }
 
 #[test]
+fn wordpress_of_debian_s_package() {
+    let site = block("WordPress", "toml", 1);
+    let recipe = Recipe {
+        setup: Setup::new(),
+        text: format!(
+            "[listen.web]\naddress = \"0.0.0.0:80\"\n{site}\n[pool.php]\nruntime = \"php\"\nuser = \"www-data\"\n"
+        ),
+    };
+    let weir = recipe.start();
+    // Links to another package, and to the root from the folder beside it.
+    for file in [
+        "/wp-includes/js/underscore.min.js",
+        "/wp-content/themes/twentytwentythree/style.css",
+    ] {
+        weir.get(file).expect(200);
+    }
+    weir.get("/wp-config.php").expect(403);
+    // Without a configuration for this host, WordPress itself says so, and for each URL.
+    let page = weir.get("/some-page/").expect(404);
+    assert!(page.text().contains("could be found"), "{}", page.text());
+}
+
+#[test]
 fn mediawiki_as_the_page_sets_it_up() {
     let recipe = Recipe::of("MediaWiki");
     let folder = recipe.setup.folder().to_owned();
