@@ -533,7 +533,7 @@ fn deadlines_close_what_does_not_go_on() {
     assert_eq!(begun.went_away(), Some(11));
     weir.wait_for_error(&["header_timeout", "HTTP/2"]);
     let mut silent = weir.client();
-    silent.send(&PREFACE[..20]);
+    silent.send(&PREFACE[..17]);
     assert_eq!(silent.response().status, 408);
     let mut stuck = Http2::connect(weir.address(), &[(INITIAL_WINDOW, 3)]);
     stuck.get(1, "/text.txt", &[]);

@@ -1,6 +1,9 @@
 //! What connections of HTTP/2 cost while they wait. docs/operations.md has the figures.
 
-use weir_test::http2::{DATA, END_STREAM, Http2, INITIAL_WINDOW};
+use weir_test::http2::{
+    DATA, END_HEADERS, END_STREAM, HEADERS, Http2, INITIAL_WINDOW, PING, REFUSED_STREAM,
+    RST_STREAM, block, frame, usual,
+};
 use weir_test::process::{anonymous, expect_growth};
 use weir_test::{Responder, Setup, wait_until};
 
@@ -68,4 +71,55 @@ fn requests_that_wait_cost_little() {
         "a connection with 100 waiting requests",
     );
     gate.open();
+}
+
+/// Many uploads that never come, whose heads refer to one large field.
+#[test]
+fn heads_count_in_the_memory_of_all_connections() {
+    const CONNECTIONS: u64 = 40;
+    let setup = Setup::new()
+        .file("run.php", "")
+        .file("text.txt", "a text\n");
+    let responder = Responder::unix(setup.folder(), |_, answer| answer.page("done"));
+    let pool = responder.pool(1);
+    let weir = setup
+        .pool(&pool)
+        .server("threads = 1\nhttp2_memory = \"1M\"")
+        .listen("http2 = \"clear\"\nbody_timeout = \"60s\"")
+        .start();
+    let pid = weir.gateway().pid;
+    let usual = block(&usual("POST", "/run.php"));
+    let large = "x".repeat(3900);
+    // It becomes the newest entry of the table.
+    let first = [&usual[..], &[0x40], &block(&[("x-large", &large)])[1..]].concat();
+    let later = [&usual[..], &[0xbe]].concat();
+    let open = || {
+        let mut client = Http2::connect(weir.address(), &[]);
+        let heads = (0..120).flat_map(|number| {
+            let head = if number == 0 { &first } else { &later };
+            frame(HEADERS, END_HEADERS, 1 + 2 * number, head)
+        });
+        client.raw(&heads.collect::<Vec<u8>>());
+        client.frame(PING, 0, 0, b"the last");
+        let mut refused = 0;
+        loop {
+            let frame = client.expect_one_of(&[RST_STREAM, PING]);
+            if frame.kind == PING {
+                return (client, refused);
+            }
+            assert_eq!(frame.payload, REFUSED_STREAM.to_be_bytes());
+            refused += 1;
+        }
+    };
+    let before = anonymous(pid);
+    let mut clients: Vec<_> = (0..CONNECTIONS).map(|_| open()).collect();
+    let what = "a connection with 120 large heads";
+    expect_growth(pid, before, CONNECTIONS, 256 << 10, what);
+    let (last, refused) = clients.last_mut().expect("a connection");
+    assert!((90..120).contains(refused), "{refused} refused");
+    // Each connection may have a few, and what was sent is served when its body comes.
+    last.frame(DATA, END_STREAM, 1, b"");
+    assert_eq!(last.answer(1).body, b"done");
+    drop(clients);
+    wait_until("there is room again", || open().1 == 0);
 }

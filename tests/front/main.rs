@@ -14,6 +14,7 @@ mod http2;
 mod http2_attacks;
 mod http2_limits;
 mod http2_memory;
+mod http2_shared;
 mod idle;
 mod like_nginx;
 mod passwords;

@@ -292,7 +292,6 @@ fn idle_connections_cost(path: &str, (times, at_once): (u32, u32), most: u64) {
 fn an_idle_connection_costs_little() {
     idle_connections_cost("/", (32, 1), 32 << 10);
     idle_connections_cost("/large.bin", (1, 1), 32 << 10);
-    // `h2` keeps room for as many streams as it once had: that is why it gets few requests at a time.
     idle_connections_cost("/", (1, 32), 32 << 10);
 }
 

@@ -121,7 +121,7 @@ pub struct Server {
     pub compress_memory: usize,
     /// Memory for compressed files, bytes.
     pub compress_cache: usize,
-    /// Memory for parts of request bodies that came over HTTP/2 and were not read yet, bytes.
+    /// Memory for heads of requests over HTTP/2, and for parts of their bodies that were not read yet, bytes.
     pub http2_memory: usize,
     /// The socket of the admin API.
     pub admin: Window,

@@ -5,7 +5,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use http::HeaderValue;
 use weir_observe::clock;
 
 struct Now {
@@ -23,12 +22,9 @@ pub(super) fn put(out: &mut Vec<u8>) {
     with_line(|line| out.extend_from_slice(line));
 }
 
-/// The value of that field.
-pub(super) fn value() -> HeaderValue {
-    with_line(|line| {
-        let value = line[NAME.len()..].trim_ascii_end();
-        HeaderValue::from_bytes(value).unwrap_or(HeaderValue::from_static(""))
-    })
+/// Gives the value of that field.
+pub(super) fn with_value<T>(act: impl FnOnce(&[u8]) -> T) -> T {
+    with_line(|line| act(line[NAME.len()..].trim_ascii_end()))
 }
 
 fn with_line<T>(act: impl FnOnce(&[u8; LENGTH]) -> T) -> T {
@@ -66,7 +62,7 @@ mod tests {
         assert_eq!(out[..LENGTH], out[LENGTH..][..LENGTH]);
         let line = std::str::from_utf8(&out[..LENGTH]).unwrap();
         let text = line.strip_prefix(NAME).unwrap().trim_end();
-        assert_eq!(value(), text);
+        with_value(|value| assert_eq!(value, text.as_bytes()));
         let said = httpdate::parse_http_date(text).unwrap();
         let ago = SystemTime::now().duration_since(said).unwrap();
         assert!(ago < Duration::from_secs(60), "{ago:?}");

@@ -1,20 +1,26 @@
-//! The carrier of HTTP/2 (RFC 9113): one task for each connection, and a state machine for each of its streams. The `h2` crate
-//! has the protocol.
+//! The carrier of HTTP/2 (RFC 9113): one task for each connection, and a state machine for each of its streams.
 //!
 //! ```text
-//!                 head                  answer              `h2` has its end        kernel has all of it
-//! connection: ──────────► Stage::Steps ────────► Sending ─────────────────► is over ────────────────────► closed
-//!                              └──── reset by the client, or the connection ends ────────────────────────────┘
+//!                 head                  answer              its end waits          kernel has all of it
+//! connection: ──────────► Stage::Steps ────────► Sending ───────────────► is over ────────────────────► closed
+//!                              └──── reset by the client, or the connection ends ───────────────────────────┘
 //! ```
-//! In each turn of its task the connection reads and writes (`h2`), begins the requests that came, polls the streams that were
-//! woken ([`crate::multiplex`]), and gives the bodies of answers to `h2`: one frame at a time, most urgent first ([`crate::Priority`]), and
-//! only while the kernel takes them. So `h2` never has more than a few frames, and a stream whose client does not read holds
+//! In each turn of its task the connection reads, begins the requests that came, polls the streams that were woken
+//! ([`crate::multiplex`]), and sends the bodies of answers: one frame at a time, most urgent first ([`crate::Priority`]), and
+//! only while the kernel takes them. So no more than a few frames wait, and a stream whose client does not read holds
 //! neither memory nor other streams. The body of a request is read when its steps ask for it; only then the client may send more.
 //!
-//! `h2` refuses what RFC 9113 calls malformed, and limits some of what attackers do; [`wire`] counts the rest. Connections stay
-//! on their reactor, because their compression state cannot move.
+//! HTTP/2 itself, without I/O: [`protocol`], [`incoming`], [`hpack`] and [`frames`]. Connections stay on their reactor, because their
+//! compression state cannot move.
 
+mod channel;
+#[cfg(any(test, feature = "checks"))]
+pub mod checks;
+mod frames;
+mod hpack;
+mod incoming;
 mod output;
+mod protocol;
 mod send;
 mod stream;
 mod streams;
@@ -25,65 +31,56 @@ mod wire;
 use std::{
     future::Future,
     pin::{Pin, pin},
-    rc::Rc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
 };
 
-use bytes::Bytes;
-use h2::{
-    Ping, PingPong, Reason, RecvStream,
-    server::{self, Handshake, SendResponse},
-};
-use http::Version;
-use tokio::io::AsyncWrite;
 use weir_http1::Name;
 use weir_net::{LINGER, Socket, linger};
 use weir_observe::clock::{self, NEVER};
 
-pub(crate) use self::wire::PREFACE;
+pub(crate) use self::frames::PREFACE;
 use self::{
+    frames::{ENHANCE_YOUR_CALM, NO_ERROR},
+    output::Output,
+    protocol::{Arrived, Protocol, Wrong},
     stream::{Polled, Stage, Stream},
     streams::Streams,
-    wire::{Shared, Wire},
+    wire::Wire,
 };
 use crate::{
-    Begun, Front, Phase, Priority, Request, RequestBody, RequestState,
+    Begun, Fields, Front, Phase, Priority, Request, RequestBody, RequestState,
     conn::{FIRST_REQUEST, after},
-    multiplex::{Limits, Memory, head, memory::Share, slots::Turn},
+    multiplex::{
+        Limits, Memory,
+        head::{AnswerHead, Refused, Whole},
+        limits::Kind,
+        memory::{ALWAYS, Share},
+        slots::Turn,
+    },
 };
 
 /// A connection: a future that ends with it.
 pub struct Connection<X: Front> {
     front: X,
-    limits: Limits,
-    /// What the connection holds of bodies that were not read.
-    unread: Share,
-    shared: Rc<Shared>,
+    protocol: Protocol,
+    wire: Wire,
+    /// What the connection holds of heads, and of bodies that were not read.
+    memory: Share,
     streams: Streams<X::Receipt>,
-    state: State,
+    closing: Option<Pin<Box<dyn Future<Output = ()>>>>,
     /// When the client was told that the connection takes no more requests; 0: not yet.
     leaving_since: u64,
-    ping: Option<PingPong>,
     /// When the client had last sent something before the last PING.
     pinged_after: u64,
-}
-
-enum State {
-    /// Until the client's preface has come.
-    Handshake(Handshake<Wire, Bytes>),
-    Open(server::Connection<Wire, Bytes>),
-    Closing(Pin<Box<dyn Future<Output = ()>>>),
 }
 
 /// How a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    /// The client has closed it, or `h2` has.
+    /// The client has closed it.
     Closed,
-    /// `h2` has told the client what was wrong.
-    Refused,
     /// The client is told this.
-    GoAway(Reason),
+    GoAway(u32),
     /// The client does not read.
     Abort,
 }
@@ -98,60 +95,56 @@ impl<X: Front> Connection<X> {
         limits: Limits,
         memory: &'static Memory,
     ) -> Self {
-        let shared = Rc::new(Shared::new(socket, ahead, &limits));
-        // A client that keeps to this never has a head refused because of its size.
-        let list = u64::from(limits.head) + u64::from(limits.fields) * FIELD;
-        let handshake = server::Builder::new()
-            .max_concurrent_streams(limits.streams)
-            .initial_window_size(limits.stream_window)
-            .initial_connection_window_size(limits.window.max(limits.stream_window))
-            .max_header_list_size(u32::try_from(list).unwrap_or(u32::MAX))
-            // These are counted per time: `limits`.
-            .max_local_error_reset_streams(None)
-            .max_pending_accept_reset_streams(limits.streams.max(limits.resets) as usize)
-            .handshake(Wire(shared.clone()));
         Connection {
+            protocol: Protocol::new(limits, ahead, clock::now()),
+            wire: Wire::new(socket),
             front,
-            limits,
-            unread: Share::of(memory),
+            memory: Share::of(memory),
             streams: Streams::new(),
-            shared,
-            state: State::Handshake(handshake),
+            closing: None,
             leaving_since: 0,
-            ping: None,
             pinged_after: NEVER,
         }
     }
 
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.front.state().remember_waker(cx.waker());
-        if let State::Closing(closing) = &mut self.state {
+        if let Some(closing) = &mut self.closing {
             return closing.as_mut().poll(cx);
         }
-        let may_read = self.unread.may_grow();
-        self.shared.begin_turn(may_read);
+        self.wire.begin_turn(self.may_read());
+        self.protocol.begin_turn(self.memory.is_full());
         self.streams.slots.begin_turn(cx.waker());
         let ending = self.rounds().or_else(|| self.send());
-        self.shared.note_write(self.front.state());
+        let is_blocked = self.protocol.out.is_blocked();
+        self.wire.note_write(is_blocked, self.front.state());
         if let Some(ending) = ending {
             return self.end(cx, ending);
         }
-        if self.shared.has_data() || self.unread.is_some() {
-            self.unread.set(self.streams.unread());
-        }
+        let memory = self.protocol.memory();
+        self.memory.set(if memory > UNCOUNTED { memory } else { 0 });
         // Otherwise the steps that read bodies wake the connection.
-        if self.shared.is_used_up() && self.unread.may_grow() {
+        let has_more = self.wire.is_used_up() || self.protocol.is_stopped();
+        if has_more && self.may_read() {
             another_turn(cx);
         }
         self.plan();
         if self.front.state().phase() == Phase::Resting {
-            self.shared.rest();
+            self.wire.rest();
+            self.protocol.rest();
             self.streams.rest();
         }
         if self.streams.slots.end_turn() {
             another_turn(cx);
         }
         Poll::Pending
+    }
+
+    /// Whether the connection takes what the client sends: not if the memory of all connections is full, and it holds more than a little of
+    /// bodies. Its own steps read these.
+    fn may_read(&self) -> bool {
+        let bodies = self.protocol.held as u64;
+        (bodies <= ALWAYS || !self.memory.is_full()) && self.protocol.out.waiting() <= MOST_WAITING
     }
 
     /// Works until there is nothing to do. Returns how the connection ends, if it does.
@@ -161,18 +154,34 @@ impl<X: Front> Connection<X> {
             return Some(ending);
         }
         for _ in 0..TURN_ROUNDS {
-            if let Some(ending) = self.read_and_write(now) {
+            if let Some(ending) = self.send_if_enough(false) {
                 return Some(ending);
             }
-            if let Some(kind) = self.shared.exceeded() {
-                self.front.limit_exceeded(kind.option());
-                return Some(Ending::GoAway(Reason::ENHANCE_YOUR_CALM));
+            if let Some(ending) = self.read(now) {
+                return Some(ending);
             }
-            for update in self.shared.take_updates() {
-                self.update_priority(&update);
+            for (id, priority) in std::mem::take(&mut self.protocol.priorities) {
+                self.streams.set_priority(id, priority);
+            }
+            while let Some(arrived) = self.protocol.next_request() {
+                self.begin(arrived, now);
+            }
+            for slot in self.protocol.woken.drain(..) {
+                self.streams.slots.wake(slot);
+            }
+            if std::mem::take(&mut self.protocol.has_opened) {
+                self.streams.all_send(&self.protocol);
             }
             let mut has_news = self.poll_ready(now);
-            has_news |= self.send_bodies();
+            match self.send_bodies() {
+                Ok(has_sent) => has_news |= has_sent,
+                Err(ending) => return Some(ending),
+            }
+            if let Some(kind) = self.protocol.exceeded
+                && let Some(ending) = self.exceeded(kind, now)
+            {
+                return Some(ending);
+            }
             if !has_news {
                 return None;
             }
@@ -181,83 +190,81 @@ impl<X: Front> Connection<X> {
         None
     }
 
-    /// Lets `h2` read and write, and begins the requests that have come.
-    fn read_and_write(&mut self, now: u64) -> Option<Ending> {
+    /// Takes what has come.
+    fn read(&mut self, now: u64) -> Option<Ending> {
         let waker = self.streams.slots.wire_waker();
         let cx = &mut Context::from_waker(&waker);
-        if let State::Handshake(handshake) = &mut self.state {
-            match Pin::new(handshake).poll(cx) {
-                Poll::Pending => return None,
-                Poll::Ready(Err(_)) => return Some(Ending::Closed),
-                Poll::Ready(Ok(mut open)) => {
-                    self.ping = open.ping_pong();
-                    self.state = State::Open(open);
-                }
-            }
-        }
-        loop {
-            let State::Open(open) = &mut self.state else {
-                return None;
-            };
-            match open.poll_accept(cx) {
-                Poll::Pending => break,
-                Poll::Ready(None) => return Some(self.closed(None)),
-                Poll::Ready(Some(Err(error))) => return Some(self.closed(Some(error))),
-                Poll::Ready(Some(Ok((request, respond)))) => self.begin(request, respond, now),
-            }
-        }
-        if let Some(ping) = &mut self.ping {
-            let _ = ping.poll_pong(cx);
-        }
-        if !self.shared.is_blocked() {
-            self.streams.all_is_written();
-        }
-        None
-    }
-
-    /// Gives the kernel what the turn has made. Returns how the connection ends, if it does.
-    fn send(&mut self) -> Option<Ending> {
-        let waker = self.streams.slots.sending_waker();
-        match self.shared.poll_send(&mut Context::from_waker(&waker)) {
-            Poll::Pending => {}
-            Poll::Ready(Err(_)) => return Some(Ending::Closed),
-            Poll::Ready(Ok(())) => {
-                let written = self.streams.take_written();
-                written.iter().for_each(|slot| self.finish(*slot, true));
-                self.streams.give_back_written(written);
-            }
-        }
-        None
-    }
-
-    /// How the connection ends that `h2` has closed.
-    fn closed(&self, error: Option<h2::Error>) -> Ending {
-        let Some(error) = error.filter(|error| error.is_library() && error.is_go_away()) else {
-            return Ending::Closed;
+        let mut took = match self.may_read() {
+            true => self.protocol.go_on(),
+            false => return None,
         };
-        // What is counted here may be too much in the same bytes.
-        match self.shared.exceeded() {
-            Some(kind) => self.front.limit_exceeded(kind.option()),
-            None if error.reason() == Some(Reason::ENHANCE_YOUR_CALM) => {
-                self.front.limit_exceeded(exceeded(&self.shared.goodbye()));
+        while took.is_ok() && !self.protocol.is_stopped() && !self.wire.is_used_up() {
+            let protocol = &mut self.protocol;
+            let read = self.wire.poll_read(cx, |bytes| match bytes {
+                [] => None,
+                bytes => Some(protocol.receive(bytes, now)),
+            });
+            match read {
+                Poll::Pending => break,
+                Poll::Ready(Ok(Some(now_took))) => took = now_took,
+                Poll::Ready(_) => return Some(Ending::Closed),
             }
-            None => {}
         }
-        Ending::Refused
+        match took {
+            Ok(()) => None,
+            Err(Wrong { code, limit }) => {
+                if let Some(limit) = limit {
+                    self.front.limit_exceeded(limit);
+                }
+                Some(Ending::GoAway(code))
+            }
+        }
     }
 
-    /// Begins a request.
-    fn begin(
-        &mut self,
-        request: http::Request<RecvStream>,
-        mut respond: SendResponse<Bytes>,
-        now: u64,
-    ) {
-        let state = self.front.state();
-        if self.is_closed_to_new(now) {
-            // The client may send it again over another connection (RFC 9113 §8.7).
-            return respond.send_reset(Reason::REFUSED_STREAM);
+    /// The client did something too often. If it has reset too many requests, those that run are still answered.
+    fn exceeded(&mut self, kind: Kind, now: u64) -> Option<Ending> {
+        if !self.protocol.has_said_last() || self.leaving_since == 0 {
+            self.front.limit_exceeded(kind.option());
         }
+        if kind != Kind::Reset {
+            return Some(Ending::GoAway(ENHANCE_YOUR_CALM));
+        }
+        self.protocol.calm();
+        self.leaving_since = now;
+        self.streams.slots.wake_wire();
+        None
+    }
+
+    /// Gives the kernel what waits: all, or only if it is worth a record.
+    fn send_if_enough(&mut self, is_all: bool) -> Option<Ending> {
+        let out = &mut self.protocol.out;
+        if out.is_empty() || !(is_all || out.is_enough() || out.is_blocked()) {
+            return None;
+        }
+        let waker = self.streams.slots.sending_waker();
+        match self.wire.poll_send(&mut Context::from_waker(&waker), out) {
+            Poll::Pending => None,
+            Poll::Ready(Err(_)) => Some(Ending::Closed),
+            Poll::Ready(Ok(())) => {
+                let over = self.streams.take_over();
+                over.iter().for_each(|slot| self.finish(*slot, true));
+                self.streams.give_back_over(over);
+                None
+            }
+        }
+    }
+
+    fn send(&mut self) -> Option<Ending> {
+        self.send_if_enough(true)
+    }
+
+    /// A request has come.
+    fn begin(&mut self, Arrived { id, head }: Arrived, now: u64) {
+        // Its client may have reset it already: then it is not begun.
+        if self.protocol.is_reset(id) {
+            return self.protocol.remove(id);
+        }
+        let state = self.front.state();
         state.received();
         let started = match state.phase() {
             Phase::Head => state.begin_request(),
@@ -266,24 +273,28 @@ impl<X: Front> Connection<X> {
                 now
             }
         };
-        let (parts, body) = request.into_parts();
-        let id = respond.stream_id().as_u32();
-        let head = match head::request(parts, Version::HTTP_2, &self.limits) {
-            Ok(head) => head,
-            Err(refused) => {
-                self.front
-                    .refused(refused.status, refused.reason, refused.why);
-                if let Ok(head) = head::response(refused.status, &Default::default(), Some(0)) {
-                    let _ = respond.send_response(head, true);
-                }
-                return self.rest_if_idle();
-            }
-        };
+        match head {
+            Ok(whole) => self.begin_whole(id, whole, started, now),
+            Err(refused) => self.refuse(id, &refused),
+        }
+    }
+
+    /// Answers a head that does not become a request.
+    fn refuse(&mut self, id: u32, refused: &Refused) {
+        self.front
+            .refused(refused.status, refused.reason, refused.why);
+        let head = AnswerHead::new(refused.status, Fields::default(), Some(0));
+        self.protocol.send_head(id, &head, true);
+        self.protocol.remove(id);
+        if self.streams.slots.is_empty() {
+            self.front.state().rest();
+        }
+    }
+
+    fn begin_whole(&mut self, id: u32, (head, length): Whole, started: u64, now: u64) {
         let request = RequestState::new();
-        let has_body = !body.is_end_stream();
-        let length = head.fields.get(Name::ContentLength);
-        let length = length.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
-        let request_body = match has_body {
+        let has_body = !self.protocol.is_request_over(id);
+        let body = match has_body {
             true => RequestBody::new(&request, length),
             false => RequestBody::none(),
         };
@@ -294,26 +305,21 @@ impl<X: Front> Connection<X> {
             priority = Some(Priority::of(field));
         }
         let expect = head.fields.get(Name::Expect).unwrap_or_default();
-        let stream = Stream {
+        let slot = self.streams.slots.add(Stream {
             id,
-            respond,
-            body: has_body.then_some(body),
             is_head: head.method == http::Method::HEAD,
+            has_body,
             awaits_consent: has_body && expect.eq_ignore_ascii_case(b"100-continue"),
             interim: 0,
             priority: priority.unwrap_or_default(),
             request: request.clone(),
             stage: Stage::New,
-        };
-        let slot = self.streams.slots.add(stream);
-        // Its client may have reset it already: then it is not begun.
-        if self.streams.is_reset(slot) {
-            return self.finish(slot, false);
-        }
+        });
+        self.protocol.attach(id, slot);
         let begun = self.front.begin(Request {
             head,
             params: None,
-            body: request_body,
+            body,
             started,
             state: request,
         });
@@ -323,7 +329,9 @@ impl<X: Front> Connection<X> {
                 stream.stage = Stage::Steps(steps);
                 true
             }
-            (Begun::Answered(answer), Some(stream)) => stream.answer(answer, &mut is_last),
+            (Begun::Answered(answer), Some(stream)) => {
+                stream.answer(answer, &mut self.protocol, &mut is_last)
+            }
             (_, None) => false,
         };
         match is_open {
@@ -335,13 +343,13 @@ impl<X: Front> Connection<X> {
         }
     }
 
-    /// Polls the streams that were woken. Returns whether `h2` may have something to write.
+    /// Polls the streams that were woken. Returns whether there may be something to send.
     fn poll_ready(&mut self, now: u64) -> bool {
         let ready = self.streams.slots.take_ready(now);
         let has_news = !ready.is_empty();
         for slot in &ready {
             let (slot, mut is_last) = (*slot, false);
-            match self.streams.poll(slot, now, &mut is_last) {
+            match (self.streams).poll(slot, now, &mut self.protocol, &mut is_last) {
                 Polled::Waits => {}
                 Polled::Sends => self.streams.slots.sends(slot),
                 Polled::Over => self.streams.is_over(slot),
@@ -355,27 +363,26 @@ impl<X: Front> Connection<X> {
         has_news
     }
 
-    /// Gives bodies of answers to `h2`, until that has enough for the kernel. Returns whether it has got anything.
-    fn send_bodies(&mut self) -> bool {
+    /// Sends bodies of answers, until the kernel takes no more. Returns whether it has sent any.
+    fn send_bodies(&mut self) -> Result<bool, Ending> {
         let mut has_news = false;
-        let mut run = (0, 0);
         for _ in 0..FRAMES_AT_ONCE {
-            if self.shared.is_blocked() {
+            if let Some(ending) = self.send_if_enough(false) {
+                return Err(ending);
+            }
+            if self.protocol.out.is_blocked() {
                 break;
             }
-            let Some((slot, turn)) = self.streams.send_next(self.front.state(), run) else {
+            let next = (self.streams).send_next(&mut self.protocol, self.front.state());
+            let Some((slot, turn)) = next else {
                 break;
             };
             has_news = true;
-            run = match run {
-                (before, frames) if before == slot => (slot, frames + 1),
-                _ => (slot, 1),
-            };
             if turn == Turn::Closed {
                 self.finish(slot, false);
             }
         }
-        has_news
+        Ok(has_news)
     }
 
     /// Frees a stream. `is_sent`: the kernel has its answer.
@@ -383,6 +390,7 @@ impl<X: Front> Connection<X> {
         let Some(stream) = self.streams.remove(slot) else {
             return;
         };
+        self.protocol.remove(stream.id);
         if self.streams.slots.is_empty() {
             self.front.state().rest();
         }
@@ -390,68 +398,55 @@ impl<X: Front> Connection<X> {
         request.give_back();
     }
 
-    fn rest_if_idle(&self) {
-        if self.streams.slots.is_empty() {
-            self.front.state().rest();
-        }
-    }
-
-    /// A PRIORITY_UPDATE has come: the number of a stream, and its new priority.
-    fn update_priority(&mut self, payload: &[u8]) {
-        if let Some((id, field)) = payload.split_first_chunk() {
-            let id = u32::from_be_bytes(*id) & !(1 << 31);
-            self.streams.set_priority(id, Priority::of(field));
-        }
-    }
-
     /// Tells the client that the connection takes no more requests (GOAWAY), in two steps (RFC 9113 §6.8): those that are on
     /// their way are still served.
     fn leave(&mut self, now: u64) {
-        if self.leaving_since == 0
-            && let State::Open(open) = &mut self.state
-        {
-            open.graceful_shutdown();
+        if self.leaving_since == 0 {
+            self.protocol.say_leave();
             self.leaving_since = now;
             self.streams.slots.wake_wire();
         }
     }
 
-    /// Whether requests that come now are refused: the client was told long ago.
-    fn is_closed_to_new(&self, now: u64) -> bool {
-        self.leaving_since > 0 && now.saturating_sub(self.leaving_since) >= FIRST_REQUEST
+    /// Whether requests that come now are not served: the client was told, and had time to stop.
+    fn is_closed_to_new(&mut self, now: u64) -> bool {
+        let is_late =
+            self.leaving_since > 0 && now.saturating_sub(self.leaving_since) >= FIRST_REQUEST;
+        if is_late && !self.protocol.has_said_last() {
+            self.protocol.say_last(NO_ERROR);
+        }
+        self.protocol.has_said_last()
     }
 
     /// Whether one of the connection's times is over.
     fn overdue(&mut self, now: u64) -> Option<Ending> {
-        let state = self.front.state();
-        if self.shared.is_blocked() && state.send_overdue(now) {
+        if self.protocol.out.is_blocked() && self.front.state().send_overdue(now) {
             return Some(Ending::Abort);
         }
-        if !self.unread.may_grow() {
+        if !self.may_read() {
             // It is not read, so the client's silence says nothing.
             return None;
         }
         if now >= self.head_deadline() {
             self.front.limit_exceeded("header_timeout");
-            return Some(Ending::GoAway(Reason::ENHANCE_YOUR_CALM));
+            return Some(Ending::GoAway(ENHANCE_YOUR_CALM));
         }
         let is_draining = self.front.is_draining();
+        let is_closed = self.is_closed_to_new(now);
+        let state = self.front.state();
         if self.streams.slots.is_empty() {
-            let is_done = self.is_closed_to_new(now)
-                || (now >= self.front.state().idle_deadline() && self.head_deadline() == NEVER)
+            let is_done = is_closed
+                || (now >= state.idle_deadline() && self.head_deadline() == NEVER)
                 || (self.leaving_since == 0 && state.is_over(is_draining, now));
             if is_done {
-                return Some(Ending::GoAway(Reason::NO_ERROR));
+                return Some(Ending::GoAway(NO_ERROR));
             }
         } else if now >= self.ping_deadline() {
-            let received = self.shared.received_at();
+            let received = self.protocol.received_at;
             if std::mem::replace(&mut self.pinged_after, received) == received {
                 return Some(Ending::Abort);
             }
-            if let Some(ping) = &mut self.ping {
-                // Fails only if the answer to an earlier one is missing.
-                let _ = ping.send_ping(Ping::opaque());
-            }
+            self.protocol.ping();
         }
         if is_draining {
             self.leave(now);
@@ -473,15 +468,15 @@ impl<X: Front> Connection<X> {
     }
 
     fn head_deadline(&self) -> u64 {
-        let since = self.shared.incomplete_since();
+        let since = self.protocol.incomplete_since();
         after(since, self.front.state().timeouts.header)
     }
 
     /// When the client is asked whether it is there, or given up.
     fn ping_deadline(&self) -> u64 {
-        let received = self.shared.received_at();
+        let received = self.protocol.received_at;
         let times = 1 + u32::from(self.pinged_after == received);
-        after(received, self.limits.ping * times)
+        after(received, self.protocol.limits.ping * times)
     }
 
     fn end(&mut self, cx: &mut Context<'_>, ending: Ending) -> Poll<()> {
@@ -489,55 +484,27 @@ impl<X: Front> Connection<X> {
         for stream in self.streams.clear() {
             stream.finish(false).give_back();
         }
-        self.unread.set(0);
+        self.memory.set(0);
         self.front.state().wake_at(NEVER);
-        let shared = self.shared.clone();
-        let closed = State::Closing(Box::pin(std::future::ready(())));
-        let open = match std::mem::replace(&mut self.state, closed) {
-            State::Open(open) => Some(open),
-            _ => None,
+        let Ending::GoAway(code) = ending else {
+            self.wire.close(ending == Ending::Abort);
+            return Poll::Ready(());
         };
-        let reason = match ending {
-            Ending::GoAway(reason) => Some(reason),
-            Ending::Refused => None,
-            Ending::Abort | Ending::Closed => {
-                if ending == Ending::Abort {
-                    shared.reset_on_close();
-                }
-                drop(open);
-                if let Some(mut socket) = shared.take_socket() {
-                    // Shutting down a socket never waits.
-                    let _ = Pin::new(&mut socket)
-                        .poll_shutdown(&mut Context::from_waker(Waker::noop()));
-                }
-                return Poll::Ready(());
-            }
+        self.protocol.say_last(code);
+        let Some(socket) = self.wire.take_socket() else {
+            return Poll::Ready(());
         };
-        self.state = State::Closing(Box::pin(close(open, reason, shared)));
-        match &mut self.state {
-            State::Closing(closing) => closing.as_mut().poll(cx),
-            _ => Poll::Ready(()),
-        }
+        let out = std::mem::take(&mut self.protocol.out);
+        let closing = self.closing.insert(Box::pin(close(socket, out)));
+        closing.as_mut().poll(cx)
     }
 }
 
 /// Sends what is left, GOAWAY last, and closes the socket so that the client can read that.
-async fn close(
-    mut open: Option<server::Connection<Wire, Bytes>>,
-    reason: Option<Reason>,
-    shared: Rc<Shared>,
-) {
-    if let Some(open) = &mut open
-        && let Some(reason) = reason
-    {
-        open.abrupt_shutdown(reason);
-        let closed = std::future::poll_fn(|cx| open.poll_closed(cx).map(drop));
-        let _ = tokio::time::timeout(LINGER, closed).await;
-    }
-    drop(open);
-    if let Some(socket) = shared.take_socket() {
-        linger(socket).await;
-    }
+async fn close(mut socket: Socket, mut out: Output) {
+    let sent = std::future::poll_fn(|cx| out.send(cx, &mut socket));
+    let _ = tokio::time::timeout(LINGER, sent).await;
+    linger(socket).await;
 }
 
 impl<X: Front> Future for Connection<X> {
@@ -556,29 +523,14 @@ fn another_turn(cx: &mut Context<'_>) {
     let _ = pin!(tokio::task::yield_now()).poll(cx);
 }
 
-/// The option that limits what `h2` has refused by itself. `goodbye`: its last words to the client.
-fn exceeded(goodbye: &[u8]) -> &'static str {
-    let known = [
-        ("too_many_resets", "http2_max_resets"),
-        ("too_many_internal_resets", "http2_max_resets"),
-        ("too_many_data_frames", "http2_max_small_frames"),
-        (
-            "too_many_continuations",
-            "max_head (in CONTINUATION frames)",
-        ),
-        ("header_list_way_too_large", "max_head, max_headers"),
-    ];
-    let found = known
-        .iter()
-        .find(|(words, _)| goodbye.ends_with(words.as_bytes()));
-    found.map_or("the limits of frames", |(_, option)| option)
-}
-
 /// How often a turn reads and writes.
 const TURN_ROUNDS: usize = 16;
 
-/// Frames with parts of answers that `h2` gets before it writes them.
+/// Frames with parts of answers that a round sends.
 const FRAMES_AT_ONCE: usize = 8;
 
-/// What a field counts in the size of a list besides its name and value (RFC 9113 §6.5.2), bytes.
-const FIELD: u64 = 32;
+/// A client that does not read, and for which so many bytes wait, is not read either.
+const MOST_WAITING: usize = 256 * 1024;
+
+/// Less memory than this is not counted, so that reactors need not agree about each request.
+const UNCOUNTED: u64 = 16 * 1024;

@@ -31,7 +31,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{Method, Version};
+use http::Method;
 use quinn_proto::{ConnectionError, Dir, Event, StreamEvent, StreamId, VarInt};
 use weir_http1::Name;
 use weir_net::quic;
@@ -43,7 +43,7 @@ use self::{
         GENERAL_PROTOCOL_ERROR, GOAWAY, MESSAGE_ERROR, NO_ERROR, REQUEST_REJECTED, SETTINGS, Wrong,
         put_head, put_varint,
     },
-    qpack::{FIELD, Most},
+    qpack::FIELD,
     send::{Out, reset},
     stream::{Polled, Stage, Stream},
     streams::Streams,
@@ -54,7 +54,7 @@ use crate::{
     conn::{FIRST_REQUEST, after},
     multiplex::{
         Limits, Memory,
-        head::{Refused, request},
+        head::{Refused, Unfit},
         limits::{Counter, Kind},
         memory::Share,
         slots::Turn,
@@ -222,7 +222,7 @@ impl<X: Front> Connection<X> {
         })?;
         let mut settings = Vec::new();
         put_varint(&mut settings, MAX_FIELD_SECTION_SIZE);
-        put_varint(&mut settings, self.most().bytes);
+        put_varint(&mut settings, self.most());
         let mut bytes = vec![CONTROL];
         put_head(&mut bytes, SETTINGS, settings.len());
         bytes.extend_from_slice(&settings);
@@ -237,11 +237,8 @@ impl<X: Front> Connection<X> {
     }
 
     /// How large a head may be. A client that keeps to this never has a head refused because of its size.
-    fn most(&self) -> Most {
-        Most {
-            bytes: u64::from(self.limits.head) + u64::from(self.limits.fields) * FIELD,
-            fields: self.limits.fields as usize,
-        }
+    fn most(&self) -> u64 {
+        u64::from(self.limits.head) + u64::from(self.limits.fields) * FIELD
     }
 
     /// Does what QUIC has said.
@@ -387,8 +384,7 @@ impl<X: Front> Connection<X> {
         }
         match polled {
             Polled::Waits
-                if is_partial
-                    && self.streams.partial_heads() > self.most().bytes * MOST_PARTIAL =>
+                if is_partial && self.streams.partial_heads() > self.most() * MOST_PARTIAL =>
             {
                 self.front
                     .limit_exceeded("max_head (in heads that are not whole)");
@@ -408,7 +404,9 @@ impl<X: Front> Connection<X> {
                 self.finish(slot, false);
             }
             Polled::Wrong(wrong) => return Err(Ending::Told(wrong)),
-            Polled::Refused(refused) => self.refuse(slot, &refused),
+            Polled::TooLarge(begin) => {
+                self.refuse(slot, &head::too_large(&begin, &self.limits));
+            }
             Polled::Head(block) => self.begin(slot, &block, now)?,
         }
         if is_last {
@@ -419,31 +417,19 @@ impl<X: Front> Connection<X> {
 
     /// The head of a request is whole.
     fn begin(&mut self, slot: u32, block: &[u8], now: u64) -> Result<(), Ending> {
-        let parts = match receive::decode(block, self.most()) {
-            Err(receive::Failed::Connection(wrong)) => return Err(Ending::Told(wrong)),
-            Err(receive::Failed::Refused(refused)) => Err(head::Wrong::Refused(refused)),
-            Err(_) => Err(head::Wrong::Malformed),
-            Ok(fields) => head::parts(fields),
-        };
-        let read = parts.and_then(|parts| Ok((head::declared(&parts)?, parts)));
-        let (declared, parts) = match read {
-            Ok(read) => read,
-            Err(head::Wrong::Refused(refused)) => {
+        let read = head::read(block, &self.limits);
+        let (head, declared) = match read {
+            Ok(Ok(whole)) => whole,
+            Ok(Err(Unfit::Refused(refused))) => {
                 self.refuse(slot, &refused);
                 return Ok(());
             }
-            Err(head::Wrong::Malformed) => {
+            Ok(Err(Unfit::Malformed)) => {
                 self.reset(slot, MESSAGE_ERROR);
                 self.finish(slot, false);
                 return Ok(());
             }
-        };
-        let head = match request(parts, Version::HTTP_3, &self.limits) {
-            Ok(head) => head,
-            Err(refused) => {
-                self.refuse(slot, &refused);
-                return Ok(());
-            }
+            Err(failed) => return self.failed(slot, failed),
         };
         let Some(stream) = self.streams.slots.get(slot) else {
             return Ok(());
@@ -506,7 +492,7 @@ impl<X: Front> Connection<X> {
         match Polled::from(failed) {
             Polled::Wrong(wrong) => return Err(Ending::Told(wrong)),
             Polled::Closed(code) => self.reset(slot, code),
-            Polled::Refused(_) => self.reset(slot, EXCESSIVE_LOAD),
+            Polled::TooLarge(_) => self.reset(slot, EXCESSIVE_LOAD),
             _ => self.count(Kind::Reset),
         }
         self.finish(slot, false);

@@ -2,6 +2,7 @@
 //!
 //! [`slots`] has the streams of a connection, which of them were woken ([`ready`]), and whose turn it is to send. [`head`] has requests as
 //! the exchange gets them and answers as they are sent. [`answer`] begins an answer, [`body`] takes its body in pieces for frames.
+//! [`literals`] reads what HPACK and QPACK have in common.
 //! [`limits`] counts what costs a client nothing, [`memory`] what all connections hold of bodies that were not read.
 
 pub(crate) mod answer;
@@ -9,6 +10,7 @@ pub(crate) mod body;
 mod file;
 pub(crate) mod head;
 pub(crate) mod limits;
+pub(crate) mod literals;
 pub(crate) mod memory;
 mod ready;
 pub(crate) mod slots;

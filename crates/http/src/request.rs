@@ -242,6 +242,21 @@ impl RequestState {
         self.is_body_wanted.set(false);
     }
 
+    /// As [`Self::push_body`], for bytes that need not be copied.
+    pub fn give_body(&self, bytes: Vec<u8>) {
+        let data = self.data.take();
+        match data.is_empty() {
+            true => {
+                self.data.set(bytes);
+                self.is_body_wanted.set(false);
+            }
+            false => {
+                self.data.set(data);
+                self.push_body(&bytes);
+            }
+        }
+    }
+
     /// The body is whole.
     pub fn end_body(&self) {
         self.settle_body(Incoming::Whole);

@@ -139,6 +139,16 @@ impl Http2 {
         Http2::begin(Wire::Plain(stream), settings)
     }
 
+    /// Connects without TLS, and sends nothing but these bytes.
+    #[track_caller]
+    pub fn connect_with(address: SocketAddr, begin: &[u8]) -> Http2 {
+        let wire = Wire::Plain(TcpStream::connect(address).expect("a connection"));
+        let ahead = Vec::new();
+        let mut client = Http2 { wire, ahead };
+        client.raw(begin);
+        client
+    }
+
     fn begin(wire: Wire, settings: &[(u16, u32)]) -> Http2 {
         let ahead = Vec::new();
         let mut client = Http2 { wire, ahead };
@@ -253,6 +263,18 @@ impl Http2 {
                 Some(frame) if frame.kind == kind => return frame,
                 Some(_) => {}
                 None => panic!("no frame of kind {kind}"),
+            }
+        }
+    }
+
+    /// The next frame of one of these kinds. Others are skipped.
+    #[track_caller]
+    pub fn expect_one_of(&mut self, kinds: &[u8]) -> Frame {
+        loop {
+            match self.receive() {
+                Some(frame) if kinds.contains(&frame.kind) => return frame,
+                Some(_) => {}
+                None => panic!("no frame of the kinds {kinds:?}"),
             }
         }
     }

@@ -60,8 +60,9 @@ pub(super) const LISTEN: &[Row] = &[
         "Maximum number of requests at the same time on one HTTP/2 connection; more are reset with REFUSED_STREAM.")
         .called(&["http2_max_concurrent_streams", "H2MaxSessionStreams", "tune_h2_fe_max_concurrent_streams"]).only(&["http"]),
     key(&[Listen], "http2_max_resets", Kind::Count { min: 1, max: 1_000_000 }, Value("200"),
-        "Maximum number of streams of one HTTP/2 connection that are reset in 10 s, by the client or by weir. A connection that exceeds this or \
-         one of the next three limits is closed with GOAWAY (ENHANCE_YOUR_CALM).").only(&["http"]),
+        "Maximum number of streams of one HTTP/2 connection that are reset in 10 s, by the client or by weir. A connection that exceeds it gets \
+         GOAWAY (ENHANCE_YOUR_CALM): it may begin no more requests, and those that run are answered. One that exceeds one of the next three \
+         limits is closed with it.").only(&["http"]),
     key(&[Listen], "http2_max_pings", Kind::Count { min: 1, max: 1_000_000 }, Value("100"),
         "Maximum number of PING frames on one HTTP/2 connection in 10 s.").only(&["http"]),
     key(&[Listen], "http2_max_settings", Kind::Count { min: 1, max: 1_000_000 }, Value("20"),

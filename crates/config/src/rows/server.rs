@@ -74,8 +74,9 @@ pub(super) const SERVER: &[Row] = &[
         "Memory for compressed files. Those that were not requested for the longest time are dropped first. A file that takes more \
          than a quarter of it, or 8 MB, is compressed again for each client."),
     key(&[Server], "http2_memory", Kind::Size { min: 1 << 20, max: 1 << 40 }, Value("\"64M\""),
-        "Memory for the parts of request bodies that came over HTTP/2 and were not read yet, of all connections. When it is full, weir reads \
-         no more from connections that have more than 64 KB of it, until they have less."),
+        "Memory for the heads of requests over HTTP/2, and for the parts of their bodies that came and were not read yet, of all connections. \
+         When it is full, weir reads no more from connections that have more than 64 KB of bodies, until they have less, and refuses \
+         further requests (REFUSED_STREAM) of those that have more than 64 KB of both."),
     key(&[Server], "admin", Kind::Window, Absent("`weir/admin.sock` in `$XDG_RUNTIME_DIR`, or in /run for root"),
         "Address of the admin interface, which `weir status`, `weir reload` and other commands use: `unix:PATH`, or `\"off\"`.")
         .called(&["stats_socket", "admin_socket"]),

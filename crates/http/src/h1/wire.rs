@@ -156,9 +156,10 @@ impl Wire {
         }
     }
 
-    /// Compares the first bytes of the connection with the preface of HTTP/2. `None`: they are others.
+    /// Compares the first bytes of the connection with the lines with which the preface of HTTP/2 begins. `None`: they are others. What
+    /// comes behind them is HTTP/2's to look at.
     fn look_for_http2(&mut self, came: &[u8]) -> Option<Result<Option<Whole>, Ending>> {
-        let missing = &PREFACE[self.rest().len()..];
+        let missing = &PREFACE[self.rest().len()..PREFACE_LINES];
         let most = missing.len().min(came.len());
         self.may_be_http2 = missing[..most] == came[..most];
         if !self.may_be_http2 {
@@ -501,6 +502,9 @@ const TURN_REQUESTS: u32 = 16;
 
 /// Bytes of a body that a connection may read in one turn.
 const TURN_BYTES: usize = 256 * 1024;
+
+/// The lines of the preface that no request of HTTP/1 has (RFC 9113 §3.4), bytes.
+const PREFACE_LINES: usize = b"PRI * HTTP/2.0\r\n\r\n".len();
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,7 @@
-//! What `h2` has written and the socket has not got yet.
+//! Frames that the socket has not got yet.
 //!
-//! `h2` writes the head of a frame and its payload at once, each frame by itself. For many small answers a record of TLS and a
-//! system call for each would cost more than the answers. So what is small is put together until it fills a record, or until the
-//! turn of the connection ends. What fills a record by itself goes past.
+//! For many small answers a record of TLS and a system call for each would cost more than the answers. So what is small is put
+//! together until it fills a record, or until the turn of the connection ends. What fills a record by itself is not copied.
 
 use std::{
     io::{self, IoSlice},
@@ -10,17 +9,21 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use bytes::{Buf, Bytes};
 use tokio::io::AsyncWrite;
 use weir_net::Socket;
 
+use super::frames::{DATA, END_STREAM, FrameHead, HEAD};
 use crate::buffers;
 
-/// Bytes for the socket: no more than a record. An empty one holds no memory.
+/// Bytes for the socket. An empty one holds no memory.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     bytes: Vec<u8>,
     /// How many of them the socket has.
     sent: usize,
+    /// What comes behind them.
+    tail: Bytes,
     is_blocked: bool,
 }
 
@@ -32,40 +35,45 @@ impl Output {
 
     /// Whether the kernel has everything.
     pub(super) fn is_empty(&self) -> bool {
-        self.bytes.is_empty() && !self.is_blocked
+        self.bytes.is_empty() && self.tail.is_empty() && !self.is_blocked
     }
 
-    /// Takes bytes, and returns how many. They are sent when there are enough of them, or by [`Output::send`].
-    pub(super) fn write(
-        &mut self,
-        cx: &mut Context<'_>,
-        socket: &mut Socket,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        if self.is_blocked {
-            ready!(self.send(cx, socket))?;
-        }
-        let all: usize = slices.iter().map(|slice| slice.len()).sum();
-        if self.bytes.is_empty() && all >= RECORD {
-            let written = Pin::new(socket).poll_write_vectored(cx, slices);
-            self.is_blocked = written.is_pending();
-            return written;
-        }
+    /// Whether so much waits that it is worth a record.
+    pub(super) fn is_enough(&self) -> bool {
+        self.waiting() >= RECORD
+    }
+
+    /// How many bytes wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.bytes.len() - self.sent + self.tail.len()
+    }
+
+    /// To put frames behind what waits.
+    pub(super) fn bytes(&mut self) -> &mut Vec<u8> {
         if self.bytes.capacity() == 0 {
             self.bytes = buffers::output();
         }
-        let count = all.min(RECORD - self.bytes.len());
-        let mut left = count;
-        for slice in slices {
-            let part = &slice[..slice.len().min(left)];
-            self.bytes.extend_from_slice(part);
-            left -= part.len();
+        if !self.tail.is_empty() {
+            self.bytes.extend_from_slice(&self.tail);
+            self.tail = Bytes::new();
         }
-        if self.bytes.len() == RECORD {
-            // If the kernel does not take them now, they are taken all the same.
-            let _ = self.send(cx, socket)?;
+        &mut self.bytes
+    }
+
+    /// Adds a frame with a part of a body.
+    pub(super) fn put_data(&mut self, stream: u32, data: Bytes, is_last: bool) {
+        let head = FrameHead {
+            length: data.len(),
+            kind: DATA,
+            flags: if is_last { END_STREAM } else { 0 },
+            stream,
+        };
+        let bytes = self.bytes();
+        bytes.extend_from_slice(&head.bytes());
+        match data.len() + HEAD >= RECORD {
+            true => self.tail = data,
+            false => bytes.extend_from_slice(&data),
         }
-        Poll::Ready(Ok(count))
     }
 
     /// Gives everything to the kernel.
@@ -84,11 +92,23 @@ impl Output {
     }
 
     fn try_send(&mut self, cx: &mut Context<'_>, socket: &mut Socket) -> Poll<io::Result<()>> {
-        while self.sent < self.bytes.len() {
+        while self.waiting() > 0 {
             let rest = &self.bytes[self.sent..];
-            match ready!(Pin::new(&mut *socket).poll_write(cx, rest))? {
+            let socket = Pin::new(&mut *socket);
+            let written = match self.tail.is_empty() {
+                true => socket.poll_write(cx, rest),
+                false => {
+                    let slices = [IoSlice::new(rest), IoSlice::new(&self.tail)];
+                    socket.poll_write_vectored(cx, &slices)
+                }
+            };
+            match ready!(written)? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                count => self.sent += count,
+                count => {
+                    let of_bytes = count.min(rest.len());
+                    self.sent += of_bytes;
+                    self.tail.advance(count - of_bytes);
+                }
             }
         }
         Pin::new(socket).poll_flush(cx)
@@ -96,7 +116,7 @@ impl Output {
 }
 
 /// The most plain bytes of a record of TLS (RFC 8446 §5.1).
-const RECORD: usize = 16 * 1024;
+pub(super) const RECORD: usize = 16 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -131,34 +151,30 @@ mod tests {
     }
 
     #[test]
-    fn small_writes_are_sent_together() {
+    fn small_frames_wait_and_a_whole_record_is_not_copied() {
         on_a_reactor(async || {
             let (mut socket, mut theirs) = pair();
             socket_is_ready(&socket).await;
             let mut output = Output::default();
             let cx = &mut Context::from_waker(Waker::noop());
-            let mut write = |output: &mut Output, bytes: &[u8]| {
-                let slices = [&b"head"[..], bytes].map(IoSlice::new);
-                match output.write(cx, &mut socket, &slices) {
-                    Poll::Ready(Ok(count)) => count,
-                    other => panic!("{other:?}"),
-                }
-            };
             for _ in 0..10 {
-                assert_eq!(write(&mut output, &[1; 1000]), 1004);
+                output.put_data(1, Bytes::from(vec![1; 1000]), false);
             }
             assert!(received(&mut theirs).is_empty());
-            assert!(!output.is_empty());
-            // So much that a record is whole.
-            assert_eq!(write(&mut output, &[2; 10_000]), RECORD - 10_040);
-            assert_eq!(received(&mut theirs).len(), RECORD);
-            assert!(output.is_empty());
-            // A whole record waits for nothing.
-            assert_eq!(write(&mut output, &[3; RECORD]), RECORD + 4);
-            assert_eq!(received(&mut theirs).len(), RECORD + 4);
-            assert_eq!(write(&mut output, b"a little"), 12);
+            assert!(!output.is_empty() && !output.is_enough());
+            output.put_data(3, Bytes::from(vec![2; 10_000]), true);
+            assert!(output.is_enough());
+            let whole = Bytes::from(vec![3; RECORD - HEAD]);
+            output.put_data(5, whole.clone(), false);
+            assert_eq!(output.tail.as_ptr(), whole.as_ptr());
+            assert_eq!(output.waiting(), 10 * 1009 + 10_009 + RECORD);
             assert!(output.send(cx, &mut socket).is_ready());
-            assert_eq!(received(&mut theirs), b"heada little");
+            let got = received(&mut theirs);
+            assert_eq!(got.len(), 10 * 1009 + 10_009 + RECORD);
+            assert!(got.ends_with(&whole));
+            let third = FrameHead::of(&got[10 * 1009..]).unwrap();
+            assert_eq!((third.length, third.stream), (10_000, 3));
+            assert!(third.has(END_STREAM));
             assert!(output.is_empty());
             assert_eq!(output.bytes.capacity(), 0);
         });
@@ -173,27 +189,27 @@ mod tests {
             let mut number = 0_u32;
             let mut stops = 0;
             while stops < 50 {
-                // Of all sizes: those that are put together, and those that go past.
+                // Of all sizes: those that are put together, those that are not copied, and what comes behind such a one.
                 number = number.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
                 let size = number as usize % (2 * RECORD);
                 let bytes: Vec<u8> = (0..size).map(|at| (at as u32 ^ number) as u8).collect();
-                let mut rest = &bytes[..];
-                while !rest.is_empty() {
-                    let (head, tail) = rest.split_at(rest.len().min(9));
-                    let slices = [head, tail].map(IoSlice::new);
-                    let cx = &mut Context::from_waker(Waker::noop());
-                    match output.write(cx, &mut socket, &slices) {
-                        Poll::Ready(count) => rest = &rest[count.unwrap()..],
-                        Poll::Pending => {
-                            assert!(output.is_blocked());
-                            stops += 1;
-                            got.extend(received(&mut theirs));
-                            // The reactor learns that there is space.
-                            socket_is_ready(&socket).await;
-                        }
-                    }
-                }
+                output.put_data(number >> 1, bytes.clone().into(), false);
+                let head = FrameHead {
+                    length: size,
+                    kind: DATA,
+                    flags: 0,
+                    stream: number >> 1,
+                };
+                sent.extend_from_slice(&head.bytes());
                 sent.extend(bytes);
+                let cx = &mut Context::from_waker(Waker::noop());
+                if output.is_enough() && output.send(cx, &mut socket).is_pending() {
+                    assert!(output.is_blocked());
+                    stops += 1;
+                    got.extend(received(&mut theirs));
+                    // The reactor learns that there is space.
+                    socket_is_ready(&socket).await;
+                }
             }
             while !output.is_empty() {
                 got.extend(received(&mut theirs));
@@ -217,8 +233,7 @@ mod tests {
             drop(theirs);
             let mut output = Output::default();
             let cx = &mut Context::from_waker(Waker::noop());
-            let slices = [IoSlice::new(b"a")];
-            assert!(output.write(cx, &mut socket, &slices).is_ready());
+            output.bytes().push(b'a');
             let sent = output.send(cx, &mut socket);
             let Poll::Ready(Err(error)) = sent else {
                 panic!("{sent:?}");

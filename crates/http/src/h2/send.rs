@@ -2,37 +2,38 @@
 
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use h2::{Reason, SendStream};
 use weir_observe::clock::{self, NEVER};
 
+use super::{
+    frames::{CANCEL, HEAD, INTERNAL_ERROR},
+    output::RECORD,
+    protocol::Protocol,
+};
 use crate::{
     ConnState, Receipt,
-    multiplex::{body::Outgoing, head, slots::Turn},
+    multiplex::{body::Outgoing, slots::Turn},
 };
 
-/// An answer whose head `h2` has.
+/// An answer whose head was sent.
 pub(super) struct Sending<R> {
-    pub(super) stream: SendStream<Bytes>,
     body: Outgoing<R>,
-    /// `h2` has the end of the stream.
+    /// Its end was sent.
     is_over: bool,
     /// When the client is given up that allows no more bytes.
     stuck_by: u64,
 }
 
 impl<R: Receipt> Sending<R> {
-    /// `stream`: the head was sent on it. `is_over`: the head was all.
-    pub(super) fn new(stream: SendStream<Bytes>, body: Outgoing<R>, is_over: bool) -> Sending<R> {
+    /// `is_over`: the head was all.
+    pub(super) fn new(body: Outgoing<R>, is_over: bool) -> Sending<R> {
         Sending {
-            stream,
             body,
             is_over,
             stuck_by: NEVER,
         }
     }
 
-    /// Whether `h2` has all of the answer.
+    /// Whether all of the answer was sent, to the kernel or to what waits for it.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }
@@ -48,54 +49,53 @@ impl<R: Receipt> Sending<R> {
     }
 
     /// Sends one frame, if the client allows it.
-    pub(super) fn send(&mut self, cx: &mut Context<'_>, state: &ConnState) -> Turn {
+    pub(super) fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        (protocol, id): (&mut Protocol, u32),
+        state: &ConnState,
+    ) -> Turn {
+        if protocol.is_reset(id) {
+            return Turn::Closed;
+        }
         if !self.has_something(cx) {
             return Turn::Waits;
         }
         let wanted = self.body.available().min(QUANTUM as u64) as usize;
         if wanted == 0 {
-            return self.finish();
+            return self.finish(protocol, id);
         }
-        self.stream.reserve_capacity(wanted);
-        let mut allowed = self.stream.capacity();
-        while allowed == 0 {
-            match self.stream.poll_capacity(cx) {
-                Poll::Ready(Some(Ok(now))) => allowed = now,
-                Poll::Ready(_) => return Turn::Closed,
-                Poll::Pending => {
-                    if self.stuck_by == NEVER {
-                        self.stuck_by = clock::deadline(state.timeouts.send);
-                    }
-                    return Turn::Waits;
-                }
+        let allowed = protocol.room(id);
+        if allowed == 0 {
+            if self.stuck_by == NEVER {
+                self.stuck_by = clock::deadline(state.timeouts.send);
             }
+            return Turn::Waits;
         }
         self.stuck_by = NEVER;
         let Poll::Ready(data) = self.body.poll_data(cx, allowed.min(wanted)) else {
-            // Other streams may have what was allowed.
-            self.stream.reserve_capacity(0);
             return Turn::Waits;
         };
         if data.is_empty() {
-            return self.finish();
+            return self.finish(protocol, id);
         }
-        let is_last = self.body.is_whole();
-        match self.stream.send_data(data, is_last) {
-            Ok(()) => {
-                self.is_over = is_last;
-                Turn::Sent
-            }
-            Err(_) => Turn::Closed,
-        }
+        self.is_over = self.body.is_whole();
+        protocol.send_data(id, data, self.is_over);
+        Turn::Sent
     }
 
     /// Resets the stream if its client has allowed nothing for too long. Returns whether it did.
-    pub(super) fn gives_up(&mut self, now: u64) -> bool {
+    pub(super) fn gives_up(&mut self, protocol: &mut Protocol, id: u32, now: u64) -> bool {
         let is_stuck = now >= self.stuck_by;
         if is_stuck {
-            self.stream.send_reset(Reason::CANCEL);
+            protocol.reset(id, CANCEL);
         }
         is_stuck
+    }
+
+    /// The client has not held it up.
+    pub(super) fn is_not_stuck(&mut self) {
+        self.stuck_by = NEVER;
     }
 
     /// The kernel has all of the answer.
@@ -104,23 +104,20 @@ impl<R: Receipt> Sending<R> {
     }
 
     /// Shows the end of the body.
-    fn finish(&mut self) -> Turn {
-        let ended = match self.body.end() {
-            Some(Some(fields)) => self.stream.send_trailers(head::trailers(&fields)),
-            Some(None) => self.stream.send_data(Bytes::new(), true),
+    fn finish(&mut self, protocol: &mut Protocol, id: u32) -> Turn {
+        match self.body.end() {
+            Some(Some(fields)) => protocol.send_trailers(id, &fields),
+            Some(None) => protocol.send_data(id, Default::default(), true),
             None => {
-                self.stream.send_reset(Reason::INTERNAL_ERROR);
+                protocol.reset(id, INTERNAL_ERROR);
                 return Turn::Closed;
             }
-        };
-        self.is_over = ended.is_ok();
-        match ended {
-            Ok(()) => Turn::Sent,
-            Err(_) => Turn::Closed,
         }
+        self.is_over = true;
+        Turn::Sent
     }
 }
 
 /// Bytes that a stream sends before others have their turn: with its head, the frame is a whole record of TLS, and every
 /// client takes it.
-const QUANTUM: usize = 16 * 1024 - 9;
+const QUANTUM: usize = RECORD - HEAD;

@@ -5,15 +5,18 @@ use std::{
     task::{Context, Poll},
 };
 
-use bytes::Bytes;
-use h2::{Reason, RecvStream, server::SendResponse};
 use http::StatusCode;
 
-use super::send::Sending;
+use super::{
+    frames::INTERNAL_ERROR,
+    protocol::{Came, Protocol},
+    send::Sending,
+};
 use crate::{
     Answer, ConnState, Fields, Priority, Receipt, RequestState, Steps,
     multiplex::{
-        answer, head,
+        answer,
+        head::AnswerHead,
         slots::{Multiplexed, Turn},
     },
 };
@@ -22,10 +25,9 @@ use crate::{
 pub(super) struct Stream<R> {
     pub(super) id: u32,
     pub(super) request: Rc<RequestState>,
-    pub(super) respond: SendResponse<Bytes>,
-    /// The body of the request, until it is whole.
-    pub(super) body: Option<RecvStream>,
     pub(super) is_head: bool,
+    /// The steps may still ask for more of the body.
+    pub(super) has_body: bool,
     /// The client waits for 100 before it sends the body.
     pub(super) awaits_consent: bool,
     /// Bytes of interim answers that were sent.
@@ -48,7 +50,7 @@ pub(super) enum Polled {
     Waits,
     /// It has something to send.
     Sends,
-    /// All of its answer is with `h2`.
+    /// All of its answer was sent.
     Over,
     /// It is closed.
     Closed,
@@ -56,8 +58,13 @@ pub(super) enum Polled {
 
 impl<R: Receipt> Stream<R> {
     /// Lets the stream do what it can without sending. `is_last` is set if the connection is to take no more requests.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, is_last: &mut bool) -> Polled {
-        if self.is_reset(cx) {
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        protocol: &mut Protocol,
+        is_last: &mut bool,
+    ) -> Polled {
+        if protocol.is_reset(self.id) {
             return Polled::Closed;
         }
         loop {
@@ -73,36 +80,36 @@ impl<R: Receipt> Stream<R> {
                     Poll::Pending => None,
                 },
             };
-            self.send_interim();
+            self.send_interim(protocol);
             if let Some(answer) = polled {
-                if !self.answer(answer, is_last) {
+                if !self.answer(answer, protocol, is_last) {
                     return Polled::Closed;
                 }
                 continue;
             }
-            if !self.request.is_body_wanted() {
+            if !self.request.is_body_wanted() || !self.take_body(protocol) {
                 return Polled::Waits;
-            }
-            match self.poll_body(cx) {
-                Poll::Ready(true) => {}
-                Poll::Ready(false) => return Polled::Closed,
-                Poll::Pending => return Polled::Waits,
             }
         }
     }
 
     /// Sends a frame of the answer, if the client allows it.
-    pub(super) fn send(&mut self, cx: &mut Context<'_>, state: &ConnState) -> Turn {
+    pub(super) fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        protocol: &mut Protocol,
+        state: &ConnState,
+    ) -> Turn {
         match &mut self.stage {
-            Stage::Sending(sending) => sending.send(cx, state),
+            Stage::Sending(sending) => sending.send(cx, (protocol, self.id), state),
             _ => Turn::Waits,
         }
     }
 
     /// Resets the stream if its client has allowed nothing for too long. Returns whether it did.
-    pub(super) fn gives_up(&mut self, now: u64) -> bool {
+    pub(super) fn gives_up(&mut self, protocol: &mut Protocol, now: u64) -> bool {
         match &mut self.stage {
-            Stage::Sending(sending) => sending.gives_up(now),
+            Stage::Sending(sending) => sending.gives_up(protocol, self.id, now),
             _ => false,
         }
     }
@@ -117,82 +124,63 @@ impl<R: Receipt> Stream<R> {
         self.request
     }
 
-    /// How much of the body has come and was not read, bytes.
-    pub(super) fn unread(&mut self) -> usize {
-        let body = self.body.as_mut();
-        body.map_or(0, |body| body.flow_control().used_capacity())
-    }
-
-    /// Whether a side has reset the stream.
-    pub(super) fn is_reset(&mut self, cx: &mut Context<'_>) -> bool {
-        match &mut self.stage {
-            Stage::Sending(sending) => sending.stream.poll_reset(cx).is_ready(),
-            _ => self.respond.poll_reset(cx).is_ready(),
-        }
-    }
-
     /// Begins to send the answer. `is_last` is set if the connection is to take no more requests. False: the stream is closed.
-    pub(super) fn answer(&mut self, answer: Answer<R>, is_last: &mut bool) -> bool {
+    pub(super) fn answer(
+        &mut self,
+        answer: Answer<R>,
+        protocol: &mut Protocol,
+        is_last: &mut bool,
+    ) -> bool {
         let Some(start) = answer::start(answer, self.is_head, &mut self.priority) else {
-            self.respond.send_reset(Reason::INTERNAL_ERROR);
+            protocol.reset(self.id, INTERNAL_ERROR);
             return false;
         };
         *is_last |= start.is_last;
-        if !start.reads_request {
+        if !start.reads_request && self.has_body {
             // Nobody reads the rest of the request's body any more.
-            self.body = None;
+            self.has_body = false;
+            protocol.ignore_body(self.id);
         }
-        let is_over = start.is_bodyless;
-        let Ok(stream) = self.respond.send_response(start.head, is_over) else {
-            return false;
-        };
-        self.stage = Stage::Sending(Sending::new(stream, start.body, is_over));
+        protocol.send_head(self.id, &start.head, start.is_bodyless);
+        start.head.give_back();
+        self.stage = Stage::Sending(Sending::new(start.body, start.is_bodyless));
         true
     }
 
     /// Sends the interim answers that the steps have made.
-    fn send_interim(&mut self) {
+    fn send_interim(&mut self, protocol: &mut Protocol) {
         if let Stage::Steps(_) = self.stage {
             for head in answer::interim(&self.request, &mut self.interim) {
-                let _ = self.respond.send_informational(head);
+                protocol.send_head(self.id, &head, false);
             }
         }
     }
 
-    /// Gives the steps what has come of the body, and the client as much room again. `Ready`: they have something to do;
-    /// false: the stream is closed.
-    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        let Some(body) = &mut self.body else {
-            return Poll::Pending;
-        };
-        let mut has_moved = false;
-        loop {
-            match body.poll_data(cx) {
-                Poll::Ready(Some(Ok(bytes))) => {
-                    // Cannot fail: these bytes were received.
-                    let _ = body.flow_control().release_capacity(bytes.len());
-                    if !bytes.is_empty() {
-                        self.request.push_body(&bytes);
-                        has_moved = true;
-                    }
+    /// Gives the steps what has come of the body, and the client as much room again. Returns whether they have something to do.
+    fn take_body(&mut self, protocol: &mut Protocol) -> bool {
+        if !self.has_body {
+            return false;
+        }
+        match protocol.take_body(self.id) {
+            Came::Data(bytes) => {
+                self.request.give_body(bytes);
+                true
+            }
+            Came::End => {
+                self.request.end_body();
+                self.has_body = false;
+                true
+            }
+            Came::Nothing => {
+                if std::mem::take(&mut self.awaits_consent)
+                    && let Stage::Steps(_) = self.stage
+                {
+                    let head = AnswerHead::new(StatusCode::CONTINUE, Fields::default(), None);
+                    protocol.send_head(self.id, &head, false);
                 }
-                Poll::Ready(Some(Err(_))) => return Poll::Ready(false),
-                Poll::Ready(None) => {
-                    self.request.end_body();
-                    self.body = None;
-                    return Poll::Ready(true);
-                }
-                Poll::Pending if has_moved => return Poll::Ready(true),
-                Poll::Pending => break,
+                false
             }
         }
-        if std::mem::take(&mut self.awaits_consent)
-            && let Stage::Steps(_) = self.stage
-            && let Ok(head) = head::interim(StatusCode::CONTINUE, &Fields::default())
-        {
-            let _ = self.respond.send_informational(head);
-        }
-        Poll::Pending
     }
 }
 

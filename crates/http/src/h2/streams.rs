@@ -1,6 +1,9 @@
-//! The streams of a connection, and what `h2` has of their answers.
+//! The streams of a connection, and those whose answers the kernel has not got completely.
 
-use super::stream::{Polled, Stream};
+use super::{
+    protocol::Protocol,
+    stream::{Polled, Stage, Stream},
+};
 use crate::{
     ConnState, Priority, Receipt,
     multiplex::slots::{Multiplexed, Slots, Turn},
@@ -9,10 +12,8 @@ use crate::{
 /// The streams of a connection.
 pub(super) struct Streams<R> {
     pub(super) slots: Slots<Stream<R>>,
-    /// Those whose answers `h2` has completely.
+    /// Those of whose answers nothing more is to be sent.
     over: Vec<u32>,
-    /// Those of which `h2` has written everything.
-    written: Vec<u32>,
 }
 
 impl<R: Receipt> Streams<R> {
@@ -20,14 +21,13 @@ impl<R: Receipt> Streams<R> {
         Streams {
             slots: Slots::new(),
             over: Vec::new(),
-            written: Vec::new(),
         }
     }
 
     /// Gives up the space of slots: the client sends nothing for a while.
     pub(super) fn rest(&mut self) {
         if self.slots.rest() {
-            (self.over, self.written) = Default::default();
+            self.over = Vec::new();
         }
     }
 
@@ -35,75 +35,63 @@ impl<R: Receipt> Streams<R> {
     pub(super) fn remove(&mut self, slot: u32) -> Option<Box<Stream<R>>> {
         let stream = self.slots.remove(slot)?;
         self.over.retain(|other| *other != slot);
-        self.written.retain(|other| *other != slot);
         Some(stream)
     }
 
     /// Takes all streams out: the connection has ended.
     pub(super) fn clear(&mut self) -> impl Iterator<Item = Box<Stream<R>>> + use<R> {
-        (self.over, self.written) = Default::default();
+        self.over = Vec::new();
         self.slots.clear()
     }
 
-    /// Whether a side has reset the stream.
-    pub(super) fn is_reset(&mut self, slot: u32) -> bool {
-        let is_reset = self.slots.poll(slot, |stream, cx| stream.is_reset(cx));
-        is_reset.unwrap_or(true)
-    }
-
-    /// How much of the requests' bodies has come and was not read, bytes.
-    pub(super) fn unread(&mut self) -> u64 {
-        let streams = self.slots.iter_mut();
-        streams.map(|stream| stream.unread() as u64).sum()
-    }
-
     /// Polls a stream. `is_last` is set if its answer is the connection's last.
-    pub(super) fn poll(&mut self, slot: u32, now: u64, is_last: &mut bool) -> Polled {
+    pub(super) fn poll(
+        &mut self,
+        slot: u32,
+        now: u64,
+        protocol: &mut Protocol,
+        is_last: &mut bool,
+    ) -> Polled {
         let polled = self
             .slots
-            .poll(slot, |stream, cx| match stream.gives_up(now) {
+            .poll(slot, |stream, cx| match stream.gives_up(protocol, now) {
                 true => Polled::Closed,
-                false => stream.poll(cx, is_last),
+                false => stream.poll(cx, protocol, is_last),
             });
         polled.unwrap_or(Polled::Waits)
     }
 
-    /// `h2` has all of the stream's answer.
+    /// Nothing more of the stream's answer is to be sent.
     pub(super) fn is_over(&mut self, slot: u32) {
         if !self.over.contains(&slot) {
             self.over.push(slot);
         }
     }
 
-    /// `h2` has written all that it had.
-    pub(super) fn all_is_written(&mut self) {
-        self.written.append(&mut self.over);
+    /// Takes the streams of whose answers the kernel has everything, if it has everything. The list may be given back, so that it
+    /// need not grow again.
+    pub(super) fn take_over(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.over)
     }
 
-    /// Takes the streams whose answers `h2` has written. The list may be given back, so that it need not grow again.
-    pub(super) fn take_written(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.written)
-    }
-
-    pub(super) fn give_back_written(&mut self, mut list: Vec<u32>) {
+    pub(super) fn give_back_over(&mut self, mut list: Vec<u32>) {
         if !self.slots.is_empty() {
             list.clear();
-            self.written = list;
+            self.over = list;
         }
     }
 
-    /// Lets the stream send a frame whose turn it is. Returns it, and what it did; `None`: none can send now. `run`: the
-    /// stream that has sent last, and how many frames `h2` still has of it: while these are several, others wait, because
-    /// `h2` sends its streams in turns.
-    pub(super) fn send_next(&mut self, state: &ConnState, run: (u32, u32)) -> Option<(u32, Turn)> {
+    /// Lets the stream send a frame whose turn it is. Returns it, and what it did; `None`: none can send now.
+    pub(super) fn send_next(
+        &mut self,
+        protocol: &mut Protocol,
+        state: &ConnState,
+    ) -> Option<(u32, Turn)> {
         loop {
             let slot = self.slots.next_to_send()?;
-            if run.1 > 1 && run.0 != slot {
-                return None;
-            }
             let mut is_over = false;
             let turn = self.slots.send(slot, |stream, cx| {
-                let turn = stream.send(cx, state);
+                let turn = stream.send(cx, protocol, state);
                 is_over = stream.is_over();
                 turn
             });
@@ -112,6 +100,24 @@ impl<R: Receipt> Streams<R> {
             }
             if turn != Turn::Waits {
                 return Some((slot, turn));
+            }
+        }
+    }
+
+    /// The client allows more on the whole connection: all that send go on. More urgent ones may take all of it, so those that only
+    /// waited for that have waited for nothing.
+    pub(super) fn all_send(&mut self, protocol: &Protocol) {
+        let sending = |(slot, stream): (u32, &Stream<R>)| {
+            matches!(stream.stage, Stage::Sending(_)).then_some(slot)
+        };
+        let slots: Vec<u32> = self.slots.iter().filter_map(sending).collect();
+        for slot in slots {
+            self.slots.wake(slot);
+            if let Some(stream) = self.slots.get(slot)
+                && let Stage::Sending(sending) = &mut stream.stage
+                && protocol.may_send(stream.id)
+            {
+                sending.is_not_stuck();
             }
         }
     }

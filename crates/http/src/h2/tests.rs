@@ -36,18 +36,7 @@ impl Front for Keeping {
     }
 }
 
-const LIMITS: Limits = Limits {
-    head: 8192,
-    fields: 100,
-    streams: 100,
-    resets: 100,
-    pings: 100,
-    settings: 100,
-    small_frames: 1000,
-    stream_window: 1 << 20,
-    window: 4 << 20,
-    ping: Duration::ZERO,
-};
+const LIMITS: Limits = Limits::of_checks();
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -159,7 +148,7 @@ fn a_flood_of_small_frames_leaves_the_reactor_to_others() {
             assert!(theirs.read_buf(&mut answers).await.unwrap() > 0);
         }
         assert!(
-            count.get() > FRAMES as u32 / wire::TURN_FRAMES / 2,
+            count.get() > FRAMES as u32 / protocol::TURN_FRAMES / 2,
             "others had {} turns",
             count.get()
         );

@@ -8,8 +8,7 @@ use super::frames::{
     MISSING_SETTINGS, PRIORITY_UPDATE, PRIORITY_UPDATE_PUSH, PUSH_PROMISE, Piece, SETTINGS,
     SETTINGS_ERROR, STREAM_CREATION_ERROR, Wrong, is_of_http2, varint,
 };
-use super::qpack;
-use crate::Priority;
+use crate::{Priority, multiplex::literals::integer};
 
 /// What all of these streams of a connection have said.
 #[derive(Debug, Default)]
@@ -279,7 +278,7 @@ fn decoder(begun: &mut Vec<u8>, events: &mut Vec<Event>) -> Result<(), Wrong> {
             return wrong;
         }
         let mut after = rest;
-        if qpack::integer(&mut after, 6).is_err() {
+        if integer(&mut after, 6).is_err() {
             if rest.len() > MOST_INSTRUCTION {
                 return wrong;
             }

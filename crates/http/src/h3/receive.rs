@@ -5,17 +5,13 @@ use quinn_proto::{Connection, ReadError, StreamId};
 
 use super::{
     frames::{
-        CANCEL_PUSH, DATA, DECOMPRESSION_FAILED, FRAME_ERROR, FRAME_UNEXPECTED, Frames, GOAWAY,
-        HEADERS, MAX_PUSH_ID, MESSAGE_ERROR, PRIORITY_UPDATE, PRIORITY_UPDATE_PUSH, PUSH_PROMISE,
-        Piece, REQUEST_INCOMPLETE, SETTINGS, Wrong, is_of_http2,
+        CANCEL_PUSH, DATA, FRAME_ERROR, FRAME_UNEXPECTED, Frames, GOAWAY, HEADERS, MAX_PUSH_ID,
+        MESSAGE_ERROR, PRIORITY_UPDATE, PRIORITY_UPDATE_PUSH, PUSH_PROMISE, Piece,
+        REQUEST_INCOMPLETE, SETTINGS, Wrong, is_of_http2,
     },
     head,
-    qpack::{self, Most},
 };
-use crate::multiplex::{
-    head::{Refused, TARGET_TOO_LONG, TOO_LARGE},
-    limits::SMALL_DATA,
-};
+use crate::multiplex::limits::SMALL_DATA;
 
 /// The client's side of a stream.
 #[derive(Debug)]
@@ -69,8 +65,8 @@ pub(super) enum Failed {
     Stream(u64),
     /// The connection cannot go on.
     Connection(Wrong),
-    /// The head is larger than allowed.
-    Refused(Refused),
+    /// The head, which begins with these bytes, is larger than allowed.
+    TooLarge(Vec<u8>),
 }
 
 impl Receiving {
@@ -114,7 +110,7 @@ impl Receiving {
         &mut self,
         quic: &mut Connection,
         id: StreamId,
-        most: Most,
+        most: u64,
     ) -> Result<Got, Failed> {
         loop {
             if let Some(got) = self.next(most)? {
@@ -140,7 +136,7 @@ impl Receiving {
     }
 
     /// What is next in the pending bytes; `None`: all of them are used.
-    fn next(&mut self, most: Most) -> Result<Option<Got>, Failed> {
+    fn next(&mut self, most: u64) -> Result<Option<Got>, Failed> {
         while !self.pending.is_empty() {
             if let Some(got) = self.take(most)? {
                 return Ok(Some(got));
@@ -151,7 +147,7 @@ impl Receiving {
 
     /// Takes bytes as if QUIC had them. Everything before them was used.
     #[cfg(any(test, feature = "checks"))]
-    pub(super) fn feed(&mut self, bytes: Bytes, most: Most) -> Result<Option<Got>, Failed> {
+    pub(super) fn feed(&mut self, bytes: Bytes, most: u64) -> Result<Option<Got>, Failed> {
         if !bytes.is_empty() {
             self.pending = bytes;
         }
@@ -188,7 +184,7 @@ impl Receiving {
     }
 
     /// Uses a piece of the pending bytes.
-    fn take(&mut self, most: Most) -> Result<Option<Got>, Failed> {
+    fn take(&mut self, most: u64) -> Result<Option<Got>, Failed> {
         match self.frames.next(&mut self.pending) {
             None => {}
             Some(Piece::Begin { kind, length }) => {
@@ -205,8 +201,9 @@ impl Receiving {
                 }
                 HEADERS => {
                     self.head.extend_from_slice(&more);
-                    if self.is_too_large && self.head.len() as u64 >= most.bytes {
-                        return Err(too_large(&std::mem::take(&mut self.head), most));
+                    if self.is_too_large && self.head.len() as u64 >= most {
+                        self.head.truncate(most as usize);
+                        return Err(Failed::TooLarge(std::mem::take(&mut self.head)));
                     }
                 }
                 _ => {}
@@ -222,13 +219,12 @@ impl Receiving {
             return Ok(Some(Got::Head(head)));
         }
         self.part = Part::Behind;
-        let fields = decode(&head, most)?;
-        head::check_trailers(&fields).map_err(|_| Failed::Stream(MESSAGE_ERROR))?;
+        head::read_trailers(&head)?;
         Ok(None)
     }
 
     /// A frame begins.
-    fn begin(&mut self, kind: u64, length: u64, most: Most) -> Result<(), Failed> {
+    fn begin(&mut self, kind: u64, length: u64, most: u64) -> Result<(), Failed> {
         let unexpected = |why| {
             Err(Failed::Connection(Wrong {
                 code: FRAME_UNEXPECTED,
@@ -242,10 +238,10 @@ impl Receiving {
             }
             (DATA, _) => unexpected("DATA without a head before it, or behind the end"),
             (HEADERS, Part::Head) => {
-                self.is_too_large = length > most.bytes;
+                self.is_too_large = length > most;
                 Ok(())
             }
-            (HEADERS, Part::Body) if length > most.bytes => Err(Failed::Refused(TOO_LARGE)),
+            (HEADERS, Part::Body) if length > most => Err(Failed::TooLarge(Vec::new())),
             (HEADERS, Part::Body) => {
                 self.part = Part::Trailers;
                 Ok(())
@@ -301,26 +297,6 @@ impl Receiving {
             let _ = quic.recv_stream(id).stop(code);
         }
     }
-}
-
-/// What is too large of a head that begins with these bytes.
-fn too_large(begin: &[u8], most: Most) -> Failed {
-    Failed::Refused(match qpack::decode(begin, most) {
-        Err(qpack::Wrong::TargetTooLong) => TARGET_TOO_LONG,
-        _ => TOO_LARGE,
-    })
-}
-
-/// Reads a block of fields.
-pub(super) fn decode(block: &[u8], most: Most) -> Result<Vec<qpack::Field>, Failed> {
-    qpack::decode(block, most).map_err(|wrong| match wrong {
-        qpack::Wrong::TooLarge => Failed::Refused(TOO_LARGE),
-        qpack::Wrong::TargetTooLong => Failed::Refused(TARGET_TOO_LONG),
-        qpack::Wrong::Malformed => Failed::Connection(Wrong {
-            code: DECOMPRESSION_FAILED,
-            why: "a head cannot be decompressed",
-        }),
-    })
 }
 
 /// The next bytes of a stream; `None` at its end.

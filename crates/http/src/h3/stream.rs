@@ -11,7 +11,6 @@ use quinn_proto::{Connection, StreamId};
 use super::{
     frames::{NO_ERROR, REQUEST_CANCELLED, Wrong},
     head,
-    qpack::Most,
     receive::{Failed, Got, Receiving},
     send::{Flushed, Out, Sending, reset},
 };
@@ -19,7 +18,7 @@ use crate::{
     Answer, ConnState, Fields, Priority, Receipt, RequestState, Steps,
     multiplex::{
         answer,
-        head::{Refused, interim, response},
+        head::AnswerHead,
         slots::{Multiplexed, Turn},
     },
 };
@@ -65,8 +64,8 @@ pub(super) enum Polled {
     Closed(u64),
     /// The head has come.
     Head(Vec<u8>),
-    /// The head is larger than allowed.
-    Refused(Refused),
+    /// The head, which begins with these bytes, is larger than allowed.
+    TooLarge(Vec<u8>),
     /// The connection cannot go on.
     Wrong(Wrong),
 }
@@ -92,7 +91,7 @@ impl<R: Receipt> Stream<R> {
         &mut self,
         cx: &mut Context<'_>,
         quic: &mut Connection,
-        most: Most,
+        most: u64,
         is_last: &mut bool,
     ) -> Polled {
         if self.is_reset(quic) {
@@ -202,6 +201,7 @@ impl<R: Receipt> Stream<R> {
         }
         self.set_priority(quic);
         self.out.push(head::encode(&start.head));
+        start.head.give_back();
         self.stage = Stage::Sending(Sending::new(start.body));
         true
     }
@@ -209,9 +209,8 @@ impl<R: Receipt> Stream<R> {
     /// Answers a head that was refused, and ends the stream.
     pub(super) fn refuse(&mut self, status: StatusCode, quic: &mut Connection) -> Polled {
         self.receiving.stop(quic, self.id, NO_ERROR);
-        if let Ok(head) = response(status, &Fields::default(), Some(0)) {
-            self.out.push(head::encode(&head));
-        }
+        let head = AnswerHead::new(status, Fields::default(), Some(0));
+        self.out.push(head::encode(&head));
         self.stage = Stage::Refused;
         self.flush_refused(quic)
     }
@@ -245,7 +244,7 @@ impl<R: Receipt> Stream<R> {
     }
 
     /// Gives the steps what has come of the body, and the client as much room again. `Ready`: they have something to do.
-    fn poll_body(&mut self, quic: &mut Connection, most: Most) -> Poll<Result<(), Failed>> {
+    fn poll_body(&mut self, quic: &mut Connection, most: u64) -> Poll<Result<(), Failed>> {
         let mut moved = 0;
         while moved < MOST_AT_ONCE {
             match self.receiving.poll(quic, self.id, most) {
@@ -260,7 +259,7 @@ impl<R: Receipt> Stream<R> {
                     return Poll::Ready(Ok(()));
                 }
                 Ok(Got::Waits | Got::Head(_)) => break,
-                Err(Failed::Refused(_)) => {
+                Err(Failed::TooLarge(_)) => {
                     return Poll::Ready(Err(Failed::Stream(super::frames::EXCESSIVE_LOAD)));
                 }
                 Err(failed) => return Poll::Ready(Err(failed)),
@@ -271,8 +270,8 @@ impl<R: Receipt> Stream<R> {
         }
         if std::mem::take(&mut self.awaits_consent)
             && let Stage::Steps(_) = self.stage
-            && let Ok(head) = interim(StatusCode::CONTINUE, &Fields::default())
         {
+            let head = AnswerHead::new(StatusCode::CONTINUE, Fields::default(), None);
             self.out.push(head::encode(&head));
             self.out.flush(quic, self.id);
         }
@@ -304,7 +303,7 @@ impl From<Failed> for Polled {
             Failed::Reset => Polled::Reset,
             Failed::Stream(code) => Polled::Closed(code),
             Failed::Connection(wrong) => Polled::Wrong(wrong),
-            Failed::Refused(refused) => Polled::Refused(refused),
+            Failed::TooLarge(begin) => Polled::TooLarge(begin),
         }
     }
 }

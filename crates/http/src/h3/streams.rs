@@ -7,7 +7,6 @@ use weir_observe::clock::NEVER;
 
 use super::{
     frames::REQUEST_CANCELLED,
-    qpack::Most,
     stream::{Polled, Stage, Stream},
 };
 use crate::{
@@ -109,7 +108,7 @@ impl<R: Receipt> Streams<R> {
     pub(super) fn poll(
         &mut self,
         slot: u32,
-        (now, most): (u64, Most),
+        (now, most): (u64, u64),
         quic: &mut Connection,
         is_last: &mut bool,
     ) -> Polled {

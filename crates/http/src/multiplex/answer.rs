@@ -1,14 +1,14 @@
 //! How an answer begins on a stream: its final head, and interim ones before it.
 
-use http::{Response, StatusCode};
+use http::StatusCode;
 use weir_http1::Name;
 
-use super::{body::Outgoing, head};
+use super::{body::Outgoing, head::AnswerHead};
 use crate::{Answer, Body, Priority, Receipt, RequestState, request::MAX_INTERIM};
 
 /// The begin of an answer.
 pub(crate) struct Start<R> {
-    pub(crate) head: Response<()>,
+    pub(crate) head: AnswerHead,
     /// The head is all that is sent.
     pub(crate) is_bodyless: bool,
     pub(crate) body: Outgoing<R>,
@@ -50,12 +50,13 @@ pub(crate) fn start<R: Receipt>(
         _ => length,
     };
     let is_bodyless = is_head || is_without || length == Some(0);
+    // A script that says `Connection: close` means a connection of its own. So does a request whose body was left.
+    let is_last = !keep && !headers.has(Name::Connection);
     Some(Start {
-        head: head::response(status, &headers, said).ok()?,
+        head: AnswerHead::new(status, headers, said),
         is_bodyless,
         reads_request: matches!(body, Body::Stream(_)),
-        // A script that says `Connection: close` means a connection of its own. So does a request whose body was left.
-        is_last: !keep && !headers.has(Name::Connection),
+        is_last,
         body: Outgoing::new(body, length, is_bodyless, receipt),
     })
 }
@@ -65,12 +66,10 @@ pub(crate) fn start<R: Receipt>(
 pub(crate) fn interim(
     request: &RequestState,
     sent: &mut usize,
-) -> impl Iterator<Item = Response<()>> {
+) -> impl Iterator<Item = AnswerHead> {
     request.take_interim().into_iter().filter_map(|interim| {
         *sent += interim.fields.lines().len();
         let is_sent = interim.status != StatusCode::CONTINUE && *sent <= MAX_INTERIM;
-        // One that is too large for a map is left out, as a proxy may.
-        let head = is_sent.then(|| head::interim(interim.status, &interim.fields));
-        head?.ok()
+        is_sent.then(|| AnswerHead::new(interim.status, interim.fields, None))
     })
 }

@@ -53,8 +53,7 @@ impl FileRead {
         most: usize,
     ) -> Poll<io::Result<Bytes>> {
         let most = self.len.min(most as u64);
-        let mut buffer = Vec::with_capacity(most as usize + APART);
-        buffer.resize(most as usize, 0);
+        let mut buffer = vec![0; most as usize];
         loop {
             if let Some(populating) = &mut self.populating {
                 let _ = ready!(Pin::new(populating).poll(cx));
@@ -90,11 +89,6 @@ impl FileRead {
         }
     }
 }
-
-/// How much more space a frame gets than it needs, bytes. `h2` has a buffer of 16 KB for each connection and uses the beginning
-/// of it. Would frames get blocks of the same size from the allocator, these buffers would be blocks of earlier frames, and
-/// all of their pages in memory.
-const APART: usize = 512;
 
 /// How much is read from the disk at once, bytes.
 const AHEAD: u64 = 1 << 20;

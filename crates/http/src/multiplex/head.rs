@@ -1,16 +1,12 @@
-//! Heads: of requests as the exchange gets them, and of answers as `h2` sends them.
+//! Heads: of requests as the exchange gets them, and the fields of answers as they are sent.
 
-use std::sync::LazyLock;
+use std::{ops::Range, sync::LazyLock};
 
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version,
-    header::{self, MaxSizeReached},
-    request,
-};
+use http::{Method, StatusCode, Version, uri::PathAndQuery};
 use weir_http1::Name;
 
 use super::Limits;
-use crate::{Fields, Head, Target, date, h1::target::spelled};
+use crate::{Fields, Head, Target, buffers, date, h1::target::spelled};
 
 /// Why a head does not become a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,122 +17,352 @@ pub(crate) struct Refused {
     pub(crate) why: &'static str,
 }
 
-/// The head of a request. Pseudo-header fields and names were checked before (RFC 9113 §8.2, §8.3; RFC 9114 §4.2, §4.3).
-pub(crate) fn request(
-    parts: request::Parts,
-    version: Version,
-    limits: &Limits,
-) -> Result<Box<Head>, Refused> {
-    let uri = parts.uri.into_parts();
-    let path = uri
-        .path_and_query
-        .as_ref()
-        .map_or("*", |path| path.as_str());
-    let lines = parts.headers.iter();
-    let size = lines.map(|(name, value)| name.as_str().len() + value.len() + LINE);
-    let size: usize = size.sum::<usize>() + path.len() + parts.method.as_str().len();
-    let most = limits.head as usize;
-    if path.len() + parts.method.as_str().len() > most {
-        return Err(TARGET_TOO_LONG);
-    }
-    if size > most || parts.headers.len() > limits.fields as usize {
-        return Err(TOO_LARGE);
-    }
-    let is_path = path.starts_with('/');
-    if !is_path && path != "*" {
-        return Err(BAD_PATH);
-    }
-    let spelled = spelled(path.as_bytes()).ok_or(TARGET_TOO_LONG)?;
-    let mut head = Head::spare();
-    head.method = parts.method;
-    head.version = version;
-    head.fields.begin(path.as_bytes());
-    head.target = match is_path && head.method != Method::CONNECT {
-        true => Target::received(0..path.len(), spelled.text, spelled.path),
-        false => Target::received(0..0, Some("*".into()), 1),
-    };
-    if let Some(authority) = &uri.authority {
-        head.fields.push(b"host", authority.as_str().as_bytes());
-    }
-    let authority = uri.authority.as_ref().map(|authority| authority.as_str());
-    let mut cookies = Vec::new();
-    for (name, value) in &parts.headers {
-        let value = value.as_bytes();
-        if *name == header::COOKIE {
-            // Clients may divide them (RFC 9113 §8.2.3).
-            if !cookies.is_empty() {
-                cookies.extend_from_slice(b"; ");
-            }
-            cookies.extend_from_slice(value);
-            continue;
-        }
-        // Another host than that of the target is refused by the exchange: a request has one host.
-        let is_said = |said: &str| said.as_bytes().eq_ignore_ascii_case(value);
-        if *name != header::HOST || !authority.is_some_and(is_said) {
-            head.fields.push(name.as_str().as_bytes(), value);
-        }
-    }
-    if !cookies.is_empty() {
-        head.fields.push(b"cookie", &cookies);
-    }
-    Ok(head)
+/// What is wrong with a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// The stream is reset (RFC 9113 §8.1.1, RFC 9114 §4.1.2).
+    Malformed,
+    /// It is answered.
+    Refused(Refused),
 }
 
-/// The head of an answer. `length`: that of its body, if the head says it.
-///
-/// # Errors
-///
-/// It has more fields than a map takes.
-pub(crate) fn response(
-    status: StatusCode,
-    fields: &Fields,
+/// The head of a request, with the length of its body if it says that.
+pub(crate) type Whole = (Box<Head>, Option<u64>);
+
+/// The head of a request that is being decompressed, field by field (RFC 9113 §8.2, §8.3; RFC 9114 §4.2, §4.3). What is beyond the
+/// limits is not kept.
+pub(crate) struct Building<'l> {
+    limits: &'l Limits,
+    head: Box<Head>,
+    /// The values of the pseudo-header fields, and behind them the cookies.
+    text: Vec<u8>,
+    method: Option<Method>,
+    authority: Option<Range<usize>>,
+    path: Option<Range<usize>>,
+    has_scheme: bool,
+    /// Where the cookies begin, once the first field that is no pseudo-header field has come.
+    cookies: Option<usize>,
     length: Option<u64>,
-) -> Result<Response<()>, MaxSizeReached> {
-    let mut head = Response::new(());
-    *head.status_mut() = status;
-    let headers = head.headers_mut();
-    headers.reserve(USUAL_FIELDS);
-    put(headers, fields, length.is_some())?;
-    if let Some(length) = length {
-        headers.try_insert(header::CONTENT_LENGTH, length.into())?;
+    size: usize,
+    count: u32,
+    unfit: Option<Unfit>,
+}
+
+impl<'l> Building<'l> {
+    pub(crate) fn new(version: Version, limits: &'l Limits) -> Building<'l> {
+        let mut head = Head::spare();
+        head.version = version;
+        Building {
+            limits,
+            head,
+            text: buffers::output(),
+            method: None,
+            authority: None,
+            path: None,
+            has_scheme: false,
+            cookies: None,
+            length: None,
+            size: 0,
+            count: 0,
+            unfit: None,
+        }
     }
-    if !fields.has(Name::Date) {
-        headers.try_insert(header::DATE, date::value())?;
+
+    /// Takes the next field.
+    pub(crate) fn field(&mut self, name: &[u8], value: &[u8]) {
+        if self.unfit.is_none()
+            && let Err(unfit) = self.take(name, value)
+        {
+            self.unfit = Some(unfit);
+        }
     }
-    Ok(head)
+
+    /// All fields have come.
+    pub(crate) fn finish(mut self) -> Result<Whole, Unfit> {
+        let whole = match self.unfit {
+            Some(unfit) => Err(unfit),
+            None => self.close(),
+        };
+        buffers::give_back(std::mem::take(&mut self.text));
+        match whole {
+            Ok(()) => Ok((self.head, self.length)),
+            Err(unfit) => {
+                self.head.give_back();
+                Err(unfit)
+            }
+        }
+    }
+
+    fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), Unfit> {
+        let is_pseudo = name.first() == Some(&b':');
+        self.size += match is_pseudo {
+            true => value.len(),
+            false => name.len() + value.len() + LINE,
+        };
+        self.count += u32::from(!is_pseudo);
+        // Its target alone is too much.
+        if name == b":path" && value.len() > self.limits.head as usize {
+            return Err(Unfit::Refused(TARGET_TOO_LONG));
+        }
+        if self.size > self.limits.head as usize || self.count > self.limits.fields {
+            return Err(Unfit::Refused(TOO_LARGE));
+        }
+        if is_pseudo {
+            return self.take_pseudo(name, value);
+        }
+        let known = check(name, value)?;
+        if self.cookies.is_none() {
+            self.begin()?;
+        }
+        match known {
+            Some(Name::Cookie) => {
+                // Clients may divide them (RFC 9113 §8.2.3).
+                if self.cookies != Some(self.text.len()) {
+                    self.text.extend_from_slice(b"; ");
+                }
+                self.text.extend_from_slice(value);
+                return Ok(());
+            }
+            Some(Name::ContentLength) => {
+                let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+                let length = std::str::from_utf8(value).ok().filter(|_| is_number);
+                let length = length.and_then(|text| text.parse().ok());
+                if length.is_none() || self.length.is_some() {
+                    return Err(Unfit::Malformed);
+                }
+                self.length = length;
+            }
+            // Another host than that of the target is refused by the exchange: a request has one host.
+            Some(Name::Host)
+                if self.authority.is_some() && self.authority().eq_ignore_ascii_case(value) =>
+            {
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.head.fields.push(name, value);
+        Ok(())
+    }
+
+    fn take_pseudo(&mut self, name: &[u8], value: &[u8]) -> Result<(), Unfit> {
+        if self.cookies.is_some() {
+            return Err(Unfit::Malformed);
+        }
+        let text = &mut self.text;
+        let mut keep = || {
+            let at = text.len();
+            text.extend_from_slice(value);
+            Some(at..text.len())
+        };
+        let is_second = match name {
+            b":method" => {
+                let method = Method::from_bytes(value).map_err(|_| Unfit::Malformed)?;
+                self.method.replace(method).is_some()
+            }
+            b":scheme" => {
+                http::uri::Scheme::try_from(value).map_err(|_| Unfit::Malformed)?;
+                std::mem::replace(&mut self.has_scheme, true)
+            }
+            b":authority" => std::mem::replace(&mut self.authority, keep()).is_some(),
+            b":path" => std::mem::replace(&mut self.path, keep()).is_some(),
+            _ => true,
+        };
+        match is_second {
+            true => Err(Unfit::Malformed),
+            false => Ok(()),
+        }
+    }
+
+    fn authority(&self) -> &[u8] {
+        self.authority
+            .as_ref()
+            .map_or(&[], |range| &self.text[range.clone()])
+    }
+
+    /// All pseudo-header fields have come.
+    fn begin(&mut self) -> Result<(), Unfit> {
+        let method = self.method.take().ok_or(Unfit::Malformed)?;
+        if self.authority().is_empty() {
+            self.authority = None;
+        }
+        // User names do not belong there. The exchange looks at the host.
+        let is_host = |byte: &u8| byte.is_ascii_graphic() && *byte != b'@';
+        if !self.authority().iter().all(is_host) {
+            return Err(Unfit::Malformed);
+        }
+        if method == Method::CONNECT {
+            if self.has_scheme || self.path.is_some() || self.authority.is_none() {
+                return Err(Unfit::Malformed);
+            }
+            set_star(&mut self.head);
+        } else {
+            let path = self.path.clone().filter(|_| self.has_scheme);
+            let path = &self.text[path.ok_or(Unfit::Malformed)?];
+            set_target(&mut self.head, path)?;
+        }
+        self.head.method = method;
+        self.cookies = Some(self.text.len());
+        if let Some(authority) = &self.authority {
+            let host = &self.text[authority.clone()];
+            self.head.fields.push(b"host", host);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Unfit> {
+        if self.cookies.is_none() {
+            self.begin()?;
+        }
+        let is_hostless = !self.head.fields.has(Name::Host);
+        if self.head.version == Version::HTTP_3 && is_hostless {
+            return Err(Unfit::Malformed);
+        }
+        let cookies = &self.text[self.cookies.unwrap_or_default()..];
+        if !cookies.is_empty() {
+            self.head.fields.push(b"cookie", cookies);
+        }
+        Ok(())
+    }
 }
 
-/// The head of an interim answer.
-///
-/// # Errors
-///
-/// As [`response`].
-pub(crate) fn interim(status: StatusCode, fields: &Fields) -> Result<Response<()>, MaxSizeReached> {
-    let mut head = Response::new(());
-    *head.status_mut() = status;
-    put(head.headers_mut(), fields, true)?;
-    Ok(head)
+/// Begins the head with its target.
+fn set_target(head: &mut Head, path: &[u8]) -> Result<(), Unfit> {
+    if path == b"*" {
+        set_star(head);
+        return Ok(());
+    }
+    let mut spelling = spelled(path).ok_or(Unfit::Refused(TARGET_TOO_LONG))?;
+    let uri;
+    let mut path = path;
+    if spelling.text.is_some() {
+        // It has a fragment, which is left out, or what no URI has.
+        uri = PathAndQuery::try_from(path).map_err(|_| Unfit::Malformed)?;
+        if !path.starts_with(b"/") {
+            return Err(Unfit::Malformed);
+        }
+        path = uri.as_str().as_bytes();
+        spelling = spelled(path).ok_or(Unfit::Refused(TARGET_TOO_LONG))?;
+    }
+    head.fields.begin(path);
+    head.target = Target::received(0..path.len(), spelling.text, spelling.path);
+    Ok(())
 }
 
-/// Fields behind a body.
-pub(crate) fn trailers(fields: &Fields) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    // Without those that a map does not take: the body is whole without them.
-    let _ = put(&mut headers, fields, true);
-    headers
+/// Begins the head of a request without a path.
+fn set_star(head: &mut Head) {
+    head.fields.begin(b"*");
+    head.target = Target::received(0..0, Some("*".into()), 1);
 }
 
-/// Adds the fields that are not about the connection (RFC 9113 §8.2.2).
-///
-/// A map takes a limited number of names, fewer if they were chosen so that their hashes are equal.
-fn put(
-    headers: &mut HeaderMap,
+/// Whether a field may stand in a head or behind a body. Returns its name if it is a well-known one.
+pub(crate) fn check(name: &[u8], value: &[u8]) -> Result<Option<Name>, Unfit> {
+    let is_lower = |byte: &u8| NAME_BYTES[usize::from(*byte)];
+    let is_padded = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let is_valid = !name.is_empty()
+        && name.len() <= usize::from(u16::MAX)
+        && name.iter().all(is_lower)
+        && value.iter().all(is_in_value)
+        && !is_padded(value.first())
+        && !is_padded(value.last());
+    let known = Name::of(name);
+    let is_wrong = match known {
+        // They are about a connection of HTTP/1 (RFC 9113 §8.2.2).
+        Some(
+            Name::Connection
+            | Name::KeepAlive
+            | Name::ProxyConnection
+            | Name::TransferEncoding
+            | Name::Upgrade,
+        ) => true,
+        Some(Name::Te) => value != b"trailers",
+        _ => false,
+    };
+    match is_valid && !is_wrong {
+        true => Ok(known),
+        false => Err(Unfit::Malformed),
+    }
+}
+
+/// Whether a value may have this byte (RFC 9110 §5.5).
+fn is_in_value(byte: &u8) -> bool {
+    matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
+}
+
+/// The bytes that names have: those of tokens (RFC 9110 §5.6.2), but no capitals.
+static NAME_BYTES: [bool; 256] = {
+    let mut bytes = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let is = byte as u8;
+        bytes[byte] = is.is_ascii_lowercase()
+            || is.is_ascii_digit()
+            || matches!(
+                is,
+                b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+            );
+        byte += 1;
+    }
+    bytes
+};
+
+/// The head of an answer.
+#[derive(Debug)]
+pub(crate) struct AnswerHead {
+    pub(crate) status: StatusCode,
+    fields: Fields,
+    /// The length of its body, if the head says it.
+    length: Option<u64>,
+}
+
+impl AnswerHead {
+    /// Of a final answer.
+    pub(crate) fn new(status: StatusCode, fields: Fields, length: Option<u64>) -> AnswerHead {
+        AnswerHead {
+            status,
+            fields,
+            length,
+        }
+    }
+
+    /// Gives all fields, with names in lower case, the well-known one beside them.
+    pub(crate) fn each(&self, mut put: impl FnMut(Option<Name>, &[u8], &[u8])) {
+        if self.status.is_informational() {
+            return each(&self.fields, true, put);
+        }
+        each(&self.fields, self.length.is_some(), &mut put);
+        if let Some(length) = self.length {
+            let (mut digits, mut at, mut rest) = ([0; 20], 20, length);
+            loop {
+                at -= 1;
+                digits[at] = b'0' + (rest % 10) as u8;
+                rest /= 10;
+                if rest == 0 {
+                    break;
+                }
+            }
+            put(Some(Name::ContentLength), b"content-length", &digits[at..]);
+        }
+        if !self.fields.has(Name::Date) {
+            date::with_value(|value| put(Some(Name::Date), b"date", value));
+        }
+    }
+
+    /// The fields are not needed any more.
+    pub(crate) fn give_back(self) {
+        self.fields.give_back();
+    }
+}
+
+/// Gives the fields that are not about the connection (RFC 9113 §8.2.2), with names in lower case.
+pub(crate) fn each(
     fields: &Fields,
     without_length: bool,
-) -> Result<(), MaxSizeReached> {
+    mut put: impl FnMut(Option<Name>, &[u8], &[u8]),
+) {
+    let mut lower = Vec::new();
     for (text, value) in fields.iter() {
-        let name = Name::of(text);
-        let is_left_out = match name {
+        let known = Name::of(text);
+        let is_left_out = match known {
             Some(
                 Name::Connection
                 | Name::KeepAlive
@@ -150,25 +376,30 @@ fn put(
         if is_left_out {
             continue;
         }
-        let known = name.and_then(|name| NAMES[name as usize].clone());
-        let name = known.or_else(|| HeaderName::from_bytes(text).ok());
+        let name = match known {
+            Some(known) => NAMES[known as usize].as_bytes(),
+            None => {
+                lower.clear();
+                lower.extend(text.iter().map(u8::to_ascii_lowercase));
+                &lower
+            }
+        };
         // Fields of an answer were checked when they were added.
-        if let (Some(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
-            headers.try_append(name, value)?;
+        let is_name = known.is_some()
+            || (!name.is_empty() && name.iter().all(|byte| NAME_BYTES[usize::from(*byte)]));
+        if is_name && value.iter().all(is_in_value) {
+            put(known, name, value);
         }
     }
-    Ok(())
 }
 
-/// The well-known names as `h2` has them, in their order.
-static NAMES: LazyLock<Vec<Option<HeaderName>>> = LazyLock::new(|| {
+/// The well-known names in lower case, in their order.
+static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
     let names = Name::ALL.iter();
-    let names = names.map(|name| HeaderName::from_bytes(name.as_str().as_bytes()));
-    names.map(Result::ok).collect()
+    names
+        .map(|name| name.as_str().to_ascii_lowercase())
+        .collect()
 });
-
-/// For so many fields an answer has room from the beginning.
-const USUAL_FIELDS: usize = 12;
 
 pub(crate) const TOO_LARGE: Refused = Refused {
     status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -182,40 +413,33 @@ pub(crate) const TARGET_TOO_LONG: Refused = Refused {
     why: "the path is longer than max_head, or than a URI may be",
 };
 
-const BAD_PATH: Refused = Refused {
-    status: StatusCode::BAD_REQUEST,
-    reason: "bad_head",
-    why: "the path does not begin with a slash",
-};
-
 /// What a line of HTTP/1 has besides name and value: `: ` and its end. Limits count heads as if they were of HTTP/1.
 const LINE: usize = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::Request;
 
-    const LIMITS: Limits = Limits {
-        head: 8192,
-        fields: 10,
-        streams: 1,
-        resets: 1,
-        pings: 1,
-        settings: 1,
-        small_frames: 1,
-        stream_window: 1,
-        window: 1,
-        ping: std::time::Duration::ZERO,
-    };
+    const LIMITS: Limits = Limits::of_checks();
 
-    fn read(uri: &str, fields: &[(&str, &str)]) -> Result<Box<Head>, Refused> {
-        let mut request = Request::get(uri);
+    type Read = Result<Whole, Unfit>;
+
+    fn build(version: Version, fields: &[(&str, &str)]) -> Read {
+        let mut building = Building::new(version, &LIMITS);
         for (name, value) in fields {
-            request = request.header(*name, *value);
+            building.field(name.as_bytes(), value.as_bytes());
         }
-        let parts = request.body(()).unwrap().into_parts().0;
-        super::request(parts, Version::HTTP_2, &LIMITS)
+        building.finish()
+    }
+
+    fn read(authority: &str, path: &str, fields: &[(&str, &str)]) -> Read {
+        let get = [
+            (":method", "GET"),
+            (":scheme", "http"),
+            (":authority", authority),
+            (":path", path),
+        ];
+        build(Version::HTTP_2, &[&get[..], fields].concat())
     }
 
     fn values<'h>(head: &'h Head, name: &str) -> Vec<&'h str> {
@@ -229,7 +453,7 @@ mod tests {
     #[test]
     fn a_request_has_its_target_its_host_and_one_cookie_field() {
         let fields = [("cookie", "a=1"), ("x", "y"), ("cookie", "b=2")];
-        let head = read("http://Shop.example:81/a%20b?c=d", &fields).unwrap();
+        let (head, length) = read("Shop.example:81", "/a%20b?c=d#e", &fields).unwrap();
         assert_eq!(head.path(), b"/a%20b");
         assert_eq!(head.query(), Some(&b"c=d"[..]));
         assert_eq!(head.received(), b"/a%20b?c=d");
@@ -237,56 +461,124 @@ mod tests {
         assert_eq!(values(&head, "cookie"), ["a=1; b=2"]);
         assert_eq!(values(&head, "x"), ["y"]);
         assert_eq!(head.fields.get(Name::Cookie), Some(&b"a=1; b=2"[..]));
-        assert_eq!(head.version, Version::HTTP_2);
+        assert_eq!((head.version, length), (Version::HTTP_2, None));
+        let connect = [(":method", "CONNECT"), (":authority", "a.test:443")];
+        let (head, _) = build(Version::HTTP_2, &connect).unwrap();
+        assert_eq!(head.path_and_query(), b"*");
+        assert_eq!(values(&head, "host"), ["a.test:443"]);
+        let (head, _) = read("a", "*", &[]).unwrap();
+        assert_eq!(head.path_and_query(), b"*");
     }
 
     #[test]
     fn a_host_that_differs_from_the_authority_is_a_second_one() {
-        let hosts = |fields: &[(&str, &str)], uri: &str| {
-            let head = read(uri, fields).unwrap();
+        let hosts = |fields: &[(&str, &str)], authority: &str| {
+            let (head, _) = read(authority, "/", fields).unwrap();
             values(&head, "host").join("|")
         };
-        assert_eq!(hosts(&[("host", "A")], "http://a/"), "a");
-        assert_eq!(hosts(&[("host", "b")], "http://a/"), "a|b");
-        assert_eq!(hosts(&[("host", "b")], "/"), "b");
-        assert_eq!(hosts(&[], "/"), "");
+        assert_eq!(hosts(&[("host", "A")], "a"), "a");
+        assert_eq!(hosts(&[("host", "b")], "a"), "a|b");
+        assert_eq!(hosts(&[("host", "b")], ""), "b");
+        assert_eq!(hosts(&[], ""), "");
+    }
+
+    const GET: [(&str, &str); 4] = [
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", "a.test:1"),
+        (":path", "/x?y"),
+    ];
+
+    #[test]
+    fn pseudo_header_fields_come_once_and_first_and_values_are_clean() {
+        build(Version::HTTP_3, &GET).unwrap();
+        build(Version::HTTP_3, &[GET[0], GET[1], GET[3], ("host", "b")]).unwrap();
+        build(Version::HTTP_2, &[GET[0], GET[1], GET[3]]).unwrap();
+        let connect = [(":method", "CONNECT"), (":authority", "a.test:443")];
+        for wrong in [
+            &GET[1..],
+            &GET[..3],
+            &[GET[0], GET[1], GET[3]],
+            &[GET[0], GET[2], GET[3]],
+            &[&GET[..], &GET[..1]].concat(),
+            &[&[("x", "y")], &GET[..]].concat(),
+            &[&GET[..3], &[("x", "y")], &GET[3..]].concat(),
+            &[&GET[..], &[(":status", "200")]].concat(),
+            &[&GET[..], &[(":x", "y")]].concat(),
+            &[&GET[..3], &[(":path", "")]].concat(),
+            &[&GET[..3], &[(":path", "x")]].concat(),
+            &[&GET[..3], &[(":path", "/ x")]].concat(),
+            &[&GET[..3], &[(":path", "/\0")]].concat(),
+            &[&GET[..3], &[(":path", "/\n")]].concat(),
+            &[GET[0], GET[1], (":authority", "u@a.test"), GET[3]],
+            &[GET[0], GET[1], (":authority", "a b"), GET[3]],
+            &[(":method", "G T"), GET[1], GET[2], GET[3]],
+            &[(":method", ""), GET[1], GET[2], GET[3]],
+            &[GET[0], (":scheme", "a b"), GET[2], GET[3]],
+            &[connect[0], connect[1], (":path", "/")],
+        ] {
+            let read = build(Version::HTTP_3, wrong);
+            assert!(matches!(read, Err(Unfit::Malformed)), "{wrong:?}");
+        }
+        let mut building = Building::new(Version::HTTP_2, &LIMITS);
+        for (name, value) in &GET[..3] {
+            building.field(name.as_bytes(), value.as_bytes());
+        }
+        building.field(b":path", b"/\xff");
+        assert!(matches!(building.finish(), Err(Unfit::Malformed)));
+        for field in [
+            ("Upper", "x"),
+            ("connection", "close"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "x"),
+            ("te", "gzip"),
+            ("x y", "z"),
+            ("x:", "z"),
+            ("", "z"),
+            ("\u{e4}", "z"),
+            ("x", "a\nb"),
+            ("x", "a\rb"),
+            ("x", "a\0b"),
+            ("x", "a\u{1}b"),
+            ("x", "a\u{7f}"),
+            ("x", " a"),
+            ("x", "a\t"),
+            ("x", " "),
+            ("content-length", ""),
+            ("content-length", "+1"),
+            ("content-length", "1, 1"),
+            ("content-length", "99999999999999999999"),
+        ] {
+            let read = read("a", "/", &[field]);
+            assert!(matches!(read, Err(Unfit::Malformed)), "{field:?}");
+        }
+        let twice = [("content-length", "1"); 2];
+        assert!(matches!(read("a", "/", &twice), Err(Unfit::Malformed)));
+        let length = [("content-length", "17"), ("te", "trailers"), ("x", "")];
+        assert_eq!(read("a", "/", &length).unwrap().1, Some(17));
     }
 
     #[test]
     fn heads_beyond_the_limits_are_refused() {
+        let status = |read: Read| match read {
+            Err(Unfit::Refused(refused)) => Some(refused.status.as_u16()),
+            _ => None,
+        };
         let long = "x".repeat(9000);
-        for (uri, fields, status) in [
-            (format!("/{long}"), vec![], 414),
-            ("/".into(), vec![("x", &long[..])], 431),
+        for (path, fields, expected) in [
+            (&format!("/{long}")[..], vec![], 414),
+            ("/", vec![("x", &long[..])], 431),
             (
-                format!("/{}", &long[..5000]),
+                &format!("/{}", &long[..5000]),
                 vec![("x", &long[..5000])],
                 431,
             ),
-            ("/".into(), vec![("x", "y"); 11], 431),
+            ("/", vec![("x", "y"); 11], 431),
+            ("/", vec![("x", "y"); 30_000], 431),
         ] {
-            assert_eq!(read(&uri, &fields).unwrap_err().status, status);
+            assert_eq!(status(read("a", path, &fields)), Some(expected));
         }
-        read("/", &[("x", "y"); 10]).unwrap();
-    }
-
-    #[test]
-    fn an_answer_with_more_names_than_a_map_takes_is_none() {
-        let mut fields = Fields::default();
-        for number in 0..30_000 {
-            fields.append(&*format!("x-{number}"), b"1").unwrap();
-        }
-        assert!(response(StatusCode::OK, &fields, None).is_err());
-        assert!(interim(StatusCode::EARLY_HINTS, &fields).is_err());
-        assert!(trailers(&fields).len() > 20_000);
-    }
-
-    #[test]
-    fn well_known_names_are_those_of_http() {
-        for name in Name::ALL {
-            let known = NAMES[*name as usize].as_ref().unwrap();
-            assert!(known.as_str().eq_ignore_ascii_case(name.as_str()));
-        }
+        read("a", "/", &[("x", "y"); 10]).unwrap();
     }
 
     #[test]
@@ -303,14 +595,27 @@ mod tests {
         ] {
             fields.append(name, value.as_bytes()).unwrap();
         }
-        let head = response(StatusCode::OK, &fields, Some(7)).unwrap();
-        let names: Vec<_> = head.headers().keys().map(HeaderName::as_str).collect();
-        assert_eq!(names, ["x-many", "content-length", "date"]);
-        assert_eq!(head.headers()["content-length"], "7");
-        assert_eq!(head.headers().get_all("x-many").iter().count(), 2);
+        let shown = |length: Option<u64>, fields: &Fields, status| {
+            let mut shown = String::new();
+            let head = AnswerHead::new(status, fields.clone(), length);
+            head.each(|known, name, value| {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                assert_eq!(known, Name::of(name));
+                shown += &format!("{}={} ", text(name), text(value));
+            });
+            shown
+        };
+        let date = String::from_utf8(date::with_value(<[u8]>::to_vec)).unwrap();
+        let with = |length| format!("x-many=1 x-many=2 content-length={length} date={date} ");
+        assert_eq!(shown(Some(7), &fields, StatusCode::OK), with("7"));
         assert_eq!(
-            response(StatusCode::OK, &fields, None).unwrap().headers()["content-length"],
-            "5"
+            shown(None, &fields, StatusCode::OK),
+            format!("content-length=5 x-many=1 x-many=2 date={date} ")
         );
+        let most = u64::MAX;
+        let said = shown(Some(most), &Fields::default(), StatusCode::OK);
+        assert_eq!(said, format!("content-length={most} date={date} "));
+        let hints = shown(None, &fields, StatusCode::EARLY_HINTS);
+        assert_eq!(hints, "x-many=1 x-many=2 ");
     }
 }

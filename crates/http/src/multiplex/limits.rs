@@ -28,6 +28,25 @@ pub struct Limits {
     pub ping: Duration,
 }
 
+#[cfg(any(test, feature = "checks"))]
+impl Limits {
+    /// Those of tests: no more than a client that behaves needs.
+    pub(crate) const fn of_checks() -> Limits {
+        Limits {
+            head: 8192,
+            fields: 10,
+            streams: 100,
+            resets: 100,
+            pings: 100,
+            settings: 100,
+            small_frames: 1000,
+            stream_window: 1 << 20,
+            window: 4 << 20,
+            ping: Duration::ZERO,
+        }
+    }
+}
+
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -105,16 +124,11 @@ mod tests {
     #[test]
     fn so_many_at_once_and_so_many_in_each_window() {
         let limits = Limits {
-            head: 0,
-            fields: 0,
-            streams: 0,
             resets: 10,
             pings: 2,
             settings: 1,
             small_frames: 0,
-            stream_window: 0,
-            window: 0,
-            ping: Duration::ZERO,
+            ..Limits::of_checks()
         };
         let mut counter = Counter::new(&limits, 5);
         let mut allowed = |kind, now, most: usize| {

@@ -1,8 +1,10 @@
-//! The limit of what all connections hold of request bodies that were not read yet: bytes that wait for a disk, for example.
+//! The limit of what all connections hold of requests' heads, and of bodies that were not read yet: bytes that wait for a disk, for
+//! example.
 //!
-//! The windows of a connection limit what it may hold. With many connections that may be much, so they share a memory:
-//! when it is full, a connection that holds more than a little is not read until it has given its bytes on. TCP then holds
-//! the client back. Each connection goes on by itself, because its own steps read what it holds.
+//! The windows of a connection limit what it may hold of bodies. With many connections that may be much, so they share a memory:
+//! when it is full, a connection that holds more than a little of them is not read until it has given its bytes on. TCP then holds
+//! the client back. Each connection goes on by itself, because its own steps read what it holds. Heads do not go away by that, because
+//! their requests may wait for bodies: a connection that holds more than a little may begin no more requests then.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -43,6 +45,9 @@ impl Share {
 
     /// The connection now holds so many bytes.
     pub(crate) fn set(&mut self, bytes: u64) {
+        if bytes == self.bytes {
+            return;
+        }
         // Wraps around if it becomes less.
         let more = bytes.wrapping_sub(self.bytes);
         self.memory.held.fetch_add(more, Relaxed);
@@ -54,14 +59,14 @@ impl Share {
         self.bytes > 0
     }
 
+    /// Whether the memory of all connections is full.
+    pub(crate) fn is_full(&self) -> bool {
+        self.memory.held() > self.memory.most
+    }
+
     /// Whether there is room for so many bytes, for all connections together.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         self.memory.held().saturating_add(bytes) <= self.memory.most
-    }
-
-    /// Whether the connection may take more.
-    pub(crate) fn may_grow(&self) -> bool {
-        self.bytes <= ALWAYS || self.memory.held() <= self.memory.most
     }
 }
 
