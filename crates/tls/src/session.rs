@@ -77,7 +77,7 @@ enum State {
 /// The result of a step that needs a signature.
 enum Signed {
     /// The one for a ClientHello.
-    Accepted(Result<ServerConnection, (rustls::Error, AcceptedAlert)>),
+    Accepted(Result<Box<ServerConnection>, (rustls::Error, AcceptedAlert)>),
     /// The one for a second ClientHello (RFC 8446 §4.1.4).
     Again(Box<ServerConnection>, Result<(), rustls::Error>),
 }
@@ -354,7 +354,7 @@ impl Session {
         let certificate = self.certificate.clone();
         let step = move || {
             Signed::Accepted(with_certificate(&certificate, || {
-                accepted.into_connection(config)
+                accepted.into_connection(config).map(Box::new)
             }))
         };
         if signers.is_used() {
@@ -369,7 +369,7 @@ impl Session {
     fn signed(&mut self, signed: Signed) -> Result<(), Broken> {
         match signed {
             Signed::Accepted(Ok(connection)) => {
-                self.state = State::Open(connection);
+                self.state = State::Open(*connection);
                 // The bytes behind the ClientHello.
                 self.go_on()
             }
