@@ -150,6 +150,38 @@ fn wordpress_of_debian_s_package() {
     assert!(page.text().contains("could be found"), "{}", page.text());
 }
 
+/// litmus is what authors of WebDAV servers test them with.
+#[test]
+fn sabre_dav_as_the_page_sets_it_up() {
+    let recipe = Recipe::of("WebDAV with sabre/dav");
+    let folder = recipe.setup.folder().to_owned();
+    let dav = folder.join("dav");
+    for inner in ["public", "files"] {
+        fs::create_dir_all(dav.join(inner)).expect("mkdir");
+    }
+    let script = block("WebDAV with sabre/dav", "php", 0);
+    let script = script.replace("/srv/dav", &dav.display().to_string());
+    write(&dav.join("public/server.php"), script.as_bytes());
+    run(Command::new("htpasswd")
+        .args(["-cbB", "-C", "4", "htpasswd", "anna", "secret"])
+        .current_dir(&folder));
+    mode(&folder.join("htpasswd"), 0o644);
+    give(&dav, USER);
+    let weir = recipe
+        .folder("/srv/dav", &dav)
+        .folder("/etc/weir/htpasswd", &folder.join("htpasswd"))
+        .start();
+    weir.get("/").expect(401);
+    let said = run(Command::new("litmus")
+        .args([&format!("http://{}/", weir.address()), "anna", "secret"])
+        .env("TESTS", "basic copymove locks http")
+        .current_dir(&folder));
+    for suite in ["basic", "copymove", "locks", "http"] {
+        assert!(said.contains(&format!("summary for `{suite}'")), "{said}");
+    }
+    assert!(!said.contains("FAIL"), "{said}");
+}
+
 #[test]
 fn mediawiki_as_the_page_sets_it_up() {
     let recipe = Recipe::of("MediaWiki");

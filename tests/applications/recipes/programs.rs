@@ -56,6 +56,46 @@ fn git_clones_and_pushes_as_the_page_sets_it_up() {
 }
 
 #[test]
+fn cgit_as_the_page_sets_it_up() {
+    let recipe = Recipe::of("cgit");
+    let folder = recipe.setup.folder().to_owned();
+    let store = folder.join("git");
+    let git = |words: &[&str]| {
+        let identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"];
+        let mut command = Command::new("git");
+        run(command
+            .args(identity)
+            .args(words)
+            .current_dir(&folder)
+            .env("HOME", &folder))
+    };
+    git(&["init", "-q", "-b", "main", "work"]);
+    fs::write(folder.join("work/words.txt"), "some words\n").expect("a file");
+    git(&["-C", "work", "add", "."]);
+    git(&["-C", "work", "commit", "-q", "-m", "A first commit"]);
+    git(&["clone", "-q", "--bare", "work", "git/project.git"]);
+    give(&store, USER);
+    let settings = block("cgit", "text", 0).replace("/srv/git", &store.display().to_string());
+    write(&folder.join("cgitrc"), settings.as_bytes());
+    let weir = recipe.folder("/etc/cgitrc", &folder.join("cgitrc")).start();
+    for (path, words) in [
+        ("/", "project.git"),
+        ("/project.git/log/", "A first commit"),
+        ("/project.git/plain/words.txt", "some words"),
+        ("/cgit-css/cgit.css", "cgit"),
+    ] {
+        let page = weir.get(path).expect(200);
+        assert!(page.text().contains(words), "{path}: {}", page.text());
+    }
+    let url = format!("http://{}/project.git", weir.address());
+    git(&["clone", "-q", &url, "copy"]);
+    assert_eq!(
+        fs::read_to_string(folder.join("copy/words.txt")).expect("a file"),
+        "some words\n"
+    );
+}
+
+#[test]
 fn a_python_application_as_the_page_sets_it_up() {
     let recipe = Recipe::of("Python");
     let folder = recipe.setup.folder().to_owned();
