@@ -4,6 +4,10 @@
 #include "cli.h"
 
 #include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "php.h"
 #include "SAPI.h"
@@ -16,6 +20,9 @@
 #include "log.h"
 #include "say.h"
 #include "sapi.h"
+
+/* How the line begins in which -s tells of PHP (crates/fpm/src/php.rs). */
+#define STARTED "weir-php started PHP "
 
 static const struct option LONG_OPTIONS[] = {
 	{"php-ini", required_argument, NULL, 'c'},
@@ -93,6 +100,10 @@ static int print(const struct pool_config *config, int what)
 		return EXIT_INTERNAL;
 	}
 	if (what == 's') {
+		/* For weir: the version, and whether answers may name it. The rest is for a master's manager. */
+		const char *inputs = engine_inputs();
+		dprintf(STDOUT_FILENO, STARTED "%.*s\n", (int)strcspn(inputs, "\n"), inputs);
+		free((char *)inputs);
 		engine_stop(true);
 		return EXIT_FINE;
 	}

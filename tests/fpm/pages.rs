@@ -4,7 +4,7 @@ use std::fs;
 use weir_test::weir::program;
 
 use crate::{
-    support::{Answer, Place, ask, children, wait_until},
+    support::{Answer, Place, Running, ask, children, wait_until},
     transcript::{Subject, assert_same},
 };
 
@@ -81,6 +81,32 @@ fn pages_are_php_fpm_s_with_the_fields_and_headers_of_this_php() {
                     &format!("{pool:?} {method} {uri}"),
                 );
             }
+        }
+    }
+}
+
+/// No worker has run, and weir has not loaded PHP for the pool.
+#[test]
+fn the_first_page_of_a_pool_on_demand_has_the_headers_of_php_fpm() {
+    for (pool, arguments) in [
+        ("", &["-d", "expose_php=1"][..]),
+        ("", &["-d", "expose_php=0"]),
+        ("php_admin_flag[expose_php] = on", &[]),
+        ("php_admin_flag[expose_php] = off", &["-d", "expose_php=1"]),
+    ] {
+        for uri in ["/ping", "/status"] {
+            let pool = format!("{PAGES}pm = ondemand\n{pool}");
+            let pages = [false, true].map(|weir| {
+                let place = Subject::place(weir, "", &pool, &[]);
+                let running = Running::start(&Subject::program(weir, &place), &place, arguments);
+                let subject = Subject::of(place, running);
+                without_moments(&request(&subject.place, uri, "GET", &[], "").out)
+            });
+            assert_same(
+                pages[1].as_bytes(),
+                pages[0].as_bytes(),
+                &format!("{pool} {arguments:?} {uri}"),
+            );
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     env, fs,
+    io::{self, Write},
     os::unix::process::CommandExt,
     process::{Command, ExitCode, Stdio},
 };
@@ -40,16 +41,39 @@ pub(super) fn try_start(
         let (uid, gid) = pool.and_then(user_of).unwrap_or_else(usual_user);
         command.uid(uid).gid(gid);
     }
-    let status = command.arg("-s").stdin(Stdio::null()).status();
-    match status {
-        Ok(status) if !status.success() => {
-            // A PHP that ended by a signal has reported nothing; PHP's own exit codes are the same as PHP-FPM's.
-            let code = status.code().and_then(|code| u8::try_from(code).ok());
-            Err(ExitCode::from(code.unwrap_or(EX_SOFTWARE)))
-        }
-        Ok(_) | Err(_) => Ok(()),
+    command.arg("-s").stdin(Stdio::null());
+    let Ok(output) = command.stderr(Stdio::inherit()).output() else {
+        return Ok(());
+    };
+    let (before, told) = told_apart(&output.stdout);
+    // Nobody may read it.
+    let _ = io::stdout().write_all(before);
+    if let Some(told) = told {
+        weir_machine::php::has_started(told);
     }
+    if output.status.success() {
+        return Ok(());
+    }
+    // A PHP that ended by a signal has reported nothing; PHP's own exit codes are the same as PHP-FPM's.
+    let code = output
+        .status
+        .code()
+        .and_then(|code| u8::try_from(code).ok());
+    Err(ExitCode::from(code.unwrap_or(EX_SOFTWARE)))
 }
+
+/// What PHP has printed at its start, and the line in which weir-php tells of its version.
+fn told_apart(output: &[u8]) -> (&[u8], Option<&str>) {
+    let mut places = output.windows(STARTED.len());
+    let Some(at) = places.rposition(|place| place == STARTED) else {
+        return (output, None);
+    };
+    let line = str::from_utf8(&output[at + STARTED.len()..]);
+    (&output[..at], line.ok().map(str::trim_end))
+}
+
+/// How that line begins (php/cli.c).
+const STARTED: &[u8] = b"weir-php started PHP ";
 
 /// The user of a pool's workers; `None`: not known, or root.
 fn user_of(pool: &Pool) -> Option<(u32, u32)> {

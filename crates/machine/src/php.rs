@@ -11,6 +11,7 @@ use std::{
     io::Read,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use weir_sys::version::version;
@@ -28,6 +29,19 @@ pub fn find(wanted: Option<&str>) -> Result<Program, (String, String)> {
         None => find_in(&folders(), &host_folders(), wanted),
     }
 }
+
+/// Notes what PHP has told when it was tried: its version, and ` exposed` if its answers may name that.
+pub fn has_started(told: &str) {
+    let version = told.strip_suffix(" exposed");
+    let _ = TRIED.set((version.unwrap_or(told).to_owned(), version.is_some()));
+}
+
+/// The version of a PHP that was tried before the start, and whether its answers may name that; empty if none was.
+pub fn tried() -> (String, bool) {
+    TRIED.get().cloned().unwrap_or_default()
+}
+
+static TRIED: OnceLock<(String, bool)> = OnceLock::new();
 
 /// Version of the protocol between weir and weir-php: the messages between the manager and a master
 /// (`manager::php::wire`), and the records of a worker's stream (`gateway::fastcgi`). Raise it, here and in

@@ -144,6 +144,21 @@ enum Kind {
     Php(Box<Php>),
 }
 
+/// The version of the PHP of a pool that has not loaded it, and whether answers may name that, as far as it is known.
+fn of_cold_php(settings: &weir_config::Pool) -> (String, bool) {
+    let (version, exposed) = weir_machine::php::tried();
+    if version.is_empty() {
+        return (version, false);
+    }
+    let php = settings.php().into_iter().flat_map(|php| &php.settings);
+    let last = php.filter(|setting| setting.name == "expose_php").last();
+    let is_on = |value: &str| ["1", "on", "yes", "true"].contains(&&*value.to_ascii_lowercase());
+    (
+        version,
+        last.map_or(exposed, |setting| is_on(&setting.value)),
+    )
+}
+
 impl Pools {
     /// All pools of `plan`, without workers yet.
     pub(super) fn new(
@@ -195,7 +210,7 @@ impl Pools {
                     let earlier = EarlierMaster {
                         same,
                         last,
-                        version: version.unwrap_or_default(),
+                        version: version.unwrap_or_else(|| of_cold_php(settings)),
                     };
                     Kind::Php(Box::new(Php::new(spec, logs, earlier, rules, now)))
                 }
