@@ -1,6 +1,7 @@
 //! Pools that load PHP at their first request and end it when nobody asks any more.
 
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use rustix::process::Signal;
 use weir_test::process::signal;
@@ -111,6 +112,35 @@ fn many_pools_that_are_asked_at_once_all_answer() {
             .collect();
         for asked in asking {
             assert_eq!(asked.join().unwrap(), 200);
+        }
+    });
+}
+
+/// Others are asked all the time, and all of them are before it in the configuration.
+#[test]
+fn the_last_pool_of_the_configuration_has_its_turn_like_any_other() {
+    const POOLS: usize = 60;
+    let first = setup("pm = \"ondemand\"\n").server("php_starts = 1");
+    let weir = pools(first, POOLS, "pm = \"ondemand\"\nmax_children = 1\n").start();
+    let next = AtomicUsize::new(0);
+    let walk = || {
+        loop {
+            match next.fetch_add(1, Relaxed) {
+                number if number < POOLS - 1 => {
+                    assert_eq!(ask(&weir, &format!("p{number}")), 200, "{number}");
+                }
+                _ => return,
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let walking: Vec<_> = (0..3).map(|_| scope.spawn(walk)).collect();
+        wait_until("others are asked", || next.load(Relaxed) >= 6);
+        assert_eq!(ask(&weir, &format!("p{}", POOLS - 1)), 200);
+        let asked = next.load(Relaxed);
+        assert!(asked < POOLS / 2, "{asked} others went before it");
+        for walk in walking {
+            walk.join().expect("none is refused");
         }
     });
 }

@@ -74,6 +74,8 @@ pub(super) struct Pools {
     process_max_told: bool,
     /// How many masters may load PHP at the same time.
     php_starts: usize,
+    /// How often a pool has begun to want workers: numbers the turns.
+    asked: u64,
     stopping: Stopping,
     /// When to measure memory; `None`: no pool depends on it.
     look: Option<Instant>,
@@ -255,6 +257,7 @@ impl Pools {
                 0 => std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)),
                 starts => starts,
             },
+            asked: 0,
             stopping: Stopping::No,
             news: Vec::new(),
         })
@@ -269,15 +272,12 @@ impl Pools {
                 news: &mut self.news,
                 php_starts: self.php_starts,
             };
-            for asked in [true, false] {
-                for pool in &mut self.list {
-                    if pool.is_asked() == asked {
-                        pool.tick_master(&mut context);
-                        pool.tick_zygote(&mut context);
-                    }
-                }
+            let turns = on_demand::turns(&self.list);
+            for index in &turns {
+                self.list[*index].tick_master(&mut context);
+                self.list[*index].tick_zygote(&mut context);
             }
-            self.start_wanted(now, masters);
+            self.start_wanted(&turns, now, masters);
             for pool in &mut self.list {
                 pool.look(now, &mut self.news);
             }
@@ -345,6 +345,10 @@ impl Pools {
         }
         let granted = pool.quota.ask(count, pool.live());
         let kept = pool.claim(granted, now);
+        if granted > kept && pool.quota.wanted == 0 {
+            self.asked += 1;
+            pool.quota.turn = self.asked;
+        }
         pool.quota.wanted += granted - kept;
         let refused = count.saturating_sub(granted as u32);
         if refused > 0 {
@@ -690,7 +694,7 @@ impl Pools {
         Some((place, index))
     }
 
-    fn start_wanted(&mut self, now: Instant, masters: &mut Masters) {
+    fn start_wanted(&mut self, turns: &[usize], now: Instant, masters: &mut Masters) {
         let mut all: usize = self.list.iter().map(Pool::processes).sum();
         let mut context = Context {
             now,
@@ -698,7 +702,8 @@ impl Pools {
             news: &mut self.news,
             php_starts: self.php_starts,
         };
-        for pool in &mut self.list {
+        for index in turns {
+            let pool = &mut self.list[*index];
             while pool.may_start(now) {
                 if self.process_max > 0 && all >= self.process_max {
                     context.news.extend(pool.cannot_start());

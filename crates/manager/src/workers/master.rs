@@ -179,6 +179,11 @@ impl Php {
         self.next.is_some() || self.due.is_some() || matches!(self.trial, Trial::Failed(_))
     }
 
+    /// When a master is to be started.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
     /// Its master ends when no other generation needs it.
     pub(super) fn forget_master(&mut self) {
         self.current = None;
@@ -307,7 +312,8 @@ impl Pool {
         if php.waits_for_turn {
             match php.current {
                 Some(_) => php.again.get_or_insert_default().extend(asked),
-                None => php.due = Some(context.now),
+                // It keeps its turn.
+                None => php.due = php.due.or(Some(context.now)),
             }
             return;
         }

@@ -8,11 +8,37 @@
 //! The gateway sees no difference: it may request workers of a cold pool, and gets them when PHP is loaded.
 //!
 //! Loading PHP takes a processor for some 40 ms, so only some masters do it at the same time (`php_starts` of
-//! `[server]`). Pools that are asked for workers go first.
+//! `[server]`). Pools that are asked for workers go first, in the order in which they were asked: in the order of the
+//! configuration, the last ones would wait as long as others are asked.
 
 use std::time::{Duration, Instant};
 
 use super::{Kind, Pool, master::Php};
+
+/// The order in which pools start what they want.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// Workers are wanted: the pool that was asked first.
+    Asked(u64),
+    /// Only a master is: the one that was due first.
+    Due(Instant),
+    Nothing,
+}
+
+/// The indices of all pools, in the order in which they start masters and workers.
+pub(super) fn turns(list: &[Pool]) -> Vec<usize> {
+    in_order(list.iter().map(|pool| match &pool.kind {
+        _ if pool.quota.wanted > 0 => Turn::Asked(pool.quota.turn),
+        Kind::Php(php) => php.due().map_or(Turn::Nothing, Turn::Due),
+        Kind::Command(_) => Turn::Nothing,
+    }))
+}
+
+fn in_order(turns: impl Iterator<Item = Turn>) -> Vec<usize> {
+    let mut turns: Vec<(Turn, usize)> = turns.zip(0..).collect();
+    turns.sort_unstable();
+    turns.into_iter().map(|(_, index)| index).collect()
+}
 
 /// What a pool on demand has besides its master.
 #[derive(Debug)]
@@ -85,5 +111,26 @@ impl Pool {
             php.forget_master();
             log::info!(pool = self.name.as_str(); "no worker for master_idle_timeout: PHP ends until the next request");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_that_are_asked_come_first_and_the_order_of_the_list_decides_nothing() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        let turns = [
+            Turn::Nothing,
+            Turn::Due(later),
+            Turn::Asked(9),
+            Turn::Due(now),
+            Turn::Nothing,
+            Turn::Asked(2),
+            Turn::Due(now),
+        ];
+        assert_eq!(in_order(turns.into_iter()), [5, 2, 3, 6, 1, 0, 4]);
     }
 }

@@ -12,6 +12,9 @@ pub(super) struct Quota {
     pub(super) beyond: usize,
     /// Number of workers to start.
     pub(super) wanted: usize,
+    /// Whose turn it is if not all pools can have what they want: the pool whose number is lowest. It is numbered when it
+    /// begins to want workers.
+    pub(super) turn: u64,
     /// When the next start would be due if starts were evenly spaced.
     next: Instant,
 }
@@ -22,6 +25,7 @@ impl Quota {
             most: max_children + beyond,
             beyond,
             wanted: 0,
+            turn: 0,
             next: now,
         }
     }
