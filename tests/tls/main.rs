@@ -4,6 +4,7 @@
 mod acme;
 mod browser;
 mod clients;
+mod clock;
 mod conformance;
 mod dns;
 mod files;

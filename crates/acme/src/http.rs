@@ -4,11 +4,14 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
-use http::{Request, Response, header::HOST};
+use http::{
+    HeaderMap, Request, Response,
+    header::{DATE, HOST},
+};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
@@ -24,15 +27,24 @@ use tokio_rustls::{
 #[derive(Clone)]
 pub(crate) struct Client {
     connector: TlsConnector,
-    issuers: Issuers,
+    heard: Heard,
 }
 
-/// The domains that an authority has for records of dns-persist-01, the one that it prefers first.
-pub(crate) type Issuers = Arc<Mutex<Vec<String>>>;
+/// What an authority has said beside its answers.
+pub(crate) type Heard = Arc<Mutex<Said>>;
+
+/// See [`Heard`].
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    /// The domains that it has for records of dns-persist-01, the one that it prefers first.
+    pub(crate) issuers: Vec<String>,
+    /// When its last answer was made, by its clock (seconds since 1970).
+    pub(crate) time: Option<i64>,
+}
 
 impl Client {
     /// A client that trusts these certificates (PEM), or what the machine trusts.
-    pub(crate) fn new(ca: Option<&str>, issuers: &Issuers) -> Result<Client, String> {
+    pub(crate) fn new(ca: Option<&str>, heard: &Heard) -> Result<Client, String> {
         let mut roots = RootCertStore::empty();
         match ca {
             Some(text) => {
@@ -57,7 +69,7 @@ impl Client {
             .with_no_client_auth();
         Ok(Client {
             connector: TlsConnector::from(Arc::new(config)),
-            issuers: issuers.clone(),
+            heard: heard.clone(),
         })
     }
 
@@ -93,10 +105,23 @@ impl Client {
         let body = Limited::new(body, MAX_ANSWER).collect().await;
         let body = body.map_err(|error| at(error.to_string()))?.to_bytes();
         connection.abort();
+        let mut said = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = issuers(&body) {
-            *self.issuers.lock().unwrap_or_else(PoisonError::into_inner) = found;
+            said.issuers = found;
         }
+        said.time = date(&parts.headers).or(said.time);
+        drop(said);
         Ok(Response::from_parts(parts, Full::new(body)).into())
+    }
+}
+
+impl Client {
+    /// Asks for a URL, only to hear what time it is there.
+    pub(crate) async fn ask_time(self, url: &str) -> Result<(), String> {
+        let request = Request::get(url).body(Bytes::new());
+        let call = self.call(request.map_err(|error| error.to_string())?);
+        let answer = timeout(LIMIT, call).await;
+        answer.map_err(|error| error.to_string())?.map(drop)
     }
 }
 
@@ -119,6 +144,14 @@ impl HttpClient for Client {
             }
         })
     }
+}
+
+/// The time in the field Date (seconds since 1970).
+fn date(headers: &HeaderMap) -> Option<i64> {
+    let text = headers.get(DATE)?.to_str().ok()?;
+    let since = httpdate::parse_http_date(text).ok()?;
+    let since = since.duration_since(UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_secs()).ok()
 }
 
 /// The domains in an authorization with a challenge of dns-persist-01, which the library does not know.

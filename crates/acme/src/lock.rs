@@ -65,8 +65,7 @@ impl Lock {
         };
         let (token, life) = parse(&before.0);
         let now = fs::metadata(draft)?.modified()?;
-        let age = now.duration_since(before.1).unwrap_or_default();
-        if age < life {
+        if difference(before.1, now) < life {
             return Ok(false);
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -156,10 +155,16 @@ fn parse(text: &str) -> (String, Duration) {
 /// A node was killed while it took the place of a lock.
 fn remove_if_old(taking: &Path, now: SystemTime) {
     let changed = fs::metadata(taking).and_then(|metadata| metadata.modified());
-    let age = changed.map(|at| now.duration_since(at).unwrap_or_default());
-    if age.is_ok_and(|age| age > TAKING) {
+    if changed.is_ok_and(|at| difference(at, now) > TAKING) {
         let _ = fs::remove_file(taking);
     }
+}
+
+/// The age of a file that was changed `at`. If it is younger than now, the clock was set since then: a file from far in the future is
+/// an old one, otherwise it would stay until then.
+pub(crate) fn difference(at: SystemTime, now: SystemTime) -> Duration {
+    now.duration_since(at)
+        .unwrap_or_else(|error| error.duration())
 }
 
 /// Seconds since 1970.
@@ -231,6 +236,24 @@ mod tests {
         assert!(take(&path).is_none());
         drop(next);
         assert_eq!(files(folder.path()), 0);
+    }
+
+    /// A clock that was ahead was set right: the lock of a killed node must not last until then.
+    #[test]
+    fn a_lock_from_the_future_ends_as_an_old_one_does() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("shop");
+        std::mem::forget(take(&path));
+        let later = |seconds| {
+            let file = File::options().append(true).open(&path).expect("a lock");
+            let later = SystemTime::now() + Duration::from_secs(seconds);
+            file.set_modified(later).expect("another time");
+        };
+        // Clocks of nodes may differ a little.
+        later(30);
+        assert!(take(&path).is_none());
+        later(100 * 86_400);
+        assert!(take(&path).is_some());
     }
 
     #[test]

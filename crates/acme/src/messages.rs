@@ -46,6 +46,8 @@ pub enum ToAcme {
     Order(AcmeOrder),
     /// Give the account another key (RFC 8555 §7.3.5). Answered with [`FromAcme::Account`] or [`FromAcme::KeyNotChanged`].
     ChangeKey,
+    /// Ask the authority what time it is. Answered with [`FromAcme::Time`].
+    Time,
     /// The answer to the challenge with this number is in place.
     Placed(u32),
     /// It cannot be put in place.
@@ -141,6 +143,9 @@ pub enum FromAcme {
         /// The question should be repeated in so many seconds.
         again: u64,
     },
+    /// What time it is, as the authority has just said (`Date`, RFC 9110 §6.6.1; seconds since 1970); `None`: it was asked, and has
+    /// not said. It comes before what becomes of an order.
+    Time(Option<i64>),
     /// The status of the application's answer, or why there is none.
     Answered {
         /// As in the question.

@@ -31,7 +31,7 @@ use weir_sys::{
 
 use crate::{
     ask::ask,
-    http::{Client, Issuers},
+    http::{Client, Heard},
     messages::{AcmeOrder, ChallengeAnswer, FromAcme, Proof, ToAcme, receive, send},
 };
 
@@ -130,7 +130,7 @@ fn serve(control: &OwnedFd) -> Result<(), String> {
                         ca,
                         kept: RefCell::new(account),
                         account: Mutex::new(None),
-                        issuers: Issuers::default(),
+                        heard: Heard::default(),
                     };
                     *desk.authority.borrow_mut() = Some(Rc::new(authority));
                 }
@@ -158,8 +158,18 @@ fn serve(control: &OwnedFd) -> Result<(), String> {
                     let desk = desk.clone();
                     tokio::task::spawn_local(async move {
                         // An authority that does not say it is not asked again soon.
-                        if let Ok(message) = desk.when_to_renew(number, known_by).await {
+                        let message = desk.when_to_renew(number, known_by).await;
+                        desk.tell_time();
+                        if let Ok(message) = message {
                             desk.tell(&message);
+                        }
+                    });
+                }
+                ToAcme::Time => {
+                    let desk = desk.clone();
+                    tokio::task::spawn_local(async move {
+                        if desk.ask_time().await.is_err() || !desk.tell_time() {
+                            desk.tell(&FromAcme::Time(None));
                         }
                     });
                 }
@@ -190,7 +200,7 @@ struct Authority {
     /// The account that the manager has.
     kept: RefCell<Option<String>>,
     account: Mutex<Option<Account>>,
-    issuers: Issuers,
+    heard: Heard,
 }
 
 /// Why there is no certificate.
@@ -263,6 +273,7 @@ impl Desk {
                 is_refused: false,
             }),
         };
+        self.tell_time();
         self.tell(&match got {
             Ok(chain) => FromAcme::Obtained {
                 order: number,
@@ -279,6 +290,29 @@ impl Desk {
         });
     }
 
+    /// Tells what time it is for the authority, if it has said so since the last time. Returns whether it has.
+    fn tell_time(&self) -> bool {
+        let authority = self.authority.borrow().clone();
+        let time = authority.and_then(|authority| {
+            let mut said = authority
+                .heard
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            said.time.take()
+        });
+        if time.is_some() {
+            self.tell(&FromAcme::Time(time));
+        }
+        time.is_some()
+    }
+
+    async fn ask_time(&self) -> Result<(), String> {
+        let authority = self.authority.borrow().clone();
+        let authority = authority.ok_or("no authority is known")?;
+        let client = Client::new(authority.ca.as_deref(), &authority.heard)?;
+        client.ask_time(&authority.directory).await
+    }
+
     /// The account at the authority: the kept one, otherwise a new one.
     async fn account(&self, authority: &Authority) -> Result<Account, Failure> {
         let mut account = authority.account.lock().await;
@@ -289,7 +323,7 @@ impl Desk {
             message,
             is_refused: false,
         };
-        let client = Client::new(authority.ca.as_deref(), &authority.issuers).map_err(unusable)?;
+        let client = Client::new(authority.ca.as_deref(), &authority.heard).map_err(unusable)?;
         let builder = || Account::builder_with_http(Box::new(client.clone()));
         let kept = authority.kept.borrow().clone();
         let made = match &kept {
@@ -457,9 +491,9 @@ impl Desk {
                 ))
             })?;
             if wanted.proof == Proof::DnsPersist01 {
-                let issuers = authority.issuers.lock();
-                let issuers = issuers.unwrap_or_else(PoisonError::into_inner);
-                let issuer = issuers.first().map_or("", String::as_str);
+                let said = authority.heard.lock();
+                let said = said.unwrap_or_else(PoisonError::into_inner);
+                let issuer = said.issuers.first().map_or("", String::as_str);
                 let record = persistent_record(&name, issuer, account.id());
                 if let Some(same) = records
                     .iter_mut()

@@ -12,6 +12,7 @@ use std::{
 
 use crate::{
     ChallengeAnswer, Draft, Store,
+    lock::difference,
     store::{make_folder, random_name},
 };
 
@@ -168,8 +169,7 @@ fn read(path: &Path) -> Option<ChallengeAnswer> {
 
 fn is_old(path: &Path) -> bool {
     let changed = fs::metadata(path).and_then(|metadata| metadata.modified());
-    let age = changed.map(|at| SystemTime::now().duration_since(at).unwrap_or_default());
-    age.is_ok_and(|age| age > OLD)
+    changed.is_ok_and(|at| difference(at, SystemTime::now()) > OLD)
 }
 
 /// A file that is older is from a node that was killed. Clocks may differ by less.

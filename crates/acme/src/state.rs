@@ -25,6 +25,12 @@ pub struct State {
     /// that: its serial number, hexadecimal.
     #[serde(default)]
     pub advised: Option<(String, i64)>,
+    /// When the last certificate was made (seconds since 1970, by the authority's clock); 0: not known.
+    #[serde(default)]
+    pub made: i64,
+    /// How many in a row were made soon after the one before.
+    #[serde(default)]
+    pub early: u32,
     /// TXT records that the operator must set, for dns-persist-01: names and values.
     #[serde(default)]
     pub records: Vec<(String, String)>,

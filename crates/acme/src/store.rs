@@ -8,6 +8,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use crate::lock::difference;
+
 /// The folder of certificates.
 #[derive(Debug, Clone)]
 pub struct Store {
@@ -95,9 +97,7 @@ impl Store {
             let mut files: Vec<PathBuf> = files.map(|file| file.path()).collect();
             let is_old = |path: &PathBuf| {
                 let changed = fs::metadata(path).and_then(|metadata| metadata.modified());
-                let old =
-                    changed.map(|at| SystemTime::now().duration_since(at).unwrap_or_default());
-                old.is_ok_and(|old| old > age)
+                changed.is_ok_and(|at| difference(at, SystemTime::now()) > age)
             };
             let is_pair = |path: &PathBuf| {
                 path.extension()
@@ -313,8 +313,7 @@ fn remove_drafts(folder: &Path) {
         let is_draft = name.as_encoded_bytes().starts_with(b".")
             && name.as_encoded_bytes().ends_with(DRAFT.as_bytes());
         let changed = entry.metadata().and_then(|metadata| metadata.modified());
-        let age = changed.map(|at| SystemTime::now().duration_since(at).unwrap_or_default());
-        if is_draft && age.is_ok_and(|age| age > OLD) {
+        if is_draft && changed.is_ok_and(|at| difference(at, SystemTime::now()) > OLD) {
             let _ = fs::remove_file(entry.path());
         }
     }

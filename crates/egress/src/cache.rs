@@ -22,7 +22,7 @@ mod tests;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header, uri::Uri};
@@ -123,6 +123,11 @@ impl Cache {
             store: Mutex::new(Store::new(size)),
             max_object,
         })
+    }
+
+    /// To be called before [`look`](Self::look), with the times of now: forgets all answers if the clock was set.
+    pub(crate) fn see_clock(&self, now: SystemTime, at: Instant) {
+        self.store().see_clock(now, at);
     }
 
     /// Looks for an answer. Only for calls that the rules allow, to origins whose answers are cached.

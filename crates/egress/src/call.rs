@@ -10,7 +10,7 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::Poll,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use http::{Method, StatusCode, Version};
@@ -297,6 +297,7 @@ async fn look(
         set: &host.set_headers,
         stale_if_error: host.settings.stale_if_error,
     };
+    cache.see_clock(SystemTime::now(), Instant::now());
     let found = match cache.look(&asked, SystemTime::now()) {
         Lookup::Follow(following) => following.wait(limits.deadline, SystemTime::now).await,
         found => Some(found),

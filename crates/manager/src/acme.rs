@@ -11,6 +11,7 @@
 
 mod account_key;
 mod challenges;
+mod clock;
 mod demand;
 mod dns;
 mod process;
@@ -43,6 +44,7 @@ pub(super) use self::demand::{Demanded, in_folder};
 use self::{
     account_key::KeyChange,
     challenges::Answers,
+    clock::Clock,
     demand::Demand,
     dns::Records,
     process::Running,
@@ -70,6 +72,8 @@ pub(super) struct Orders {
     answers: Answers,
     records: Records,
     demand: Demand,
+    /// What time it is for the authority.
+    clock: Clock,
     /// When the configuration came into force (seconds since 1970).
     served_at: i64,
     /// The account that the process knows.
@@ -108,6 +112,7 @@ impl Orders {
             answers: Answers::default(),
             records: Records::default(),
             demand: Demand::new(now),
+            clock: Clock::default(),
             served_at: 0,
             account: None,
             account_lock: None,
@@ -128,7 +133,7 @@ impl Orders {
             return;
         }
         self.generation = generation;
-        self.served_at = weir_acme::now();
+        self.served_at = self.clock.now(now);
         self.who.clone_from(who);
         let before = std::mem::take(&mut self.wanted);
         let mut before: Vec<Wanted> = before.into_iter().collect();
@@ -155,6 +160,7 @@ impl Orders {
                     state: State::read(&certificate.chain).unwrap_or_default(),
                     renew_at: 0,
                     not_after: 0,
+                    life: 0,
                     done: 0,
                     failed: 0,
                     order: None,
@@ -311,14 +317,19 @@ impl Orders {
     fn look(&mut self, index: usize, now: Instant) {
         let one = &mut self.wanted[index];
         one.read_state();
+        let at = self.clock.now(now);
         let is_unfinished = is_pair_unfinished(&one.chain);
-        if !is_unfinished && !one.is_due() {
-            one.due = next_look(one.renew_at, now);
+        if !is_unfinished && !one.is_due(at) {
+            one.due = next_look(one.renew_at, at, now);
             self.is_there(index, false);
             self.ask(index, now);
             return;
         }
-        let pause = one.pause(self.served_at).filter(|_| !is_unfinished);
+        if !is_unfinished && one.not_after != 0 && !self.knows_time(index, now) {
+            return;
+        }
+        let one = &mut self.wanted[index];
+        let pause = one.pause(self.served_at, at).filter(|_| !is_unfinished);
         if let Some(pause) = pause {
             one.due = now + pause.min(LOOK_EVERY);
             return self.give_up(index, pause, now);
@@ -442,7 +453,8 @@ impl Orders {
         finish_pair(&one.key, &one.chain)?;
         // Another node may just have had the lock.
         one.read_state();
-        if !one.is_due() || one.pause(self.served_at).is_some() {
+        let at = self.clock.now(now);
+        if !one.is_due(at) || one.pause(self.served_at, at).is_some() {
             return Ok(false);
         }
         let replaces = Issued::read(&one.chain).map(|issued| issued.known_by);
@@ -563,6 +575,7 @@ impl Orders {
                 end,
                 again,
             } => self.advised(number, (start, end), again, now),
+            FromAcme::Time(time) => self.hear_time(time, now),
             FromAcme::Answered { number, status } => self.answered(number, status, now),
         }
     }
@@ -636,12 +649,9 @@ impl Orders {
         install_pair(key, draft)?;
         one.done += 1;
         one.renew_at = issued.renew_at();
-        one.due = now + SHORT.min(next_look(one.renew_at, now) - now);
-        one.state = State {
-            records: std::mem::take(&mut one.state.records),
-            at: weir_acme::now().max(one.state.at),
-            ..State::default()
-        };
+        let at = self.clock.now(now);
+        one.due = now + SHORT.min(next_look(one.renew_at, at, now) - now);
+        one.is_made(at, issued.not_after - issued.not_before);
         one.write_state();
         drop(lock);
         log::info!(
@@ -680,7 +690,7 @@ impl Orders {
             _ => pause(failures, is_refused),
         };
         one.due = now + pause;
-        let at = weir_acme::now();
+        let at = self.clock.now(now);
         if is_refused {
             one.state.refused.push(at);
             let excess = one.state.refused.len().saturating_sub(MOST_REFUSED);
@@ -769,6 +779,7 @@ impl Orders {
             return false;
         }
         self.demand.ask_again();
+        self.clock.ask_again();
         if self.wanted.is_empty() {
             return true;
         }

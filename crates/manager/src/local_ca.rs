@@ -205,7 +205,8 @@ impl LocalCertificates {
         Ok(issued.is_some_and(|issued| {
             is_issued(&issued, &local.auto.names)
                 && issued.issuer == root.subject
-                && now() < issued.renew_at()
+                // It is not valid yet if it was made by a clock that was set back since.
+                && (issued.not_before..issued.renew_at()).contains(&now())
                 && local.certificate.key_file().exists()
         }))
     }

@@ -6,7 +6,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
-    time::SystemTime,
+    time::{Duration, Instant, SystemTime},
 };
 
 use http::HeaderName;
@@ -35,6 +35,8 @@ pub(super) struct Store {
     /// Keys with running requests. If a key is forgotten meanwhile, the answer to an earlier request must not be
     /// stored.
     underway: HashMap<Key, Underway>,
+    /// The machine's clock when it was last looked at, and when that was.
+    clock: Option<(SystemTime, Instant)>,
 }
 
 /// Unfinished requests for one key.
@@ -86,6 +88,7 @@ impl Store {
             flights: HashMap::new(),
             flight_ids: 0,
             underway: HashMap::new(),
+            clock: None,
         }
     }
 
@@ -158,6 +161,24 @@ impl Store {
     pub(super) fn forget(&mut self, key: &Key) {
         self.remove(key);
         if let Some(underway) = self.underway.get_mut(key) {
+            underway.forgets += 1;
+        }
+    }
+
+    /// Looks at the machine's clock. If it has jumped, the times of all answers mean nothing any more: one that was stored a
+    /// moment ago would be fresh for years, or outdated. So all are forgotten.
+    pub(super) fn see_clock(&mut self, now: SystemTime, at: Instant) {
+        let Some((before, then)) = self.clock.replace((now, at)) else {
+            return;
+        };
+        let expected = before + at.saturating_duration_since(then);
+        let jump = now.duration_since(expected);
+        if jump.unwrap_or_else(|error| error.duration()) < JUMP {
+            return;
+        }
+        let keys: Vec<Key> = self.places.keys().cloned().collect();
+        keys.iter().for_each(|key| self.remove(key));
+        for underway in self.underway.values_mut() {
             underway.forgets += 1;
         }
     }
@@ -323,6 +344,9 @@ impl Store {
 
 /// Approximate memory of a key besides its answers: in three maps, with their free slots.
 const PLACE: u64 = 400;
+
+/// A clock that was set by this much has jumped.
+const JUMP: Duration = Duration::from_secs(5);
 
 /// Maximum number of variants per key; the oldest is removed first.
 const MOST_VARIANTS: usize = 16;

@@ -255,15 +255,16 @@ impl Orders {
         if !is_public_name(name) {
             return Err(rules.keep);
         }
+        let at = self.clock.now(now);
         let is_it = |one: &Wanted| one.demand.is_some() && one.names[0] == name;
         if let Some(index) = self.wanted.iter().position(is_it) {
-            self.wanted[index].is_due();
+            self.wanted[index].is_due(at);
             self.is_there(index, true);
             return Ok(());
         }
         let mut one = demanded(&rules.store, name, now);
-        one.is_due();
-        if one.not_after > weir_acme::now() {
+        one.is_due(at);
+        if one.not_after > at {
             // Another node has got it.
             self.wanted.push(one);
             self.is_there(self.wanted.len() - 1, true);
@@ -278,7 +279,7 @@ impl Orders {
             return Err(answer.until - now);
         }
         let is_allowed = answer.is_some();
-        if let Some(pause) = one.pause(self.served_at) {
+        if let Some(pause) = one.pause(self.served_at, at) {
             return Err(pause);
         }
         let all = self.wanted.iter().filter(|one| one.demand.is_some());
@@ -430,7 +431,7 @@ impl Orders {
         }
         let pause = keep.clamp(SHORT, RENEWAL_PAUSE);
         one.due = now + pause;
-        let at = weir_acme::now();
+        let at = self.clock.now(now);
         if one.state.error.as_ref() != Some(&what) {
             log::warn!("[certificate.{name}] is not renewed: {what}");
         }
@@ -461,8 +462,9 @@ impl Orders {
 
     /// Tells that a certificate is there. `again`: somebody asks for it.
     pub(super) fn is_there(&mut self, index: usize, again: bool) {
+        let at = self.clock.now(Instant::now());
         let one = &mut self.wanted[index];
-        if one.not_after <= weir_acme::now() {
+        if one.not_after <= at {
             return;
         }
         let Some(demand) = &mut one.demand else {
@@ -482,11 +484,12 @@ impl Orders {
 
     /// Whether a certificate that is due may be ordered. Of those on demand the application must have allowed it.
     pub(super) fn is_allowed(&mut self, index: usize, now: Instant) -> bool {
+        let at = self.clock.now(now);
         let one = &mut self.wanted[index];
         let Some(demand) = &one.demand else {
             return true;
         };
-        if one.not_after != 0 && one.not_after <= weir_acme::now() {
+        if one.not_after != 0 && one.not_after <= at {
             self.lapse(index, now);
             return false;
         }
@@ -512,8 +515,9 @@ impl Orders {
         // Another node may be about to renew it.
         let lock = Lock::take(&rules.store, &one.name, LOCK_LIFE);
         let is_ours = matches!(&lock, Ok(Some(_)));
-        one.is_due();
-        if !is_ours || one.not_after > weir_acme::now() {
+        let at = self.clock.now(now);
+        one.is_due(at);
+        if !is_ours || one.not_after > at {
             return;
         }
         rules.store.forget_demanded(&one.name);
@@ -604,6 +608,7 @@ fn demanded(store: &Store, name: &str, now: Instant) -> Wanted {
         chain,
         renew_at: 0,
         not_after: 0,
+        life: 0,
         done: 0,
         failed: 0,
         order: None,

@@ -2,9 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-/// When to look at a certificate again: when it must be renewed, or soon.
-pub(super) fn next_look(renew_at: i64, now: Instant) -> Instant {
-    let left = renew_at - weir_acme::now();
+/// How long it takes at least until a certificate of this life (seconds) may be replaced, after so many that were replaced early. It limits
+/// what any mistake about the time can cost: five orders a week for the same names, which authorities allow.
+pub(super) fn rest(life: i64, early: u32) -> i64 {
+    let most = (life / 3).max(1);
+    FIRST_REST.saturating_mul(1 << early.min(16)).min(most)
+}
+
+/// When to look at a certificate again: when it must be renewed, or soon. `at`: seconds since 1970.
+pub(super) fn next_look(renew_at: i64, at: i64, now: Instant) -> Instant {
+    let left = renew_at - at;
     let left = Duration::from_secs(left.max(1).unsigned_abs());
     now + left.min(LOOK_EVERY)
 }
@@ -19,6 +26,9 @@ pub(super) fn pause(failures: u32, is_refused: bool) -> Duration {
     let pause = first * 2_u32.saturating_pow(failures.min(16));
     pause.min(LONGEST)
 }
+
+/// See [`rest`]; seconds.
+const FIRST_REST: i64 = 6 * 3600;
 
 /// How often it is looked whether a certificate must be renewed.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -68,6 +78,23 @@ pub(super) const RESTART: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_names_are_ordered_more_than_five_times_a_week_whatever_the_reason() {
+        let (mut at, mut orders) = (0, 0);
+        for early in 0.. {
+            orders += 1;
+            at += rest(90 * 86_400, early);
+            if at > 7 * 86_400 {
+                break;
+            }
+        }
+        assert_eq!(orders, 5);
+        assert_eq!(rest(90 * 86_400, 40), 30 * 86_400);
+        // Certificates that live for a minute are renewed in time.
+        assert_eq!(rest(60, 3), 20);
+        assert_eq!(rest(0, 0), 1);
+    }
 
     #[test]
     fn pauses_grow_and_stay_below_the_limits_of_authorities() {

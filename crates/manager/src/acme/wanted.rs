@@ -8,7 +8,7 @@ use std::{
 use weir_acme::{Draft, Issued, Lock, State, is_issued};
 
 use super::demand::OnDemand;
-use super::times::{LONGEST, MOST_REFUSED, REFUSED_SPAN};
+use super::times::{LONGEST, MOST_REFUSED, REFUSED_SPAN, rest};
 
 /// A certificate that is wanted.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(super) struct Wanted {
     pub(super) renew_at: i64,
     /// When the certificate that is there expires (seconds since 1970); 0: it is not there.
     pub(super) not_after: i64,
+    /// For how long that one is valid (seconds); 0: it is not there.
+    pub(super) life: i64,
     /// Orders since the manager's start that were successful, and that were not.
     pub(super) done: u64,
     pub(super) failed: u64,
@@ -62,15 +64,16 @@ impl Wanted {
         self.names.iter().any(|name| name.starts_with('*'))
     }
 
-    /// Whether it must be ordered: it is not there, or is to be renewed.
-    pub(super) fn is_due(&mut self) -> bool {
+    /// Whether it must be ordered: it is not there, or is to be renewed. `now`: seconds since 1970, as in all of these.
+    pub(super) fn is_due(&mut self, now: i64) -> bool {
         let issued = Issued::read(&self.chain);
         let issued = issued.filter(|issued| is_issued(issued, &self.names) && self.key.exists());
         let Some(issued) = issued else {
-            (self.renew_at, self.not_after) = (0, 0);
+            (self.renew_at, self.not_after, self.life) = (0, 0, 0);
             return true;
         };
         self.not_after = issued.not_after;
+        self.life = issued.not_after - issued.not_before;
         if self.advice.of != issued.known_by {
             self.advice = Advice {
                 of: issued.known_by.clone(),
@@ -81,7 +84,7 @@ impl Wanted {
             Some(at) => issued.renew_as_advised(Some(at)),
             None => issued.renew_with(Some(&self.state)),
         };
-        weir_acme::now() >= self.renew_at
+        now >= self.renew_at
     }
 
     /// Reads what became of the last orders, also of those of other nodes. Each time that is written is later than the one before,
@@ -94,10 +97,41 @@ impl Wanted {
         }
     }
 
-    /// How long to wait because orders have failed, of this node or another one. A start and a reload try again at once, but not if the
-    /// authority has refused too often of late.
-    pub(super) fn pause(&self, served_at: i64) -> Option<Duration> {
-        let now = weir_acme::now();
+    /// Notes that the authority has made a certificate now.
+    pub(super) fn is_made(&mut self, now: i64, life: i64) {
+        let before = now.saturating_sub(self.state.made);
+        let early = match before < life / 3 {
+            true => self.state.early.saturating_add(1),
+            false => 0,
+        };
+        self.state = State {
+            records: std::mem::take(&mut self.state.records),
+            at: now.max(self.state.at),
+            made: now,
+            early,
+            ..State::default()
+        };
+    }
+
+    /// How long to wait because the last certificate was just made: it is taken as it is. One that is gone is ordered again at once,
+    /// and so is one that the authority wants replaced, but not again and again.
+    fn rest(&self, now: i64) -> i64 {
+        let State { made, early, .. } = self.state;
+        // The authority may want one of its certificates replaced at once.
+        let is_advised = self.advice.renew_at.is_some();
+        if early == 0 && (self.life == 0 || is_advised) {
+            return 0;
+        }
+        let life = if self.life == 0 { i64::MAX } else { self.life };
+        let rest = rest(life, early);
+        // If it was made later than now, a clock is wrong, and this says nothing.
+        let left = made.saturating_add(rest) - now;
+        if left > rest { 0 } else { left.max(0) }
+    }
+
+    /// How long to wait because orders have failed, of this node or another one, or because the last one was just successful. A start
+    /// and a reload try again at once, but not if the authority has refused too often of late.
+    pub(super) fn pause(&self, served_at: i64, now: i64) -> Option<Duration> {
         let State {
             error,
             at,
@@ -115,9 +149,11 @@ impl Wanted {
         if lately.count() >= MOST_REFUSED {
             until = until.max(refused[0] + REFUSED_SPAN);
         }
-        // Clocks of nodes may differ.
-        let pause = u64::try_from(until - now).ok().filter(|left| *left > 0)?;
-        Some(Duration::from_secs(pause).min(LONGEST))
+        let pause = u64::try_from(until.saturating_sub(now)).unwrap_or(0);
+        // No pause is that long: the clock of another node is wrong, or this one has jumped.
+        let pause = if pause > LONGEST.as_secs() { 0 } else { pause };
+        let pause = pause.max(self.rest(now).unsigned_abs());
+        (pause > 0).then(|| Duration::from_secs(pause))
     }
 
     /// Writes what became of the last orders beside the chain.
@@ -150,13 +186,15 @@ mod tests {
             },
             renew_at: 0,
             not_after: 0,
+            life: 0,
             done: 0,
             failed: 0,
             order: None,
             advice: Advice::default(),
             demand: None,
         };
-        let seconds = |wanted: &Wanted, served_at| wanted.pause(served_at).map(|it| it.as_secs());
+        let seconds =
+            |wanted: &Wanted, served_at| wanted.pause(served_at, now).map(|it| it.as_secs());
         // Started after the failure, and before it: another node has failed.
         assert_eq!(seconds(&wanted, now), None);
         assert!(seconds(&wanted, now - 20).is_some_and(|pause| (590..=600).contains(&pause)));
@@ -164,8 +202,24 @@ mod tests {
         assert!(seconds(&wanted, now).is_some_and(|pause| (3550..=3560).contains(&pause)));
         wanted.state.refused[0] = now - 3700;
         assert_eq!(seconds(&wanted, now), None);
-        // The clock of another node is wrong.
+        // The clock of another node is wrong, or this one has jumped.
         wanted.state.next = now + 1_000_000;
-        assert_eq!(seconds(&wanted, now - 20), Some(6 * 3600));
+        assert_eq!(seconds(&wanted, now - 20), None);
+        wanted.state = State::default();
+        // A certificate for 90 days that was just made stays, whatever is thought about it.
+        (wanted.not_after, wanted.life) = (now + 90 * 86_400, 90 * 86_400);
+        wanted.is_made(now - 60, wanted.life);
+        assert_eq!(seconds(&wanted, now), Some(6 * 3600 - 60));
+        wanted.is_made(now - 60, wanted.life);
+        assert_eq!(seconds(&wanted, now), Some(12 * 3600 - 60));
+        wanted.is_made(now + 90 * 86_400, wanted.life);
+        assert_eq!(seconds(&wanted, now), None, "made in the future");
+        // One that is gone is ordered at once, and not for ever.
+        (wanted.not_after, wanted.life) = (0, 0);
+        wanted.is_made(now, 90 * 86_400);
+        wanted.state.early = 0;
+        assert_eq!(seconds(&wanted, now), None);
+        wanted.state.early = 1;
+        assert_eq!(seconds(&wanted, now), Some(12 * 3600));
     }
 }

@@ -184,3 +184,36 @@ async fn whatever_happens_the_bound_holds() {
         world.cache.store().check();
     }
 }
+
+/// Otherwise an answer would be fresh for as long as the clock was set back, or be asked for again at once.
+#[tokio::test]
+async fn all_answers_are_forgotten_when_the_clock_was_set() {
+    for set in [-86_400, -10, 10, 86_400] {
+        let world = world();
+        let begun = Instant::now();
+        world.cache.see_clock(world.now(), begun);
+        let kept = |path: &'static str| world.kept(path, &[]).is_some();
+        world.fetch("/a", &[], answer(200, &[FRESH], "a")).await;
+        let under_way = world.ask(Method::GET, "/b", &[]);
+        // Time passes, as both clocks say.
+        world.pass(20);
+        let later = begun + Duration::from_secs(20);
+        world.cache.see_clock(world.now(), later);
+        assert!(kept("/a"));
+        let jumped = match u64::try_from(set) {
+            Ok(ahead) => world.now() + Duration::from_secs(ahead),
+            Err(_) => world.now() - Duration::from_secs(-set as u64),
+        };
+        world.cache.see_clock(jumped, later);
+        assert!(!kept("/a"), "{set}");
+        // The time of its question is one of before.
+        let answered = under_way.answered(answer(200, &[FRESH], "b"), world.now());
+        drop(answered);
+        world.settle().await;
+        assert!(!kept("/b"), "{set}");
+        world.fetch("/a", &[], answer(200, &[FRESH], "a")).await;
+        world.cache.see_clock(jumped, later);
+        assert!(kept("/a"), "{set}: the next ones are kept again");
+        world.cache.store().check();
+    }
+}
