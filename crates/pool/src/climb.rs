@@ -37,10 +37,16 @@
 //! waited for [`BLIND`] and the measurement is not half done, the cap is doubled without it, up to four per core, and
 //! then raised by a quarter each second, up to eight per core. Beyond that only measurements count.
 //!
-//! If processors are known to be idle although the pool is saturated ([`crate::Scaler::processors`]), there is no
-//! need to measure: scripts that wait for something else need a worker each. The cap is raised to the number of
-//! waiting requests, but only so far that half of the idle processors would be used, estimated by the use of the
-//! present workers.
+//! If it is known what the busy workers do ([`crate::Scaler::processors`]), there is no need to measure:
+//!
+//! - Scripts that wait for half of their time or more, while the pool leaves a part of its processors, need a worker each.
+//!   The cap is raised to the number of waiting requests, but only so far that half of what the pool leaves would be used,
+//!   estimated by the use of the present workers.
+//! - Scripts that wait for less than a quarter of their time keep the cores busy with one and a half workers per core. More
+//!   workers would only take processors away from other programs, which a rate of finished requests shows as a success. So
+//!   nothing more is tried, and a cap that is higher goes down by halves.
+//!
+//! Both are facts about the pool's own workers. What other programs do with the processors changes neither.
 //!
 //! When workers leave because they are idle, the cap follows them: what was learned from the load in the morning does
 //! not apply to a different load in the evening.
@@ -50,8 +56,8 @@
 //! It assumes that requests are alike on average over a generation. If they are not, it is wrong by up to a factor of
 //! two in either direction, and corrects this with the next measurement.
 
-use crate::Micros;
 use crate::pool::View;
+use crate::{Decision, Micros, ProcessorUse};
 
 #[derive(Debug)]
 pub(crate) struct Climb {
@@ -75,7 +81,9 @@ pub(crate) struct Climb {
     saturated_at: Micros,
     saturated_since: Micros,
     /// The last report about processors, and when it came.
-    processors: Option<(Micros, u32)>,
+    processors: Option<(Micros, ProcessorUse)>,
+    /// How much scripts wait, per mille, over the last reports, and when the last one came.
+    waiting: Option<(Micros, u32)>,
 }
 
 /// The present search.
@@ -111,15 +119,6 @@ struct Window {
     unsaturated: u64,
 }
 
-/// A growth that brought nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Useless {
-    pub(crate) workers: usize,
-    pub(crate) rate: u64,
-    pub(crate) tried: usize,
-    pub(crate) rate_tried: u64,
-}
-
 impl Climb {
     pub(crate) fn new(start: usize, cores: usize) -> Self {
         let base = start.max(cores.saturating_add(cores.div_ceil(2)));
@@ -139,28 +138,39 @@ impl Climb {
             saturated_at: Micros::ZERO,
             saturated_since: Micros::ZERO,
             processors: None,
+            waiting: None,
         }
     }
 
-    /// Reports how many per mille of the processors were idle recently.
-    pub(crate) fn processors(&mut self, now: Micros, idle: u32) {
-        self.processors = Some((now, idle.min(1_000)));
+    /// Reports how the pool used the processors recently.
+    pub(crate) fn processors(&mut self, now: Micros, found: ProcessorUse) {
+        self.processors = Some((now, found));
+        let before = self.waiting.filter(|(at, _)| now.since(*at) <= RECENT);
+        let before = before.map_or(found.waiting, |(_, before)| before);
+        // One report may show the beginning of scripts that wait later.
+        self.waiting = Some((now, (3 * before + found.waiting) / 4));
     }
 
-    /// Whether the idle processors matter: a request waits, and all allowed workers are busy.
+    /// Whether it matters what workers do: a request waits, and all allowed workers are busy.
     pub(crate) fn wants_processors(&self) -> bool {
         self.was_saturated
     }
 
-    /// Whether more workers than the cap may come soon: nothing shows that they would be useless, and processors are
-    /// idle or were not measured since the pool is saturated.
+    /// Whether more workers than the cap may come soon: nothing shows that they would be useless, and scripts wait, or
+    /// it was not measured since the pool is saturated.
     pub(crate) fn may_grow_freely(&self, now: Micros) -> bool {
         let searches = matches!(self.search, Search::Up { .. });
-        let idle = match self.processors {
-            Some((at, idle)) if now.since(at) <= RECENT => idle >= ENOUGH_IDLE,
+        let helps = match self.processors {
+            Some((at, found)) if now.since(at) <= RECENT => found.needs_workers(),
             _ => !self.was_saturated || now.since(self.saturated_since) <= RECENT,
         };
-        searches && idle
+        searches && helps
+    }
+
+    /// How much scripts wait, if it is known that they compute nearly all of their time.
+    fn computes(&self, now: Micros) -> Option<u32> {
+        let (at, waiting) = self.waiting?;
+        (now.since(at) <= RECENT && waiting < COMPUTE).then_some(waiting)
     }
 
     pub(crate) fn cap(&self) -> usize {
@@ -168,13 +178,13 @@ impl Climb {
     }
 
     /// Handles what has happened since the last call, and may move the cap. `most`: the maximum of workers. Returns
-    /// when to look again if nothing happens, and a growth that was found useless.
+    /// when to look again if nothing happens, and why there will not be more workers, if that was found.
     pub(crate) fn look(
         &mut self,
         now: Micros,
         view: &View,
         most: usize,
-    ) -> (Option<Micros>, Option<Useless>) {
+    ) -> (Option<Micros>, Option<Decision>) {
         let finished = view.finished.saturating_sub(self.seen_finished);
         let span = now.since(self.seen_at).0;
         self.window.pass(self.was_saturated, span, finished);
@@ -201,24 +211,27 @@ impl Climb {
             self.window.settling = level as u64;
         }
         let found = self.decide(now, level, most);
-        self.use_idle_processors(now, view, level, most);
+        self.give_each_a_worker(now, view, level, most);
         let sample = now.after(PROCESSORS_EVERY);
         let next = self.next(now, most).map_or(sample, |next| next.min(sample));
         (Some(next), found)
     }
 
-    /// Processors are idle and requests wait: allows a worker for each, as far as the processors permit.
-    fn use_idle_processors(&mut self, now: Micros, view: &View, level: usize, most: usize) {
-        let Some((at, idle)) = self.processors else {
+    /// Scripts wait for something else, and so do requests: allows a worker for each, as far as the pool leaves processors.
+    fn give_each_a_worker(&mut self, now: Micros, view: &View, level: usize, most: usize) {
+        let Some((at, found)) = self.processors else {
             return;
         };
         let is_new = at > self.saturated_since && now.since(at) <= RECENT;
         let searches = matches!(self.search, Search::Up { .. });
-        if !is_new || !searches || idle < ENOUGH_IDLE || self.cap > level {
+        let wait = self.waiting.is_some_and(|(_, waiting)| waiting >= WAIT);
+        if !is_new || !searches || !wait || !found.needs_workers() || self.cap > level {
             return;
         }
-        let each = ((1_000 - idle) as usize).div_ceil(level.max(1)).max(1);
-        let more = (idle as usize / 2 / each).max(1).min(view.queued);
+        let each = ((1_000 - found.unused) as usize)
+            .div_ceil(level.max(1))
+            .max(1);
+        let more = (found.unused as usize / 2 / each).max(1).min(view.queued);
         let cap = self.cap.saturating_add(more).min(most);
         // The report is used up: the next step needs a new one.
         self.processors = None;
@@ -237,36 +250,28 @@ impl Climb {
         }
     }
 
-    fn decide(&mut self, now: Micros, level: usize, most: usize) -> Option<Useless> {
-        let waited = self.window.settled_for + self.window.lasted;
+    fn decide(&mut self, now: Micros, level: usize, most: usize) -> Option<Decision> {
         let Some(rate) = self.window.rate(self.sample(level)) else {
-            match self.search {
-                Search::Up { below: None } => {
-                    if 2 * self.window.progress() < self.window_size(level) {
-                        self.grow_blindly(waited, most);
-                    }
-                }
-                // So slow that the load differs from the measured one.
-                Search::Up { below: Some(other) } | Search::Hold { this: other, .. } => {
-                    if waited >= 2 * other.time_for(self.window_size(level)) {
-                        self.forget();
-                        self.grow_blindly(waited, most);
-                    }
-                }
-                Search::Down { above } => {
-                    if waited >= 4 * above.time_for(self.window_size(level)) {
-                        self.needed = above.workers;
-                        self.go(above.workers);
-                        self.hold(now, above);
-                    }
-                }
-            }
+            self.decide_unmeasured(now, level, most);
             return None;
         };
         let this = Measure {
             workers: level,
             rate,
         };
+        if let Some(waiting) = self.computes(now) {
+            match self.search {
+                Search::Hold { this: then, .. } if then.is_another_load(&this) => {
+                    // The reports may be about the former load.
+                    self.forget();
+                    self.waiting = None;
+                    self.window = Window::default();
+                    return None;
+                }
+                Search::Hold { until, .. } if now < until => {}
+                _ => return self.settle_for_few(now, this, waiting),
+            }
+        }
         // A clear result needs no more requests, other results need twice as many.
         let is_sure = self.is_calm || self.window.finished >= 2 * self.sample(level);
         match self.search {
@@ -299,7 +304,7 @@ impl Climb {
                     return None;
                 }
                 self.hold(now, this);
-                Some(Useless {
+                Some(Decision::GrowthWasUseless {
                     workers: level,
                     rate,
                     tried: above.workers,
@@ -336,8 +341,52 @@ impl Climb {
         }
     }
 
+    /// Too few requests have finished for a rate.
+    fn decide_unmeasured(&mut self, now: Micros, level: usize, most: usize) {
+        let waited = self.window.settled_for + self.window.lasted;
+        match self.search {
+            Search::Up { below: None } => {
+                if 2 * self.window.progress() < self.window_size(level) {
+                    self.grow_blindly(now, waited, most);
+                }
+            }
+            // So slow that the load differs from the measured one.
+            Search::Up { below: Some(other) } | Search::Hold { this: other, .. } => {
+                if waited >= 2 * other.time_for(self.window_size(level)) {
+                    self.forget();
+                    self.grow_blindly(now, waited, most);
+                }
+            }
+            Search::Down { above } => {
+                if waited >= 4 * above.time_for(self.window_size(level)) {
+                    self.needed = above.workers;
+                    self.go(above.workers);
+                    self.hold(now, above);
+                }
+            }
+        }
+    }
+
+    /// Scripts compute: goes down to as many workers as keep the cores busy, by halves, and stays there for a while.
+    fn settle_for_few(&mut self, now: Micros, this: Measure, waiting: u32) -> Option<Decision> {
+        let fewer = (this.workers / 2).max(self.base);
+        if is_much_more(this.workers, fewer) {
+            self.search = Search::Down { above: this };
+            self.go(fewer);
+            return None;
+        }
+        self.hold(now, this);
+        Some(Decision::ScriptsCompute {
+            workers: this.workers,
+            waiting,
+        })
+    }
+
     /// Nothing could be measured while a request waited for this long.
-    fn grow_blindly(&mut self, waited: u64, most: usize) {
+    fn grow_blindly(&mut self, now: Micros, waited: u64, most: usize) {
+        if self.computes(now).is_some() {
+            return;
+        }
         let more = if self.cap < self.cores.saturating_mul(4) {
             let enough = waited >= BLIND.0;
             let more = self.cap.saturating_mul(2).min(self.cores * 4);
@@ -486,8 +535,22 @@ impl Window {
     }
 }
 
-/// If this many per mille of the processors are idle, scripts wait for something else.
-const ENOUGH_IDLE: u32 = 250;
+impl ProcessorUse {
+    /// Scripts wait for something else than processors, so that each needs a worker.
+    fn needs_workers(&self) -> bool {
+        self.unused >= ENOUGH_UNUSED && self.waiting >= WAIT
+    }
+}
+
+/// If a pool leaves less than this of its processors, per mille, measuring has to show that more workers are useful.
+const ENOUGH_UNUSED: u32 = 200;
+
+/// From this part of their time on, per mille, scripts wait.
+const WAIT: u32 = 500;
+
+/// Up to this part of their time, per mille, scripts compute. If they wait for a third of it, one and a half workers per
+/// core just keep the cores busy.
+const COMPUTE: u32 = 250;
 
 /// How long a report about processors is used.
 const RECENT: Micros = Micros::from_secs(1);

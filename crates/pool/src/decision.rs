@@ -73,6 +73,13 @@ pub enum Decision {
         /// Requests per 1,000 seconds that `tried` finished.
         rate_tried: u64,
     },
+    /// Scripts compute nearly all of their time, so more workers would only share the processors (`auto`).
+    ScriptsCompute {
+        /// Number of workers now.
+        workers: usize,
+        /// How much of their time scripts wait for something else than a processor, per mille.
+        waiting: u32,
+    },
     /// Workers die or cannot be started before they have served anything: there is a pause before the next one is
     /// tried, which doubles each time. Reported once.
     Pausing {

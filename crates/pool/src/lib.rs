@@ -40,7 +40,7 @@
 //! Read next: `pool.rs` (states, events, rules), then `queue.rs`, `flows.rs`, `workers.rs` and `holders.rs` (the
 //! structures below it), `estimate.rs`, `patience.rs` and `overload.rs` (what it learns, and the consequences), `retry.rs` (whether a
 //! failed request may run again), `scaler.rs` (the number of workers), `climb.rs` (how `auto` finds the useful
-//! number), `balance.rs` and `health.rs` (choosing a server, and whether it is up), `limiter.rs` (how many requests a
+//! number) and `processors.rs` (whether scripts compute or wait), `balance.rs` and `health.rs` (choosing a server, and whether it is up), `limiter.rs` (how many requests a
 //! server can handle), `backoff.rs` and `memory.rs` (what slows the scaling down), `crashes.rs` (scripts that are
 //! refused because they crash workers), `breaker.rs` and `retry_budget.rs` (whether a failing origin is called, and
 //! how often again), `reactors.rs` (how many threads serve connections), and `tests/behaviour/` (the simulators and the promises that they check).
@@ -70,6 +70,7 @@ mod memory;
 mod overload;
 mod patience;
 mod pool;
+mod processors;
 mod queue;
 mod reactors;
 mod retry;
@@ -93,6 +94,7 @@ pub use decision::Decision;
 pub use limiter::{Begun, LimitBounds, Limiter, RequestEnd};
 pub use limits::{Limits, MAX_RESERVES, Order, Reserve, Reserves, Ticket};
 pub use pool::Pool;
+pub use processors::{ProcessorUse, Surroundings, Worked};
 pub use reactors::{ReactorChange, ReactorLoad, ReactorMove, ReactorOrders, ReactorScaler, spread};
 pub use retry::{Failure, Retry, Sent, may_retry};
 pub use retry_budget::RetryBudget;

@@ -11,7 +11,7 @@ use crate::climb::Climb;
 use crate::leaving;
 use crate::memory::{Memory, Patience};
 use crate::pool::View;
-use crate::{Decision, MAX_WORKERS, Micros, Pool};
+use crate::{Decision, MAX_WORKERS, Micros, Pool, ProcessorUse};
 
 use self::maintenance::Maintenance;
 
@@ -171,7 +171,7 @@ pub struct ScalerStats {
 /// | ondemand | for each request that waits | after it was idle for `idle_timeout`, a few at a time |
 /// | auto | for each request that waits, and one ahead of the next, as long as more workers do more | after two were idle for `idle_timeout`, a few at a time, so that one stays ahead; never below `start`, unless it rests and all were idle for that time |
 ///
-/// `auto` sets its own limit below `max_children`: by the effect of more workers and by idle processors, as
+/// `auto` sets its own limit below `max_children`: by the effect of more workers and by what scripts do, as
 /// `climb.rs` explains, and by memory. The memory limit is [`MemoryView::available`] in workers; under pressure it is
 /// the present number. Then idle workers leave, one each 100 ms, and then busy ones as they finish, one each 2 s,
 /// down to `start`. When the pressure is over, the limit rises again by one each 10 s, because memory that is used
@@ -352,23 +352,23 @@ impl Scaler {
         self.memory.view = Some(view);
     }
 
-    /// How many per mille of the processors were idle in the last tenth of a second or so (`Auto`). To be called
+    /// How the pool used the processors in the last tenth of a second or so (`Auto`). To be called
     /// about every 100 ms while [`wants_processors`](Self::wants_processors); otherwise nothing is known about them.
-    pub fn processors(&mut self, now: Micros, idle: u32) {
+    pub fn processors(&mut self, now: Micros, found: ProcessorUse) {
         let now = self.advance(now);
         if let Some(climb) = &mut self.climb {
-            climb.processors(now, idle);
+            climb.processors(now, found);
         }
     }
 
-    /// Whether the number of idle processors matters.
+    /// Whether it matters how the pool uses the processors.
     pub fn wants_processors(&self) -> bool {
         self.climb.as_ref().is_some_and(Climb::wants_processors)
     }
 
     /// How many workers there may be before the requests that wait now have waited for long. `Auto` finds its limit
     /// by trying: it doubles it while requests wait and this is useful, and raises it to everything that fits into
-    /// memory while processors are idle.
+    /// memory while its scripts wait.
     pub fn soon(&self) -> usize {
         match &self.climb {
             Some(climb) if climb.may_grow_freely(self.clock) => {
@@ -497,12 +497,7 @@ impl Scaler {
             self.wake(at);
         }
         if let Some(useless) = useless {
-            self.tell(Decision::GrowthWasUseless {
-                workers: useless.workers,
-                rate: useless.rate,
-                tried: useless.tried,
-                rate_tried: useless.rate_tried,
-            });
+            self.tell(useless);
         }
     }
 

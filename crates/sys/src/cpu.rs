@@ -1,6 +1,12 @@
 //! CPU time.
 
-use std::{fs::File, mem::MaybeUninit, os::unix::fs::FileExt, sync::OnceLock, time::Duration};
+use std::{
+    fs::{self, File},
+    mem::MaybeUninit,
+    os::unix::fs::FileExt,
+    sync::OnceLock,
+    time::Duration,
+};
 
 /// CPU time (user and system) that the calling thread has used.
 pub fn of_thread() -> Duration {
@@ -16,19 +22,68 @@ pub fn of(pid: u32) -> Option<Duration> {
     read((!pid << 3) | SCHED)
 }
 
-/// Makes [`of_machine`] work after this process enters a chroot without /proc.
-pub fn keep_machine_open() {
-    STAT.get_or_init(|| File::open("/proc/stat").ok());
+/// How a process was scheduled since its start, as its first thread saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scheduled {
+    /// Time on a processor.
+    pub ran: Duration,
+    /// Time in which it wanted a processor and had none. The present wait does not count until it is over.
+    pub delayed: Duration,
+    /// How often it was given a processor.
+    pub turns: u64,
 }
 
-/// Time of all processors since the machine was started, and their idle time, in the kernel's units (proc_stat(5));
-/// `None`: it cannot be read.
+/// How another process was scheduled; `None`: there is no such process, or /proc does not tell.
+pub fn scheduled(pid: u32) -> Option<Scheduled> {
+    schedule(&fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?)
+}
+
+/// `ran delayed turns` (Documentation/scheduler/sched-stats.rst), in nanoseconds. All are 0 if the kernel does not count.
+fn schedule(text: &str) -> Option<Scheduled> {
+    let mut numbers = text.split_whitespace().map(str::parse);
+    let mut next = || numbers.next()?.ok();
+    let (ran, delayed, turns) = (next()?, next()?, next()?);
+    (turns > 0 && ran > 0).then(|| Scheduled {
+        ran: Duration::from_nanos(ran),
+        delayed: Duration::from_nanos(delayed),
+        turns,
+    })
+}
+
+/// Whether a process runs or wants to run (proc_pid_stat(5)). `false` if /proc does not tell.
+pub fn is_runnable(pid: u32) -> bool {
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The program's name may contain anything; the state is behind it.
+    let name_end = stat.iter().rposition(|byte| *byte == b')');
+    name_end.is_some_and(|end| stat[end..].starts_with(b") R"))
+}
+
+/// Makes [`of_machine`] and [`runnable`] work after this process enters a chroot without /proc.
+pub fn keep_machine_open() {
+    STAT.get_or_init(|| File::open("/proc/stat").ok());
+    LOAD.get_or_init(|| File::open("/proc/loadavg").ok());
+}
+
+/// Time of all processors since the machine was started, and the part of it that a hypervisor gave to others, in the
+/// kernel's units (proc_stat(5)); `None`: it cannot be read.
 pub fn of_machine() -> Option<(u64, u64)> {
     keep_machine_open();
-    let file = STAT.get()?.as_ref()?;
     let mut line = [0; 256];
-    let length = file.read_at(&mut line, 0).ok()?;
-    times(str::from_utf8(&line[..length]).ok()?)
+    times(read_start(&STAT, &mut line)?)
+}
+
+/// How many threads of the machine run or want to run, the caller among them (proc_loadavg(5)).
+pub fn runnable() -> Option<u32> {
+    keep_machine_open();
+    let mut line = [0; 256];
+    let fields = read_start(&LOAD, &mut line)?;
+    let (running, _) = fields.split_whitespace().nth(3)?.split_once('/')?;
+    running.parse().ok()
+}
+
+fn read_start<'a>(file: &OnceLock<Option<File>>, line: &'a mut [u8]) -> Option<&'a str> {
+    let length = file.get()?.as_ref()?.read_at(line, 0).ok()?;
+    str::from_utf8(&line[..length]).ok()
 }
 
 /// The first line: `cpu  user nice system idle iowait irq softirq steal …`.
@@ -39,11 +94,12 @@ fn times(text: &str) -> Option<(u64, u64)> {
         .take(8)
         .map_while(|number| number.parse().ok())
         .collect();
-    let idle = times.get(3)? + times.get(4).unwrap_or(&0);
-    Some((times.iter().sum(), idle))
+    times.get(3)?;
+    Some((times.iter().sum(), times.get(7).copied().unwrap_or(0)))
 }
 
 static STAT: OnceLock<Option<File>> = OnceLock::new();
+static LOAD: OnceLock<Option<File>> = OnceLock::new();
 
 /// Through the C library: callgrind cannot follow rustix's own search for the kernel's function.
 fn read(clock: libc::clockid_t) -> Option<Duration> {
@@ -75,11 +131,27 @@ mod tests {
         assert!(own <= of_process() && of_process() - own < Duration::from_secs(5));
         assert_eq!(of(u32::MAX), None);
         assert_eq!(of(0), None);
-        let (all, idle) = of_machine().unwrap();
-        assert!(all > 0 && idle <= all);
+        let (all, stolen) = of_machine().unwrap();
+        assert!(all > 0 && stolen <= all);
+        assert!(runnable().unwrap() >= 1);
         let text = "cpu  10 20 30 400 50 6 7 8 9 10\ncpu0 1 2 3";
-        assert_eq!(times(text), Some((531, 450)));
+        assert_eq!(times(text), Some((531, 8)));
         assert_eq!(times("cpu0 1 2 3 4"), None);
+    }
+
+    #[test]
+    fn how_a_process_was_scheduled_is_known_where_the_kernel_counts() {
+        let known = Scheduled {
+            ran: Duration::from_micros(7),
+            delayed: Duration::from_nanos(9),
+            turns: 3,
+        };
+        assert_eq!(schedule("7000 9 3\n"), Some(known));
+        for unknown in ["0 0 0\n", "", "7 9", "a b c", "-1 0 3"] {
+            assert_eq!(schedule(unknown), None, "{unknown:?}");
+        }
+        assert_eq!(scheduled(u32::MAX), None);
+        assert!(!is_runnable(u32::MAX));
     }
 
     #[test]

@@ -265,11 +265,11 @@ impl PoolHandle {
             effects.wake = false;
             effects.perform(self);
             if let Some(busy) = busy
-                && let Some(idle) = processors.look(clock::precise(), &busy, self.cores)
+                && let Some(found) = processors.look(clock::precise(), &busy, self.cores)
             {
                 self.change(|state, now, _| {
                     if let Some(scaling) = &mut state.scaling {
-                        scaling.scaler.processors(now, idle);
+                        scaling.scaler.processors(now, found);
                     }
                 });
             }
@@ -347,7 +347,7 @@ impl State {
         }
     }
 
-    /// The process ids of busy workers, if the scaling needs their CPU use.
+    /// The process ids of busy workers, if the scaling needs to know what they do.
     fn whose_processors(&self) -> Option<Vec<u32>> {
         let scaling = self.scaling.as_ref()?;
         let leased = self.slots.iter().filter(|slot| slot.leased);
@@ -530,9 +530,9 @@ fn tell_decision(pool: &PoolHandle, decision: Decision) {
             }
             tell_growth(about, pm, &what);
         }
-        Decision::Shrank { .. } | Decision::GrowthWasUseless { .. } => {
-            tell_growth(about, pm, &what)
-        }
+        Decision::Shrank { .. }
+        | Decision::GrowthWasUseless { .. }
+        | Decision::ScriptsCompute { .. } => tell_growth(about, pm, &what),
         Decision::SeemsBusy {
             rate,
             idle,
@@ -605,7 +605,7 @@ fn kind(decision: &Decision) -> &'static str {
         Decision::ReachedMemory { .. }
         | Decision::MemoryPressure { .. }
         | Decision::MemoryRelieved { .. } => "memory",
-        Decision::GrowthWasUseless { .. } => "useless",
+        Decision::GrowthWasUseless { .. } | Decision::ScriptsCompute { .. } => "useless",
         Decision::Pausing { .. } => "pausing",
         Decision::Recovered { .. } => "recovered",
     }
@@ -671,6 +671,11 @@ fn words(decision: &Decision, auto: bool) -> String {
             "{tried} workers finished {} requests a second, {workers} finish {}: back to {workers}",
             rate_tried / 1_000,
             rate / 1_000
+        ),
+        Decision::ScriptsCompute { workers, waiting } => format!(
+            "requests wait, but scripts compute for {} % of their time: more than {workers} workers would \
+             only share the processors",
+            100 - waiting / 10
         ),
         Decision::Pausing { pause, died } => {
             let what = match died {

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use weir_pool::{
-    Admission, Assignment, Decision, Limits, MemoryView, Micros, Mode, RequestId, Scaling, Stats,
-    WorkerId,
+    Admission, Assignment, Decision, Limits, MemoryView, Micros, Mode, ProcessorUse, RequestId,
+    Scaling, Stats, Surroundings, Worked, WorkerId,
 };
 
 use crate::random::Random;
@@ -40,12 +40,32 @@ pub(crate) struct Plan {
     pub(crate) changes: Vec<(u64, Scaling)>,
     /// From this time on, no worker dies at work and every fork succeeds.
     pub(crate) calm_from: u64,
-    /// Whether the scaler is told about idle processors.
-    pub(crate) is_told_of_processors: bool,
+    /// What the scaler is told about processors.
+    pub(crate) known: Known,
+    /// Other programs that compute all the time.
+    pub(crate) neighbours: Neighbours,
     /// Requests that a worker serves before it is replaced; 0: no limit.
     pub(crate) max_requests: u64,
     /// The end of the run.
     pub(crate) until: u64,
+}
+
+/// What is known about the pool's use of processors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    Nothing,
+    /// For how long its workers wanted one.
+    Delays,
+    /// How many processes of the machine want one.
+    Crowd,
+}
+
+/// Programs that compute all the time.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Neighbours {
+    pub(crate) count: u64,
+    /// What each gets of a processor, compared with a worker, in 1/1024.
+    pub(crate) weight: u64,
 }
 
 /// Clients of one kind.
@@ -169,7 +189,8 @@ impl Plan {
             master_lost: Vec::new(),
             changes: Vec::new(),
             calm_from: u64::MAX,
-            is_told_of_processors: true,
+            known: Known::Delays,
+            neighbours: Neighbours::default(),
             max_requests: 0,
             until: 0,
         }
@@ -203,8 +224,8 @@ struct Machine {
     births: BTreeMap<WorkerId, u64>,
     /// Counts the masters: forks of an earlier master are lost.
     master: u64,
-    /// The time of the last look at the processors, and how much they had worked by then.
-    looked: (u64, u64),
+    /// The time of the last look at the processors, and what workers had used, wanted, and been busy by then.
+    looked: [u64; 4],
     outcome: Outcome,
 }
 
@@ -239,17 +260,21 @@ struct Client {
     dies: bool,
 }
 
-/// All computing workers share the processors in equal parts; none gets more than one processor.
+/// All computing workers share the processors in equal parts, with what the neighbours leave; none gets more than one
+/// processor.
 struct Processors {
     count: u64,
+    /// The weight of all neighbours.
+    others: u64,
     /// What each computing worker has got since the beginning, in 1/1024 µs.
     got: u64,
     at: u64,
     /// The computing workers, by the value of `got` at which each is done.
     work: BTreeSet<(u64, WorkerId)>,
     version: u64,
-    /// Used time of all processors.
+    /// The time that workers used, and the time that they used or wanted.
     used: u64,
+    wanted: u64,
 }
 
 impl Machine {
@@ -266,16 +291,18 @@ impl Machine {
             clients: BTreeMap::new(),
             processors: Processors {
                 count: plan.cores,
+                others: plan.neighbours.count * plan.neighbours.weight,
                 got: 0,
                 at: 0,
                 work: BTreeSet::new(),
                 version: 0,
                 used: 0,
+                wanted: 0,
             },
             lives: BTreeMap::new(),
             births: BTreeMap::new(),
             master: 0,
-            looked: (0, 0),
+            looked: [0; 4],
             outcome: Outcome::default(),
             plan,
         };
@@ -510,24 +537,39 @@ impl Machine {
 
     /// Looks at the processors as a gateway does: a tenth of a second after the last look, if the scaler needs it.
     fn look_at_processors(&mut self) {
-        let (at, used) = self.looked;
-        let span = self.now - at;
+        let span = self.now - self.looked[0];
         if span < 100_000 || !self.gateway.scaler.wants_processors() {
             return;
         }
         self.processors.pass(self.now);
-        if span < 400_000 {
-            let all = span * self.plan.cores;
-            let idle = 1_000 - (self.processors.used - used) * 1_000 / all;
-            self.gateway
-                .scaler
-                .processors(Micros(self.now), idle as u32);
+        self.gateway.pool.pass(Micros(self.now));
+        let stats = self.gateway.pool.stats();
+        let Processors { used, wanted, .. } = self.processors;
+        let now = [self.now, used, wanted, stats.busy_time.0];
+        let before = std::mem::replace(&mut self.looked, now);
+        let [_, used, wanted, busy] = [0, 1, 2, 3].map(|of| now[of] - before[of]);
+        if span >= 400_000 || busy < span {
+            return;
         }
-        self.looked = (self.now, self.processors.used);
+        let all = self.plan.neighbours.count + self.processors.work.len() as u64;
+        // The mean of all.
+        let worker = Worked {
+            cpu: used * span / busy,
+            delayed: (self.plan.known == Known::Delays).then_some((wanted - used) * span / busy),
+        };
+        let surroundings = Surroundings {
+            span,
+            cores: self.plan.cores as usize,
+            busy: ((busy + span / 2) / span) as usize,
+            crowd: Some((all * 1_000 / self.plan.cores) as u32),
+            stolen: 0,
+        };
+        let found = ProcessorUse::of(&[worker], &surroundings).expect("a worker");
+        self.gateway.scaler.processors(Micros(self.now), found);
     }
 
     fn follow_orders(&mut self) {
-        if self.plan.is_told_of_processors {
+        if self.plan.known != Known::Nothing {
             self.look_at_processors();
         }
         let now = Micros(self.now);
@@ -636,17 +678,23 @@ impl Processors {
     /// When the next worker is done, if nothing changes.
     fn next(&self, now: u64) -> Option<(u64, u64)> {
         let missing = self.work.first()?.0.saturating_sub(self.got);
-        let (sharing, count) = (self.work.len() as u64, self.count);
-        let after = (missing * sharing.max(count)).div_ceil(count * PART);
+        let after = (missing * self.sharing()).div_ceil(self.count * PART * PART);
         Some((after + self.at - now, self.version))
     }
 
     fn pass(&mut self, now: u64) {
-        let sharing = self.work.len() as u64;
-        self.got += (now - self.at) * PART * self.count / sharing.max(self.count);
-        self.used += (now - self.at) * sharing.min(self.count);
+        let (time, workers) = (now - self.at, self.work.len() as u64);
+        self.got += time * PART * PART * self.count / self.sharing();
+        self.used += time * workers * PART * self.count / self.sharing();
+        self.wanted += time * workers;
         self.at = now;
+    }
+
+    /// The weight of all who compute, or of as many as there are processors.
+    fn sharing(&self) -> u64 {
+        (self.work.len() as u64 * PART + self.others).max(self.count * PART)
     }
 }
 
+/// The weight of a worker, and the parts of a microsecond.
 const PART: u64 = 1_024;

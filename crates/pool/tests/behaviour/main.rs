@@ -14,6 +14,7 @@ mod farm;
 mod limits;
 mod line;
 mod machine;
+mod neighbours;
 mod overload;
 mod pace;
 mod random;
