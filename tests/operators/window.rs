@@ -48,6 +48,30 @@ fn fine(output: &Output) -> String {
     said
 }
 
+/// All its visitors are one client. A visitor who sends such a header now and then is none.
+#[test]
+fn a_proxy_that_is_not_trusted_is_a_problem() {
+    let weir = setup().start();
+    let local = weir.client().stream().local_addr();
+    let address = local.expect("an address").ip().to_string();
+    let ask_as = |from: u32| {
+        let client = format!("192.0.2.{from}");
+        weir.request("GET", "/pid.php", &[("X-Forwarded-For", &client)], b"")
+            .expect(200);
+    };
+    assert!(weir.status()["untrusted_proxy"].is_null());
+    wait_until("it is known", || {
+        (1..=12).for_each(ask_as);
+        weir.status()["untrusted_proxy"]["address"] == address.as_str()
+    });
+    let text = fine(&ask(&weir, &["status"]));
+    let advice = format!("trusted = [\"{address}\"]");
+    assert!(
+        text.contains("X-Forwarded-For") && text.contains(&advice),
+        "{text}"
+    );
+}
+
 #[test]
 fn the_status_is_for_people_and_for_programs() {
     let weir = setup().start();

@@ -208,9 +208,9 @@ fn a_client_that_leaves_is_noticed_while_its_request_waits_for_its_turn() {
 }
 
 /// One visitor has all four workers with four requests. Four more of its requests wait, and three of another visitor.
-/// Then two of the first four end. Returns how many requests of the first and of the second visitor have begun by then.
-fn after_two_have_ended(lines: &str) -> (usize, usize) {
-    let site = "fair_by = \"header:X-Visitor\"\n";
+/// Then two of the first four end. Returns how many requests of the first and of the second visitor have begun by then. The visitors
+/// differ in this header, which begins with `value`.
+fn after_two_have_ended(site: &str, (header, value): (&str, &str), lines: &str) -> (usize, usize) {
     let lines = format!("queue.timeout = \"120s\"\n{lines}");
     let setup = fixed(4, &lines).site(site);
     let weir = setup.window().start();
@@ -222,7 +222,8 @@ fn after_two_have_ended(lines: &str) -> (usize, usize) {
             weir.scratch(&format!("came-{name}")).display()
         );
         let mut client = weir.client().patient(LIMIT);
-        let headers = [("X-Visitor", visitor)];
+        let value = format!("{value}{visitor}");
+        let headers = [(header, &*value)];
         client.send(weir::request("GET", &path, &headers, b""));
         client
     };
@@ -258,7 +259,22 @@ fn after_two_have_ended(lines: &str) -> (usize, usize) {
 
 #[test]
 fn one_client_has_no_more_than_half_of_the_workers_while_others_wait() {
-    assert_eq!(after_two_have_ended(""), (4, 2));
+    let by_header = |lines| {
+        let site = "fair_by = \"header:X-Visitor\"\n";
+        after_two_have_ended(site, ("X-Visitor", ""), lines)
+    };
+    assert_eq!(by_header(""), (4, 2));
     // Without that limit the visitors take turns.
-    assert_eq!(after_two_have_ended("queue.client_share = 100\n"), (5, 1));
+    assert_eq!(by_header("queue.client_share = 100\n"), (5, 1));
+}
+
+/// All visitors have one address, for example that of a proxy.
+#[test]
+fn one_session_has_no_more_than_half_of_the_workers_while_others_of_its_address_wait() {
+    let by_cookie = |site, value| after_two_have_ended(site, ("Cookie", value), "");
+    assert_eq!(by_cookie("", "PHPSESSID="), (4, 2));
+    // A cookie of any name tells sessions apart, and other cookies than PHP's do not.
+    assert_eq!(by_cookie("", "laravel_session="), (4, 2));
+    assert_eq!(by_cookie("", "PHPSESSID=same; other="), (6, 0));
+    assert_eq!(by_cookie("fair_by = \"off\"\n", "PHPSESSID="), (6, 0));
 }

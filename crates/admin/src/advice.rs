@@ -95,6 +95,7 @@ pub(super) fn troubles(status: &Value) -> Vec<Trouble> {
     found.extend(calls::troubles(status));
     found.extend(weir::kernel(status));
     found.extend(weir::connections(status));
+    found.extend(weir::untrusted(status));
     found.extend(weir::spool(status));
     found.sort_by_key(|trouble| (trouble.cost, std::cmp::Reverse(trouble.visitors)));
     found

@@ -150,6 +150,8 @@ pub(crate) struct Ask<'r> {
     pub(crate) priority: i16,
     /// Keyed hash of the client: all requests of one client share one share of the workers. 0: no particular client.
     pub(crate) client: u64,
+    /// Keyed hash of the session of that client; 0: none.
+    pub(crate) session: u64,
     /// Which servers may get it.
     pub(crate) choice: ServerChoice<'r>,
 }
@@ -611,6 +613,7 @@ impl Ask<'_> {
             deadline: Micros(self.deadline),
             priority: self.priority,
             client: self.client,
+            session: self.session,
         }
     }
 }

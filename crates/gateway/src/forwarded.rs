@@ -25,6 +25,8 @@ pub(super) fn apply(record: &mut Record) {
     let fields = &record.head.fields;
     if FIELDS.iter().any(|name| fields.has(*name)) {
         take(record);
+    } else {
+        record.gateway.untrusted.plain(record.endpoints.client);
     }
 }
 
@@ -34,6 +36,13 @@ fn take(record: &mut Record) {
     let fields = &mut record.head.fields;
     let peer = record.endpoints.remote_addr().parse().ok();
     if !is_trusted(gateway, peer) {
+        let endpoints = &record.endpoints;
+        let untrusted = &gateway.untrusted;
+        if fields.has(Name::XForwardedFor) || fields.has(Name::Forwarded) {
+            untrusted.told(endpoints.client, endpoints.remote_addr());
+        } else {
+            untrusted.plain(endpoints.client);
+        }
         if !server.passes_untrusted {
             remove(fields, &FIELDS);
         }

@@ -61,6 +61,7 @@ mod status;
 mod stream;
 mod sweep;
 mod tls;
+mod untrusted;
 mod window;
 mod worker_conn;
 
@@ -159,6 +160,8 @@ pub(crate) struct Gateway {
     pub(crate) reactors: Reactors,
     /// Recent errors.
     pub(crate) failures: Failures,
+    /// Proxies that are not in `trusted`.
+    pub(crate) untrusted: untrusted::Untrusted,
     reports: ManagerReports,
     manager: ManagerHandle,
     /// The kernel's accept queues.
@@ -487,6 +490,7 @@ impl Gateway {
             rates: has_rate(config).then(|| Rates::new(server.max_rate_clients)),
             reactors: Reactors::new(reactors),
             failures: Failures::default(),
+            untrusted: untrusted::Untrusted::default(),
             history: History::new(tally.clone()),
             reports: ManagerReports::default(),
             declines: AtomicBool::new(false),

@@ -5,9 +5,18 @@
 //! with the values in the request to the [`RequestPolicy`] of that request. Values from a client are used only where the
 //! configuration says so, and can only make its own request wait longer or fail. A header or cookie that identifies
 //! clients must be set by a proxy in front.
+//!
+//! # Sessions
+//!
+//! Many visitors may have one address: that of a company, or of a proxy that is not in `trusted`. So requests of one client are
+//! also told apart by their session ([`session`]): by its cookie, or by all cookies if it has none that weir knows. Cookies are what the
+//! client says, so the rule is that **an invented session brings nothing**: sessions divide only what their client has. A client
+//! has its turns and its share of the workers, however many sessions it names. Among its own requests the oldest is next; only
+//! a session that already has its share of the workers is passed by while others wait. Who invents a session for each request is
+//! never passed by, and has exactly what requests without cookies have.
 
 use std::{
-    hash::{BuildHasher, RandomState},
+    hash::{BuildHasher, Hash, RandomState},
     net::IpAddr,
     sync::OnceLock,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -49,6 +58,8 @@ pub(crate) struct RequestPolicy {
     pub(crate) priority: i16,
     /// Keyed hash of the client; 0: no particular client.
     pub(crate) client: u64,
+    /// Whether sessions of that client are told apart.
+    pub(crate) has_sessions: bool,
     pub(crate) on_client_left: OnClientLeft,
     /// Which requests run one after the other.
     pub(crate) serial: Serial,
@@ -102,6 +113,10 @@ impl Policy {
             deadline: deadline.min(record.policy.deadline),
             priority: rule.map_or(self.settings.priority, |rule| rule.priority),
             client: self.client(record),
+            has_sessions: match &self.settings.fair_by {
+                FairBy::Off | FairBy::Part(RequestPart::Cookie(_)) => false,
+                FairBy::Address | FairBy::Part(RequestPart::Header(_)) => true,
+            },
             serial: match &self.settings.serialize_by {
                 SerializeBy::Pool => Serial::Pool,
                 SerializeBy::Off => Serial::Key(0),
@@ -161,6 +176,7 @@ impl Default for RequestPolicy {
             deadline: NEVER,
             priority: 0,
             client: 0,
+            has_sessions: false,
             serial: Serial::Pool,
             on_client_left: OnClientLeft::Finish,
         }
@@ -175,6 +191,31 @@ pub(crate) fn serial(record: &Record, pool: &PoolHandle) -> (u64, Option<Learner
         (Serial::Auto, _) | (Serial::Pool, SerializeBy::Auto) => learned(record, pool),
         (Serial::Pool, SerializeBy::Part(part)) => (key_of(part, record), None),
         (Serial::Pool, SerializeBy::Off | SerializeBy::Pool) => (0, None),
+    }
+}
+
+/// Keyed hash of the session that a request of a script belongs to; 0: it has no cookies, or sessions are not told apart.
+pub(crate) fn session(record: &Record, pool: &PoolHandle) -> u64 {
+    if !record.policy.has_sessions {
+        return 0;
+    }
+    let script = record.script.as_ref();
+    let script = script.filter(|_| pool.settings.php().is_some());
+    let known = script.and_then(|script| {
+        let script = session_script(record.site, &script.filename);
+        pool.session_cookie(script)
+    });
+    let name = known.as_deref().unwrap_or(PHP_SESSION).as_bytes();
+    let (mut own, mut all) = (None, 0);
+    any_header("cookie", record, |cookies| {
+        own = cookies::values(cookies, name).next().map(hashed).or(own);
+        all = hashed((all, cookies));
+        false
+    });
+    match own.unwrap_or(all) {
+        0 => 0,
+        // Of this client: another one may send the same cookie.
+        session => hashed((record.policy.client, session)),
     }
 }
 
@@ -259,10 +300,13 @@ fn named(name: &[u8]) -> Option<u64> {
 
 /// A hash with a secret key of this process, so that nobody can choose names that collide; never 0.
 fn keyed(kind: u8, bytes: &[u8]) -> u64 {
+    hashed((kind, bytes))
+}
+
+/// See [`keyed`].
+fn hashed(value: impl Hash) -> u64 {
     static KEY: OnceLock<RandomState> = OnceLock::new();
-    KEY.get_or_init(RandomState::new)
-        .hash_one((kind, bytes))
-        .max(1)
+    KEY.get_or_init(RandomState::new).hash_one(value).max(1)
 }
 
 /// Whether `is` holds for any value of this part of the request.
@@ -323,6 +367,9 @@ fn parse_timeout(text: &[u8]) -> Option<Duration> {
 /// The kind of hashed value, so that an address never equals a cookie.
 const OF_ADDRESS: u8 = 0;
 const OF_PART: u8 = 1;
+
+/// The session's cookie where weir does not know another: PHP's `session.name`.
+const PHP_SESSION: &str = "PHPSESSID";
 
 /// Maximum number of digits before the decimal point in a client's timeout.
 const MOST_DIGITS: usize = 12;

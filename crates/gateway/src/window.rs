@@ -98,6 +98,7 @@ impl Window for View {
             "logs": logs.iter().map(log_sink::Health::to_json).collect::<Vec<_>>(),
             // Requests that failed without a pool.
             "failures": gateway.failures.status(None),
+            "untrusted_proxy": gateway.untrusted.status(),
             "spool": {
                 "bytes": gateway.spool_space.used(),
                 "memory": gateway.spool_space.in_memory(),

@@ -31,6 +31,11 @@ pub(crate) struct Flow {
     /// Its oldest and its newest request: indices into the queue's table.
     pub(crate) head: u32,
     pub(crate) tail: u32,
+    /// The same of those that are set aside, and their number.
+    pub(crate) aside_head: u32,
+    pub(crate) aside_tail: u32,
+    pub(crate) aside_len: u32,
+    /// Of all of them.
     pub(crate) len: u32,
     /// Links of the ring.
     before: u32,
@@ -38,6 +43,16 @@ pub(crate) struct Flow {
     /// Links among flows of the same length.
     same_before: u32,
     same_after: u32,
+}
+
+impl Flow {
+    /// The ends of one of its lists.
+    pub(crate) fn ends(&mut self, aside: bool) -> (&mut u32, &mut u32) {
+        match aside {
+            true => (&mut self.aside_head, &mut self.aside_tail),
+            false => (&mut self.head, &mut self.tail),
+        }
+    }
 }
 
 /// The flows of one class.
@@ -351,6 +366,9 @@ const EMPTY: Flow = Flow {
     client: 0,
     head: NONE,
     tail: NONE,
+    aside_head: NONE,
+    aside_tail: NONE,
+    aside_len: 0,
     len: 0,
     before: NONE,
     after: NONE,

@@ -146,6 +146,9 @@ pub struct Ticket {
     /// number that outsiders cannot choose, such as a keyed hash of an address; 0: no particular client; all such
     /// requests together count as one client.
     pub client: u64,
+    /// The session of that client; 0: none. Sessions of one client divide what the client has and nothing else, so outsiders may
+    /// choose the number.
+    pub session: u64,
 }
 
 impl Ticket {
@@ -157,6 +160,7 @@ impl Ticket {
             deadline: Micros::MAX,
             priority: 0,
             client: 0,
+            session: 0,
         }
     }
 }

@@ -78,7 +78,8 @@ use starting::count_outsiders;
 ///   come first, in the order of their first admission (a retry belongs to the class of its ticket); then the clients
 ///   take turns with one request each, in order of arrival. A class knows a client only while it has requests waiting
 ///   there; all requests with client number 0 count as one client. A client that has its share of the workers
-///   ([`Limits::client_share`]) is skipped while another client with less waits in its class. While the pool is
+///   ([`Limits::client_share`]) is skipped while another client with less waits in its class, and so is a session of a client
+///   while another request of that client waits. While the pool is
 ///   overloaded, requests that have waited too long go after all others, the newest first ([`Order::Adaptive`]).
 /// - At most `max_queue` requests wait, not counting retries. If the queue is full, a new request replaces another
 ///   one that has a weaker claim, if there is one: the oldest of those that have waited too long under overload;
@@ -111,6 +112,8 @@ pub struct Pool {
     workers: Workers,
     /// What each client has of them; nothing is counted where there is no `client_share`.
     holders: Holders,
+    /// The same for each session.
+    sessions: Holders,
     queue: Queue,
     expected: bool,
     /// How many workers there will be soon, according to their owner; 0: not told.
@@ -137,6 +140,7 @@ impl Pool {
             limits,
             workers: Workers::new(),
             holders: Holders::new(),
+            sessions: Holders::new(),
             queue: Queue::new(),
             expected: true,
             soon: 0,
@@ -169,9 +173,15 @@ impl Pool {
         self.limits = limits;
         self.outsiders = [0; MAX_RESERVES];
         self.holders.clear();
+        self.sessions.clear();
         for job in self.workers.jobs() {
-            if job.client != 0 && limits.client_share < 100 {
-                self.holders.add(job.client);
+            for (holders, who) in [
+                (&mut self.holders, job.client),
+                (&mut self.sessions, job.session),
+            ] {
+                if who != 0 && limits.client_share < 100 {
+                    holders.add(who);
+                }
             }
             count_outsiders(&mut self.outsiders, &limits.reserve, job.priority, |n| {
                 n + 1
@@ -204,6 +214,7 @@ impl Pool {
             return None;
         }
         self.holders.make_room(self.workers.slots());
+        self.sessions.make_room(self.workers.slots());
         self.next(now)
     }
 
@@ -295,7 +306,7 @@ impl Pool {
             return self.shed(ShedReason::QueueTimeout);
         }
         let own = self.queue.flow_of(ticket.priority, ticket.client);
-        let position = self.queue.place_in(ticket.priority, own, stale_last);
+        let position = self.place_in(ticket, own, stale_last);
         let start_by = self.start_by(ticket.deadline, now);
         if let Some(reason) = self.foresee(now, ticket, position, start_by) {
             return self.shed(reason);
@@ -553,7 +564,7 @@ impl Pool {
         if !self.abandoned() {
             return;
         }
-        while let Some(waiting) = self.queue.pop(false, |_| true, |_| false) {
+        while let Some(waiting) = self.queue.pop(false, |_| true, |_| false, |_| false) {
             self.totals.shed_no_worker += 1;
             self.note_wait(now, waiting.queued_at);
             out.push(waiting.request);
@@ -616,6 +627,7 @@ fn waiting(ticket: &Ticket, admitted_at: Micros, queued_at: Micros, start_by: Mi
         home: ticket.home,
         priority: ticket.priority,
         client: ticket.client,
+        session: ticket.session,
         admitted_at,
         queued_at,
         start_by,

@@ -9,6 +9,9 @@
 //! - with `stale_last`, under overload: a retry or from a flow, through all classes, and only then a stale one, the
 //!   newest one of the first class first.
 //!
+//! When it is the turn of a request whose session has enough workers, its flow sets it **aside**. Such a request is next when the
+//! session has less again, or when the flow has no others. Each is set aside once at most.
+//!
 //! All requests except retries are also in one list by age, of which the stale ones are the older part. Requests with
 //! their own deadline are in a heap. A hash index finds a waiting request by its id. All lists are linked through one
 //! table of entries, so that a client that leaves is removed in constant time, and a freed entry is used again. Table
@@ -33,6 +36,8 @@ pub(crate) struct Waiting {
     pub(crate) home: u16,
     pub(crate) priority: i16,
     pub(crate) client: u64,
+    /// A session of the client; 0: none.
+    pub(crate) session: u64,
     /// When it was first admitted; the queue's timeout counts from here.
     pub(crate) admitted_at: Micros,
     /// When it was put into this queue; the same time, unless it is a retry.
@@ -80,6 +85,8 @@ struct Entry {
     is_used: bool,
     /// Only for a fresh request.
     flow: u32,
+    /// Its flow has set it aside.
+    aside: bool,
     /// In its flow, or in a list of the class.
     prev: u32,
     next: u32,
@@ -172,7 +179,11 @@ impl Queue {
 
     /// At most how many would be ahead of a new request.
     pub(crate) fn place_of(&self, priority: i16, client: u64, stale_last: bool) -> usize {
-        self.place_in(priority, self.flow_of(priority, client), stale_last)
+        self.place_in(
+            priority,
+            (self.flow_of(priority, client), false),
+            stale_last,
+        )
     }
 
     /// The flow of a client in a class, if it has requests waiting there.
@@ -180,16 +191,25 @@ impl Queue {
         self.flows.find(priority, client)
     }
 
-    /// The same as [`place_of`](Self::place_of) for a new request whose flow is `own`.
-    pub(crate) fn place_in(&self, priority: i16, own: Option<u32>, stale_last: bool) -> usize {
+    /// The same as [`place_of`](Self::place_of) for a new request whose flow is `own`, and whose session `has_enough`.
+    pub(crate) fn place_in(
+        &self,
+        priority: i16,
+        (own, has_enough): (Option<u32>, bool),
+        stale_last: bool,
+    ) -> usize {
         let mut before = 0;
         for class in self.upto(priority) {
             before += class.ahead(stale_last);
             if class.priority == priority {
-                let own_len = own.map_or(0, |flow| self.flows.get(flow).len as usize);
+                let own_flow = own.map(|flow| self.flows.get(flow));
+                let all = own_flow.map_or(0, |flow| flow.len as usize);
+                let passed = own_flow.map_or(0, |flow| flow.aside_len as usize);
+                let passed = if has_enough { 0 } else { passed };
+                let own_len = all - passed;
                 let others = class.ring.count() - usize::from(own.is_some());
-                let theirs = class.fresh - own_len;
-                before -= theirs - theirs.min(others.saturating_mul(own_len + 1));
+                let theirs = class.fresh - all;
+                before -= passed + theirs - theirs.min(others.saturating_mul(own_len + 1));
             }
         }
         before
@@ -287,12 +307,14 @@ impl Queue {
     }
 
     /// Takes out the next request among those whose priority `may` run. If a priority may not, no higher number may. A
-    /// client that `has_enough` is skipped if another client of its class has a flow.
+    /// client that `has_enough` is skipped if another client of its class has a flow, and a session that
+    /// `session_has_enough` if another request of its flow waits.
     pub(crate) fn pop(
         &mut self,
         stale_last: bool,
         may: impl Fn(i16) -> bool,
         has_enough: impl Fn(u64) -> bool,
+        session_has_enough: impl Fn(u64) -> bool,
     ) -> Option<Waiting> {
         let class = self
             .classes
@@ -307,7 +329,8 @@ impl Queue {
                 class.stale.head
             } else {
                 self.flows.pass_turn(&mut class.ring, has_enough);
-                self.flows.get(class.ring.turn()?).head
+                let flow = class.ring.turn()?;
+                self.first_of(flow, session_has_enough)
             };
             return Some(self.take(at, true));
         }
@@ -317,6 +340,53 @@ impl Queue {
         let class = self.classes.iter().find(|class| class.stale_len > 0)?;
         let newest = class.stale.tail;
         may(class.priority).then(|| self.take(newest, true))
+    }
+
+    /// The next request of a flow.
+    #[inline]
+    fn first_of(&mut self, flow: u32, has_enough: impl Fn(u64) -> bool) -> u32 {
+        self.set_aside(flow, &has_enough);
+        let Flow {
+            head, aside_head, ..
+        } = *self.flows.get(flow);
+        if aside_head == NONE || head == NONE {
+            return if head == NONE { aside_head } else { head };
+        }
+        let (first, aside) = (
+            &self.entries[head as usize].waiting,
+            &self.entries[aside_head as usize].waiting,
+        );
+        match aside.admitted_at <= first.admitted_at && !has_enough(aside.session) {
+            true => aside_head,
+            false => head,
+        }
+    }
+
+    /// Sets the first requests of a flow aside whose session `has_enough`. One step each.
+    #[inline]
+    pub(crate) fn set_aside(&mut self, flow: u32, has_enough: impl Fn(u64) -> bool) {
+        loop {
+            let Flow {
+                head, aside_tail, ..
+            } = *self.flows.get(flow);
+            if head == NONE || !has_enough(self.entries[head as usize].waiting.session) {
+                return;
+            }
+            let entry = &mut self.entries[head as usize];
+            let next = entry.next;
+            (entry.aside, entry.prev, entry.next) = (true, aside_tail, NONE);
+            match next {
+                NONE => self.flows.get_mut(flow).tail = NONE,
+                next => self.entries[next as usize].prev = NONE,
+            }
+            match aside_tail {
+                NONE => self.flows.get_mut(flow).aside_head = head,
+                tail => self.entries[tail as usize].next = head,
+            }
+            let flow = self.flows.get_mut(flow);
+            (flow.head, flow.aside_tail) = (next, head);
+            flow.aside_len += 1;
+        }
     }
 
     /// Whether a request waits whose priority `may` run.
@@ -343,7 +413,7 @@ impl Queue {
             class.stale_len += 1;
             self.stale += 1;
             let entry = &mut self.entries[at as usize];
-            (entry.part, entry.flow) = (Part::Stale, NONE);
+            (entry.part, entry.flow, entry.aside) = (Part::Stale, NONE, false);
             (entry.prev, entry.next) = (tail, NONE);
         }
     }
@@ -363,7 +433,12 @@ impl Queue {
             if !gives {
                 return None;
             }
-            self.flows.get(last.ring.a_longest()?).tail
+            let flow = self.flows.get(last.ring.a_longest()?);
+            if flow.aside_tail == NONE {
+                flow.tail
+            } else {
+                flow.aside_tail
+            }
         };
         Some(self.entries[at as usize].waiting.request)
     }
@@ -522,16 +597,26 @@ impl Queue {
     #[inline]
     fn leave_flow(&mut self, at: u32, place: usize, served: bool) {
         let Entry {
-            flow, prev, next, ..
+            flow,
+            aside,
+            prev,
+            next,
+            ..
         } = self.entries[at as usize];
-        match prev {
-            NONE => self.flows.get_mut(flow).head = next,
-            _ => self.entries[prev as usize].next = next,
+        let (head, tail) = self.flows.get_mut(flow).ends(aside);
+        if prev == NONE {
+            *head = next;
         }
-        match next {
-            NONE => self.flows.get_mut(flow).tail = prev,
-            _ => self.entries[next as usize].prev = prev,
+        if next == NONE {
+            *tail = prev;
         }
+        if prev != NONE {
+            self.entries[prev as usize].next = next;
+        }
+        if next != NONE {
+            self.entries[next as usize].prev = prev;
+        }
+        self.flows.get_mut(flow).aside_len -= u32::from(aside);
         let class = &mut self.classes[place];
         class.fresh -= 1;
         self.flows.shrank(&mut class.ring, flow, served);
@@ -587,8 +672,8 @@ impl Queue {
             let ages = [&mut entry.older, &mut entry.newer];
             links.into_iter().chain(ages).for_each(to);
             if entry.part == Part::Fresh {
-                let Flow { head, tail, .. } = self.flows.get_mut(entry.flow);
-                // Once per flow: at its oldest request.
+                let (head, tail) = self.flows.get_mut(entry.flow).ends(entry.aside);
+                // Once per list: at its oldest request.
                 if entry.prev == NONE {
                     to(head);
                     to(tail);
@@ -643,6 +728,7 @@ const UNUSED: Entry = Entry {
         home: 0,
         priority: 0,
         client: 0,
+        session: 0,
         admitted_at: Micros::ZERO,
         queued_at: Micros::ZERO,
         start_by: Micros::MAX,
@@ -650,6 +736,7 @@ const UNUSED: Entry = Entry {
     part: Part::Fresh,
     is_used: false,
     flow: NONE,
+    aside: false,
     prev: NONE,
     next: NONE,
     older: NONE,

@@ -33,6 +33,7 @@ pub(crate) struct Job {
     pub(crate) home: u16,
     pub(crate) priority: i16,
     pub(crate) client: u64,
+    pub(crate) session: u64,
     /// When it was first admitted.
     pub(crate) admitted_at: Micros,
 }
@@ -44,6 +45,7 @@ impl Job {
             home: ticket.home,
             priority: ticket.priority,
             client: ticket.client,
+            session: ticket.session,
             admitted_at,
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Cost, Failure, Trouble, list, name, number, said, seconds, trouble, were};
+use super::{Cost, Failure, Trouble, count, list, name, number, said, seconds, trouble, were};
 use crate::text::{size, text};
 
 /// Parts of weir that hang.
@@ -138,6 +138,28 @@ pub(super) fn kernel(status: &Value) -> Vec<Trouble> {
         )
     })
     .collect()
+}
+
+/// A proxy that is not in `trusted`.
+pub(super) fn untrusted(status: &Value) -> Option<Trouble> {
+    let peer = &status["untrusted_proxy"];
+    let address = peer["address"].as_str()?;
+    let address = match address {
+        "" => "unix:".to_owned(),
+        address => text(&address.into()),
+    };
+    Some(trouble(
+        Cost::Nothing,
+        format!(
+            "{address} names clients (X-Forwarded-For) in {} of its last {}, and is not in `trusted`: all its visitors are one client \
+             for logs, limits, `allow` and the queue",
+            number(&peer["with_client"]),
+            count(number(&peer["requests"]), "request"),
+        ),
+        format!(
+            "if it is your proxy, write trusted = [\"{address}\"] in [server]. Otherwise do nothing: weir does not believe it"
+        ),
+    ))
 }
 
 pub(super) fn connections(status: &Value) -> Option<Trouble> {

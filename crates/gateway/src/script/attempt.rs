@@ -21,6 +21,7 @@ use crate::{
     dispatch::{Admitted, Ask, Learner, Lease, PoolHandle, QueuePlace, ServerChoice, Turn},
     fastcgi::{self, Failure, OnDrop, Progress, Run, StderrCopy},
     own_calls::{Asker, Candidate},
+    policy,
     pool_log::{Line, Noted},
     record::{OwnedWorker, Record},
     spool::Spooled,
@@ -89,6 +90,7 @@ impl Attempt {
             deadline: record.policy.deadline,
             priority: record.policy.priority,
             client: record.policy.client,
+            session: policy::session(record, pool),
             choice: choice(record, pool),
         };
         client.watch_client();

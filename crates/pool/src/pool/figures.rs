@@ -1,7 +1,7 @@
 //! The present state of the pool: for operators, for the scaling, and for tests.
 
 use super::Pool;
-use crate::workers::State;
+use crate::workers::{Job, State};
 use crate::{Micros, RequestId, Stats, WorkerId};
 
 /// The pool as the scaling sees it.
@@ -90,11 +90,13 @@ impl Pool {
     pub fn check(&self) -> Result<(), &'static str> {
         self.workers.check()?;
         self.queue.check()?;
-        let counted = self
-            .workers
-            .jobs()
-            .filter(|job| self.counts_client(job.client));
-        if counted.count() != self.holders.total() {
+        let counted = |who: fn(&Job) -> u64| {
+            let jobs = self.workers.jobs();
+            jobs.filter(|job| self.counts_client(who(job))).count()
+        };
+        if counted(|job| job.client) != self.holders.total()
+            || counted(|job| job.session) != self.sessions.total()
+        {
             return Err("the clients do not have as many workers as are counted");
         }
         if !self.stats().agree() {

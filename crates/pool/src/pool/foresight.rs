@@ -24,9 +24,11 @@ impl Pool {
     /// [`admit`](Pool::admit) refuses by these values.
     pub fn foresee_wait(&self, ticket: &Ticket) -> (usize, Micros) {
         let stale_last = self.overload.is_on();
+        let own = self.queue.flow_of(ticket.priority, ticket.client);
+        let has_enough = self.session_has_enough(ticket.session);
         let place = self
             .queue
-            .place_of(ticket.priority, ticket.client, stale_last);
+            .place_in(ticket.priority, (own, has_enough), stale_last);
         (
             place,
             self.wait_at(self.clock, place, self.workers_for(ticket.priority)),

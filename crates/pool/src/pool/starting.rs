@@ -5,11 +5,18 @@
 //! client that has its share loses its turn. It gets the next one as soon as it has less, or when no other client
 //! waits. So this rule leaves no worker idle, and no client waits for ever: a skipped client has workers, and gets its
 //! turn again when they finish. The clients of requests with client 0 are not known, so they have no such limit.
+//!
+//! The same holds for the sessions of one client: a session that has its share of the workers is passed by while another
+//! request of its client waits. Many visitors may come through one proxy, whose address is then the client; if one of them
+//! sends a crowd of requests that wait for the lock of his session, the others still get workers. Sessions divide what their
+//! client has, and never its turns with other clients. Somebody who invents a session for each request gets what requests
+//! without sessions get: each in the order of arrival.
 
 use super::Pool;
+use crate::holders::Holders;
 use crate::limits::Reserves;
 use crate::workers::{Job, Workers};
-use crate::{Assignment, Limits, MAX_RESERVES, Micros, WorkerId};
+use crate::{Assignment, Limits, MAX_RESERVES, Micros, Ticket, WorkerId};
 
 impl Pool {
     /// Gives the next request to a worker, if one waits and a worker may be used.
@@ -55,11 +62,12 @@ impl Pool {
         let stale_last = self.overload.is_on();
         let share = self.share(limit);
         let (workers, limits, outsiders) = (&self.workers, &self.limits, &self.outsiders);
-        let holders = &self.holders;
+        let (holders, sessions) = (&self.holders, &self.sessions);
         let waiting = self.queue.pop(
             stale_last,
             |priority| reserves_let(workers, limits, outsiders, priority),
-            |client| share.is_some_and(|share| client != 0 && holders.count(client) >= share),
+            |client| has_share(holders, share, client),
+            |session| has_share(sessions, share, session),
         )?;
         let wait = now.since(waiting.queued_at);
         self.totals.waited_time = self.totals.waited_time.after(wait);
@@ -79,6 +87,7 @@ impl Pool {
             home: waiting.home,
             priority: waiting.priority,
             client: waiting.client,
+            session: waiting.session,
             admitted_at: waiting.admitted_at,
         })
     }
@@ -113,6 +122,9 @@ impl Pool {
         if self.counts_client(job.client) {
             self.holders.add(job.client);
         }
+        if self.counts_client(job.session) {
+            self.sessions.add(job.session);
+        }
         if !self.limits.reserve.is_empty() {
             count_outsiders(
                 &mut self.outsiders,
@@ -134,7 +146,31 @@ impl Pool {
         Some((workers * usize::from(self.limits.client_share) / 100).max(1))
     }
 
-    /// Whether the workers of this client are counted.
+    /// Whether this session has its share of the workers.
+    pub(super) fn session_has_enough(&self, session: u64) -> bool {
+        has_share(&self.sessions, self.share(self.limit(0)), session)
+    }
+
+    /// At most how many would be ahead of a new request, whose flow is `own`. Those of its client that would be passed by are
+    /// set aside first.
+    pub(super) fn place_in(
+        &mut self,
+        ticket: &Ticket,
+        own: Option<u32>,
+        stale_last: bool,
+    ) -> usize {
+        let share = self.share(self.limit(0));
+        let sessions = &self.sessions;
+        if let Some(flow) = own {
+            self.queue
+                .set_aside(flow, |session| has_share(sessions, share, session));
+        }
+        let has_enough = has_share(sessions, share, ticket.session);
+        self.queue
+            .place_in(ticket.priority, (own, has_enough), stale_last)
+    }
+
+    /// Whether the workers of this client or session are counted.
     #[inline]
     pub(super) fn counts_client(&self, client: u64) -> bool {
         client != 0 && self.limits.client_share < 100
@@ -170,6 +206,9 @@ impl Pool {
         if self.counts_client(job.client) {
             self.holders.take(job.client);
         }
+        if self.counts_client(job.session) {
+            self.sessions.take(job.session);
+        }
         if !self.limits.reserve.is_empty() {
             count_outsiders(
                 &mut self.outsiders,
@@ -179,6 +218,12 @@ impl Pool {
             );
         }
     }
+}
+
+/// Whether a client or session has its share.
+#[inline]
+fn has_share(holders: &Holders, share: Option<usize>, who: u64) -> bool {
+    share.is_some_and(|share| who != 0 && holders.count(who) >= share)
 }
 
 /// Counts a request for each reserve whose workers it may not use.

@@ -20,15 +20,22 @@ impl Queue {
             }
             let mut fresh = 0;
             self.flows.check(&class.ring, priority, |at, flow| {
-                let list = List {
-                    head: flow.head,
-                    tail: flow.tail,
-                };
-                let length = self.walk(list, Part::Fresh, priority)?;
-                if length != flow.len as usize || self.entries[flow.head as usize].flow != at {
+                let (mut length, mut both) = (0, *flow);
+                for aside in [false, true] {
+                    let (head, tail) = both.ends(aside);
+                    let (head, tail) = (*head, *tail);
+                    let list = List { head, tail };
+                    length = self.walk(list, Part::Fresh, priority)?;
+                    fresh += length;
+                    let first = self.entries.get(head as usize);
+                    if first.is_some_and(|first| (first.flow, first.aside) != (at, aside)) {
+                        return Err("a request is not where its flow has it");
+                    }
+                    both.len -= length as u32;
+                }
+                if both.len != 0 || length != flow.aside_len as usize {
                     return Err("a flow has more or fewer than it counts");
                 }
-                fresh += length;
                 Ok(())
             })?;
             if fresh != class.fresh {

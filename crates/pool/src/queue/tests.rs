@@ -14,7 +14,7 @@ fn of(client: u64, waiting: Waiting) -> Waiting {
 }
 
 fn drain(queue: &mut Queue) -> Vec<u64> {
-    core::iter::from_fn(|| queue.pop(false, |_| true, |_| false))
+    core::iter::from_fn(|| queue.pop(false, |_| true, |_| false, |_| false))
         .map(|waiting| waiting.request.0)
         .collect()
 }
@@ -87,7 +87,7 @@ fn clients_take_turns_and_a_new_one_comes_in_at_the_end() {
     assert_eq!(queue.place_of(0, 9, false), 3, "one of each before it");
     assert_eq!(queue.place_of(0, 2, false), 1 + 4);
     assert_eq!(queue.place_of(0, 1, false), 6);
-    let next = queue.pop(false, |_| true, |_| false).unwrap();
+    let next = queue.pop(false, |_| true, |_| false, |_| false).unwrap();
     assert_eq!(next.request, RequestId(1));
     queue.push(of(9, waiting(7, 7)));
     queue.check().unwrap();
@@ -126,7 +126,7 @@ fn the_stale_go_last_the_newest_of_them_first_and_else_before_all() {
         queue
     };
     let mut queue = fill();
-    let drained = core::iter::from_fn(|| queue.pop(true, |_| true, |_| false));
+    let drained = core::iter::from_fn(|| queue.pop(true, |_| true, |_| false, |_| false));
     let drained: Vec<u64> = drained.map(|waiting| waiting.request.0).collect();
     assert_eq!(drained, [5, 6, 4, 3, 2, 1]);
     assert_eq!(drain(&mut fill()), [1, 2, 3, 4, 5, 6]);
@@ -171,4 +171,88 @@ fn ten_thousand_that_wait_each_of_another_client_take_less_than_four_megabytes()
     let deadlines = 2 * 10_000 * size_of::<u32>();
     let bytes = entries + flows + deadlines;
     assert!(bytes < 4 << 20, "{bytes}");
+}
+
+#[test]
+fn requests_of_a_session_that_has_enough_are_passed_by_and_not_forgotten() {
+    let mut queue = Queue::new();
+    let of = |session, request| Waiting {
+        session,
+        ..waiting(request, request)
+    };
+    for (session, request) in [(1, 1), (1, 2), (2, 3), (1, 4), (0, 5)] {
+        queue.push(of(session, request));
+    }
+    let next = |queue: &mut Queue, enough: &[u64]| {
+        let next = queue.pop(
+            false,
+            |_| true,
+            |_| false,
+            |session| enough.contains(&session),
+        );
+        queue.check().unwrap();
+        next.map(|next| next.request.0)
+    };
+    let flow = queue.flow_of(0, 0).expect("a flow");
+    queue.set_aside(flow, |session| session == 1);
+    queue.check().unwrap();
+    assert_eq!(queue.place_in(0, (Some(flow), false), false), 3);
+    assert_eq!(queue.place_in(0, (Some(flow), true), false), 5);
+    assert_eq!(next(&mut queue, &[1]), Some(3));
+    // It has less again: it is older.
+    assert_eq!(next(&mut queue, &[]), Some(1));
+    assert_eq!(next(&mut queue, &[1]), Some(5));
+    // Nobody else waits.
+    assert_eq!(next(&mut queue, &[1]), Some(2));
+    assert_eq!(next(&mut queue, &[1]), Some(4));
+    assert_eq!(next(&mut queue, &[1]), None);
+}
+
+#[test]
+fn sessions_do_not_confuse_the_lists_whatever_happens() {
+    for seed in 1..=20_u64 {
+        let mut state = seed;
+        let mut below = |bound: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % bound
+        };
+        let (mut queue, mut pushed, mut out) = (Queue::new(), 0, 0);
+        for step in 0..3_000 {
+            let enough = below(8);
+            match below(9) {
+                // Waves, so that tables grow and shrink.
+                0..=4 if step / 700 % 2 == 0 => {
+                    pushed += 1;
+                    queue.push(Waiting {
+                        session: below(4),
+                        client: below(3),
+                        priority: below(2) as i16,
+                        ..waiting(pushed, pushed)
+                    });
+                }
+                0..=5 => {
+                    let next = queue.pop(
+                        below(4) == 0,
+                        |_| true,
+                        |client| client == enough,
+                        |session| session > 0 && enough & session != 0,
+                    );
+                    out += u64::from(next.is_some());
+                }
+                6 => out += u64::from(queue.remove(RequestId(below(pushed + 1))).is_some()),
+                7 => {
+                    let given = queue.who_gives_way(0, below(3));
+                    out += u64::from(given.is_some_and(|one| queue.remove(one).is_some()));
+                }
+                _ => queue.make_stale(Micros(pushed.saturating_sub(400))),
+            }
+            if let Some(flow) = queue.flow_of(0, below(3)) {
+                queue.set_aside(flow, |session| session == enough);
+            }
+            queue.check().unwrap();
+            assert_eq!(queue.len() as u64, pushed - out);
+        }
+    }
 }

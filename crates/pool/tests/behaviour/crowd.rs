@@ -70,6 +70,10 @@ pub(crate) enum Who {
     One(u64),
     /// Each request comes from a different client.
     Each,
+    /// A session of a client.
+    Session(u64, u64),
+    /// Each request is of a different session of this client.
+    EachOf(u64),
 }
 
 /// The results of a group.
@@ -311,8 +315,13 @@ impl World {
             priority: group.priority,
             client: match group.who {
                 Who::Nobody => 0,
-                Who::One(client) => client,
+                Who::One(client) | Who::Session(client, _) | Who::EachOf(client) => client,
                 Who::Each => self.random.next(),
+            },
+            session: match group.who {
+                Who::Session(_, session) => session,
+                Who::EachOf(_) => self.random.next(),
+                Who::Nobody | Who::One(_) | Who::Each => 0,
             },
             ..Ticket::new(request, 0)
         };

@@ -55,6 +55,87 @@ fn one_visitor_whose_ten_requests_wait_for_a_lock_costs_the_others_no_refusal() 
     }
 }
 
+/// All come through one proxy, whose address is the client. One session sends a crowd that waits for its lock.
+#[test]
+fn one_session_whose_ten_requests_wait_for_its_lock_costs_other_visitors_of_its_address_no_refusal()
+{
+    let visitors = |crowd, others| {
+        let script = 8 * SECOND;
+        let plan = Plan {
+            groups: vec![
+                Group {
+                    who: crowd,
+                    has_lock: true,
+                    ..Group::new(Arrive::Closed(10), script)
+                },
+                Group {
+                    who: others,
+                    from: SECOND,
+                    until: 30 * SECOND,
+                    spread: Spread::Exponential,
+                    ..Group::new(Arrive::Even(100 * MILLISECOND), 30 * MILLISECOND)
+                },
+            ],
+            until: 60 * SECOND,
+            limits: Limits {
+                maxconn: 8,
+                ..Limits::USUAL
+            },
+            ..Plan::calm(8)
+        };
+        run(&plan, 1).0
+    };
+    for others in [Who::EachOf(1), Who::One(1)] {
+        let with = visitors(Who::Session(1, 7), others);
+        let refused = with[1].refused.len() + with[1].left.len();
+        assert_eq!(refused, 0, "{others:?}");
+        assert_eq!(with[1].answers.len() as u64, with[1].came, "{others:?}");
+    }
+    let without = visitors(Who::One(1), Who::One(1));
+    assert!(without[1].refused.len() > 100, "told apart by nothing");
+}
+
+/// Somebody who sends another cookie with each request gets what he gets without cookies: neither others of his address
+/// nor other addresses have less.
+#[test]
+fn invented_sessions_bring_nobody_more_than_his_share() {
+    let against = |stranger, visitor| {
+        let plan = Plan {
+            groups: vec![
+                Group {
+                    who: stranger,
+                    ..Group::new(Arrive::Closed(100), 50 * MILLISECOND)
+                },
+                Group {
+                    who: visitor,
+                    ..Group::new(Arrive::Closed(4), 50 * MILLISECOND)
+                },
+            ],
+            until: 30 * SECOND,
+            limits: Limits {
+                maxconn: 8,
+                ..Limits::USUAL
+            },
+            ..Plan::calm(8)
+        };
+        run(&plan, 1).0
+    };
+    for visitor in [Who::One(2), Who::Session(2, 7), Who::EachOf(2)] {
+        let [invented, honest] =
+            [Who::EachOf(1), Who::One(1)].map(|stranger| against(stranger, visitor));
+        let answers = [&invented, &honest].map(|outcome| outcome[1].answers.len());
+        assert!(
+            answers[0] * 100 >= answers[1] * 98,
+            "{visitor:?}: {answers:?}"
+        );
+    }
+    // One of the same address: all of its requests are equal.
+    let [invented, honest] =
+        [Who::EachOf(1), Who::One(1)].map(|stranger| against(stranger, Who::Session(1, 7)));
+    let answers = [&invented, &honest].map(|outcome| outcome[1].answers.len());
+    assert!(answers[0] * 100 >= answers[1] * 98, "{answers:?}");
+}
+
 /// A pool whose workers are all busy with requests 1, 2, … of client 1. The same number of its requests wait.
 fn captured(workers: u32, limits: Limits) -> Checked {
     let maxconn = workers as usize;
