@@ -15,6 +15,7 @@ mod clock;
 mod demand;
 mod dns;
 mod process;
+mod report;
 mod times;
 mod wanted;
 
@@ -32,11 +33,10 @@ use weir_acme::{
     install_pair, is_issued, is_pair_unfinished,
 };
 use weir_config::{Acme, Config, Issuer, Protocol};
-use weir_control::{CertificateOrder, CertificateOrders, ToGateway};
+use weir_control::ToGateway;
 use weir_keeper::{Order, Product};
 use weir_sys::{
     identity::Identity,
-    memory,
     process::{Exit, kill},
 };
 
@@ -715,35 +715,6 @@ impl Orders {
         }
     }
 
-    /// What became of all orders, for the admin interface. `None`: nothing is ordered.
-    pub(super) fn report(&self) -> Option<ToGateway> {
-        let demand = self.demand_report();
-        if self.wanted.is_empty() && demand.is_none() {
-            return None;
-        }
-        let positive = |seconds: i64| u64::try_from(seconds).unwrap_or(0);
-        let of_file = self.wanted.iter().filter(|one| one.demand.is_none());
-        let failing = |one: &&Wanted| one.demand.is_some() && one.state.error.is_some();
-        let failing = self.wanted.iter().filter(failing).take(MOST_FAILING);
-        let list = of_file.chain(failing).map(|one| CertificateOrder {
-            name: one.name.clone(),
-            on_demand: one.demand.is_some(),
-            renew_at: positive(one.renew_at),
-            done: one.done,
-            failed: one.failed,
-            failures: one.state.failures,
-            error: one.state.error.clone(),
-            failed_at: positive(one.state.at),
-            next: positive(one.state.next),
-        });
-        let orders = CertificateOrders {
-            list: list.collect(),
-            demand,
-        };
-        let file = memory::file(c"orders", &orders.encode()).ok()?;
-        Some(ToGateway::CertificateOrders(file))
-    }
-
     /// Gives all orders up, because weir stops. Returns whether the process is gone, and TXT records too.
     pub(super) fn stop(&mut self, now: Instant) -> bool {
         self.stop_demand();
@@ -800,6 +771,3 @@ impl Orders {
         true
     }
 }
-
-/// Certificates on demand whose last order has failed that operators see, at most.
-const MOST_FAILING: usize = 100;

@@ -152,8 +152,8 @@ fn of_cold_php(settings: &weir_config::Pool) -> (String, bool) {
     if version.is_empty() {
         return (version, false);
     }
-    let php = settings.php().into_iter().flat_map(|php| &php.settings);
-    let last = php.filter(|setting| setting.name == "expose_php").last();
+    let mut php = settings.php().into_iter().flat_map(|php| &php.settings);
+    let last = php.rfind(|setting| setting.name == "expose_php");
     let is_on = |value: &str| ["1", "on", "yes", "true"].contains(&&*value.to_ascii_lowercase());
     (
         version,
