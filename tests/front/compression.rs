@@ -174,6 +174,22 @@ fn what_may_not_be_compressed_is_sent_as_it_is() {
     for headers in [
         &[("Cache-Control", "no-transform")][..],
         &[("Sec-Fetch-Site", "cross-site"), ("Cookie", "session=1")],
+        &[
+            ("Sec-Fetch-Site", "cross-site"),
+            ("Authorization", "Basic YTpi"),
+        ],
+        &[
+            ("sec-fetch-site", "Cross-Site"),
+            ("authorization", "digest username=\"a\""),
+        ],
+        &[
+            ("Sec-Fetch-Site", "cross-site"),
+            ("Authorization", "Negotiate YII="),
+        ],
+        &[
+            ("Sec-Fetch-Site", "cross-site"),
+            ("Authorization", "NTLM TlRMTVNTUAAB"),
+        ],
     ] {
         let headers = [headers, &[accept]].concat();
         let response = ask(&weir, &html, &headers);
@@ -184,6 +200,15 @@ fn what_may_not_be_compressed_is_sent_as_it_is() {
         &[("Sec-Fetch-Site", "cross-site")][..],
         &[("Sec-Fetch-Site", "same-origin"), ("Cookie", "session=1")],
         &[("Cookie", "session=1")],
+        &[
+            ("Sec-Fetch-Site", "same-origin"),
+            ("Authorization", "Basic YTpi"),
+        ],
+        // Scripts send these, with the site's leave.
+        &[
+            ("Sec-Fetch-Site", "cross-site"),
+            ("Authorization", "Bearer Basic"),
+        ],
     ] {
         let response = ask(&weir, &html, &[headers, &[accept]].concat());
         assert_eq!(coding(&response), Some("zstd"), "{headers:?}");

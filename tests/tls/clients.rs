@@ -75,6 +75,33 @@ fn a_required_certificate_is_checked_and_told_to_scripts() {
     assert_eq!(params["SSL_CLIENT_M_SERIAL"], value("serial"));
 }
 
+/// Browsers show certificates by themselves, as they send cookies.
+#[test]
+fn what_another_site_asks_for_with_a_certificate_is_not_compressed() {
+    let (tls, clients) = asking("optional");
+    let page = "<p>A text.</p>".repeat(500);
+    let tls = tls.with(|setup| setup.site("compress = true").file("page.html", page));
+    let (weir, authority) = tls.start();
+    let shown = words(&clients.client("anna.test"));
+    for (site, certificate, is_compressed) in [
+        ("cross-site", &shown[..], false),
+        ("cross-site", &[], true),
+        ("same-origin", &shown[..], true),
+    ] {
+        let site = format!("Sec-Fetch-Site: {site}");
+        let mut words = vec!["-i", "-H", "Accept-Encoding: gzip", "-H", &site];
+        words.extend(certificate.iter().map(String::as_str));
+        let got = curl(&weir, &authority, "main.test", "/page.html", &words);
+        let head = String::from_utf8_lossy(&got.body).to_ascii_lowercase();
+        assert!(head.contains(" 200"), "{head}");
+        assert_eq!(
+            head.contains("content-encoding: gzip"),
+            is_compressed,
+            "{site} {certificate:?}"
+        );
+    }
+}
+
 #[test]
 fn an_optional_certificate_may_be_missing_but_not_wrong() {
     let (tls, clients) = asking("optional");

@@ -398,19 +398,35 @@ fn wanted(record: &Record, settings: &Settings) -> Option<Coding> {
     if head.version < Version::HTTP_11 {
         return None;
     }
-    // Another site can have a browser send requests with the visitor's cookies, choose what the answer repeats, and learn from
-    // its length whether that occurs in it (BREACH).
+    // Another site can have a browser send requests in the visitor's name, choose what the answer repeats, and learn from its length
+    // whether that occurs in it (BREACH).
     let is_cross_site = || {
         let site = head.field("sec-fetch-site");
         site.is_some_and(|site| site.eq_ignore_ascii_case(b"cross-site"))
     };
-    if !settings.compress_cross_site && fields.has(Name::Cookie) && is_cross_site() {
+    if !settings.compress_cross_site && is_cross_site() && names_visitor(record) {
         return None;
     }
     if compression::is_no_transform(fields.all(Name::CacheControl)) {
         return None;
     }
     accepted(record).choose(ORDER, |_| true)
+}
+
+/// Whether a browser has said who its visitor is, without being told to by a script: with cookies, by a scheme of
+/// authentication that browsers know, or with a certificate.
+fn names_visitor(record: &Record) -> bool {
+    let fields = &record.head.fields;
+    let is_by_browser = |value: &[u8]| {
+        let scheme = value.split(u8::is_ascii_whitespace).next();
+        let scheme = scheme.unwrap_or_default();
+        let is = |known: &&str| scheme.eq_ignore_ascii_case(known.as_bytes());
+        SCHEMES_OF_BROWSERS.iter().any(is)
+    };
+    let tls = record.endpoints.tls.as_ref();
+    fields.has(Name::Cookie)
+        || fields.all(Name::Authorization).any(is_by_browser)
+        || tls.is_some_and(|tls| tls.client.is_some())
 }
 
 /// What the client accepts, whatever `set_request_headers` has made of it.
@@ -460,6 +476,20 @@ impl Whose {
 
 /// If a client accepts several equally, the first is used: zstd needs the least CPU for its effect.
 const ORDER: [Coding; 3] = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
+
+/// Schemes for which browsers ask the visitor or the system, and send the answer by themselves from then on. Tokens (`Bearer`) come from
+/// scripts, which another site cannot have sent unless the site allows it.
+const SCHEMES_OF_BROWSERS: [&str; 9] = [
+    "Basic",
+    "Digest",
+    "HOBA",
+    "Kerberos",
+    "Mutual",
+    "Negotiate",
+    "NTLM",
+    "SCRAM-SHA-1",
+    "SCRAM-SHA-256",
+];
 
 /// Bytes that a reactor compresses itself: in a quarter of a millisecond, about, with the slowest coding.
 const IN_PLACE: usize = 8 << 10;

@@ -133,7 +133,7 @@ pub(super) const SETTINGS: &[Row] = &[
     key(BOTH, "compress_min_size", Kind::Size { min: 0, max: SIZE_MAX }, Value("\"1K\""),
         "Shorter answers are not compressed.").called(&["gzip_min_length", "brotli_min_length", "minimum_length"]),
     key(BOTH, "compress_cross_site", Kind::Bool, Value("false"),
-        "Also compress answers to requests that another site has caused (`Sec-Fetch-Site: cross-site`) and that have cookies. From the \
+        "Also compress answers to requests that another site has caused (`Sec-Fetch-Site: cross-site`) and that name the visitor, by cookies for example. From the \
          length of such answers that site could find out what is secret in them (BREACH)."),
     key(BOTH, "follow_symlinks", Kind::Bool, Value("false"),
         "Follow symbolic links that lead out of the root.").called(&["disable_symlinks", "FollowSymLinks"]),
