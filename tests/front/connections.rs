@@ -90,6 +90,46 @@ fn connections_that_never_ask_anything_make_room_too() {
     drop(silent);
 }
 
+/// Whoever opens many and says nothing, or parts of heads, closes his own: not a slow client of another network, nor visitors.
+#[test]
+fn nine_hundred_silent_connections_keep_nobody_out() {
+    let weir = limited("max_connections = 600\nmax_connections_per_address = 0\nthreads = 2\n")
+        .listen("header_timeout = \"300s\"")
+        .start();
+    let from = |last: u8| {
+        let source = IpAddr::V4(Ipv4Addr::new(127, 0, 0, last));
+        Client::connect_from(source, weir.address())
+    };
+    let (head, rest) = GET.split_at(10);
+    let mut slow = from(9);
+    slow.send(head);
+    let mut silent: Vec<Client> = Vec::new();
+    for number in 0..900 {
+        let mut client = from(2);
+        if number % 2 == 0 {
+            client.try_send(head);
+        }
+        silent.push(client);
+    }
+    // First all of them are young, then none.
+    for _ in 0..2 {
+        let mut visitors: Vec<Client> = (0..40).map(|number| from(2 + number % 4)).collect();
+        let began = Instant::now();
+        for visitor in &mut visitors {
+            visitor.send(GET).response().expect(200);
+        }
+        let time = began.elapsed();
+        assert!(time < Duration::from_secs(10), "{time:?}");
+        drop(visitors);
+        // Longer than a connection is young.
+        std::thread::sleep(Duration::from_millis(1300));
+        silent.extend((0..60).map(|_| from(2)));
+    }
+    slow.send(rest).response().expect(200);
+    weir.wait_for_error(&["max_connections (600)", "asked nothing"]);
+    assert!(weir.status()["connections"]["now"].as_u64() <= Some(600));
+}
+
 #[test]
 fn where_no_connection_is_idle_newcomers_wait() {
     let setup = limited("max_connections = 2\nthreads = 1\n");

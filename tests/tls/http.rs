@@ -24,6 +24,35 @@ fn noise(length: usize) -> Vec<u8> {
     bytes.take(length).collect()
 }
 
+/// A handshake that is half done is as silent as a connection on which nothing comes.
+#[test]
+fn handshakes_that_are_half_done_keep_nobody_out() {
+    let lines = "max_connections = 40\nmax_connections_per_address = 0\nthreads = 1";
+    let tls = Tls::new().with(|setup| setup.server(lines).listen("header_timeout = \"300s\""));
+    let (weir, authority) = tls.start();
+    let begun = |number: usize| {
+        let mut client = TcpStream::connect(weir.address()).expect("a connection");
+        let begin: &[u8] = if number.is_multiple_of(2) {
+            b"\x16\x03\x01\x02\x00\x01"
+        } else {
+            b""
+        };
+        client.write_all(begin).expect("a part of a handshake");
+        client
+    };
+    let _silent: Vec<TcpStream> = (0..120).map(begun).collect();
+    let began = Instant::now();
+    for _ in 0..5 {
+        let got = curl(&weir, &authority, "main.test", "/", &[]);
+        assert_eq!(got.status, 200, "{}", got.error);
+    }
+    assert!(
+        began.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
 #[test]
 fn files_and_uploads_of_any_length_arrive_whole() {
     let sizes = [

@@ -14,8 +14,11 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Gateway, sweep};
-use weir_observe::{clock::NEVER, seldom::Seldom};
+use super::{Gateway, silent, sweep};
+use weir_observe::{
+    clock::{self, NEVER},
+    seldom::Seldom,
+};
 
 /// Counts the connections of all reactors and enforces the server's limits.
 #[derive(Debug)]
@@ -44,6 +47,9 @@ pub(super) struct Idle {
     /// When the longest idle connection became idle ([`clock::now`]), or a later time if the census is far from full;
     /// [`NEVER`] if no connection is idle.
     pub(super) longest: AtomicU64,
+    /// [`silent::Counts`], if the census is nearly full.
+    fullest: AtomicUsize,
+    young: AtomicUsize,
     /// Notified when another reactor needs room for new connections and has no idle ones: this reactor then closes
     /// some of its own.
     is_asked: Notify,
@@ -159,8 +165,8 @@ impl Census {
         most > 0 && count.is_some_and(|count| *count >= most)
     }
 
-    /// Waits until `place` counts as one of `max_connections`. The longest idle connections are closed for it, as
-    /// nginx does. If all connections have requests, it waits.
+    /// Waits until `place` counts as one of `max_connections`. Silent connections and the longest idle ones are closed for it
+    /// ([`silent`]), as nginx does. If all connections have requests, it waits.
     pub(super) async fn room(&self, place: &mut ConnectionPermit, gateway: &Gateway, home: u16) {
         if self.take(place) {
             return;
@@ -185,18 +191,34 @@ impl Census {
         place.is_counted
     }
 
-    /// Asks the reactor whose connections have been idle longest to close some of them.
+    /// Asks the reactor that has what must go first to close some: the fullest network, the longest idle connection, or young ones.
     fn ask_for_room(&self, gateway: &Gateway, home: u16) {
+        let silent = silent::count(gateway, clock::now());
         let own = sweep::longest_idle(gateway).unwrap_or(NEVER);
-        let longest = |reactor: &Idle| reactor.longest.load(Relaxed);
-        let others = self.reactors.iter().enumerate();
-        let other = others
-            .filter(|(index, _)| *index != usize::from(home))
-            .min_by_key(|(_, reactor)| longest(reactor));
-        match other {
-            Some((_, other)) if longest(other) < own => other.is_asked.notify_one(),
-            _ if own < NEVER => sweep::close_idle(gateway, home),
+        let longest = |reactor: &&Idle| reactor.longest.load(Relaxed);
+        let fullest = |reactor: &&Idle| reactor.fullest.load(Relaxed);
+        let young = |reactor: &&Idle| reactor.young.load(Relaxed);
+        let others = || {
+            let others = self.reactors.iter().enumerate();
+            others.filter_map(|(index, other)| (index != usize::from(home)).then_some(other))
+        };
+        if let Some(other) = others().max_by_key(fullest)
+            && fullest(&other) > silent.fullest
+        {
+            return other.is_asked.notify_one();
+        }
+        if silent.fullest > 0 {
+            return sweep::close_idle(gateway, home);
+        }
+        match others().min_by_key(longest) {
+            Some(other) if longest(&other) < own => other.is_asked.notify_one(),
+            _ if own < NEVER || silent.young > 0 => sweep::close_idle(gateway, home),
             _ => {
+                if let Some(other) = others().max_by_key(young)
+                    && young(&other) > 0
+                {
+                    return other.is_asked.notify_one();
+                }
                 if let Some(count) = self.said_limit.due() {
                     log::warn!(
                         "max_connections ({}) of [server] is reached and no connection is idle: \
@@ -239,8 +261,17 @@ impl Idle {
         Idle {
             count: AtomicUsize::new(0),
             longest: AtomicU64::new(NEVER),
+            fullest: AtomicUsize::new(0),
+            young: AtomicUsize::new(0),
             is_asked: Notify::new(),
         }
+    }
+
+    /// Says what may be closed for others.
+    pub(super) fn spare(&self, longest: u64, silent: silent::Counts) {
+        self.longest.store(longest, Relaxed);
+        self.fullest.store(silent.fullest, Relaxed);
+        self.young.store(silent.young, Relaxed);
     }
 }
 

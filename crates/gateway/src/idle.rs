@@ -24,7 +24,7 @@ use weir_observe::{
 use weir_sys::epoll::Epoll;
 use weir_tls::Session;
 
-use super::{Gateway, census::ConnectionPermit, proxied::Ends};
+use super::{Gateway, census::ConnectionPermit, policy::client_of, proxied::Ends, silent::Silent};
 
 /// A connection without a task.
 #[derive(Debug)]
@@ -130,6 +130,35 @@ pub(super) fn longest(now: u64) -> u64 {
     })
 }
 
+/// Tells of each connection of a client that has not asked anything: its slot.
+pub(super) fn each_silent(gateway: &Gateway, mut tell: impl FnMut(Silent<usize>)) {
+    LIST.with_borrow(|list| {
+        for (slot, connection) in list.connections.iter().enumerate() {
+            let Some(connection) = connection else {
+                continue;
+            };
+            let (requests, since) = connection.before.unwrap_or_default();
+            let listener = &gateway.config.listeners[usize::from(connection.listener)];
+            if requests == 0 && listener.protocol == Protocol::Http {
+                tell(Silent {
+                    network: (connection.ends.client()).map_or(0, |client| client_of(client.ip())),
+                    since,
+                    place: slot,
+                });
+            }
+        }
+    });
+}
+
+/// Closes those in these slots, unless something has come. Returns how many.
+pub(super) fn close_these(slots: Vec<usize>) -> usize {
+    close(|list| {
+        let mut slots = slots;
+        slots.retain(|slot| !list.has_input(*slot));
+        slots
+    })
+}
+
 /// Closes those whose time is over.
 pub(super) fn close_overdue(now: u64) {
     close(|list| list.slots(|times| times.until <= now));
@@ -152,11 +181,7 @@ pub(super) fn close_longest(share: impl Fn(usize) -> usize, now: u64) -> usize {
 pub(super) fn close_all(with_input: bool) {
     close(|list| {
         let mut slots = list.slots(|times| times.spare_from < NEVER);
-        let has_input = |slot: &usize| {
-            let connection = list.connections[*slot].as_ref();
-            connection.is_some_and(|one| weir_sys::socket::has_bytes(one.socket.as_fd()))
-        };
-        slots.retain(|slot| with_input || !has_input(slot));
+        slots.retain(|slot| with_input || !list.has_input(*slot));
         slots
     });
 }
@@ -224,6 +249,12 @@ impl List {
         let chosen = self.times.iter().enumerate();
         let chosen = chosen.filter(|(_, times)| is_chosen(times));
         chosen.map(|(slot, _)| slot).collect()
+    }
+
+    /// Whether something has come on a connection that was not read.
+    fn has_input(&self, slot: usize) -> bool {
+        let connection = self.connections.get(slot).and_then(Option::as_ref);
+        connection.is_some_and(|one| weir_sys::socket::has_bytes(one.socket.as_fd()))
     }
 
     fn take(&mut self, slot: usize) -> Option<Detached> {

@@ -56,6 +56,7 @@ mod record;
 mod refusal;
 mod route;
 mod script;
+mod silent;
 mod spool;
 mod status;
 mod stream;

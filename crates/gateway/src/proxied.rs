@@ -37,6 +37,14 @@ impl Ends {
         }
     }
 
+    /// The address of the client, as far as it is known.
+    pub(super) fn client(&self) -> Option<SocketAddr> {
+        match self {
+            Ends::Own(peer) => *peer,
+            Ends::Proxied(both) => both.1.client,
+        }
+    }
+
     /// The peer, and what it has said if it is a proxy.
     pub(super) fn parts(self) -> (Option<SocketAddr>, Option<Proxied>) {
         match self {

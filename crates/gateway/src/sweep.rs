@@ -20,6 +20,7 @@ use super::{
     idle,
     reactors::{Control, Meter},
     route,
+    silent::{self, Age, Counts},
 };
 
 /// A connection of this reactor.
@@ -96,12 +97,17 @@ pub(super) async fn sweep(
             // Nobody needs it exactly, and it may take long to find.
             _ => idle::longest(now).min(now),
         };
+        let silent = match gateway.census.is_nearly_full() {
+            true => silent::count(gateway, now),
+            false => Counts::default(),
+        };
         if let Some(reactor) = gateway.census.reactors.get(usize::from(home)) {
             reactor.count.store(idle, Relaxed);
-            reactor.longest.store(longest, Relaxed);
+            reactor.spare(longest, silent);
         }
         // More connections may have become idle since the new connection looked for some.
-        if longest < NEVER && gateway.census.waiting.load(Relaxed) > 0 {
+        let has_spare = longest < NEVER || silent != Counts::default();
+        if has_spare && gateway.census.waiting.load(Relaxed) > 0 {
             close_idle(gateway, home);
         }
         rested += resting;
@@ -180,36 +186,50 @@ pub(super) fn longest_idle(gateway: &Gateway) -> Option<u64> {
     if longest < NEVER {
         return Some(longest);
     }
-    CONNECTIONS.with_borrow(|connections| {
-        let all = connections.iter().flatten();
-        all.map(|entry| &entry.conn)
-            .filter(|conn| is_of_client(gateway, conn))
-            .filter_map(|conn| conn.spare_since(now))
-            .min()
-    })
+    let mut longest = None;
+    each_of_client(gateway, |conn| {
+        let since = conn.spare_since(now);
+        longest = longest.into_iter().chain(since).min();
+    });
+    longest
 }
 
-/// Closes the longest idle connections of this reactor: an eighth of them, so that not every new connection has to
-/// search the whole list, and 32 at most.
+/// Shows each connection of this reactor that has a task and is of a client.
+pub(super) fn each_of_client(gateway: &Gateway, mut show: impl FnMut(&Rc<Conn>)) {
+    CONNECTIONS.with_borrow(|connections| {
+        let all = connections.iter().flatten().map(|entry| &entry.conn);
+        all.filter(|conn| is_of_client(gateway, conn))
+            .for_each(&mut show);
+    });
+}
+
+/// Closes connections of this reactor that have no request, as [`silent`] says: an eighth of those that may go, so that not every new
+/// connection has to search the whole list, and 32 at most.
 pub(super) fn close_idle(gateway: &Gateway, home: u16) {
     let (census, now) = (&gateway.census, clock::now());
     if let Some(reactor) = census.reactors.get(usize::from(home)) {
         // Until the next sweep, other reactors must not ask for connections that are being closed now.
-        reactor.longest.store(NEVER, Relaxed);
+        reactor.spare(NEVER, Counts::default());
     }
     let eighth = |all: usize| (all / 8).clamp(1, MOST_CLOSED);
-    let count = match idle::close_longest(eighth, now) {
-        0 => give_up_longest(gateway, eighth, now),
-        count => count,
-    };
+    let mut count = silent::close(gateway, Age::Grown, eighth, now);
+    if count == 0 {
+        count = idle::close_longest(eighth, now);
+    }
+    if count == 0 {
+        count = give_up_longest(gateway, eighth, now);
+    }
+    if count == 0 {
+        count = silent::close(gateway, Age::Young, eighth, now);
+    }
     if count == 0 {
         return;
     }
     census.closed_for_others.fetch_add(count as u64, Relaxed);
     if let Some(times) = census.said_limit.due() {
         log::warn!(
-            "max_connections ({}) of [server] is reached: connections that have been idle longest are closed \
-             for new ones, {count} of them now; {times} times since the last message",
+            "max_connections ({}) of [server] is reached: connections that have asked nothing or have been idle longest are \
+             closed for new ones, {count} of them now; {times} times since the last message",
             census.max
         );
     }
@@ -217,12 +237,9 @@ pub(super) fn close_idle(gateway: &Gateway, home: u16) {
 
 /// Closes those that have been idle for longest of the connections with a task, `share` of them. Returns how many.
 fn give_up_longest(gateway: &Gateway, share: impl Fn(usize) -> usize, now: u64) -> usize {
-    let mut idle: Vec<(u64, Rc<Conn>)> = CONNECTIONS.with_borrow(|connections| {
-        let all = connections.iter().flatten();
-        all.map(|entry| &entry.conn)
-            .filter(|conn| is_of_client(gateway, conn))
-            .filter_map(|conn| Some((conn.spare_since(now)?, conn.clone())))
-            .collect()
+    let mut idle: Vec<(u64, Rc<Conn>)> = Vec::new();
+    each_of_client(gateway, |conn| {
+        idle.extend(conn.spare_since(now).map(|since| (since, conn.clone())));
     });
     if idle.is_empty() {
         return 0;

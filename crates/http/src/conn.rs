@@ -145,6 +145,7 @@ impl ConnState {
         let requests = self.requests.get() + 1;
         self.requests.set(requests);
         self.phase.set(Phase::Busy);
+        self.is_unwanted.set(false);
         self.deadline.set(NEVER);
         started
     }
@@ -270,7 +271,7 @@ impl ConnState {
         self.look_by(deadline);
     }
 
-    /// Closes the connection if it is still idle when its task runs.
+    /// Closes the connection if it still has no request when its task runs.
     pub fn give_up_if_idle(&self) {
         self.is_unwanted.set(true);
         self.wake();
@@ -281,10 +282,10 @@ impl ConnState {
         self.is_unwanted.get()
     }
 
-    /// Whether the connection, on which nothing has come, is to be closed.
+    /// Whether the connection, on which no more has come, is to be closed.
     pub(crate) fn is_over(&self, is_draining: bool, now: u64) -> bool {
         if !self.is_idle() {
-            return false;
+            return self.phase() == Phase::Head && self.is_unwanted.get();
         }
         // A client whose last answer did not say "close" may have sent its next request already; or the first request
         // is on its way; or the client only opened the connection in advance.
@@ -297,6 +298,16 @@ impl ConnState {
     pub fn spare_since(&self, now: u64) -> Option<u64> {
         let from = spare_from(self.requests(), self.idle_since());
         (self.is_idle() && from <= now && !self.is_unwanted.get()).then_some(from)
+    }
+
+    /// Since when a client has connected and not asked, or has sent a part of a head; `None`: it has asked, or is to be closed.
+    pub fn silent_since(&self) -> Option<u64> {
+        let is_silent = match self.phase() {
+            Phase::Head => true,
+            Phase::Idle | Phase::Resting => self.requests() == 0,
+            Phase::Busy => false,
+        };
+        (is_silent && !self.is_unwanted.get()).then(|| self.head_started.get())
     }
 
     /// The first byte of the next head has arrived.
@@ -338,11 +349,11 @@ pub const REST_AFTER: u64 = 1_000_000;
 /// The slot of a connection that no sweeper watches.
 const UNWATCHED: u32 = u32::MAX;
 
-/// From when on a connection may be closed for others that has had so many requests and is idle since then. A client that
-/// has just connected is about to send a request.
+/// From when on a connection may be closed for others that has had so many requests and is idle since then. For one without a
+/// request there are other rules ([`ConnState::silent_since`]).
 pub fn spare_from(requests: u64, since: u64) -> u64 {
     match requests {
-        0 => since + NEW,
+        0 => NEVER - 1,
         _ => since,
     }
 }
@@ -350,9 +361,6 @@ pub fn spare_from(requests: u64, since: u64) -> u64 {
 /// How long a drain waits for the first request on a new connection, for the next request after an answer, and for
 /// the rest of a head, µs.
 pub(crate) const FIRST_REQUEST: u64 = 1_000_000;
-
-/// A connection without a byte is not closed for others for this long, µs: the default of `header_timeout`.
-const NEW: u64 = 10_000_000;
 
 #[cfg(test)]
 mod tests {

@@ -607,6 +607,12 @@ impl<X: Front> Connection<X> {
             if is_done {
                 return Some(Ending::Told(bye));
             }
+        } else if self.leaving_since == 0
+            && state.phase() == Phase::Head
+            && state.is_over(is_draining, now)
+        {
+            // Parts of heads, and others need the place.
+            return Some(Ending::Told(bye));
         } else if now >= self.ping_deadline() {
             // If it does not answer, QUIC gives it up after its own time.
             self.pinged_at = now;

@@ -32,7 +32,7 @@ pub(super) const SERVER: &[Row] = &[
         "A gateway that gives no sign of life for this time, because it hangs or was stopped, is killed and replaced. \"0\": never."),
     key(&[Server], "max_connections", Kind::Count { min: 1, max: 10_000_000 },
         Absent("20000, or two fifths of the allowed open files if that is less"),
-        "Maximum number of client connections. New connections then replace those that have been idle longest. If none is idle, they wait.")
+        "Maximum number of client connections. New connections then replace those that have asked nothing, and those that have been idle longest. If all have requests, they wait.")
         .called(&["worker_connections", "MaxRequestWorkers"]),
     key(&[Server], "max_connections_per_address", Kind::Count { min: 0, max: 10_000_000 },
         Absent("three quarters of `max_connections`, at least 256"),
