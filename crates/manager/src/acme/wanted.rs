@@ -117,8 +117,10 @@ impl Wanted {
     /// and so is one that the authority wants replaced, but not again and again.
     fn rest(&self, now: i64) -> i64 {
         let State { made, early, .. } = self.state;
-        // The authority may want one of its certificates replaced at once.
-        let is_advised = self.advice.renew_at.is_some();
+        // The authority may want one of its certificates replaced at once, and has told this node or another one. Otherwise it
+        // would not be renewed that early.
+        let usual = self.not_after - self.life + self.life / 3 * 2;
+        let is_advised = self.life > 0 && self.renew_at < usual;
         if early == 0 && (self.life == 0 || is_advised) {
             return 0;
         }
@@ -208,8 +210,12 @@ mod tests {
         wanted.state = State::default();
         // A certificate for 90 days that was just made stays, whatever is thought about it.
         (wanted.not_after, wanted.life) = (now + 90 * 86_400, 90 * 86_400);
+        wanted.renew_at = now + 60 * 86_400;
         wanted.is_made(now - 60, wanted.life);
         assert_eq!(seconds(&wanted, now), Some(6 * 3600 - 60));
+        // The authority wants it replaced.
+        wanted.renew_at = now - 30;
+        assert_eq!(seconds(&wanted, now), None);
         wanted.is_made(now - 60, wanted.life);
         assert_eq!(seconds(&wanted, now), Some(12 * 3600 - 60));
         wanted.is_made(now + 90 * 86_400, wanted.life);
