@@ -1,6 +1,7 @@
 //! What weir tells operators about problems: readiness, `weir status`, its exit codes, the page.
 
 mod machine;
+mod many;
 mod work;
 
 use std::fs;

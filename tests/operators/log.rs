@@ -160,6 +160,46 @@ fn the_time_of_a_slow_head_is_its_own() {
 }
 
 #[test]
+fn a_slow_upload_is_seen_while_it_lasts_and_has_its_time() {
+    let setup = Setup::new().file("run.php", "");
+    let responder = Responder::unix(setup.folder(), |_, answer| {
+        answer.page("done");
+    });
+    let weir = setup.pool(&responder.pool(1)).window().start();
+    let mut client = weir.client();
+    client.send("POST /run.php?secret=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel");
+    let bodies = || weir.status()["bodies"].clone();
+    wait_until("its body is being read", || bodies()["reading"] == 1);
+    let oldest = bodies()["oldest"][0].clone();
+    assert_eq!(
+        (&oldest["uri"], &oldest["length"]),
+        (&"/run.php".into(), &5.into())
+    );
+    std::thread::sleep(Duration::from_millis(300));
+    client.send("lo");
+    client.response().expect(200);
+    assert_eq!(bodies()["reading"], 0);
+    weir.get("/run.php?none").expect(200);
+    let line = weir.logged("/run.php?secret=1");
+    assert!(line["time_body"].as_f64() >= Some(0.25), "{line:#}");
+    assert!(line["time_head"].as_f64() < Some(0.25), "{line:#}");
+    assert_eq!(
+        weir.logged("/run.php?none")["time_body"],
+        serde_json::Value::Null
+    );
+    // Who leaves is forgotten.
+    let mut leaves = weir.client();
+    leaves.send("POST /run.php?left HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel");
+    wait_until("its body is being read", || bodies()["reading"] == 1);
+    drop(leaves);
+    wait_until("it is forgotten", || bodies()["reading"] == 0);
+    assert_eq!(
+        weir.logged("/run.php?left")["time_body"],
+        serde_json::Value::Null
+    );
+}
+
+#[test]
 fn a_format_of_ones_own() {
     let setup = Setup::new().file("text.txt", "a text");
     let weir = setup

@@ -487,7 +487,7 @@ fn the_page_works_in_a_browser() {
     assert!(page.contains("data-drawn=\"yes\""), "{page}");
     // After ten seconds the servers count as stuck. The text says this first.
     assert!(
-        page.contains("pool app: ") && page.contains("2 wait"),
+        page.contains("<a href=\"#pool-app\">pool app</a>: ") && page.contains("2 wait"),
         "{page}"
     );
     assert!(page.contains("aria-label=\"requests: waiting 2"), "{page}");

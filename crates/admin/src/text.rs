@@ -2,6 +2,7 @@
 
 mod certificates;
 mod egress;
+mod pools;
 mod processes;
 
 use std::fmt::Write;
@@ -9,7 +10,7 @@ use std::fmt::Write;
 use serde_json::Value;
 use weir_observe::log_text;
 
-use super::advice;
+use super::advice::{self, Level};
 
 /// The status in lines of 80 columns.
 pub fn status(status: &Value) -> String {
@@ -38,51 +39,33 @@ fn status_in(status: &Value, width: usize) -> String {
     };
     let troubles = advice::troubles(status);
     head(&mut out, status, troubles.len());
-    for trouble in &troubles {
+    for trouble in troubles.iter().take(MOST_TROUBLES) {
         out.push('\n');
-        out.wrap("! ", &trouble.what);
+        out.wrap(mark(trouble.cost.level()), &trouble.what);
         out.wrap("  ", &format!("> {}", trouble.help));
     }
-    reloads(&mut out, status);
-    let pools = list(&status["pools"]);
-    let is_long = pools.len() > MOST_IN_FULL;
-    let rests = |pool: &&Value| {
-        let mut with_troubles = troubles
-            .iter()
-            .filter_map(|trouble| trouble.pool.as_deref());
-        is_long && is_at_rest(pool) && !with_troubles.any(|name| pool["name"] == name)
-    };
-    for pool in pools.iter().filter(|pool| !rests(pool)) {
-        out.push('\n');
-        self::pool(&mut out, pool);
-    }
-    let resting: Vec<String> = pools
-        .iter()
-        .filter(rests)
-        .map(|pool| text(&pool["name"]))
-        .collect();
-    if !resting.is_empty() {
+    if let Some(more @ 1..) = troubles.len().checked_sub(MOST_TROUBLES) {
         out.push('\n');
         let line = format!(
-            "{} without processes: {}; weir status NAME shows one",
-            count(resting.len(), "pool"),
-            first_of(&resting)
+            "and {more} more problems, none of which costs visitors more: weir status --json"
         );
         out.wrap("", &line);
     }
+    reloads(&mut out, status);
+    pools::put(&mut out, list(&status["pools"]), &troubles);
     sites(&mut out, list(&status["sites"]));
     egress::egress(&mut out, &status["egress"]);
     listeners(&mut out, status);
     out.text
 }
 
-/// Whether nothing happens in a pool, and nothing is wrong with it.
-fn is_at_rest(pool: &Value) -> bool {
-    let no_workers = ["busy", "idle", "starting"].map(|state| pool["workers"][state] == 0);
-    pool["state"] == "up"
-        && pool["runtime"] != "servers"
-        && no_workers == [true; 3]
-        && pool["queue"]["waiting"] == 0
+/// What stands before a problem.
+fn mark(level: Level) -> &'static str {
+    match level {
+        Level::Critical => "!! ",
+        Level::Warning => "! ",
+        Level::Notice => "- ",
+    }
 }
 
 /// The first names, and how many there are more.
@@ -171,6 +154,7 @@ fn head(out: &mut Sheet, status: &Value, troubles: usize) {
         );
     }
     out.push('\n');
+    bodies(out, &status["bodies"]);
     if let Some(tls) = status["tls"].as_object() {
         let count = |kind: &str| tls.get(kind).map_or_else(String::new, text);
         let _ = writeln!(
@@ -199,6 +183,21 @@ fn head(out: &mut Sheet, status: &Value, troubles: usize) {
             text(&status["oom_kills"])
         );
         out.wrap("            ", &line);
+    }
+}
+
+/// Requests whose body is being read, and the oldest of them.
+fn bodies(out: &mut Sheet, bodies: &Value) {
+    let oldest = &bodies["oldest"][0];
+    if oldest.is_object() {
+        let line = format!(
+            "{} being read, the oldest for {}: {} {}",
+            text(&bodies["reading"]),
+            span(&oldest["time"]),
+            text(&oldest["method"]),
+            text(&oldest["uri"]),
+        );
+        out.wrap("bodies      ", &line);
     }
 }
 
@@ -514,7 +513,16 @@ fn sites(out: &mut Sheet, sites: &[Value]) {
     );
     let is_long = sites.len() > MOST_IN_FULL;
     let is_unused = |site: &&Value| is_long && site["requests"] == 0;
-    for site in sites.iter().filter(|site| !is_unused(site)) {
+    let mut used: Vec<&Value> = sites.iter().filter(|site| !is_unused(site)).collect();
+    if is_long {
+        let lately = |site: &Value| site["rates"]["requests"].as_f64().unwrap_or(0.0);
+        let all = |site: &Value| site["requests"].as_u64().unwrap_or(0);
+        used.sort_by(|one, other| {
+            let rates = lately(other).total_cmp(&lately(one));
+            rates.then(all(other).cmp(&all(one)))
+        });
+    }
+    for site in used.iter().take(MOST_IN_FULL) {
         let total = &site["last_minute"]["times"]["total"];
         let statuses = &site["statuses"];
         let line = format!(
@@ -529,7 +537,10 @@ fn sites(out: &mut Sheet, sites: &[Value]) {
         );
         out.line(&line);
     }
-    let unused = sites.iter().filter(is_unused).count();
+    if let Some(more @ 1..) = used.len().checked_sub(MOST_IN_FULL) {
+        out.line(&format!("and {} with fewer requests", count(more, "site")));
+    }
+    let unused = sites.len() - used.len();
     if unused > 0 {
         out.line(&format!("{} without requests", count(unused, "site")));
     }
@@ -540,7 +551,7 @@ fn listeners(out: &mut Sheet, status: &Value) {
     if !listeners.is_empty() {
         out.push('\n');
     }
-    for listener in listeners {
+    for listener in listeners.iter().take(MOST_IN_FULL) {
         let queue = &listener["queue"];
         let waiting = match queue.is_object() {
             true => format!(
@@ -564,6 +575,9 @@ fn listeners(out: &mut Sheet, status: &Value) {
             ),
         );
         out.wrap("", &line);
+    }
+    if let Some(more @ 1..) = listeners.len().checked_sub(MOST_IN_FULL) {
+        let _ = writeln!(out, "and {}", count(more, "more listener"));
     }
     let overflows = &status["kernel"]["overflows"];
     if overflows.as_u64() > Some(0) {
@@ -684,8 +698,10 @@ const WIDTH: usize = 80;
 const NARROWEST: usize = 40;
 const WIDEST: usize = 120;
 const SHORTEST: usize = 6;
-/// With more pools or sites than this, those that nobody uses are not shown one by one.
+/// With more sites than this, those that nobody uses are not shown one by one. Also the maximum number of lines of a table.
 const MOST_IN_FULL: usize = 20;
+/// Maximum number of problems that are shown.
+const MOST_TROUBLES: usize = 10;
 /// Maximum number of names in a line.
 const MOST_NAMES: usize = 20;
 /// Maximum number of earlier configurations that are shown.

@@ -176,6 +176,8 @@ pub enum Variable {
     BytesUncompressed,
     /// `time_head`: seconds (3 decimals) from the first byte of the request to its complete head
     TimeHead,
+    /// `time_body`: seconds from there to the end of the body
+    TimeBody,
     /// `time_queue`: seconds waiting in the queue
     TimeQueue,
     /// `time_first_byte`: seconds from dispatch to the worker's first byte
@@ -313,6 +315,7 @@ const VARIABLES: &[(&str, Variable, bool)] = &[
     ("compression", Variable::Compression, true),
     ("bytes_uncompressed", Variable::BytesUncompressed, true),
     ("time_head", Variable::TimeHead, true),
+    ("time_body", Variable::TimeBody, true),
     ("time_queue", Variable::TimeQueue, true),
     ("time_first_byte", Variable::TimeFirstByte, true),
     ("time_total", Variable::TimeTotal, true),

@@ -286,6 +286,7 @@ fn put_gateway(page: &mut Page, gateway: &Gateway) {
     for (reactor, _, seconds) in reactors.busy() {
         page.put(Metric::ReactorBusy, &[&reactor.to_string()], seconds);
     }
+    page.put(Metric::ReadingBodies, &[], gateway.uploads.count() as f64);
     let in_memory = gateway.spool_space.in_memory();
     page.put(Metric::SpoolMemory, &[], in_memory as f64);
     page.put(Metric::Spool, &[], gateway.spool_space.used() as f64);

@@ -63,6 +63,7 @@ mod stream;
 mod sweep;
 mod tls;
 mod untrusted;
+mod uploads;
 mod window;
 mod worker_conn;
 
@@ -186,6 +187,7 @@ pub(crate) struct Gateway {
     /// The threads that must make progress so that clients are served.
     pulses: Pulses,
     machine: dispatch::Machine,
+    pub(crate) uploads: uploads::Uploads,
     /// When the last message of the manager arrived ([`clock::precise`]).
     manager_heard: AtomicU64,
     /// Listening sockets that still accept, including the admin interface.
@@ -509,6 +511,7 @@ impl Gateway {
             window_closed: Flag::default(),
             pulses: Pulses::default(),
             machine: dispatch::Machine::default(),
+            uploads: uploads::Uploads::default(),
             manager_heard: AtomicU64::new(clock::precise()),
             listening: AtomicUsize::new(0),
             requests: AtomicU64::new(0),

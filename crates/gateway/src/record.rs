@@ -87,6 +87,8 @@ pub(crate) struct Record {
     /// How many of these retries happened because a worker ended before it read the request.
     pub(crate) unread: u32,
     pub(crate) bytes_in: u64,
+    /// When the last byte of its body was read; `None`: it has none, or did not send it all.
+    pub(crate) body_whole: Option<u64>,
     pub(crate) bytes_out: u64,
     /// `None` until there is an answer.
     pub(crate) status: Option<StatusCode>,
@@ -200,6 +202,7 @@ impl Record {
             retries: 0,
             unread: 0,
             bytes_in: 0,
+            body_whole: None,
             bytes_out: 0,
             status: None,
             reason: None,
@@ -238,6 +241,7 @@ impl Record {
             retries,
             unread,
             bytes_in,
+            body_whole,
             bytes_out,
             status,
             reason,
@@ -254,6 +258,7 @@ impl Record {
         (*site, *script, *file, *params, *rare) = (None, None, None, None, None);
         (*stderr, *pool, *worker, *wait) = (None, None, None, None);
         (*first_byte, *status, *reason, *noted) = (None, None, None, None);
+        *body_whole = None;
         *policy = RequestPolicy::default();
         (*dispatched, *bytes_in, *bytes_out) = (0, 0, 0);
         (*retries, *unread, *named) = (0, 0, 0);
@@ -378,7 +383,7 @@ impl Record {
     }
 
     /// Path and query as the client sent them.
-    fn asked_uri(&self) -> &[u8] {
+    pub(crate) fn asked_uri(&self) -> &[u8] {
         match self.asked() {
             Some((_, target)) => self.head.received_of(target),
             None => self.head.received(),
@@ -501,6 +506,7 @@ impl Record {
                 OwnedWorker::Server(name) => Worker::Server(name),
             }),
             time_head: self.head_whole - self.started,
+            time_body: self.body_whole.map(|at| at.saturating_sub(self.head_whole)),
             time_queue: self.waited(now),
             time_first_byte: self.first_byte.map(|at| at.saturating_sub(self.dispatched)),
             time_total: now - self.started,

@@ -83,19 +83,28 @@ pub(crate) async fn take_body(
         let announced = record.head.fields.has(Name::ContentLength);
         return Ok(announced.then(Spooled::default));
     }
-    let spooled = Box::pin(spool::spool(
+    let length = body.length();
+    let mut reading = Box::pin(spool::spool(
         body,
         client,
         limits,
         record.policy.deadline,
         &record.gateway.spool_space,
-    ))
-    .await
-    .map_err(|error| {
+    ));
+    let at_once = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await;
+    let spooled = match at_once {
+        Poll::Ready(spooled) => spooled,
+        Poll::Pending => {
+            let _noted = record.gateway.uploads.begin(record, length);
+            reading.await
+        }
+    };
+    let spooled = spooled.map_err(|error| {
         client.leave_body();
         refuse_body(error, limits.max)
     })?;
     record.bytes_in = spooled.len();
+    record.body_whole = Some(clock::precise());
     trace::step!(
         record.id,
         record.head_whole,
@@ -118,6 +127,7 @@ pub(crate) async fn discard_body(
     let all = async {
         while let Ok(data) = spool::next_data(&mut body, client, NEVER).await {
             let Some(data) = data else {
+                record.body_whole = Some(clock::precise());
                 return true;
             };
             record.bytes_in += data.len() as u64;

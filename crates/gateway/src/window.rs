@@ -104,6 +104,8 @@ impl Window for View {
                 "memory": gateway.spool_space.in_memory(),
                 "max": gateway.config.server.max_spool,
             },
+            // Requests whose body has not come as a whole.
+            "bodies": gateway.uploads.status(),
             "listeners": all.then(|| self.listeners(&view)),
             "sites": null,
             "kernel": all.then(|| view.to_json()),

@@ -47,10 +47,67 @@ pub fn headroom() -> Headroom {
 
 /// The memory of this machine, or of our smallest control group; bytes.
 pub fn total() -> u64 {
-    let total = field(&read("/proc/meminfo"), "MemTotal:").unwrap_or(0);
-    let groups = groups(&read("/proc/self/cgroup"));
-    let limits = groups.iter().filter_map(|group| room(group));
-    limits.map(|room| room.limit).fold(total, u64::min)
+    Limits::of(None).memory
+}
+
+/// What the control groups of a process allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The memory of the machine, or of the smallest group; bytes.
+    pub memory: u64,
+    /// Processes and threads (pids.max); `None`: no limit.
+    pub tasks: Option<u64>,
+    /// CPU time in thousandths of a processor (cpu.max); `None`: no limit.
+    pub processors: Option<u64>,
+    /// Processes that the kernel has killed because the group had no memory left.
+    pub oom_kills: u64,
+}
+
+impl Limits {
+    /// Of a process; `None`: of this one.
+    pub fn of(process: Option<u32>) -> Limits {
+        let process = process.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+        let own = read(&format!("/proc/{process}/cgroup"));
+        let all = |kind: &str| groups_of(&own, kind);
+        let memory = all("memory");
+        let limits = memory.iter().filter_map(|group| room(group));
+        let total = field(&read("/proc/meminfo"), "MemTotal:").unwrap_or(0);
+        let tasks = all("pids");
+        let tasks = tasks.iter().filter_map(|group| {
+            let text = fs::read_to_string(group.join("pids.max")).ok()?;
+            text.trim().parse().ok()
+        });
+        let processors = all("cpu");
+        let processors = processors.iter().filter_map(|group| quota(group));
+        Limits {
+            memory: limits.map(|room| room.limit).fold(total, u64::min),
+            tasks: tasks.min(),
+            processors: processors.min(),
+            oom_kills: memory.iter().filter_map(kills).max().unwrap_or(0),
+        }
+    }
+}
+
+/// The part of the processors' time that a group may use, in thousandths of a processor.
+fn quota(group: &Path) -> Option<u64> {
+    let file = |name: &str| fs::read_to_string(group.join(name));
+    let both = file("cpu.max").or_else(|_| {
+        let [quota, period] = ["cpu.cfs_quota_us", "cpu.cfs_period_us"].map(file);
+        std::io::Result::Ok(format!("{} {}", quota?.trim(), period?.trim()))
+    });
+    let both = both.ok()?;
+    let mut numbers = both
+        .split_whitespace()
+        .map(|number| number.parse::<u64>().ok());
+    let (quota, period) = (numbers.next()??, numbers.next()??);
+    quota.checked_mul(1_000)?.checked_div(period)
+}
+
+/// The kernel's count of kills in a group.
+fn kills(group: &PathBuf) -> Option<u64> {
+    ["memory.events", "memory.oom_control"]
+        .into_iter()
+        .find_map(|file| field(&fs::read_to_string(group.join(file)).ok()?, "oom_kill "))
 }
 
 /// The cost of a pool's workers, bytes.
@@ -67,11 +124,7 @@ pub struct Cost {
 /// machine if the group does not count them. `None`: not known.
 pub fn oom_kills() -> Option<u64> {
     let group = groups(&read("/proc/self/cgroup")).into_iter().next();
-    let of_group = group.and_then(|group| {
-        ["memory.events", "memory.oom_control"]
-            .into_iter()
-            .find_map(|file| field(&fs::read_to_string(group.join(file)).ok()?, "oom_kill "))
-    });
+    let of_group = group.and_then(|group| kills(&group));
     of_group.or_else(|| field(&read("/proc/vmstat"), "oom_kill "))
 }
 
@@ -140,15 +193,8 @@ pub(crate) fn reckon(
 
 /// Processes that the kernel has killed for lack of memory in our control groups, if they count that.
 pub fn killed() -> u64 {
-    let count = |group: &PathBuf| {
-        let files = ["memory.events", "memory.oom_control"];
-        let mut texts = files
-            .iter()
-            .filter_map(|name| fs::read_to_string(group.join(name)).ok());
-        texts.find_map(|text| field(&text, "oom_kill "))
-    };
     let groups = groups(&read("/proc/self/cgroup"));
-    groups.iter().filter_map(count).max().unwrap_or(0)
+    groups.iter().filter_map(kills).max().unwrap_or(0)
 }
 
 /// A control group's limit and the rest of it, bytes.
@@ -178,8 +224,13 @@ fn room(group: &Path) -> Option<Room> {
     })
 }
 
-/// The folders of the control groups that limit our memory, from ours upwards: of either version (cgroups(7)).
+/// The folders of the control groups that limit our memory, from ours upwards.
 fn groups(own: &str) -> Vec<PathBuf> {
+    groups_of(own, "memory")
+}
+
+/// The folders of the control groups with this controller, from the process's own upwards: of either version (cgroups(7)).
+fn groups_of(own: &str, controller: &str) -> Vec<PathBuf> {
     let group = own.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
         let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -187,8 +238,8 @@ fn groups(own: &str) -> Vec<PathBuf> {
             "" if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() => {
                 Some((PathBuf::from("/sys/fs/cgroup"), path))
             }
-            _ if controllers.split(',').any(|name| name == "memory") => {
-                Some((PathBuf::from("/sys/fs/cgroup/memory"), path))
+            _ if controllers.split(',').any(|name| name == controller) => {
+                Some((Path::new("/sys/fs/cgroup").join(controller), path))
             }
             _ => None,
         }
@@ -251,6 +302,30 @@ const ALL_STALLED: f64 = 5.0;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quota_of_cpu_time_is_read_in_either_form() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        let quota = || quota(folder.path());
+        assert_eq!(quota(), None);
+        write("cpu.cfs_quota_us", "-1\n");
+        write("cpu.cfs_period_us", "100000\n");
+        assert_eq!(quota(), None);
+        write("cpu.cfs_quota_us", "50000\n");
+        assert_eq!(quota(), Some(500));
+        write("cpu.max", "max 100000\n");
+        assert_eq!(quota(), None);
+        write("cpu.max", "150000 100000\n");
+        assert_eq!(quota(), Some(1_500));
+    }
+
+    #[test]
+    fn the_limits_of_another_process_are_those_of_its_groups() {
+        let own = Limits::of(None);
+        assert!(own.memory > 0, "{own:?}");
+        assert_eq!(Limits::of(Some(std::process::id())), own);
+    }
 
     #[test]
     fn this_process_costs_something_and_something_is_left() {

@@ -45,6 +45,7 @@ fn entry(time: SystemTime) -> Entry<'static> {
         pool: Some("shop"),
         worker: Some(Worker::Pid(4242)),
         time_head: 120,
+        time_body: None,
         time_queue: Some(0),
         time_first_byte: Some(5_300),
         time_total: 6_100,

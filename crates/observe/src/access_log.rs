@@ -57,6 +57,8 @@ pub struct Entry<'a> {
     pub worker: Option<Worker<'a>>,
     /// From the first byte of the request to the end of its head.
     pub time_head: u64,
+    /// From the end of the head to the end of the body; `None` without a body, and if it did not come as a whole.
+    pub time_body: Option<u64>,
     /// Time in the queue; `None` if the request was for no pool.
     pub time_queue: Option<u64>,
     /// From dispatch to the first byte of the worker, if there was one.
@@ -221,6 +223,7 @@ fn put_json(entry: &Entry<'_>, out: &mut Vec<u8>) {
         None => object.string("worker", None),
     }
     object.seconds("time_head", Some(entry.time_head));
+    object.seconds("time_body", entry.time_body);
     object.seconds("time_queue", entry.time_queue);
     object.seconds("time_first_byte", entry.time_first_byte);
     object.seconds("time_total", Some(entry.time_total));
@@ -285,6 +288,7 @@ impl Variables for Entry<'_> {
             Variable::BytesUncompressed => put_if(self.bytes_uncompressed, text::put_number, out),
             Variable::TimeHead => text::put_seconds_millis(self.time_head, out),
             Variable::TimeTotal => text::put_seconds_millis(self.time_total, out),
+            Variable::TimeBody => put_if(self.time_body, text::put_seconds_millis, out),
             Variable::TimeQueue => put_if(self.time_queue, text::put_seconds_millis, out),
             Variable::TimeFirstByte => put_if(self.time_first_byte, text::put_seconds_millis, out),
             Variable::QueueLength => put_if(self.queue, text::put_number, out),
@@ -379,6 +383,7 @@ mod tests {
             pool: Some("shop"),
             worker: Some(Worker::Pid(1234)),
             time_head: 51,
+            time_body: Some(14_000_000),
             time_queue: Some(1_200),
             time_first_byte: Some(5_000_001),
             time_total: 5_010_000,
@@ -468,7 +473,7 @@ mod tests {
             "status": 200, "bytes_in": 12, "bytes_out": 3456,
             "http_referer": null, "http_user_agent": "curl/8.0",
             "site": "shop", "pool": "shop", "worker": "1234",
-            "time_head": 0.000051, "time_queue": 0.0012, "time_first_byte": 5.000001, "time_total": 5.01,
+            "time_head": 0.000051, "time_body": 14.0, "time_queue": 0.0012, "time_first_byte": 5.000001, "time_total": 5.01,
             "queue": 3, "retries": 1, "reason": null, "priority": -5, "time_limit": 2.0, "peer_addr": "10.0.0.7",
             "compression": "zstd", "bytes_uncompressed": 20_000, "ssl_protocol": "TLSv1.3",
             "ssl_cipher": "TLS_AES_128_GCM_SHA256", "ssl_session_reused": false, "ssl_server_name": "shop.example",
@@ -518,6 +523,7 @@ mod tests {
             BytesIn,
             BytesOut,
             TimeHead,
+            TimeBody,
             TimeQueue,
             TimeFirstByte,
             TimeTotal,
@@ -542,7 +548,7 @@ mod tests {
         assert_eq!(
             String::from_utf8(line(template(pieces), &with_worker)).expect("ASCII"),
             "GET\t| asked\t| shop.example\t| /a?b=c\t| HTTP/1.1\t| 203.0.113.7\t| shop\t| shop\t| asked\t| 200\t| 12\t| \
-             3456\t| 0.000\t| 0.001\t| 5.000\t| 5.010\t| 10.0.0.5:9000\t| 3\t| -\t| 42\t| 1\t| -5\t| 2.000\t| zstd\t| 20000\t|\n"
+             3456\t| 0.000\t| 14.000\t| 0.001\t| 5.000\t| 5.010\t| 10.0.0.5:9000\t| 3\t| -\t| 42\t| 1\t| -5\t| 2.000\t| zstd\t| 20000\t|\n"
         );
         let hostile = Entry {
             request: &Same(b"a\"\nb"),
@@ -611,7 +617,7 @@ mod tests {
             let json = line(LogFormat::Json, &entry);
             prop_assert_eq!(memchr::memchr_iter(b'\n', &json).count(), 1);
             let value: Value = serde_json::from_slice(&json)?;
-            prop_assert_eq!(value.as_object().map(|object| object.len()), Some(32));
+            prop_assert_eq!(value.as_object().map(|object| object.len()), Some(33));
             prop_assert_eq!(value["method"].as_str(), Some(method.as_str()));
             prop_assert_eq!(value["bytes_out"].as_u64(), Some(numbers[1]));
             if let Ok(agent) = std::str::from_utf8(&agent) {

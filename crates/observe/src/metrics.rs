@@ -487,6 +487,9 @@ rows! {
             "`backlog`"
     }
     "Bodies": {
+        ReadingBodies Gauge "weir_reading_bodies" []
+            "Request bodies that are being read. Those that came with their head are not counted."
+            "`body_timeout`"
         SpoolMemory Gauge "weir_spool_memory_bytes" []
             "Memory used by request bodies."
             "`body_memory`"

@@ -22,6 +22,16 @@ pub fn of(pid: u32) -> Option<Duration> {
     read((!pid << 3) | SCHED)
 }
 
+/// On how many processors another process may run; `None`: its status cannot be read.
+pub fn allowed(pid: u32) -> Option<usize> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed:"))?;
+    let bits = mask.chars().filter_map(|digit| digit.to_digit(16));
+    Some(bits.map(|digit| digit.count_ones() as usize).sum())
+}
+
 /// How a process was scheduled since its start, as its first thread saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scheduled {
@@ -64,9 +74,19 @@ pub fn keep_machine_open() {
     LOAD.get_or_init(|| File::open("/proc/loadavg").ok());
 }
 
-/// Time of all processors since the machine was started, and the part of it that a hypervisor gave to others, in the
-/// kernel's units (proc_stat(5)); `None`: it cannot be read.
-pub fn of_machine() -> Option<(u64, u64)> {
+/// Time of all processors since the machine was started, in the kernel's units (proc_stat(5)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MachineTime {
+    /// All of it.
+    pub all: u64,
+    /// In which they had nothing to do.
+    pub idle: u64,
+    /// That a hypervisor gave to others.
+    pub stolen: u64,
+}
+
+/// The time of all processors; `None`: it cannot be read.
+pub fn of_machine() -> Option<MachineTime> {
     keep_machine_open();
     let mut line = [0; 256];
     times(read_start(&STAT, &mut line)?)
@@ -87,15 +107,19 @@ fn read_start<'a>(file: &OnceLock<Option<File>>, line: &'a mut [u8]) -> Option<&
 }
 
 /// The first line: `cpu  user nice system idle iowait irq softirq steal …`.
-fn times(text: &str) -> Option<(u64, u64)> {
+fn times(text: &str) -> Option<MachineTime> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let times: Vec<u64> = line
         .split_whitespace()
         .take(8)
         .map_while(|number| number.parse().ok())
         .collect();
-    times.get(3)?;
-    Some((times.iter().sum(), times.get(7).copied().unwrap_or(0)))
+    let field = |index: usize| times.get(index).copied();
+    Some(MachineTime {
+        all: times.iter().sum(),
+        idle: field(3)?.saturating_add(field(4).unwrap_or(0)),
+        stolen: field(7).unwrap_or(0),
+    })
 }
 
 static STAT: OnceLock<Option<File>> = OnceLock::new();
@@ -131,11 +155,16 @@ mod tests {
         assert!(own <= of_process() && of_process() - own < Duration::from_secs(5));
         assert_eq!(of(u32::MAX), None);
         assert_eq!(of(0), None);
-        let (all, stolen) = of_machine().unwrap();
-        assert!(all > 0 && stolen <= all);
+        let machine = of_machine().unwrap();
+        assert!(machine.all > 0 && machine.stolen + machine.idle <= machine.all);
         assert!(runnable().unwrap() >= 1);
         let text = "cpu  10 20 30 400 50 6 7 8 9 10\ncpu0 1 2 3";
-        assert_eq!(times(text), Some((531, 8)));
+        let expected = MachineTime {
+            all: 531,
+            idle: 450,
+            stolen: 8,
+        };
+        assert_eq!(times(text), Some(expected));
         assert_eq!(times("cpu0 1 2 3 4"), None);
     }
 

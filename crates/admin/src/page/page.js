@@ -9,10 +9,22 @@ const SAMPLES = 150;
 const FEWEST = 30;
 // Hosts that are called most.
 const MOST_HOSTS = 50;
+// More pools than this are a table, and one of them is shown whole.
+const FEW_POOLS = 3;
+// Rows of a table and problems that are shown before somebody asks for all.
+const FEW_ROWS = 25;
+const FEW_TROUBLES = 8;
 
 const byId = (id) => document.getElementById(id);
 const history = new Map();
+// What is shown of the tables: the column that sorts, what is searched for, and whether all rows are.
+const views = {
+  pools: { key: "trouble", down: true, search: "", all: false },
+  sites: { key: "rate", down: true, search: "", all: false },
+};
+let allTroubles = false;
 let failures = 0;
+let last = null;
 
 function element(name, text, className) {
   const made = document.createElement(name);
@@ -179,11 +191,14 @@ function remember(pool) {
     expected: pool.queue.expected_wait,
   });
   if (past.samples.length > SAMPLES) past.samples.shift();
-  return past.samples;
+}
+
+function percent(share) {
+  return number(share) === null ? "–" : Math.round(share * 100) + " %";
 }
 
 function drawPool(pool) {
-  const samples = remember(pool);
+  const samples = history.get(pool.name).samples;
   const of = (key) => samples.map((sample) => sample[key]);
   const section = element("article", undefined, "pool");
   section.id = "pool-" + pool.name;
@@ -193,6 +208,7 @@ function drawPool(pool) {
   title.append(element("small", what));
   const list = element("dl");
   const oldest = pool.running.oldest;
+  const work = pool.work || { slow_at: [], calls: [] };
   list.append(...factsOf([
     ["busy", count(pool.workers.busy)],
     ["idle", count(pool.workers.idle)],
@@ -201,6 +217,7 @@ function drawPool(pool) {
     ["expected wait", span(pool.queue.expected_wait)],
     ["longest wait", pool.queue.waiting ? span(pool.queue.oldest_wait) : "–"],
     ["oldest running", oldest ? span(oldest.time) : "–"],
+    ["computing", percent(work.computing)],
     ["refused", count(pool.requests.refused)],
     ["memory", pool.memory ? size(pool.memory.all) : "–"],
   ]));
@@ -220,18 +237,28 @@ function drawPool(pool) {
     ]),
   );
   section.append(title, list, charts);
-  section.append(drawTimes(pool), drawRunning(pool), drawServers(pool), drawDetails(pool));
+  section.append(
+    drawTimes(pool),
+    drawTable("Running now", ["script", "requests", "oldest"],
+      pool.running.scripts.map((script) => [script.script, count(script.count), span(script.oldest)])),
+    drawTable("Slow scripts are in", ["function", "scripts", "position"],
+      work.slow_at.map((place) => [place.function + "()", count(place.count), place.at]), [2]),
+    drawTable("Calls that run", ["host", "calls"], work.calls.map((call) => [call.host, count(call.count)])),
+    drawTable("Servers", ["server", "state", "busy", "failures"], (pool.servers || []).map((server) =>
+      [server.name, server.state, count(server.busy), count(server.failures)])),
+    drawDetails(pool),
+  );
   return section;
 }
 
-function headRow(names) {
+function headRow(names, texts) {
   const head = element("thead");
   const made = element("tr");
-  for (const name of names) {
-    const cell = element("th", name);
+  names.forEach((name, index) => {
+    const cell = element("th", name, texts && texts.includes(index) ? "text" : "");
     cell.scope = "col";
     made.append(cell);
-  }
+  });
   head.append(made);
   return head;
 }
@@ -252,30 +279,15 @@ function drawTimes(pool) {
   return wide;
 }
 
-// Which scripts the workers run now.
-function drawRunning(pool) {
+// A table with these columns; nothing without rows.
+function drawTable(caption, columns, rows, texts) {
   const wide = element("div", undefined, "wide");
-  if (pool.running.scripts.length === 0) return wide;
+  if (rows.length === 0) return wide;
   const table = element("table");
-  table.append(element("caption", "Running now"));
-  table.append(headRow(["script", "requests", "oldest"]));
+  table.append(element("caption", caption), headRow(columns, texts));
   const body = element("tbody");
-  for (const script of pool.running.scripts) {
-    body.append(row([script.script, count(script.count), span(script.oldest)]));
-  }
+  body.append(...rows.map((cells) => row(cells, texts)));
   table.append(body);
-  wide.append(table);
-  return wide;
-}
-
-function drawServers(pool) {
-  const wide = element("div", undefined, "wide");
-  if (!pool.servers || pool.servers.length === 0) return wide;
-  const table = element("table");
-  table.append(element("caption", "Servers"));
-  for (const server of pool.servers) {
-    table.append(row([server.name, server.state, count(server.busy) + " busy", count(server.failures) + " failures"]));
-  }
   wide.append(table);
   return wide;
 }
@@ -317,6 +329,164 @@ function drawEgress(egress) {
   }));
 }
 
+// How much of a limit is used, as a bar.
+function bar(used, limit) {
+  const picture = document.createElementNS(SVG, "svg");
+  picture.setAttribute("class", "bar");
+  picture.setAttribute("viewBox", "0 0 100 10");
+  picture.setAttribute("preserveAspectRatio", "none");
+  picture.setAttribute("aria-hidden", "true");
+  const part = document.createElementNS(SVG, "rect");
+  const share = limit > 0 ? Math.min(1, used / limit) : 0;
+  part.setAttribute("width", (share * 100).toFixed(1));
+  part.setAttribute("height", "10");
+  part.setAttribute("class", share >= 1 ? "full" : "");
+  picture.append(part);
+  return picture;
+}
+
+// The columns of a long table: a name, what sorts it, and how it is shown.
+const COLUMNS = {
+  pools: [
+    { key: "name", name: "pool", of: (pool) => pool.name },
+    { key: "trouble", name: "state", of: (pool) => -levelOf(pool), show: stateOf },
+    { key: "busy", name: "busy", of: (pool) => pool.workers.busy, show: (pool) => {
+      const shown = element("span", count(pool.workers.busy) + " of " + count(pool.workers.max));
+      const made = element("span", undefined, "used");
+      made.append(shown, bar(pool.workers.busy, pool.workers.max));
+      return made;
+    } },
+    { key: "waiting", name: "waiting", of: (pool) => pool.queue.waiting, show: (pool) => count(pool.queue.waiting) },
+    { key: "rate", name: "per second", of: (pool) => pool.rates.finished, show: (pool) => rate(pool.rates.finished) },
+    { key: "refused", name: "refused", of: (pool) => pool.rates.refused, show: (pool) => rate(pool.rates.refused) },
+    { key: "p95", name: "p95 (1 min)", of: (pool) => pool.last_minute.times.total.p95, show: (pool) => span(pool.last_minute.times.total.p95), more: true },
+    { key: "computing", name: "computing", of: (pool) => pool.work.computing, show: (pool) => percent(pool.work.computing), more: true },
+    { key: "memory", name: "memory", of: (pool) => pool.memory && pool.memory.all, show: (pool) => pool.memory ? size(pool.memory.all) : "–", more: true },
+  ],
+  sites: [
+    { key: "name", name: "site", of: (site) => site.name },
+    { key: "requests", name: "requests", of: (site) => site.requests, show: (site) => count(site.requests) },
+    { key: "rate", name: "per second", of: (site) => site.rates.requests, show: (site) => rate(site.rates.requests) },
+    { key: "4xx", name: "4xx", of: (site) => site.statuses["4xx"], show: (site) => count(site.statuses["4xx"]) },
+    { key: "5xx", name: "5xx", of: (site) => site.statuses["5xx"], show: (site) => count(site.statuses["5xx"]) },
+    { key: "p50", name: "p50 (1 min)", of: (site) => site.last_minute.times.total.p50, show: (site) => span(site.last_minute.times.total.p50), more: true },
+    { key: "p95", name: "p95 (1 min)", of: (site) => site.last_minute.times.total.p95, show: (site) => span(site.last_minute.times.total.p95), more: true },
+  ],
+};
+
+const LEVELS = ["critical", "warning", "notice"];
+let levels = new Map();
+
+// 0 is the worst.
+function levelOf(pool) {
+  const level = levels.get(pool.name);
+  return level === undefined ? LEVELS.length : level;
+}
+
+function stateOf(pool) {
+  const level = levelOf(pool);
+  const idle = pool.workers.busy + pool.workers.idle + pool.workers.starting === 0 && pool.runtime !== "servers";
+  const word = pool.state === "down" ? "down" : level < LEVELS.length ? LEVELS[level] : idle ? "at rest" : "fine";
+  return element("span", word, "level " + (LEVELS[level] || "fine"));
+}
+
+function compare(one, other) {
+  const [a, b] = [one, other].map((value) => value === null || value === undefined ? -Infinity : value);
+  return typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b;
+}
+
+// A table that sorts and searches. `of`: "pools" or "sites".
+function drawLong(of, list, linkOf) {
+  const view = views[of];
+  const columns = COLUMNS[of];
+  const by = columns.find((column) => column.key === view.key);
+  const search = view.search.toLowerCase();
+  const found = list.filter((one) => one.name.toLowerCase().includes(search));
+  const sign = view.down ? -1 : 1;
+  // Equal ones: the busier ones first, then by name.
+  found.sort((one, other) => sign * compare(by.of(one), by.of(other))
+    || other.rates[of === "pools" ? "finished" : "requests"] - one.rates[of === "pools" ? "finished" : "requests"]
+    || compare(one.name, other.name));
+  const shown = view.all ? found : found.slice(0, FEW_ROWS);
+  const heads = element("tr");
+  for (const column of columns) {
+    const cell = element("th", undefined, column.more ? "more" : "");
+    cell.scope = "col";
+    if (column.key === view.key) cell.setAttribute("aria-sort", view.down ? "descending" : "ascending");
+    const button = element("button", column.name);
+    button.type = "button";
+    button.dataset.table = of;
+    button.dataset.key = column.key;
+    cell.append(button);
+    heads.append(cell);
+  }
+  show(byId(of + "-head"), [heads]);
+  show(byId(of + "-body"), shown.map((one) => {
+    const made = element("tr");
+    columns.forEach((column, index) => {
+      const cell = element(index === 0 ? "th" : "td", undefined, column.more ? "more" : "");
+      if (index === 0) cell.scope = "row";
+      const content = index === 0 && linkOf ? linkOf(one) : column.show ? column.show(one) : column.of(one);
+      cell.append(content);
+      made.append(cell);
+    });
+    if (linkOf && "pool-" + one.name === chosen()) made.className = "chosen";
+    return made;
+  }));
+  byId(of + "-search").hidden = list.length <= FEW_ROWS / 2;
+  const more = byId(of + "-more");
+  more.hidden = found.length <= FEW_ROWS;
+  more.textContent = view.all ? "Show the first " + FEW_ROWS : "Show all " + count(found.length);
+  byId(of + "-none").hidden = found.length > 0 || list.length === 0;
+}
+
+function chosen() {
+  try {
+    return decodeURIComponent(location.hash.slice(1));
+  } catch {
+    return "";
+  }
+}
+
+function poolLink(name, text) {
+  const link = element("a", text);
+  link.href = "#" + encodeURIComponent("pool-" + name);
+  return link;
+}
+
+function drawTrouble(trouble) {
+  const made = element("article", undefined, "trouble " + trouble.level);
+  const what = element("p");
+  const begin = "pool " + trouble.pool;
+  what.append(element("span", trouble.level, "level " + trouble.level), " ");
+  if (trouble.pool !== null && trouble.what.startsWith(begin + ":")) {
+    what.append(poolLink(trouble.pool, begin), trouble.what.slice(begin.length));
+  } else {
+    what.append(trouble.what);
+  }
+  made.append(what, element("p", trouble.help, "help"));
+  return made;
+}
+
+function drawTroubles(troubles) {
+  show(byId("troubles"), (allTroubles ? troubles : troubles.slice(0, FEW_TROUBLES)).map(drawTrouble));
+  const more = byId("troubles-more");
+  more.hidden = troubles.length <= FEW_TROUBLES;
+  more.textContent = allTroubles ? "Show the first " + FEW_TROUBLES : "Show all " + troubles.length + " problems";
+}
+
+function drawPools(pools) {
+  const few = pools.length <= FEW_POOLS;
+  byId("pools-table").hidden = few;
+  if (few) {
+    show(byId("pools"), pools.map(drawPool));
+    return;
+  }
+  drawLong("pools", pools, (pool) => poolLink(pool.name, pool.name));
+  const one = pools.filter((pool) => "pool-" + pool.name === chosen());
+  show(byId("pools"), one.map(drawPool));
+}
+
 function draw(status) {
   const state = byId("state");
   const ready = status.ready ? "ready" : "not ready: " + status.not_ready;
@@ -330,34 +500,26 @@ function draw(status) {
   byId("version").textContent = status.version;
   byId("main").hidden = false;
   byId("login").hidden = true;
-  show(byId("troubles"), troubles.map((trouble) => {
-    const made = element("div", undefined, "trouble");
-    made.append(element("p", trouble.what), element("p", trouble.help));
-    return made;
-  }));
+  levels = new Map();
+  for (const trouble of [...troubles].reverse()) levels.set(trouble.pool, LEVELS.indexOf(trouble.level));
+  drawTroubles(troubles);
   const sum = (key) => status.sites.reduce((all, site) => all + (site.rates[key] || 0), 0);
   const own = status.processes;
+  const body = status.bodies || {};
   show(byId("facts"), factsOf([
     ["requests per second", rate(sum("requests"))],
     ["failures per second", rate(sum("failures"))],
     ["connections", count(status.connections.now) + " of " + count(status.connections.max)],
     ["idle connections", count(status.connections.idle)],
+    ["bodies being read", count(body.reading)],
     ["reactors", count(status.reactors.running) + (status.reactors.elastic ? " of at most " + count(status.reactors.most) : "")],
     ["temporary files", size(status.spool.bytes) + " of " + size(status.spool.max)],
     ["gateway memory", own ? size(own.gateway.memory) : "–"],
     ["rejected by kernel", count(status.kernel.overflows)],
     ["uptime", span(status.uptime)],
   ]));
-  const names = new Set(status.pools.map((pool) => pool.name));
-  for (const name of [...history.keys()]) if (!names.has(name)) history.delete(name);
-  show(byId("pools"), status.pools.map(drawPool));
-  show(byId("sites"), status.sites.map((site) => {
-    const lately = site.last_minute.times.total;
-    return row([
-      site.name, count(site.requests), rate(site.rates.requests), count(site.statuses["4xx"]),
-      count(site.statuses["5xx"]), span(lately.p50), span(lately.p95),
-    ]);
-  }));
+  drawPools(status.pools);
+  drawLong("sites", status.sites);
   drawEgress(status.egress);
   show(byId("listeners"), status.listeners.map((listener) => {
     const queue = listener.queue || {};
@@ -366,6 +528,56 @@ function draw(status) {
   }));
   document.documentElement.dataset.drawn = "yes";
 }
+
+// A new status has come.
+function take(status) {
+  const names = new Set(status.pools.map((pool) => pool.name));
+  for (const name of [...history.keys()]) if (!names.has(name)) history.delete(name);
+  status.pools.forEach(remember);
+  const isFirst = last === null;
+  last = status;
+  draw(status);
+  if (isFirst) showChosen();
+}
+
+function redraw() {
+  if (last) draw(last);
+}
+
+document.addEventListener("click", (event) => {
+  const { table, key, all } = event.target.dataset;
+  if (table) {
+    const view = views[table];
+    // Names begin with a, numbers with the largest.
+    view.down = view.key === key ? !view.down : key !== "name";
+    view.key = key;
+  } else if (all === "troubles") {
+    allTroubles = !allTroubles;
+  } else if (all) {
+    views[all].all = !views[all].all;
+  } else {
+    return;
+  }
+  redraw();
+});
+
+document.addEventListener("input", (event) => {
+  const { search } = event.target.dataset;
+  if (!search) return;
+  views[search].search = event.target.value;
+  redraw();
+});
+
+// The pool that the address names.
+function showChosen() {
+  const pool = chosen() && byId(chosen());
+  if (pool) pool.scrollIntoView({ block: "start" });
+}
+
+addEventListener("hashchange", () => {
+  redraw();
+  showChosen();
+});
 
 function stale(text) {
   const state = byId("state");
@@ -389,7 +601,7 @@ async function ask() {
     if (!answer.ok) {
       stale((await answer.text()).trim());
     } else {
-      draw(await answer.json());
+      take(await answer.json());
       failures = 0;
     }
   } catch (error) {

@@ -12,7 +12,7 @@ use weir_observe::{
     clock,
     pool_status::{Stage, WorkerStatus},
 };
-use weir_sys::cpu;
+use weir_sys::cpu::{self, MachineTime};
 
 use super::PoolHandle;
 
@@ -151,7 +151,7 @@ impl Known {
 
 /// How busy the machine's processors are.
 #[derive(Debug, Default)]
-pub(crate) struct Machine(Mutex<VecDeque<(u64, u64)>>);
+pub(crate) struct Machine(Mutex<VecDeque<MachineTime>>);
 
 impl Machine {
     /// To be called once a second.
@@ -168,15 +168,18 @@ impl Machine {
     /// Their busy share in the last ten seconds, 0 to 1; `None`: not known.
     pub(crate) fn busy(&self) -> Option<f64> {
         let samples = self.samples();
-        let (first, last) = (samples.front()?, samples.back()?);
-        let all = last.0.saturating_sub(first.0);
-        let idle = last.1.saturating_sub(first.1).min(all);
-        (all > 0).then(|| 1.0 - idle as f64 / all as f64)
+        busy(samples.front()?, samples.back()?)
     }
 
-    fn samples(&self) -> MutexGuard<'_, VecDeque<(u64, u64)>> {
+    fn samples(&self) -> MutexGuard<'_, VecDeque<MachineTime>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn busy(first: &MachineTime, last: &MachineTime) -> Option<f64> {
+    let all = last.all.saturating_sub(first.all);
+    let idle = last.idle.saturating_sub(first.idle).min(all);
+    (all > 0).then(|| 1.0 - idle as f64 / all as f64)
 }
 
 /// A place is forgotten after this time, unless its script is still running.
@@ -215,6 +218,17 @@ mod tests {
         // Process 1 has ended, process 3 was another gateway's.
         known.look(3 * SECOND, used(&[(2, 300), (3, 70_000)]));
         assert_eq!(known.computed, 2_000_000);
+    }
+
+    #[test]
+    fn processors_are_busy_unless_they_have_nothing_to_do() {
+        let at = |all, idle| MachineTime {
+            all,
+            idle,
+            stolen: 0,
+        };
+        assert_eq!(busy(&at(100, 90), &at(200, 115)), Some(0.75));
+        assert_eq!(busy(&at(100, 90), &at(100, 90)), None);
     }
 
     #[test]

@@ -8,14 +8,13 @@
 use std::time::Duration;
 
 use weir_pool::{ProcessorUse, Surroundings, Worked};
-use weir_sys::cpu::{self, Scheduled};
+use weir_sys::cpu::{self, MachineTime, Scheduled};
 
 /// The values of the last measurement.
 #[derive(Debug, Default)]
 pub(super) struct Processors {
     at: u64,
-    /// Time of all processors of the machine, and how much of it a hypervisor took.
-    machine: Option<(u64, u64)>,
+    machine: Option<MachineTime>,
     workers: Vec<Worker>,
 }
 
@@ -60,8 +59,8 @@ impl Processors {
             })
             .collect();
         let stolen = before.machine.zip(self.machine).and_then(|(old, new)| {
-            let all = new.0.saturating_sub(old.0);
-            (new.1.saturating_sub(old.1).min(all) * 1_000).checked_div(all)
+            let all = new.all.saturating_sub(old.all);
+            (new.stolen.saturating_sub(old.stolen).min(all) * 1_000).checked_div(all)
         });
         // This thread runs, too.
         let others = cpu::runnable().map(|all| all.saturating_sub(1));

@@ -50,6 +50,7 @@ pub(crate) fn refused_head(
         pool: None,
         worker: None,
         time_head: time,
+        time_body: None,
         time_queue: None,
         time_first_byte: None,
         time_total: time,

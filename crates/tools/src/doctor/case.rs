@@ -116,8 +116,13 @@ impl<'a> Case<'a> {
         if let Some(own) = settings.iter().rev().find(|setting| setting.name == name) {
             return Some(own.value.clone());
         }
+        self.php_itself(index, name).map(str::to_owned)
+    }
+
+    /// The value that PHP's own configuration has for a pool; `None`: not known, or PHP has no such setting.
+    pub(super) fn php_itself(&self, index: usize, name: &str) -> Option<&str> {
         let php = self.php.get(index)?.as_ref()?.as_ref().ok()?;
-        php.setting(name).map(str::to_owned)
+        php.setting(name)
     }
 
     /// The limit of open files with which weir starts: that of the running weir, otherwise ours.

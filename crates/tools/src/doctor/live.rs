@@ -74,7 +74,7 @@ fn at(place: &Endpoint) -> Found {
 }
 
 impl Live {
-    fn of(status: Value) -> Self {
+    pub(super) fn of(status: Value) -> Self {
         let pid = |name: &str| {
             let pid = status[name].as_u64()?;
             u32::try_from(pid).ok()

@@ -5,14 +5,16 @@
 
 use std::fs;
 
-use weir_config::{Pm, Pool};
+use weir_config::{PhpSetting, Pm, Pool};
 use weir_manager::memory;
 
 use super::{Notes, case::Case, files::size, php};
 
 /// Checks the machine, then the pools.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
-    let machine = Machine::look();
+    let manager = case.live().and_then(|live| live.manager);
+    let machine = Machine::look(manager);
+    killed(case, &machine, notes);
     workers(case, &machine, notes);
     gateway(case, &machine, notes);
     kernel(case, &machine, notes);
@@ -31,12 +33,24 @@ struct Machine {
     overcommit: Option<u32>,
     /// The effective policy: `always`, `madvise`, `never`.
     huge_pages: Option<String>,
-    /// The control group's limit of processes and threads.
+    /// The control groups' limit of processes and threads.
     tasks: Option<u64>,
+    /// Processes that the kernel has killed because the control group had no memory left.
+    oom_kills: u64,
 }
 
 impl Machine {
-    fn look() -> Self {
+    /// With the limits of the running weir, which are other ones than those of a shell; `manager`: its process. Otherwise ours.
+    fn look(manager: Option<u32>) -> Self {
+        let limits = memory::Limits::of(manager);
+        let usable = std::thread::available_parallelism().map_or(1, usize::from);
+        let usable = match manager {
+            Some(pid) => weir_sys::cpu::allowed(pid).unwrap_or(usable),
+            None => usable,
+        };
+        let quota = limits
+            .processors
+            .map(|share| share.div_ceil(1_000).max(1) as usize);
         let meminfo = read("/proc/meminfo");
         let policy = read("/sys/kernel/mm/transparent_hugepage/enabled");
         let policy = policy
@@ -44,13 +58,33 @@ impl Machine {
             .nth(1)
             .and_then(|rest| rest.split(']').next());
         Self {
-            total: memory::total(),
+            total: limits.memory,
             swap: memory::field(&meminfo, "SwapTotal:").unwrap_or(0),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cores: quota.map_or(usable, |quota| quota.min(usable)),
             overcommit: read("/proc/sys/vm/overcommit_memory").trim().parse().ok(),
             huge_pages: policy.map(str::to_owned),
-            tasks: read("/sys/fs/cgroup/pids.max").trim().parse().ok(),
+            tasks: limits.tasks,
+            oom_kills: limits.oom_kills,
         }
+    }
+}
+
+/// Processes that were killed for lack of memory: what is estimated below was not enough.
+fn killed(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
+    let told = case
+        .live()
+        .and_then(|live| live.status["oom_kills"].as_u64());
+    let kills = told.unwrap_or(0).max(machine.oom_kills);
+    if case.live().is_some() && kills > 0 {
+        notes.warn(
+            format!(
+                "the kernel has killed {kills} {} in weir's control group because memory ran out (it has {})",
+                if kills == 1 { "process" } else { "processes" },
+                size(machine.total)
+            ),
+            "each kill ends a request with 502",
+            "a lower max_children or memory_limit, max_memory, or more memory (MemoryMax= of the unit, the container's limit)",
+        );
     }
 }
 
@@ -255,19 +289,52 @@ fn opcache_enough(case: &Case<'_>, index: usize, pool: &Pool, notes: &mut Notes)
     {
         return;
     }
-    let on = case.php_setting(index, "opcache.enable");
-    let on = on.is_some_and(|on| !matches!(on.as_str(), "" | "0" | "Off"));
-    if on {
-        notes.ok(format!(
+    let settings = pool.php().map_or(&[][..], |php| &php.settings);
+    match opcache(settings, case.php_itself(index, "opcache.enable")) {
+        None => notes.ok(format!(
             "[pool.{}] scripts are compiled once (OPcache)",
             pool.name
-        ));
-    } else {
-        notes.warn(
-            format!("[pool.{}] OPcache is off, or not installed", pool.name),
+        )),
+        Some((what, fix)) => notes.warn(
+            format!("[pool.{}] OPcache is {what}", pool.name),
             "every request compiles its scripts again, which needs several times more processor time",
-            "install it (Debian: php-opcache), and php_admin_value = { \"opcache.enable\" = \"1\" }",
-        );
+            fix,
+        ),
+    }
+}
+
+/// What keeps OPcache from working, and what helps there; `None`: it works. `by_php`: the value in PHP's own configuration;
+/// `None`: PHP has no such setting.
+fn opcache(settings: &[PhpSetting], by_php: Option<&str>) -> Option<(String, String)> {
+    let is_on = |value: &str| {
+        let value = value.trim().to_ascii_lowercase();
+        !matches!(value.as_str(), "" | "0" | "off" | "no" | "false" | "none")
+    };
+    // Without it, no setting of the pool helps.
+    let Some(by_php) = by_php else {
+        let fix = "install it (Debian: php-opcache), or load it: zend_extension=opcache in php.ini";
+        return Some(("not installed".to_owned(), fix.to_owned()));
+    };
+    let mut own = settings.iter().rev();
+    match own.find(|setting| setting.name == "opcache.enable") {
+        Some(own) if !is_on(&own.value) => {
+            let key = match (own.admin, own.flag) {
+                (true, true) => "php_admin_flag",
+                (true, false) => "php_admin_value",
+                (false, true) => "php_flag",
+                (false, false) => "php_value",
+            };
+            Some((
+                format!("off: {key} has opcache.enable = {:?}", own.value),
+                format!("remove opcache.enable from {key}, or set it to \"on\" there"),
+            ))
+        }
+        None if !is_on(by_php) => Some((
+            "off in php.ini".to_owned(),
+            "opcache.enable=1 there, or php_admin_flag = { \"opcache.enable\" = \"on\" }"
+                .to_owned(),
+        )),
+        Some(_) | None => None,
     }
 }
 
@@ -390,7 +457,10 @@ const MANY: usize = 16;
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{said, with_config};
+    use super::super::{
+        live::{Found, Live},
+        tests::{said, with_case, with_config},
+    };
     use super::*;
 
     const WELL: Machine = Machine {
@@ -400,6 +470,7 @@ mod tests {
         overcommit: Some(0),
         huge_pages: None,
         tasks: None,
+        oom_kills: 0,
     };
 
     fn looked(
@@ -421,6 +492,57 @@ mod tests {
     }
 
     const COMMAND: &str = "runtime = \"command\"\ncommand = [\"sh\"]\nmax_children = 8\n";
+
+    #[test]
+    fn the_advice_for_opcache_names_the_setting_that_counts() {
+        let setting = |key: (bool, bool), value: &str| PhpSetting {
+            name: "opcache.enable".into(),
+            value: value.into(),
+            admin: key.0,
+            flag: key.1,
+        };
+        let off = setting((true, true), "off");
+        let fix = |settings: &[PhpSetting], by_php| opcache(settings, by_php).map(|(_, fix)| fix);
+        assert_eq!(fix(&[], Some("On")), None);
+        assert!(
+            fix(&[], Some("Off"))
+                .unwrap()
+                .contains("php_admin_flag = {")
+        );
+        // What was proposed is followed: the proposal does not come again.
+        assert_eq!(fix(&[setting((true, true), "on")], Some("Off")), None);
+        // The flag counts, also beside a value.
+        let value = setting((true, false), "1");
+        let both = fix(&[value, off], Some("On")).unwrap();
+        assert!(
+            both.starts_with("remove opcache.enable from php_admin_flag"),
+            "{both}"
+        );
+        assert!(
+            fix(&[setting((true, true), "on")], None)
+                .unwrap()
+                .contains("install it")
+        );
+    }
+
+    #[test]
+    fn kills_of_the_kernel_are_told_while_weir_runs() {
+        let text = format!(
+            "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n[pool.app]\n{COMMAND}\n"
+        );
+        with_case(&text, |case| {
+            let look = |case: &Case<'_>, oom_kills: u64| {
+                let mut notes = Notes::default();
+                killed(case, &Machine { oom_kills, ..WELL }, &mut notes);
+                said(&notes)
+            };
+            assert_eq!(look(case, 9), [""; 0], "these may be those of a shell");
+            let live = Live::of(serde_json::json!({ "oom_kills": 1 }));
+            case.found = Found::Runs(Box::new(live));
+            assert!(look(case, 9)[0].starts_with("warn: the kernel has killed 9 processes"));
+            assert!(look(case, 0)[0].contains("killed 1 process in weir's control group"));
+        });
+    }
 
     #[test]
     fn what_scripts_are_allowed_is_held_against_the_machine() {
