@@ -150,7 +150,7 @@ static bool is_refused(void)
 		log_event(MESSAGE_ERROR,
 			  "%s is not run: the processes of pool %s run only %s, which stays booted; give other scripts a route with "
 			  "a pool of their own",
-			  file ? file : "(no script)", pool->pool, pool->worker);
+			  file && *file ? file : "(no script)", pool->pool, pool->worker);
 		request_refuse(404, "File not found.\n");
 		return true;
 	}

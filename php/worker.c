@@ -87,7 +87,8 @@ static void answer(const struct pool_config *config, const char *impossible)
 		request_refuse(500, "Internal Server Error.\n");
 		return;
 	}
-	if (!path) {
+	/* An empty one has no allowed ending. Where all endings are allowed, PHP-FPM's child crashes. */
+	if (!path || (!*path && script_is_allowed(config, path))) {
 		zend_try {
 			log_event(MESSAGE_DEBUG, "Primary script unknown");
 		} zend_end_try();
