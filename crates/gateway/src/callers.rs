@@ -153,14 +153,13 @@ impl AtWork {
 
 impl Workers for AtWork {
     fn of_pid(&self, pid: u32) -> Option<WorkerNow> {
-        let mut pools = self.gateway.pools.iter().zip(&self.names);
-        pools.find_map(|(pool, name)| {
-            let (request, deadline) = pool.works(pid)?;
-            Some(WorkerNow {
-                pool: name.clone(),
-                request,
-                deadline,
-            })
+        let place = self.gateway.numbers.find(pid)?;
+        let pool = usize::from(place.pool);
+        let (request, deadline) = self.gateway.pools.get(pool)?.works(pid, place)?;
+        Some(WorkerNow {
+            pool: self.names.get(pool)?.clone(),
+            request,
+            deadline,
         })
     }
 

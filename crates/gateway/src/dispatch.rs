@@ -20,6 +20,7 @@ mod insight;
 mod lease;
 mod limits;
 mod loops;
+mod numbers;
 mod own;
 mod pages;
 mod processors;
@@ -56,12 +57,14 @@ use self::{
     cancels::Cancels,
     counts::Counts,
     lease::LeaseInner,
+    numbers::{Known, WorkerPlace},
     scaling::{Effects, Scaling},
     servers::ServerGroup,
     suspects::Suspects,
 };
 pub(crate) use self::{
     lease::Lease,
+    numbers::Numbers,
     pages::AskedBy,
     running::Script,
     servers::{ServerChoice, ServerStatus, UnknownName},
@@ -95,6 +98,7 @@ pub(crate) struct PoolHandle {
     cancels: Option<Mutex<Cancels>>,
     manager: ManagerHandle,
     tally: Arc<Tally>,
+    numbers: Arc<Numbers>,
     /// Number of processors that weir may use.
     cores: usize,
     set: limits::Set,
@@ -127,6 +131,8 @@ pub(crate) struct PoolParts<'p> {
     pub(crate) as_fpm: bool,
     pub(crate) manager: ManagerHandle,
     pub(crate) tally: Arc<Tally>,
+    /// Of all pools.
+    pub(crate) numbers: Arc<Numbers>,
 }
 
 /// Decisions of the scaling.
@@ -242,6 +248,7 @@ struct Slot {
     /// How it ended, if it ended while it was lent.
     exit: Option<Exit>,
     score: Option<Score>,
+    _known: Option<Known>,
 }
 
 impl PoolHandle {
@@ -255,6 +262,7 @@ impl PoolHandle {
             as_fpm,
             manager,
             tally,
+            numbers,
         } = parts;
         let maxconn = settings.queue.maxconn;
         let pool = Driver::new(Pool::new(limits::of(&settings.queue)));
@@ -299,6 +307,7 @@ impl PoolHandle {
             cancels,
             manager,
             tally,
+            numbers,
             cores,
             set: limits::Set::default(),
             refusals: refusals::Refusals::default(),
@@ -389,7 +398,7 @@ impl PoolHandle {
     /// The manager reports a connection to a worker: to a new process, or a new one to a running process.
     pub(crate) fn worker_ready(&'static self, worker: NewWorker, conn: WorkerConn) {
         self.change(|state, now, effects| {
-            let index = state.slot_of(&worker, self.ends_by_itself);
+            let index = state.slot_of(&worker, self);
             let id = WorkerId(index as u32);
             let slot = &mut state.slots[index];
             if slot.withdrawn {
@@ -530,13 +539,13 @@ impl PoolHandle {
         state.pool.stats()
     }
 
-    /// The request that the worker with this process id is processing: its number, and the time by which its answer
-    /// must have begun. `None` if the process is not a worker of this pool, or the worker is idle.
-    pub(crate) fn works(&self, pid: u32) -> Option<(u64, u64)> {
+    /// The request that a worker of this pool is processing: its number, and the time by which its answer must have begun.
+    /// `None` if the worker is idle, or another process has its place now.
+    pub(crate) fn works(&self, pid: u32, place: WorkerPlace) -> Option<(u64, u64)> {
         let state = self.state();
-        let mut slots = state.slots.iter();
-        let slot = slots.find(|slot| slot.pid == pid && slot.leased && slot.process.is_some())?;
-        slot.score.as_ref()?.works()
+        let slot = state.slots.get(place.slot)?;
+        let is_it = slot.pid == pid && slot.leased && slot.process.is_some();
+        slot.score.as_ref().filter(|_| is_it)?.works()
     }
 
     /// The busy workers: the manager's number and the process id.
@@ -658,10 +667,10 @@ impl State {
         }))
     }
 
-    /// The slot of a process: its present slot, an empty one, or a new one. `ends_by_itself`: the number of requests
-    /// after which the process ends by itself. Another gateway may have given it some. It is good for at least one
-    /// more, because it has just accepted a connection.
-    fn slot_of(&mut self, worker: &NewWorker, ends_by_itself: bool) -> usize {
+    /// The slot of a process: its present slot, an empty one, or a new one. If the process ends by itself after some
+    /// requests, another gateway may have given it some. It is good for at least one more, because it has just accepted a
+    /// connection.
+    fn slot_of(&mut self, worker: &NewWorker, pool: &PoolHandle) -> usize {
         let known = self
             .slots
             .iter()
@@ -678,10 +687,11 @@ impl State {
                 process: Some(worker.number),
                 pid: worker.pid,
                 generation: worker.generation,
-                requests: match worker.used && ends_by_itself {
+                requests: match worker.used && pool.ends_by_itself {
                     true => u64::MAX,
                     false => 0,
                 },
+                _known: Some((pool.numbers).add(worker.pid, worker.number, (pool.id, index))),
                 ..Slot::default()
             };
         }

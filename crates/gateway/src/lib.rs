@@ -156,6 +156,8 @@ pub(crate) struct Gateway {
     pub(crate) rates: Option<Rates>,
     /// Counts of finished requests.
     pub(crate) tally: Arc<Tally>,
+    /// Which worker a process is.
+    numbers: Arc<dispatch::Numbers>,
     /// Rates of the last seconds.
     history: History,
     /// Which reactor serves a connection.
@@ -427,6 +429,7 @@ impl Gateway {
         let mut tls = tls;
         let quic = quic::Quic::new(tls.as_mut().map(|given| std::mem::take(&mut given.quic)))?;
         let tls = tls::server(config, tls, &router, (reactors.most, &manager))?;
+        let numbers = Arc::new(dispatch::Numbers::default());
         let tally = Arc::new(Tally::new(
             reactors.most,
             config.sites.len(),
@@ -442,6 +445,7 @@ impl Gateway {
                 as_fpm,
                 manager: manager.clone(),
                 tally: tally.clone(),
+                numbers: numbers.clone(),
             })
         };
         let listener_policies = config
@@ -498,6 +502,7 @@ impl Gateway {
             reports: ManagerReports::default(),
             declines: AtomicBool::new(false),
             tally,
+            numbers,
             kernel_queues,
             drain: Drain::default(),
             cut: Drain::default(),
