@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use weir_test::{Client, Setup, Weir, goes_on_as_root, wait_until};
+use weir_test::{Client, Responder, Setup, Weir, goes_on_as_root, wait_until};
 
 const GET: &str = "GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -205,4 +205,30 @@ fn a_number_that_is_configured_stays() {
     });
     drop(load.stop());
     assert_eq!(weir.status()["reactors"]["moved"].as_u64(), Some(0));
+}
+
+/// The kernel knows whether a path-info is the name of a file, too: no other thread has to wait for a disk.
+#[test]
+fn a_path_info_needs_no_other_thread() {
+    let setup = Setup::new().file("run.php", "").server("threads = 1");
+    let responder = Responder::unix(setup.folder(), |request, answer| {
+        answer.page(request.param("PATH_TRANSLATED"));
+    });
+    let weir = setup.pool(&responder.pool(1)).start();
+    let root = weir.root();
+    assert!(root.join("run.php").exists());
+    assert_eq!(weir.get("/run.php").expect(200).text(), "");
+    let tasks = format!("/proc/{}/task", weir.gateway().pid);
+    let threads = || std::fs::read_dir(&tasks).expect("a process").count();
+    let before = threads();
+    for name in (0..20).map(|n| format!("product-{n}")) {
+        let file = root.join(&name);
+        // From now on the kernel remembers that it is not there.
+        assert!(!file.exists());
+        let page = weir.get(&format!("/run.php/{name}")).expect(200);
+        assert_eq!(page.text(), file.display().to_string());
+    }
+    assert_eq!(threads(), before);
+    std::fs::write(root.join("product-0"), "").expect("a file");
+    assert_eq!(weir.get("/run.php/product-0").expect(200).text(), "");
 }

@@ -419,7 +419,11 @@ async fn run_script(
         if let Some(script) = &record.script
             && !script.path_info.is_empty()
         {
-            record.rare_mut().path_translated = Box::pin(path_translated(script, pool)).await;
+            let translated = match path_translated_now(script, pool) {
+                Some(known) => known,
+                None => Box::pin(path_translated(script)).await,
+            };
+            record.rare_mut().path_translated = translated;
         }
         set_request_headers(record, settings);
     }
@@ -448,16 +452,28 @@ fn set_request_headers(record: &mut Record, settings: &Settings) {
 /// The path-info as a file name (RFC 3875 §4.1.6). With `cgi.fix_pathinfo=0` PHP runs that file instead of the
 /// script, unless `cgi.discard_path=1`. So it is left out if the command line of the workers has that setting, and if
 /// such a file exists.
-async fn path_translated(script: &Script, pool: &PoolHandle) -> Option<Vec<u8>> {
+///
+/// This is what the kernel knows without waiting for a disk; `None`: nothing.
+fn path_translated_now(script: &Script, pool: &PoolHandle) -> Option<Option<Vec<u8>>> {
     if pool.misreads_path_translated() {
-        return None;
+        return Some(None);
     }
-    let translated = [&script.document_root[..], &script.path_info].concat();
-    let path = PathBuf::from(OsString::from_vec(translated.clone()));
-    let is_there = tokio::task::spawn_blocking(move || path.exists()).await;
-    is_there
-        .is_ok_and(|is_there| !is_there)
-        .then_some(translated)
+    let path = translated(script);
+    let is_there = weir_sys::file::is_there_cached(&path)?;
+    Some((!is_there).then(|| path.into_os_string().into_vec()))
+}
+
+/// The same, by a thread that waits.
+async fn path_translated(script: &Script) -> Option<Vec<u8>> {
+    let path = translated(script);
+    let looked = tokio::task::spawn_blocking(move || (!path.exists()).then_some(path));
+    let free = looked.await.ok().flatten()?;
+    Some(free.into_os_string().into_vec())
+}
+
+fn translated(script: &Script) -> PathBuf {
+    let path = [&script.document_root[..], &script.path_info].concat();
+    PathBuf::from(OsString::from_vec(path))
 }
 
 /// Notes a refusal in the record, the trace and the error log.

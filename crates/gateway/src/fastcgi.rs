@@ -656,17 +656,14 @@ impl Upload {
         }
         let length = left.min(UPLOAD_PIECE) as usize;
         if self.reading.is_none() {
-            let mut piece = vec![0; length];
-            if let Some(count) =
-                weir_sys::file::read_cached(self.file.file().as_fd(), &mut piece, self.read)?
-            {
-                piece.truncate(count);
+            let mut piece = Vec::with_capacity(length);
+            let (open, part) = (self.file.file(), (self.read, length));
+            if weir_sys::file::append_from(open.as_fd(), &mut piece, part, true)?.is_some() {
                 return Poll::Ready(self.take(piece));
             }
-            let (file, offset) = (self.file.file().for_thread(), self.read);
+            let file = open.for_thread();
             self.reading = Some(tokio::spawn(off_the_reactor(move || {
-                let count = weir_sys::file::read_at(file.as_fd(), &mut piece, offset)?;
-                piece.truncate(count);
+                weir_sys::file::append_from(file.as_fd(), &mut piece, part, false)?;
                 Ok(piece)
             })));
         }

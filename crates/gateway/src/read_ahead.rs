@@ -14,6 +14,7 @@ use std::{
     future::poll_fn,
     io,
     rc::Rc,
+    sync::Arc,
     task::{Context, Poll, Waker},
 };
 
@@ -23,7 +24,7 @@ use weir_observe::{clock, error_log::tell, seldom::Seldom};
 
 use super::{
     fastcgi::{Failure, OnDrop, Owner, Progress, Run},
-    spool::{SpoolFile, SpoolSpace},
+    spool::{FILE_BLOCK, SpoolFile, SpoolSpace},
 };
 
 /// How much of a response may be stored for its client.
@@ -252,8 +253,15 @@ async fn read(
     shared: &Shared,
 ) -> Option<Result<Progress, Failure>> {
     poll_fn(|cx| {
-        if let Poll::Ready(progress) = run.poll(cx, bytes) {
-            return Poll::Ready(Some(progress));
+        let is_stored = shared.buffer().file.is_some();
+        while let Poll::Ready(progress) = run.poll(cx, bytes) {
+            // One job of another thread for many pieces: the worker has printed more while the last job was done.
+            if !is_stored || bytes.len() >= FILE_BLOCK || !matches!(progress, Ok(Progress::More)) {
+                return Poll::Ready(Some(progress));
+            }
+        }
+        if !bytes.is_empty() {
+            return Poll::Ready(Some(Ok(Progress::More)));
         }
         let mut buffer = shared.buffer();
         if buffer.state == State::Abandoned {
@@ -299,10 +307,13 @@ async fn keep(
                 continue;
             }
         };
-        // A copy for the case that the disk has an error: then the bytes wait for room in memory.
-        let spare = bytes.clone();
-        match file.append(std::mem::take(bytes)).await {
+        let shared_bytes = Arc::new(std::mem::take(bytes));
+        let written = file.append(&shared_bytes).await;
+        // If the disk has an error, the bytes wait for room in memory. Otherwise their memory gets the next ones.
+        *bytes = Arc::unwrap_or_clone(shared_bytes);
+        match written {
             Ok(()) => {
+                bytes.clear();
                 let mut buffer = shared.buffer();
                 if buffer.state != State::Abandoned {
                     buffer.file.get_or_insert(Kept { file, taken: 0 });
@@ -315,7 +326,6 @@ async fn keep(
             Err(error) => {
                 spool_failed(owner, &error);
                 *disk = false;
-                *bytes = spare;
             }
         }
     }
@@ -356,6 +366,68 @@ const FILE_SLICE: u64 = 1 << 20;
 mod tests {
     use super::*;
     use std::{os::fd::OwnedFd, time::Duration};
+
+    /// A client may be slow with the last slice, when the answer is at its end already.
+    #[test]
+    fn a_file_counts_until_it_is_closed() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let folder = tempfile::tempdir().unwrap();
+            let folder = OwnedFd::from(std::fs::File::open(folder.path()).unwrap());
+            let space: &'static SpoolSpace = Box::leak(Box::new(SpoolSpace::new(folder, 40)));
+            let room = Room {
+                memory: 4,
+                file: 1_000,
+                space,
+            };
+            let (shared, owner) = (Rc::new(Shared::default()), Owner::default());
+            let mut disk = true;
+            for piece in ["1234", "56789"] {
+                let mut bytes = piece.into();
+                assert!(keep(&mut bytes, &shared, &room, &mut disk, &owner).await);
+            }
+            shared.end(State::Whole);
+            let mut reader = ReadAhead { shared };
+            let mut parts = Vec::new();
+            while let Some(part) = poll_fn(|cx| reader.poll_part(cx)).await {
+                parts.push(part.unwrap());
+            }
+            drop(reader);
+            assert_eq!((parts.len(), space.used()), (2, 5));
+            parts.pop();
+            assert_eq!(space.used(), 0);
+        });
+    }
+
+    #[test]
+    fn what_goes_to_the_disk_is_not_copied_before() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let folder = tempfile::tempdir().unwrap();
+            let folder = OwnedFd::from(std::fs::File::open(folder.path()).unwrap());
+            let room = Room {
+                memory: 4,
+                file: 1 << 20,
+                space: Box::leak(Box::new(SpoolSpace::new(folder, 2 << 20))),
+            };
+            let (shared, owner) = (Rc::new(Shared::default()), Owner::default());
+            let mut disk = true;
+            assert!(keep(&mut b"1234".to_vec(), &shared, &room, &mut disk, &owner).await);
+            let mut bytes = vec![b'x'; 100_000];
+            let memory = bytes.as_ptr();
+            for _ in 0..3 {
+                bytes.resize(100_000, b'y');
+                assert!(keep(&mut bytes, &shared, &room, &mut disk, &owner).await);
+                assert_eq!((bytes.len(), bytes.as_ptr()), (0, memory));
+            }
+        });
+    }
 
     /// The client takes the last bytes of the file while the disk fails to store the next ones.
     #[test]

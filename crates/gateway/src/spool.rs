@@ -8,13 +8,16 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     rc::Rc,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     task::{Poll, ready},
 };
 
 use bytes::Bytes;
 use weir_http::RequestBody;
-use weir_net::OpenFile;
+use weir_net::{Held, OpenFile};
 use weir_observe::clock;
 
 use super::conn::Client;
@@ -54,14 +57,16 @@ struct Spooler {
 #[derive(Debug)]
 pub(crate) struct SpoolFile {
     file: Rc<OpenFile>,
-    space: &'static SpoolSpace,
+    share: Arc<DiskShare>,
     /// It does not grow if all files together have so many bytes.
     most: u64,
 }
 
-/// A part of the spool's space, which is given back when this is dropped.
+/// A file's part of the spool's space. The file holds it until it is closed: answers may still be sent from it, and threads
+/// write to it, when nobody else knows it any more.
+#[derive(Debug)]
 struct DiskShare {
-    bytes: u64,
+    bytes: AtomicU64,
     space: &'static SpoolSpace,
 }
 
@@ -182,7 +187,8 @@ impl Spooler {
             }
         };
         if self.pending.len() >= least {
-            file.append(std::mem::take(&mut self.pending)).await?;
+            file.append(&Arc::new(std::mem::take(&mut self.pending)))
+                .await?;
         }
         Ok(())
     }
@@ -248,27 +254,29 @@ impl SpoolFile {
     /// The error of open(2): the folder is missing or not writable, or descriptors are used up.
     async fn create(space: &'static SpoolSpace, most: u64) -> io::Result<SpoolFile> {
         let fd = off_the_reactor(|| weir_sys::file::temp_file(space.dir.as_fd())).await?;
-        Ok(SpoolFile {
-            file: Rc::new(OpenFile::new(fd, 0)),
+        let share = Arc::new(DiskShare {
+            bytes: AtomicU64::new(0),
             space,
+        });
+        Ok(SpoolFile {
+            file: Rc::new(OpenFile::holding(fd, share.clone())),
+            share,
             most,
         })
     }
 
-    /// Appends bytes.
+    /// Appends bytes. A thread borrows them meanwhile.
     ///
     /// # Errors
     ///
     /// `StorageFull` if the disk or the spool is full; otherwise the error of write(2).
-    pub(crate) async fn append(&self, bytes: Vec<u8>) -> io::Result<()> {
-        let share = self.space.take(bytes.len() as u64, self.most)?;
-        let (fd, offset) = (self.file.for_thread(), self.len());
-        // If nobody waits for the result any more, it is dropped, and the share with it.
-        let written = off_the_reactor(move || {
-            write_all_at(fd.as_fd(), &bytes, offset)?;
-            Ok(share)
-        });
-        self.file.grow(written.await?.keep());
+    pub(crate) async fn append(&self, bytes: &Arc<Vec<u8>>) -> io::Result<()> {
+        let length = bytes.len() as u64;
+        // Of a write that fails, a part may be there.
+        self.share.add(length, self.most)?;
+        let (fd, offset, bytes) = (self.file.for_thread(), self.len(), bytes.clone());
+        off_the_reactor(move || write_all_at(fd.as_fd(), &bytes, offset)).await?;
+        self.file.grow(length);
         Ok(())
     }
 
@@ -278,12 +286,6 @@ impl SpoolFile {
 
     pub(crate) fn len(&self) -> u64 {
         self.file.len()
-    }
-}
-
-impl Drop for SpoolFile {
-    fn drop(&mut self) {
-        self.space.give_back(self.len());
     }
 }
 
@@ -297,35 +299,34 @@ impl SpoolSpace {
             memory: AtomicU64::new(0),
         }
     }
+}
 
-    fn take(&'static self, bytes: u64, most: u64) -> io::Result<DiskShare> {
-        let before = self.used.fetch_add(bytes, Relaxed);
-        let share = DiskShare { bytes, space: self };
+impl DiskShare {
+    /// Takes so many bytes more, if all files together then have no more than `most`.
+    ///
+    /// # Errors
+    ///
+    /// `StorageFull`.
+    fn add(&self, bytes: u64, most: u64) -> io::Result<()> {
+        let before = self.space.used.fetch_add(bytes, Relaxed);
         if before.saturating_add(bytes) > most {
-            let text = match most < self.max {
+            self.space.used.fetch_sub(bytes, Relaxed);
+            let text = match most < self.space.max {
                 true => "half of max_spool is used, the rest is for requests",
                 false => "max_spool is reached",
             };
             return Err(io::Error::new(io::ErrorKind::StorageFull, text));
         }
-        Ok(share)
-    }
-
-    fn give_back(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+        Ok(())
     }
 }
 
-impl DiskShare {
-    /// Its bytes now belong to somebody else, who gives them back.
-    fn keep(mut self) -> u64 {
-        std::mem::take(&mut self.bytes)
-    }
-}
+impl Held for DiskShare {}
 
 impl Drop for DiskShare {
     fn drop(&mut self) {
-        self.space.give_back(self.bytes);
+        self.space.used.fetch_sub(*self.bytes.get_mut(), Relaxed);
     }
 }
 
@@ -386,4 +387,4 @@ pub(super) async fn next_data(
 }
 
 /// How many bytes are written to the file at once.
-const FILE_BLOCK: usize = 256 * 1024;
+pub(crate) const FILE_BLOCK: usize = 256 * 1024;

@@ -15,7 +15,7 @@ pub use self::{
     drain::Drain,
     linger::{LINGER, close, linger},
     listening::{ACCEPT_PAUSE, Accepted, Acceptor, Listening},
-    open_file::OpenFile,
+    open_file::{Held, OpenFile, Opened},
     send_file::FilePart,
     socket::Socket,
     thread::start_thread,

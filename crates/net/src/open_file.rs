@@ -13,28 +13,57 @@ use std::{
 #[derive(Debug)]
 pub struct OpenFile {
     /// Shared with threads that wait for the disk in the reactor's place. `None` only while it is dropped.
-    fd: Option<Arc<OwnedFd>>,
+    fd: Option<Arc<Opened>>,
     len: Cell<u64>,
     /// When the whole file was last found in the page cache ([`weir_sys::timer::monotonic`], µs).
     cached_at: Cell<u64>,
 }
 
+/// An open descriptor, and what is dropped when it is closed.
+#[derive(Debug)]
+pub struct Opened {
+    fd: OwnedFd,
+    /// Behind the descriptor, because fields are dropped in their order.
+    _until_closed: Option<Arc<dyn Held>>,
+}
+
+/// What a file may hold until it is closed.
+pub trait Held: std::fmt::Debug + Send + Sync {}
+
+impl AsFd for Opened {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 impl OpenFile {
     /// A file with `len` bytes.
     pub fn new(fd: OwnedFd, len: u64) -> OpenFile {
+        OpenFile::of(fd, len, None)
+    }
+
+    /// An empty file, which will be written. `held` is dropped when the descriptor was closed, by whoever uses it last.
+    pub fn holding(fd: OwnedFd, held: Arc<dyn Held>) -> OpenFile {
+        OpenFile::of(fd, 0, Some(held))
+    }
+
+    fn of(fd: OwnedFd, len: u64, held: Option<Arc<dyn Held>>) -> OpenFile {
         OpenFile {
-            fd: Some(Arc::new(fd)),
+            fd: Some(Arc::new(Opened {
+                fd,
+                _until_closed: held,
+            })),
             len: Cell::new(len),
             cached_at: Cell::new(0),
         }
     }
 
     /// The descriptor, for a thread that reads or writes it.
-    pub fn for_thread(&self) -> Arc<OwnedFd> {
+    pub fn for_thread(&self) -> Arc<Opened> {
         self.open().clone()
     }
 
-    fn open(&self) -> &Arc<OwnedFd> {
+    fn open(&self) -> &Arc<Opened> {
         match &self.fd {
             Some(fd) => fd,
             None => unreachable!("a file that is dropped has no users"),

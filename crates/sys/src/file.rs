@@ -8,7 +8,7 @@ use std::{
     ffi::{CString, OsStr},
     io::{self, IoSliceMut},
     os::{
-        fd::{BorrowedFd, OwnedFd},
+        fd::{AsRawFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     path::Path,
@@ -199,6 +199,59 @@ pub fn read_cached(
         Ok(n) => Ok(Some(n)),
         Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Appends to `buffer` what the file has at `offset`: `most` bytes at most, and no more than `buffer` has room for. This memory
+/// need not be filled before. `cached_only`: as [`read_cached`]; otherwise as [`read_at`]. Returns the number of bytes.
+///
+/// # Errors
+/// As preadv2(2).
+pub fn append_from(
+    fd: BorrowedFd<'_>,
+    buffer: &mut Vec<u8>,
+    (offset, most): (u64, usize),
+    cached_only: bool,
+) -> io::Result<Option<usize>> {
+    let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from(Errno::INVAL))?;
+    let flags = if cached_only { libc::RWF_NOWAIT } else { 0 };
+    let spare = buffer.spare_capacity_mut();
+    let part = libc::iovec {
+        iov_base: spare.as_mut_ptr().cast(),
+        iov_len: spare.len().min(most),
+    };
+    let count = loop {
+        // SAFETY: `part` is the unused capacity of `buffer`, which is borrowed for this call alone.
+        let count = unsafe { libc::preadv2(fd.as_raw_fd(), &raw const part, 1, offset, flags) };
+        match usize::try_from(count) {
+            Ok(count) => break count,
+            Err(_) => match Errno::from_io_error(&io::Error::last_os_error()) {
+                Some(Errno::INTR) => {}
+                Some(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL)
+                    if cached_only =>
+                {
+                    return Ok(None);
+                }
+                error => return Err(error.unwrap_or(Errno::IO).into()),
+            },
+        }
+    };
+    // SAFETY: the kernel has written so many bytes to the beginning of the unused capacity.
+    unsafe { buffer.set_len(buffer.len() + count) };
+    Ok(Some(count))
+}
+
+/// Whether there is something at this path, if the kernel knows that without waiting for a disk; `None`: it does not.
+#[must_use]
+pub fn is_there_cached(path: &Path) -> Option<bool> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    match fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::CACHED) {
+        Ok(_) => Some(true),
+        // As for a program that looks with stat(2).
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP | Errno::NAMETOOLONG) => {
+            Some(false)
+        }
+        Err(_) => None,
     }
 }
 
@@ -509,224 +562,4 @@ const NAME: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const PROBE_STEP: usize = 64 * 1024;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::{fs as std_fs, os::fd::AsFd, os::unix::fs::symlink};
-
-    struct Tree {
-        _dir: tempfile::TempDir,
-        root: OwnedFd,
-        path: std::path::PathBuf,
-    }
-
-    fn tree() -> Tree {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("root");
-        std_fs::create_dir_all(path.join("a/b")).unwrap();
-        std_fs::write(path.join("a/b/file"), "inside").unwrap();
-        std_fs::write(dir.path().join("secret"), "outside").unwrap();
-        symlink("../../secret", path.join("a/out")).unwrap();
-        symlink("b/../b/file", path.join("a/in")).unwrap();
-        symlink(dir.path().join("secret"), path.join("absolute")).unwrap();
-        symlink("loop", path.join("loop")).unwrap();
-        symlink("a/b", path.join("folder")).unwrap();
-        Tree {
-            root: open_dir(&path).unwrap(),
-            path,
-            _dir: dir,
-        }
-    }
-
-    fn text(fd: &OwnedFd) -> String {
-        let mut buffer = [0; 64];
-        let n = read_at(fd.as_fd(), &mut buffer, 0).unwrap();
-        String::from_utf8_lossy(&buffer[..n]).into_owned()
-    }
-
-    type Opener = fn(BorrowedFd<'_>, &[u8]) -> io::Result<OwnedFd>;
-
-    #[test]
-    fn both_ways_of_opening_stay_beneath_the_root() {
-        let by_kernel: Opener = |root, path| open_beneath(root, path, Open::default());
-        let by_hand: Opener = |root, path| walk_beneath(root, path, READ);
-        for open in [by_kernel, by_hand] {
-            let tree = tree();
-            let root = tree.root.as_fd();
-            for path in [
-                "a/b/file",
-                "a/in",
-                "folder/file",
-                "a//b/./file",
-                "a/../a/b/file",
-            ] {
-                assert_eq!(
-                    text(&open(root, path.as_bytes()).unwrap()),
-                    "inside",
-                    "{path}"
-                );
-            }
-            let error = |path: &str| open(root, path.as_bytes()).unwrap_err().raw_os_error();
-            for path in [
-                "a/out",
-                "absolute",
-                "..",
-                "../secret",
-                "a/../../secret",
-                "a/b/../../../secret",
-            ] {
-                assert_eq!(error(path), Some(libc::EXDEV), "{path}");
-            }
-            assert_eq!(error("none"), Some(libc::ENOENT));
-            assert_eq!(error("a/b/file/x"), Some(libc::ENOTDIR));
-            assert_eq!(error("a/b/file/"), Some(libc::ENOTDIR));
-            assert_eq!(error("loop"), Some(libc::ELOOP));
-            assert_eq!(error("a\0b"), Some(libc::EINVAL));
-            let folder = open(root, b"a/").unwrap();
-            assert_eq!(fstat(folder.as_fd()).unwrap().kind, FileKind::Dir);
-        }
-    }
-
-    #[test]
-    fn links_lead_out_only_where_asked_and_dots_never() {
-        let tree = tree();
-        let open = Open {
-            follow_symlinks_out: true,
-            ..Open::default()
-        };
-        for path in ["a/out", "absolute"] {
-            let file = open_beneath(tree.root.as_fd(), path.as_bytes(), open).unwrap();
-            assert_eq!(text(&file), "outside");
-        }
-        for path in ["../secret", "a/../../secret", "/etc/passwd"] {
-            let error = open_beneath(tree.root.as_fd(), path.as_bytes(), open).unwrap_err();
-            assert_eq!(error.raw_os_error(), Some(libc::EXDEV), "{path}");
-        }
-    }
-
-    #[test]
-    fn an_absolute_path_is_refused() {
-        let tree = tree();
-        let error = open_beneath(tree.root.as_fd(), b"/a", Open::default()).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EXDEV));
-    }
-
-    #[test]
-    fn cached_only_opens_what_was_opened_before() {
-        let tree = tree();
-        let cached = Open {
-            cached_only: true,
-            ..Open::default()
-        };
-        open_beneath(tree.root.as_fd(), b"a/b/file", Open::default()).unwrap();
-        match open_beneath(tree.root.as_fd(), b"a/b/file", cached) {
-            Ok(file) => assert_eq!(text(&file), "inside"),
-            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
-        }
-    }
-
-    #[test]
-    fn a_pipe_does_not_hold_the_opener() {
-        let tree = tree();
-        fs::mknodat(
-            &tree.root,
-            "pipe",
-            FileType::Fifo,
-            Mode::RUSR | Mode::WUSR,
-            0,
-        )
-        .unwrap();
-        let pipe = open_beneath(tree.root.as_fd(), b"pipe", Open::default()).unwrap();
-        assert_eq!(fstat(pipe.as_fd()).unwrap().kind, FileKind::Other);
-    }
-
-    #[test]
-    fn stat_tells_size_kind_and_mode() {
-        let tree = tree();
-        let stat = stat_beneath(tree.root.as_fd(), b"a/in", Open::default()).unwrap();
-        assert_eq!((stat.size, stat.kind), (6, FileKind::File));
-        assert_eq!(stat, stat_path(&tree.path.join("a/b/file")).unwrap());
-        assert!(stat.mtime_ns > 1_500_000_000_000_000_000);
-    }
-
-    #[test]
-    fn what_was_just_written_is_cached_and_read_without_waiting() {
-        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let dir = open_dir(dir.path()).unwrap();
-        let file = temp_file(dir.as_fd()).unwrap();
-        let bytes = vec![7; 100_000];
-        assert_eq!(write_at(file.as_fd(), &bytes, 0).unwrap(), bytes.len());
-        assert!(is_cached(file.as_fd(), 0, 100_000));
-        assert!(
-            is_cached(file.as_fd(), 5_000, 1_000_000),
-            "beyond the end counts as there"
-        );
-        let mut buffer = vec![0; 10];
-        assert_eq!(
-            read_cached(file.as_fd(), &mut buffer, 99_995).unwrap(),
-            Some(5)
-        );
-        assert_eq!(
-            read_cached(file.as_fd(), &mut buffer, 100_000).unwrap(),
-            Some(0)
-        );
-        populate(file.as_fd(), 0, 200_000).unwrap();
-    }
-
-    #[test]
-    fn a_temporary_file_leaves_no_name_either_way() {
-        let dir = tempfile::tempdir().unwrap();
-        let fd = open_dir(dir.path()).unwrap();
-        for file in [
-            temp_file(fd.as_fd()).unwrap(),
-            named_temp_file(fd.as_fd()).unwrap(),
-        ] {
-            assert_eq!(write_at(file.as_fd(), b"x", 0).unwrap(), 1);
-            assert_eq!(fstat(file.as_fd()).unwrap().mode, 0o600);
-            assert_eq!(std_fs::read_dir(dir.path()).unwrap().count(), 0);
-        }
-    }
-
-    #[test]
-    fn a_file_is_sent_from_the_offset_and_ends_with_zero() {
-        use std::io::Read;
-        let dir = tempfile::tempdir().unwrap();
-        let file = temp_file(open_dir(dir.path()).unwrap().as_fd()).unwrap();
-        write_at(file.as_fd(), b"0123456789", 0).unwrap();
-        let (here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
-        let mut offset = 4;
-        assert_eq!(
-            send_file(here.as_fd(), file.as_fd(), &mut offset, 100).unwrap(),
-            6
-        );
-        assert_eq!(offset, 10);
-        assert_eq!(
-            send_file(here.as_fd(), file.as_fd(), &mut offset, 100).unwrap(),
-            0
-        );
-        drop(here);
-        let mut got = String::new();
-        there.read_to_string(&mut got).unwrap();
-        assert_eq!(got, "456789");
-    }
-
-    #[test]
-    fn a_list_beside_the_permission_bits_is_seen() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        std_fs::write(&path, "").unwrap();
-        assert!(!has_access_list(&path));
-        let entry = |tag: u8, bits: u8, id: [u8; 4]| [&[tag, 0, bits, 0][..], &id].concat();
-        let all = [0xff; 4];
-        // For the owner, one more user, the group, the mask, and others.
-        let list = [
-            vec![2, 0, 0, 0],
-            entry(1, 6, all),
-            entry(2, 6, [11, 0, 0, 0]),
-            entry(4, 0, all),
-            entry(16, 6, all),
-            entry(32, 0, all),
-        ];
-        fs::setxattr(&path, ACL_NAME, &list.concat(), fs::XattrFlags::empty()).unwrap();
-        assert!(has_access_list(&path));
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@ use std::{
     cell::Cell,
     collections::VecDeque,
     future::Future,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::AsFd,
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -20,6 +20,7 @@ use weir_http::{
     Body, Fields, Part, Stream, Truncated,
     compress::{Encoder, Failed, Op},
 };
+use weir_net::Opened;
 use weir_observe::error_log::tell;
 
 use super::{
@@ -70,7 +71,7 @@ type Done = (Box<Session>, Result<(), Failed>);
 /// What an encoder gets.
 enum Input {
     Bytes(Bytes),
-    File(Arc<OwnedFd>, u64, usize),
+    File(Arc<Opened>, u64, usize),
 }
 
 impl CompressedStream {

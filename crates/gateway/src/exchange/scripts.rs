@@ -11,9 +11,10 @@ use std::{
 use weir_http::{Answer, Begun, RequestBody, RequestState, Steps};
 use weir_http1::Name;
 
-use super::{First, answer, respond, set_request_headers};
+use super::{First, answer, path_translated_now, respond, set_request_headers};
 use crate::{
     conn::{Client, Conn},
+    dispatch::PoolHandle,
     record::Record,
     route::Rules,
     script::{Resume, Usual},
@@ -44,12 +45,11 @@ pub(super) fn begin(
     body: &RequestBody,
     rules: Option<&'static Rules>,
 ) -> Result<ScriptSteps, NotUsual> {
-    let has_path_info = (record.script.as_ref()).is_none_or(|script| !script.path_info.is_empty());
     let has_body = !body.is_none() || record.head.fields.has(Name::ContentLength);
     let pool = rules.as_ref().and_then(|rules| rules.settings.pool);
     let pool = pool.and_then(|pool| record.gateway.pools.get(pool.0).cloned());
     match (rules, pool) {
-        (Some(rules), Some(pool)) if !has_path_info && !has_body => {
+        (Some(rules), Some(pool)) if !has_body && knows_path(&mut record, pool) => {
             rules.policy.apply(&mut record);
             record.pool = Some(pool);
             set_request_headers(&mut record, &rules.settings);
@@ -64,6 +64,24 @@ pub(super) fn begin(
             })
         }
         (rules, _) => Err((record, rules)),
+    }
+}
+
+/// Notes what the script's path-info means as a file name. False: that is not known without waiting.
+fn knows_path(record: &mut Record, pool: &PoolHandle) -> bool {
+    let Some(script) = &record.script else {
+        return false;
+    };
+    if script.path_info.is_empty() {
+        return true;
+    }
+    let known = path_translated_now(script, pool);
+    match known {
+        Some(translated) => {
+            record.rare_mut().path_translated = translated;
+            true
+        }
+        None => false,
     }
 }
 

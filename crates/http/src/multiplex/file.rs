@@ -52,26 +52,25 @@ impl FileRead {
         cx: &mut Context<'_>,
         most: usize,
     ) -> Poll<io::Result<Bytes>> {
-        let most = self.len.min(most as u64);
-        let mut buffer = vec![0; most as usize];
+        let most = self.len.min(most as u64) as usize;
+        let mut buffer = Vec::new();
         loop {
             if let Some(populating) = &mut self.populating {
                 let _ = ready!(Pin::new(populating).poll(cx));
                 self.populating = None;
                 self.in_memory = self.len.min(AHEAD);
             }
-            let (file, offset) = (self.file.as_fd(), self.offset);
-            let read = match self.in_memory {
-                0 => weir_sys::file::read_cached(file, &mut buffer, offset)?,
-                in_memory => {
-                    let most = buffer.len().min(in_memory as usize);
-                    Some(weir_sys::file::read_at(file, &mut buffer[..most], offset)?)
-                }
+            let cached_only = self.in_memory == 0;
+            let most = match cached_only {
+                true => most,
+                false => most.min(self.in_memory as usize),
             };
-            match read {
+            buffer.reserve_exact(most);
+            let file = self.file.as_fd();
+            match weir_sys::file::append_from(file, &mut buffer, (self.offset, most), cached_only)?
+            {
                 Some(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
                 Some(count) => {
-                    buffer.truncate(count);
                     self.offset += count as u64;
                     self.len -= count as u64;
                     self.in_memory = self.in_memory.saturating_sub(count as u64);
