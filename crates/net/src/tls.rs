@@ -62,19 +62,20 @@ impl TlsSocket {
     pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.session.info().is_none() {
             if self.session.is_paused() {
-                let is_there = self.session.resume(cx.waker());
+                let gone_on = self.session.resume(cx.waker());
                 // The bytes that have come meanwhile.
-                let gone_on = is_there.and_then(|is_there| match is_there {
-                    true => self.session.receive(&[], &mut []),
-                    false => Ok(0),
+                let gone_on = gone_on.and_then(|gone_on| match gone_on {
+                    true => self.session.receive(&[], &mut []).map(|_| true),
+                    false => Ok(false),
                 });
                 match gone_on {
-                    Ok(_) if !self.session.is_paused() => {
+                    // It may be paused again, and wait for something else.
+                    Ok(true) => {
                         let _ = self.poll_send(cx)?;
                         continue;
                     }
                     // A client that leaves is noticed.
-                    Ok(_) => {}
+                    Ok(false) => {}
                     Err(broken) => return Poll::Ready(Err(self.broken(cx, broken))),
                 }
             }
