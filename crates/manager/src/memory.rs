@@ -83,7 +83,7 @@ impl Limits {
             memory: limits.map(|room| room.limit).fold(total, u64::min),
             tasks: tasks.min(),
             processors: processors.min(),
-            oom_kills: memory.iter().filter_map(kills).max().unwrap_or(0),
+            oom_kills: memory.iter().filter_map(|group| kills(group)).max().unwrap_or(0),
         }
     }
 }
@@ -104,7 +104,7 @@ fn quota(group: &Path) -> Option<u64> {
 }
 
 /// The kernel's count of kills in a group.
-fn kills(group: &PathBuf) -> Option<u64> {
+fn kills(group: &Path) -> Option<u64> {
     ["memory.events", "memory.oom_control"]
         .into_iter()
         .find_map(|file| field(&fs::read_to_string(group.join(file)).ok()?, "oom_kill "))
@@ -194,7 +194,7 @@ pub(crate) fn reckon(
 /// Processes that the kernel has killed for lack of memory in our control groups, if they count that.
 pub fn killed() -> u64 {
     let groups = groups(&read("/proc/self/cgroup"));
-    groups.iter().filter_map(kills).max().unwrap_or(0)
+    groups.iter().filter_map(|group| kills(group)).max().unwrap_or(0)
 }
 
 /// A control group's limit and the rest of it, bytes.
