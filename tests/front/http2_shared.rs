@@ -5,7 +5,8 @@ use std::thread;
 
 use weir_test::front::WebServer;
 use weir_test::http2::{
-    DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PROTOCOL_ERROR, block, frame, usual,
+    CANCEL, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, HEADERS, Http2,
+    PROTOCOL_ERROR, RST_STREAM, block, frame, usual,
 };
 use weir_test::{Client, Gate, Responder, Setup, Weir, wait_until};
 
@@ -211,4 +212,77 @@ fn a_preface_that_is_none_is_answered() {
     client.raw(&frame(GOAWAY, 0, 0, &[0; 8]));
     client.get(3, "/text.txt", &[]);
     assert_eq!(client.answer(3).body, b"a text\n");
+}
+
+/// Sends a GET for a visitor of a proxy.
+fn get_for(client: &mut Http2, stream: u32, visitor: &str, path: &str) {
+    client.get(stream, path, &[("x-forwarded-for", visitor)]);
+}
+
+#[test]
+fn a_visitor_of_a_proxy_who_resets_too_much_is_refused_alone() {
+    let (responder, weir, gate) = site("trusted = [\"127.0.0.1\"]", "http2_max_resets = 20");
+    let mut client = Http2::connect(weir.address(), &[]);
+    get_for(&mut client, 1, "192.0.2.1", "/run.php");
+    get_for(&mut client, 3, "192.0.2.2", "/run.php");
+    wait_until("they run", || weir.busy_and_waiting() == (2, 0));
+    // Some are reset before they begin, others when they run.
+    let mut stream = 5;
+    for number in 0..60 {
+        get_for(&mut client, stream, "192.0.2.9", "/run.php?aborted");
+        if number < 2 {
+            wait_until("it runs", || weir.busy_and_waiting().0 >= 3 + number);
+        }
+        client.frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes());
+        stream += 2;
+    }
+    get_for(&mut client, stream, "192.0.2.9", "/text.txt?refused");
+    assert_eq!(client.answer(stream).statuses, [0], "429");
+    weir.wait_for_line("log/access.log", &["too_many_resets", "429"]);
+    // Others begin what they like, and what runs goes on.
+    get_for(&mut client, stream + 2, "192.0.2.1", "/text.txt");
+    assert_eq!(client.answer(stream + 2).body, b"a text\n");
+    gate.open();
+    get_for(&mut client, stream + 4, "192.0.2.3", "/run.php?now");
+    let mut bodies = Vec::new();
+    while bodies.len() < 3 {
+        let frame = client.expect(DATA);
+        bodies.extend((!frame.payload.is_empty()).then_some(frame.payload));
+    }
+    bodies.sort();
+    assert_eq!(bodies, [b"192.0.2.1 0", b"192.0.2.2 0", b"192.0.2.3 0"]);
+    let aborted = responder
+        .uris()
+        .into_iter()
+        .filter(|uri| uri.ends_with("aborted"));
+    assert!(aborted.count() <= 20, "a refused request was begun");
+}
+
+#[test]
+fn what_runs_is_answered_when_a_connection_has_reset_too_much() {
+    // A proxy that is not trusted, or a client of its own: nobody says whose the requests are.
+    let (_responder, weir, gate) = site("", "http2_max_resets = 20");
+    let mut client = Http2::connect(weir.address(), &[]);
+    client.head(1, &usual("POST", "/run.php"), false);
+    get_for(&mut client, 3, "192.0.2.2", "/run.php");
+    wait_until("one runs", || weir.busy_and_waiting().0 >= 1);
+    let mut stream = 5;
+    for _ in 0..30 {
+        get_for(&mut client, stream, "192.0.2.9", "/text.txt?aborted");
+        client.frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes());
+        stream += 2;
+    }
+    let end = client.expect(GOAWAY);
+    assert_eq!(end.error(), Some(ENHANCE_YOUR_CALM));
+    weir.wait_for_error(&["http2_max_resets"]);
+    // What comes now is not served, and that is said: the last stream is before it.
+    client.get(stream, "/text.txt?late", &[]);
+    let last = u32::from_be_bytes(end.payload[..4].try_into().expect("four bytes"));
+    assert!((45..stream).contains(&last), "{last}");
+    gate.open();
+    assert_eq!(client.answer(3).body, b"127.0.0.1 0");
+    client.frame(DATA, END_STREAM, 1, b"abc");
+    assert_eq!(client.answer(1).body, b"127.0.0.1 3");
+    while client.receive().is_some() {}
+    assert!(!weir.read("log/access.log").contains("late"));
 }

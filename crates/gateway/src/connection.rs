@@ -5,7 +5,7 @@ use std::rc::Rc;
 use http::StatusCode;
 use weir_config::{Http2, Listener, Protocol};
 use weir_http::{
-    Begun, ConnState, Front, Phase, Request, Timeouts, Tunnelled, fastcgi,
+    Begun, ConnState, Front, Head, Phase, Request, Timeouts, Tunnelled, fastcgi,
     h1::{self, Limits},
     h2, h3, multiplex,
 };
@@ -16,7 +16,7 @@ use super::{
     Gateway,
     accept::{self, Seat},
     conn::Conn,
-    exchange, fastcgi_front, quic,
+    exchange, fastcgi_front, forwarded, quic,
     record::Record,
 };
 
@@ -113,6 +113,14 @@ impl Front for Seated {
 
     fn state(&self) -> &ConnState {
         &self.conn
+    }
+
+    fn client_of(&self, head: &Head) -> u64 {
+        let client = forwarded::client_of(self.gateway, &self.conn.endpoints, &head.fields);
+        match client == self.conn.endpoints.client {
+            true => 0,
+            false => client,
+        }
     }
 
     fn is_draining(&self) -> bool {

@@ -105,6 +105,9 @@ pub(crate) fn begin(
     let mut record = Record::new(gateway, conn, (head, started));
     record.named = named.unwrap_or(0);
     forwarded::apply(&mut record);
+    if record.endpoints.client != conn.endpoints.client {
+        state.set_client(record.endpoints.client);
+    }
     trace::step!(
         record.id,
         record.head_whole,

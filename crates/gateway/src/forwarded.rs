@@ -30,6 +30,16 @@ pub(super) fn apply(record: &mut Record) {
     }
 }
 
+/// The client that a trusted proxy names in the fields of a request that came over a connection with the addresses `own`; 0: none.
+pub(super) fn client_of(gateway: &Gateway, own: &Endpoints, fields: &Fields) -> u64 {
+    let is_said = FIELDS.iter().any(|name| fields.has(*name));
+    if !is_said || !is_trusted(gateway, own.remote_addr().parse().ok()) {
+        return 0;
+    }
+    let client = said(gateway, fields, is_rfc7239(gateway, fields));
+    client.address.map_or(0, policy::client_of)
+}
+
 fn take(record: &mut Record) {
     let gateway = record.gateway;
     let server = &gateway.config.server;
@@ -48,31 +58,42 @@ fn take(record: &mut Record) {
         }
         return;
     }
-    let is_rfc7239 = match server.forwarded_by {
-        ForwardedFields::Any => !fields.has(Name::XForwardedFor) && fields.has(Name::Forwarded),
-        ForwardedFields::XForwarded => false,
-        ForwardedFields::Rfc7239 => true,
-    };
-    let is_trusted = |address| is_trusted(gateway, Some(address));
-    let client = if is_rfc7239 {
-        remove(fields, &X_FORWARDED);
-        let values: Vec<&[u8]> = fields.all(Name::Forwarded).collect();
-        forwarded::client(&values, is_trusted)
-    } else {
-        remove(fields, &[Name::Forwarded]);
-        let values = XForwarded {
-            addresses: fields.all(Name::XForwardedFor).collect(),
-            protos: fields.all(Name::XForwardedProto).collect(),
-            hosts: fields.all(Name::XForwardedHost).collect(),
-        };
-        values.client(is_trusted)
-    };
+    let is_rfc7239 = is_rfc7239(gateway, fields);
+    let client = said(gateway, fields, is_rfc7239);
+    match is_rfc7239 {
+        true => remove(fields, &X_FORWARDED),
+        false => remove(fields, &[Name::Forwarded]),
+    }
     if let Some(host) = &client.host {
         fields.set(b"host", host);
     }
     if client != Client::default() {
         record.endpoints = Rc::new(endpoints(&record.endpoints, &client));
     }
+}
+
+/// Whether `Forwarded` counts, and not `X-Forwarded-*`.
+fn is_rfc7239(gateway: &Gateway, fields: &Fields) -> bool {
+    match gateway.config.server.forwarded_by {
+        ForwardedFields::Any => !fields.has(Name::XForwardedFor) && fields.has(Name::Forwarded),
+        ForwardedFields::XForwarded => false,
+        ForwardedFields::Rfc7239 => true,
+    }
+}
+
+/// What the fields say.
+fn said(gateway: &Gateway, fields: &Fields, is_rfc7239: bool) -> Client {
+    let is_trusted = |address| is_trusted(gateway, Some(address));
+    if is_rfc7239 {
+        let values: Vec<&[u8]> = fields.all(Name::Forwarded).collect();
+        return forwarded::client(&values, is_trusted);
+    }
+    let values = XForwarded {
+        addresses: fields.all(Name::XForwardedFor).collect(),
+        protos: fields.all(Name::XForwardedProto).collect(),
+        hosts: fields.all(Name::XForwardedHost).collect(),
+    };
+    values.client(is_trusted)
 }
 
 fn remove(fields: &mut Fields, names: &[Name]) {

@@ -53,7 +53,7 @@ use crate::{
     multiplex::{
         Limits, Memory,
         head::{AnswerHead, Refused, Whole},
-        limits::Kind,
+        limits::{Kind, TOO_MANY_RESETS},
         memory::{ALWAYS, Share},
         slots::Turn,
     },
@@ -260,8 +260,16 @@ impl<X: Front> Connection<X> {
 
     /// A request has come.
     fn begin(&mut self, Arrived { id, head }: Arrived, now: u64) {
+        let is_reset = self.protocol.is_reset(id);
+        let mut client = 0;
+        if (is_reset || !self.protocol.clients.is_empty())
+            && let Ok((head, _)) = &head
+        {
+            client = self.front.client_of(head);
+        }
         // Its client may have reset it already: then it is not begun.
-        if self.protocol.is_reset(id) {
+        if is_reset {
+            self.protocol.count_reset(client);
             return self.protocol.remove(id);
         }
         let state = self.front.state();
@@ -274,6 +282,9 @@ impl<X: Front> Connection<X> {
             }
         };
         match head {
+            Ok(_) if self.protocol.clients.is_refused(client, now) => {
+                self.refuse(id, &TOO_MANY_RESETS);
+            }
             Ok(whole) => self.begin_whole(id, whole, started, now),
             Err(refused) => self.refuse(id, &refused),
         }
@@ -321,8 +332,10 @@ impl<X: Front> Connection<X> {
             params: None,
             body,
             started,
-            state: request,
+            state: request.clone(),
         });
+        self.protocol.set_client(id, request.client());
+        drop(request);
         let mut is_last = false;
         let is_open = match (begun, self.streams.slots.get(slot)) {
             (Begun::Steps(steps), Some(stream)) => {
@@ -439,7 +452,7 @@ impl<X: Front> Connection<X> {
                 || (now >= state.idle_deadline() && self.head_deadline() == NEVER)
                 || (self.leaving_since == 0 && state.is_over(is_draining, now));
             if is_done {
-                return Some(Ending::GoAway(NO_ERROR));
+                return Some(Ending::GoAway(self.protocol.goodbye()));
             }
         } else if now >= self.ping_deadline() {
             let received = self.protocol.received_at;

@@ -55,7 +55,7 @@ use crate::{
     multiplex::{
         Limits, Memory,
         head::{Refused, Unfit},
-        limits::{Counter, Kind},
+        limits::{Clients, Counter, Kind, TOO_MANY_RESETS},
         memory::Share,
         slots::Turn,
     },
@@ -74,6 +74,10 @@ pub struct Connection<X: Front> {
     control_out: Out,
     counter: Counter,
     exceeded: Option<Kind>,
+    /// The client has reset too much, and was told so.
+    is_calmed: bool,
+    /// The resets of clients of a proxy.
+    clients: Clients,
     /// Small frames of QUIC that have come.
     small_frames: u64,
     /// The stream that the client opens next.
@@ -112,6 +116,8 @@ impl<X: Front> Connection<X> {
             control_out: Out::default(),
             counter: Counter::new(&limits, now),
             exceeded: None,
+            is_calmed: false,
+            clients: Clients::default(),
             small_frames: 0,
             next: 0,
             leaving_since: 0,
@@ -169,12 +175,13 @@ impl<X: Front> Connection<X> {
                 Ok(has_news) => has_news,
                 Err(ending) => return Some(ending),
             };
-            if let Some(kind) = self.exceeded {
+            if let Some(kind) = self.exceeded.take() {
                 self.front.limit_exceeded(kind.option());
-                return Some(Ending::Told(Wrong {
-                    code: EXCESSIVE_LOAD,
-                    why: "too much that costs nothing",
-                }));
+                if kind == Kind::Reset {
+                    self.calm(now);
+                    continue;
+                }
+                return Some(Ending::Told(TOO_MUCH));
             }
             has_news |= self.send_bodies();
             if let Some(control) = self.control {
@@ -288,7 +295,7 @@ impl<X: Front> Connection<X> {
             reset(proto, id, REQUEST_REJECTED);
             let code = VarInt::from_u64(REQUEST_REJECTED).unwrap_or_default();
             let _ = proto.recv_stream(id).stop(code);
-            return;
+            return self.count(Kind::Small);
         }
         self.front.state().received();
         self.streams.add(Stream::new(id, now));
@@ -354,7 +361,19 @@ impl<X: Front> Connection<X> {
         }
     }
 
+    /// The client has reset too many requests: no more are served, but those that run are.
+    fn calm(&mut self, now: u64) {
+        (self.is_calmed, self.leaving_since) = (true, now);
+        self.refused_from = self.next.min(self.refused_from);
+        self.say_goaway(self.refused_from);
+    }
+
     fn count(&mut self, kind: Kind) {
+        let kind = match kind {
+            // Until what runs is over, it still may reset what it has begun.
+            Kind::Reset if self.is_calmed => Kind::Small,
+            kind => kind,
+        };
         if !self.counter.count(kind, clock::now()) {
             self.exceeded.get_or_insert(kind);
         }
@@ -396,7 +415,11 @@ impl<X: Front> Connection<X> {
             Polled::Waits | Polled::Over => {}
             Polled::Sends => self.streams.slots.sends(slot),
             Polled::Reset => {
-                self.count(Kind::Reset);
+                let stream = self.streams.slots.get(slot);
+                let client = stream.map_or(0, |stream| stream.request.client());
+                if client == 0 || !self.clients.count(client, self.limits.resets, now) {
+                    self.count(Kind::Reset);
+                }
                 self.finish(slot, false);
             }
             Polled::Closed(code) => {
@@ -431,6 +454,10 @@ impl<X: Front> Connection<X> {
             }
             Err(failed) => return self.failed(slot, failed),
         };
+        if !self.clients.is_empty() && self.clients.is_refused(self.front.client_of(&head), now) {
+            self.refuse(slot, &TOO_MANY_RESETS);
+            return Ok(());
+        }
         let Some(stream) = self.streams.slots.get(slot) else {
             return Ok(());
         };
@@ -581,14 +608,17 @@ impl<X: Front> Connection<X> {
             self.refused_from = self.next;
             self.say_goaway(self.next);
         }
-        is_closed
+        is_closed || self.refused_from != u64::MAX
     }
 
     /// Whether one of the connection's times is over.
     fn overdue(&mut self, now: u64) -> Option<Ending> {
-        let bye = Wrong {
-            code: NO_ERROR,
-            why: "",
+        let bye = match self.is_calmed {
+            true => TOO_MUCH,
+            false => Wrong {
+                code: NO_ERROR,
+                why: "",
+            },
         };
         let header = self.front.state().timeouts.header;
         if now >= after(self.streams.oldest_head(), header) {
@@ -674,6 +704,11 @@ fn is_peaceful(reason: &ConnectionError) -> bool {
         _ => false,
     }
 }
+
+const TOO_MUCH: Wrong = Wrong {
+    code: EXCESSIVE_LOAD,
+    why: "too much that costs nothing",
+};
 
 const TOO_LATE: Refused = Refused {
     status: http::StatusCode::REQUEST_TIMEOUT,

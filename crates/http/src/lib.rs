@@ -113,6 +113,11 @@ pub trait Front: Unpin {
     /// The connection's phase and deadlines.
     fn state(&self) -> &ConnState;
 
+    /// Whose request this is, if a proxy that is trusted says it, as [`RequestState::client`]. For heads that are not begun.
+    fn client_of(&self, _head: &Head) -> u64 {
+        0
+    }
+
     /// Whether the gateway accepts nothing new and waits for its connections to end.
     fn is_draining(&self) -> bool {
         false

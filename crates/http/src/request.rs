@@ -59,6 +59,8 @@ pub struct RequestState {
     /// The rest of the body will not be read.
     is_body_left: Cell<bool>,
     client: Cell<Client>,
+    /// Whose request it is, if a proxy has said that; 0: the connection's.
+    said_client: Cell<u64>,
     /// What a web server in front asks for. Most ask for a response.
     role: Cell<Option<Role>>,
 }
@@ -154,6 +156,7 @@ impl Default for RequestState {
             is_body_wanted: Cell::new(false),
             is_body_left: Cell::new(false),
             client: Cell::new(Client::Unwatched),
+            said_client: Cell::new(0),
             role: Cell::default(),
         }
     }
@@ -180,6 +183,11 @@ impl RequestState {
     /// The role in which the application is called (FastCGI 1.0 §6).
     pub fn role(&self) -> Role {
         self.role.get().unwrap_or(Role::Responder)
+    }
+
+    /// A proxy has said whose request it is: a number for the client, not 0.
+    pub fn set_client(&self, client: u64) {
+        self.said_client.set(client);
     }
 
     /// The client is still sending a body that will not be read.
@@ -280,6 +288,11 @@ impl RequestState {
     /// Whether the carrier looks whether the client has left before it polls the steps.
     pub fn is_client_looked_at_first(&self) -> bool {
         self.client.get() == Client::Watched
+    }
+
+    /// Whose request it is, if a proxy has said that; 0: the connection's.
+    pub fn client(&self) -> u64 {
+        self.said_client.get()
     }
 
     /// Whether the carrier watches whether the client leaves.

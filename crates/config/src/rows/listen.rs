@@ -61,8 +61,9 @@ pub(super) const LISTEN: &[Row] = &[
         .called(&["http2_max_concurrent_streams", "H2MaxSessionStreams", "tune_h2_fe_max_concurrent_streams"]).only(&["http"]),
     key(&[Listen], "http2_max_resets", Kind::Count { min: 1, max: 1_000_000 }, Value("200"),
         "Maximum number of streams of one HTTP/2 connection that are reset in 10 s, by the client or by weir. A connection that exceeds it gets \
-         GOAWAY (ENHANCE_YOUR_CALM): it may begin no more requests, and those that run are answered. One that exceeds one of the next three \
-         limits is closed with it.").only(&["http"]),
+         GOAWAY (ENHANCE_YOUR_CALM): it may begin no more requests, and those that run are answered. If a `trusted` proxy says whose the requests \
+         are, each client may reset as many; who exceeds that gets 429 for 10 s, and the connection goes on. A connection that exceeds one of \
+         the next three limits is closed.").only(&["http"]),
     key(&[Listen], "http2_max_pings", Kind::Count { min: 1, max: 1_000_000 }, Value("100"),
         "Maximum number of PING frames on one HTTP/2 connection in 10 s.").only(&["http"]),
     key(&[Listen], "http2_max_settings", Kind::Count { min: 1, max: 1_000_000 }, Value("20"),

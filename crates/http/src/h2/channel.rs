@@ -17,6 +17,8 @@ pub(super) struct Channel {
     pub(super) body: Vec<u8>,
     /// Bytes that are missing of a body whose length is known.
     pub(super) missing: Option<u64>,
+    /// Whose it is, if a proxy has said that; 0: the connection's.
+    pub(super) client: u64,
     /// Memory of its head, bytes.
     pub(super) head: usize,
     /// The client has ended its side.

@@ -65,14 +65,14 @@ impl Protocol {
                 self.explained = self.explained.saturating_add(EXPLAINED_BY_REQUEST);
                 return;
             }
-            RST_STREAM => Kind::Reset,
             SETTINGS if !head.has(ACK) => Kind::Settings,
             PING if !head.has(ACK) => Kind::Ping,
             WINDOW_UPDATE if self.explained > 0 => {
                 self.explained -= 1;
                 return;
             }
-            DATA | SETTINGS | PING => return,
+            // Whose it is, is known later.
+            DATA | SETTINGS | PING | RST_STREAM => return,
             _ => Kind::Small,
         };
         self.count(kind);
@@ -118,6 +118,7 @@ impl Protocol {
         let is_known = id > self.last_served || self.gone.contains(&id);
         if !is_known && code != NO_ERROR {
             self.reset_stream(id, code);
+            self.count(Kind::Reset);
         }
         Ok(())
     }
@@ -207,7 +208,10 @@ impl Protocol {
             Ok(whole) => Ok(Ok(whole)),
         };
         match head {
-            Err(code) => self.reset_stream(id, code),
+            Err(code) => {
+                self.reset_stream(id, code);
+                self.count(Kind::Reset);
+            }
             Ok(head) => {
                 let memory = head.as_ref().map_or(0, |(head, _)| head.fields.capacity());
                 self.begin(id, memory, partial.is_last, missing);
@@ -234,6 +238,7 @@ impl Protocol {
             tolerance: tolerance.into(),
             body: Vec::new(),
             missing,
+            client: 0,
             head: memory,
             is_whole,
             is_over: false,
@@ -281,7 +286,10 @@ impl Protocol {
         };
         match self.find(head.stream) {
             Some(at) => self.fail(at, code),
-            None => self.reset_stream(head.stream, code),
+            None => {
+                self.reset_stream(head.stream, code);
+                self.count(Kind::Reset);
+            }
         }
         Ok(())
     }
@@ -293,8 +301,10 @@ impl Protocol {
         // The client knows that it is closed: what comes now is wrong.
         self.gone.retain(|gone| *gone != head.stream);
         let Some(at) = self.find(head.stream) else {
+            self.count(Kind::Reset);
             return self.on_closed(head.stream, NO_ERROR);
         };
+        self.count_reset_at(at);
         let channel = &mut self.channels[at];
         // What is sent, but not with the client, is left to it.
         if channel.is_open() {

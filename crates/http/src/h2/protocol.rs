@@ -24,7 +24,7 @@ use crate::{
     multiplex::{
         Limits,
         head::{self, AnswerHead, Refused, Whole},
-        limits::{Counter, Kind, SMALL_DATA},
+        limits::{Clients, Counter, Kind, SMALL_DATA},
         memory::ALWAYS,
     },
 };
@@ -82,6 +82,8 @@ pub(super) struct Protocol {
     /// A head that comes in several frames.
     pub(super) partial: Option<Partial>,
     pub(super) counter: Counter,
+    /// The resets of clients of a proxy.
+    pub(super) clients: Clients,
     /// What the client did too often. Then nothing more is read.
     pub(super) exceeded: Option<Kind>,
     /// The client has reset too much, and was told so.
@@ -147,6 +149,7 @@ impl Protocol {
             has_settings: false,
             partial: None,
             counter: Counter::new(&limits, now),
+            clients: Clients::default(),
             exceeded: None,
             is_calmed: false,
             explained: EXPLAINED_AT_FIRST,
@@ -469,6 +472,7 @@ impl Protocol {
         if !channel.is_whole && !channel.is_reset {
             self.drop_body(at);
             self.reset_stream(id, NO_ERROR);
+            self.count_reset_at(at);
         }
     }
 
@@ -493,16 +497,39 @@ impl Protocol {
         self.drop_body(at);
         self.wake(at);
         self.reset_stream(id, code);
+        self.count_reset_at(at);
     }
 
-    /// Sends RST_STREAM. Clients can make weir do so.
+    /// Sends RST_STREAM. Clients can make weir do so, so it is counted.
     pub(super) fn reset_stream(&mut self, id: u32, code: u32) {
         if self.gone.len() >= self.limits.streams.max(self.limits.resets) as usize {
             self.gone.pop_front();
         }
         self.gone.push_back(id);
         put(self.out.bytes(), RST_STREAM, 0, id, &code.to_be_bytes());
-        self.count(Kind::Reset);
+    }
+
+    /// Counts the reset of a stream. Of one that was not begun, the carrier knows whose it is ([`Self::count_reset`]).
+    pub(super) fn count_reset_at(&mut self, at: usize) {
+        let channel = &self.channels[at];
+        if channel.slot != NO_SLOT || channel.is_over {
+            self.count_reset(channel.client);
+        }
+    }
+
+    /// Counts a reset: for its client, if a proxy has said who that is, otherwise for the connection.
+    pub(super) fn count_reset(&mut self, client: u64) {
+        let (most, now) = (self.limits.resets, self.received_at);
+        if client == 0 || !self.clients.count(client, most, now) {
+            self.count(Kind::Reset);
+        }
+    }
+
+    /// Says whose a stream is.
+    pub(super) fn set_client(&mut self, id: u32, client: u64) {
+        if let Some(channel) = self.channel(id) {
+            channel.client = client;
+        }
     }
 
     /// Something has happened on a stream.
@@ -559,6 +586,14 @@ impl Protocol {
     pub(super) fn calm(&mut self) {
         (self.exceeded, self.is_calmed) = (None, true);
         self.say_last(ENHANCE_YOUR_CALM);
+    }
+
+    /// What a client is told at the end if nothing else is wrong.
+    pub(super) fn goodbye(&self) -> u32 {
+        match self.is_calmed {
+            true => ENHANCE_YOUR_CALM,
+            false => NO_ERROR,
+        }
     }
 
     /// Whether the client was told the last request.

@@ -1,6 +1,8 @@
 //! What a client may do on a connection of HTTP/2 or HTTP/3. Frames that cost weir work and the client nearly nothing are counted.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
+
+use super::head::Refused;
 
 /// The limits of a listener's connections.
 #[derive(Debug, Clone, Copy)]
@@ -111,6 +113,66 @@ impl Counter {
     }
 }
 
+/// The streams that clients of a proxy have reset: each may reset as many as on a connection of its own. Who resets more is refused for
+/// [`WINDOW`], and the connection, with the requests of others, goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Clients(HashMap<u64, Resets>);
+
+#[derive(Debug)]
+struct Resets {
+    /// How many are left, in units of 1 / [`WINDOW`] of one, and when that was right.
+    left: u64,
+    at: u64,
+    refused_until: u64,
+}
+
+impl Clients {
+    /// Counts a reset of a client that may have `most`. False: there are too many clients to remember this one.
+    pub(crate) fn count(&mut self, client: u64, most: u32, now: u64) -> bool {
+        if self.0.len() >= MOST_CLIENTS {
+            let is_kept = |one: &Resets| now < one.refused_until.max(one.at + WINDOW);
+            self.0.retain(|_, one| is_kept(one));
+            if self.0.len() >= MOST_CLIENTS && !self.0.contains_key(&client) {
+                return false;
+            }
+        }
+        let whole = u64::from(most) * WINDOW;
+        let resets = self.0.entry(client).or_insert(Resets {
+            left: whole,
+            at: now,
+            refused_until: 0,
+        });
+        let since = now.saturating_sub(resets.at).min(WINDOW);
+        (resets.left, resets.at) = ((resets.left + since * u64::from(most)).min(whole), now);
+        if resets.left < WINDOW {
+            resets.refused_until = now + WINDOW;
+        }
+        resets.left = resets.left.saturating_sub(WINDOW);
+        true
+    }
+
+    /// Whether the client is refused.
+    pub(crate) fn is_refused(&self, client: u64, now: u64) -> bool {
+        let resets = self.0.get(&client);
+        resets.is_some_and(|resets| now < resets.refused_until)
+    }
+
+    /// Whether nobody has reset anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The answer to clients that have reset too much.
+pub(crate) const TOO_MANY_RESETS: Refused = Refused {
+    status: http::StatusCode::TOO_MANY_REQUESTS,
+    reason: "too_many_resets",
+    why: "the client has reset more requests than http2_max_resets",
+};
+
+/// How many clients of a connection are remembered.
+const MOST_CLIENTS: usize = 1024;
+
 /// The time for which frames are counted, µs.
 pub const WINDOW: u64 = 10_000_000;
 
@@ -143,5 +205,29 @@ mod tests {
         allowed(Kind::Reset, 5 + WINDOW / 2, 4);
         allowed(Kind::Reset, 5 + 9 * WINDOW, 10);
         allowed(Kind::Ping, 5 + 9 * WINDOW, 2);
+    }
+
+    #[test]
+    fn a_client_of_a_proxy_is_refused_alone_and_for_a_while() {
+        let mut clients = Clients::default();
+        for _ in 0..10 {
+            assert!(clients.count(7, 10, 5) && clients.count(8, 11, 5));
+        }
+        assert!(!clients.is_refused(7, 5));
+        clients.count(7, 10, 5);
+        clients.count(8, 11, 5);
+        assert!(clients.is_refused(7, 5) && !clients.is_refused(8, 5));
+        assert!(clients.is_refused(7, 4 + WINDOW) && !clients.is_refused(7, 5 + WINDOW));
+        // It has as many again then.
+        let now = 20 + WINDOW;
+        (0..10).for_each(|_| _ = clients.count(7, 10, now));
+        assert!(!clients.is_refused(7, now));
+        // Those who have done nothing for a while are forgotten for others.
+        let mut others = 100..100 + MOST_CLIENTS as u64 - 2;
+        assert!(others.all(|client| clients.count(client, 10, now)));
+        assert!(clients.count(5000, 10, now + 5));
+        assert!(!clients.count(5001, 10, now + 6) || clients.0.len() < MOST_CLIENTS);
+        assert!(clients.count(5001, 10, now + WINDOW));
+        assert!(clients.0.len() < 4, "{}", clients.0.len());
     }
 }

@@ -73,6 +73,7 @@ fn what_costs_a_client_nothing_is_counted() {
     ] {
         let mut protocol = begun();
         protocol.receive(&open, 1).unwrap();
+        protocol.attach(1, 0);
         for _ in 0..most {
             protocol.receive(&bytes, 1).unwrap();
             assert_eq!(protocol.exceeded, None, "{exceeded:?}");
@@ -386,11 +387,11 @@ fn a_client_that_resets_too_much_is_told_so_and_what_runs_goes_on() {
     let mut protocol = begun();
     protocol.receive(&head(1, END_HEADERS, &[]), 1).unwrap();
     for stream in [3, 5, 7, 9] {
-        let both = [
-            head(stream, END_HEADERS, &[]),
-            frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes()),
-        ];
-        protocol.receive(&both.concat(), 1).unwrap();
+        let head = head(stream, END_HEADERS, &[]);
+        protocol.receive(&head, 1).unwrap();
+        protocol.attach(stream, stream);
+        let reset = frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes());
+        protocol.receive(&reset, 1).unwrap();
     }
     assert_eq!(protocol.exceeded, Some(Kind::Reset));
     said(&mut protocol);
@@ -488,4 +489,31 @@ fn time_counts_from_the_begin_of_what_is_not_whole() {
         .receive(&[&data[50..], &request[..20]].concat(), 7)
         .unwrap();
     assert_eq!(protocol.incomplete_since(), 7);
+}
+
+#[test]
+fn resets_count_for_the_client_whom_a_proxy_names() {
+    let mut protocol = begun();
+    for stream in (1..20).step_by(2) {
+        protocol.begin_turn(false);
+        let head = head(stream, END_HEADERS, &[]);
+        protocol.receive(&head, 1).unwrap();
+        // One that was not begun is counted by who reads its head.
+        if stream % 4 == 3 {
+            protocol.attach(stream, stream);
+            protocol.set_client(stream, 7);
+        }
+        let cause = match stream % 8 {
+            3 => frame(WINDOW_UPDATE, 0, stream, &[0; 4]),
+            _ => frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes()),
+        };
+        protocol.receive(&cause, 1).unwrap();
+    }
+    assert_eq!(protocol.exceeded, None);
+    // Five of them: three are allowed.
+    assert!(protocol.clients.is_refused(7, 1) && !protocol.clients.is_refused(8, 1));
+    (0..3).for_each(|_| protocol.count_reset(0));
+    assert_eq!(protocol.exceeded, None);
+    protocol.count_reset(0);
+    assert_eq!(protocol.exceeded, Some(Kind::Reset));
 }
