@@ -391,13 +391,17 @@ impl Session {
     /// # Errors
     /// If it cannot go on at all.
     pub fn resume(&mut self, waker: &Waker) -> Result<bool, Broken> {
-        let State::Signing(step) = &self.state else {
-            return self.look_for_certificate(waker);
-        };
-        match step.take(waker) {
-            Some(signed) => self.signed(signed).map(|()| true),
-            None => Ok(false),
+        if matches!(self.state, State::Waiting(_)) && !self.look_for_certificate(waker)? {
+            return Ok(false);
         }
+        // With the certificate comes a signature, and another one with a second ClientHello: `waker` must know of each.
+        while let State::Signing(step) = &self.state {
+            match step.take(waker) {
+                Some(signed) => self.signed(signed)?,
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
     }
 
     /// How long the handshake may wait for a certificate; `None`: it does not wait for one.
