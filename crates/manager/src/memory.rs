@@ -83,7 +83,11 @@ impl Limits {
             memory: limits.map(|room| room.limit).fold(total, u64::min),
             tasks: tasks.min(),
             processors: processors.min(),
-            oom_kills: memory.iter().filter_map(|group| kills(group)).max().unwrap_or(0),
+            oom_kills: memory
+                .iter()
+                .filter_map(|group| kills(group))
+                .max()
+                .unwrap_or(0),
         }
     }
 }
@@ -194,7 +198,11 @@ pub(crate) fn reckon(
 /// Processes that the kernel has killed for lack of memory in our control groups, if they count that.
 pub fn killed() -> u64 {
     let groups = groups(&read("/proc/self/cgroup"));
-    groups.iter().filter_map(|group| kills(group)).max().unwrap_or(0)
+    groups
+        .iter()
+        .filter_map(|group| kills(group))
+        .max()
+        .unwrap_or(0)
 }
 
 /// A control group's limit and the rest of it, bytes.
