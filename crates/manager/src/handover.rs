@@ -38,7 +38,7 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use weir_config::Address;
 use weir_control::{DrainStatus, OldGeneration};
-use weir_sys::message;
+use weir_sys::{memory, message};
 
 pub(super) use anchor::{Anchor, ToAnchor};
 pub(super) use predecessor::{Predecessor, Said};
@@ -208,14 +208,20 @@ impl From<Finishing> for OldGeneration {
     }
 }
 
-/// Sends a message, with a descriptor if it has one. Does not wait.
+/// Sends a message, with a descriptor if it has one. Does not wait. One that is longer than a packet may be goes in a file in
+/// memory.
 fn send(
     channel: BorrowedFd<'_>,
     message: &impl Serialize,
     attached: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
     let packet = serde_json::to_vec(message)?;
-    message::send(channel, &packet, attached.as_slice(), false)
+    if packet.len() <= MAX_PACKET {
+        return message::send(channel, &packet, attached.as_slice(), false);
+    }
+    let file = memory::file(c"handover", &packet)?;
+    let descriptors: Vec<BorrowedFd<'_>> = [file.as_fd()].into_iter().chain(attached).collect();
+    message::send(channel, IN_FILE, &descriptors, false)
 }
 
 /// The next message, with its descriptor. `Ok(None)`: the other side has ended. Does not wait.
@@ -225,6 +231,12 @@ fn receive<T: DeserializeOwned>(
     let mut packet = vec![0; MAX_PACKET];
     match message::receive(channel.as_fd(), &mut packet, false)? {
         (0, _) => Ok(None),
+        (length, attached) if packet[..length] == *IN_FILE => {
+            let mut attached = attached.into_iter();
+            let file = attached.next().ok_or(io::ErrorKind::InvalidData)?;
+            let packet = memory::read(file.as_fd(), MAX_IN_FILE)?;
+            Ok(Some((serde_json::from_slice(&packet)?, attached.next())))
+        }
         (length, mut attached) => {
             let message = serde_json::from_slice(&packet[..length])?;
             Ok(Some((message, attached.pop())))
@@ -232,8 +244,14 @@ fn receive<T: DeserializeOwned>(
     }
 }
 
-/// Bytes of the longest packet.
+/// Bytes of the longest packet: less than the kernel takes at once (net.core.wmem_default).
 const MAX_PACKET: usize = 160 * 1024;
+
+/// In place of a longer message, which is the first descriptor.
+const IN_FILE: &[u8] = b"in a file";
+
+/// Bytes of the longest message: that of a hundred thousand pools is shorter.
+const MAX_IN_FILE: usize = 64 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -246,6 +264,28 @@ mod tests {
         assert!(matches!(message, ToSuccessor::Start { generations: 7, .. }));
         let older = br#"{"Start":{"declines":false,"generations":1}}"#;
         serde_json::from_slice::<ToSuccessor>(older).unwrap();
+    }
+
+    #[test]
+    fn the_message_of_many_pools_arrives_whole() {
+        let (ours, theirs) = message::pair().unwrap();
+        let file = weir_sys::memory::file(c"test", b"x").unwrap();
+        for count in [1, 3_000, 100_000] {
+            let lists: Vec<String> = (0..count).map(|n| format!("customer-{n:0>60}")).collect();
+            let start = ToSuccessor::Start {
+                declines: false,
+                generations: count,
+                addresses: BTreeMap::new(),
+                lists: lists.clone(),
+            };
+            send(ours.as_fd(), &start, Some(file.as_fd())).unwrap();
+            let (message, attached) = receive::<ToSuccessor>(theirs.as_fd()).unwrap().unwrap();
+            let ToSuccessor::Start { lists: there, .. } = message else {
+                panic!("{message:?}");
+            };
+            assert!(there == lists, "{count}");
+            assert_eq!(memory::read(attached.unwrap().as_fd(), 9).unwrap(), b"x");
+        }
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(crate) struct Successor {
     until: Instant,
     limit: Duration,
     exit: Option<Exit>,
+    /// Why it could not be given something.
+    unsent: Option<String>,
 }
 
 /// How its start has ended.
@@ -78,6 +80,7 @@ impl Successor {
             until: Instant::now() + limit,
             limit,
             exit: None,
+            unsent: None,
         })
     }
 
@@ -114,6 +117,9 @@ impl Successor {
                 ToPredecessor::Failed(cause) => return Some(Outcome::Failed(cause)),
                 ToPredecessor::ReopenLogs | ToPredecessor::StopNow => {}
             }
+        }
+        if let Some(cause) = self.unsent.take() {
+            return Some(Outcome::Failed(cause));
         }
         if let Some(exit) = self.exit {
             // What it said last.
@@ -178,7 +184,15 @@ impl Successor {
                 Ok(()) => drop(self.queue.pop_front()),
                 Err(error) if is_full(&error) => return,
                 // It ends, and its exit says why.
-                Err(_) => return self.queue.clear(),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    return self.queue.clear();
+                }
+                Err(error) => {
+                    self.unsent = Some(format!(
+                        "the new weir cannot be given all it needs: {error}"
+                    ));
+                    return self.queue.clear();
+                }
             }
         }
     }
