@@ -173,7 +173,11 @@ pub(crate) async fn listen(
             serve((socket, peer), place);
         }
     }
-    while let Some((_, (socket, peer))) = acceptor.accept_queued().await {
+    // Those that waited when the drain began. Later ones are the next gateway's, if there is one.
+    for _ in 0..=settings.backlog {
+        let Some((_, (socket, peer))) = acceptor.accept_queued().await else {
+            break;
+        };
         if let Some(place) = admit(peer) {
             serve((socket, peer), place);
         }
@@ -375,11 +379,12 @@ impl Seat {
                 place,
                 before: Some((conn.requests(), conn.idle_since())),
             };
-            if to == conn.home {
+            let kept = match to == conn.home {
+                true => Err(connection),
+                false => gateway.reactors.send(to, connection),
+            };
+            if let Err(connection) = kept {
                 idle::keep(gateway, connection);
-            } else {
-                // All reactors that run have a mailbox, which is never closed.
-                let _ = gateway.reactors.send(to, connection);
             }
         }
     }

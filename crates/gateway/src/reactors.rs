@@ -178,6 +178,18 @@ impl Reactors {
         (taken && to != home && to < self.running()).then_some(to)
     }
 
+    /// Sends a connection of the reactor `home` that has no request to the reactor that it should move to.
+    ///
+    /// # Errors
+    ///
+    /// The connection, if it stays.
+    pub(super) fn pass_on(&self, home: u16, connection: Detached) -> Result<(), Detached> {
+        match self.for_idle(home) {
+            Some(to) => self.send(to, connection),
+            None => Err(connection),
+        }
+    }
+
     /// Sends a connection to the reactor `to`.
     ///
     /// # Errors
@@ -409,6 +421,7 @@ const TRY_AGAIN: u64 = 60_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{census::Census, proxied::Ends};
 
     fn elastic(most: u16) -> Reactors {
         Reactors::new(weir_control::Reactors {
@@ -446,6 +459,35 @@ mod tests {
         assert!(reactors.gives_away(1) && !reactors.gives_away(0));
         assert_eq!(reactors.for_idle(1), Some(0));
         assert!(!reactors.may_sleep(1) && reactors.may_sleep(2));
+    }
+
+    #[test]
+    fn a_connection_that_cannot_leave_or_may_stay_after_all_is_kept() {
+        let census: &'static Census = Box::leak(Box::new(Census::new((9, 0), 2, 1)));
+        let (client, socket) = std::os::unix::net::UnixStream::pair().unwrap();
+        let connection = Detached {
+            listener: 0,
+            socket: socket.into(),
+            tls: None,
+            ends: Ends::new(None, None),
+            place: census.enter(None).unwrap(),
+            before: Some((1, 0)),
+        };
+        let reactors = elastic(2);
+        // The other one has not started.
+        let connection = reactors.pass_on(1, connection).unwrap_err();
+        let (sender, mut mailbox) = mpsc::unbounded_channel();
+        reactors.has_started(0, sender);
+        // This one was let go, and runs again when its idle connections were to leave.
+        reactors.running.store(2, Relaxed);
+        let connection = reactors.pass_on(1, connection).unwrap_err();
+        reactors.running.store(1, Relaxed);
+        reactors.pass_on(1, connection).unwrap();
+        let arrived = mailbox.try_recv().unwrap();
+        assert!(!weir_sys::socket::peer_closed(std::os::fd::AsFd::as_fd(
+            &client
+        )));
+        drop(arrived);
     }
 
     #[test]

@@ -154,9 +154,9 @@ fn wake_all(is_meant: impl FnMut(&&Rc<Conn>) -> bool) {
 /// Moves idle connections of this reactor, which is leaving, to others: at most [`MOST_LEAVING`] at once.
 fn give_away(gateway: &Gateway, home: u16) {
     for connection in idle::take_some(MOST_LEAVING) {
-        if let Some(to) = gateway.reactors.for_idle(home) {
-            // All reactors that run have a mailbox, which is never closed.
-            let _ = gateway.reactors.send(to, connection);
+        // The reactor may have been told to go on meanwhile.
+        if let Err(connection) = gateway.reactors.pass_on(home, connection) {
+            idle::keep(gateway, connection);
         }
     }
     let mut left = MOST_LEAVING;
