@@ -3,12 +3,14 @@
 
 mod busy;
 mod chroot;
+mod failed_reload;
 mod guard;
 mod listen_fds;
 mod old;
 mod ordinary_user;
 mod php;
 mod process_one;
+mod ready;
 mod residue;
 mod service_manager;
 mod stuck;

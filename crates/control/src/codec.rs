@@ -88,6 +88,7 @@ messages! {
     76 => KeeperSilent,
     77 => ChallengesSet(number),
     78 => WantCertificate(name),
+    79 => AcceptsNothing,
 }
 
 messages! {

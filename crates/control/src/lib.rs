@@ -492,6 +492,8 @@ pub enum ToManager {
         /// What it does.
         work: WorkerTotals,
     },
+    /// It has stopped accepting, because another gateway follows: no new client reaches it.
+    AcceptsNothing,
     /// Nothing runs any more.
     Drained,
 }

@@ -303,6 +303,7 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
         holding().prop_map(ToManager::DrainStatus),
         addresses().prop_map(|(name, addresses)| ToManager::Addresses { name, addresses }),
         Just(ToManager::Drained),
+        Just(ToManager::AcceptsNothing),
         Just(ToManager::KeeperSilent),
         any::<u32>().prop_map(ToManager::ChallengesSet),
         ".*".prop_map(ToManager::WantCertificate),

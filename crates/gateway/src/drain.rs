@@ -31,8 +31,12 @@ pub(super) fn drain(gateway: &'static Gateway, last: bool) {
     }
     let watch = move || {
         let window = || usize::from(last && !gateway.window_closed.is_set());
-        let mut told = None;
+        let (mut told, mut is_closed) = (None, last);
         let mut tell = |calls: bool| {
+            if !is_closed && weir_net::accepting() == 0 {
+                is_closed = true;
+                gateway.manager.tell(ToManager::AcceptsNothing);
+            }
             if told.is_none_or(|told: Instant| told.elapsed() >= TELL_HOLDING) {
                 told = Some(Instant::now());
                 gateway

@@ -44,6 +44,8 @@ pub(super) struct Certificates {
     free: Vec<usize>,
     /// Those of `list` that weir's local authority signs.
     local: Option<LocalCertificates>,
+    /// [`make`](Self::make) was called.
+    are_made: bool,
     /// The certificates in the files of `client_ca`.
     authorities: BTreeMap<PathBuf, Vec<Vec<u8>>>,
     look_at: Instant,
@@ -79,7 +81,8 @@ type Stamp = (u64, u64, u64, i64, i64, i64, i64);
 type Stamps = (Stamp, Stamp);
 
 impl Certificates {
-    /// Gives all certificates to the keeper; those of `before` that have not changed stay. `None`: no listener has TLS.
+    /// Gives all certificates that there are to the keeper; those of `before` that have not changed stay. Makes nothing:
+    /// [`make`](Self::make) follows. `None`: no listener has TLS.
     pub(super) fn prepare(
         config: &Config,
         plan: &Plan,
@@ -106,11 +109,6 @@ impl Certificates {
             let mend = "see the lines before; key_isolation = false in [tls] and certificates of others work without it";
             return Err(vec![Problem::new("tls.key_isolation", cause, mend)]);
         }
-        let unwritable = |cause: String| {
-            let mend = "the user who starts weir must be able to write to this folder, and nobody else; or name another one";
-            vec![Problem::new("tls.certificates", cause, mend)]
-        };
-        let local = LocalCertificates::prepare(config, keeper, now).map_err(unwritable)?;
         let starts = keeper.borrow().starts();
         let before = before.filter(|before| before.is_isolated && before.keeper_starts == starts);
         let list = before.iter().flat_map(|before| &before.list);
@@ -126,7 +124,8 @@ impl Certificates {
                 .collect(),
             demanded: None,
             free: Vec::new(),
-            local,
+            local: None,
+            are_made: false,
             authorities,
             look_at: now,
             changes: Changes::default(),
@@ -142,55 +141,13 @@ impl Certificates {
             }
         }
         certificates.demanded = demanded;
-        let list = &certificates.list;
-        certificates
-            .changes
-            .begin(list.len() as u32, &files_of(list));
-        let ordered = |index: usize| {
-            let Some(certificate) = config.certificates.get(index) else {
-                return true;
-            };
-            let auto = certificate.auto.as_ref();
-            auto.is_some_and(|auto| auto.issuer == Issuer::Acme)
-        };
-        if certificates.demanded.is_some() || (0..certificates.list.len()).any(ordered) {
-            Store::open(&config.tls.certificates).map_err(unwritable)?;
-            if let Some(program) = config.tls.acme.dns_command.first()
-                && let Err(cause) = find_program(program, None)
-            {
-                let mend = "name a program that is here and may be executed, with its whole path";
-                problems.push(Problem::new("tls.acme.dns_command", cause, mend));
-            }
-        }
-        let missing: Vec<usize> = (0..certificates.list.len())
-            .filter(|index| certificates.list[*index].held.is_none())
-            // One that the authority has not signed yet is used when it is there.
-            .filter(|index| {
-                let comes_later = ordered(*index) || certificates.is_late(*index);
-                !comes_later || certificates.list[*index].chain.exists()
-            })
-            .collect();
-        match certificates.load_or_make(&missing) {
-            Ok(results) => {
-                for (index, result) in missing.into_iter().zip(results) {
-                    if let Err(refused) = result {
-                        if ordered(index) {
-                            certificates.list[index].order_again(&refused);
-                            continue;
-                        }
-                        if certificates.is_late(index) {
-                            log::warn!("{}", certificates.list[index].said(&refused));
-                            continue;
-                        }
-                        problems.push(certificates.list[index].problem(&refused));
-                    }
-                }
-            }
-            Err(cause) => problems.push(Problem::new(
-                "tls.key_isolation",
-                cause,
-                "see the lines before",
-            )),
+        problems.extend(certificates.load_what_is_there(config));
+        if let Some(program) = config.tls.acme.dns_command.first()
+            && certificates.are_ordered(config)
+            && let Err(cause) = find_program(program, None)
+        {
+            let mend = "name a program that is here and may be executed, with its whole path";
+            problems.push(Problem::new("tls.acme.dns_command", cause, mend));
         }
         match problems.is_empty() {
             true => Ok(Some(certificates)),
@@ -202,6 +159,83 @@ impl Certificates {
     fn is_late(&self, index: usize) -> bool {
         let local = self.local.as_ref();
         local.is_some_and(|local| local.is_late(&self.list[index].chain))
+    }
+
+    /// Makes certificates of the local authority that are missing, and the folder of certificates. Returns the messages for a
+    /// gateway that was started before.
+    pub(super) fn make(
+        &mut self,
+        config: &Config,
+        now: Instant,
+    ) -> Result<Vec<ToGateway>, Vec<Problem>> {
+        if std::mem::replace(&mut self.are_made, true) {
+            return Ok(Vec::new());
+        }
+        let unwritable = |cause: String| {
+            let mend = "the user who starts weir must be able to write to this folder, and nobody else; or name another one";
+            vec![Problem::new("tls.certificates", cause, mend)]
+        };
+        self.local = LocalCertificates::prepare(config, &self.keeper, now).map_err(unwritable)?;
+        self.changes
+            .begin(self.list.len() as u32, &files_of(&self.list));
+        if self.are_ordered(config) {
+            Store::open(&config.tls.certificates).map_err(unwritable)?;
+        }
+        let is_ordered = |index: usize| config.certificates.get(index).is_none_or(is_ordered);
+        let own: Vec<usize> = (0..self.list.len())
+            .filter(|index| !config.certificates.get(*index).is_some_and(is_given))
+            .filter(|index| !self.list[*index].is_current())
+            // One that the authority has not signed yet is used when it is there.
+            .filter(|index| {
+                let comes_later = is_ordered(*index) || self.is_late(*index);
+                !comes_later || self.list[*index].chain.exists()
+            })
+            .collect();
+        let results = self.load_or_make(&own);
+        let results = results.map_err(|cause| vec![keeper_problem(cause)])?;
+        let mut problems = Vec::new();
+        for (index, result) in own.iter().zip(results) {
+            match result {
+                Ok(()) => {}
+                Err(refused) if is_ordered(*index) => self.list[*index].order_again(&refused),
+                Err(refused) if self.is_late(*index) => {
+                    log::warn!("{}", self.list[*index].said(&refused));
+                }
+                Err(refused) => problems.push(self.list[*index].problem(&refused)),
+            }
+        }
+        match problems.is_empty() {
+            true if own.is_empty() => Ok(Vec::new()),
+            true => {
+                (self.given(&own, BTreeMap::new())).map_err(|cause| vec![keeper_problem(cause)])
+            }
+            false => Err(problems),
+        }
+    }
+
+    /// Whether certificates are ordered from an authority.
+    fn are_ordered(&self, config: &Config) -> bool {
+        self.demanded.is_some() || config.certificates.iter().any(is_ordered)
+    }
+
+    /// Loads those that there are; returns what is wrong with those that weir does not make.
+    fn load_what_is_there(&mut self, config: &Config) -> Vec<Problem> {
+        let given = |index: &usize| config.certificates.get(*index).is_some_and(is_given);
+        let there: Vec<usize> = (0..self.list.len())
+            .filter(|index| self.list[*index].held.is_none())
+            .filter(|index| given(index) || self.list[*index].chain.exists())
+            .collect();
+        match self.load(&there) {
+            Ok(results) => {
+                let results = there.into_iter().zip(results);
+                let refused = results.filter_map(|(index, result)| Some((index, result.err()?)));
+                let refused = refused.filter(|(index, _)| given(index));
+                refused
+                    .map(|(index, refused)| self.list[index].problem(&refused))
+                    .collect()
+            }
+            Err(cause) => vec![keeper_problem(cause)],
+        }
     }
 
     /// As [`Self::load`]; a certificate of the local authority that cannot be used is made again.
@@ -551,6 +585,11 @@ impl Installed {
         }
     }
 
+    /// Whether it is as its files are.
+    fn is_current(&self) -> bool {
+        self.files.is_some() && self.files == self.stamps()
+    }
+
     fn install(&mut self, files: Option<Stamps>, held: Option<Held>) {
         self.files = files;
         self.bad = None;
@@ -694,6 +733,21 @@ fn stamp(path: &Path) -> Option<Stamp> {
 }
 
 /// The authorities of the sites' clients.
+fn keeper_problem(cause: String) -> Problem {
+    Problem::new("tls.key_isolation", cause, "see the lines before")
+}
+
+/// Whether weir does not make it.
+fn is_given(certificate: &Certificate) -> bool {
+    certificate.auto.is_none()
+}
+
+/// Whether it is ordered from an authority.
+fn is_ordered(certificate: &Certificate) -> bool {
+    let auto = certificate.auto.as_ref();
+    auto.is_some_and(|auto| auto.issuer == Issuer::Acme)
+}
+
 fn authorities(config: &Config, problems: &mut Vec<Problem>) -> BTreeMap<PathBuf, Vec<Vec<u8>>> {
     let mut authorities = BTreeMap::new();
     for site in &config.sites {

@@ -14,24 +14,27 @@
 //! when their gateway has ended, not before. In `Stopping` everything is asked to end, and killed after the grace
 //! period.
 
+mod said;
+
 use std::{
     cell::RefCell,
     collections::BTreeMap,
+    path::Path,
     rc::Rc,
     time::{Duration, Instant},
 };
 
-use weir_config::{Address, Protocol};
+use weir_config::Address;
 use weir_control::{
     Action, CallSource, DrainStatus, EgressFiles, ManagerCounts, OldGeneration, ToGateway,
     ToManager, WorkerTotals,
 };
-use weir_observe::error_log::{self, Format};
 use weir_sys::{
     process::{self, Exit},
     socket_owners::Owner,
 };
 
+pub(super) use self::said::{said, say_listeners};
 use super::{
     Failure, Loaded,
     acme::Demanded,
@@ -46,6 +49,7 @@ use super::{
     notify,
     owners::Owners,
     php::{MasterEvent, Masters},
+    pid_file::Claim,
     plan::Plan,
     window::Windows,
     workers::{Before, Pools},
@@ -64,6 +68,8 @@ pub(super) struct Generation {
     egress: Option<EgressFiles>,
     /// `None`: no listener has TLS.
     pub(super) certificates: Option<Certificates>,
+    /// Its pid file, until it is written.
+    pub(super) pid_file: Option<Claim>,
     pub(super) gateway: Gateway,
     pub(super) pools: Pools,
     pub(super) plan: Plan,
@@ -77,6 +83,8 @@ pub(super) struct Generation {
     pub(super) work: WorkerTotals,
     addresses: Rc<Addresses>,
     finishing: Option<Instant>,
+    /// Its gateway has reported that it accepts nothing any more.
+    is_closed: bool,
     /// Whether operators have turned the drain for load balancers on.
     declines: bool,
     /// Limits that operators have set, by pool: maximum of workers and of requests.
@@ -134,6 +142,10 @@ pub(super) struct Shared<'a> {
     pub(super) masters: &'a Masters,
     pub(super) keeper: &'a Rc<RefCell<Keeper>>,
     pub(super) certificates: Option<&'a Certificates>,
+    /// Its PHP is loaded before its gateway starts.
+    pub(super) boots: bool,
+    /// The pid file that there is.
+    pub(super) pid_file: Option<&'a Path>,
 }
 
 impl Generation {
@@ -152,13 +164,13 @@ impl Generation {
             masters,
             keeper,
             certificates,
+            boots,
+            pid_file,
         } = shared;
-        let logs = Logs::open(&loaded.config, &plan.groups)
+        let logs = Logs::open(&loaded.config, &plan.log_files)
             .map_err(|problems| loaded.failure(problems))?;
         let mut egress =
             egress::read(&loaded.config).map_err(|problems| loaded.failure(problems))?;
-        let certificates = Certificates::prepare(&loaded.config, &plan, keeper, certificates, now)
-            .map_err(|problems| loaded.failure(problems))?;
         let pools = Pools::new(now, &loaded.config, &plan, before, masters)
             .map_err(|problems| loaded.failure(problems))?;
         let sockets = Sockets::bind(&loaded.config, &plan, sockets)
@@ -171,14 +183,25 @@ impl Generation {
                 is_bound.then(|| (own.path.clone(), own.users.clone()))
             });
         }
-        let window =
-            Windows::open(&loaded, window).map_err(|problem| loaded.failure(vec![problem]))?;
+        let window = Windows::open(&loaded, window, &plan.groups)
+            .map_err(|problem| loaded.failure(vec![problem]))?;
+        let pid_file = Claim::take(&loaded, &plan.groups, pid_file)?;
+        // The keeper may have to be started for them.
+        let mut certificates =
+            Certificates::prepare(&loaded.config, &plan, keeper, certificates, now)
+                .map_err(|problems| loaded.failure(problems))?;
+        if let (false, Some(certificates)) = (boots, &mut certificates) {
+            certificates
+                .make(&loaded.config, now)
+                .map_err(|problems| loaded.failure(problems))?;
+        }
         Ok(Self {
             id,
             sockets,
             window,
             egress,
             certificates,
+            pid_file,
             gateway: Gateway::new(notify::watchdog_period()),
             pools,
             plan,
@@ -192,6 +215,7 @@ impl Generation {
             work: WorkerTotals::default(),
             addresses,
             finishing: None,
+            is_closed: false,
             declines: false,
             limits: BTreeMap::new(),
             meter: Meter::default(),
@@ -326,6 +350,18 @@ impl Generation {
                 self.events.push(Event::Failed(cause));
             }
         }
+    }
+
+    /// Makes the certificates of a generation that has booted: until its gateway is ready, it may be given up.
+    pub(super) fn make_certificates(&mut self, now: Instant) -> Result<(), Failure> {
+        let Some(certificates) = &mut self.certificates else {
+            return Ok(());
+        };
+        let made = certificates.make(&self.loaded.config, now);
+        let messages = made.map_err(|problems| self.loaded.failure(problems))?;
+        (messages.into_iter()).for_each(|message| self.gateway.send(message));
+        self.gateway.flush();
+        Ok(())
     }
 
     /// Handles the messages of the gateway; returns the resulting events.
@@ -564,6 +600,7 @@ impl Generation {
                 }
                 ToManager::Measure => self.events.push(Event::Measure),
                 ToManager::Act { id, action } => self.events.push(Event::Act { id, action }),
+                ToManager::AcceptsNothing => self.is_closed = true,
                 ToManager::Drained => {
                     if matches!(self.phase, Phase::Draining { .. }) {
                         self.stop(now, GRACE);
@@ -640,6 +677,12 @@ impl Generation {
         self.sockets = Sockets::default();
     }
 
+    /// Whether no new client reaches it any more, after [`drain`](Self::drain).
+    pub(super) fn accepts_nothing(&self) -> bool {
+        let drains = matches!(self.phase, Phase::Draining { .. });
+        self.is_closed || !drains || !self.gateway.is_running()
+    }
+
     /// Ends gateway and workers, and kills what is left after `grace`. A second call does not extend the grace
     /// period.
     pub(super) fn stop(&mut self, now: Instant, grace: Duration) {
@@ -655,6 +698,20 @@ impl Generation {
         self.sockets = Sockets::default();
     }
 
+    /// What is visible outside is that of this configuration from now on: what was made for it stays.
+    pub(super) fn takes_effect(&self) {
+        self.sockets.set_backlogs();
+        self.plan.log_files.keep();
+    }
+
+    /// Ends a generation that does not take effect, and removes what was made for it.
+    pub(super) fn discard(&mut self, now: Instant) {
+        self.stop_now(now);
+        self.window = Windows::default();
+        (self.certificates, self.pid_file) = (None, None);
+        self.plan.log_files.discard();
+    }
+
     /// As [`stop`](Self::stop), with a short grace period.
     pub(super) fn stop_now(&mut self, now: Instant) {
         self.stop(now, SHORT_GRACE);
@@ -662,7 +719,7 @@ impl Generation {
 
     /// Reopens the logs and tells the gateway. The error names the logs that could not be reopened.
     pub(super) fn reopen_logs(&mut self) -> Result<(), String> {
-        let mut problems = self.logs.reopen(&self.loaded.config, &self.plan.groups);
+        let mut problems = self.logs.reopen(&self.loaded.config, &self.plan.log_files);
         problems.extend(self.pools.reopen_logs());
         let messages = heritage::log_messages(&self.logs).map_err(|error| error.to_string())?;
         messages
@@ -719,64 +776,6 @@ impl Generation {
         self.gateway.flush();
     }
 }
-
-/// Logs where weir can be reached, and for which sites or pool.
-pub(super) fn say_listeners(generation: &Generation) {
-    if error_log::format() == Format::Fpm {
-        return;
-    }
-    let config = &generation.loaded.config;
-    for (index, address) in generation.sockets.addresses().iter().enumerate() {
-        let sites = config.sites.iter().filter(|s| s.listen.contains(&index));
-        let sites: Vec<&str> = sites.map(|site| site.name.as_str()).collect();
-        let listener = config.listeners[index].name.as_str();
-        let whom = match &config.listeners[index].protocol {
-            Protocol::FastCgi(front) => match config.pools.get(front.pool.0) {
-                Some(pool) => format!("FastCGI for pool {}", pool.name),
-                None => "FastCGI".to_owned(),
-            },
-            Protocol::AgentCheck(agent) => match config.pools.get(agent.pool.0) {
-                Some(pool) => format!("reports pool {} to HAProxy", pool.name),
-                None => "reports a pool to HAProxy".to_owned(),
-            },
-            Protocol::Http if sites.is_empty() => "no site".to_owned(),
-            Protocol::Http if sites.len() > MOST_SITES => format!(
-                "{} and {} more sites",
-                sites[..MOST_SITES].join(", "),
-                sites.len() - MOST_SITES
-            ),
-            Protocol::Http => sites.join(", "),
-        };
-        log::info!(listen = listener; "listens on {address}: {whom}");
-    }
-    for address in generation.sockets.egress_addresses() {
-        log::info!("listens on {address}: outgoing calls");
-    }
-}
-
-/// What a gateway waits for, as text: "2 connections, 1 request; POST /up (pool shop) has run for 12.1 s".
-pub(super) fn said(holding: &DrainStatus) -> String {
-    let count = |count: u32, what: &str| match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    };
-    let mut text = format!(
-        "{}, {} at workers",
-        count(holding.connections, "connection"),
-        count(holding.requests, "request")
-    );
-    if holding.calls {
-        text += ", calls of the application";
-    }
-    if !holding.request.is_empty() {
-        let seconds = holding.longest as f64 / 1e3;
-        text += &format!("; {} has run for {seconds:.1} s", holding.request);
-    }
-    text
-}
-
-/// How many sites of a listener are named in the log.
-const MOST_SITES: usize = 20;
 
 /// How many characters of a request are kept in such a report.
 const MAX_REQUEST: usize = 256;

@@ -13,13 +13,14 @@ use weir_control::{Source, ToGateway, path_inside};
 use weir_observe::error_log::{self, Format};
 use weir_sys::{
     file,
-    log_file::{self, Refused},
+    log_file::Refused,
     memory,
     net_stat::{self, Counters},
 };
 
 use super::{
     Loaded,
+    log_files::LogFiles,
     plan::{Plan, Problem},
 };
 
@@ -35,10 +36,10 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    /// Opens the logs of `[log]` and of the pools; files for appending. `groups`: see [`Plan::groups`].
-    pub(super) fn open(config: &Config, groups: &[u32]) -> Result<Self, Vec<Problem>> {
+    /// Opens the logs of `[log]` and of the pools; files for appending.
+    pub(super) fn open(config: &Config, files: &LogFiles) -> Result<Self, Vec<Problem>> {
         let mut logs = Self::default();
-        let problems = logs.reopen(config, groups);
+        let problems = logs.reopen(config, files);
         match problems.is_empty() {
             true => Ok(logs),
             false => Err(problems),
@@ -47,10 +48,10 @@ impl Logs {
 
     /// Reopens each log. One that cannot be opened is reported and keeps its old file, so that a user who can break
     /// the folder of one log does not prevent the rotation of the others.
-    pub(super) fn reopen(&mut self, config: &Config, groups: &[u32]) -> Vec<Problem> {
+    pub(super) fn reopen(&mut self, config: &Config, files: &LogFiles) -> Vec<Problem> {
         let mut problems = Vec::new();
         let mut open = |key: &str, target: &LogTarget, log: &mut Option<OwnedFd>| match open_log(
-            key, target, groups,
+            key, target, files,
         ) {
             Ok(opened) => *log = opened,
             Err(problem) => problems.push(problem),
@@ -195,17 +196,17 @@ fn outside(config: &Config, chroot: &Path) -> Vec<ToGateway> {
 }
 
 /// Opens a log, for appending if it is a file; `None`: it is off. Root does not open a file that
-/// other users have put there: `groups` are the groups of those users ([`Plan::groups`]).
+/// other users have put there.
 pub(super) fn open_log(
     key: &str,
     target: &LogTarget,
-    groups: &[u32],
+    files: &LogFiles,
 ) -> Result<Option<OwnedFd>, Problem> {
     let opened = match target {
         LogTarget::Off => return Ok(None),
         LogTarget::Stdout => io::stdout().as_fd().try_clone_to_owned(),
         LogTarget::Stderr => io::stderr().as_fd().try_clone_to_owned(),
-        LogTarget::File(path) => match log_file::open(path, log_mode(key), groups) {
+        LogTarget::File(path) => match files.open(path, log_mode(key)) {
             Ok(opened) => {
                 if opened.unread {
                     log::warn!(

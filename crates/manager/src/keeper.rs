@@ -123,6 +123,18 @@ impl Keeper {
         }
     }
 
+    /// A configuration that has started it does not take effect. `who`: its user in those that do; `None`: they need none.
+    pub(super) fn give_back(&mut self, who: Option<Option<Identity>>) {
+        match who {
+            None => {
+                self.stop();
+                // Its end is no news.
+                self.running = None;
+            }
+            who => self.who = who,
+        }
+    }
+
     /// How often it was started. If that has changed, it has lost all keys and channels.
     pub(super) fn starts(&self) -> u64 {
         self.starts

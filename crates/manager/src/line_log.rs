@@ -15,7 +15,7 @@ use std::{
 use weir_config::LogTarget;
 use weir_observe::log_sink::{Options, Sink, Target};
 
-use super::{heritage::open_log, plan::Problem};
+use super::{heritage::open_log, log_files::LogFiles, plan::Problem};
 
 /// An open log.
 #[derive(Debug)]
@@ -23,8 +23,7 @@ pub(super) struct LineLog {
     /// Its key in the configuration: `pool.shop.output_log`.
     key: String,
     target: LogTarget,
-    /// See [`super::plan::Plan::groups`].
-    groups: Rc<[u32]>,
+    files: Rc<LogFiles>,
     out: RefCell<Out>,
     /// Whether the error was already reported.
     failing: Cell<bool>,
@@ -50,12 +49,12 @@ impl LineLog {
     pub(super) fn open(
         key: String,
         target: &LogTarget,
-        groups: &Rc<[u32]>,
+        files: &Rc<LogFiles>,
     ) -> Result<Self, Problem> {
         Ok(Self {
-            out: RefCell::new(Out::to(&key, open_log(&key, target, groups)?)),
+            out: RefCell::new(Out::to(&key, open_log(&key, target, files)?)),
             key,
-            groups: groups.clone(),
+            files: files.clone(),
             target: target.clone(),
             failing: Cell::new(false),
         })
@@ -63,7 +62,7 @@ impl LineLog {
 
     /// Reopens it, as after the file was moved away. If that fails, the old file is used.
     pub(super) fn reopen(&self) -> Result<(), Problem> {
-        let opened = open_log(&self.key, &self.target, &self.groups)?;
+        let opened = open_log(&self.key, &self.target, &self.files)?;
         let mut out = self.out.borrow_mut();
         match (&*out, opened) {
             (Out::Behind(sink), Some(fd)) => sink.reopen(fd),
@@ -153,7 +152,12 @@ mod tests {
         let (path, moved) = (folder.path().join("log"), folder.path().join("log.1"));
         fs::write(&path, "before\n").unwrap();
         let target = LogTarget::File(path.clone());
-        let log = LineLog::open("pool.a.output_log".into(), &target, &Rc::default()).unwrap();
+        let log = LineLog::open(
+            "pool.a.output_log".into(),
+            &target,
+            &LogFiles::new(Rc::default()),
+        )
+        .unwrap();
         assert!(log.write(b"one\n"));
         fs::rename(&path, &moved).unwrap();
         assert!(log.write(b"two\n"));
@@ -166,12 +170,27 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_said_so() {
         let target = LogTarget::File("/dev/full".into());
-        let log = LineLog::open("pool.a.output_log".into(), &target, &Rc::default()).unwrap();
+        let log = LineLog::open(
+            "pool.a.output_log".into(),
+            &target,
+            &LogFiles::new(Rc::default()),
+        )
+        .unwrap();
         assert!(!log.write(b"one\n"));
         let target = LogTarget::File("/no/such/folder/log".into());
-        let problem = LineLog::open("pool.a.slowlog".into(), &target, &Rc::default()).unwrap_err();
+        let problem = LineLog::open(
+            "pool.a.slowlog".into(),
+            &target,
+            &LogFiles::new(Rc::default()),
+        )
+        .unwrap_err();
         assert_eq!(problem.key, "pool.a.slowlog");
-        let off = LineLog::open("pool.a.slowlog".into(), &LogTarget::Off, &Rc::default()).unwrap();
+        let off = LineLog::open(
+            "pool.a.slowlog".into(),
+            &LogTarget::Off,
+            &LogFiles::new(Rc::default()),
+        )
+        .unwrap();
         assert!(off.write(b"one\n"));
     }
 }

@@ -5,28 +5,30 @@
 //! net.core.somaxconn is lower than `backlog`. A unix listener has one socket, which these reactors share. A socket
 //! that stays in the configuration stays open, so no connection in its queue is lost.
 
+mod problems;
+
 use std::{
-    fs, io,
-    net::SocketAddr,
+    io,
     os::{
         fd::{AsFd, AsRawFd, OwnedFd, RawFd},
-        unix::{fs::MetadataExt, net::UnixListener},
+        unix::net::UnixListener,
     },
-    path::{Path, PathBuf},
     rc::Rc,
 };
 
 use weir_config::{Address, Config, Window};
 use weir_control::ToGateway;
 use weir_machine::limits;
-use weir_observe::{
-    error_log::{self, Format},
-    events,
+use weir_sys::{
+    file,
+    listener::{self, Before, Rights},
 };
-use weir_sys::listener::{self, Rights, UnixError};
 
+pub use self::problems::{LONGEST_PATH, owner_of_socket, unix_owner};
+use self::problems::{tcp_problem, unix_problem};
 use super::{
     handover::SocketPlace,
+    own_path::{OwnFolder, OwnPath},
     plan::{Plan, Problem},
 };
 
@@ -46,16 +48,24 @@ struct Bound {
     sockets: Vec<Rc<OwnedFd>>,
     /// UDP sockets for QUIC on the same port.
     datagrams: Vec<Rc<OwnedFd>>,
-    /// Identity of the unix socket's path, if we have created it.
-    name: Option<Name>,
+    /// The unix socket's path, if we have created it.
+    name: Option<Rc<OwnPath>>,
     /// The service manager has made them: their path and rights are its own.
     given: bool,
     /// The name that it has given them.
     label: Option<String>,
+    /// What sockets that were there before get when the configuration takes effect.
+    due: Option<Due>,
 }
 
-/// Device and inode of a path.
-pub(super) type Name = (u64, u64);
+/// What changes at sockets that are kept.
+#[derive(Debug, Clone)]
+struct Due {
+    /// `None`: they have no path of ours.
+    rights: Option<Rights>,
+    key: String,
+    backlog: u32,
+}
 
 /// An address to listen on.
 struct Requested<'a> {
@@ -67,12 +77,12 @@ struct Requested<'a> {
     rights: &'a Rights,
     /// The key that configures the address.
     key: String,
-    /// The key that configures its backlog.
-    backlog_key: String,
     /// Number of acceptors; each has its own TCP socket.
     acceptors: u16,
     /// Each has a UDP socket, too.
     has_datagrams: bool,
+    /// It is in the folder that weir makes.
+    is_usual: bool,
 }
 
 impl Sockets {
@@ -88,11 +98,11 @@ impl Sockets {
                 backlog: listener.backlog,
                 rights,
                 key: format!("listen.{}.address", listener.name),
-                backlog_key: format!("listen.{}.backlog", listener.name),
                 acceptors: plan.reactors.acceptors(),
                 has_datagrams: listener.http3,
+                is_usual: false,
             };
-            match Bound::bind(&wanted, before) {
+            match Bound::bind(&wanted, before, &plan.groups) {
                 Ok(entry) => bound.entries.push(entry),
                 Err(problem) => problems.push(problem),
             }
@@ -106,13 +116,13 @@ impl Sockets {
                     backlog: EGRESS_BACKLOG,
                     rights,
                     key: "egress.listen".to_owned(),
-                    backlog_key: "egress.listen".to_owned(),
                     // Any free thread accepts the next caller: there are few callers, and they keep
                     // their connections.
                     acceptors: 1,
                     has_datagrams: false,
+                    is_usual: false,
                 };
-                match Bound::bind(&wanted, before) {
+                match Bound::bind(&wanted, before, &plan.groups) {
                     Ok(entry) => bound.egress.push(entry),
                     Err(problem) => problems.push(problem),
                 }
@@ -120,10 +130,6 @@ impl Sockets {
         }
         if let Some((egress, own)) = config.egress.as_ref().zip(plan.egress_socket.as_ref()) {
             let usual = egress.socket == Window::Usual;
-            if usual && let Some(folder) = own.path.parent() {
-                // If this fails, binding the socket reports the cause.
-                let _ = weir_machine::make_runtime_folder(folder);
-            }
             let wanted = Requested {
                 address: &Address::Unix(own.path.clone()),
                 name: None,
@@ -131,11 +137,11 @@ impl Sockets {
                 backlog: EGRESS_BACKLOG,
                 rights: &own.rights,
                 key: "egress.socket".to_owned(),
-                backlog_key: "egress.socket".to_owned(),
                 acceptors: 1,
                 has_datagrams: false,
+                is_usual: usual,
             };
-            match Bound::bind(&wanted, before) {
+            match Bound::bind(&wanted, before, &plan.groups) {
                 Ok(entry) => bound.egress.push(entry),
                 // The default socket is optional: calls also work over TCP.
                 Err(problem) if usual => log::warn!(
@@ -147,11 +153,49 @@ impl Sockets {
                 Err(problem) => problems.push(problem),
             }
         }
-        if problems.is_empty() {
-            return Ok(bound);
+        match problems.is_empty() {
+            true => Ok(bound),
+            false => Err(problems),
         }
-        bound.remove_names(before);
-        Err(problems)
+    }
+
+    /// Gives unix sockets that were there before the rights of this configuration.
+    ///
+    /// # Errors
+    /// What cannot be changed; then all are as they were.
+    pub(super) fn change_rights(&self) -> Result<Changed, Problem> {
+        let mut changed = Changed(Vec::new());
+        for entry in self.all() {
+            let Some((rights, due, name)) = entry.due_rights() else {
+                continue;
+            };
+            match listener::change_rights(&name.path, name.file, rights) {
+                Ok(before) => changed.0.push(before),
+                Err(error) => {
+                    changed.put_back();
+                    return Err(unix_problem(&due.key, &entry.address, &name.path, error));
+                }
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Gives sockets that were there before the backlogs of this configuration.
+    pub(super) fn set_backlogs(&self) {
+        for entry in self.all() {
+            let Some(due) = &entry.due else { continue };
+            for socket in &entry.sockets {
+                if let Err(error) = listener::set_backlog(socket, due.backlog) {
+                    log::error!("{}: its backlog cannot be set: {error}", due.key);
+                }
+            }
+        }
+    }
+
+    /// Says whether the paths of unix sockets are removed with them, or another weir has them.
+    pub(super) fn set_ours(&self, is_ours: bool) {
+        let paths = self.all().filter_map(|entry| entry.name.as_ref());
+        paths.for_each(|path| path.set_ours(is_ours));
     }
 
     /// The sockets of the weir before this one.
@@ -167,15 +211,23 @@ impl Sockets {
                 Some(entry) if last.as_ref() == Some(&place) => {
                     entry.sockets.push(Rc::new(socket));
                 }
-                _ => entries.push(Bound {
-                    address: place.address.clone().into(),
-                    ipv6only: place.ipv6only,
-                    sockets: vec![Rc::new(socket)],
-                    datagrams: Vec::new(),
-                    name: place.name,
-                    given: place.given,
-                    label: None,
-                }),
+                _ => {
+                    let address = Address::from(place.address.clone());
+                    let name = match (&address, place.name) {
+                        (Address::Unix(path), Some(file)) => Some(OwnPath::of_other(path, file)),
+                        _ => None,
+                    };
+                    entries.push(Bound {
+                        address,
+                        ipv6only: place.ipv6only,
+                        sockets: vec![Rc::new(socket)],
+                        datagrams: Vec::new(),
+                        name,
+                        given: place.given,
+                        label: None,
+                        due: None,
+                    });
+                }
             }
             last = Some(place);
         }
@@ -206,6 +258,7 @@ impl Sockets {
                     name: None,
                     given: true,
                     label: Some(label),
+                    due: None,
                 }),
             }
         }
@@ -261,7 +314,7 @@ impl Sockets {
                 egress,
                 address: entry.address.clone().into(),
                 ipv6only: entry.ipv6only,
-                name: entry.name,
+                name: entry.name.as_ref().map(|name| name.file),
                 given: entry.given,
             }
         };
@@ -345,21 +398,6 @@ impl Sockets {
         self.egress.iter().map(Bound::actual).collect()
     }
 
-    /// Removes the paths of unix sockets that `others` do not use.
-    pub(super) fn remove_names(&self, others: &Self) {
-        for entry in self.all() {
-            let kept = others.find(&entry.address);
-            if let Address::Unix(path) = &entry.address
-                && kept.is_none_or(|kept| kept.name != entry.name)
-                && entry.name.is_some()
-                && name_of(path) == entry.name
-                && let Err(error) = weir_sys::file::remove(path)
-            {
-                log::warn!("cannot remove the socket {}: {error}", path.display());
-            }
-        }
-    }
-
     /// Closes the sockets but keeps their paths.
     pub(super) fn close(&mut self) {
         for entry in self.entries.iter_mut().chain(&mut self.egress) {
@@ -416,17 +454,32 @@ impl Sockets {
     }
 }
 
+/// Sockets whose rights were changed, as they were.
+#[derive(Debug)]
+pub(super) struct Changed(Vec<Before>);
+
+impl Changed {
+    /// Gives them their rights back.
+    pub(super) fn put_back(self) {
+        for before in self.0 {
+            if let Err(error) = before.put_back() {
+                log::error!("a socket cannot get its rights back: {error:?}");
+            }
+        }
+    }
+}
+
 impl Bound {
     /// The sockets of `before` for that address, and new ones for those that are missing.
-    fn bind(wanted: &Requested<'_>, before: &Sockets) -> Result<Self, Problem> {
+    fn bind(wanted: &Requested<'_>, before: &Sockets, groups: &[u32]) -> Result<Self, Problem> {
         let kept = before.for_listener(wanted)?;
         let given = kept.is_some_and(|kept| kept.given);
         let mut sockets = kept.map_or_else(Vec::new, |kept| kept.sockets.clone());
-        let mut name = kept.and_then(|kept| kept.name);
+        let mut name = kept.and_then(|kept| kept.name.clone());
         if let Address::Unix(path) = wanted.address
             && !sockets.is_empty()
             && !given
-            && name_of(path) != name
+            && file::named(path) != name.as_ref().map(|name| name.file)
         {
             // Clients cannot find the old socket any more. Its gateway still serves the connections in its queue.
             log::warn!(
@@ -436,10 +489,7 @@ impl Bound {
             );
             sockets.clear();
         }
-        for socket in &sockets {
-            listener::set_backlog(socket, wanted.backlog)
-                .map_err(|error| other_problem(wanted, &error))?;
-        }
+        let due = (!sockets.is_empty()).then(|| wanted.due(given));
         match wanted.address {
             // All reactors share them.
             _ if given => {}
@@ -467,17 +517,19 @@ impl Bound {
                             false => Err(error),
                         },
                     )
-                    .map_err(|error| tcp_problem(wanted, *address, &error))?;
+                    .map_err(|error| {
+                        tcp_problem((&wanted.key, wanted.address), *address, &error)
+                    })?;
                 sockets.extend(new.into_iter().map(Rc::new));
             }
             Address::Unix(path) if sockets.is_empty() => {
-                let socket = listener::unix(path, wanted.backlog, wanted.rights)
-                    .map_err(|error| unix_problem(wanted, path, error))?;
+                let folder = wanted.is_usual.then(|| OwnFolder::of(path)).flatten();
+                let (socket, file) = listener::unix(path, wanted.backlog, wanted.rights, groups)
+                    .map_err(|error| unix_problem(&wanted.key, wanted.address, path, error))?;
                 sockets.push(Rc::new(socket));
-                name = name_of(path);
+                name = Some(OwnPath::new(path, file, folder));
             }
-            Address::Unix(path) => listener::change_rights(path, wanted.rights)
-                .map_err(|error| unix_problem(wanted, path, error))?,
+            Address::Unix(_) => {}
         }
         let datagrams = match wanted.has_datagrams {
             true => datagrams(wanted, &sockets, kept)?,
@@ -491,7 +543,14 @@ impl Bound {
             name,
             given,
             label: None,
+            due,
         })
+    }
+
+    /// The rights that the kept socket is to have, if it is a unix socket of ours.
+    fn due_rights(&self) -> Option<(&Rights, &Due, &OwnPath)> {
+        let due = self.due.as_ref()?;
+        Some((due.rights.as_ref()?, due, self.name.as_deref()?))
     }
 
     fn actual(&self) -> Address {
@@ -504,6 +563,17 @@ impl Bound {
                 Address::Tcp(actual.and_then(Result::ok).unwrap_or(*address))
             }
             unix => unix.clone(),
+        }
+    }
+}
+
+impl Requested<'_> {
+    fn due(&self, given: bool) -> Due {
+        let is_own_path = !given && matches!(self.address, Address::Unix(_));
+        Due {
+            rights: is_own_path.then(|| self.rights.clone()),
+            key: self.key.clone(),
+            backlog: self.backlog,
         }
     }
 }
@@ -564,183 +634,5 @@ fn bound_address(socket: &OwnedFd) -> Option<Address> {
     Some(Address::Unix(unix.as_pathname()?.to_owned()))
 }
 
-/// Identity of a path; `None`: it does not exist.
-pub(super) fn name_of(path: &Path) -> Option<Name> {
-    let metadata = fs::symlink_metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
-}
-
-fn other_problem(wanted: &Requested<'_>, error: &io::Error) -> Problem {
-    let key = wanted.backlog_key.as_str();
-    Problem::new(key, error.to_string(), "use another length")
-}
-
-fn tcp_problem(wanted: &Requested<'_>, address: SocketAddr, error: &io::Error) -> Problem {
-    if error_log::format() == Format::Fpm {
-        let text = events::cannot_listen(wanted.address, error);
-        return Problem::new(wanted.key.as_str(), text, "");
-    }
-    let (cause, mend) = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            let port = address.port();
-            let cause = match tcp_owner(port) {
-                Some(owner) => format!("the port is already used by {owner}"),
-                None => "the port is already used by another program".into(),
-            };
-            let look = format!("`ss -ltnp 'sport = :{port}'` shows the program");
-            (
-                cause,
-                format!("stop that program, or use another port; {look}"),
-            )
-        }
-        io::ErrorKind::PermissionDenied => (
-            "only root can listen on a port below 1024".to_owned(),
-            "start weir as root, give it CAP_NET_BIND_SERVICE, or use a port of 1024 or higher"
-                .into(),
-        ),
-        io::ErrorKind::AddrNotAvailable => (
-            "this machine does not have this address".to_owned(),
-            "use an address from `ip address`, or 0.0.0.0 for all".into(),
-        ),
-        _ => (error.to_string(), "use another address".into()),
-    };
-    Problem::new(wanted.key.as_str(), format!("{address}: {cause}"), mend)
-}
-
-fn unix_problem(wanted: &Requested<'_>, path: &Path, error: UnixError) -> Problem {
-    if error_log::format() == Format::Fpm {
-        let text = match &error {
-            UnixError::InUse => events::listened_on_by_others(path),
-            UnixError::Owner(error) => events::cannot_give_away(path, error),
-            UnixError::Acl(error) => events::cannot_list(path, error),
-            UnixError::Io(error) => events::cannot_listen(wanted.address, error),
-            UnixError::NotASocket => {
-                events::cannot_listen(wanted.address, &io::Error::from_raw_os_error(EADDRINUSE))
-            }
-            UnixError::TooLong => {
-                events::cannot_listen(wanted.address, &io::Error::from_raw_os_error(ENAMETOOLONG))
-            }
-        };
-        return Problem::new(wanted.key.as_str(), text, "");
-    }
-    let (cause, mend) = match error {
-        UnixError::InUse => {
-            let cause = match unix_owner(path) {
-                Some(owner) => format!("{owner} is already listening there"),
-                None => "another program is already listening there".into(),
-            };
-            (
-                cause,
-                format!(
-                    "stop it, or use another path; `ss -lxp | grep {}` shows the program",
-                    path.display()
-                ),
-            )
-        }
-        UnixError::NotASocket => (
-            "a file that is not a socket exists there".to_owned(),
-            "remove it if it is not needed, or use another path".into(),
-        ),
-        UnixError::TooLong => (
-            format!("a socket's path can have at most {LONGEST_PATH} bytes"),
-            "use a shorter path".into(),
-        ),
-        UnixError::Owner(error) => (
-            format!("owner and group cannot be set: {error}"),
-            "start weir as root, or use a group of its user".into(),
-        ),
-        UnixError::Acl(error) => (
-            format!("its access control list cannot be set: {error}"),
-            "use a file system with access control lists, or use owner, group and mode".into(),
-        ),
-        UnixError::Io(error) => (
-            error.to_string(),
-            format!(
-                "check the permissions of {}",
-                path.parent().unwrap_or(path).display()
-            ),
-        ),
-    };
-    Problem::new(
-        wanted.key.as_str(),
-        format!("unix:{}: {cause}", path.display()),
-        mend,
-    )
-}
-
 /// Backlog of each address of `[egress]`.
 const EGRESS_BACKLOG: u32 = 4096;
-
-/// Error number of Linux.
-const EADDRINUSE: i32 = 98;
-
-/// Error number of Linux.
-const ENAMETOOLONG: i32 = 36;
-
-/// The program that listens on a TCP port, if we may see it: `nginx (process 42)`.
-pub(crate) fn tcp_owner(port: u16) -> Option<String> {
-    let wanted = format!(":{port:04X}");
-    let inode = ["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .find_map(|table| {
-            let table = fs::read_to_string(table).ok()?;
-            table.lines().find_map(|line| {
-                // sl local_address rem_address st … inode (proc_net(5)); state 0A is listening.
-                let fields: Vec<&str> = line.split_whitespace().collect();
-                let listens = fields.get(1)?.ends_with(&wanted) && *fields.get(3)? == "0A";
-                listens.then(|| fields.get(9).map(|inode| (*inode).to_owned()))?
-            })
-        })?;
-    owner_of_socket(&inode)
-}
-
-/// The program that listens on a unix socket.
-pub fn unix_owner(path: &Path) -> Option<String> {
-    let table = fs::read_to_string("/proc/net/unix").ok()?;
-    let path = path.to_str()?;
-    let inode = table.lines().find_map(|line| {
-        // Num RefCount Protocol Flags Type St Inode Path
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        (fields.get(7) == Some(&path)).then(|| fields[6].to_owned())
-    })?;
-    owner_of_socket(&inode)
-}
-
-/// The process that has the socket with this inode open, if we may see it: `nginx (process 42)`.
-pub fn owner_of_socket(inode: &str) -> Option<String> {
-    let wanted = PathBuf::from(format!("socket:[{inode}]"));
-    for process in fs::read_dir("/proc").ok()?.flatten() {
-        let has_it = || {
-            let files = fs::read_dir(process.path().join("fd")).ok()?;
-            let is_it = |file: fs::DirEntry| fs::read_link(file.path()).is_ok_and(|l| l == wanted);
-            files.flatten().any(is_it).then_some(())
-        };
-        let pid = process.file_name();
-        if pid.to_str().is_some_and(|pid| pid.parse::<u32>().is_ok()) && has_it().is_some() {
-            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-            return Some(format!("{} (process {})", name.trim_end(), pid.display()));
-        }
-    }
-    None
-}
-
-/// The longest path of a unix socket, bytes: `sun_path` without its end (unix(7)).
-pub const LONGEST_PATH: usize = 107;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_listens_on_a_port_or_path_is_found() {
-        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let us = format!("(process {})", std::process::id());
-        let owner = tcp_owner(tcp.local_addr().unwrap().port()).unwrap();
-        assert!(owner.ends_with(&us), "{owner}");
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("socket");
-        let _unix = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        let owner = unix_owner(&path).unwrap();
-        assert!(owner.ends_with(&us), "{owner}");
-    }
-}

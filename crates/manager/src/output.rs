@@ -17,7 +17,7 @@ use std::{
 use weir_config::{ErrorFormat, Log, LogTarget, Workers};
 use weir_sys::{file, identity::Identity};
 
-use super::{line_log::LineLog, plan::Problem};
+use super::{line_log::LineLog, log_files::LogFiles, plan::Problem};
 use fpm::{Form, PartialLine};
 use weir_observe::{
     error_log,
@@ -82,9 +82,9 @@ impl OutputLog {
         pool: &str,
         workers: &Workers,
         errors: &Log,
-        groups: &Rc<[u32]>,
+        files: &Rc<LogFiles>,
     ) -> Result<Self, Problem> {
-        let open = |target| LineLog::open(format!("pool.{pool}.output_log"), target, groups);
+        let open = |target| LineLog::open(format!("pool.{pool}.output_log"), target, files);
         let fpm = Form {
             pool: pool.to_owned(),
             decorate: workers.decorate_output,

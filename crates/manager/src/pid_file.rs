@@ -18,6 +18,7 @@ use weir_observe::{
     events,
 };
 use weir_sys::{
+    file::{self, FileId},
     identity,
     log_file::{self, Refused},
 };
@@ -36,26 +37,52 @@ struct Written {
     is_ours: bool,
 }
 
-impl PidFile {
-    /// Writes it. `groups`: see [`super::plan::Plan::groups`].
+/// A file that is opened and locked, and not written yet. If it was created, it is removed again.
+#[derive(Debug)]
+pub(super) struct Claim {
+    written: Option<Written>,
+    created: Option<FileId>,
+}
+
+impl Claim {
+    /// The file of a configuration, unless it is `ours` already. `groups`: see [`super::plan::Plan::groups`].
     ///
     /// # Errors
-    /// If it cannot be written, or belongs to another running weir; then it is not changed.
-    pub(super) fn write(loaded: &Loaded, groups: &[u32]) -> Result<Self, Failure> {
-        let Some(path) = &loaded.config.server.pid_file else {
-            return Ok(Self(None));
-        };
-        let problem = |(cause, mend): (String, &str)| {
-            loaded.failure(vec![Problem::new("server.pid_file", cause, mend)])
-        };
-        let file = write(path, groups).map_err(problem)?;
-        Ok(Self(Some(Written {
-            path: path.clone(),
-            file,
-            is_ours: true,
-        })))
+    /// If it cannot be opened, or belongs to another running weir; then it is not changed.
+    pub(super) fn take(
+        loaded: &Loaded,
+        groups: &[u32],
+        ours: Option<&Path>,
+    ) -> Result<Option<Self>, Failure> {
+        match loaded.config.server.pid_file.as_deref() {
+            Some(path) if Some(path) != ours => open(path, groups)
+                .map(Some)
+                .map_err(|what| failure(loaded, what)),
+            _ => Ok(None),
+        }
     }
 
+    fn write(mut self, loaded: &Loaded) -> Result<PidFile, Failure> {
+        let Some(mut written) = self.written.take() else {
+            return Ok(PidFile(None));
+        };
+        let done = take_over(&written.file).and_then(|()| write_pid(&written.file));
+        done.map_err(|error| failure(loaded, cannot(&written.path, &error)))?;
+        self.created = None;
+        written.is_ours = true;
+        Ok(PidFile(Some(written)))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let (Some(created), Some(written)) = (self.created, &self.written) {
+            let _ = file::remove_same(&written.path, created, false);
+        }
+    }
+}
+
+impl PidFile {
     /// No file.
     pub(super) fn none() -> Self {
         Self(None)
@@ -75,56 +102,64 @@ impl PidFile {
         self.0 = None;
     }
 
-    /// Takes the file of the weir before this one, or writes another one if the configuration wants that.
-    ///
-    /// # Errors
-    /// See [`write`](Self::write).
-    pub(super) fn take_over(
-        given: Option<(PathBuf, OwnedFd)>,
-        loaded: &Loaded,
-        groups: &[u32],
-    ) -> Result<Self, Failure> {
-        let given = given.map(|(path, file)| Written {
+    /// The file of the weir before this one.
+    pub(super) fn given(file: Option<(PathBuf, OwnedFd)>) -> Self {
+        Self(file.map(|(path, file)| Written {
             path,
             file: file.into(),
             is_ours: true,
-        });
+        }))
+    }
+
+    /// Writes the file of a configuration; if it is the same and still there, only if another process id is in it.
+    ///
+    /// # Errors
+    /// If it cannot be written; then the old file stays.
+    pub(super) fn move_to(
+        &mut self,
+        claim: Option<Claim>,
+        loaded: &Loaded,
+        groups: &[u32],
+    ) -> Result<(), Failure> {
         let wanted = loaded.config.server.pid_file.as_deref();
-        if let Some(written) = given
+        if let Some(written) = &self.0
             && Some(written.path.as_path()) == wanted
             && written.is_still_there()
         {
-            let problem = |error: io::Error| {
-                let cause = format!("{} cannot be written: {error}", written.path.display());
-                loaded.failure(vec![Problem::new("server.pid_file", cause, mend(&error))])
-            };
-            write_pid(&written.file).map_err(problem)?;
-            return Ok(Self(Some(written)));
+            let done = write_pid(&written.file);
+            return done.map_err(|error| failure(loaded, cannot(&written.path, &error)));
         }
-        Self::write(loaded, groups)
-    }
-
-    /// Applies the new configuration; writes the file again if it was removed.
-    ///
-    /// # Errors
-    /// See [`write`](Self::write); the old file stays.
-    pub(super) fn move_to(&mut self, loaded: &Loaded, groups: &[u32]) -> Result<(), Failure> {
-        let wanted = loaded.config.server.pid_file.as_deref();
-        let same = match (&self.0, wanted) {
-            (Some(written), Some(path)) => written.path == path && written.is_still_there(),
-            (None, None) => true,
-            _ => false,
+        let claim = match claim {
+            Some(claim) => Some(claim),
+            // It was removed meanwhile.
+            None => Claim::take(loaded, groups, None)?,
         };
-        if !same {
-            *self = Self::write(loaded, groups)?;
-        }
+        *self = claim.map_or(Ok(Self(None)), |claim| claim.write(loaded))?;
         Ok(())
     }
+}
+
+fn failure(loaded: &Loaded, (cause, mend): (String, &str)) -> Failure {
+    loaded.failure(vec![Problem::new("server.pid_file", cause, mend)])
+}
+
+/// That it cannot be written, and the fix.
+fn cannot(path: &Path, error: &io::Error) -> (String, &'static str) {
+    let cause = match error_log::format() {
+        Format::Weir => format!("{} cannot be written: {error}", path.display()),
+        Format::Fpm => events::cannot_write_pid_file(path, error),
+    };
+    (cause, mend(error))
 }
 
 impl Written {
     fn is_still_there(&self) -> bool {
         log_file::is_still(&self.path, self.file.as_fd())
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        let about = self.file.metadata()?;
+        file::remove_same(&self.path, (about.dev(), about.ino()), false)
     }
 }
 
@@ -132,8 +167,7 @@ impl Drop for Written {
     fn drop(&mut self) {
         // If somebody else has replaced it, it must not be removed.
         if self.is_ours
-            && self.is_still_there()
-            && let Err(error) = weir_sys::file::remove(&self.path)
+            && let Err(error) = self.remove()
         {
             log::warn!(
                 "cannot remove the pid file {}: {error}",
@@ -143,25 +177,18 @@ impl Drop for Written {
     }
 }
 
-/// Writes and locks the file; the error has a fix.
-fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
-    let shown = path.display();
-    let failed = |error: io::Error| {
-        let cause = match error_log::format() {
-            Format::Weir => format!("{shown} cannot be written: {error}"),
-            Format::Fpm => events::cannot_write_pid_file(path, &error),
-        };
-        (cause, mend(&error))
-    };
-    let file = match log_file::open_whole(path, MODE, groups) {
-        Ok(file) => File::from(file),
-        Err(Refused::Io(error)) => return Err(failed(error)),
+/// Opens and locks the file; the error has a fix.
+fn open(path: &Path, groups: &[u32]) -> Result<Claim, (String, &'static str)> {
+    let opened = match log_file::open_whole(path, MODE, groups) {
+        Ok(opened) => opened,
+        Err(Refused::Io(error)) => return Err(cannot(path, &error)),
         Err(refused) => {
             let mend =
                 "remove it, or use a file in a folder that only root can write, such as /run/weir";
             return Err((refused.to_string(), mend));
         }
     };
+    let file = File::from(opened.file);
     // A file system without locks shows nothing about other processes.
     if let Ok(false) = log_file::lock(file.as_fd()) {
         let mut text = String::new();
@@ -171,13 +198,21 @@ fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
             Err(_) => "its content is not a process id".into(),
         };
         return Err((
-            format!("{shown} is the pid file of another running weir ({who})"),
+            format!(
+                "{} is the pid file of another running weir ({who})",
+                path.display()
+            ),
             "stop that weir first, or use another file for this one",
         ));
     }
-    take_over(&file).map_err(failed)?;
-    write_pid(&file).map_err(failed)?;
-    Ok(file)
+    Ok(Claim {
+        written: Some(Written {
+            path: path.to_owned(),
+            file,
+            is_ours: false,
+        }),
+        created: opened.created,
+    })
 }
 
 /// Writes our process id. A reader never finds an empty file, or a part of the number: it is one write, and what is left of a
@@ -204,7 +239,7 @@ fn take_over(file: &File) -> io::Result<()> {
     let about = file.metadata()?;
     let (uid, gid) = identity::current();
     if (about.uid(), about.gid()) != (uid, gid) && identity::is_root() {
-        weir_sys::file::give(file.as_fd(), uid, gid)?;
+        file::give(file.as_fd(), uid, gid)?;
     }
     let mode = about.mode() & 0o777;
     if about.uid() == uid || identity::is_root() {

@@ -31,7 +31,7 @@ use weir_sys::{
 };
 
 use self::{egress::OwnSocket, pools::Pools};
-use super::{environment, php::Spec};
+use super::{environment, log_files::LogFiles, php::Spec};
 
 /// A problem that prevents serving a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub(super) struct Plan {
     /// The groups of the gateway's user and of the workers' users. In a folder that one of these groups may write,
     /// root follows no link.
     pub(super) groups: Rc<[u32]>,
+    /// Opens logs.
+    pub(super) log_files: Rc<LogFiles>,
     /// Warnings.
     pub(super) warnings: Vec<String>,
 }
@@ -185,8 +187,10 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
                 .into(),
         );
     }
+    let groups: Rc<[u32]> = groups.into();
     Ok(Plan {
-        groups: groups.into(),
+        log_files: LogFiles::new(groups.clone()),
+        groups,
         jail: Jail {
             own_user,
             identity: gateway,

@@ -25,7 +25,7 @@ use weir_observe::{
 };
 use weir_sys::message;
 
-use super::{line_log::LineLog, plan::Problem};
+use super::{line_log::LineLog, log_files::LogFiles, plan::Problem};
 
 /// Where entries are written.
 #[derive(Debug)]
@@ -50,9 +50,9 @@ impl SlowLog {
     ///
     /// # Errors
     /// The problem, with its fix.
-    pub(super) fn open(pool: &str, php: &Php, groups: &Rc<[u32]>) -> Result<Self, Problem> {
+    pub(super) fn open(pool: &str, php: &Php, files: &Rc<LogFiles>) -> Result<Self, Problem> {
         let key = format!("pool.{pool}.slowlog");
-        let open = |path| LineLog::open(key, &LogTarget::File(path), groups);
+        let open = |path| LineLog::open(key, &LogTarget::File(path), files);
         Ok(Self {
             pool: pool.to_owned(),
             log: php.slowlog.clone().map(open).transpose()?,
@@ -228,7 +228,14 @@ mod tests {
         let target = LogTarget::File(path.clone());
         let log = SlowLog {
             pool: "www".into(),
-            log: Some(LineLog::open("pool.www.slowlog".into(), &target, &Rc::default()).unwrap()),
+            log: Some(
+                LineLog::open(
+                    "pool.www.slowlog".into(),
+                    &target,
+                    &crate::log_files::LogFiles::new(Rc::default()),
+                )
+                .unwrap(),
+            ),
             next: Cell::default(),
         };
         let mut places = Vec::new();

@@ -44,6 +44,7 @@ use super::{
     plan::{self, Plan},
     workers::Before,
 };
+use reload::Handing;
 use upgrade::Roles;
 
 /// Serves until a signal stops it.
@@ -94,6 +95,10 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
         declines = given.declines;
         masters.handed.promise(std::mem::take(&mut given.lists));
     }
+    // PHP-FPM is ready only when PHP is loaded, and does not start without it.
+    let boots = start.fpm_mode.is_some() || predecessor.is_some();
+    let given_pid_file = predecessor.as_mut().map(|p| p.given().pid_file.as_ref());
+    let pid_path = given_pid_file.flatten().map(|(path, _)| path.clone());
     let shared = Shared {
         keeper: &keeper,
         certificates: None,
@@ -105,25 +110,26 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
             ..Before::default()
         },
         masters: &masters,
+        boots,
+        pid_file: pid_path.as_deref(),
     };
     let mut current = Generation::prepare(number, (loaded, plan), shared, now)?;
-    let pid_file = match &predecessor {
-        // It is taken over later.
-        Some(_) => PidFile::none(),
-        None => PidFile::write(&current.loaded, &current.plan.groups)
-            .inspect_err(|_| current.sockets.remove_names(&before))?,
-    };
+    let mut pid_file = PidFile::none();
+    if predecessor.is_none() {
+        let claim = current.pid_file.take();
+        pid_file.move_to(claim, &current.loaded, &current.plan.groups)?;
+    }
     use_error_log(&current);
     warnings.iter().for_each(|warning| log::warn!("{warning}"));
     let names = current.sockets.clone();
     if predecessor.is_none() {
         before.say_unused(&names);
     }
-    if start.fpm_mode.is_some() || predecessor.is_some() {
-        // PHP-FPM is ready only when PHP is loaded, and does not start without it.
+    // Those that are not used are closed.
+    drop(before);
+    if boots {
         current.boot();
     } else if let Err(error) = current.start_gateway(now) {
-        names.remove_names(&before);
         return Err(Failure::internal(format!(
             "the gateway cannot be started: {error}"
         )));
@@ -141,6 +147,7 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
         addresses,
         current,
         next: None,
+        handing: None,
         old: Vec::new(),
         stopping: Stopping::No,
         reload_again: None,
@@ -183,6 +190,8 @@ struct Manager<'a> {
     addresses: Rc<Addresses>,
     current: Generation,
     next: Option<Generation>,
+    /// `current` serves, and the one before it still accepts.
+    handing: Option<Handing>,
     old: Vec<Generation>,
     stopping: Stopping,
     /// A reload that was requested during another one, or while too many older configurations are finishing; with the
@@ -270,6 +279,7 @@ impl Manager<'_> {
             self.tend_upgrade(now);
             self.order_certificates(now);
             self.each(|generation, masters| generation.hear(now, masters));
+            self.tend_handing(now);
             self.each(|generation, masters| generation.tick(now, masters));
             self.heed_emergency();
             let before = self.old.len();
@@ -281,11 +291,8 @@ impl Manager<'_> {
             self.reload_again();
             self.end_masters(now);
         }
-        match (&mut self.predecessor, self.is_in_charge) {
-            // They are still the other weir's.
-            (Some(predecessor), false) => self.names.remove_names(&predecessor.given().sockets),
-            _ => self.names.remove_names(&Sockets::default()),
-        }
+        // Their paths go with them.
+        self.names = Sockets::default();
         self.current.pools.flush_logs(LAST_WORDS);
         drop(self.pid_file);
         if let Some(watched) = &self.roles.watched {
@@ -324,6 +331,7 @@ impl Manager<'_> {
         let deadlines = deadlines.chain(self.keeper.borrow().deadline());
         let deadlines = deadlines.chain(self.orders.deadline(now));
         let deadlines = deadlines.chain(self.roles.deadline(now));
+        let deadlines = deadlines.chain(self.handing.as_ref().map(|handing| handing.until));
         let deadlines = deadlines.chain(self.stopped_at.and(Some(now + LAST_WORDS)));
         let deadline = deadlines.chain(self.notifier.deadline()).min();
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(now));
@@ -462,6 +470,9 @@ impl Manager<'_> {
                     return;
                 }
             };
+            if matches!(signal, Signal::Term | Signal::Quit | Signal::Int) {
+                self.end_handing();
+            }
             let Some(signal) = self.heed_role(signal) else {
                 continue;
             };
@@ -536,8 +547,13 @@ impl Manager<'_> {
     /// The first generation became ready, or failed: then weir ends.
     fn on_current(&mut self, event: Event) {
         match event {
-            Event::Ready if self.is_in_charge => self.serves(),
             Event::Ready => {
+                if let Err(failure) = self.current.make_certificates(Instant::now()) {
+                    return self.fail(failure);
+                }
+                if self.is_in_charge {
+                    return self.serves();
+                }
                 if self.declines {
                     self.current.decline(true);
                 }
@@ -572,6 +588,7 @@ impl Manager<'_> {
 
     /// The first generation serves, and this weir is in charge.
     fn serves(&mut self) {
+        self.current.takes_effect();
         // Checking a configuration needs megabytes, and may not happen again for months.
         weir_sys::memory::give_back();
         events::serving(std::process::id());
@@ -638,6 +655,9 @@ impl Manager<'_> {
             generation: self.current.id,
             id,
         };
+        if let Action::Stop | Action::StopNow = action {
+            self.end_handing();
+        }
         match action {
             Action::Reload if self.stopping == Stopping::No => {
                 self.reload(Reload::Keep, Some(asker));

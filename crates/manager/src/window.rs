@@ -2,7 +2,6 @@
 //! across reloads. Also the token for access over TCP.
 
 use std::{
-    cell::Cell,
     fs, io,
     net::SocketAddr,
     os::fd::OwnedFd,
@@ -14,11 +13,14 @@ use std::{
 use weir_config::Window;
 use weir_control::ToGateway;
 use weir_observe::error_log::{self, Format};
-use weir_sys::listener::{self, Rights, UnixError};
+use weir_sys::{
+    file::{self, FileId},
+    listener::{self, Rights, UnixError},
+};
 
 use super::{
     Loaded, banner,
-    listen::{Name, name_of},
+    own_path::{OwnFolder, OwnPath},
     plan::Problem,
 };
 
@@ -37,30 +39,29 @@ struct BoundTcp {
 }
 
 /// The unix socket of another weir: its path, the path's identity, and the socket.
-pub(super) type TakenUnix = (PathBuf, Option<Name>, OwnedFd);
+pub(super) type TakenUnix = (PathBuf, Option<FileId>, OwnedFd);
 
 /// The unix socket's path, the path's identity, and the socket.
-type UnixPart<'a> = (&'a Path, Option<Name>, &'a OwnedFd);
+type UnixPart<'a> = (&'a Path, Option<FileId>, &'a OwnedFd);
 
-/// The unix socket. Its path is removed when the last copy is dropped.
+/// The unix socket.
 #[derive(Debug, Clone)]
-struct WindowSocket(Rc<Bound>);
-
-#[derive(Debug)]
-struct Bound {
+struct WindowSocket {
     path: PathBuf,
-    socket: OwnedFd,
-    /// Identity of the path, if we have created it.
-    name: Option<Name>,
-    /// The path is removed with the socket; not while another weir has it, too.
-    is_ours: Cell<bool>,
+    socket: Rc<OwnedFd>,
+    /// The path, if we have created it.
+    name: Option<Rc<OwnPath>>,
 }
 
 impl WindowSocket {
     /// Opens the configured socket, or keeps that of `before` if it is the same. If the default one
     /// cannot be opened, for example because another weir of the same user has it, weir runs
     /// without it.
-    fn open(wanted: &Window, before: Option<&Self>) -> Result<Option<Self>, Problem> {
+    fn open(
+        wanted: &Window,
+        before: Option<&Self>,
+        groups: &[u32],
+    ) -> Result<Option<Self>, Problem> {
         let path = match wanted {
             Window::Off => return Ok(None),
             Window::At(path) => path.clone(),
@@ -69,8 +70,8 @@ impl WindowSocket {
                 None => return Ok(None),
             },
         };
-        if let Some(before) = before.filter(|before| before.0.path == path) {
-            if name_of(&path) == before.0.name {
+        if let Some(before) = before.filter(|before| before.path == path) {
+            if file::named(&path) == before.file() {
                 return Ok(Some(before.clone()));
             }
             log::warn!(
@@ -79,17 +80,13 @@ impl WindowSocket {
             );
         }
         let usual = *wanted == Window::Usual;
-        if usual && let Some(folder) = path.parent() {
-            // If this fails, binding the socket reports the cause.
-            let _ = weir_machine::make_runtime_folder(folder);
-        }
-        match listener::unix(&path, BACKLOG, &OWNER_ALONE) {
-            Ok(socket) => Ok(Some(Self(Rc::new(Bound {
-                name: name_of(&path),
+        let folder = usual.then(|| OwnFolder::of(&path)).flatten();
+        match listener::unix(&path, BACKLOG, &OWNER_ALONE, groups) {
+            Ok((socket, file)) => Ok(Some(Self {
+                name: Some(OwnPath::new(&path, file, folder)),
                 path,
-                socket,
-                is_ours: Cell::new(true),
-            })))),
+                socket: Rc::new(socket),
+            })),
             Err(error) if usual => {
                 let shown = path.display();
                 // PHP-FPM has no admin interface, so its format has no message about it.
@@ -120,20 +117,9 @@ impl WindowSocket {
         }
     }
 
-    /// A copy for the gateway.
-    fn socket(&self) -> io::Result<OwnedFd> {
-        self.0.socket.try_clone()
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        if self.is_ours.get()
-            && name_of(&self.path) == self.name
-            && let Err(error) = weir_sys::file::remove(&self.path)
-        {
-            log::warn!("cannot remove the socket {}: {error}", self.path.display());
-        }
+    /// The identity of its path, if we have created it.
+    fn file(&self) -> Option<FileId> {
+        self.name.as_ref().map(|name| name.file)
     }
 }
 
@@ -148,6 +134,7 @@ fn cause(path: &Path, error: &UnixError) -> String {
         }
         UnixError::NotASocket => "a file that is not a socket exists there".into(),
         UnixError::TooLong => "the path is too long for a socket".into(),
+        UnixError::Unsafe(text) => text.clone(),
         UnixError::Owner(error) | UnixError::Acl(error) | UnixError::Io(error) => error.to_string(),
     }
 }
@@ -167,11 +154,15 @@ fn mend(error: &UnixError) -> &'static str {
 
 impl Windows {
     /// Opens the configured sockets: those of `before` if they are the same, otherwise new ones.
-    pub(super) fn open(loaded: &Loaded, before: Option<&Self>) -> Result<Self, Problem> {
+    pub(super) fn open(
+        loaded: &Loaded,
+        before: Option<&Self>,
+        groups: &[u32],
+    ) -> Result<Self, Problem> {
         let server = &loaded.config.server;
         let token = server.admin_token_file.as_deref().map(token).transpose()?;
         let before_unix = before.and_then(|before| before.unix.as_ref());
-        let unix = WindowSocket::open(loaded.window(), before_unix)?;
+        let unix = WindowSocket::open(loaded.window(), before_unix, groups)?;
         let tcp = loaded.window_tcp().map(|wanted| {
             let same = before.and_then(|before| before.tcp.as_ref());
             match same.filter(|before| before.wanted == wanted) {
@@ -195,13 +186,10 @@ impl Windows {
 
     /// The sockets of the weir before this one, which still has them.
     pub(super) fn taken_over(unix: Option<TakenUnix>, tcp: Option<(SocketAddr, OwnedFd)>) -> Self {
-        let unix = unix.map(|(path, name, socket)| {
-            WindowSocket(Rc::new(Bound {
-                path,
-                socket,
-                name,
-                is_ours: Cell::new(false),
-            }))
+        let unix = unix.map(|(path, file, socket)| WindowSocket {
+            name: file.map(|file| OwnPath::of_other(&path, file)),
+            path,
+            socket: Rc::new(socket),
         });
         let tcp = tcp.map(|(wanted, socket)| Rc::new(BoundTcp { wanted, socket }));
         Self {
@@ -213,16 +201,16 @@ impl Windows {
 
     /// The sockets, for another weir: the unix one with its path and the path's identity, the TCP one with its address.
     pub(super) fn parts(&self) -> (Option<UnixPart<'_>>, Option<(SocketAddr, &OwnedFd)>) {
-        let unix = self.unix.as_ref().map(|unix| &unix.0);
+        let unix = self.unix.as_ref();
         (
-            unix.map(|unix| (unix.path.as_path(), unix.name, &unix.socket)),
+            unix.map(|unix| (unix.path.as_path(), unix.file(), &*unix.socket)),
             self.tcp.as_ref().map(|tcp| (tcp.wanted, &tcp.socket)),
         )
     }
 
     /// For the banner: how to ask this weir for its status, and the page for browsers. `file`: its configuration.
     pub(super) fn shown(&self, file: Option<&str>) -> String {
-        let unix = self.unix.as_ref().map(|unix| unix.0.path.as_path());
+        let unix = self.unix.as_ref().map(|unix| unix.path.as_path());
         let command = match (unix, file) {
             (Some(path), _) if weir_machine::usual_window().as_deref() == Some(path) => {
                 Some("weir status".to_owned())
@@ -247,8 +235,9 @@ impl Windows {
 
     /// Says whether the unix socket's path is removed with it, or another weir has it.
     pub(super) fn set_ours(&self, is_ours: bool) {
-        if let Some(unix) = &self.unix {
-            unix.0.is_ours.set(is_ours);
+        let name = self.unix.as_ref().and_then(|unix| unix.name.as_ref());
+        if let Some(name) = name {
+            name.set_ours(is_ours);
         }
     }
 
@@ -256,7 +245,7 @@ impl Windows {
     pub(super) fn messages(&self) -> io::Result<Vec<ToGateway>> {
         let mut messages = Vec::new();
         if let Some(unix) = &self.unix {
-            messages.push(ToGateway::Window(unix.socket()?));
+            messages.push(ToGateway::Window(unix.socket.try_clone()?));
         }
         if let Some(tcp) = &self.tcp {
             messages.push(ToGateway::WindowTcp(tcp.socket.try_clone()?));

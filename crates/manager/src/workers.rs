@@ -183,7 +183,7 @@ impl Pools {
             let runs = runs.clone()?;
             let workers = settings.workers()?;
             let mut note = |problem| problems.push(problem);
-            let log = OutputLog::open(&settings.name, workers, &config.log, &plan.groups)
+            let log = OutputLog::open(&settings.name, workers, &config.log, &plan.log_files)
                 .map_err(&mut note);
             let log = Rc::new(log.ok()?);
             let kind = match runs {
@@ -202,7 +202,7 @@ impl Pools {
                             )
                         }),
                     };
-                    let slow = SlowLog::open(&settings.name, settings.php()?, &plan.groups);
+                    let slow = SlowLog::open(&settings.name, settings.php()?, &plan.log_files);
                     let slow = slow.map_err(note);
                     let logs = Logs {
                         output: log.clone(),

@@ -14,7 +14,7 @@ mod tls;
 pub use self::{
     drain::Drain,
     linger::{LINGER, close, linger},
-    listening::{ACCEPT_PAUSE, Accepted, Acceptor, Listening},
+    listening::{ACCEPT_PAUSE, Accepted, Acceptor, Listening, accepting},
     open_file::{Held, OpenFile, Opened},
     send_file::FilePart,
     socket::Socket,

@@ -5,6 +5,7 @@ use std::{
     io,
     net::SocketAddr,
     os::fd::OwnedFd,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
     task::{Context, Poll},
     time::Duration,
 };
@@ -68,6 +69,20 @@ pub struct Acceptor {
     first: usize,
 }
 
+/// Listening sockets of all acceptors.
+static ACCEPTING: AtomicUsize = AtomicUsize::new(0);
+
+/// How many listening sockets this process accepts from.
+pub fn accepting() -> usize {
+    ACCEPTING.load(Relaxed)
+}
+
+impl Drop for Acceptor {
+    fn drop(&mut self) {
+        ACCEPTING.fetch_sub(self.sockets.len(), Relaxed);
+    }
+}
+
 impl Acceptor {
     /// Accepts from one socket.
     ///
@@ -83,6 +98,7 @@ impl Acceptor {
     /// Adds a listening socket, whose `name` is for log lines. Sockets are numbered in this order.
     pub fn add(&mut self, name: String, socket: Listening) {
         self.sockets.push((name, socket));
+        ACCEPTING.fetch_add(1, Relaxed);
     }
 
     /// Waits for a connection on any of the sockets. Also returns the number of its socket. Nothing is lost if the future

@@ -16,7 +16,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{self, Access, Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags},
+    fs::{self, Access, Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat},
     io::{Errno, ReadWriteFlags, retry_on_intr},
 };
 
@@ -422,12 +422,40 @@ pub fn give(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
     Ok(fs::fchown(fd, Some(uid), Some(gid))?)
 }
 
-/// Removes a name that was made for this process only. It is no error if the name does not exist.
+/// Which file it is: device and inode.
+pub type FileId = (u64, u64);
+
+/// The identity of what `path` names, without following a link there; `None`: nothing, or it is not known.
+pub fn named(path: &Path) -> Option<FileId> {
+    fs::lstat(path).ok().map(|stat| id(&stat))
+}
+
+pub(crate) fn id(stat: &Stat) -> FileId {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// Removes a name if it is still that of this file. Whoever owns a folder on the way may let the path lead elsewhere at any
+/// time: the name is removed in the folder in which it was looked up. `if_empty`: not if something was written to it.
 ///
 /// # Errors
-/// As unlink(2).
-pub fn remove(path: &Path) -> io::Result<()> {
-    match fs::unlink(path) {
+/// As open(2), unlink(2).
+pub fn remove_same(path: &Path, file: FileId, if_empty: bool) -> io::Result<()> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(());
+    };
+    let folder = match folder.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => folder,
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let removed = fs::open(folder, flags, Mode::empty()).and_then(|folder| {
+        let found = fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        match id(&found) == file && (!if_empty || found.st_size == 0) {
+            true => fs::unlinkat(&folder, name, AtFlags::empty()),
+            false => Ok(()),
+        }
+    });
+    match removed {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error.into()),
     }

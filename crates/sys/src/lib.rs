@@ -27,4 +27,5 @@ pub mod socket_owners;
 pub mod terminal;
 pub mod timer;
 pub mod version;
+mod walk;
 pub mod watch;

@@ -3,20 +3,21 @@
 use std::{
     io,
     net::SocketAddr,
-    os::{
-        fd::{AsRawFd, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
-    path::Path,
+    os::fd::{AsRawFd, OwnedFd},
+    path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::{self, AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, XattrFlags},
+    fs::{self, AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid, XattrFlags},
     io::Errno,
     net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt},
 };
 
-use crate::{access::ACL_NAME, file::random_name};
+use crate::{
+    access::ACL_NAME,
+    file::{FileId, id, random_name},
+    walk::{Hazard, Place, Refused},
+};
 
 /// Owner and permissions of a unix socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub enum UnixError {
     Owner(io::Error),
     /// The access control list could not be set; `Unsupported` if the file system has none.
     Acl(io::Error),
+    /// Another user decides what the path means. The text says where.
+    Unsafe(String),
     /// Anything else, as bind(2) and listen(2).
     Io(io::Error),
 }
@@ -182,25 +185,34 @@ pub fn set_backlog(socket: &OwnedFd, backlog: u32) -> io::Result<()> {
     Ok(listen(socket, backlog)?)
 }
 
-/// A listening unix socket at `path`, non-blocking, close-on-exec. Nobody can connect before owner, group and mode
-/// are set: the socket is created without permissions, listens, and gets them last.
+/// A listening unix socket at `path`, non-blocking, close-on-exec, and the identity of its name. Nobody but our user can
+/// connect before owner, group and mode are set: the socket is created for us alone, listens, and gets them last.
 ///
 /// A socket without a listener (left by a crash) is replaced. A socket in use, or any other file at that path, is an
 /// error and is not touched.
 ///
+/// Root follows no link that others may have made (`groups`: as for [`crate::log_file::open`]), and sets rights of what it
+/// has proven to be the new socket.
+///
 /// # Errors
 /// See [`UnixError`].
-pub fn unix(path: &Path, backlog: u32, rights: &Rights) -> Result<OwnedFd, UnixError> {
+pub fn unix(
+    path: &Path,
+    backlog: u32,
+    rights: &Rights,
+    groups: &[u32],
+) -> Result<(OwnedFd, FileId), UnixError> {
     let address = match SocketAddrUnix::new(path) {
         Err(Errno::NAMETOOLONG) => return Err(UnixError::TooLong),
         result => result?,
     };
+    let place = Place::find(path, groups)?;
     let socket = unix_socket(true)?;
-    // The new path gets the socket's mode, so the mode is cleared before bind.
-    fs::fchmod(&socket, Mode::empty())?;
+    // The new name gets the socket's mode.
+    fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     match net::bind(&socket, &address) {
         Err(Errno::ADDRINUSE) => {
-            remove_stale(path, &address)?;
+            remove_stale(&place)?;
             match net::bind(&socket, &address) {
                 Err(Errno::ADDRINUSE) => return Err(UnixError::InUse),
                 result => result?,
@@ -208,18 +220,20 @@ pub fn unix(path: &Path, backlog: u32, rights: &Rights) -> Result<OwnedFd, UnixE
         }
         result => result?,
     }
-    set_rights(path, rights)
-        .and_then(|()| {
-            listen(&socket, backlog)?;
-            match rights.has_acl() {
-                true => set_acl(path, rights),
-                false => set_mode(path, rights.mode),
-            }
-        })
-        .inspect_err(|_| {
-            let _ = fs::unlink(path);
-        })?;
-    Ok(socket)
+    listen(&socket, backlog)?;
+    let name = Name::open(&place).and_then(|name| match &place.shared {
+        Some(folder) if !name.is_of(&socket)? => Err(UnixError::Unsafe(format!(
+            "{} was replaced while it was created, by somebody who may write in {}",
+            path.display(),
+            folder.display()
+        ))),
+        _ => Ok(name),
+    })?;
+    let file = name.id();
+    name.set(rights).inspect_err(|_| {
+        let _ = crate::file::remove_same(path, file, false);
+    })?;
+    Ok((socket, file))
 }
 
 /// The process that listens on the unix socket at `path`, or did when listening began; `None`: nobody does, or it is
@@ -231,20 +245,47 @@ pub fn owner(path: &Path) -> Option<u32> {
     u32::try_from(credentials.pid.as_raw_nonzero().get()).ok()
 }
 
-/// Changes owner, group or mode of an existing socket.
+/// Changes owner, group, mode and access control list of the socket at `path`, which must be `file`. Returns what they were.
 ///
 /// # Errors
-/// See [`UnixError`].
-pub fn change_rights(path: &Path, rights: &Rights) -> Result<(), UnixError> {
-    set_rights(path, rights)?;
-    if rights.has_acl() {
-        return set_acl(path, rights);
+/// See [`UnixError`]; then they are as before.
+pub fn change_rights(path: &Path, file: FileId, rights: &Rights) -> Result<Before, UnixError> {
+    // Whoever owns a folder on the way may let the path lead elsewhere: only the identity counts.
+    let name = Name::open(&Place::whole(path))?;
+    if name.id() != file {
+        return Err(UnixError::Io(io::ErrorKind::NotFound.into()));
     }
-    match fs::lremovexattr(path, ACL_NAME) {
-        Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
-        Err(error) => return Err(UnixError::Acl(error.into())),
+    let before = Before {
+        acl: name.acl()?,
+        name,
+    };
+    match before.name.set(rights) {
+        Ok(()) => Ok(before),
+        Err(error) => {
+            before.put_back()?;
+            Err(error)
+        }
     }
-    set_mode(path, rights.mode)
+}
+
+/// The rights of a socket before they were changed.
+#[derive(Debug)]
+pub struct Before {
+    name: Name,
+    acl: Option<Vec<u8>>,
+}
+
+impl Before {
+    /// Gives the socket its rights back.
+    ///
+    /// # Errors
+    /// See [`UnixError`].
+    pub fn put_back(&self) -> Result<(), UnixError> {
+        let was = &self.name.found;
+        (self.name).set_owner(Some(was.st_uid), Some(was.st_gid))?;
+        self.name.set_acl(self.acl.as_deref())?;
+        self.name.set_mode(was.st_mode)
+    }
 }
 
 impl Rights {
@@ -319,6 +360,19 @@ pub fn set_waiting(fd: &OwnedFd, wait: bool) -> io::Result<()> {
     Ok(fs::fcntl_setfl(fd, flags)?)
 }
 
+impl From<Refused> for UnixError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Io(error) => Self::Io(error),
+            Refused::Unsafe {
+                what: Hazard::Symlink,
+                ..
+            } => Self::Unsafe(refused.to_string()),
+            Refused::Unsafe { .. } => Self::NotASocket,
+        }
+    }
+}
+
 impl From<Errno> for UnixError {
     fn from(error: Errno) -> Self {
         Self::Io(error.into())
@@ -351,62 +405,116 @@ fn unix_socket(non_blocking: bool) -> Result<OwnedFd, Errno> {
 }
 
 /// Removes a socket without a listener.
-fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), UnixError> {
-    let before = fs::lstat(path)?;
-    if FileType::from_raw_mode(before.st_mode) != FileType::Socket {
-        return Err(UnixError::NotASocket);
-    }
-    match net::connect(unix_socket(true)?, address) {
+fn remove_stale(place: &Place) -> Result<(), UnixError> {
+    let name = match Name::open(place) {
+        Err(UnixError::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        name => name?,
+    };
+    match net::connect(unix_socket(true)?, &name.address()?) {
         Err(Errno::CONNREFUSED) => {}
-        Err(Errno::NOENT) => return Ok(()),
         // EAGAIN: its queue is full; EPROTOTYPE: another kind of socket; EACCES: not known.
         Ok(()) | Err(_) => return Err(UnixError::InUse),
     }
     // The checked socket must be the removed one, in case another program started meanwhile.
-    let now = fs::lstat(path)?;
-    if (now.st_dev, now.st_ino) != (before.st_dev, before.st_ino) {
+    let now = fs::statat(place.at(), &*place.name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if id(&now) != name.id() {
         return Err(UnixError::InUse);
     }
-    Ok(fs::unlink(path)?)
+    Ok(fs::unlinkat(place.at(), &*place.name, AtFlags::empty())?)
 }
 
-/// Sets owner and group of the socket at `path`, never of a symbolic link's target.
-fn set_rights(path: &Path, rights: &Rights) -> Result<(), UnixError> {
-    if rights.uid.is_none() && rights.gid.is_none() {
-        return Ok(());
-    }
-    fs::chownat(
-        CWD,
-        path,
-        rights.uid.map(Uid::from_raw),
-        rights.gid.map(Gid::from_raw),
-        AtFlags::SYMLINK_NOFOLLOW,
-    )
-    .map_err(|error| UnixError::Owner(error.into()))
+/// An open handle of a socket's name: what is done by it is done to that socket, wherever its path leads meanwhile.
+#[derive(Debug)]
+struct Name {
+    handle: OwnedFd,
+    found: Stat,
 }
 
-/// Sets the mode of the socket at `path`. chmod(2) follows links, so an opened handle that is not a link is used.
-fn set_mode(path: &Path, mode: u32) -> Result<(), UnixError> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let entry = fs::open(path, flags, Mode::empty())?;
-    if FileType::from_raw_mode(fs::fstat(&entry)?.st_mode) != FileType::Socket {
-        return Err(UnixError::NotASocket);
+impl Name {
+    fn open(place: &Place) -> Result<Name, UnixError> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let handle = fs::openat(place.at(), &*place.name, flags, Mode::empty())?;
+        let found = fs::fstat(&handle)?;
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::Socket => Ok(Name { handle, found }),
+            _ => Err(UnixError::NotASocket),
+        }
     }
-    let mode = Mode::from_raw_mode(mode & 0o777);
-    let by_number = format!("/proc/self/fd/{}", entry.as_raw_fd());
-    match fs::chmod(&by_number, mode) {
-        // Without /proc: uses the path, which we have just created.
-        Err(Errno::NOENT) => Ok(fs::chmod(path.as_os_str().as_bytes(), mode)?),
-        result => Ok(result?),
+
+    fn id(&self) -> FileId {
+        id(&self.found)
+    }
+
+    /// The link in /proc leads to the socket itself (proc_pid_fd(5)).
+    fn link(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.handle.as_raw_fd()).into()
+    }
+
+    fn address(&self) -> Result<SocketAddrUnix, Errno> {
+        SocketAddrUnix::new(self.link())
+    }
+
+    /// Whether it is the name of this socket, to which only our user can connect.
+    fn is_of(&self, listening: &OwnedFd) -> Result<bool, UnixError> {
+        let probe = unix_socket(true)?;
+        if net::connect(&probe, &self.address()?).is_err() {
+            return Ok(false);
+        }
+        Ok(net::accept(listening).is_ok())
+    }
+
+    fn set(&self, rights: &Rights) -> Result<(), UnixError> {
+        self.set_owner(rights.uid, rights.gid)?;
+        match rights.has_acl() {
+            // It also sets the mode.
+            true => self.set_acl(Some(&encode_acl(rights))),
+            false => {
+                self.set_acl(None)?;
+                self.set_mode(rights.mode)
+            }
+        }
+    }
+
+    fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> Result<(), UnixError> {
+        if uid.is_none() && gid.is_none() {
+            return Ok(());
+        }
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        fs::chownat(&self.handle, "", uid, gid, AtFlags::EMPTY_PATH)
+            .map_err(|error| UnixError::Owner(error.into()))
+    }
+
+    fn set_mode(&self, mode: u32) -> Result<(), UnixError> {
+        Ok(fs::chmod(self.link(), Mode::from_raw_mode(mode & 0o777))?)
+    }
+
+    /// `None`: there is none.
+    fn acl(&self) -> Result<Option<Vec<u8>>, UnixError> {
+        let mut list = vec![0; LONGEST_ACL];
+        match fs::getxattr(self.link(), ACL_NAME, &mut list[..]) {
+            Ok(length) => {
+                list.truncate(length);
+                Ok(Some(list))
+            }
+            Err(Errno::NODATA | Errno::NOTSUP) => Ok(None),
+            Err(error) => Err(UnixError::Acl(error.into())),
+        }
+    }
+
+    fn set_acl(&self, list: Option<&[u8]>) -> Result<(), UnixError> {
+        let set = match list {
+            Some(list) => fs::setxattr(self.link(), ACL_NAME, list, XattrFlags::empty()),
+            None => match fs::removexattr(self.link(), ACL_NAME) {
+                Err(Errno::NODATA | Errno::NOTSUP) => Ok(()),
+                removed => removed,
+            },
+        };
+        set.map_err(|error| UnixError::Acl(error.into()))
     }
 }
 
-/// Sets the access control list of the socket at `path`, which also sets its mode.
-fn set_acl(path: &Path, rights: &Rights) -> Result<(), UnixError> {
-    let acl = encode_acl(rights);
-    fs::lsetxattr(path, ACL_NAME, &acl, XattrFlags::empty())
-        .map_err(|error| UnixError::Acl(error.into()))
-}
+/// Bytes of the longest value of an extended attribute (xattr(7)).
+const LONGEST_ACL: usize = 64 << 10;
 
 /// Encodes an access control list for the kernel (linux/posix_acl_xattr.h): a version, then tag, permissions and id
 /// of each entry, ordered by tag and id, little-endian. The mask allows everything that a group or named user may do.
@@ -461,7 +569,7 @@ mod tests {
             acl_groups: vec![7],
             ..OURS.clone()
         };
-        let _socket = unix(&path, 8, &rights).unwrap();
+        let (_socket, file) = unix(&path, 8, &rights, &[]).unwrap();
         let mut value = [0; 128];
         let length = fs::lgetxattr(&path, ACL_NAME, &mut value).unwrap();
         let entry =
@@ -477,7 +585,13 @@ mod tests {
             entry(32, 0, [0xff; 4]),
         ];
         assert_eq!(value[..length], expected.concat());
-        change_rights(&path, OURS).unwrap();
+        let before = change_rights(&path, file, OURS).unwrap();
+        let with_list = |value: &mut [u8; 128]| fs::lgetxattr(&path, ACL_NAME, &mut value[..]);
+        assert_eq!(with_list(&mut value), Err(Errno::NODATA));
+        before.put_back().unwrap();
+        assert_eq!(with_list(&mut value), Ok(expected.concat().len()));
+        assert_eq!(value[..length], expected.concat());
+        change_rights(&path, file, OURS).unwrap();
         assert_eq!(
             fs::lgetxattr(&path, ACL_NAME, &mut value),
             Err(Errno::NODATA)
@@ -516,14 +630,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         drop(UnixListener::bind(&path).unwrap());
-        let socket = unix(&path, 8, OURS).unwrap();
+        let (socket, _) = unix(&path, 8, OURS, &[]).unwrap();
         let metadata = std::fs::symlink_metadata(&path).unwrap();
         assert!(metadata.file_type().is_socket());
         assert_eq!(metadata.mode() & 0o7777, 0o620);
         UnixStream::connect(&path).unwrap();
-        assert!(matches!(unix(&path, 8, OURS), Err(UnixError::InUse)));
+        assert!(matches!(unix(&path, 8, OURS, &[]), Err(UnixError::InUse)));
         drop(socket);
-        unix(&path, 8, OURS).unwrap();
+        unix(&path, 8, OURS, &[]).unwrap();
     }
 
     #[test]
@@ -554,12 +668,119 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, "x").unwrap();
-        assert!(matches!(unix(&path, 8, OURS), Err(UnixError::NotASocket)));
+        assert!(matches!(
+            unix(&path, 8, OURS, &[]),
+            Err(UnixError::NotASocket)
+        ));
         let link = dir.path().join("link");
         symlink(&path, &link).unwrap();
-        assert!(matches!(unix(&link, 8, OURS), Err(UnixError::NotASocket)));
+        assert!(matches!(
+            unix(&link, 8, OURS, &[]),
+            Err(UnixError::NotASocket)
+        ));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "x");
+        let (_socket, file) = unix(&dir.path().join("s"), 8, OURS, &[]).unwrap();
+        assert!(change_rights(&link, file, OURS).is_err());
         let long = dir.path().join("x".repeat(120));
-        assert!(matches!(unix(&long, 8, OURS), Err(UnixError::TooLong)));
+        assert!(matches!(unix(&long, 8, OURS, &[]), Err(UnixError::TooLong)));
+    }
+    /// Its folder is one of root's in /run: `None` for other users.
+    fn folder_of_others() -> Option<tempfile::TempDir> {
+        if !weir_test::goes_on_as_root() {
+            return None;
+        }
+        let folder = tempfile::tempdir_in("/run").unwrap();
+        for name in ["of-others", "other", "root"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let nobody = Some(Uid::from_raw(65_534));
+        fs::chown(folder.path().join("of-others"), nobody, None).unwrap();
+        Some(folder)
+    }
+
+    /// What others may tell by a socket.
+    fn rights(path: &Path) -> (u32, u32, u32) {
+        let about = std::fs::symlink_metadata(path).unwrap();
+        (about.uid(), about.gid(), about.mode() & 0o777)
+    }
+
+    #[test]
+    fn whoever_owns_a_folder_on_the_way_cannot_have_the_rights_of_other_sockets_changed() {
+        let Some(folder) = folder_of_others() else {
+            return;
+        };
+        let at = |path: &str| folder.path().join(path);
+        let given = Rights {
+            uid: Some(65_534),
+            gid: Some(65_534),
+            mode: 0o666,
+            ..OURS.clone()
+        };
+        let (_victim, _) = unix(&at("other/s"), 8, OURS, &[]).unwrap();
+        let before = rights(&at("other/s"));
+        // A link in place of the folder.
+        std::fs::create_dir(at("of-others/run")).unwrap();
+        let (_own, file) = unix(&at("of-others/run/s"), 8, &given, &[]).unwrap();
+        assert_eq!(rights(&at("of-others/run/s")), (65_534, 65_534, 0o666));
+        std::fs::rename(at("of-others/run"), at("of-others/away")).unwrap();
+        symlink(at("other"), at("of-others/run")).unwrap();
+        assert!(change_rights(&at("of-others/run/s"), file, &given).is_err());
+        crate::file::remove_same(&at("of-others/run/s"), file, false).unwrap();
+        assert_eq!(rights(&at("other/s")), before);
+        // A stale socket of somebody else is not removed, and none is made, behind such a link.
+        drop(UnixListener::bind(at("other/stale")).unwrap());
+        for name in ["stale", "new", "s"] {
+            let made = unix(&at("of-others/run").join(name), 8, &given, &[]);
+            assert!(
+                matches!(made, Err(UnixError::Unsafe(_))),
+                "{name}: {made:?}"
+            );
+        }
+        assert!(at("other/stale").exists() && !at("other/new").exists());
+        // Root's links are followed.
+        symlink(at("other"), at("root/link")).unwrap();
+        unix(&at("root/link/new"), 8, &given, &[]).unwrap();
+        assert_eq!(rights(&at("other/new")), (65_534, 65_534, 0o666));
+    }
+
+    #[test]
+    fn a_socket_that_is_swapped_while_it_is_made_keeps_its_rights() {
+        let Some(folder) = folder_of_others() else {
+            return;
+        };
+        let run = folder.path().join("of-others");
+        let (_victim, _) = unix(&folder.path().join("other/s"), 8, OURS, &[]).unwrap();
+        let victim = run.join("victim");
+        std::fs::hard_link(folder.path().join("other/s"), &victim).unwrap();
+        let before = rights(&victim);
+        let given = Rights {
+            uid: Some(65_534),
+            mode: 0o666,
+            ..OURS.clone()
+        };
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let relaxed = std::sync::atomic::Ordering::Relaxed;
+        let mut refused = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(relaxed) {
+                    // The victim takes the place of what was made there.
+                    let _ = std::fs::hard_link(&victim, run.join("next"));
+                    if run.join("s").exists() {
+                        let _ = std::fs::rename(run.join("next"), run.join("s"));
+                    }
+                    let _ = std::fs::remove_file(run.join("s"));
+                }
+            });
+            for _ in 0..2_000 {
+                match unix(&run.join("s"), 8, &given, &[]) {
+                    Err(UnixError::Unsafe(_)) => refused += 1,
+                    Ok(_) | Err(UnixError::InUse | UnixError::Io(_)) => {}
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+            done.store(true, relaxed);
+        });
+        assert_eq!(rights(&victim), before, "{refused} swaps were seen");
     }
 }

@@ -361,7 +361,7 @@ mod tests {
             acl_users: Vec::new(),
             acl_groups: Vec::new(),
         };
-        let socket = listener::unix(&path, 2, &rights).unwrap();
+        let (socket, _) = listener::unix(&path, 2, &rights, &[]).unwrap();
         let clients: Vec<UnixStream> = (0..3)
             .map(|_| UnixStream::connect(&path).unwrap())
             .collect();

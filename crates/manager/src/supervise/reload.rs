@@ -1,7 +1,12 @@
 //! Reloads: the next configuration is prepared beside the current one, replaces it, or is given up.
 
-use std::{fs, time::Instant};
+use std::{
+    fs,
+    os::fd::RawFd,
+    time::{Duration, Instant},
+};
 
+use weir_config::Address;
 use weir_observe::events;
 
 use super::{
@@ -41,51 +46,111 @@ impl Manager<'_> {
             | Event::WantCertificate(_)
             | Event::ChallengesSet(_) => {}
             Event::Ready => {
+                if let Err(failure) = self.put_in_force(&mut next) {
+                    return self.give_up(next, failure.message, &askers, now);
+                }
                 self.counts.reloads += 1;
                 self.addresses.keep_only(&next.loaded.config);
                 let names = next.sockets.clone();
-                let sockets = self.current.sockets.descriptors();
+                let inherited = self.current.sockets.descriptors();
                 let mut before = std::mem::replace(&mut self.current, next);
                 if self.declines {
                     self.current.decline(true);
                 }
                 before.drain(now, before.shutdown_timeout(), false);
+                self.handing = Some(Handing {
+                    from: before.id,
+                    until: now + LONGEST_CLOSE,
+                    inherited,
+                    askers,
+                });
                 self.old.push(before);
-                self.names.remove_names(&names);
                 self.names = names;
                 use_error_log(&self.current);
-                if let Err(failure) = self
-                    .pid_file
-                    .move_to(&self.current.loaded, &self.current.plan.groups)
-                {
-                    log::error!("reload: {failure}");
-                }
-                let command = self.start.fpm_mode.map_or(&[][..], |own| own.command);
-                events::reloaded(std::process::id(), command, &sockets);
-                if let Some(fpm_mode) = &self.start.fpm_mode {
-                    let interval = fpm_mode.monitor.get();
-                    self.notifier.monitor(interval, &mut self.current.gateway);
-                }
-                self.notifier.ready();
-                // The message has the file's name: `weir reload -c OTHER` reaches the weir at that
-                // admin address, which reloads its own file.
-                let name = &self.start.name;
-                let text = format!("the new configuration serves: {name}");
-                self.reload_is_over(&askers, true, text);
-                // What takes time comes when the operators have their answer.
-                say_listeners(&self.current);
-                weir_sys::memory::give_back();
             }
-            Event::Failed(cause) => {
-                self.counts.failed_reloads += 1;
-                say_lines("reload failed, nothing was changed", &cause);
-                self.notifier.ready();
-                self.reload_is_over(&askers, false, cause);
-                next.sockets.remove_names(&self.names);
-                next.stop_now(now);
-                self.old.push(next);
-            }
+            Event::Failed(cause) => self.give_up(next, cause, &askers, now),
         }
+    }
+
+    /// Says that the new configuration serves, when no new client reaches the one before any more.
+    pub(super) fn tend_handing(&mut self, now: Instant) {
+        let Some(handing) = &self.handing else {
+            return;
+        };
+        let mut old = self.old.iter();
+        let is_closed = old
+            .find(|generation| generation.id == handing.from)
+            .is_none_or(Generation::accepts_nothing);
+        if !is_closed && now < handing.until {
+            return;
+        }
+        if !is_closed {
+            log::warn!(
+                "the gateway of the configuration before has not stopped accepting within {} s: some new clients may still reach it",
+                LONGEST_CLOSE.as_secs()
+            );
+        }
+        self.say_reloaded();
+    }
+
+    /// The new configuration serves.
+    pub(super) fn say_reloaded(&mut self) {
+        let Some(handing) = self.handing.take() else {
+            return;
+        };
+        let command = self.start.fpm_mode.map_or(&[][..], |own| own.command);
+        events::reloaded(std::process::id(), command, &handing.inherited);
+        if let Some(fpm_mode) = &self.start.fpm_mode {
+            let interval = fpm_mode.monitor.get();
+            self.notifier.monitor(interval, &mut self.current.gateway);
+        }
+        self.notifier.ready();
+        // The message has the file's name: `weir reload -c OTHER` reaches the weir at that
+        // admin address, which reloads its own file.
+        let name = &self.start.name;
+        let text = format!("the new configuration serves: {name}");
+        self.reload_is_over(&handing.askers, true, text);
+        // What takes time comes when the operators have their answer.
+        say_listeners(&self.current);
+        weir_sys::memory::give_back();
+    }
+
+    /// Whether another configuration or weir is about to take over.
+    fn is_changing(&self) -> bool {
+        self.next.is_some() || self.handing.is_some() || self.roles.starting.is_some()
+    }
+
+    /// Changes what is visible outside: the last step before a configuration serves. If a part of it fails, all is as before.
+    fn put_in_force(&mut self, next: &mut Generation) -> Result<(), Failure> {
+        let changed = next.sockets.change_rights();
+        let changed = changed.map_err(|problem| next.loaded.failure(vec![problem]))?;
+        let done = next.make_certificates(Instant::now()).and_then(|()| {
+            let (claim, groups) = (next.pid_file.take(), &next.plan.groups);
+            self.pid_file.move_to(claim, &next.loaded, groups)
+        });
+        if let Err(failure) = done {
+            changed.put_back();
+            return Err(failure);
+        }
+        next.takes_effect();
+        Ok(())
+    }
+
+    /// Removes a configuration that does not replace the current one, and all that was made for it.
+    fn give_up(&mut self, mut next: Generation, cause: String, askers: &[Requester], now: Instant) {
+        next.discard(now);
+        self.old.push(next);
+        self.reload_failed(cause, askers);
+    }
+
+    fn reload_failed(&mut self, cause: String, askers: &[Requester]) {
+        let with_keys = self.generations().find(|g| g.certificates.is_some());
+        let keeper = with_keys.map(|g| g.plan.keeper.clone());
+        self.keeper.borrow_mut().give_back(keeper);
+        self.counts.failed_reloads += 1;
+        say_lines("reload failed, nothing was changed", &cause);
+        self.notifier.ready();
+        self.reload_is_over(askers, false, cause);
     }
 
     pub(super) fn reload_is_over(&mut self, askers: &[Requester], done: bool, text: String) {
@@ -96,8 +161,7 @@ impl Manager<'_> {
     /// Starts a waiting reload, if it can start now.
     pub(super) fn reload_again(&mut self) {
         if self.stopping == Stopping::No
-            && self.next.is_none()
-            && self.roles.starting.is_none()
+            && !self.is_changing()
             && self.has_room()
             && let Some((how, askers)) = self.reload_again.take()
         {
@@ -151,11 +215,11 @@ impl Manager<'_> {
             log::warn!("{text}");
             return self.answer(asker.as_slice(), false, text);
         }
-        let waits = self.next.is_none() && self.roles.starting.is_none() && !self.has_room();
+        let waits = !self.is_changing() && !self.has_room();
         if waits && self.reload_again.is_none() {
             self.say_that_it_waits();
         }
-        if waits || self.next.is_some() || self.roles.starting.is_some() {
+        if waits || self.is_changing() {
             let (again, askers) = self.reload_again.get_or_insert((how, Vec::new()));
             *again = how.max(*again);
             match (asker, askers.len() < MAX_ASKERS) {
@@ -179,8 +243,7 @@ impl Manager<'_> {
     /// Restarts everything if too many workers have crashed.
     pub(super) fn heed_emergency(&mut self) {
         let is_emergency = self.current.pools.take_emergency();
-        let is_free = self.next.is_none() && self.roles.starting.is_none();
-        if is_emergency && self.stopping == Stopping::No && is_free {
+        if is_emergency && self.stopping == Stopping::No && !self.is_changing() {
             self.begin_reload(Reload::Anew);
         }
     }
@@ -191,11 +254,8 @@ impl Manager<'_> {
         match self.prepare_next(how, now) {
             Ok(next) => self.next = Some(next),
             Err(failure) => {
-                self.counts.failed_reloads += 1;
-                say_lines("reload failed, nothing was changed", &failure.message);
-                self.notifier.ready();
                 let askers = std::mem::take(&mut self.askers);
-                self.reload_is_over(&askers, false, failure.message);
+                self.reload_failed(failure.message, &askers);
             }
         }
     }
@@ -214,6 +274,8 @@ impl Manager<'_> {
         let shared = Shared {
             keeper: &self.keeper,
             certificates: self.current.certificates.as_ref(),
+            boots: true,
+            pid_file: self.pid_file.parts().map(|(path, _)| path),
             sockets: &self.names,
             window: Some(&self.current.window),
             addresses: self.addresses.clone(),
@@ -238,12 +300,26 @@ impl Manager<'_> {
             .chain(again.into_iter().flat_map(|(_, askers)| askers));
         self.answer(&askers.collect::<Vec<_>>(), false, "weir is stopping");
         if let Some(mut next) = self.next.take() {
-            next.sockets.remove_names(&self.names);
-            next.stop_now(now);
+            next.discard(now);
             self.old.push(next);
         }
     }
 }
+
+/// A configuration that serves, while the one before stops accepting.
+pub(super) struct Handing {
+    /// The one before.
+    from: u32,
+    /// Then it is said anyway.
+    pub(super) until: Instant,
+    /// The sockets of the one before.
+    inherited: Vec<(Address, RawFd)>,
+    /// Operators who wait for the result.
+    askers: Vec<Requester>,
+}
+
+/// How long a gateway may take to stop accepting.
+pub(super) const LONGEST_CLOSE: Duration = Duration::from_secs(5);
 
 /// Maximum number of operators who wait for a reload.
 const MAX_ASKERS: usize = 64;

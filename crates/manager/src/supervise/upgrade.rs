@@ -8,7 +8,7 @@ use std::{
 
 use weir_sys::signal::Signal;
 
-use super::{LAST_WORDS, Manager, Reload, Requester, Stopping, say_lines};
+use super::{LAST_WORDS, Manager, Reload, Requester, Stopping, reload::LONGEST_CLOSE, say_lines};
 use crate::{
     Failure,
     handover::{
@@ -24,6 +24,8 @@ use crate::{
 pub(super) struct Roles {
     /// The new weir that starts, and those who asked for it.
     pub(super) starting: Option<(Successor, Vec<Requester>)>,
+    /// It serves, and this one still accepts; it is in charge at this time at the latest.
+    closing: Option<Instant>,
     /// Lists of scripts that are written for it.
     listings: Vec<Listing>,
     /// The new weir that is in charge. This one only finishes.
@@ -56,7 +58,10 @@ impl Roles {
     /// When there is something to do.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         let starting = self.starting.as_ref();
-        let starting = starting.map(|(successor, _)| successor.deadline(now));
+        let starting = starting.map(|(successor, _)| match self.closing {
+            Some(until) => until,
+            None => successor.deadline(now),
+        });
         let report = self.in_charge.as_ref().and(self.reported);
         let report = report.map(|reported| reported + REPORT_EVERY);
         starting.into_iter().chain(report).min()
@@ -149,13 +154,22 @@ impl Manager<'_> {
 
     /// Looks after a new weir that starts, or that is in charge.
     pub(super) fn tend_upgrade(&mut self, now: Instant) {
-        if let Some((successor, _)) = &mut self.roles.starting
+        if let Some(until) = self.roles.closing {
+            if until <= now || self.current.accepts_nothing() {
+                self.end_handing();
+            }
+        } else if let Some((successor, _)) = &mut self.roles.starting
             && let Some(outcome) = successor.look(now)
             && let Some((successor, askers)) = self.roles.starting.take()
         {
             Listing::end_all(&mut self.roles.listings, &mut self.masters);
             match outcome {
-                Outcome::Ready => self.hand_over(successor, &askers, now),
+                Outcome::Ready => {
+                    let limit = self.current.shutdown_timeout();
+                    self.current.drain(now, limit, false);
+                    self.roles.starting = Some((successor, askers));
+                    self.roles.closing = Some(now + LONGEST_CLOSE);
+                }
                 Outcome::Failed(cause) => {
                     successor.kill();
                     self.upgrade_failed(&cause, &askers);
@@ -186,6 +200,16 @@ impl Manager<'_> {
         self.reload_is_over(askers, false, cause.to_owned());
     }
 
+    /// Ends the time in which the one before still accepts.
+    pub(super) fn end_handing(&mut self) {
+        self.say_reloaded();
+        if self.roles.closing.take().is_some()
+            && let Some((successor, askers)) = self.roles.starting.take()
+        {
+            self.hand_over(successor, &askers, Instant::now());
+        }
+    }
+
     /// Gives the role of this weir up: the new one serves.
     fn hand_over(&mut self, mut successor: Successor, askers: &[Requester], now: Instant) {
         let (pid, version) = (successor.pid, successor.version().to_owned());
@@ -193,10 +217,9 @@ impl Manager<'_> {
         if let Err(error) = self.stay_if_watched(&mut successor, is_known) {
             log::error!("upgrade: this process ends when its requests are finished: {error}");
         }
-        let limit = self.current.shutdown_timeout();
         self.stopping = Stopping::Gracefully;
-        self.current.drain(now, limit, false);
         // The new one has them now, also the names of unix sockets.
+        self.names.set_ours(false);
         self.names = Default::default();
         self.current.window.set_ours(false);
         self.pid_file.give_up();
@@ -362,11 +385,17 @@ impl Manager<'_> {
         );
         // What this configuration does not use any more is removed.
         given.windows.set_ours(true);
-        given.sockets.remove_names(&self.names);
+        given.sockets.set_ours(true);
+        drop(given.sockets);
+        if let Err(problem) = self.current.sockets.change_rights() {
+            let failure = self.current.loaded.failure(vec![problem]);
+            log::error!("upgrade: {failure}");
+        }
+        self.pid_file = PidFile::given(given.pid_file);
+        let claim = self.current.pid_file.take();
         let (loaded, groups) = (&self.current.loaded, &self.current.plan.groups);
-        match PidFile::take_over(given.pid_file, loaded, groups) {
-            Ok(pid_file) => self.pid_file = pid_file,
-            Err(failure) => log::error!("upgrade: {failure}"),
+        if let Err(failure) = self.pid_file.move_to(claim, loaded, groups) {
+            log::error!("upgrade: {failure}");
         }
         if let Some(anchor) = given.anchor {
             let pid = std::process::id();
