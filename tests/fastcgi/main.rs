@@ -6,6 +6,7 @@ mod front;
 mod heads;
 mod leaving;
 mod php;
+mod reloads;
 mod servers;
 mod waiting;
 mod web_servers;

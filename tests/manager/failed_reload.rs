@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     os::unix::fs::{FileTypeExt, MetadataExt},
     path::Path,
     process::Command,
@@ -112,35 +112,31 @@ fn site() -> (Setup, Setup) {
     (before.listen("backlog = 55").more(&was), after)
 }
 
-#[test]
-fn whatever_makes_a_reload_or_an_upgrade_fail_nothing_changes_that_others_see() {
-    let (before, after) = site();
-    let taken = TcpListener::bind("127.0.0.78:0").unwrap();
-    let weir = before.start();
-    // Once a worker answers, its pool has all its processes.
-    who(&weir);
-    let path = |name: &str| weir.path(name).display().to_string();
-    fs::create_dir(weir.path("in-the-way")).unwrap();
-    let preload = "php_define = { \"opcache.preload\" = \"/no/such/preload.php\", \
-                   \"opcache.preload_user\" = \"www-data\" }";
+const PRELOAD: &str = "php_define = { \"opcache.preload\" = \"/no/such/preload.php\", \
+                       \"opcache.preload_user\" = \"www-data\" }";
+
+/// Configurations that cannot serve: what is wrong with each, and what is said about that. `taken`: the address of a socket of
+/// another program.
+fn cases(after: &Setup, taken: SocketAddr) -> Vec<(&'static str, String, &'static str)> {
+    let path = |name: &str| after.path(name).display().to_string();
     let moved = after.toml().replace("weir.pid", "moved.pid");
     let with = |setup: Setup| setup.toml().replace("weir.pid", "moved.pid");
-    fs::write(weir.path("bad.pem"), "nothing\n").unwrap();
     let bad = path("bad.pem");
     let tls = format!("[certificate.bad]\nchain = \"{bad}\"\nkey = \"{bad}\"");
-    let cases: Vec<(&str, String, &str)> = vec![
+    vec![
         (
             "preload",
             // A log that has PHP's messages stays.
-            with(after.clone().pool(preload)).replace(&path("pool.log"), "stderr"),
+            with(after.clone().pool(PRELOAD)).replace(&path("pool.log"), "stderr"),
             "preload",
         ),
         (
             "port",
-            with(after.clone().more(&format!(
-                "[listen.taken]\naddress = \"{}\"",
-                taken.local_addr().unwrap()
-            ))),
+            with(
+                after
+                    .clone()
+                    .more(&format!("[listen.taken]\naddress = \"{}\"", taken)),
+            ),
             "already used",
         ),
         (
@@ -176,9 +172,20 @@ fn whatever_makes_a_reload_or_an_upgrade_fail_nothing_changes_that_others_see() 
             moved.replace("[egress]", &format!("[egress]\nca_file = \"{bad}\"")),
             "bad.pem",
         ),
-    ];
+    ]
+}
+
+#[test]
+fn whatever_makes_a_reload_or_an_upgrade_fail_nothing_changes_that_others_see() {
+    let (before, after) = site();
+    let taken = TcpListener::bind("127.0.0.78:0").unwrap();
+    let weir = before.start();
+    // Once a worker answers, its pool has all its processes.
+    who(&weir);
+    fs::create_dir(weir.path("in-the-way")).unwrap();
+    fs::write(weir.path("bad.pem"), "nothing\n").unwrap();
     let (seen, running) = (visible(&weir), kinds(&weir));
-    for (what, text, word) in cases {
+    for (what, text, word) in cases(&after, taken.local_addr().unwrap()) {
         before.write_config(&text);
         for way in ["reload", "upgrade"] {
             let output = weir.command(&[way]).output().unwrap();
@@ -195,11 +202,35 @@ fn whatever_makes_a_reload_or_an_upgrade_fail_nothing_changes_that_others_see() 
             weir.log_line(&format!("{way} failed, nothing was changed"));
         }
     }
-    // Nothing of it is in the way of one that succeeds, which changes all of that.
+    time_out_and_succeed(&weir, &before, &after);
+}
+
+/// A new weir that does not get ready in time has time to remove what it has made, and nothing of all that is in the way of a
+/// reload that changes everything.
+fn time_out_and_succeed(weir: &Weir, before: &Setup, after: &Setup) {
+    let path = |name: &str| weir.path(name).display().to_string();
+    let moved = after.toml().replace("weir.pid", "moved.pid");
+    let hangs = weir.root().join("hangs.php");
+    fs::write(&hangs, "<?php sleep(600);").unwrap();
+    before
+        .clone()
+        .server("upgrade_timeout = \"2s\"")
+        .write_toml();
+    assert!(weir.command(&["reload"]).status().unwrap().success());
+    who(weir);
+    let seen = visible(weir);
+    let preload = PRELOAD.replace("/no/such/preload.php", &hangs.display().to_string());
+    before.write_config(
+        &(after.clone().pool(&preload).toml()).replace(&path("new-error.log"), "stderr"),
+    );
+    let output = weir.command(&["upgrade"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("within 2s"), "{said}");
+    assert_eq!(visible(weir), seen);
     before.write_config(&moved);
     let output = weir.command(&["reload"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let now = visible(&weir);
+    let now = visible(weir);
     for name in [
         "new.sock",
         "egress.sock",

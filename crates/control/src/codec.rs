@@ -62,6 +62,8 @@ messages! {
     89 => Datagrams { listener, reactor; socket },
     90 => Inbox { reactor; socket },
     91 => Outbox { gateway, reactor; socket },
+    92 => GiveConnections(; channel),
+    93 => TakeConnections(; channel),
     75 => Former { id, later, found },
     76 => ManagerLog(log),
 }

@@ -347,6 +347,10 @@ pub enum ToGateway<F = OwnedFd> {
     },
     /// Checks that the gateway runs. Answered with [`ToManager::Alive`].
     Ping,
+    /// The gateway that follows takes idle connections here.
+    GiveConnections(F),
+    /// The gateway before this one gives idle connections here.
+    TakeConnections(F),
     /// Accept nothing more, finish running requests, then send `Drained`.
     Drain {
         /// No other gateway follows, so this one answers operators until the end.

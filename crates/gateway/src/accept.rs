@@ -28,7 +28,7 @@ use super::{
     census::{ConnectionPermit, ListenerTally},
     conn::Conn,
     connection::{self, FastCgi, Http1, Seated},
-    forwarded,
+    forwarded, handed,
     idle::{self, Detached},
     own_calls::Source,
     proxied::{self, Ends, Proxied},
@@ -380,6 +380,7 @@ impl Seat {
                 before: Some((conn.requests(), conn.idle_since())),
             };
             let kept = match to == conn.home {
+                _ if gateway.drain.has_started() => handed::give(gateway, connection),
                 true => Err(connection),
                 false => gateway.reactors.send(to, connection),
             };

@@ -129,6 +129,9 @@ impl Front for Seated {
 
     fn should_move(&self) -> Option<u16> {
         let (reactors, home) = (&self.gateway.reactors, self.conn.home);
+        if self.is_draining() {
+            return self.gateway.next.takes(self.listener()).then_some(home);
+        }
         let moves = self.conn.requests() > 0 && reactors.gives_away(home);
         let to = moves.then(|| reactors.for_idle(home)).flatten();
         to.or((self.conn.phase() == Phase::Resting).then_some(home))

@@ -23,6 +23,7 @@ pub(super) fn drain(gateway: &'static Gateway, last: bool) {
         gateway.window_ends.start();
     }
     gateway.drain.start();
+    gateway.taking.end();
     gateway.pools.iter().for_each(|pool| pool.wind_down());
     if let Some(egress) = gateway.egress.get()
         && !last
@@ -46,6 +47,7 @@ pub(super) fn drain(gateway: &'static Gateway, last: bool) {
             thread::sleep(LOOK);
         };
         while gateway.listening.load(Relaxed) > window()
+            || gateway.taking.is_open()
             || gateway.census.count() > 0
             || gateway.pools.iter().any(|pool| pool.busy() > 0)
         {

@@ -637,8 +637,10 @@ pub(super) fn hand_over(
 
 /// Whether the connection may have another request after this one.
 pub(super) fn keeps_connection(gateway: &Gateway, conn: &Conn) -> bool {
-    let most = gateway.config.listeners[usize::from(conn.listener)].max_requests_per_connection;
-    (most == 0 || conn.requests() < most) && !gateway.keeps_no_connections()
+    let listener = &gateway.config.listeners[usize::from(conn.listener)];
+    let most = listener.max_requests_per_connection;
+    let goes_on = || gateway.drain.has_started() && gateway.next.takes(listener);
+    (most == 0 || conn.requests() < most) && (!gateway.keeps_no_connections() || goes_on())
 }
 
 /// Whether the headers of an answer want the connection to be closed.

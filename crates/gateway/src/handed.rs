@@ -8,10 +8,10 @@
 use std::{
     io,
     net::TcpStream,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
-        OnceLock,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering::Relaxed},
     },
     thread,
     time::{Duration, Instant},
@@ -25,23 +25,62 @@ use super::{Gateway, SMALL_STACK, accept, idle, idle::Detached, proxied::Ends};
 
 /// The gateway that follows.
 #[derive(Debug, Default)]
-pub(crate) struct Next {
-    /// The channel, and since when there is one.
-    channel: OnceLock<(OwnedFd, Instant)>,
-    /// It takes no more.
-    is_gone: AtomicBool,
+pub(crate) struct Next(Mutex<Option<Channel>>);
+
+/// The way to it.
+#[derive(Debug)]
+struct Channel {
+    /// `None`: it takes no more. It drains, too, and the manager names another one.
+    socket: Option<Arc<OwnedFd>>,
+    since: Instant,
+}
+
+/// Channels of gateways before this one, which are read until those have ended, or this one drains.
+#[derive(Debug, Default)]
+pub(crate) struct Taking {
+    channels: Mutex<Vec<Weak<OwnedFd>>>,
+    /// How many of them are not read to their end.
+    open: AtomicUsize,
 }
 
 impl Next {
-    /// Connections can be given from now on.
-    pub(super) fn set(&self, channel: OwnedFd) {
-        // There is one in the life of a gateway.
-        let _ = self.channel.set((channel, Instant::now()));
+    /// Connections are given to this one from now on.
+    pub(super) fn set(&self, socket: OwnedFd) {
+        *self.lock() = Some(Channel {
+            socket: Some(Arc::new(socket)),
+            since: Instant::now(),
+        });
     }
 
-    /// Whether it takes connections of this listener.
+    /// Whether it takes connections of this listener, now or soon.
     pub(super) fn takes(&self, listener: &Listener) -> bool {
-        self.channel.get().is_some() && !self.is_gone.load(Relaxed) && kind(listener).is_some()
+        kind(listener).is_some() && self.lock().as_ref().is_some_and(Channel::is_of_use)
+    }
+
+    fn socket(&self) -> Option<Arc<OwnedFd>> {
+        self.lock().as_ref()?.socket.clone()
+    }
+
+    /// It does not take any more, unless another one was named meanwhile.
+    fn is_gone(&self, gone: &Arc<OwnedFd>) {
+        if let Some(channel) = &mut *self.lock()
+            && channel
+                .socket
+                .take_if(|socket| Arc::ptr_eq(socket, gone))
+                .is_some()
+        {
+            channel.since = Instant::now();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Channel>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Channel {
+    fn is_of_use(&self) -> bool {
+        self.socket.is_some() || self.since.elapsed() < NAMED_WITHIN
     }
 }
 
@@ -51,82 +90,75 @@ impl Next {
 /// The connection, if it cannot be given, at least not now.
 pub(super) fn give(gateway: &Gateway, connection: Detached) -> Result<(), Detached> {
     let listener = &gateway.config.listeners[usize::from(connection.listener)];
-    let next = &gateway.next;
-    let (Some((channel, _)), Some(kind), true) = (
-        next.channel.get(),
-        kind(listener),
-        next.takes(listener) && connection.tls.is_none(),
-    ) else {
+    let (Some(socket), Some(kind), None) = (gateway.next.socket(), kind(listener), &connection.tls)
+    else {
         return Err(connection);
     };
     let (requests, since) = connection.before.unwrap_or((0, clock::now()));
     let packet = encode(kind, requests, clock::now().saturating_sub(since), listener);
-    let sent = message::send(
-        channel.as_fd(),
-        &packet,
-        &[connection.socket.as_fd()],
-        false,
-    );
-    match sent {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            let is_full = error.kind() == io::ErrorKind::WouldBlock
-                || error.raw_os_error() == Some(TOO_MANY_IN_TRANSIT);
-            if !is_full {
-                next.is_gone.store(true, Relaxed);
-            }
-            Err(connection)
-        }
+    let sent = message::send(socket.as_fd(), &packet, &[connection.socket.as_fd()], false);
+    let Err(error) = sent else {
+        return Ok(());
+    };
+    let is_full = error.kind() == io::ErrorKind::WouldBlock
+        || error.raw_os_error() == Some(TOO_MANY_IN_TRANSIT);
+    if !is_full {
+        gateway.next.is_gone(&socket);
     }
+    Err(connection)
 }
 
-/// Gives the idle connections of this reactor that have no task. Returns whether some wait for room in the channel.
+/// Gives the idle connections of this reactor that have no task. Returns whether some can be given soon.
 pub(super) fn give_idle(gateway: &Gateway) -> bool {
-    let Some((_, since)) = gateway.next.channel.get() else {
+    let began = gateway.next.lock().as_ref().map(|channel| channel.since);
+    let Some(began) = began else {
         return false;
     };
-    let mut is_full = false;
+    let mut wait = false;
     for connection in idle::take_some(usize::MAX) {
         let listener = &gateway.config.listeners[usize::from(connection.listener)];
         let is_taken = gateway.next.takes(listener) && connection.tls.is_none();
-        let kept = match is_taken && !is_full {
+        let kept = match is_taken && !wait {
             true => give(gateway, connection),
             false => Err(connection),
         };
         if let Err(connection) = kept {
-            is_full |= is_taken;
+            wait |= is_taken;
             idle::keep(gateway, connection);
         }
     }
-    is_full && !gateway.next.is_gone.load(Relaxed) && since.elapsed() < LONGEST
+    wait && began.elapsed() < LONGEST
 }
 
-/// Takes the connections that the gateway before this one gives, until it ends.
-pub(super) fn take(gateway: &'static Gateway, channel: OwnedFd) {
-    let receive = move || {
-        let mut packet = [0; LONGEST_PACKET];
-        let mut count = 0_u16;
-        loop {
-            let (length, sockets) = match message::receive(channel.as_fd(), &mut packet, true) {
-                Ok((0, _)) => return,
-                Ok(received) => received,
-                // There was no descriptor for it: it is closed.
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => continue,
-                Err(error) => {
-                    return log::error!("idle connections of the gateway before: {error}");
-                }
-            };
-            let socket = sockets.into_iter().next();
-            let Some(connection) = socket.and_then(|s| accepted(gateway, &packet[..length], s))
-            else {
-                continue;
-            };
-            count = count.wrapping_add(1);
-            let to = count % gateway.reactors.running().max(1);
-            if gateway.reactors.send(to, connection).is_err() {
-                log::debug!("an idle connection of the gateway before is closed");
-            }
+impl Taking {
+    /// Nothing more is taken: what comes later is for the gateway that follows. What was sent is still read.
+    pub(super) fn end(&self) {
+        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        for channel in channels.iter().filter_map(Weak::upgrade) {
+            let _ = weir_sys::socket::end_reading(channel.as_fd());
         }
+    }
+
+    /// Whether connections may still come.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.load(Relaxed) > 0
+    }
+}
+
+/// Takes the connections that gateways before this one give, until they end or this one drains.
+pub(super) fn take(gateway: &'static Gateway, channel: OwnedFd) {
+    let channel = Arc::new(channel);
+    let taking = &gateway.taking;
+    (taking.channels.lock())
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(Arc::downgrade(&channel));
+    taking.open.fetch_add(1, Relaxed);
+    if gateway.drain.has_started() {
+        taking.end();
+    }
+    let receive = move || {
+        take_all(gateway, channel.as_fd());
+        taking.open.fetch_sub(1, Relaxed);
     };
     let started = thread::Builder::new()
         .name("handed".into())
@@ -134,6 +166,30 @@ pub(super) fn take(gateway: &'static Gateway, channel: OwnedFd) {
         .spawn(receive);
     if let Err(error) = started {
         log::error!("idle connections of the gateway before are closed: {error}");
+        taking.open.fetch_sub(1, Relaxed);
+    }
+}
+
+fn take_all(gateway: &'static Gateway, channel: BorrowedFd<'_>) {
+    let mut packet = [0; LONGEST_PACKET];
+    let mut count = 0_u16;
+    loop {
+        let (length, sockets) = match message::receive(channel, &mut packet, true) {
+            Ok((0, _)) => return,
+            Ok(received) => received,
+            // There was no descriptor for it: it is closed.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => continue,
+            Err(error) => return log::error!("idle connections of the gateway before: {error}"),
+        };
+        let socket = sockets.into_iter().next();
+        let Some(connection) = socket.and_then(|s| accepted(gateway, &packet[..length], s)) else {
+            continue;
+        };
+        count = count.wrapping_add(1);
+        let to = count % gateway.reactors.running().max(1);
+        if gateway.reactors.send(to, connection).is_err() {
+            log::debug!("an idle connection of the gateway before is closed");
+        }
     }
 }
 
@@ -209,6 +265,9 @@ const LONGEST_PACKET: usize = 512;
 
 /// ETOOMANYREFS of Linux: too many descriptors are under way.
 const TOO_MANY_IN_TRANSIT: i32 = 109;
+
+/// How long the manager may take to name the next gateway when one drains, too.
+const NAMED_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long connections wait for room in the channel.
 const LONGEST: Duration = Duration::from_secs(5);

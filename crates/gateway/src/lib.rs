@@ -39,6 +39,7 @@ mod figures;
 mod files;
 mod forwarded;
 mod guard;
+mod handed;
 mod idle;
 mod messages;
 mod own_calls;
@@ -171,6 +172,10 @@ pub(crate) struct Gateway {
     /// The kernel's accept queues.
     pub(crate) kernel_queues: KernelQueues,
     pub(crate) drain: Drain,
+    /// Takes idle connections when this gateway drains.
+    pub(crate) next: handed::Next,
+    /// Idle connections of gateways before this one.
+    taking: handed::Taking,
     /// Set when the gateway ends and cuts running requests.
     pub(crate) cut: Drain,
     /// An operator has asked to drain this weir: it is not ready, and keeps no connections open.
@@ -505,6 +510,8 @@ impl Gateway {
             numbers,
             kernel_queues,
             drain: Drain::default(),
+            next: handed::Next::default(),
+            taking: handed::Taking::default(),
             cut: Drain::default(),
             egress: OnceLock::new(),
             window_ends: Drain::default(),

@@ -13,7 +13,7 @@ use weir_pool::MemoryView;
 use super::{
     Gateway, certificates,
     dispatch::{NewWorker, PoolHandle},
-    drain, tls,
+    drain, handed, tls,
     worker_conn::WorkerConn,
 };
 
@@ -128,6 +128,8 @@ fn perform(gateway: &'static Gateway, message: ToGateway) {
                 server.signers.set(usize::from(reactor), socket);
             }
         }
+        ToGateway::GiveConnections(channel) => gateway.next.set(channel),
+        ToGateway::TakeConnections(channel) => handed::take(gateway, channel),
         ToGateway::Drain { last } => drain::drain(gateway, last),
         message => perform_for_pool(&gateway.pools, message),
     }

@@ -17,7 +17,7 @@ use weir_observe::{
 use super::{
     Gateway,
     conn::Conn,
-    idle,
+    handed, idle,
     reactors::{Control, Meter},
     route,
     silent::{self, Age, Counts},
@@ -80,8 +80,11 @@ pub(super) async fn sweep(
         let resting = look_at(due.drain(..), now);
         idle::close_overdue(now);
         if draining {
+            let waits = handed::give_idle(gateway);
             wake_all(|_| true);
-            idle::close_all(false);
+            if !waits {
+                idle::close_all(false);
+            }
         } else if gateway.reactors.has_let_go(home) {
             give_away(gateway, home);
         }

@@ -149,19 +149,22 @@ impl<X: Front> Connection<X> {
             match self.wire.poll_read(cx, &self.front) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(ending)) => return Poll::Ready(Next::End(ending)),
-                Poll::Pending if self.is_over(now) => {
-                    return Poll::Ready(Next::End(Ending::Clean));
-                }
                 Poll::Pending => {
+                    let state = self.front.state();
+                    // First: nobody loses a request over a connection that goes on elsewhere.
                     if self.wire.is_idle()
-                        && self.front.state().is_idle()
+                        && state.is_idle()
+                        && !state.is_unwanted()
                         && let Some(to) = self.front.should_move()
                         && let Some(socket) = self.wire.take_socket()
                     {
                         self.front.move_away(to, socket);
                         return Poll::Ready(Next::End(Ending::Clean));
                     }
-                    return Poll::Pending;
+                    return match self.is_over(now) {
+                        true => Poll::Ready(Next::End(Ending::Clean)),
+                        false => Poll::Pending,
+                    };
                 }
             }
         }

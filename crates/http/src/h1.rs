@@ -155,19 +155,21 @@ impl<X: Front> Connection<X> {
             return Poll::Pending;
         }
         let whole = match self.wire.poll_head(cx, state) {
-            Poll::Pending if state.is_over(is_draining, now) => {
-                return Poll::Ready(Next::End(Ending::Clean));
-            }
-            Poll::Pending if state.is_idle() => {
-                if let Some(to) = self.front.should_move()
+            Poll::Pending => {
+                // First: nobody loses a request over a connection that goes on elsewhere.
+                if state.is_idle()
+                    && !state.is_unwanted()
+                    && let Some(to) = self.front.should_move()
                     && let Some(socket) = self.wire.take_socket()
                 {
                     self.front.move_away(to, socket);
                     return Poll::Ready(Next::End(Ending::Clean));
                 }
-                return Poll::Pending;
+                return match state.is_over(is_draining, now) {
+                    true => Poll::Ready(Next::End(Ending::Clean)),
+                    false => Poll::Pending,
+                };
             }
-            Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(whole)) => whole,
             Poll::Ready(Err(ending)) => return Poll::Ready(Next::End(ending)),
         };

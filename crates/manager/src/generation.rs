@@ -14,11 +14,13 @@
 //! when their gateway has ended, not before. In `Stopping` everything is asked to end, and killed after the grace
 //! period.
 
+mod limits;
 mod said;
 
 use std::{
     cell::RefCell,
     collections::BTreeMap,
+    os::fd::OwnedFd,
     path::Path,
     rc::Rc,
     time::{Duration, Instant},
@@ -30,6 +32,7 @@ use weir_control::{
     ToManager, WorkerTotals,
 };
 use weir_sys::{
+    message,
     process::{self, Exit},
     socket_owners::Owner,
 };
@@ -146,6 +149,22 @@ pub(super) struct Shared<'a> {
     pub(super) boots: bool,
     /// The pid file that there is.
     pub(super) pid_file: Option<&'a Path>,
+}
+
+/// Has the gateways of these generations give their idle connections to another one when they drain; returns where that
+/// takes them. `None`: they are closed.
+pub(super) fn give_connections<'g>(
+    generations: impl Iterator<Item = &'g mut Generation>,
+) -> Option<OwnedFd> {
+    let (gives, takes) = message::pair()
+        .inspect_err(|error| log::warn!("idle connections are closed: {error}"))
+        .ok()?;
+    for generation in generations {
+        if let Ok(gives) = gives.try_clone() {
+            generation.hand_connections(ToGateway::GiveConnections(gives));
+        }
+    }
+    Some(takes)
 }
 
 impl Generation {
@@ -418,50 +437,6 @@ impl Generation {
         self.gateway.flush();
     }
 
-    /// Sets limits of a pool until the next reload; returns the effective limits, or why they cannot be set.
-    fn set_pool(
-        &mut self,
-        name: &str,
-        max_children: Option<u32>,
-        maxconn: Option<u32>,
-    ) -> Result<String, String> {
-        let pools = self.loaded.config.pools.iter();
-        let Some((id, pool)) = (0..).zip(pools).find(|(_, pool)| pool.name == name) else {
-            return Err(format!("unknown pool \"{name}\""));
-        };
-        let of_servers = pool.workers().is_none();
-        let configured = pool.queue.maxconn as u64;
-        let highest = if of_servers { configured } else { MAX_CONN };
-        if let Some(maxconn) = maxconn.map(u64::from)
-            && (maxconn == 0 || maxconn > highest)
-        {
-            let why = match of_servers {
-                true => format!(
-                    "maxconn can be set from 1 to {highest}, the value in weir.toml; for more, change weir.toml and run weir reload"
-                ),
-                false => format!("maxconn can be set from 1 to {highest}"),
-            };
-            return Err(why);
-        }
-        if let Some(most) = max_children {
-            self.pools.set_max_children(id, most as usize)?;
-        }
-        let limits = self.limits.entry(id).or_default();
-        limits.0 = max_children.or(limits.0);
-        limits.1 = maxconn.or(limits.1);
-        self.gateway.send(ToGateway::Limits {
-            pool: id,
-            max_children,
-            maxconn,
-        });
-        let what = [("max_children", max_children), ("maxconn", maxconn)];
-        let what = what.into_iter();
-        let what = what.filter_map(|(key, value)| Some(format!("{key} is {}", value?)));
-        let what = what.collect::<Vec<_>>().join(", ");
-        log::info!(pool = name; "set by an operator: {what}, until the next reload");
-        Ok(format!("pool {name}: {what}, until the next reload"))
-    }
-
     /// Tells the gateway to which of these workers of older generations a call belongs.
     pub(super) fn find_former(
         &mut self,
@@ -658,6 +633,12 @@ impl Generation {
         Ok(ours)
     }
 
+    /// Its gateway gives or takes idle connections here.
+    pub(super) fn hand_connections(&mut self, message: ToGateway) {
+        self.gateway.send(message);
+        self.gateway.flush();
+    }
+
     /// Accepts nothing new, and ends when nothing runs any more, or after `limit`. `last`: no other generation
     /// follows.
     pub(super) fn drain(&mut self, now: Instant, limit: Duration, last: bool) {
@@ -779,9 +760,6 @@ impl Generation {
 
 /// How many characters of a request are kept in such a report.
 const MAX_REQUEST: usize = 256;
-
-/// Maximum of requests at work at once for a pool of weir's own workers.
-const MAX_CONN: u64 = 100_000;
 
 /// A gateway that is not ready after this time counts as failed.
 const START_LIMIT: Duration = Duration::from_secs(30);

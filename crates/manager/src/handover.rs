@@ -94,7 +94,7 @@ pub(super) enum ToSuccessor {
     },
     /// The scripts that a pool's PHP has compiled. The descriptor is the list; without one, there is none.
     Scripts(ScriptList),
-    /// The new one is in charge.
+    /// The new one is in charge. The descriptor is the channel on which its gateway takes idle connections.
     Yours,
     /// What the old one still finishes.
     Report {

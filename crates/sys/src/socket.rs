@@ -31,6 +31,14 @@ pub fn end(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(net::shutdown(socket, net::Shutdown::Both)?)
 }
 
+/// Receives nothing more: what was sent can still be read, and then the end; the peer cannot send.
+///
+/// # Errors
+/// As shutdown(2).
+pub fn end_reading(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(net::shutdown(socket, net::Shutdown::Read)?)
+}
+
 /// Delays sent data until the end of the connection (`TCP_CORK`), so that the data and the end arrive in the same
 /// packet. The kernel delays it by at most 200 ms.
 ///

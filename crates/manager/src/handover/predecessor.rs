@@ -54,8 +54,8 @@ pub(crate) struct Given {
 /// What it says later.
 #[derive(Debug)]
 pub(crate) enum Said {
-    /// This weir is in charge.
-    Yours,
+    /// This weir is in charge; its gateway takes idle connections here.
+    Yours(Option<OwnedFd>),
     /// A reload was asked for.
     Reload,
     /// The scripts that a pool's PHP has compiled.
@@ -171,7 +171,7 @@ impl Predecessor {
         loop {
             let channel = self.channel.as_ref()?;
             match receive::<ToSuccessor>(channel.as_fd()) {
-                Ok(Some((ToSuccessor::Yours, _))) => return Some(Said::Yours),
+                Ok(Some((ToSuccessor::Yours, channel))) => return Some(Said::Yours(channel)),
                 Ok(Some((ToSuccessor::Reload, _))) => return Some(Said::Reload),
                 Ok(Some((ToSuccessor::Scripts(list), file))) => {
                     return Some(Said::Scripts(list, file));
@@ -194,7 +194,7 @@ impl Predecessor {
                     return match (in_charge, self.was_told) {
                         (true, _) => None,
                         // Both served, and now this one alone.
-                        (false, true) => Some(Said::Yours),
+                        (false, true) => Some(Said::Yours(None)),
                         (false, false) => Some(Said::Gone),
                     };
                 }

@@ -33,6 +33,8 @@ pub(crate) struct Successor {
     exit: Option<Exit>,
     /// Why it could not be given something.
     unsent: Option<String>,
+    /// It is given up for this reason, and has time to remove what it has made.
+    given_up: Option<String>,
 }
 
 /// How its start has ended.
@@ -81,6 +83,7 @@ impl Successor {
             limit,
             exit: None,
             unsent: None,
+            given_up: None,
         })
     }
 
@@ -118,6 +121,13 @@ impl Successor {
                 ToPredecessor::ReopenLogs | ToPredecessor::StopNow => {}
             }
         }
+        if self.exit.is_some() || self.until <= now {
+            if let Some(cause) = self.given_up.take() {
+                return Some(Outcome::Failed(cause));
+            }
+        } else if self.given_up.is_some() {
+            return None;
+        }
         if let Some(cause) = self.unsent.take() {
             return Some(Outcome::Failed(cause));
         }
@@ -127,13 +137,18 @@ impl Successor {
             let cause = format!("the new weir ended before it served: {exit}");
             return Some(Outcome::Failed(self.with_output(cause)));
         }
-        (self.until <= now).then(|| {
+        if self.until <= now {
             let cause = format!(
                 "the new weir (process {}) did not serve within {:?} ([server] upgrade_timeout)",
                 self.pid, self.limit
             );
-            Outcome::Failed(self.with_output(cause))
-        })
+            self.given_up = Some(self.with_output(cause));
+            // It sees that, and ends.
+            self.channel = None;
+            self.queue.clear();
+            self.until = now + LAST_WORDS;
+        }
+        None
     }
 
     /// Its next message.
@@ -207,6 +222,9 @@ impl Successor {
 
 /// Bytes of its output that are kept.
 const MOST_OUTPUT: usize = 8192;
+
+/// How long one that is given up may take to end.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// Pause before a message is sent again for which the channel had no room.
 const RESEND: Duration = Duration::from_millis(5);

@@ -7,6 +7,7 @@ use std::{
 };
 
 use weir_config::Address;
+use weir_control::ToGateway;
 use weir_observe::events;
 
 use super::{
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     Failure, Loaded,
-    generation::{Event, Generation, Shared, said, say_listeners},
+    generation::{Event, Generation, Shared, give_connections, said, say_listeners},
     workers::Before,
 };
 
@@ -56,6 +57,11 @@ impl Manager<'_> {
                 let mut before = std::mem::replace(&mut self.current, next);
                 if self.declines {
                     self.current.decline(true);
+                }
+                let old = self.old.iter_mut().chain([&mut before]);
+                if let Some(channel) = give_connections(old) {
+                    let takes = ToGateway::TakeConnections(channel);
+                    self.current.hand_connections(takes);
                 }
                 before.drain(now, before.shutdown_timeout(), false);
                 self.handing = Some(Handing {

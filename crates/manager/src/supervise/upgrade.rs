@@ -6,11 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weir_control::ToGateway;
 use weir_sys::signal::Signal;
 
 use super::{LAST_WORDS, Manager, Reload, Requester, Stopping, reload::LONGEST_CLOSE, say_lines};
 use crate::{
     Failure,
+    generation::give_connections,
     handover::{
         Anchor, Finishing, HANDOVER, Listing, Outcome, Said, Successor, ToAnchor, ToPredecessor,
         ToSuccessor,
@@ -26,6 +28,8 @@ pub(super) struct Roles {
     pub(super) starting: Option<(Successor, Vec<Requester>)>,
     /// It serves, and this one still accepts; it is in charge at this time at the latest.
     closing: Option<Instant>,
+    /// Where its gateway takes idle connections.
+    takes: Option<OwnedFd>,
     /// Lists of scripts that are written for it.
     listings: Vec<Listing>,
     /// The new weir that is in charge. This one only finishes.
@@ -166,6 +170,8 @@ impl Manager<'_> {
             match outcome {
                 Outcome::Ready => {
                     let limit = self.current.shutdown_timeout();
+                    let giving = self.old.iter_mut().chain([&mut self.current]);
+                    self.roles.takes = give_connections(giving);
                     self.current.drain(now, limit, false);
                     self.roles.starting = Some((successor, askers));
                     self.roles.closing = Some(now + LONGEST_CLOSE);
@@ -223,7 +229,7 @@ impl Manager<'_> {
         self.names = Default::default();
         self.current.window.set_ours(false);
         self.pid_file.give_up();
-        successor.tell(ToSuccessor::Yours, None);
+        successor.tell(ToSuccessor::Yours, self.roles.takes.take());
         let text = format!("weir {version} serves (process {pid})");
         log::info!(
             "upgrade: {text}; this one (process {}) finishes its requests",
@@ -349,8 +355,14 @@ impl Manager<'_> {
             .and_then(|p| p.hear(in_charge || self.is_in_charge))
         {
             match said {
-                Said::Yours if !self.is_in_charge => self.take_charge(),
-                Said::Yours => {}
+                Said::Yours(channel) if !self.is_in_charge => {
+                    if let Some(channel) = channel {
+                        let takes = ToGateway::TakeConnections(channel);
+                        self.current.hand_connections(takes);
+                    }
+                    self.take_charge();
+                }
+                Said::Yours(_) => {}
                 Said::Reload => self.reload(Reload::Keep, None),
                 Said::Scripts(list, file) => self.masters.handed.put(list, file),
                 Said::Gone => {
