@@ -3,6 +3,7 @@
 //! `current` serves. `next` is a reload in progress: it replaces `current` when its gateway is ready, and is removed
 //! if it fails. `old` are generations that are finishing.
 
+mod actions;
 mod reload;
 mod upgrade;
 
@@ -15,7 +16,7 @@ use std::{
 };
 
 use weir_config::LogTarget;
-use weir_control::{Action, ManagerCounts, ToGateway};
+use weir_control::{ManagerCounts, ToGateway};
 use weir_observe::{
     console, error_log,
     events::{self, Stream},
@@ -647,63 +648,6 @@ impl Manager<'_> {
             .chain(logs)
             .chain(self.orders.report())
             .collect()
-    }
-
-    /// Performs an operator's action.
-    fn act(&mut self, id: u32, action: Action) {
-        let asker = Requester {
-            generation: self.current.id,
-            id,
-        };
-        if let Action::Stop | Action::StopNow = action {
-            self.end_handing();
-        }
-        match action {
-            Action::Reload if self.stopping == Stopping::No => {
-                self.reload(Reload::Keep, Some(asker));
-            }
-            Action::Upgrade if self.stopping == Stopping::No => {
-                self.reload(Reload::Upgrade, Some(asker));
-            }
-            _ if self.roles.in_charge.is_some() => {
-                self.answer(&[asker], false, "another weir is in charge now: ask again");
-            }
-            Action::Stop if self.stopping == Stopping::No => {
-                self.answer(&[asker], true, "stopping");
-                self.stop_gracefully();
-            }
-            Action::StopNow => {
-                self.answer(&[asker], true, "stopping at once");
-                self.stop_at_once();
-            }
-            Action::Decline { on } if self.stopping == Stopping::No => {
-                self.declines = on;
-                self.current.decline(on);
-                let text = match on {
-                    true => {
-                        "draining: not ready from now on; requests that still arrive are answered (weir drain --off ends this)"
-                    }
-                    false => "ready again",
-                };
-                log::info!("by an operator's command: {text}");
-                self.answer(&[asker], true, text);
-            }
-            Action::Reload | Action::Upgrade | Action::Stop | Action::Decline { .. } => {
-                self.answer(&[asker], false, "weir is stopping")
-            }
-            // The generation itself does this.
-            Action::RestartPool { .. } | Action::SetPool { .. } => {}
-        }
-    }
-
-    /// Tells operators the result of their actions.
-    fn answer(&mut self, askers: &[Requester], done: bool, text: &str) {
-        for asker in askers {
-            let generation = self.generations_mut().find(|g| g.id == asker.generation);
-            if let Some(generation) = generation {
-                generation.act_done(asker.id, done, text);
-            }
-        }
     }
 
     fn reopen_logs(&mut self) {
