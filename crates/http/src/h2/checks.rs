@@ -82,6 +82,7 @@ fn heard(bytes: &[u8], cuts: &[usize]) -> Heard {
         assert_eq!(protocol.held, protocol.bodies());
         assert!(protocol.open <= limits().streams);
         out.append(protocol.out.bytes());
+        out.append(protocol.out.behind());
     }
     while let Some(arrived) = protocol.next_request() {
         let head = arrived.head.map_err(|refused| refused.status.as_u16());
@@ -110,6 +111,7 @@ fn heard(bytes: &[u8], cuts: &[usize]) -> Heard {
     }
     assert_eq!((protocol.held, protocol.open), (0, 0));
     out.append(protocol.out.bytes());
+    out.append(protocol.out.behind());
     heard.said = without_windows(&out);
     heard
 }

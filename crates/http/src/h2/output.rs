@@ -24,6 +24,8 @@ pub(super) struct Output {
     sent: usize,
     /// What comes behind them.
     tail: Bytes,
+    /// What comes behind all that, in a write of its own.
+    behind: Vec<u8>,
     is_blocked: bool,
 }
 
@@ -35,7 +37,7 @@ impl Output {
 
     /// Whether the kernel has everything.
     pub(super) fn is_empty(&self) -> bool {
-        self.bytes.is_empty() && self.tail.is_empty() && !self.is_blocked
+        self.waiting() == 0 && !self.is_blocked
     }
 
     /// Whether so much waits that it is worth a record.
@@ -45,7 +47,13 @@ impl Output {
 
     /// How many bytes wait.
     pub(super) fn waiting(&self) -> usize {
-        self.bytes.len() - self.sent + self.tail.len()
+        self.bytes.len() - self.sent + self.tail.len() + self.behind.len()
+    }
+
+    /// To put frames behind everything that waits, in a write of their own. A RST_STREAM that follows an answer belongs there: curl up to
+    /// 7.88 drops an answer that it reads together with it.
+    pub(super) fn behind(&mut self) -> &mut Vec<u8> {
+        &mut self.behind
     }
 
     /// To put frames behind what waits.
@@ -93,6 +101,12 @@ impl Output {
 
     fn try_send(&mut self, cx: &mut Context<'_>, socket: &mut Socket) -> Poll<io::Result<()>> {
         while self.waiting() > 0 {
+            if self.sent == self.bytes.len() && self.tail.is_empty() {
+                self.sent = 0;
+                self.bytes.clear();
+                self.bytes.append(&mut self.behind);
+                self.behind = Vec::new();
+            }
             let rest = &self.bytes[self.sent..];
             let socket = Pin::new(&mut *socket);
             let written = match self.tail.is_empty() {
@@ -123,7 +137,7 @@ mod tests {
     use super::*;
     use std::{
         io::{ErrorKind, Read},
-        os::unix::net::UnixStream,
+        os::unix::net::{UnixDatagram, UnixStream},
         task::Waker,
     };
     use tokio::runtime::{Builder, LocalOptions};
@@ -177,6 +191,30 @@ mod tests {
             assert!(third.has(END_STREAM));
             assert!(output.is_empty());
             assert_eq!(output.bytes.capacity(), 0);
+        });
+    }
+
+    #[test]
+    fn what_goes_behind_has_a_write_of_its_own() {
+        on_a_reactor(async || {
+            // Datagrams, because they keep writes apart.
+            let (ours, theirs) = UnixDatagram::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let mut socket = Socket::watch(ours.into(), false).unwrap();
+            socket_is_ready(&socket).await;
+            let mut output = Output::default();
+            let cx = &mut Context::from_waker(Waker::noop());
+            output.put_data(1, Bytes::from_static(b"answer"), true);
+            output.behind().extend_from_slice(b"reset");
+            output.bytes().extend_from_slice(b"another");
+            assert!(!output.is_empty());
+            assert!(output.send(cx, &mut socket).is_ready());
+            assert!(output.is_empty());
+            let mut packet = [0; 64];
+            let first = theirs.recv(&mut packet).unwrap();
+            assert!(packet[..first].ends_with(b"answeranother"));
+            let second = theirs.recv(&mut packet).unwrap();
+            assert_eq!(&packet[..second], b"reset");
         });
     }
 

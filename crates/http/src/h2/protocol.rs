@@ -471,7 +471,14 @@ impl Protocol {
         channel.is_over = true;
         if !channel.is_whole && !channel.is_reset {
             self.drop_body(at);
-            self.reset_stream(id, NO_ERROR);
+            self.remember_reset(id);
+            put(
+                self.out.behind(),
+                RST_STREAM,
+                0,
+                id,
+                &NO_ERROR.to_be_bytes(),
+            );
             self.count_reset_at(at);
         }
     }
@@ -502,11 +509,16 @@ impl Protocol {
 
     /// Sends RST_STREAM. Clients can make weir do so, so it is counted.
     pub(super) fn reset_stream(&mut self, id: u32, code: u32) {
+        self.remember_reset(id);
+        put(self.out.bytes(), RST_STREAM, 0, id, &code.to_be_bytes());
+    }
+
+    /// The client may not know of the reset yet when it sends more.
+    fn remember_reset(&mut self, id: u32) {
         if self.gone.len() >= self.limits.streams.max(self.limits.resets) as usize {
             self.gone.pop_front();
         }
         self.gone.push_back(id);
-        put(self.out.bytes(), RST_STREAM, 0, id, &code.to_be_bytes());
     }
 
     /// Counts the reset of a stream. Of one that was not begun, the carrier knows whose it is ([`Self::count_reset`]).

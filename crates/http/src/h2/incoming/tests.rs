@@ -42,7 +42,8 @@ fn begun() -> Protocol {
 
 /// What the client is told: kind, flags, stream and payload of each frame.
 fn said(protocol: &mut Protocol) -> Vec<(u8, u8, u32, Vec<u8>)> {
-    let out = std::mem::take(protocol.out.bytes());
+    let mut out = std::mem::take(protocol.out.bytes());
+    out.append(protocol.out.behind());
     let (mut rest, mut said) = (&out[..], Vec::new());
     while let Some(head) = FrameHead::of(rest) {
         let (frame, behind) = rest.split_at(HEAD + head.length);
