@@ -78,8 +78,14 @@ impl Manager<'_> {
         }
     }
 
-    /// Says that the new configuration serves, when no new client reaches the one before any more.
+    /// Says that the new configuration or weir serves, when no new client reaches the one before any more. Called when the
+    /// gateways were heard.
     pub(super) fn tend_handing(&mut self, now: Instant) {
+        if let Some(until) = self.roles.closing
+            && (until <= now || self.current.accepts_nothing())
+        {
+            return self.end_handing();
+        }
         let Some(handing) = &self.handing else {
             return;
         };

@@ -27,7 +27,7 @@ pub(super) struct Roles {
     /// The new weir that starts, and those who asked for it.
     pub(super) starting: Option<(Successor, Vec<Requester>)>,
     /// It serves, and this one still accepts; it is in charge at this time at the latest.
-    closing: Option<Instant>,
+    pub(super) closing: Option<Instant>,
     /// Where its gateway takes idle connections.
     takes: Option<OwnedFd>,
     /// Lists of scripts that are written for it.
@@ -158,11 +158,8 @@ impl Manager<'_> {
 
     /// Looks after a new weir that starts, or that is in charge.
     pub(super) fn tend_upgrade(&mut self, now: Instant) {
-        if let Some(until) = self.roles.closing {
-            if until <= now || self.current.accepts_nothing() {
-                self.end_handing();
-            }
-        } else if let Some((successor, _)) = &mut self.roles.starting
+        if self.roles.closing.is_none()
+            && let Some((successor, _)) = &mut self.roles.starting
             && let Some(outcome) = successor.look(now)
             && let Some((successor, askers)) = self.roles.starting.take()
         {
