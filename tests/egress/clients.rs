@@ -311,7 +311,7 @@ fn the_page_s_commands_run() {
 /// Every weir.toml of the page is valid if the files that it names exist.
 #[test]
 fn the_page_s_configurations_are_right() {
-    let setup = Setup::new();
+    let setup = Setup::new().file("index.html", "");
     let folder = setup.folder();
     let (authority, text) = (Authority::new(), "0123456789abcdef");
     let client = authority.client("shop.test");
@@ -331,8 +331,11 @@ fn the_page_s_configurations_are_right() {
     let file = folder.join("weir.toml");
     let place = format!("{}/", folder.display());
     let snippets = snippets("toml");
+    let web = format!(
+        "[listen.web]\naddress = \"127.0.0.1:8080\"\n[site.main]\nroot = \"{}\"\n",
+        setup.root().display()
+    );
     for (name, text) in &snippets {
-        let web = "[listen.web]\naddress = \"127.0.0.1:8080\"\n[site.main]\nroot = \"/srv\"\n";
         let text = format!("{web}{}", text.replace("/etc/weir/", &place));
         std::fs::write(&file, text).expect("weir.toml");
         let output = Command::new(program())
