@@ -52,7 +52,12 @@ impl Service {
     #[track_caller]
     fn message(&self, others: &str) -> String {
         let mut buffer = [0; 1024];
-        let received = self.socket.recv(&mut buffer);
+        let received = loop {
+            match self.socket.recv(&mut buffer) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                received => break received,
+            }
+        };
         let length = received.unwrap_or_else(|error| panic!("{error} after: {others}"));
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     }
