@@ -7,7 +7,7 @@ use std::{
 };
 
 use weir_control::ToGateway;
-use weir_sys::signal::Signal;
+use weir_sys::{process, signal::Signal};
 
 use super::{LAST_WORDS, Manager, Reload, Requester, Stopping, reload::LONGEST_CLOSE, say_lines};
 use crate::{
@@ -44,6 +44,8 @@ pub(super) struct Roles {
     pub(super) anchor: Option<Anchor>,
     /// Another one is watched from outside: the channel to it.
     pub(super) watched: Option<OwnedFd>,
+    /// It was, until the new weir took over.
+    was_watched: bool,
 }
 
 impl Roles {
@@ -250,7 +252,8 @@ impl Manager<'_> {
     ) -> std::io::Result<()> {
         let is_first = std::process::id() == 1;
         let is_free = is_known || self.start.origin.program.is_daemon;
-        if self.roles.watched.take().is_some() || (is_free && !is_first) {
+        self.roles.was_watched = self.roles.watched.take().is_some();
+        if self.roles.was_watched || (is_free && !is_first) {
             return Ok(());
         }
         let (anchor, theirs) = Anchor::new(successor.pid)?;
@@ -324,6 +327,15 @@ impl Manager<'_> {
                     "weir (process {}) is in charge; this one finishes",
                     successor.pid
                 );
+                // The process that stays may not know yet who is in charge. The new weir takes a signal that comes twice for one.
+                if self.roles.was_watched
+                    && let Err(error) = process::send_signal(successor.pid, signal)
+                {
+                    log::error!(
+                        "cannot pass a signal on to weir (process {}): {error}",
+                        successor.pid
+                    );
+                }
                 None
             }
             Signal::Hup | Signal::Usr2 => None,
