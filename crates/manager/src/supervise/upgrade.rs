@@ -2,6 +2,7 @@
 //! here: the old weir, and the new one until it is in charge.
 
 use std::{
+    io::ErrorKind,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
@@ -85,6 +86,15 @@ impl Manager<'_> {
         let started = Successor::start(program, self.inherited, limit);
         let handed = started.and_then(|mut successor| match self.hand(&mut successor) {
             Ok(()) => Ok(successor),
+            // It has ended: its exit says more.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+                ) =>
+            {
+                Ok(successor)
+            }
             Err(error) => {
                 successor.kill();
                 Err(error.to_string())
