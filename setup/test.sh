@@ -16,10 +16,16 @@ failed() {
 tests() {
     output=$(mktemp)
     status=0
-    { "$cargo" test --locked --package weir --test "$1" 2>&1 && : >"$output.fine"; } | tee "$output"
-    [ -e "$output.fine" ] || status=1
+    # Into a file that is shown as it grows. A pipe would not end before the last process that a test left behind.
+    "$cargo" test --locked --package weir --test "$1" >"$output" 2>&1 &
+    run=$!
+    tail --pid "$run" --lines +1 --sleep-interval 0.2 --follow "$output" &
+    shown=$!
+    wait "$run" || status=1
+    wait "$shown" || true
     failed=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$output")
-    rm -f "$output" "$output.fine"
+    left_behind "$1" "$output" || status=1
+    rm -f "$output"
     [ "$status" -ne 0 ] || return 0
     # None: it did not compile, or ended before its tests did. Many: this is no accident.
     count=$(echo "$failed" | grep -c .) || true
@@ -29,6 +35,19 @@ tests() {
     for test in $failed; do
         echo "$1 $test" >>"$unsteady"
     done
+}
+
+# left_behind PROGRAM OUTPUT: names and ends the processes that still write to the output of a test program that has ended.
+# Fails if there are any: a test must end what it starts.
+left_behind() {
+    left=$(find /proc/[0-9]*/fd -lname "$2" 2>/dev/null | cut -d / -f 3 | sort -u)
+    [ -n "$left" ] || return 0
+    echo "=== $1: its tests left these processes behind:" >&2
+    for pid in $left; do
+        echo "$pid: $(tr '\0' ' ' <"/proc/$pid/cmdline")" >&2
+        kill -9 "$pid" || true
+    done
+    return 1
 }
 
 unsteady=$(mktemp)
