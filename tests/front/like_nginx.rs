@@ -277,3 +277,18 @@ fn what_follows_an_offer_of_another_protocol_is_no_request() {
     }
     assert_eq!(responder.uris(), ["/run.php"]);
 }
+
+#[test]
+fn what_nearly_begins_http2_gets_the_answer_of_nginx() {
+    let (weir, nginx, _responder) = both();
+    for (row, status) in [
+        // h2spec sends this, and expects a server that speaks nothing but HTTP/2.
+        (&b"INVALID CONNECTION PREFACE\r\n\r\n"[..], 400),
+        (b"PRI * HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"PRI / HTTP/2.0\r\nHost: a\r\n\r\n", 505),
+    ] {
+        let shown = String::from_utf8_lossy(row);
+        assert_eq!(statuses(nginx.address(), row), [status], "{shown:?}");
+        assert_eq!(statuses(weir.address(), row), [status], "{shown:?}");
+    }
+}

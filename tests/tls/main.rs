@@ -17,6 +17,7 @@ mod http3_browser;
 mod http3_checks;
 mod http3_limits;
 mod http3_memory;
+mod http3_shared;
 mod keeper;
 mod local_ca;
 mod many;

@@ -78,6 +78,8 @@ pub struct Connection<X: Front> {
     is_calmed: bool,
     /// The resets of clients of a proxy.
     clients: Clients,
+    /// A proxy has named the client of a request.
+    is_of_proxy: bool,
     /// Small frames of QUIC that have come.
     small_frames: u64,
     /// The stream that the client opens next.
@@ -118,6 +120,7 @@ impl<X: Front> Connection<X> {
             exceeded: None,
             is_calmed: false,
             clients: Clients::default(),
+            is_of_proxy: false,
             small_frames: 0,
             next: 0,
             leaving_since: 0,
@@ -379,6 +382,23 @@ impl<X: Front> Connection<X> {
         }
     }
 
+    /// Counts the reset of a stream: for its client, if a proxy has said who that is, otherwise for the connection.
+    fn count_reset(&mut self, slot: u32, now: u64) {
+        let Some(stream) = self.streams.slots.get(slot) else {
+            return;
+        };
+        let client = stream.request.client();
+        if self.is_of_proxy && matches!(stream.stage, Stage::New) {
+            // QUIC drops the head that came with the reset, so nobody knows whose it was. It counts as what it costs, a small frame.
+            // Otherwise one client would end the connection for the others.
+            if !self.counter.count(Kind::Small, now) {
+                self.count(Kind::Reset);
+            }
+        } else if client == 0 || !self.clients.count(client, self.limits.resets, now) {
+            self.count(Kind::Reset);
+        }
+    }
+
     /// Polls the streams that were woken. Returns whether QUIC may have something to send.
     fn poll_ready(&mut self, now: u64) -> Result<bool, Ending> {
         let ready = self.streams.slots.take_ready(now);
@@ -415,11 +435,7 @@ impl<X: Front> Connection<X> {
             Polled::Waits | Polled::Over => {}
             Polled::Sends => self.streams.slots.sends(slot),
             Polled::Reset => {
-                let stream = self.streams.slots.get(slot);
-                let client = stream.map_or(0, |stream| stream.request.client());
-                if client == 0 || !self.clients.count(client, self.limits.resets, now) {
-                    self.count(Kind::Reset);
-                }
+                self.count_reset(slot, now);
                 self.finish(slot, false);
             }
             Polled::Closed(code) => {
@@ -497,6 +513,7 @@ impl<X: Front> Connection<X> {
         let Some(stream) = self.streams.slots.get(slot) else {
             return Ok(());
         };
+        self.is_of_proxy |= stream.request.client() != 0;
         let is_open = match begun {
             Begun::Steps(steps) => {
                 stream.stage = Stage::Steps(steps);

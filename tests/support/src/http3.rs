@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use h3::client::{RequestStream, SendRequest};
+use h3::error::Code;
 use h3_quinn::OpenStreams;
 use http::{HeaderMap, Request};
 use quinn::crypto::rustls::QuicClientConfig;
@@ -221,6 +222,12 @@ impl Http3 {
         Ok(exchange)
     }
 
+    /// Gives up a request: the client sends no more of it (RESET_STREAM), and wants no more of its answer (STOP_SENDING).
+    pub fn abort(&mut self, mut exchange: Exchange) {
+        exchange.stream.stop_stream(Code::H3_REQUEST_CANCELLED);
+        exchange.stream.stop_sending(Code::H3_REQUEST_CANCELLED);
+    }
+
     /// The next part of a body; `None`: it is whole.
     ///
     /// # Errors
@@ -231,8 +238,11 @@ impl Http3 {
         Ok(part.map(|mut part| part.copy_to_bytes(part.remaining()).to_vec()))
     }
 
-    /// The rest of an answer.
-    fn finish(&mut self, mut exchange: Exchange) -> Result<Answer, String> {
+    /// The answer to a request that was ended.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn finish(&mut self, mut exchange: Exchange) -> Result<Answer, String> {
         let head = self.runtime.block_on(exchange.stream.recv_response());
         let head = head.map_err(|error| error.to_string())?;
         let mut answer = Answer {
