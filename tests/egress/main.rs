@@ -15,6 +15,7 @@ mod ssrf;
 mod tls;
 mod together;
 mod trouble;
+mod tunnels;
 
 use weir_test::Setup;
 use weir_test::origin::Origin;

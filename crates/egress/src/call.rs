@@ -652,9 +652,10 @@ async fn tunnelled(
     let running = running.take();
     Ok(Tunnel(Box::new(move |caller, ahead| {
         Box::pin(async move {
-            let carried = tunnel::carry(caller, ahead, stream, idle).await;
+            let ended = tunnel::carry(caller, ahead, stream, idle).await;
             drop(permit);
-            running.tunnel_ended(&carried);
+            running.tunnel_ended(&ended.carried);
+            ended.close().await;
         })
     })))
 }
