@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weir_test::cgroup::Group;
+
 use crate::support::*;
 
 /// A site with a limit for silent gateways, and an admin interface.
@@ -222,26 +224,6 @@ fn a_drain_accepts_what_waits_also_after_it_was_out_of_descriptors() {
     assert!(weir.wait_for_end().success());
 }
 
-/// The folder of a new control group with this limit of memory.
-fn group(limit: u64) -> std::path::PathBuf {
-    let name = format!("weir-test-{}", std::process::id());
-    for (root, file) in [
-        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-        ("/sys/fs/cgroup", "memory.max"),
-    ] {
-        let folder = Path::new(root).join(&name);
-        if fs::create_dir(&folder).is_ok() {
-            if fs::write(folder.join(file), limit.to_string()).is_ok() {
-                return folder;
-            }
-            let _ = fs::remove_dir(&folder);
-        }
-    }
-    panic!(
-        "this test needs a control group of its own: root must be able to create folders in /sys/fs/cgroup"
-    );
-}
-
 #[test]
 fn workers_that_the_kernel_ends_for_want_of_memory_are_errors_and_counted() {
     // The kernel kills only the test's processes if they have their own control group, so the test needs the right to
@@ -249,14 +231,13 @@ fn workers_that_the_kernel_ends_for_want_of_memory_are_errors_and_counted() {
     if !goes_on_as_root() {
         return;
     }
-    let folder = group(400 << 20);
+    let group = Group::new(400 << 20);
     let script = "<?php $a = []; for (;;) $a[] = str_repeat(random_bytes(16), 65536);";
     let command = pool_command(&["php-cgi", "-d", "memory_limit=-1"]);
-    let enter = format!("echo $$ > \"{}/cgroup.procs\"", folder.display());
     let weir = watched("20s")
         .file("eat.php", script)
         .pool(&format!("retries = 0\n{command}"))
-        .under(&["/bin/sh", "-c", &format!("{enter} && exec \"$0\" \"$@\"")])
+        .under(&group.enter().each_ref().map(String::as_str))
         .start();
     let answer = weir.get("/eat.php");
     assert!((500..510).contains(&answer.status), "{answer:?}");
@@ -278,5 +259,5 @@ fn workers_that_the_kernel_ends_for_want_of_memory_are_errors_and_counted() {
     let status: String = status.split_whitespace().collect();
     assert!(status.contains("\"oom_kills\":1,"), "{status}");
     drop(weir);
-    wait_until("the group is empty", || fs::remove_dir(&folder).is_ok());
+    drop(group);
 }

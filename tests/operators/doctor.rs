@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use weir_test::cgroup::Group;
 use weir_test::weir::program;
 use weir_test::{GROUP, Setup, USER, free_address, goes_on_as_root, is_root};
 
@@ -487,4 +488,59 @@ fn wrong_configurations_and_command_lines_have_their_codes() {
     ] {
         assert_eq!(doctor(wrong).status.code(), Some(64), "{wrong:?}");
     }
+}
+
+/// A shell, a service and a container have groups of their own.
+#[test]
+fn the_limits_and_kills_of_weirs_own_control_group_count_and_not_those_of_doctors() {
+    if !goes_on_as_root() {
+        return;
+    }
+    let (of_weir, of_doctor) = (Group::new(400 << 20), Group::new(900 << 20));
+    let run = |group: &Group, words: &[&str]| {
+        let mut command = Command::new("env");
+        command.args(group.enter()).args(words);
+        command.output().expect("a command")
+    };
+    let setup = well();
+    let file = setup.write_config(&setup.toml());
+    let doctor = [program(), "doctor", "-c", &file, "--json"];
+    // Without a running weir, the limit that doctor has itself is the best known one.
+    let alone = report(&run(&of_doctor, &doctor));
+    finds(&alone, "memory", "ok", &[" of 900 MiB"]);
+
+    let weir = well()
+        .window()
+        .under(&of_weir.enter().each_ref().map(String::as_str))
+        .start();
+    let doctor = [
+        doctor[0],
+        "doctor",
+        "-c",
+        &weir.path("weir.toml").display().to_string(),
+        "--json",
+    ];
+    let before = report(&run(&of_doctor, &doctor));
+    assert!(!before.to_string().contains("has killed"), "{before:#}");
+    finds(&before, "memory", "ok", &[" of 400 MiB", "measured"]);
+
+    // The kernel kills a process beside weir's own, so the status counts none.
+    for group in [&of_weir, &of_doctor, &of_doctor] {
+        let eat = "echo 1000 >/proc/self/oom_score_adj; exec php -d memory_limit=-1 -r '$a = []; for (;;) $a[] = str_repeat(\"x\", 1 << 20);'";
+        let eater = run(group, &["/bin/sh", "-c", eat]);
+        assert!(!eater.status.success(), "{eater:?}");
+    }
+    assert_eq!(weir.status()["oom_kills"], 0);
+    let after = report(&run(&of_doctor, &doctor));
+    finds(
+        &after,
+        "memory",
+        "warn",
+        &[
+            "has killed 1 process in weir's control group",
+            "(it has 400 MiB)",
+        ],
+    );
+    assert!(!after.to_string().contains("900 MiB"), "{after:#}");
+    drop(weir);
 }

@@ -12,6 +12,7 @@
 mod as_root;
 pub mod authority;
 pub mod browser;
+pub mod cgroup;
 pub mod dns;
 pub mod fcgi;
 pub mod front;
