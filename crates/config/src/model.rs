@@ -338,6 +338,15 @@ pub enum PathPattern {
     Regex(String),
 }
 
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Glob(text) => f.write_str(text),
+            Self::Regex(text) => write!(f, "~{text}"),
+        }
+    }
+}
+
 /// A response that a route gives itself.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {

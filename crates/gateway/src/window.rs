@@ -1,6 +1,7 @@
 //! The gateway's data in the admin interface, and an operator's requests to the manager. See
 //! [`weir_interfaces::window`].
 
+mod serialized;
 mod servers;
 
 use std::{
@@ -9,7 +10,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use weir_config::{PoolId, Protocol, Runtime, SerializeBy};
+use weir_config::{PoolId, Protocol, Runtime};
 use weir_control::{Action, ManagerReport};
 use weir_interfaces::window::{Task, Window};
 use weir_observe::{
@@ -27,6 +28,7 @@ use super::{
     dispatch::{AskedBy, PoolHandle, Script},
     figures,
 };
+use serialized::Serialized;
 
 /// A gateway as an operator sees it.
 pub(super) struct View(pub(super) &'static Gateway);
@@ -47,9 +49,17 @@ impl Window for View {
         let (uses, view) = (gateway.reports.latest(), gateway.look_at_kernel_queues());
         let mut logs = log_sink::health();
         logs.extend(uses.iter().flat_map(|uses| uses.logs.clone()));
+        let serialized = Serialized::of(gateway.config);
         let pools: Vec<Value> = (gateway.pools.iter().enumerate())
             .filter(|(_, pool)| only.is_none_or(|only| pool.settings.name == only))
-            .map(|(index, pool)| pool_status(gateway, index, pool, uses.as_ref()))
+            .map(|(index, pool)| {
+                let mut shown = pool_status(gateway, index, pool, uses.as_ref());
+                if let Some(serialized) = serialized.get(index) {
+                    shown["work"]["serialized"] = serialized.everywhere().into();
+                    shown["work"]["not_serialized"] = serialized.elsewhere().into();
+                }
+                shown
+            })
             .collect();
         if only.is_some() && pools.is_empty() {
             return None;
@@ -330,7 +340,6 @@ fn work(
             "host": host,
             "count": count,
         })).collect::<Vec<_>>(),
-        "serialized": matches!(pool.settings.queue.serialize_by, SerializeBy::Part(_) | SerializeBy::Auto),
         "request_slowlog_timeout": pool.settings.php().map(|php| php.slowlog_timeout.as_secs_f64()),
     })
 }

@@ -1,4 +1,5 @@
-//! A DNS server inside the test that returns what the test sets: addresses, "no such name", invalid bytes, or nothing.
+//! A DNS server inside the test that returns what the test sets: addresses, at once or late, "no such name", invalid bytes, or
+//! nothing.
 //!
 //! It writes its messages by hand (RFC 1035 §4), so that it can write wrong ones.
 
@@ -13,6 +14,7 @@ use crate::free_address;
 /// A name server on UDP. It stops when it is dropped.
 pub struct Dns {
     address: SocketAddr,
+    socket: UdpSocket,
     shared: Arc<Shared>,
 }
 
@@ -21,6 +23,8 @@ pub struct Dns {
 pub enum Says {
     /// These addresses, with this TTL in seconds. They are all of one family. The other family has no addresses.
     Addresses(Vec<IpAddr>, u32),
+    /// The same, but not before [`Dns::answer_late`].
+    Late(Vec<IpAddr>, u32),
     /// There is no such name.
     NoSuchName,
     /// The server has failed.
@@ -36,27 +40,43 @@ struct Shared {
     names: Mutex<BTreeMap<String, Says>>,
     asked: AtomicUsize,
     stopping: AtomicBool,
+    /// Questions that wait for [`Dns::answer_late`], with the addresses of those who asked. `None`: it has been called.
+    late: Mutex<Option<Vec<Question>>>,
 }
+
+/// The bytes of a question, and who asked.
+type Question = (Vec<u8>, SocketAddr);
 
 impl Dns {
     /// Starts a server that knows no name.
     pub fn start() -> Dns {
-        let socket = UdpSocket::bind((free_address().ip(), 0)).expect("bind");
+        Dns::at(SocketAddr::new(free_address().ip(), 0))
+    }
+
+    /// The same at this address. Programs that read /etc/resolv.conf ask port 53, which only root may open.
+    pub fn at(address: SocketAddr) -> Dns {
+        let socket = UdpSocket::bind(address).expect("bind");
         let address = socket.local_addr().expect("an address");
         let shared = Arc::new(Shared::default());
-        let server = shared.clone();
+        *shared.late.lock().expect("no holder panics") = Some(Vec::new());
+        let (server, ours) = (shared.clone(), socket.try_clone().expect("a socket"));
         std::thread::spawn(move || {
             let mut buffer = [0; 2048];
             while let Ok((length, from)) = socket.recv_from(&mut buffer) {
                 if server.stopping.load(Ordering::SeqCst) {
                     return;
                 }
-                if let Some(answer) = answer(&server, &buffer[..length]) {
+                server.asked.fetch_add(1, Ordering::SeqCst);
+                if let Some(answer) = answer(&server, &buffer[..length], from) {
                     let _ = socket.send_to(&answer, from);
                 }
             }
         });
-        Dns { address, shared }
+        Dns {
+            address,
+            socket: ours,
+            shared,
+        }
     }
 
     /// The address, in the format of `resolver`.
@@ -68,6 +88,16 @@ impl Dns {
     pub fn says(&self, name: &str, says: Says) {
         let mut names = self.shared.names.lock().expect("no holder panics");
         names.insert(name.to_owned(), says);
+    }
+
+    /// Answers the questions that wait ([`Says::Late`]). From now on, none waits.
+    pub fn answer_late(&self) {
+        let late = self.shared.late.lock().expect("no holder panics").take();
+        for (question, from) in late.unwrap_or_default() {
+            if let Some(answer) = answer(&self.shared, &question, from) {
+                self.socket.send_to(&answer, from).expect("an answer");
+            }
+        }
     }
 
     /// The number of questions so far.
@@ -86,8 +116,7 @@ impl Drop for Dns {
     }
 }
 
-fn answer(shared: &Shared, question: &[u8]) -> Option<Vec<u8>> {
-    shared.asked.fetch_add(1, Ordering::SeqCst);
+fn answer(shared: &Shared, question: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
     let (name, kind, end) = read_question(question)?;
     let says = shared
         .names
@@ -97,6 +126,14 @@ fn answer(shared: &Shared, question: &[u8]) -> Option<Vec<u8>> {
         .cloned();
     let (code, addresses, ttl) = match says.unwrap_or(Says::NoSuchName) {
         Says::Addresses(addresses, ttl) => (0, addresses, ttl),
+        Says::Late(addresses, ttl) => {
+            let mut late = shared.late.lock().expect("no holder panics");
+            if let Some(late) = late.as_mut() {
+                late.push((question.to_owned(), from));
+                return None;
+            }
+            (0, addresses, ttl)
+        }
         Says::NoSuchName => (3, Vec::new(), 0),
         Says::Failure => (2, Vec::new(), 0),
         Says::Silence => return None,

@@ -22,8 +22,10 @@ pub(super) struct Work {
     places: Vec<Place>,
     /// Hosts that are called now, with the number of calls.
     calls: Vec<(String, u64)>,
-    /// `serialize_by` is set.
+    /// `serialize_by` is set for all requests.
     serialized: bool,
+    /// Sites, routes and listeners for which it is not set, if it is set for others.
+    not_serialized: Vec<String>,
     /// Stacks of slow scripts are written after so many seconds; 0: never.
     slow_after: f64,
     /// PHP is weir's own.
@@ -90,6 +92,7 @@ impl Work {
             places: list(&work["slow_at"]).iter().map(place).collect(),
             calls: list(&work["calls"]).iter().map(call).collect(),
             serialized: work["serialized"] == true,
+            not_serialized: list(&work["not_serialized"]).iter().map(text).collect(),
             slow_after: seconds(&work["request_slowlog_timeout"]),
             is_php: pool["runtime"] == "php",
             pool: super::name(pool),
@@ -206,6 +209,7 @@ impl Work {
                 "scripts of one visitor wait for each other: a script holds its session too long. Call session_write_close() as \
                  early as possible, or open sessions with read_and_close. More workers would wait, too"
             }
+            Wait::Session if !self.not_serialized.is_empty() => return self.for_some_serialized(),
             Wait::Session => {
                 "scripts of one visitor wait for each other, because one of them holds the session: call session_write_close() \
                  as early as possible. serialize_by = \"auto\" in [pool.NAME.queue] lets them wait in the queue instead of in \
@@ -245,6 +249,22 @@ impl Work {
             Wait::Nothing => "see the slow log for where the scripts are",
         };
         help(text.replace("NAME", &self.pool))
+    }
+
+    /// Sessions, where only some requests wait for their turn in the queue.
+    fn for_some_serialized(&self) -> Help {
+        let more = match self.not_serialized.len().saturating_sub(MOST_PLACES) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let first = self.not_serialized.iter().take(MOST_PLACES);
+        let first: Vec<&str> = first.map(String::as_str).collect();
+        help(format!(
+            "scripts of one visitor wait for each other, because one of them holds the session: call session_write_close() \
+             as early as possible. serialize_by lets them wait in the queue instead of in workers; it is not set for {}{more}. \
+             More workers would wait, too",
+            first.join(", ")
+        ))
     }
 
     fn for_calls(&self) -> Help {

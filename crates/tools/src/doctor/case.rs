@@ -64,12 +64,8 @@ impl<'a> Case<'a> {
             });
             for route in &site.routes {
                 let (of_route, of_site) = (&route.settings, &site.settings);
-                let pattern = match &route.path {
-                    weir_config::PathPattern::Glob(text) => text.clone(),
-                    weir_config::PathPattern::Regex(text) => format!("~{text}"),
-                };
                 scopes.push(Scope {
-                    label: format!("[site.{}] route \"{pattern}\"", site.name),
+                    label: format!("[site.{}] route \"{}\"", site.name, route.path),
                     settings: of_route,
                     is_own: route.action.is_none()
                         && (of_route.root != of_site.root

@@ -142,6 +142,20 @@ fn a_session_that_is_serialized_already_is_held_too_long() {
 }
 
 #[test]
+fn a_session_that_is_serialized_in_some_places_names_the_others() {
+    let mut partly = slow(0.01, &[("session_start", 3)]);
+    let others = |count: usize| (0..count).map(|number| format!("[site.s{number}]"));
+    partly["not_serialized"] = others(2).collect();
+    let (_, help) = advice(partly.clone());
+    let words = "it is not set for [site.s0], [site.s1]. More";
+    assert!(help.text.contains(words), "{help:?}");
+    assert!(!help.text.contains("[pool.shop.queue]"), "{help:?}");
+    partly["not_serialized"] = others(5).collect();
+    let (_, help) = advice(partly);
+    assert!(help.text.contains("[site.s2] and 2 more. "), "{help:?}");
+}
+
+#[test]
 fn what_is_not_known_is_not_made_up() {
     let (told, help) = advice(slow(0.03, &[]));
     assert_eq!(told, "they wait (computing 3 % of the time)");
