@@ -1,6 +1,6 @@
 #!/bin/bash
-# Draws the pictures of the operator's page in this folder: a busy pool, and a pool whose workers are all stuck, each in light
-# and dark. Needs weir and its PHP (make build php), and chromium-headless-shell (setup/test.packages). Takes two minutes.
+# Draws the pictures of the operator's page in this folder: a busy pool, a pool whose workers are all stuck, and many pools, each
+# in light and dark. Needs weir and its PHP (make build php), and chromium-headless-shell (setup/test.packages). Takes three minutes.
 #
 #     docs/images/make.sh [PATH OF weir]
 set -euo pipefail
@@ -62,11 +62,15 @@ error = "$work/error.log"
 TOML
 
 "$weir" serve -c "$work/weir.toml" &
-started+=($!)
-for _ in $(seq 300); do
-    curl -fs -o "$work/answer" http://127.0.0.1:9281/ && break
-    sleep 0.1
-done
+first=$!
+started+=($first)
+serves() {
+    for _ in $(seq 300); do
+        curl -fs -o "$work/answer" http://127.0.0.1:9281/ && return
+        sleep 0.1
+    done
+}
+serves
 
 # The browser is told what to do over a pipe: JSON, each message ended by a zero byte (Chrome DevTools Protocol).
 mkfifo "$work/orders" "$work/answers"
@@ -129,9 +133,45 @@ for _ in $(seq 8); do
     curl -s -o "$work/stuck" http://127.0.0.1:9281/report.php &
     started+=($!)
 done
-sleep 40
+sleep 25
 "$weir" bench http://127.0.0.1:9281/ -r 2 --no-probe -t 25s --json >"$work/waiting" &
 started+=($!)
-sleep 12
+sleep 8
 picture stuck 780
+
+# Many pools; one of them is stuck.
+kill "$first"
+wait "$first" || true
+for name in blog wiki news api mail; do
+    cp "$work/public/index.php" "$work/public/$name.php"
+done
+for name in blog wiki news api mail report; do
+    cat >>"$work/weir.toml" <<TOML
+[[site.shop.route]]
+path = "/$name.php"
+pool = "$name"
+[pool.$name]
+runtime = "php"
+$user
+pm = "static"
+max_children = 2
+TOML
+done
+"$weir" serve -c "$work/weir.toml" &
+started+=($!)
+serves
+rate=4
+for name in index blog wiki news api mail; do
+    "$weir" bench "http://127.0.0.1:9281/$name.php" -r "$rate" --poisson -t 40s --json >"$work/bench-$name" &
+    started+=($!)
+    rate=$((rate + 5))
+done
+for _ in 1 2 3; do
+    curl -s -o "$work/stuck" http://127.0.0.1:9281/report.php &
+    started+=($!)
+done
+sleep 25
+order Page.reload '{}' >"$work/answer"
+sleep 3
+picture many 760
 ls -l "$here"/*.png
