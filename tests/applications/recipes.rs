@@ -11,6 +11,7 @@ use weir_test::weir::{mode, write};
 use weir_test::wordpress::{self, Browser, field, linked, socket};
 use weir_test::{GROUP, Setup, USER, Weir, is_root};
 
+mod databases;
 mod frameworks;
 mod php;
 mod programs;

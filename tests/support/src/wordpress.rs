@@ -66,6 +66,15 @@ pub struct Database {
 impl Database {
     /// Starts MariaDB in this folder, with an empty database for WordPress.
     pub fn start(folder: &Path) -> Database {
+        Database::start_with(folder, &IN_HASTE)
+    }
+
+    /// The same for applications that insist on InnoDB.
+    pub fn start_innodb(folder: &Path) -> Database {
+        Database::start_with(folder, &INNODB_IN_HASTE)
+    }
+
+    fn start_with(folder: &Path, options: &[&str]) -> Database {
         let data = folder.join("database");
         fs::create_dir(&data).expect("mkdir");
         let user = if is_root() { USER.to_owned() } else { whoami() };
@@ -111,7 +120,7 @@ impl Database {
         let log = fs::File::create(folder.join("database.log")).expect("a log");
         let child = Command::new(newest("/usr/sbin", "mariadbd"))
             .args(["--no-defaults", "--skip-networking", "--skip-log-bin"])
-            .args(IN_HASTE)
+            .args(options)
             .arg(format!("--tmpdir={}", data.display()))
             .arg(format!("--datadir={}", data.display()))
             .arg(format!("--socket={}", socket(folder).display()))
@@ -134,6 +143,32 @@ impl Database {
             UnixStream::connect(socket(folder)).is_ok()
         });
         database
+    }
+
+    /// Runs these SQL statements.
+    ///
+    /// # Panics
+    /// If one fails.
+    pub fn run(&self, statements: &str) {
+        let (file, script) = (
+            self.folder.join("statements.sql"),
+            self.folder.join("run.php"),
+        );
+        fs::write(&file, statements).expect("statements");
+        let text = format!(
+            "<?php\n\
+             $database = new mysqli('localhost', 'wordpress', 'wordpress', 'wordpress', 0, '{}');\n\
+             $database->multi_query(file_get_contents('{}'));\n\
+             while ($database->more_results()) {{ $database->next_result(); }}\n\
+             echo 'done';\n",
+            socket(&self.folder).display(),
+            file.display(),
+        );
+        fs::write(&script, text).expect("a script");
+        let output = Command::new("php").arg(&script).output().expect("php");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said, "done", "{errors}");
     }
 
     fn log(&self) -> String {
@@ -193,6 +228,16 @@ const IN_HASTE: [&str; 3] = [
     "--skip-innodb",
     "--default-storage-engine=MyISAM",
     "--debug-no-sync",
+];
+
+/// The same with InnoDB, which some applications insist on.
+const INNODB_IN_HASTE: [&str; 6] = [
+    "--debug-no-sync",
+    "--innodb-flush-method=nosync",
+    "--innodb-flush-log-at-trx-commit=0",
+    "--innodb-doublewrite=0",
+    "--innodb-buffer-pool-size=16M",
+    "--innodb-log-file-size=4M",
 ];
 
 /// How long WordPress may take for an answer. Its installer needs half a second of an idle core, and other processes
