@@ -24,6 +24,7 @@ networks   separate networks with a long delay between them; relay.py delays the
 origins    the servers that are called: nginx with TLS, nameserver.py, and misbehave.py
 sidecars   weir's egress, nginx and HAProxy as proxies beside an application, and that application
 egress     scenario 3: calls to other servers
+http2_rounds  requests over HTTP/2 that are the same in each run; tls_rounds: handshakes
 source_lines  how many lines of Rust the program has
 table      medians, tables, and the targets beside the measured values
 php_table  the same for the works with whole stacks

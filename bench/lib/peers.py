@@ -102,8 +102,9 @@ class Peer:
 
     def _answers(self):
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return True
+            for port in filter(None, (self.port, self.tls_port)):
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return True
         except OSError:
             return False
 

@@ -2,14 +2,15 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use weir_test::authority::self_signed_rsa;
+use weir_test::authority::{Authority, self_signed_rsa};
 use weir_test::process::{Process, signal};
 use weir_test::{Setup, Weir, goes_on_as_root, wait_until};
 
+use crate::tickets::resumes;
 use crate::{Tls, curl, install, said};
 
 /// A service manager would find a process that weir has left behind.
@@ -61,6 +62,17 @@ fn a_keeper_that_does_not_answer_is_replaced() {
     weir.wait_for_error(&["does not answer: killed"]);
 }
 
+/// Starts curl, which asks for a page of `main.test`.
+fn start(weir: &Weir, authority: &Authority, words: &[&str]) -> Child {
+    let address = weir.address();
+    let resolve = format!("main.test:{}:{}", address.port(), address.ip());
+    let mut command = Command::new("curl");
+    command.args(["-sf", "--max-time", "60", "--resolve", &resolve, "--cacert"]);
+    command.arg(authority.file()).args(words);
+    command.arg(format!("https://main.test:{}/", address.port()));
+    command.stdout(Stdio::null()).spawn().expect("curl")
+}
+
 /// All its connections are served by one thread, and the keeper stands still for half a second: handshakes wait for it, those with
 /// a second ClientHello, too, and nothing else does.
 #[test]
@@ -73,15 +85,7 @@ fn other_connections_go_on_and_no_handshake_fails_while_the_keeper_stands_still(
         setup.server("threads = 1").more(&listen).more(&root)
     });
     let (weir, authority) = tls.start();
-    let address = weir.address();
-    let resolve = format!("main.test:{}:{}", address.port(), address.ip());
-    let url = format!("https://main.test:{}/", address.port());
-    let start = |words: &[&str]| {
-        let mut command = Command::new("curl");
-        command.args(["-sf", "--max-time", "60", "--resolve", &resolve, "--cacert"]);
-        let command = command.arg(authority.file()).args(words).arg(&url);
-        command.stdout(Stdio::null()).spawn().expect("curl")
-    };
+    let start = |words: &[&str]| start(&weir, &authority, words);
     let again = ["--curves", "P-521:P-256"];
     for words in [&[][..], &again] {
         assert!(start(words).wait().expect("curl").success());
@@ -103,6 +107,33 @@ fn other_connections_go_on_and_no_handshake_fails_while_the_keeper_stands_still(
     }
     assert!(longest < Duration::from_millis(400), "{longest:?}");
     assert!(keeper.runs());
+}
+
+/// One thread is for signatures, and it waits for a keeper that stands still. Whoever comes again needs none.
+#[test]
+fn clients_that_come_again_do_not_wait_for_the_keeper() {
+    let tls = Tls::new().with(|setup| setup.server("threads = 1").window());
+    let (weir, authority) = tls.start();
+    for version in ["-tls1_2", "-tls1_3"] {
+        assert!(!resumes(&weir, true, version));
+    }
+    let keeper = weir.keeper();
+    signal(keeper.pid, Signal::STOP);
+    let mut waiting = [&[][..], &["--tls-max", "1.2"]].map(|words| start(&weir, &authority, words));
+    wait_until("both wait", || {
+        weir.status()["connections"]["now"].as_u64() >= Some(2)
+    });
+    for version in ["-tls1_2", "-tls1_3"] {
+        assert!(resumes(&weir, false, version), "{version}");
+    }
+    let are_waiting = waiting
+        .each_mut()
+        .map(|one| one.try_wait().expect("curl").is_none());
+    signal(keeper.pid, Signal::CONT);
+    assert_eq!(are_waiting, [true, true]);
+    for mut one in waiting {
+        assert!(one.wait().expect("curl").success());
+    }
 }
 
 /// The manager gives it the certificates at each reload, and does nothing else meanwhile.

@@ -7,7 +7,7 @@ use weir_test::{Weir, wait_until};
 use crate::{Tls, said};
 
 /// Connects and keeps the ticket in a file. Returns whether the handshake was a short one.
-fn resumes(weir: &Weir, first: bool, version: &str) -> bool {
+pub(crate) fn resumes(weir: &Weir, first: bool, version: &str) -> bool {
     let file = weir.folder().join(format!("ticket{version}"));
     let file = file.to_str().expect("UTF-8");
     let which = if first { "-sess_out" } else { "-sess_in" };

@@ -5,13 +5,14 @@ use std::{
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::fd::{BorrowedFd, OwnedFd},
+    time::Duration,
 };
 
 use rustix::{
     io::Errno,
     net::{
         self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sockopt,
     },
 };
 
@@ -62,10 +63,22 @@ pub fn send(
     }
 }
 
+/// Limits how long [`receive`] waits at this end: then it fails with `WouldBlock`.
+///
+/// # Errors
+/// As setsockopt(2).
+pub fn limit_wait(end: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
+    Ok(sockopt::set_socket_timeout(
+        end,
+        sockopt::Timeout::Recv,
+        Some(limit),
+    )?)
+}
+
 /// Receives one message: its length in `buffer` (0: the other end is gone) and its descriptors, close-on-exec.
 ///
 /// # Errors
-/// `WouldBlock` with `wait` false if there is none; `InvalidData` if it is longer than `buffer`, or if descriptors
+/// `WouldBlock` if there is none, with `wait` false or at the end of [`limit_wait`]; `InvalidData` if it is longer than `buffer`, or if descriptors
 /// were lost because no more can be opened.
 pub fn receive(
     end: BorrowedFd<'_>,
@@ -114,6 +127,14 @@ pub fn receive(
 mod tests {
     use super::*;
     use std::os::fd::AsFd;
+
+    #[test]
+    fn a_wait_with_a_limit_ends() {
+        let (here, _there) = pair().unwrap();
+        limit_wait(here.as_fd(), Duration::from_millis(1)).unwrap();
+        let error = receive(here.as_fd(), &mut [0; 8], true).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
 
     #[test]
     fn messages_keep_their_bounds_and_carry_descriptors() {

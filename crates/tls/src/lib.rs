@@ -10,6 +10,7 @@
 
 mod challenges;
 mod demand;
+mod hello;
 mod kind;
 mod pair;
 pub mod quic;

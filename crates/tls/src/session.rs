@@ -6,7 +6,8 @@
 //!    └─ letters ─► Plain   └─ no certificate ─► Failed ◄─ any error ──┘
 //!                          └─ one is got on demand ─► Waiting ─► Open or Failed
 //! ```
-//! If the keeper signs, the step to Open is done on another thread ([`crate::signing`]), and the session is Signing meanwhile.
+//! If the keeper signs, the step to Open is done on another thread ([`crate::signing`]), and the session is Signing meanwhile. A client that
+//! comes again with a ticket needs no signature, and waits for no thread.
 //!
 //! A connection that has sent nothing costs no buffer. One that is idle has what rustls needs to go on, and no more than
 //! 4 KiB of buffer ([`Session::rest`]).
@@ -22,16 +23,17 @@ use std::{
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use rustls::{
-    CipherSuite, CommonState, HandshakeKind, ProtocolVersion, ServerConnection,
-    server::{Accepted, AcceptedAlert, Acceptor},
+    CipherSuite, CommonState, HandshakeKind, ProtocolVersion, ServerConfig, ServerConnection,
+    server::{Accepted, AcceptedAlert},
     sign::CertifiedKey,
 };
 
 use crate::{
     Server,
     demand::Verdict,
+    hello::{self, Hello},
     server::{Chosen, Fit, HTTP2, HTTP3, host_of, with_certificate},
-    signing::Step,
+    signing::{self, Step},
     x509::Parsed,
 };
 
@@ -62,7 +64,7 @@ pub struct Session {
 )]
 enum State {
     New,
-    Hello(Acceptor),
+    Hello(Hello),
     /// There is no certificate yet.
     Waiting(Box<Waiting>),
     /// The step that needs a signature is done on another thread.
@@ -80,6 +82,18 @@ enum Signed {
     Accepted(Result<Box<ServerConnection>, (rustls::Error, AcceptedAlert)>),
     /// The one for a second ClientHello (RFC 8446 §4.1.4).
     Again(Box<ServerConnection>, Result<(), rustls::Error>),
+}
+
+impl Signed {
+    /// The step for a ClientHello.
+    fn accept(
+        accepted: Accepted,
+        config: Arc<ServerConfig>,
+        certificate: &Option<Arc<CertifiedKey>>,
+    ) -> Signed {
+        let connection = with_certificate(certificate, || accepted.into_connection(config));
+        Signed::Accepted(connection.map(Box::new))
+    }
 }
 
 /// A handshake that waits for a certificate on demand.
@@ -288,16 +302,16 @@ impl Session {
                     self.state = State::Plain;
                     return Err(Broken::PlainHttp);
                 }
-                self.state = State::Hello(Acceptor::default());
+                self.state = State::Hello(Hello::new(self.server.signers.is_used()));
                 Ok(())
             }
-            State::Hello(acceptor) => {
-                acceptor
-                    .read_tls(bytes)
+            State::Hello(hello) => {
+                hello
+                    .read(bytes)
                     .map_err(|error| Broken::Tls(error.to_string()))?;
-                match acceptor.accept() {
+                match hello.accept() {
                     Ok(None) => Ok(()),
-                    Ok(Some(accepted)) => self.accept(accepted),
+                    Ok(Some((accepted, bytes))) => self.accept(accepted, &bytes),
                     Err((error, alert)) => Err(self.fail_with(&error, alert)),
                 }
             }
@@ -312,8 +326,8 @@ impl Session {
         }
     }
 
-    /// The ClientHello is whole.
-    fn accept(&mut self, accepted: Accepted) -> Result<(), Broken> {
+    /// The ClientHello is whole. `bytes`: its own, if they are kept.
+    fn accept(&mut self, accepted: Accepted, bytes: &[u8]) -> Result<(), Broken> {
         let fit = {
             let hello = accepted.client_hello();
             let place = (self.listener, self.local);
@@ -332,11 +346,11 @@ impl Session {
             }));
             return Ok(());
         }
-        self.go_on_with(accepted, fit)
+        self.go_on_with(accepted, bytes, fit)
     }
 
     /// The ClientHello is whole, and it is known which certificate is for it.
-    fn go_on_with(&mut self, accepted: Accepted, fit: Fit) -> Result<(), Broken> {
+    fn go_on_with(&mut self, accepted: Accepted, bytes: &[u8], fit: Fit) -> Result<(), Broken> {
         let Fit::Chosen(chosen) = fit else {
             let hello = accepted.client_hello();
             let name = hello.server_name().map(str::to_owned);
@@ -350,19 +364,26 @@ impl Session {
         } = chosen;
         self.authority = authority;
         self.certificate = Some(certificate);
-        let signers = &self.server.signers;
         let certificate = self.certificate.clone();
-        let step = move || {
-            Signed::Accepted(with_certificate(&certificate, || {
-                accepted.into_connection(config).map(Box::new)
-            }))
-        };
-        if signers.is_used() {
-            self.state = State::Signing(signers.threads.run(step));
-            return Ok(());
+        let step = |accepted| Signed::accept(accepted, config.clone(), &certificate);
+        let signers = &self.server.signers;
+        if !signers.is_used() {
+            let signed = step(accepted);
+            return self.signed(signed);
         }
-        let signed = step();
-        self.signed(signed)
+        let mut accepted = accepted;
+        if hello::has_ticket(bytes) {
+            let (signed, has_asked) = signing::without_signatures(|| step(accepted));
+            if !has_asked {
+                return self.signed(signed);
+            }
+            // Its ticket was not taken.
+            accepted = hello::again(bytes)
+                .ok_or_else(|| Broken::Tls("the first message cannot be read again".into()))?;
+        }
+        let step = move || Signed::accept(accepted, config, &certificate);
+        self.state = State::Signing(signers.threads.run(step));
+        Ok(())
     }
 
     /// Goes on after a step that needed a signature.
@@ -442,7 +463,7 @@ impl Session {
             waiting.accepted = Some(accepted);
             return Ok(false);
         }
-        self.go_on_with(accepted, fit).map(|()| true)
+        self.go_on_with(accepted, &[], fit).map(|()| true)
     }
 
     /// Processes what rustls has read.

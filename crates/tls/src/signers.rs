@@ -19,7 +19,7 @@ use rustls::{
     Error, SignatureAlgorithm, SignatureScheme,
     sign::{Signer, SigningKey},
 };
-use weir_sys::{message, poll};
+use weir_sys::message;
 
 use crate::{
     KeyKind,
@@ -81,8 +81,9 @@ impl Signers {
     pub fn set(&self, reactor: usize, socket: OwnedFd) {
         if let Some(channel) = self.channels.get(reactor) {
             self.is_used.store(true, Relaxed);
+            let is_limited = message::limit_wait(socket.as_fd(), SHORT_LIMIT).is_ok();
             *lock(channel) = Channel {
-                socket: Some(socket),
+                socket: is_limited.then_some(socket),
                 ..Channel::default()
             };
         }
@@ -108,6 +109,9 @@ impl Signers {
         scheme: SignatureScheme,
         text: &[u8],
     ) -> Result<Vec<u8>, String> {
+        if signing::is_refused() {
+            return Err("the step is done where it may wait".into());
+        }
         let may_wait = signing::may_wait();
         let (limit, silence) = match may_wait {
             true => (LIMIT, SILENCE),
@@ -179,12 +183,14 @@ impl Channel {
         }
         let mut packet = [0; MOST];
         loop {
-            let left = limit.saturating_duration_since(Instant::now());
-            if !poll::readable(&[socket], Some(left))?[0] {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            let (length, _) = match message::receive(socket, &mut packet, false) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            let (length, _) = match message::receive(socket, &mut packet, true) {
+                // Nothing came for SHORT_LIMIT.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    match Instant::now() < limit {
+                        true => continue,
+                        false => return Err(io::ErrorKind::TimedOut.into()),
+                    }
+                }
                 received => received?,
             };
             let answer = match length {

@@ -49,11 +49,29 @@ struct Slot<T> {
 
 thread_local! {
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
+    /// A step is being done that has to do without signatures: whether it has asked for one.
+    static HAS_ASKED: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
 /// Whether this is one of the threads: it may wait.
 pub(crate) fn may_wait() -> bool {
     IS_OURS.get()
+}
+
+/// Does a step that probably needs no signature. Returns whether it has asked for one, which it did not get.
+pub(crate) fn without_signatures<T>(step: impl FnOnce() -> T) -> (T, bool) {
+    HAS_ASKED.set(Some(false));
+    let result = step();
+    (result, HAS_ASKED.take() == Some(true))
+}
+
+/// Whether this step has to do without the signature that it asks for.
+pub(crate) fn is_refused() -> bool {
+    let is_refused = HAS_ASKED.get().is_some();
+    if is_refused {
+        HAS_ASKED.set(Some(true));
+    }
+    is_refused
 }
 
 impl Threads {
@@ -114,7 +132,12 @@ impl Threads {
                 }
             }
         }
-        self.queue.comes.notify_one();
+        // Those that work look at the queue before they wait. The one that is woken needs the lock.
+        let is_awaited = state.idle > 0;
+        drop(state);
+        if is_awaited {
+            self.queue.comes.notify_one();
+        }
     }
 }
 
