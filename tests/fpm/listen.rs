@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Read,
+    io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     os::unix::net::UnixStream,
     sync::mpsc,
@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     starts::configuration,
-    support::{LIMIT, PHP_FPM, Place, Running, ask, web_user},
+    support::{LIMIT, PHP_FPM, Place, Running, ask, encode, get, wait_until, web_user},
     transcript::Subject,
 };
 
@@ -248,4 +248,102 @@ fn clients_that_may_not_connect_are_told_of_as_php_fpm_tells() {
         };
         assert_eq!(logs[1].len(), expected, "{lines}");
     }
+}
+
+/// One process runs a script that waits for `go`, and further requests wait for the process. Returns the lines about the queue
+/// in each format while they wait, and when all are answered.
+fn queue_shown(weir: bool, listen: &str, waiting: u64) -> [Vec<String>; 2] {
+    let place = Place::new();
+    let pool = format!(
+        "pm.max_children = 1\nlisten = {listen}\nlisten.backlog = 7\npm.status_path = /status\n\
+         pm.status_listen = @/status.sock"
+    );
+    place.write("php-fpm.conf", configuration("", &pool));
+    let script = place.write(
+        "waits.php",
+        "<?php while (!file_exists(__DIR__ . '/go')) { usleep(5000); clearstatcache(); }",
+    );
+    let _running = Running::start(&Subject::program(weir, &place), &place, &[]);
+    let page = |query: &str| {
+        let uri = format!("/status?{query}");
+        get(&place.path("status.sock"), "/status".as_ref(), &uri).out
+    };
+    let number = |name: &str| {
+        let page = page("json");
+        let (_, body) = page.split_once("\r\n\r\n").expect("a page");
+        let page: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        page[name].as_u64().expect(name)
+    };
+    let lines = || {
+        let formats = ["", "json", "xml", "html", "openmetrics"];
+        let pages = formats.map(page);
+        let lines = pages.iter().flat_map(|page| page.split(['\n', ',']));
+        let about = |line: &&str| {
+            let line = line.to_lowercase().replace(['-', '_'], " ");
+            line.contains("listen queue") && !line.contains("status page")
+        };
+        lines.filter(about).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let script = script.to_str().unwrap();
+    let request = encode(
+        &[
+            ("SCRIPT_FILENAME", script),
+            ("SCRIPT_NAME", "/waits.php"),
+            ("REQUEST_METHOD", "GET"),
+        ],
+        "",
+    );
+    let ask = || -> Box<dyn Read> {
+        if let Ok(address) = listen.parse::<SocketAddr>() {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(&request).unwrap();
+            return Box::new(stream);
+        }
+        let mut stream = UnixStream::connect(place.path("fpm.sock")).unwrap();
+        stream.write_all(&request).unwrap();
+        Box::new(stream)
+    };
+    let first = ask();
+    wait_until("it runs", || number("active processes") == 1);
+    let others: Vec<_> = (0..waiting).map(|_| ask()).collect();
+    // Both look at the queue once a second.
+    let begun = number("start since");
+    wait_until("both have looked", || number("start since") >= begun + 3);
+    let while_they_wait = lines();
+    place.write("go", "");
+    for stream in [first].into_iter().chain(others) {
+        crate::support::answer(stream);
+    }
+    let ended = number("start since");
+    wait_until("both have looked again", || {
+        number("start since") >= ended + 3
+    });
+    [while_they_wait, lines()]
+}
+
+#[test]
+fn the_queue_of_a_listener_is_shown_as_php_fpm_shows_it() {
+    thread::scope(|scope| {
+        let tests = ["@/fpm.sock", "127.0.0.1", "[::1]"].map(|listen| {
+            scope.spawn(move || {
+                let [fpm, weir] = [false, true]
+                    .map(|weir| {
+                        scope.spawn(move || {
+                            let port = port();
+                            let listen = match listen {
+                                "@/fpm.sock" => listen.to_owned(),
+                                ip => format!("{ip}:{port}"),
+                            };
+                            queue_shown(weir, &listen, 3)
+                        })
+                    })
+                    .map(|shown| shown.join().unwrap());
+                assert_eq!(weir, fpm, "{listen}");
+                assert!(fpm[0].len() >= 15, "{fpm:?}");
+            })
+        });
+        for test in tests {
+            test.join().unwrap();
+        }
+    });
 }

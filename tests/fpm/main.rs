@@ -15,6 +15,7 @@ mod modes;
 mod pages;
 mod php_start;
 mod requests;
+mod roles;
 mod service_manager;
 mod signals;
 mod starts;

@@ -35,16 +35,16 @@ pub fn request(
 
 const PAGES: &str = "pm.status_path = /status\nping.path = /ping\n";
 
-/// Leaves out times, and the queue: PHP-FPM does not know that of a unix socket.
+/// Leaves out times.
 fn without_moments(page: &str) -> String {
-    let own = ["start time", "start since", "listen queue"];
+    let own = ["start time", "start since"];
     let own: Vec<String> = own
         .iter()
         .flat_map(|name| [(*name).to_owned(), name.replace(' ', "-")])
         .collect();
     page.lines()
         .filter(|line| !own.iter().any(|name| line.contains(name.as_str())))
-        .filter(|line| !line.contains("listen_queue") && !line.contains("start_since "))
+        .filter(|line| !line.contains("start_since "))
         .map(|line| format!("{line}\n"))
         .collect()
 }

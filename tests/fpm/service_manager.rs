@@ -1,10 +1,16 @@
 //! The messages of both programs to systemd (sd_notify(3)), and its watchdog.
 
-use std::{os::unix::net::UnixDatagram, time::Duration};
+use std::{
+    os::unix::net::UnixDatagram,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     starts::configuration,
-    support::{Place, Running, get, say},
+    support::{Place, Running, get, say, wait_until},
     transcript::Subject,
 };
 
@@ -89,5 +95,81 @@ fn the_watchdog_s_period_is_told_as_php_fpm_tells_it() {
             )
         });
         assert_eq!(weir, fpm, "{global} {micros}");
+    }
+}
+
+/// The numbers of processes on the status page when the service manager has heard that the program is ready: at the start
+/// and after a reload. `expected`: children of PHP-FPM are in the numbers when they wait for their first request. One of the
+/// pool's own processes answers if `process.max` leaves none for `pm.status_listen`.
+fn processes_at_ready(weir: bool, global: &str, pool: &str, expected: u64) -> [u64; 2] {
+    let place = Place::new();
+    let pool = format!("{pool}\npm.status_path = /status\npm.status_listen = @/status.sock");
+    let file = place.write("php-fpm.conf", configuration(global, &pool));
+    let socket = UnixDatagram::bind(place.path("notify")).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let mut child = Command::new(Subject::program(weir, &place))
+        .args(["-F", "-y", file.to_str().unwrap()])
+        .env("NOTIFY_SOCKET", place.path("notify"))
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let ready = || {
+        let mut buffer = [0; 1024];
+        loop {
+            let length = socket.recv(&mut buffer).unwrap();
+            if buffer[..length].starts_with(b"READY=1") {
+                return;
+            }
+        }
+    };
+    let total = || {
+        let at = if global.is_empty() {
+            "status.sock"
+        } else {
+            "fpm.sock"
+        };
+        let page = get(&place.path(at), "/status".as_ref(), "/status?json");
+        let (_, body) = page.out.split_once("\r\n\r\n").expect("a page");
+        let page: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        page["total processes"].as_u64().expect("a number")
+    };
+    let counted = || {
+        if !weir {
+            wait_until("the children wait for requests", || total() == expected);
+        }
+        total()
+    };
+    ready();
+    let first = counted();
+    kill_process(Pid::from_child(&child), Signal::USR2).unwrap();
+    ready();
+    let second = counted();
+    kill_process(Pid::from_child(&child), Signal::QUIT).unwrap();
+    assert!(child.wait().unwrap().success());
+    let log = place.read("error.log");
+    assert!(!log.contains("still missing"), "{log}");
+    [first, second]
+}
+
+#[test]
+fn the_processes_of_the_start_are_there_when_it_is_ready() {
+    for (global, pool, expected) in [
+        ("", "pm.max_children = 20", 20),
+        (
+            "",
+            "pm = dynamic\npm.max_children = 30\npm.start_servers = 15\npm.min_spare_servers = 10\n\
+             pm.max_spare_servers = 20",
+            15,
+        ),
+        ("", "pm = ondemand", 0),
+        // Those that cannot be started are not waited for.
+        ("process.max = 3", "pm.max_children = 20", 3),
+    ] {
+        let [fpm, weir] =
+            [false, true].map(|weir| processes_at_ready(weir, global, pool, expected));
+        assert_eq!(weir, fpm, "{global} {pool}");
     }
 }

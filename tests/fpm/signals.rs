@@ -2,17 +2,27 @@
 
 use std::{
     fs,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    io::Write,
+    os::unix::net::UnixStream,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
+    time::Instant,
 };
 
 use rustix::process::Signal;
-use weir_test::versions;
+use weir_test::{
+    front::{self, Params},
+    versions,
+};
 
 use crate::{
     starts::configuration,
     support::{
-        PHP_FPM, Place, Running, children, command_line, get, is_alive, wait_until, web_user,
+        LIMIT, PHP_FPM, Place, Running, answer, children, command_line, get, is_alive, wait_until,
+        web_user,
     },
 };
 
@@ -365,4 +375,121 @@ fn usr2_starts_the_program_that_was_installed_meanwhile_and_loses_no_request() {
     assert_eq!(running.end().unwrap().code(), Some(0));
     assert!(!is_alive(second.parse().unwrap()));
     assert!(!pid_file.exists() && !place.path("fpm.sock").exists());
+}
+
+/// Asks for `/who.php` until `stop`, over a new connection each time or over one that is kept. Notes the answers, each with the
+/// time when it was there.
+fn ask_again(place: &Place, keep: bool, stop: &AtomicBool, seen: &Mutex<Vec<(Instant, String)>>) {
+    let script = place.path("who.php");
+    let params = Params::of(&[
+        ("SCRIPT_FILENAME", script.to_str().unwrap()),
+        ("SCRIPT_NAME", "/who.php"),
+        ("REQUEST_METHOD", "GET"),
+    ]);
+    let request = front::request(1, keep, &params, b"");
+    let connect = || {
+        let stream = UnixStream::connect(place.path("fpm.sock")).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream
+    };
+    let mut stream = connect();
+    while !stop.load(Relaxed) {
+        let sent = stream.write_all(&request).is_ok();
+        let out = if sent {
+            answer(&stream).out
+        } else {
+            String::new()
+        };
+        if !keep || out.is_empty() {
+            stream = connect();
+        }
+        // A kept connection may be closed at any time.
+        if let Some((_, who)) = out.split_once("\r\n\r\n") {
+            seen.lock().unwrap().push((Instant::now(), who.to_owned()));
+        }
+    }
+}
+
+/// Who reads that a reload is done may move the old log away, and remove what the old configuration needed.
+#[test]
+fn nothing_of_the_old_configuration_is_seen_after_a_reload() {
+    for weir in [false, true] {
+        let place = Place::new();
+        let global = "process_control_timeout = 30s";
+        let pool = |who: &str| {
+            format!(
+                "pm.max_children = 8\nenv[WHO] = {who}\naccess.log = @/{who}.log\naccess.format = \"%s\""
+            )
+        };
+        let running = start(&place, weir, global, &pool("old"));
+        place.write(
+            "who.php",
+            "<?php usleep(random_int(0, 300000)); echo getenv('WHO');",
+        );
+        let (stop, seen) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+        let answers = |who: &str| {
+            let seen = seen.lock().unwrap();
+            seen.iter().filter(|(_, by)| by == who).count()
+        };
+        let (ready, old_log) = thread::scope(|scope| {
+            for keep in [false, false, false, true, true] {
+                let (place, stop, seen) = (&place, &stop, &seen);
+                scope.spawn(move || ask_again(place, keep, stop, seen));
+            }
+            wait_until("some are answered", || answers("old") >= 10);
+            place.write("php-fpm.conf", configuration(global, &pool("new")));
+            running.signal(Signal::USR2);
+            running.wait_for_logs("ready to handle connections", 2);
+            let (ready, old_log) = (Instant::now(), place.read("old.log"));
+            let before = answers("new");
+            wait_until("more are answered", || answers("new") >= before + 20);
+            stop.store(true, Relaxed);
+            (ready, old_log)
+        });
+        let seen = seen.into_inner().unwrap();
+        let late = seen.iter().filter(|(at, by)| *at > ready && by != "new");
+        assert_eq!(late.count(), 0, "weir: {weir}");
+        assert_eq!(place.read("old.log"), old_log, "weir: {weir}");
+        assert!(!place.read("new.log").is_empty());
+    }
+}
+
+/// PHP-FPM would wait for up to `process_control_timeout`.
+#[test]
+fn a_script_that_runs_for_long_does_not_keep_a_reload_from_being_done() {
+    let place = Place::new();
+    let running = start(&place, true, "process_control_timeout = 60s", "");
+    place.write(
+        "slow.php",
+        "<?php touch(__DIR__ . '/tmp/started'); while (!file_exists(__DIR__ . '/go')) { usleep(5000); clearstatcache(); }
+         echo 'finished';",
+    );
+    let slow = begin_slow(&place);
+    running.signal(Signal::USR2);
+    running.wait_for_logs("ready to handle connections", 2);
+    assert!(!slow.is_finished());
+    place.write("go", "");
+    assert!(slow.join().unwrap().ends_with("finished"));
+}
+
+/// Otherwise the process that started a daemon would never hear that it serves.
+#[test]
+fn a_reload_during_the_start_comes_after_it() {
+    let place = Place::new();
+    place.write("slow.php", "<?php usleep(1000000);");
+    let preload = "php_admin_value[opcache.preload] = @/slow.php";
+    let file = place.write("php-fpm.conf", configuration("", preload));
+    let mut starter = std::process::Command::new(place.weir())
+        .args(["-D", "-y", file.to_str().unwrap()])
+        .spawn()
+        .unwrap();
+    let pid = || place.read("fpm.pid").trim().parse().ok();
+    wait_until("the pid file is there", || pid().is_some());
+    let running = Running::daemon(&place, pid().unwrap());
+    running.signal(Signal::USR2);
+    assert!(starter.wait().unwrap().success());
+    running.wait_for_logs("ready to handle connections", 2);
+    let log = running.log();
+    let at = |text: &str| log.find(text).expect("the line");
+    assert!(at("ready to handle") < at("Reloading"), "{log}");
 }

@@ -91,6 +91,7 @@ messages! {
     77 => ChallengesSet(number),
     78 => WantCertificate(name),
     79 => AcceptsNothing,
+    80 => WorkersStarted,
 }
 
 messages! {

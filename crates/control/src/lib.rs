@@ -397,6 +397,8 @@ impl WorkerRequest {
 pub enum ToManager {
     /// It accepts connections.
     Ready,
+    /// Follows `Ready`: each pool has the workers of its start, or cannot have them now.
+    WorkersStarted,
     /// It cannot serve; with the reason.
     Failed(String),
     /// A problem that the operator should know, found at the start.

@@ -278,6 +278,7 @@ fn action() -> impl Strategy<Value = Action> {
 fn to_manager() -> impl Strategy<Value = ToManager> {
     prop_oneof![
         Just(ToManager::Ready),
+        Just(ToManager::WorkersStarted),
         ".*".prop_map(ToManager::Failed),
         ".*".prop_map(ToManager::Warning),
         (any::<u16>(), any::<u32>()).prop_map(|(pool, worker)| ToManager::Connect { pool, worker }),

@@ -220,4 +220,8 @@ impl fastcgi::Front for Seated {
     fn capacity(&self) -> fastcgi::Capacity {
         fastcgi_front::capacity(self.gateway, &self.conn)
     }
+
+    fn plays_filters(&self) -> bool {
+        fastcgi_front::plays_filters(self.gateway, &self.conn)
+    }
 }

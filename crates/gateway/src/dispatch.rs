@@ -127,8 +127,9 @@ pub(crate) struct PoolParts<'p> {
     pub(crate) chroot: Option<&'p Path>,
     /// Number of processors that weir may use.
     pub(crate) cores: usize,
-    /// The number of workers changes, and is shown, as in PHP-FPM.
-    pub(crate) as_fpm: bool,
+    /// The number of workers changes, and is shown, as in PHP-FPM; the page has this limit of the listener's accept queue, 0
+    /// of a unix socket. `None`: not in PHP-FPM's place.
+    pub(crate) as_fpm: Option<usize>,
     pub(crate) manager: ManagerHandle,
     pub(crate) tally: Arc<Tally>,
     /// Of all pools.
@@ -274,8 +275,8 @@ impl PoolHandle {
             pool,
             scaling: settings
                 .workers()
-                .map(|workers| Scaling::new(workers, cores, as_fpm)),
-            counts: as_fpm.then(|| Counts::new(clock::now())),
+                .map(|workers| Scaling::new(workers, cores, as_fpm.is_some())),
+            counts: as_fpm.map(|limit| Counts::new(clock::now(), limit)),
             slots: Vec::new(),
             suspects: Suspects::new(settings.workers()),
             group,

@@ -79,6 +79,13 @@ pub(crate) enum OnDrop {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StderrCopy(Rc<RefCell<Vec<u8>>>);
 
+impl StderrCopy {
+    /// What a worker would have written.
+    pub(crate) fn of(text: &[u8]) -> Self {
+        Self(Rc::new(RefCell::new(text.to_vec())))
+    }
+}
+
 /// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {

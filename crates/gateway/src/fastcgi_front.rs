@@ -18,7 +18,7 @@ use std::{
 
 use bytes::{Buf, Bytes};
 use http::{Method, StatusCode};
-use weir_config::{FastCgi, Protocol, Runtime};
+use weir_config::{ErrorFormat, FastCgi, Protocol, Runtime};
 use weir_fcgi::client::Params;
 use weir_http::{
     Answer, Begun, Body, Fields, Part, Reply, Request, RequestBody, Stream, Truncated,
@@ -31,7 +31,7 @@ use super::{
     conn::{Client, Conn},
     dispatch::{AskedBy, PoolHandle},
     exchange::{hand_over, keeps_connection, note_refusal},
-    fastcgi::Progress,
+    fastcgi::{Progress, StderrCopy},
     read_ahead::{ReadAhead, Room},
     record::Record,
     refusal::Refusal,
@@ -84,6 +84,13 @@ pub(crate) fn capacity(gateway: &Gateway, conn: &Conn) -> Capacity {
             queue.maxconn.saturating_add(queue.max_queue)
         }),
     }
+}
+
+/// Whether the pool of `conn` may be called as a filter: PHP takes that for the request of a responder. Another program
+/// could wait for a file that weir does not pass on.
+pub(crate) fn plays_filters(gateway: &Gateway, conn: &Conn) -> bool {
+    let pool = settings(gateway, conn).and_then(|front| gateway.pools.get(front.pool.0));
+    pool.is_some_and(|pool| pool.settings.php().is_some())
 }
 
 /// Logs why the carrier has closed a connection.
@@ -157,9 +164,13 @@ async fn steps(
         return Ok(page);
     }
     if front.status_only {
-        return Err(not_found(
-            "only the pool's status and ping pages are answered there (status_only)",
-        ));
+        let refusal =
+            not_found("only the pool's status and ping pages are answered there (status_only)");
+        if gateway.config.log.error_format != ErrorFormat::Fpm {
+            return Err(refusal);
+        }
+        note_refusal(record, &refusal);
+        return Ok(no_script(record));
     }
     check(record, pool)?;
     let length = record.bytes_in;
@@ -211,6 +222,20 @@ fn own_page(
             .and_then(|params| note_of_page(pool.settings, params, &head));
     }
     Some(page.script_reply(head_only))
+}
+
+/// PHP-FPM's answer for a script that does not exist.
+fn no_script(record: &mut Record) -> Reply {
+    record.stderr = Some(StderrCopy::of(b"Primary script unknown"));
+    let head = b"Status: 404 Not Found\r\nContent-type: text/html; charset=UTF-8\r\n\r\n";
+    Reply {
+        status: StatusCode::NOT_FOUND,
+        headers: Fields::of_script(head),
+        body: match record.head.method == Method::HEAD {
+            true => Body::Empty,
+            false => Body::Bytes(Bytes::from_static(b"File not found.\n")),
+        },
+    }
 }
 
 /// Refuses requests that must not reach a worker.

@@ -83,7 +83,7 @@ use std::{
 };
 
 use tokio::{sync::mpsc, task::spawn_local};
-use weir_config::{Config, ErrorFormat, Log, LogTarget, Protocol, Runtime};
+use weir_config::{Address, Config, ErrorFormat, Log, LogTarget, Protocol, Runtime};
 use weir_control::{
     Heritage, ManagerHandle, ManagerReports, NameFiles, OperatorActions, TlsGiven, ToManager,
     WindowSockets,
@@ -397,6 +397,21 @@ fn resolver(config: &Config, names: &NameFiles) -> Result<Option<Resolver>, Stri
     }
 }
 
+/// In PHP-FPM's place: how many connections may wait in the kernel for this pool's TCP listener; 0: it has none.
+fn as_fpm(config: &Config, pool: usize) -> Option<usize> {
+    let is_its = |listener: &&weir_config::Listener| match &listener.protocol {
+        Protocol::FastCgi(front) => front.pool.0 == pool && !front.status_only,
+        Protocol::Http | Protocol::AgentCheck(_) => false,
+    };
+    let is_tcp = |listener: &&weir_config::Listener| matches!(listener.address, Address::Tcp(_));
+    let mut listeners = config.listeners.iter().filter(is_its);
+    let most = weir_sys::limits::somaxconn().unwrap_or(u32::MAX);
+    let limit = listeners
+        .find(is_tcp)
+        .map_or(0, |listener| listener.backlog.min(most));
+    (config.log.error_format == ErrorFormat::Fpm).then_some(limit as usize)
+}
+
 /// Files that the manager has opened for the gateway to write.
 struct Files {
     access_log: Option<OwnedFd>,
@@ -440,14 +455,13 @@ impl Gateway {
             config.sites.len(),
             config.pools.len(),
         ));
-        let as_fpm = config.log.error_format == ErrorFormat::Fpm;
         let pool = |(id, pool): (usize, &'static weir_config::Pool)| {
             PoolHandle::new(PoolParts {
                 id: id as u16,
                 settings: pool,
                 chroot: chroot.as_deref(),
                 cores,
-                as_fpm,
+                as_fpm: as_fpm(config, id),
                 manager: manager.clone(),
                 tally: tally.clone(),
                 numbers: numbers.clone(),

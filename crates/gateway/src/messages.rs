@@ -21,6 +21,8 @@ use super::{
 pub(super) fn obey(gateway: &'static Gateway, control: &Arc<weir_control::Channel>) {
     // The chain whose key comes next.
     let mut chain = None;
+    // The pools whose first workers may still be missing.
+    let mut starting = gateway.pools.iter().peekable();
     loop {
         let message = match control.next_for_gateway() {
             Ok(Some(ToGateway::Stop) | None) => return,
@@ -40,6 +42,12 @@ pub(super) fn obey(gateway: &'static Gateway, control: &Arc<weir_control::Channe
                 }
             }
             message => perform(gateway, message),
+        }
+        if starting.peek().is_some() {
+            while starting.next_if(|pool| pool.has_started()).is_some() {}
+            if starting.peek().is_none() {
+                gateway.manager.tell(ToManager::WorkersStarted);
+            }
         }
     }
 }

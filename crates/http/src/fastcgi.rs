@@ -39,6 +39,12 @@ use super::{Begun, Phase, Receipt, Request, Steps, conn::FIRST_REQUEST};
 pub trait Front: crate::Front {
     /// What the application can take at once, for FCGI_GET_VALUES (FastCGI 1.0 §4.1).
     fn capacity(&self) -> Capacity;
+
+    /// Whether the application may be called as a filter (FastCGI 1.0 §6.4). Like PHP it does not look at the file that the
+    /// web server sends: FCGI_DATA is read and dropped.
+    fn plays_filters(&self) -> bool {
+        false
+    }
 }
 
 /// What an application can take at once.
@@ -295,7 +301,7 @@ impl<X: Front> Connection<X> {
             return Next::End(Ending::Clean);
         }
         // Apache gives up a whole answer if it can no longer send the record that ends its body.
-        let sends_more = is_unread || !keep && !self.wire.is_stdin_ended();
+        let sends_more = is_unread || !keep && !self.wire.is_input_ended();
         self.wire.next_request();
         match (sends_more, keep) {
             (true, _) => Next::End(Ending::Linger),

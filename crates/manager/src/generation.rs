@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! Booting ── every pool's PHP loaded ──► Starting ── gateway ready ──► Serving ── drain() ──► Draining ─┐
+//!    │                                      └─ instead of PHP-FPM: StartingWorkers ─┘                     │
 //!    └──────────────────────── stop() (from any state) ──────────────────────► Stopping ◄── or too late ┘
 //!                                                                                  └──► gone
 //! ```
@@ -28,8 +29,7 @@ use std::{
 
 use weir_config::Address;
 use weir_control::{
-    Action, CallSource, DrainStatus, EgressFiles, ManagerCounts, OldGeneration, ToGateway,
-    ToManager, WorkerTotals,
+    Action, CallSource, DrainStatus, EgressFiles, ManagerCounts, ToGateway, ToManager, WorkerTotals,
 };
 use weir_sys::{
     message,
@@ -92,6 +92,8 @@ pub(super) struct Generation {
     declines: bool,
     /// Limits that operators have set, by pool: maximum of workers and of requests.
     limits: BTreeMap<u16, (Option<u32>, Option<u32>)>,
+    /// It serves only when its pools have the workers of their start, as PHP-FPM does.
+    waits_for_workers: bool,
     meter: Meter,
     owners: Owners,
     /// Events from its messages that were not fetched yet.
@@ -105,6 +107,8 @@ pub(super) enum Phase {
     Booting,
     /// The first gateway is not ready yet; the start is given up at `until`.
     Starting { until: Instant },
+    /// Its gateway accepts, and the workers of the start are coming; it serves at `until` at the latest.
+    StartingWorkers { until: Instant },
     /// Serving requests.
     Serving,
     /// Finishing running requests.
@@ -147,6 +151,8 @@ pub(super) struct Shared<'a> {
     pub(super) certificates: Option<&'a Certificates>,
     /// Its PHP is loaded before its gateway starts.
     pub(super) boots: bool,
+    /// It serves only when its pools have the workers of their start.
+    pub(super) waits_for_workers: bool,
     /// The pid file that there is.
     pub(super) pid_file: Option<&'a Path>,
 }
@@ -184,6 +190,7 @@ impl Generation {
             keeper,
             certificates,
             boots,
+            waits_for_workers,
             pid_file,
         } = shared;
         let logs = Logs::open(&loaded.config, &plan.log_files)
@@ -237,6 +244,7 @@ impl Generation {
             is_closed: false,
             declines: false,
             limits: BTreeMap::new(),
+            waits_for_workers,
             meter: Meter::default(),
             owners: Owners::default(),
             events: Vec::new(),
@@ -334,6 +342,13 @@ impl Generation {
                 let cause = "the gateway did not become ready in time".into();
                 self.events.push(Event::Failed(cause));
             }
+            Phase::StartingWorkers { until } if until <= now => {
+                log::warn!(
+                    "some workers are still missing after {} s: it goes on without them",
+                    WORKERS_LIMIT.as_secs()
+                );
+                self.serve();
+            }
             Phase::Draining { until } if until <= now => {
                 log::warn!(
                     "shutdown_timeout is over, remaining requests are cut off: {}",
@@ -352,6 +367,11 @@ impl Generation {
         }
         self.send_news();
         std::mem::take(&mut self.events)
+    }
+
+    fn serve(&mut self) {
+        self.phase = Phase::Serving;
+        self.events.push(Event::Ready);
     }
 
     /// Starts the gateway when all pools have their PHP, or gives the generation up.
@@ -394,23 +414,6 @@ impl Generation {
         let text = text.to_owned();
         self.gateway.send(ToGateway::ActionDone { id, done, text });
         self.gateway.flush();
-    }
-
-    /// The report for operators about a generation that is finishing.
-    pub(super) fn as_old(&self, now: Instant) -> OldGeneration {
-        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        let left = match self.phase {
-            Phase::Draining { until } => until.saturating_duration_since(now),
-            _ => Duration::ZERO,
-        };
-        let since = |since: Instant| now.saturating_duration_since(since);
-        OldGeneration {
-            number: self.id,
-            gateway: self.gateway.pid().unwrap_or(0),
-            since: millis(self.finishing.map_or(Duration::ZERO, since)),
-            left: millis(left),
-            holding: self.holding.clone(),
-        }
     }
 
     /// Turns the drain for load balancers on or off in the gateway.
@@ -511,11 +514,19 @@ impl Generation {
                     self.gateway.serves();
                     self.gateway.watch(now);
                     if matches!(self.phase, Phase::Starting { .. }) {
-                        self.phase = Phase::Serving;
+                        let until = now + WORKERS_LIMIT;
+                        self.phase = Phase::StartingWorkers { until };
                         self.pools.trial_is_over(now, masters);
-                        self.events.push(Event::Ready);
+                        if !self.waits_for_workers {
+                            self.serve();
+                        }
                     } else if self.phase == Phase::Serving {
                         log::info!("the gateway accepts connections again");
+                    }
+                }
+                ToManager::WorkersStarted => {
+                    if matches!(self.phase, Phase::StartingWorkers { .. }) {
+                        self.serve();
                     }
                 }
                 ToManager::Failed(message) => {
@@ -600,7 +611,7 @@ impl Generation {
         }
         if let Some(lived) = self.gateway.exited(now, pid) {
             match self.phase {
-                Phase::Starting { .. } => {
+                Phase::Starting { .. } | Phase::StartingWorkers { .. } => {
                     let cause = self.complaint.take();
                     return Err(Event::Failed(cause.unwrap_or_else(|| {
                         format!("the gateway ended before it was ready: {exit}")
@@ -733,9 +744,10 @@ impl Generation {
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         let phase = match self.phase {
             Phase::Booting | Phase::Serving => None,
-            Phase::Starting { until } | Phase::Draining { until } | Phase::Stopping { until } => {
-                Some(until)
-            }
+            Phase::Starting { until }
+            | Phase::StartingWorkers { until }
+            | Phase::Draining { until }
+            | Phase::Stopping { until } => Some(until),
         };
         let certificates = self.certificates.as_ref().map(Certificates::deadline);
         let certificates = certificates.filter(|_| self.phase == Phase::Serving);
@@ -763,6 +775,9 @@ const MAX_REQUEST: usize = 256;
 
 /// A gateway that is not ready after this time counts as failed.
 const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long the workers of the start are waited for.
+const WORKERS_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long gateway and workers may take to end when nothing runs any more.
 const GRACE: Duration = Duration::from_secs(5);

@@ -112,6 +112,7 @@ fn serve(mut start: Start<'_>, mut predecessor: Option<Predecessor>) -> Result<(
         },
         masters: &masters,
         boots,
+        waits_for_workers: start.fpm_mode.is_some(),
         pid_file: pid_path.as_deref(),
     };
     let mut current = Generation::prepare(number, (loaded, plan), shared, now)?;
@@ -280,7 +281,6 @@ impl Manager<'_> {
             self.tend_upgrade(now);
             self.order_certificates(now);
             self.each(|generation, masters| generation.hear(now, masters));
-            self.tend_handing(now);
             self.each(|generation, masters| generation.tick(now, masters));
             self.heed_emergency();
             let before = self.old.len();
@@ -289,6 +289,7 @@ impl Manager<'_> {
                 // With a thousand pools, a generation has megabytes.
                 weir_sys::memory::give_back();
             }
+            self.tend_handing(now);
             self.reload_again();
             self.end_masters(now);
         }

@@ -30,6 +30,8 @@ pub const STDIN: u8 = 5;
 pub const STDOUT: u8 = 6;
 /// FCGI_STDERR
 pub const STDERR: u8 = 7;
+/// FCGI_DATA
+pub const DATA: u8 = 8;
 /// FCGI_GET_VALUES
 pub const GET_VALUES: u8 = 9;
 /// FCGI_GET_VALUES_RESULT

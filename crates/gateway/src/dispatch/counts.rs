@@ -5,7 +5,11 @@
 //! all of them once a second. So a new child is not in the total before the next second. Monitoring for PHP-FPM expects
 //! these numbers.
 //!
-//! PHP-FPM 8.2, sapi/fpm/fpm: `fpm_request_accepting`, `fpm_request_reading_headers` and `fpm_scoreboard_update`.
+//! At the same time its master looks at the accept queue of a TCP listener. Of a unix socket the kernel does not tell it one,
+//! so the page has 0 there.
+//!
+//! PHP-FPM 8.2, sapi/fpm/fpm: `fpm_request_accepting`, `fpm_request_reading_headers`, `fpm_scoreboard_update` and
+//! `fpm_pctl_perform_idle_server_maintenance`.
 
 /// The numbers of a pool.
 #[derive(Debug, Default)]
@@ -13,14 +17,29 @@ pub(super) struct Counts {
     idle: usize,
     active: usize,
     most_active: usize,
+    queue: ListenQueue,
     /// The second in which the master has counted last.
     second: u64,
 }
 
+/// The accept queue of a pool's listener, as PHP-FPM shows it.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ListenQueue {
+    pub(super) length: usize,
+    pub(super) most: usize,
+    /// 0: of a unix socket, of which nothing is known.
+    pub(super) limit: usize,
+}
+
 impl Counts {
-    /// `now`: [`weir_observe::clock::now`].
-    pub(super) fn new(now: u64) -> Self {
+    /// `now`: [`weir_observe::clock::now`]; `queue_limit`: [`ListenQueue::limit`].
+    pub(super) fn new(now: u64, queue_limit: usize) -> Self {
+        let limit = queue_limit;
         Self {
+            queue: ListenQueue {
+                limit,
+                ..ListenQueue::default()
+            },
             second: now / SECOND,
             ..Self::default()
         }
@@ -34,10 +53,19 @@ impl Counts {
         is_due
     }
 
-    /// The master has counted. A process that does not wait for requests yet is active.
-    pub(super) fn set(&mut self, idle: usize, active: usize) {
+    /// The master has counted. A process that does not wait for requests yet is active. `waiting`: requests without a worker.
+    pub(super) fn set(&mut self, idle: usize, active: usize, waiting: usize) {
         (self.idle, self.active) = (idle, active);
         self.most_active = self.most_active.max(active);
+        if self.queue.limit > 0 {
+            self.queue.length = waiting;
+            self.queue.most = self.queue.most.max(waiting);
+        }
+    }
+
+    /// The queue of the listener when the master has looked last.
+    pub(super) fn queue(&self) -> ListenQueue {
+        self.queue
     }
 
     /// A process begins to wait for a request: a new one, or one that has answered.
@@ -78,7 +106,7 @@ mod tests {
     /// As php-fpm 8.2 shows it: 2 idle children, 2 requests, and a third child, which the master has forked.
     #[test]
     fn a_new_process_is_in_the_total_with_the_next_second() {
-        let mut counts = Counts::new(100);
+        let mut counts = Counts::new(100, 0);
         counts.waits();
         counts.waits();
         assert_eq!(counts.shown(), (2, 0, 0));
@@ -87,18 +115,32 @@ mod tests {
         assert_eq!(counts.shown(), (0, 2, 2));
         assert!(!counts.is_due(SECOND - 1));
         assert!(counts.is_due(SECOND));
-        counts.set(0, 2);
+        counts.set(0, 2, 3);
         counts.waits();
         assert_eq!(counts.shown(), (1, 1, 2));
         assert!(!counts.is_due(SECOND + 1));
         assert!(counts.is_due(2 * SECOND));
-        counts.set(1, 2);
+        counts.set(1, 2, 3);
         assert_eq!(counts.shown(), (1, 2, 2));
     }
 
     #[test]
+    fn the_queue_is_that_of_the_last_second_and_only_of_tcp() {
+        for (limit, seen) in [(0, [0, 0]), (7, [3, 1])] {
+            let mut counts = Counts::new(0, limit);
+            let queue = |counts: &Counts| (counts.queue().length, counts.queue().most);
+            assert_eq!(queue(&counts), (0, 0));
+            counts.set(0, 1, 3);
+            assert_eq!(queue(&counts), (seen[0], seen[0]));
+            counts.set(0, 1, 1);
+            assert_eq!(queue(&counts), (seen[1], seen[0]));
+            assert_eq!(counts.queue().limit, limit);
+        }
+    }
+
+    #[test]
     fn the_page_s_own_request_is_active() {
-        let mut counts = Counts::new(0);
+        let mut counts = Counts::new(0, 0);
         assert_eq!(counts.shown_by_one(false), (0, 1, 1));
         counts.waits();
         counts.waits();

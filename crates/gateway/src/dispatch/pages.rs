@@ -13,7 +13,7 @@ use weir_observe::{
 };
 use weir_pool::{Micros, Released};
 
-use super::{PoolHandle, Scaling, State};
+use super::{PoolHandle, Scaling, State, counts::ListenQueue};
 
 /// The source of a request for a page or for the figures.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub(crate) enum AskedBy {
 impl PoolHandle {
     /// The pool's figures now, and those of its workers, for the status page.
     pub(crate) fn status(&self, asked_by: AskedBy) -> PoolStatus {
-        let (stats, figures, slow_requests, memory_peak, scores, counts) = {
+        let (stats, figures, slow_requests, memory_peak, scores, counts, queue) = {
             let mut state = self.state();
             state.pass(Micros(clock::now()));
             let counts = state.counted(&asked_by, self.max_children());
@@ -39,7 +39,16 @@ impl PoolHandle {
                 .collect();
             let figures = state.scaling.as_ref().map(Scaling::figures);
             let (slow, peak) = (state.slow_requests, state.memory_peak);
-            (state.pool.stats(), figures, slow, peak, scores, counts)
+            let stats = state.pool.stats();
+            let queue = match &state.counts {
+                Some(counts) => counts.queue(),
+                None => ListenQueue {
+                    length: stats.waiting,
+                    most: stats.max_waiting,
+                    limit: self.settings.queue.max_queue,
+                },
+            };
+            (stats, figures, slow, peak, scores, counts, queue)
         };
         let truth = (stats.free, stats.busy, stats.max_busy);
         let (idle, active, max_active) = counts.unwrap_or(truth);
@@ -58,9 +67,9 @@ impl PoolHandle {
             },
             started: self.started,
             accepted: stats.started + self.pages.load(Relaxed),
-            listen_queue: stats.waiting,
-            max_listen_queue: stats.max_waiting,
-            listen_queue_len: self.settings.queue.max_queue,
+            listen_queue: queue.length,
+            max_listen_queue: queue.most,
+            listen_queue_len: queue.limit,
             idle,
             active,
             max_active,
@@ -129,7 +138,8 @@ impl State {
                 .scaling
                 .as_ref()
                 .map_or(0, |own| own.figures().starting);
-            counts.set(self.pool.free(), self.pool.stats().busy + starting);
+            let stats = self.pool.stats();
+            counts.set(self.pool.free(), stats.busy + starting, stats.waiting);
         }
     }
 

@@ -34,6 +34,8 @@ pub(super) struct Scaling {
     by_load: bool,
     /// Workers of earlier generations are replaced.
     generation: u32,
+    /// The manager has said that workers can be requested.
+    has_begun: bool,
     /// The manager has said that no worker can be started, and none has arrived since.
     down: bool,
     /// Why.
@@ -96,6 +98,7 @@ impl Scaling {
             mode,
             by_load: mode != Mode::Static,
             generation: 0,
+            has_begun: false,
             down: false,
             down_because: String::new(),
         }
@@ -111,6 +114,11 @@ impl Scaling {
 
     pub(super) fn is_down(&self) -> bool {
         self.down
+    }
+
+    /// Whether the workers of the start are there, or cannot be started now.
+    fn has_started(&self) -> bool {
+        self.down || (self.has_begun && self.figures().starting == 0)
     }
 
     /// The reason if no worker can be started.
@@ -166,6 +174,12 @@ impl PoolHandle {
         }
     }
 
+    /// Whether the workers of the start are there, or cannot be started now.
+    pub(crate) fn has_started(&self) -> bool {
+        let state = self.state();
+        state.scaling.as_ref().is_none_or(Scaling::has_started)
+    }
+
     /// From now on workers can be requested. They belong to this generation.
     pub(crate) fn ready(&'static self, generation: u32) {
         self.change(|state, now, _| {
@@ -173,6 +187,7 @@ impl PoolHandle {
                 return;
             };
             scaling.down = false;
+            scaling.has_begun = true;
             scaling.scaler.ready(now, true);
             if generation <= scaling.generation {
                 return;

@@ -53,8 +53,8 @@ struct Current {
     /// Until when the first byte of a body of unknown length must have come ([`clock::now`]).
     body_by: u64,
     is_whole: bool,
-    /// The record that ends the body has come.
-    is_stdin_ended: bool,
+    /// The record that ends the body has come, and the one that ends a filter's file.
+    is_input_ended: bool,
     is_aborted: bool,
 }
 
@@ -84,9 +84,9 @@ impl Wire {
         self.current.as_ref().map_or(0, |current| current.id)
     }
 
-    /// Whether the record that ends the body has come: the web server sends no more for this request.
-    pub(super) fn is_stdin_ended(&self) -> bool {
-        (self.current.as_ref()).is_some_and(|current| current.is_stdin_ended)
+    /// Whether the last record of its input has come: the web server sends no more for this request.
+    pub(super) fn is_input_ended(&self) -> bool {
+        (self.current.as_ref()).is_some_and(|current| current.is_input_ended)
     }
 
     /// Whether the current request was read to its end.
@@ -285,9 +285,11 @@ impl Wire {
             match event {
                 Event::Begin {
                     id,
-                    role: role @ (Role::Responder | Role::Authorizer),
+                    role,
                     keep_conn,
-                } => self.current = Some(Current::new(id, role, keep_conn)),
+                } if role != Role::Filter || front.plays_filters() => {
+                    self.current = Some(Current::new(id, role, keep_conn));
+                }
                 Event::Begin { id, keep_conn, .. } | Event::UnknownRole { id, keep_conn, .. } => {
                     self.refuse(id, ProtocolStatus::UnknownRole, keep_conn);
                 }
@@ -347,7 +349,7 @@ impl Current {
             length: Length::Unknown { begun: false },
             body_by: clock::NEVER,
             is_whole: false,
-            is_stdin_ended: false,
+            is_input_ended: false,
             is_aborted: false,
         }
     }
@@ -366,11 +368,13 @@ impl Current {
             }
             Event::Stdin(bytes) => self.push(bytes),
             Event::StdinEnd => {
-                self.is_stdin_ended = true;
+                // A filter's file follows.
+                self.is_input_ended = self.role != Role::Filter;
                 if !self.is_whole {
                     self.end();
                 }
             }
+            Event::DataEnd => self.is_input_ended = true,
             Event::Abort => self.is_aborted = true,
             _ => {}
         }

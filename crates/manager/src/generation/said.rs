@@ -1,10 +1,12 @@
-//! What the log says of a generation.
+//! What the log says of a generation, and what operators are told.
+
+use std::time::{Duration, Instant};
 
 use weir_config::Protocol;
-use weir_control::DrainStatus;
+use weir_control::{DrainStatus, OldGeneration};
 use weir_observe::error_log::{self, Format};
 
-use super::Generation;
+use super::{Generation, Phase};
 
 /// Logs where weir can be reached, and for which sites or pool.
 pub(crate) fn say_listeners(generation: &Generation) {
@@ -37,6 +39,25 @@ pub(crate) fn say_listeners(generation: &Generation) {
     }
     for address in generation.sockets.egress_addresses() {
         log::info!("listens on {address}: outgoing calls");
+    }
+}
+
+impl Generation {
+    /// The report for operators about a generation that is finishing.
+    pub(crate) fn as_old(&self, now: Instant) -> OldGeneration {
+        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let left = match self.phase {
+            Phase::Draining { until } => until.saturating_duration_since(now),
+            _ => Duration::ZERO,
+        };
+        let since = |since: Instant| now.saturating_duration_since(since);
+        OldGeneration {
+            number: self.id,
+            gateway: self.gateway.pid().unwrap_or(0),
+            since: millis(self.finishing.map_or(Duration::ZERO, since)),
+            left: millis(left),
+            holding: self.holding.clone(),
+        }
     }
 }
 

@@ -78,8 +78,9 @@ impl Manager<'_> {
         }
     }
 
-    /// Says that the new configuration or weir serves, when no new client reaches the one before any more. Called when the
-    /// gateways were heard.
+    /// Says that the new configuration or weir serves, when no new client reaches the one before any more. In PHP-FPM's place
+    /// that one has ended, too: nothing of it is answered or logged after that, unless a script runs for longer than this
+    /// waits. Called when the gateways were heard and processes that have ended are known.
     pub(super) fn tend_handing(&mut self, now: Instant) {
         if let Some(until) = self.roles.closing
             && (until <= now || self.current.accepts_nothing())
@@ -90,10 +91,10 @@ impl Manager<'_> {
             return;
         };
         let mut old = self.old.iter();
-        let is_closed = old
-            .find(|generation| generation.id == handing.from)
-            .is_none_or(Generation::accepts_nothing);
-        if !is_closed && now < handing.until {
+        let before = old.find(|generation| generation.id == handing.from);
+        let is_closed = before.is_none_or(Generation::accepts_nothing);
+        let waits = !is_closed || (self.start.fpm_mode.is_some() && before.is_some());
+        if waits && now < handing.until {
             return;
         }
         if !is_closed {
@@ -127,9 +128,12 @@ impl Manager<'_> {
         weir_sys::memory::give_back();
     }
 
-    /// Whether another configuration or weir is about to take over.
+    /// Whether the first configuration is starting, or another one or another weir is about to take over.
     fn is_changing(&self) -> bool {
-        self.next.is_some() || self.handing.is_some() || self.roles.starting.is_some()
+        !self.current.is_serving()
+            || self.next.is_some()
+            || self.handing.is_some()
+            || self.roles.starting.is_some()
     }
 
     /// Changes what is visible outside: the last step before a configuration serves. If a part of it fails, all is as before.
@@ -287,6 +291,7 @@ impl Manager<'_> {
             keeper: &self.keeper,
             certificates: self.current.certificates.as_ref(),
             boots: true,
+            waits_for_workers: self.start.fpm_mode.is_some(),
             pid_file: self.pid_file.parts().map(|(path, _)| path),
             sockets: &self.names,
             window: Some(&self.current.window),
