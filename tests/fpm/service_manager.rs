@@ -173,3 +173,49 @@ fn the_processes_of_the_start_are_there_when_it_is_ready() {
         assert_eq!(weir, fpm, "{global} {pool}");
     }
 }
+
+/// The message with the figures says READY=1, too. During a reload the watchdog still wants to hear.
+#[test]
+fn nothing_says_that_it_is_ready_before_it_is() {
+    let place = Place::new();
+    place.write("slow.php", "<?php usleep(2500000);");
+    let preload = "php_admin_value[opcache.preload] = @/slow.php";
+    let file = place.write(
+        "php-fpm.conf",
+        configuration("systemd_interval = 1", preload),
+    );
+    let socket = UnixDatagram::bind(place.path("notify")).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let mut child = Command::new(place.weir())
+        .args(["-F", "-y", file.to_str().unwrap()])
+        .env("NOTIFY_SOCKET", place.path("notify"))
+        .env("WATCHDOG_USEC", "200000")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let until_ready = || {
+        let mut heard = Vec::new();
+        loop {
+            let mut buffer = [0; 1024];
+            let length = socket.recv(&mut buffer).unwrap();
+            let message = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if message.contains("STATUS=Ready to handle connections") {
+                return heard;
+            }
+            heard.push(message);
+        }
+    };
+    assert_eq!(until_ready(), [""; 0]);
+    kill_process(Pid::from_child(&child), Signal::USR2).unwrap();
+    let heard = until_ready();
+    kill_process(Pid::from_child(&child), Signal::QUIT).unwrap();
+    assert!(child.wait().unwrap().success());
+    let begins = |message: &String| message.starts_with("RELOADING=1");
+    let begun = heard.iter().position(begins).expect("it says so");
+    let during = &heard[begun + 1..];
+    assert!(during.iter().all(|message| message == "WATCHDOG=1"));
+    assert!(!during.is_empty());
+}

@@ -29,6 +29,10 @@ pub(super) struct Notifier {
     monitor: Option<(Duration, Instant)>,
     /// Number of requests in the last notification.
     requests: u64,
+    /// It was ready once: before that the watchdog expects nothing.
+    has_served: bool,
+    /// No reload has begun since. The message with the figures says that weir is ready, too.
+    is_ready: bool,
 }
 
 impl Notifier {
@@ -43,12 +47,15 @@ impl Notifier {
                 .map(|period| (period, now + period)),
             monitor: None,
             requests: 0,
+            has_served: false,
+            is_ready: false,
             socket,
         }
     }
 
     /// weir serves requests.
-    pub(super) fn ready(&self) {
+    pub(super) fn ready(&mut self) {
+        (self.has_served, self.is_ready) = (true, true);
         let pid = std::process::id();
         self.tell(&format!(
             "READY=1\nSTATUS=Ready to handle connections\nMAINPID={pid}"
@@ -83,7 +90,8 @@ impl Notifier {
     }
 
     /// A reload begins; [`ready`](Self::ready) reports its end.
-    pub(super) fn reloading(&self) {
+    pub(super) fn reloading(&mut self) {
+        self.is_ready = false;
         let time = timer::monotonic();
         self.tell(&format!(
             "RELOADING=1\nMONOTONIC_USEC={time}\nSTATUS=Reloading"
@@ -103,17 +111,21 @@ impl Notifier {
             && due <= now
         {
             self.watchdog = Some((period, now + period));
-            alive = silent.is_none_or(|silent| silent <= period);
+            alive = self.has_served && silent.is_none_or(|silent| silent <= period);
         }
         if let Some((period, due)) = self.monitor
             && due <= now
         {
             self.monitor = Some((period, now + period));
-            let watchdog = if alive { "WATCHDOG=1\n" } else { "" };
-            let text = self.says(work, period);
-            self.tell(&format!("READY=1\n{watchdog}{text}"));
-            self.requests = work.requests;
-        } else if alive {
+            if self.is_ready {
+                let watchdog = if alive { "WATCHDOG=1\n" } else { "" };
+                let text = self.says(work, period);
+                self.tell(&format!("READY=1\n{watchdog}{text}"));
+                self.requests = work.requests;
+                return;
+            }
+        }
+        if alive {
             self.tell("WATCHDOG=1");
         }
     }
