@@ -93,6 +93,7 @@ min_spare_servers = 1
 max_spare_servers = 3
 max_spawn_rate = 32
 output_log = "off"
+request_slowlog_timeout = 0
 read_timeout = "366d"
 retries = 0
 crash_limit = 0

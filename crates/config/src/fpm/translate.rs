@@ -486,9 +486,11 @@ impl Writer<'_> {
                 .collect();
             self.texts("access_suppress_path", &paths);
         }
-        // Off unless it is set.
-        self.seconds("request_slowlog_timeout", pool.request_slowlog_timeout);
-        if pool.request_slowlog_timeout > 0 {
+        // Off unless it is set: not weir's own default.
+        if pool.request_slowlog_timeout <= 0 {
+            self.line("request_slowlog_timeout", 0);
+        } else {
+            self.seconds("request_slowlog_timeout", pool.request_slowlog_timeout);
             self.text("slowlog", written(&pool.slowlog));
             let depth = pool.request_slowlog_trace_depth.clamp(1, 1000);
             self.count("request_slowlog_trace_depth", depth);
