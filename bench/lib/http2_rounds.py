@@ -85,7 +85,9 @@ class Connection:
         if kind == SETTINGS and not flags & ACK:
             for at in range(0, len(payload), 6):
                 name, value = struct.unpack("!HI", payload[at:at + 6])
-                self.stream_window = value if name == INITIAL_WINDOW else self.stream_window
+                if name == INITIAL_WINDOW:
+                    self.allowed = {one: allowed + value - self.stream_window for one, allowed in self.allowed.items()}
+                    self.stream_window = value
             self.socket.sendall(frame(SETTINGS, ACK, 0, b""))
         elif kind in (RST_STREAM, GOAWAY):
             raise processes.Failed(f"the server ended stream {stream} or the connection: {payload!r}")
